@@ -1,0 +1,39 @@
+# The few verbs of the project. `make help` lists them.
+PYTHON ?= python3
+BIN := .venv/bin
+SEEDS ?= 200
+
+.PHONY: help install lock check test test-all sim bench demo clean
+
+help: ## list the verbs
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
+
+install: .venv/.installed ## build .venv with everything pinned by requirements.lock
+
+.venv/.installed: pyproject.toml requirements.lock
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+lock: install ## resolve pyproject.toml anew into requirements.lock
+	@$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --python-version 3.11 --group dev \
+		--no-annotate --no-header --output-file requirements.lock pyproject.toml
+
+check: install ## formatting, lint, types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+test: check ## the gate: checks and tests, under 15 minutes on 2 cores
+	$(BIN)/pytest -q -m "not slow"
+
+test-all: check ## the full matrix
+	$(BIN)/pytest -q
+
+demo: install ## a cluster, a keyed producer, an ordered group, a killed broker, and the ledger
+	$(BIN)/python -m holdfast.demo
+
+clean: ## forget the environment and caches
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,123 @@
+"""What can happen to a role. Every event carries `now_ms`: time enters here and nowhere else."""
+
+from __future__ import annotations
+
+from typing import NewType
+
+import msgspec
+
+from holdfast.wire.frame import Frame
+
+ChannelId = NewType("ChannelId", int)
+"""One connection, for as long as it lives. Never reused within a process."""
+
+
+class Started(msgspec.Struct, frozen=True):
+    """The shell is listening; nothing else has happened yet."""
+
+    now_ms: int
+
+
+class ChannelOpened(msgspec.Struct, frozen=True):
+    """A peer connected, or a connection that `OpenChannel` asked for is up.
+
+    Attributes:
+        peer: `host:port` of the other end as the socket shows it.
+        dialed: The address given to `OpenChannel`; None when the peer came to us.
+    """
+
+    channel: ChannelId
+    peer: str
+    now_ms: int
+    dialed: str | None = None
+
+
+class ChannelFailed(msgspec.Struct, frozen=True):
+    """A connection that `OpenChannel` asked for could not be made."""
+
+    dialed: str
+    reason: str
+    now_ms: int
+
+
+class FramesReceived(msgspec.Struct, frozen=True, gc=False):
+    """All whole frames of one read of one channel, in order.
+
+    The frames are views of the receive buffer. They live until `handle` returns: whatever is kept longer is copied.
+    """
+
+    channel: ChannelId
+    frames: list[Frame]
+    now_ms: int
+
+
+class ChannelClosed(msgspec.Struct, frozen=True):
+    """The connection is gone; nothing sent to it will arrive."""
+
+    channel: ChannelId
+    now_ms: int
+
+
+class TimerFired(msgspec.Struct, frozen=True):
+    """The time set by `SetTimer` has come. A timer fires once."""
+
+    name: str
+    now_ms: int
+
+
+class LogSynced(msgspec.Struct, frozen=True):
+    """Everything in the commit log before `position` is on disk."""
+
+    position: int
+    now_ms: int
+
+
+class FilesSynced(msgspec.Struct, frozen=True):
+    """The files of a `SyncFiles` are on disk."""
+
+    token: int
+    now_ms: int
+
+
+class DiskFault(msgspec.Struct, frozen=True):
+    """A sync, a read or a write that an effect asked for has failed. The store must take no more writes."""
+
+    reason: str
+    now_ms: int
+
+
+class LogRead(msgspec.Struct, frozen=True):
+    """The bytes that a `ReadLog` asked for. Shorter than asked when the log ends or was cleaned there."""
+
+    token: int
+    data: bytes
+    now_ms: int
+
+
+class FileWritten(msgspec.Struct, frozen=True):
+    """A `WriteFile` is on disk under its name."""
+
+    path: str
+    now_ms: int
+
+
+class Stopping(msgspec.Struct, frozen=True):
+    """The operator asked for an orderly end. The role says good-bye; then the shell closes every channel."""
+
+    now_ms: int
+
+
+Event = (
+    Started
+    | ChannelOpened
+    | ChannelFailed
+    | FramesReceived
+    | ChannelClosed
+    | TimerFired
+    | LogSynced
+    | FilesSynced
+    | DiskFault
+    | LogRead
+    | FileWritten
+    | Stopping
+)

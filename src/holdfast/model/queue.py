@@ -1,0 +1,25 @@
+"""Names of queues.
+
+A physical queue is one numbered queue of a topic on one broker. A `MessageQueue` is a queue as clients see it:
+for a normal topic a physical one, for a static topic a logical one under its mock broker name.
+"""
+
+from __future__ import annotations
+
+from typing import NewType
+
+import msgspec
+
+Offset = NewType("Offset", int)
+"""Count of messages in a queue; the offset of a message is how many came before it."""
+
+Position = NewType("Position", int)
+"""Byte address in a broker's commit log."""
+
+
+class MessageQueue(msgspec.Struct, frozen=True, order=True, rename="camel"):
+    """A queue as clients name it. Sorts by topic, broker name, queue id, as every RocketMQ client sorts."""
+
+    topic: str
+    broker_name: str
+    queue_id: int

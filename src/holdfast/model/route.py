@@ -1,0 +1,82 @@
+"""Who serves a topic's queues. JSON names are upstream's: this value is the body of a route answer."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.model.queue import MessageQueue
+from holdfast.model.topic import Permission
+
+MASTER_ID = 0
+
+
+class BrokerData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The addresses of one broker name: id 0 is the master."""
+
+    cluster: str
+    broker_name: str
+    broker_addrs: dict[int, str]
+    zone_name: str | None = None
+    enable_acting_master: bool = False
+
+
+class QueueData(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    rename={
+        "broker_name": "brokerName",
+        "read_queues": "readQueueNums",
+        "write_queues": "writeQueueNums",
+        "permission": "perm",
+        "sys_flag": "topicSysFlag",
+    },
+):
+    """How many queues of a topic one broker has, and what they may be used for."""
+
+    broker_name: str
+    read_queues: int
+    write_queues: int
+    permission: int
+    sys_flag: int = 0
+
+
+class Route(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=False):
+    """Everything a client needs to reach a topic."""
+
+    broker_datas: list[BrokerData] = []
+    queue_datas: list[QueueData] = []
+    filter_server_table: dict[str, list[str]] = {}
+    order_topic_conf: str | None = None
+
+    def publishable(self, topic: str) -> list[MessageQueue]:
+        """Return the queues that take messages: writable, on a broker whose master is known."""
+        if self.order_topic_conf:
+            return [
+                MessageQueue(topic, name, queue_id)
+                for name, _, count in (item.partition(":") for item in self.order_topic_conf.split(";") if item)
+                for queue_id in range(int(count) if count.isdecimal() else 0)
+            ]
+        with_master = {broker.broker_name for broker in self.broker_datas if MASTER_ID in broker.broker_addrs}
+        return [
+            MessageQueue(topic, data.broker_name, queue_id)
+            for data in sorted(self.queue_datas, key=lambda data: data.broker_name)
+            if data.permission & Permission.WRITE and data.broker_name in with_master
+            for queue_id in range(data.write_queues)
+        ]
+
+    def readable(self, topic: str) -> list[MessageQueue]:
+        """Return the queues that can be consumed; a slave alone is enough."""
+        return [
+            MessageQueue(topic, data.broker_name, queue_id)
+            for data in sorted(self.queue_datas, key=lambda data: data.broker_name)
+            if data.permission & Permission.READ
+            for queue_id in range(data.read_queues)
+        ]
+
+    def address_of(self, broker_name: str, broker_id: int = MASTER_ID) -> str | None:
+        """Return where *broker_name* listens, or None when the route does not know it."""
+        for broker in self.broker_datas:
+            if broker.broker_name == broker_name:
+                return broker.broker_addrs.get(broker_id)
+        return None

@@ -1,0 +1,89 @@
+"""Topic configuration, and the topic names that mean something to the system.
+
+The JSON names are upstream's, because the same value is stored in `topics.json`, registered and returned to tools.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import IntFlag
+
+import msgspec
+
+RETRY_PREFIX = "%RETRY%"
+DEAD_LETTER_PREFIX = "%DLQ%"
+AUTO_CREATE_TOPIC = "TBW102"
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+OP_HALF_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+SELF_TEST_TOPIC = "SELF_TEST_TOPIC"
+OFFSET_MOVED_TOPIC = "OFFSET_MOVED_EVENT"
+CHECK_MAX_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
+
+# Clients may read these but never write into them: the broker alone gives their records meaning.
+NOT_SENDABLE_TOPICS = frozenset(
+    {SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, CHECK_MAX_TOPIC, SELF_TEST_TOPIC, OFFSET_MOVED_TOPIC}
+)
+SYSTEM_PREFIX = "rmq_sys_"
+
+_LEGAL_NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
+TOPIC_LENGTH_MAX = 127
+RETRY_TOPIC_LENGTH_MAX = 255
+
+
+class Permission(IntFlag):
+    """What a queue of a topic may be used for. INHERIT marks the template of automatic creation."""
+
+    INHERIT = 1
+    WRITE = 2
+    READ = 4
+
+
+READ_WRITE = Permission.READ | Permission.WRITE
+
+
+class TopicConfig(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    rename={
+        "name": "topicName",
+        "read_queues": "readQueueNums",
+        "write_queues": "writeQueueNums",
+        "permission": "perm",
+        "filter_type": "topicFilterType",
+        "sys_flag": "topicSysFlag",
+    },
+):
+    """How one broker hosts a topic."""
+
+    name: str
+    read_queues: int = 16
+    write_queues: int = 16
+    permission: int = int(READ_WRITE)
+    filter_type: str = "SINGLE_TAG"
+    sys_flag: int = 0
+    order: bool = False
+    attributes: dict[str, str] = {}
+
+
+def retry_topic(group: str) -> str:
+    """Return the topic from which *group* gets messages that it failed to consume."""
+    return RETRY_PREFIX + group
+
+
+def dead_letter_topic(group: str) -> str:
+    """Return the topic where messages end that *group* failed to consume too often."""
+    return DEAD_LETTER_PREFIX + group
+
+
+def find_name_fault(name: str) -> str | None:
+    """Return why *name* cannot be a topic, or None when it can."""
+    longest = RETRY_TOPIC_LENGTH_MAX if name.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)) else TOPIC_LENGTH_MAX
+    if not name:
+        return "the topic name is empty"
+    if len(name) > longest:
+        return f"the topic name has {len(name)} characters, at most {longest} are allowed"
+    if not _LEGAL_NAME.fullmatch(name):
+        return f"the topic name {name!r} may only contain letters, digits, '%', '|', '_' and '-'"
+    return None

@@ -1,0 +1,218 @@
+"""Runs one machine: performs its effects with sockets, timers and threads, and feeds it what happens.
+
+    sockets ─┐                                   ┌─ sockets
+    timers  ─┼─> event ─> machine.handle ─> effects ─┼─ timers
+    threads ─┘                                   └─ threads (sync, cold reads, file writes)
+
+The shell owns the world and decides nothing. There is no await between an event and its effects: a machine never sees
+another connection's event halfway through its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+from holdfast.machine import effects, events
+from holdfast.machine.machine import Machine
+from holdfast.model.errors import ConfigError, DiskFailed
+from holdfast.runtime.channel import Channel
+from holdfast.runtime.log_sync import LogSyncer
+from holdfast.store.disk import Disk
+from holdfast.wire.frame import Frame
+
+CONNECT_TIMEOUT_S: Final = 3.0
+Emit = Callable[[effects.Log], None]
+
+
+def now_ms() -> int:
+    """Return the wall clock, the only one that peers share with us."""
+    return time.time_ns() // 1_000_000
+
+
+class MachineServer:
+    """The asyncio shell of one role.
+
+    Args:
+        machine: The role.
+        emit: Writes one log line.
+        disk: Where `WriteFile` goes; None when the role keeps nothing.
+    """
+
+    def __init__(self, machine: Machine, *, emit: Emit, disk: Disk | None = None) -> None:
+        self._machine = machine
+        self._emit = emit
+        self._disk = disk
+        self._loop = asyncio.get_running_loop()
+        self._channels: dict[int, Channel] = {}
+        self._dialed: dict[Channel, str] = {}
+        self._channel_count = 0
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._servers: list[asyncio.Server] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._workers = ThreadPoolExecutor(max_workers=4, thread_name_prefix="disk")
+        self._syncer = LogSyncer(self._loop, self._log_synced, self._disk_failed)
+        self._stopped = False
+        self._perform: dict[type, Callable[[Any], None]] = {
+            effects.SendBytes: self._send,
+            effects.CloseChannel: self._close_channel,
+            effects.OpenChannel: self._open_channel,
+            effects.SetTimer: self._set_timer,
+            effects.SyncLog: self._syncer.request,
+            effects.SyncFiles: self._sync_files,
+            effects.ReadLog: self._read_log,
+            effects.WriteFile: self._write_file,
+            effects.Log: emit,
+        }
+
+    async def listen(self, host: str, port: int) -> int:
+        """Accept connections on *host*:*port* (0: any free port) and return the port.
+
+        Raises:
+            ConfigError: the address cannot be used.
+        """
+        try:
+            server = await self._loop.create_server(lambda: Channel(self), host, port, backlog=1024)
+        except OSError as error:
+            raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+        self._servers.append(server)
+        return int(server.sockets[0].getsockname()[1])
+
+    def start(self) -> None:
+        """Tell the machine that it is up."""
+        self.feed(events.Started(now_ms()))
+
+    async def stop(self) -> None:
+        """Say good-bye in order: no new connections, the machine's last words, what it promised, then all closes."""
+        for server in self._servers:
+            server.close()
+        self.feed(events.Stopping(now_ms()))
+        for timer in self._timers.values():
+            timer.cancel()
+        await self._loop.run_in_executor(None, self._syncer.close)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._stopped = True
+        for channel in list(self._channels.values()):
+            channel.close("the server is stopping")
+        await asyncio.sleep(0)  # let last words reach the sockets
+        self._workers.shutdown(wait=True)
+
+    def feed(self, event: events.Event) -> None:
+        """Hand *event* to the machine and perform what it answers."""
+        for effect in self._machine.handle(event):
+            self._perform[type(effect)](effect)
+
+    # What happens on channels.
+
+    def channel_opened(self, channel: Channel) -> None:
+        """Number a new connection and tell the machine."""
+        self._channel_count += 1
+        channel.tag = self._channel_count
+        self._channels[channel.tag] = channel
+        dialed = self._dialed.pop(channel, None)
+        self.feed(events.ChannelOpened(events.ChannelId(channel.tag), channel.peer, now_ms(), dialed))
+
+    def frames_received(self, channel: Channel, frames: list[Frame]) -> None:
+        """Hand over one read."""
+        self.feed(events.FramesReceived(events.ChannelId(channel.tag), frames, now_ms()))
+
+    def channel_closed(self, channel: Channel, reason: str) -> None:
+        """Forget a connection and tell the machine."""
+        if channel.closing_reason:
+            self._emit(effects.Log("info", "channel closed", {"peer": channel.peer, "reason": reason}))
+        if self._channels.pop(channel.tag, None) is not None and not self._stopped:
+            self.feed(events.ChannelClosed(events.ChannelId(channel.tag), now_ms()))
+
+    # Effects.
+
+    def _send(self, effect: effects.SendBytes) -> None:
+        channel = self._channels.get(effect.channel)
+        if channel is not None:
+            channel.send(effect.pieces)
+
+    def _close_channel(self, effect: effects.CloseChannel) -> None:
+        channel = self._channels.get(effect.channel)
+        if channel is not None:
+            channel.close("the role asked for it")
+
+    def _open_channel(self, effect: effects.OpenChannel) -> None:
+        self._spawn(self._connect(effect.address))
+
+    async def _connect(self, address: str) -> None:
+        host, _, port = address.rpartition(":")
+        channel = Channel(self)
+        self._dialed[channel] = address
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                await self._loop.create_connection(lambda: channel, host.strip("[]"), int(port))
+        except (OSError, ValueError, TimeoutError) as error:
+            self._dialed.pop(channel, None)
+            self.feed(events.ChannelFailed(address, str(error) or "no answer in time", now_ms()))
+
+    def _set_timer(self, effect: effects.SetTimer) -> None:
+        previous = self._timers.pop(effect.name, None)
+        if previous is not None:
+            previous.cancel()
+        delay_s = max(0, effect.at_ms - now_ms()) / 1000
+        self._timers[effect.name] = self._loop.call_later(delay_s, self._fire, effect.name)
+
+    def _fire(self, name: str) -> None:
+        self._timers.pop(name, None)
+        if not self._stopped:
+            self.feed(events.TimerFired(name, now_ms()))
+
+    def _log_synced(self, position: int) -> None:
+        self.feed(events.LogSynced(position, now_ms()))
+
+    def _disk_failed(self, reason: str) -> None:
+        self.feed(events.DiskFault(reason, now_ms()))
+
+    def _sync_files(self, effect: effects.SyncFiles) -> None:
+        def sync() -> events.Event:
+            for file in effect.files:
+                file.sync()
+            return events.FilesSynced(effect.token, now_ms())
+
+        self._work(sync)
+
+    def _read_log(self, effect: effects.ReadLog) -> None:
+        def read() -> events.Event:
+            return events.LogRead(effect.token, effect.file.read(effect.start, effect.end), now_ms())
+
+        self._work(read)
+
+    def _write_file(self, effect: effects.WriteFile) -> None:
+        disk = self._disk
+        assert disk is not None, "a role that writes files is given a disk"
+
+        def write() -> events.Event:
+            disk.replace(effect.path, effect.data)
+            return events.FileWritten(effect.path, now_ms())
+
+        self._work(write)
+
+    def _work(self, job: Callable[[], events.Event]) -> None:
+        """Run *job* in a disk thread and feed the machine what came of it."""
+
+        async def run() -> None:
+            try:
+                event = await self._loop.run_in_executor(self._workers, job)
+            except DiskFailed as error:
+                event = events.DiskFault(str(error), now_ms())
+            self.feed(event)
+
+        self._spawn(run())
+
+    def _spawn(self, work: Any) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finish)
+
+    def _finish(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        with contextlib.suppress(asyncio.CancelledError):
+            task.result()

@@ -1,0 +1,1 @@
+"""The log engine, on a disk that it is given."""

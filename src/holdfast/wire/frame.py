@@ -1,0 +1,84 @@
+"""Cut a byte stream into frames. Contains no I/O.
+
+    | frame_size u32 | serializer u8 | header_size u24 | header | body |
+
+`frame_size` counts everything after itself. The serializer says how the header is written: 0 JSON, 1 binary.
+What a header says is `command.py`'s business.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+import msgspec
+
+from holdfast.model.errors import RemoteProtocolError
+
+JSON: Final = 0
+BINARY: Final = 1
+
+# Upstream's limit counts the size field itself, so the largest declared size is four bytes less.
+FRAME_SIZE_MAX: Final = 16 * 1024 * 1024 - 4
+
+_SIZE = struct.Struct(">I")
+_SIZES = struct.Struct(">II")
+PREFIX_SIZE: Final = _SIZES.size
+
+
+class Frame(msgspec.Struct, frozen=True, gc=False):
+    """One whole frame, as views of the buffer it was received in."""
+
+    serializer: int
+    header: memoryview
+    body: memoryview
+
+
+def split_frames(received: memoryview, *, frame_size_max: int = FRAME_SIZE_MAX) -> tuple[list[Frame], int]:
+    """Return every whole frame in *received*, as views, and the number of bytes they took.
+
+    The views live as long as the receive buffer is left alone: until the read event that brought them is answered.
+
+    Raises:
+        RemoteProtocolError: a declared size is impossible, or a serializer unknown. Judged before the bytes arrive:
+            a peer that lies about its length must not make us buffer the lie.
+    """
+    frames: list[Frame] = []
+    start, filled = 0, len(received)
+    while filled - start >= PREFIX_SIZE:
+        frame_size, word = _SIZES.unpack_from(received, start)
+        body_start = start + PREFIX_SIZE + (word & 0xFFFFFF)
+        end = start + 4 + frame_size
+        if frame_size > frame_size_max or body_start > end or word > 0x1FFFFFF:
+            raise _find_fault(frame_size, word, frame_size_max)
+        if end > filled:
+            return frames, start
+        frames.append(Frame(word >> 24, received[start + PREFIX_SIZE : body_start], received[body_start:end]))
+        start = end
+    if filled - start >= _SIZE.size:
+        (frame_size,) = _SIZE.unpack_from(received, start)
+        if not 4 <= frame_size <= frame_size_max:
+            raise _find_fault(frame_size, 0, frame_size_max)
+    return frames, start
+
+
+def _find_fault(frame_size: int, word: int, frame_size_max: int) -> RemoteProtocolError:
+    """Say what is wrong with a frame's first eight bytes."""
+    if not 4 <= frame_size <= frame_size_max:
+        return RemoteProtocolError(f"frame size {frame_size} is outside 4..{frame_size_max}")
+    if word >> 24 > BINARY:
+        return RemoteProtocolError(f"header serializer {word >> 24} is unknown")
+    return RemoteProtocolError(f"header size {word & 0xFFFFFF} does not fit its frame of {frame_size} bytes")
+
+
+def frame_prefix(serializer: int, header_size: int, body_size: int) -> bytes:
+    """Return the eight bytes that go before a header."""
+    return _SIZES.pack(4 + header_size + body_size, serializer << 24 | header_size)
+
+
+def frame_size_wanted(unfinished: memoryview) -> int:
+    """Return how many bytes the frame that starts in *unfinished* has in all; 0 when not even its size is there."""
+    if len(unfinished) < _SIZE.size:
+        return 0
+    (frame_size,) = _SIZE.unpack_from(unfinished, 0)
+    return 4 + int(frame_size)

@@ -1,0 +1,118 @@
+"""Pulling: codes 11 and 361, and their answer.
+
+Hot like sending: decoded straight from the receive buffer, answered from a template; the body of the answer is log
+bytes that nobody copies.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from holdfast.wire.codes import OUR_LANGUAGE, VERSION
+from holdfast.wire.command import Command, encode_command
+from holdfast.wire.fields import from_fields
+from holdfast.wire.frame import JSON, frame_prefix
+
+# Bits of `sys_flag` in a pull.
+COMMIT_OFFSET: Final = 1
+SUSPEND: Final = 2
+SUBSCRIPTION: Final = 4
+CLASS_FILTER: Final = 8
+LITE_PULL: Final = 16
+
+
+class PullFields(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
+    """What a consumer asks for."""
+
+    consumer_group: str
+    topic: str
+    queue_id: int
+    queue_offset: int
+    max_msg_nums: int = 32
+    sys_flag: int = 0
+    commit_offset: int = -1
+    suspend_timeout_millis: int = 0
+    subscription: str | None = None
+    sub_version: int = 0
+    expression_type: str | None = None
+    max_msg_bytes: int | None = None
+    broker_name: str | None = msgspec.field(default=None, name="bname")
+
+
+class PullHeader(msgspec.Struct, gc=False, kw_only=True):
+    """The header of one pull."""
+
+    code: int
+    opaque: int
+    flag: int = 0
+    version: int = 0
+    fields: PullFields = msgspec.field(name="extFields")
+
+
+decode_pull = msgspec.json.Decoder(PullHeader, strict=False).decode
+
+
+def pull_header(command: Command) -> PullHeader:
+    """Return the same for a request that came the general way.
+
+    Raises:
+        BadField: a field is missing or cannot be read.
+    """
+    return PullHeader(
+        code=command.code,
+        opaque=command.opaque,
+        flag=command.flag,
+        version=command.version,
+        fields=from_fields(PullFields, command.fields),
+    )
+
+
+class PullAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What goes before the records of a pull answer. Always complete: clients read all four without asking."""
+
+    suggest_which_broker_id: int = 0
+    next_begin_offset: int
+    min_offset: int
+    max_offset: int
+    offset_delta: int | None = None
+
+
+_ANSWER: Final = (
+    b'{"code":%%d,"extFields":{"suggestWhichBrokerId":"0","nextBeginOffset":"%%d","minOffset":"%%d","maxOffset":"%%d",'
+    b'"topicSysFlag":"0","groupSysFlag":"0"},"flag":1,"language":"%b","opaque":%%d,"remark":"%%b",'
+    b'"serializeTypeCurrentRPC":"JSON","version":%d}' % (OUR_LANGUAGE.encode(), VERSION)
+)
+
+
+def pull_answer_head(
+    serializer: int, opaque: int, code: int, remark: str, offsets: tuple[int, int, int], body_size: int
+) -> bytes:
+    """Return everything of the answering frame that goes before its body.
+
+    Args:
+        serializer: How the request was written.
+        opaque: The request's.
+        code: 0, 19, 20 or 21.
+        remark: The store's word for it, plain ASCII.
+        offsets: Where to pull next, the queue's lowest offset and its end.
+        body_size: Size of the records that follow.
+    """
+    next_begin, offset_min, offset_max = offsets
+    if serializer == JSON:
+        header = _ANSWER % (code, next_begin, offset_min, offset_max, opaque, remark.encode())
+        return frame_prefix(JSON, len(header), body_size) + header
+    fields = {
+        "suggestWhichBrokerId": "0",
+        "nextBeginOffset": str(next_begin),
+        "minOffset": str(offset_min),
+        "maxOffset": str(offset_max),
+        "topicSysFlag": "0",
+        "groupSysFlag": "0",
+    }
+    whole = encode_command(
+        Command(code=code, opaque=opaque, flag=1, fields=fields, remark=remark, serializer=serializer)
+    )
+    header_size = len(whole) - 8
+    return frame_prefix(serializer, header_size, body_size) + whole[8:]

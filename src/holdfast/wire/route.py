@@ -1,0 +1,231 @@
+"""Asking a name server: routes (105), clusters (106), topics (206, 224) and the KV store (100, 101, 102, 219)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Final
+
+import msgspec
+
+from holdfast.model.route import BrokerData, QueueData, Route
+from holdfast.wire import java_json
+from holdfast.wire.codes import OUR_LANGUAGE, VERSION
+from holdfast.wire.frame import JSON, frame_prefix
+
+# From 4.9.4 on clients read quoted integer keys; before, at least one in the wild reads only bare ones.
+QUOTED_KEYS_VERSION: Final = 401
+_QUOTED_ID = re.compile(rb'(?<=[{,])"(\d+)":')
+
+
+class RouteFields(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
+    """Header fields of 105."""
+
+    topic: str
+    accept_standard_json_only: bool = False
+
+
+class RouteHeader(msgspec.Struct, gc=False, kw_only=True):
+    """The header of one route query, decoded straight from the receive buffer."""
+
+    code: int
+    opaque: Annotated[int, msgspec.Meta(ge=-0x80000000, le=0x7FFFFFFF)]
+    flag: int = 0
+    version: int = 0
+    fields: RouteFields = msgspec.field(name="extFields")
+
+
+decode_route_query = msgspec.json.Decoder(RouteHeader, strict=False).decode
+
+
+class RouteAnswer(msgspec.Struct, frozen=True, gc=False):
+    """A whole JSON frame that answers a 105, but for the request's number.
+
+    The answer to request n is `heads[len(digits)] + digits + tail`, where digits is n in decimal. It is rendered once
+    and sent thousands of times a second, so the sizes in front are made for every possible count of digits.
+    """
+
+    heads: tuple[bytes, ...]
+    tail: bytes
+
+    @property
+    def body(self) -> bytes:
+        """The body alone, for an answer with another header."""
+        return self.tail[len(_TAIL) :]
+
+
+_HEAD: Final = b'{"code":0,"flag":1,"language":"%b","opaque":' % OUR_LANGUAGE.encode()
+_TAIL: Final = b',"serializeTypeCurrentRPC":"JSON","version":%d}' % VERSION
+_DIGITS_MAX: Final = len("-2147483648")
+
+
+def render_answer(body: bytes) -> RouteAnswer:
+    """Return the answer that carries *body*."""
+    bare_size = len(_HEAD) + len(_TAIL)
+    return RouteAnswer(
+        tuple(frame_prefix(JSON, bare_size + count, len(body)) + _HEAD for count in range(_DIGITS_MAX + 1)),
+        _TAIL + body,
+    )
+
+
+def encode_route(route: Route) -> bytes:
+    """Return the body of a route answer for clients that read standard JSON."""
+    return join_route(
+        map(encode_broker, route.broker_datas),
+        map(java_json.encode, route.queue_datas),
+        filter_servers=route.filter_server_table,
+        order_topic_conf=route.order_topic_conf,
+    )
+
+
+def encode_broker(broker: BrokerData) -> bytes:
+    """Return one broker of a route or of a cluster, addresses by ascending id."""
+    addresses = {str(number): broker.broker_addrs[number] for number in sorted(broker.broker_addrs)}
+    parts: dict[str, object] = {
+        "brokerAddrs": addresses,
+        "brokerName": broker.broker_name,
+        "cluster": broker.cluster,
+        "enableActingMaster": broker.enable_acting_master,
+    }
+    if broker.zone_name is not None:
+        parts["zoneName"] = broker.zone_name
+    return java_json.encode(parts)
+
+
+def encode_queue(queue: QueueData) -> bytes:
+    """Return the queues that one broker has of a topic."""
+    return java_json.encode(queue)
+
+
+def join_route(
+    brokers: Iterable[bytes],
+    queues: Iterable[bytes],
+    *,
+    filter_servers: Mapping[str, list[str]],
+    order_topic_conf: str | None = None,
+    mappings: Mapping[str, bytes] | None = None,
+) -> bytes:
+    """Return the body of a route answer made of parts that are already encoded.
+
+    What is absent is left out, because null and empty mean different things to Java clients: an empty
+    `orderTopicConf`, for one, hides the mapping of a static topic from producers.
+
+    Args:
+        brokers: From `encode_broker`.
+        queues: From `encode_queue`.
+        filter_servers: Broker address to class filter servers; always told, usually empty.
+        order_topic_conf: `broker:count;...` of an ordered topic.
+        mappings: Broker name to its part of a static topic, as that broker registered it.
+    """
+    pieces = [b'{"brokerDatas":[', b",".join(brokers), b'],"filterServerTable":', java_json.encode(filter_servers)]
+    if order_topic_conf is not None:
+        pieces += (b',"orderTopicConf":', java_json.encode(order_topic_conf))
+    pieces += (b',"queueDatas":[', b",".join(queues), b"]")
+    if mappings:
+        pieces += (b',"topicQueueMappingByBroker":', _join_members(mappings))
+    pieces.append(b"}")
+    return b"".join(pieces)
+
+
+def join_cluster_info(brokers: Mapping[str, bytes], clusters: Mapping[str, list[str]]) -> bytes:
+    """Return the body of the answer to 106; bare integer keys, as upstream has them for every caller.
+
+    Args:
+        brokers: Broker name to what `encode_broker` made of it.
+        clusters: Cluster name to broker names.
+    """
+    # Only inside the brokers: a broker's own name is a text, even one that looks like a number.
+    members = _join_members({name: bare_keys(text) for name, text in brokers.items()})
+    return b"".join((b'{"brokerAddrTable":', members, b',"clusterAddrTable":', java_json.encode(clusters), b"}"))
+
+
+def _join_members(members: Mapping[str, bytes]) -> bytes:
+    """Return an object whose member values are already encoded."""
+    return b"{" + b",".join(java_json.encode(key) + b":" + value for key, value in members.items()) + b"}"
+
+
+def bare_keys(body: bytes) -> bytes:
+    """Return *body* with bare integer keys in `brokerAddrs`, as old clients want it."""
+    return _QUOTED_ID.sub(rb"\1:", body)
+
+
+def decode_route(body: bytes) -> Route:
+    """Decode the body of a route answer of any name server.
+
+    Raises:
+        RemoteProtocolError: it is not a route.
+    """
+    return java_json.decode(body, Route)
+
+
+class ClusterInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Body of the answer to 106."""
+
+    broker_addr_table: dict[str, BrokerData] = {}
+    cluster_addr_table: dict[str, list[str]] = {}
+
+
+class TopicList(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Body of the answers to 206, 224, 304, 305, 311-313."""
+
+    topic_list: list[str]
+    broker_addr: str | None = None
+
+
+class KvFields(msgspec.Struct, frozen=True, kw_only=True):
+    """Header of 100, 101, 102."""
+
+    namespace: str
+    key: str
+    value: str | None = None
+
+
+class NamespaceFields(msgspec.Struct, frozen=True, kw_only=True):
+    """Header of 219."""
+
+    namespace: str
+
+
+class ClusterFields(msgspec.Struct, frozen=True, kw_only=True):
+    """Header of 224."""
+
+    cluster: str
+
+
+class BrokerNameFields(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Header of 205, 327."""
+
+    broker_name: str
+
+
+class DeleteTopicFields(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Header of 216."""
+
+    topic: str
+    cluster_name: str | None = None
+
+
+class TopicFields(msgspec.Struct, frozen=True, kw_only=True):
+    """Header of 217: the topic whose queues are in the body, which is a route."""
+
+    topic: str
+
+
+class MemberGroup(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Who shares a broker name, in the answer to 901."""
+
+    broker_addrs: dict[int, str]
+    broker_name: str
+    cluster: str
+
+
+class MemberGroupAnswer(msgspec.Struct, frozen=True, rename="camel"):
+    """Body of the answer to 901."""
+
+    broker_member_group: MemberGroup
+
+
+class Table(msgspec.Struct, frozen=True):
+    """Body that is one map of texts: answers to 219, 28, 103."""
+
+    table: dict[str, str] = {}

@@ -1,0 +1,29 @@
+import pytest
+
+from holdfast.model.errors import ConfigError
+from holdfast.runtime.address import is_loopback, split_address
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("127.0.0.1:9876", ("127.0.0.1", 9876)), ("[::1]:1", ("::1", 1)), ("broker-a:0", ("broker-a", 0))],
+)
+def test_an_address_has_a_host_and_a_port(text: str, expected: tuple[str, int]) -> None:
+    """IPv6 stands in brackets."""
+    assert split_address(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "9876", ":9876", "host:", "host:port", "host:65536", "host:-1"])
+def test_what_is_no_address_is_refused_with_an_example(text: str) -> None:
+    """The error shows how to write one."""
+    with pytest.raises(ConfigError, match=r"127\.0\.0\.1:9876"):
+        split_address(text)
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [("127.0.0.1", True), ("127.8.8.8", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("db", False)],
+)
+def test_loopback_is_what_only_this_machine_reaches(host: str, expected: bool) -> None:  # noqa: FBT001
+    """A name is not trusted to be loopback, but for localhost."""
+    assert is_loopback(host) is expected

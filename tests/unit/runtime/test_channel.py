@@ -1,0 +1,137 @@
+import asyncio
+import struct
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from holdfast.runtime import channel as channel_module
+from holdfast.runtime.channel import Channel
+from holdfast.wire.frame import Frame
+
+
+def a_frame(body: bytes, header: bytes = b"{}") -> bytes:
+    return struct.pack(">II", 4 + len(header) + len(body), len(header)) + header + body
+
+
+class Owner:
+    """Records what happens, with the bytes copied out."""
+
+    def __init__(self) -> None:
+        self.opened: asyncio.Queue[Channel] = asyncio.Queue()
+        self.bodies: asyncio.Queue[bytes] = asyncio.Queue()
+        self.closed: asyncio.Queue[str] = asyncio.Queue()
+
+    def channel_opened(self, channel: Channel) -> None:
+        self.opened.put_nowait(channel)
+
+    def frames_received(self, channel: Channel, frames: list[Frame]) -> None:
+        for frame in frames:
+            self.bodies.put_nowait(bytes(frame.body))
+
+    def channel_closed(self, channel: Channel, reason: str) -> None:
+        self.closed.put_nowait(reason)
+
+
+Scenario = Callable[[Owner, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+def with_channel(scenario: Scenario) -> None:
+    """Run *scenario* with the far end of a real connection."""
+
+    async def run() -> None:
+        owner = Owner()
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(lambda: Channel(owner), "127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        try:
+            await scenario(owner, reader, writer)
+        finally:
+            writer.close()
+            server.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("size", [0, 1, 1000, channel_module.SHARED_BUFFER_SIZE, 3_000_000])
+def test_a_frame_of_any_size_arrives_whole(size: int) -> None:
+    """Also one larger than the buffer that all connections share."""
+
+    async def scenario(owner: Owner, _reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        body = bytes(range(256)) * (size // 256) + b"x" * (size % 256)
+        writer.write(a_frame(body) + a_frame(b"next"))
+        await writer.drain()
+
+        assert await owner.bodies.get() == body
+        assert await owner.bodies.get() == b"next"
+
+    with_channel(scenario)
+
+
+def test_connections_that_stop_in_the_middle_of_a_frame_do_not_disturb_each_other() -> None:
+    """They share one receive buffer, but each keeps its own beginning."""
+
+    async def scenario(owner: Owner, _reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        first = await owner.opened.get()
+        host, port = writer.get_extra_info("peername")
+        _, other = await asyncio.open_connection(host, port)
+        await owner.opened.get()
+        one, two = a_frame(b"one" * 100), a_frame(b"two" * 100)
+        for at in range(0, len(one), 50):
+            writer.write(one[at : at + 50])
+            other.write(two[at : at + 50])
+            await asyncio.sleep(0)
+
+        assert {await owner.bodies.get(), await owner.bodies.get()} == {b"one" * 100, b"two" * 100}
+        assert first.is_open
+        other.close()
+
+    with_channel(scenario)
+
+
+def test_a_lying_length_closes_that_connection() -> None:
+    """Nothing is answered; the owner is told why."""
+
+    async def scenario(owner: Owner, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(struct.pack(">II", 0x7FFFFFFF, 0))
+
+        assert "outside" in await owner.closed.get()
+        with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):
+            await reader.readexactly(1)
+
+    with_channel(scenario)
+
+
+def test_pieces_leave_in_order_whatever_their_sizes() -> None:
+    """Small ones are joined, large ones go as they are."""
+
+    async def scenario(owner: Owner, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        channel = await owner.opened.get()
+        large = memoryview(bytes(100_000))
+
+        channel.send([b"a"])
+        channel.send([b"b", bytearray(b"c")])
+        channel.send([b"d", large, b"e"])
+
+        assert await reader.readexactly(4) == b"abcd"
+        assert await reader.readexactly(len(large)) == large
+        assert await reader.readexactly(1) == b"e"
+
+    with_channel(scenario)
+
+
+def test_a_peer_that_does_not_read_is_not_read_from() -> None:
+    """Its requests stay in its own socket buffers until it takes its answers."""
+
+    async def scenario(owner: Owner, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        channel = await owner.opened.get()
+        transport = channel._transport
+        assert transport is not None
+        channel.send([bytes(64_000_000)])
+
+        assert not transport.is_reading()
+
+        await reader.readexactly(64_000_000)
+        writer.write(a_frame(b"after"))
+        assert await owner.bodies.get() == b"after"
+
+    with_channel(scenario)
