@@ -1,0 +1,124 @@
+"""Holdfast: a RocketMQ-compatible streaming message system. This is its client library.
+
+    import holdfast
+
+    async with holdfast.Producer("127.0.0.1:9876", group="shop") as producer:
+        await producer.send("orders", b"one book", key="customer-17", tags="paid")
+
+    async with holdfast.PushConsumer("127.0.0.1:9876", "billing", start="earliest") as consumer:
+        consumer.subscribe("orders", "paid || shipped")
+        async for message in consumer:
+            print(message.key, message.body)
+
+Everything is asyncio; `holdfast.blocking` has the same for programs that are not. Errors are `HoldfastError` and its
+family, and say what to do.
+"""
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from holdfast import blocking
+    from holdfast.client.cluster_client import ClusterClient
+    from holdfast.client.listener import Listener, RetryLater
+    from holdfast.client.producer import Producer
+    from holdfast.client.pull_consumer import PullConsumer
+    from holdfast.client.pull_plan import Prefetch
+    from holdfast.client.push_consumer import PushConsumer
+    from holdfast.client.queue_calls import Start
+    from holdfast.client.transaction import Transaction, TransactionOutcome
+    from holdfast.model.errors import (
+        BrokerRefused,
+        ConfigError,
+        ConnectionLost,
+        CorruptRecord,
+        HoldfastError,
+        LocalProtocolError,
+        ProtocolError,
+        RemoteProtocolError,
+        RequestTimeout,
+        RouteNotFound,
+        SendFailed,
+        SendManyFailed,
+    )
+    from holdfast.model.message import Message, ReceivedMessage, SendResult, SendStatus
+    from holdfast.model.queue import MessageQueue
+    from holdfast.wire.compression import Codec
+
+__all__ = [
+    "BrokerRefused",
+    "ClusterClient",
+    "Codec",
+    "ConfigError",
+    "ConnectionLost",
+    "CorruptRecord",
+    "HoldfastError",
+    "Listener",
+    "LocalProtocolError",
+    "Message",
+    "MessageQueue",
+    "Prefetch",
+    "Producer",
+    "ProtocolError",
+    "PullConsumer",
+    "PushConsumer",
+    "ReceivedMessage",
+    "RemoteProtocolError",
+    "RequestTimeout",
+    "RetryLater",
+    "RouteNotFound",
+    "SendFailed",
+    "SendManyFailed",
+    "SendResult",
+    "SendStatus",
+    "Start",
+    "Transaction",
+    "TransactionOutcome",
+    "blocking",
+]
+
+# Servers are started from this package, too, and must not wait for a client library that they never use: a name is
+# looked up in its module when it is first asked for.
+_HOMES = {
+    "holdfast.client.cluster_client": ("ClusterClient",),
+    "holdfast.client.listener": ("Listener", "RetryLater"),
+    "holdfast.client.producer": ("Producer",),
+    "holdfast.client.pull_consumer": ("PullConsumer",),
+    "holdfast.client.pull_plan": ("Prefetch",),
+    "holdfast.client.push_consumer": ("PushConsumer",),
+    "holdfast.client.queue_calls": ("Start",),
+    "holdfast.client.transaction": ("Transaction", "TransactionOutcome"),
+    "holdfast.model.errors": (
+        "BrokerRefused",
+        "ConfigError",
+        "ConnectionLost",
+        "CorruptRecord",
+        "HoldfastError",
+        "LocalProtocolError",
+        "ProtocolError",
+        "RemoteProtocolError",
+        "RequestTimeout",
+        "RouteNotFound",
+        "SendFailed",
+        "SendManyFailed",
+    ),
+    "holdfast.model.message": ("Message", "ReceivedMessage", "SendResult", "SendStatus"),
+    "holdfast.model.queue": ("MessageQueue",),
+    "holdfast.wire.compression": ("Codec",),
+}
+
+
+def __getattr__(name: str) -> object:
+    """Return a public name, and keep it."""
+    if name == "blocking":
+        return importlib.import_module("holdfast.blocking")
+    for module, names in _HOMES.items():
+        if name in names:
+            found: object = getattr(importlib.import_module(module), name)
+            globals()[name] = found
+            return found
+    raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -63,7 +63,15 @@ class RequestTimeout(HoldfastError):
 
 
 class ConnectionLost(HoldfastError):
-    """The channel closed, or could not be opened. A request already sent may have been carried out."""
+    """The channel closed, or could not be opened.
+
+    Attributes:
+        was_sent: Whether a request had left; then it may have been carried out.
+    """
+
+    def __init__(self, text: str, *, was_sent: bool = False) -> None:
+        super().__init__(text)
+        self.was_sent = was_sent
 
 
 class SendFailed(HoldfastError):
@@ -117,11 +125,13 @@ class CorruptRecord(StoreError):
 
     Attributes:
         position: Byte address in the commit log.
+        reason: What is wrong with it.
     """
 
     def __init__(self, position: int, reason: str) -> None:
         super().__init__(f"record at position {position} is corrupt: {reason}")
         self.position = position
+        self.reason = reason
 
 
 class DiskFailed(StoreError):

@@ -53,7 +53,7 @@ class ChannelOwner(Protocol):
 class Channel(asyncio.BufferedProtocol):
     """A connection that speaks frames."""
 
-    __slots__ = ("_buffer", "_owner", "_rest", "_transport", "closing_reason", "peer", "tag")
+    __slots__ = ("_buffer", "_owner", "_rest", "_transport", "closing_reason", "peer", "quiet_ticks", "tag")
 
     def __init__(self, owner: ChannelOwner) -> None:
         self._owner = owner
@@ -63,6 +63,7 @@ class Channel(asyncio.BufferedProtocol):
         self.peer = ""
         self.tag = 0  # the owner's number for this channel
         self.closing_reason = ""
+        self.quiet_ticks = 0  # counted up by the owner's clock, down to 0 by traffic
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Set the socket up and tell the owner."""
@@ -88,6 +89,7 @@ class Channel(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Hand over every whole frame; keep the beginning of the next."""
+        self.quiet_ticks = 0
         received = self._buffer[: len(self._rest) + nbytes]
         try:
             frames, taken = split_frames(received, frame_size_max=FRAME_SIZE_MAX)
@@ -125,6 +127,7 @@ class Channel(asyncio.BufferedProtocol):
         transport = self._transport
         if transport is None:
             return
+        self.quiet_ticks = 0
         if len(pieces) == 1:
             transport.write(pieces[0])
         elif sum(map(len, pieces)) < _JOIN_BELOW:

@@ -26,6 +26,9 @@ from holdfast.store.disk import Disk
 from holdfast.wire.frame import Frame
 
 CONNECT_TIMEOUT_S: Final = 3.0
+# A connection without traffic in either direction for four ticks is closed, as every RocketMQ peer closes it.
+IDLE_TICK_S: Final = 30.0
+IDLE_TICKS_MAX: Final = 4
 Emit = Callable[[effects.Log], None]
 
 
@@ -57,6 +60,7 @@ class MachineServer:
         self._workers = ThreadPoolExecutor(max_workers=4, thread_name_prefix="disk")
         self._syncer = LogSyncer(self._loop, self._log_synced, self._disk_failed)
         self._stopped = False
+        self._idle_timer: asyncio.TimerHandle | None = None
         self._perform: dict[type, Callable[[Any], None]] = {
             effects.SendBytes: self._send,
             effects.CloseChannel: self._close_channel,
@@ -84,6 +88,7 @@ class MachineServer:
 
     def start(self) -> None:
         """Tell the machine that it is up."""
+        self._idle_timer = self._loop.call_later(IDLE_TICK_S, self._close_idle)
         self.feed(events.Started(now_ms()))
 
     async def stop(self) -> None:
@@ -91,8 +96,9 @@ class MachineServer:
         for server in self._servers:
             server.close()
         self.feed(events.Stopping(now_ms()))
-        for timer in self._timers.values():
-            timer.cancel()
+        for timer in (*self._timers.values(), self._idle_timer):
+            if timer is not None:
+                timer.cancel()
         await self._loop.run_in_executor(None, self._syncer.close)
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._stopped = True
@@ -126,6 +132,13 @@ class MachineServer:
             self._emit(effects.Log("info", "channel closed", {"peer": channel.peer, "reason": reason}))
         if self._channels.pop(channel.tag, None) is not None and not self._stopped:
             self.feed(events.ChannelClosed(events.ChannelId(channel.tag), now_ms()))
+
+    def _close_idle(self) -> None:
+        for channel in list(self._channels.values()):
+            channel.quiet_ticks += 1
+            if channel.quiet_ticks > IDLE_TICKS_MAX:
+                channel.close("no traffic for two minutes")
+        self._idle_timer = self._loop.call_later(IDLE_TICK_S, self._close_idle)
 
     # Effects.
 

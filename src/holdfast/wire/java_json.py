@@ -5,6 +5,8 @@
     {"dataVersion":{...},"mappingDataVersion":{"$ref":"$.dataVersion"}}   references to what was written before
 
 We accept all three and write none, but for object keys: some peers understand those in no other form (`object_map`).
+What is not JSON is first rewritten as JSON: only keys are touched, so that a large body of Java's costs a few times
+what a proper one does, and not a hundred times.
 """
 
 from __future__ import annotations
@@ -21,13 +23,21 @@ _T = TypeVar("_T")
 
 DEPTH_MAX = 64
 
-_BLANK = re.compile(r"[ \t\r\n]*")
-_STRING = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
-_NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
-_WORDS = {"true": True, "false": False, "null": None}
+# Strings are matched so as to be stepped over, and possessively: a string of megabytes leaves no trail to go back on.
+_STEP = re.compile(
+    rb"""
+    (?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[\s:,]*+)++
+    | (?P<open>\{)
+    | (?P<close>\})(?P<key>\s*+:)?
+    | (?<=[{,])(?P<blank>\s*+)(?P<number>-?\d++)(?=\s*+:)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
 _REFERENCE_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
 
 encode = msgspec.json.Encoder().encode
+_decode_plain = msgspec.json.Decoder().decode
+_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 def decode(data: bytes | memoryview, kind: type[_T]) -> _T:
@@ -48,20 +58,22 @@ def loads(data: bytes | memoryview) -> Any:
     Raises:
         RemoteProtocolError: it is not even Java's JSON.
     """
-    raw = bytes(data)
-    if b'"$ref"' not in raw:
-        try:
-            return msgspec.json.decode(raw)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            pass  # Perhaps one of Java's liberties: the slow reader below tells.
+    return _loads(bytes(data), 0)
+
+
+def _loads(raw: bytes, depth: int) -> Any:
     try:
-        text = raw.decode()
-    except UnicodeDecodeError as error:
-        raise RemoteProtocolError(f"body is not UTF-8: {error}") from error
-    reader = _Reader(text)
-    value = reader.value(0)
-    reader.expect_end()
-    return _resolve(value, value, 0)
+        value = _decode_plain(raw)
+    except _UNREADABLE:
+        value = _decode_java(raw, depth)
+    return _Resolver(value, 8 * len(raw)).resolve(value, 0) if b'"$ref"' in raw else value
+
+
+def _decode_java(raw: bytes, depth: int) -> Any:
+    try:
+        return _decode_plain(_to_json(raw, depth))
+    except _UNREADABLE as error:
+        raise RemoteProtocolError(f"body is not JSON: {error}") from error
 
 
 def object_map(items: Iterable[tuple[msgspec.Struct, object]]) -> msgspec.Raw:
@@ -69,107 +81,69 @@ def object_map(items: Iterable[tuple[msgspec.Struct, object]]) -> msgspec.Raw:
     return msgspec.Raw(b"{" + b",".join(encode(key) + b":" + encode(value) for key, value in items) + b"}")
 
 
-class _Reader:
-    """A recursive reader of one text. Every branch moves forward or raises, so it ends."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._at = 0
-
-    def value(self, depth: int) -> Any:
-        if depth > DEPTH_MAX:
-            raise RemoteProtocolError(f"JSON is nested deeper than {DEPTH_MAX}")
-        match self._peek():
-            case "{":
-                return self._object(depth)
-            case "[":
-                return self._array(depth)
-            case '"':
-                return self._string()
-            case _:
-                return self._scalar()
-
-    def expect_end(self) -> None:
-        if self._peek():
-            raise self._fault("the end")
-
-    def _object(self, depth: int) -> dict[str, Any]:
-        self._at += 1
-        members: dict[str, Any] = {}
-        while self._peek() != "}":
-            if members:
-                self._expect(",")
-            key = self.value(depth + 1)
-            self._expect(":")
-            members[key if isinstance(key, str) else _key_text(key)] = self.value(depth + 1)
-        self._at += 1
-        return members
-
-    def _array(self, depth: int) -> list[Any]:
-        self._at += 1
-        items: list[Any] = []
-        while self._peek() != "]":
-            if items:
-                self._expect(",")
-            items.append(self.value(depth + 1))
-        self._at += 1
-        return items
-
-    def _string(self) -> str:
-        found = _STRING.match(self._text, self._at)
-        if found is None:
-            raise self._fault("the end of a string")
-        self._at = found.end()
-        try:
-            return msgspec.json.decode(found[0].encode(), type=str, strict=False)
-        except (msgspec.MsgspecError, UnicodeEncodeError) as error:
-            raise RemoteProtocolError(f"JSON string cannot be read: {error}") from error
-
-    def _scalar(self) -> Any:
-        if found := _NUMBER.match(self._text, self._at):
-            self._at = found.end()
-            try:
-                return msgspec.json.decode(found[0])
-            except msgspec.MsgspecError as error:
-                raise RemoteProtocolError(f"JSON number cannot be read: {error}") from error
-        for word, value in _WORDS.items():
-            if self._text.startswith(word, self._at):
-                self._at += len(word)
-                return value
-        raise self._fault("a value")
-
-    def _peek(self) -> str:
-        found = _BLANK.match(self._text, self._at)
-        assert found is not None
-        self._at = found.end()
-        return self._text[self._at : self._at + 1]
-
-    def _expect(self, mark: str) -> None:
-        if self._peek() != mark:
-            raise self._fault(repr(mark))
-        self._at += 1
-
-    def _fault(self, wanted: str) -> RemoteProtocolError:
-        return RemoteProtocolError(
-            f"JSON: wanted {wanted} at {self._at}, found {self._text[self._at : self._at + 20]!r}"
-        )
-
-
-def _key_text(key: object) -> str:
-    return msgspec.json.encode(key, order="sorted").decode()
-
-
-def _resolve(value: Any, root: Any, depth: int) -> Any:
-    """Return *value* with every reference replaced by what it points to."""
+def _to_json(raw: bytes, depth: int) -> bytes:
+    """Return *raw* with every key that is a number or an object turned into text."""
     if depth > DEPTH_MAX:
-        raise RemoteProtocolError("JSON references go round in a circle")
-    if isinstance(value, list):
-        return [_resolve(item, root, depth + 1) for item in value]
-    if not isinstance(value, dict):
-        return value
-    if len(value) == 1 and isinstance(path := value.get("$ref"), str):
-        return _resolve(_follow(path, root), root, depth + 1)
-    return {key: _resolve(item, root, depth + 1) for key, item in value.items()}
+        raise RemoteProtocolError(f"JSON is nested deeper than {DEPTH_MAX}")
+    pieces: list[bytes] = []
+    copied = 0
+    for start, end, text in _find_edits(raw, depth):
+        pieces += (raw[copied:start], text)
+        copied = end
+    pieces.append(raw[copied:])
+    return b"".join(pieces)
+
+
+def _find_edits(raw: bytes, depth: int) -> list[tuple[int, int, bytes]]:
+    """Return what to put in place of which bytes, from left to right."""
+    edits: list[tuple[int, int, bytes]] = []
+    opened: list[int] = []
+    for found in _STEP.finditer(raw):
+        match found.lastgroup:
+            case None:
+                continue
+            case "number":
+                edits.append((*found.span("number"), b'"' + found["number"] + b'"'))
+            case "open":
+                opened.append(found.start())
+                if len(opened) > DEPTH_MAX:
+                    raise RemoteProtocolError(f"JSON is nested deeper than {DEPTH_MAX}")
+            case _ if opened:
+                start, end = opened.pop(), found.end("close")
+                if found["key"] is not None:
+                    while edits and edits[-1][0] > start:
+                        edits.pop()  # It is part of the key, which is read as a whole.
+                    edits.append((start, end, _as_key(_loads(raw[start:end], depth + 1))))
+    return edits
+
+
+def _as_key(value: object) -> bytes:
+    """Return an object as the JSON text of a text: its own JSON, keys sorted."""
+    return encode(msgspec.json.encode(value, order="sorted").decode())
+
+
+class _Resolver:
+    """Replaces references by what they point to.
+
+    A few references to references can stand for more than any memory holds, so the work is bounded.
+    """
+
+    def __init__(self, root: Any, work_max: int) -> None:
+        self._root = root
+        self._work_left = work_max
+
+    def resolve(self, value: Any, depth: int) -> Any:
+        """Return *value* without references."""
+        self._work_left -= 1
+        if depth > DEPTH_MAX or self._work_left < 0:
+            raise RemoteProtocolError("JSON references go round in a circle, or there is no end to them")
+        if isinstance(value, list):
+            return [self.resolve(item, depth + 1) for item in value]
+        if not isinstance(value, dict):
+            return value
+        if len(value) == 1 and isinstance(path := value.get("$ref"), str):
+            return self.resolve(_follow(path, self._root), depth + 1)
+        return {key: self.resolve(item, depth + 1) for key, item in value.items()}
 
 
 def _follow(path: str, root: Any) -> Any:

@@ -19,7 +19,7 @@ from holdfast.model.errors import RemoteProtocolError
 from holdfast.model.topic import TopicConfig
 from holdfast.wire import java_json
 
-BODY_SIZE_MAX: Final = 256 * 1024 * 1024
+BODY_SIZE_MAX: Final = 64 * 1024 * 1024
 _I32 = struct.Struct(">i")
 
 

@@ -1,0 +1,58 @@
+"""How the rate of sends grows with connections, queues and message size. One axis at a time, the rest as usual."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from benchmarks.cells import Cell
+from benchmarks.load import Load
+
+CONNECTIONS: Final = (1, 16, 256, 2000)
+QUEUES: Final = (1, 100, 10_000)
+SIZES: Final = {"100 B": 100, "1 KiB": 1 << 10, "10 KiB": 10 << 10, "1 MiB": 1 << 20}
+TOPIC: Final = "Growth"
+
+
+class Axis(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that grows: its cells, each with the value on the axis."""
+
+    name: str
+    points: tuple[tuple[int, Cell], ...]
+
+
+def axes(seconds: float) -> list[Axis]:
+    """Return the three axes."""
+    send = Load(mode="send", topic=topic_of(4), connections=16, in_flight=16, seconds=seconds)
+    by_connections = [
+        (count, msgspec.structs.replace(send, connections=count, in_flight=1), f"{count} connections")
+        for count in CONNECTIONS
+    ]
+    by_queues = [
+        (count, msgspec.structs.replace(send, topic=topic_of(count), queues=count), f"{count} queues")
+        for count in QUEUES
+    ]
+    by_size = [
+        # Sixteen times sixteen messages of 1 MiB would be a test of memory, not of sending.
+        (size, msgspec.structs.replace(send, size=size, connections=4 if size >= 1 << 20 else 16,
+                                       in_flight=4 if size >= 1 << 20 else 16), name)
+        for name, size in SIZES.items()
+    ]  # fmt: skip
+    return [
+        Axis(name=name, points=tuple((value, _cell(name, label, load)) for value, load, label in points))
+        for name, points in (("connections", by_connections), ("queues", by_queues), ("message size", by_size))
+    ]
+
+
+def topic_of(queues: int) -> str:
+    """Return the topic with that many queues."""
+    return f"{TOPIC}-{queues}"
+
+
+def topics() -> dict[str, int]:
+    """Return every topic that the axes send to, with its queues."""
+    return {topic_of(count): count for count in (4, *QUEUES)}
+
+
+def _cell(axis: str, label: str, load: Load) -> Cell:
+    return Cell(group=f"send by {axis}: {label}", role="async", load=load, unit="messages/s", writes=True)

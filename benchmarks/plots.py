@@ -1,0 +1,109 @@
+"""Pictures of the results, as SVG: ratios to Java beside what was wanted, and how rates grow."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from benchmarks.results import Growth, Results
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+OURS: Final = "#1f6f8b"
+JAVA: Final = "#c8553d"
+BARE: Final = "#9aa5b1"
+
+
+def draw(results: Results, folder: Path) -> list[Path]:
+    """Draw what there is to draw into *folder*; return the files. Needs matplotlib."""
+    import matplotlib as mpl  # noqa: PLC0415 - only `make bench` installs it
+
+    mpl.use("svg")
+    mpl.rcParams |= {"svg.hashsalt": "holdfast", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False}
+    folder.mkdir(parents=True, exist_ok=True)
+    files = [_draw_ratios(results, folder / "ratios.svg"), _draw_sends(results, folder / "sends.svg")]
+    if results.growth:
+        files.append(_draw_growth(results.growth, folder / "growth.svg"))
+    return files
+
+
+def _save(figure: object, file: Path) -> Path:
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    assert isinstance(figure, Figure)
+    figure.savefig(file, bbox_inches="tight", metadata={"Date": None})
+    return file
+
+
+def _draw_ratios(results: Results, file: Path) -> Path:
+    """Draw ours / Java for every cell that has both, with the wanted ratio as a mark."""
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    shown = [result for result in results.cells if {"holdfast", "java"} <= result.summaries.keys()]
+    figure = Figure(figsize=(8, 0.28 * len(shown) + 1))
+    axes = figure.subplots()
+    for row, result in enumerate(reversed(shown)):
+        ratio = result.summaries["holdfast"].figure / result.summaries["java"].figure
+        wanted = result.cell.wanted.of_java
+        axes.barh(row, ratio, color=OURS if wanted is None or ratio >= wanted else JAVA, height=0.7)
+        if wanted is not None:
+            axes.plot([wanted, wanted], [row - 0.45, row + 0.45], color="black", linewidth=1.5)
+        axes.text(ratio + 0.03, row, f"{ratio:.2f}", va="center", fontsize=8)
+    axes.axvline(1, color="#444444", linewidth=0.8, linestyle=":")
+    axes.set_yticks(range(len(shown)), [result.cell.name for result in reversed(shown)])
+    axes.set_xlabel("rate, ours / Java 5.5.0 in the same run (black mark: wanted)")
+    return _save(figure, file)
+
+
+def _draw_sends(results: Results, file: Path) -> Path:
+    """Draw rate and p99 of single sends."""
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    figure = Figure(figsize=(9, 6))
+    grid = figure.subplots(2, 2)
+    for column, flush in enumerate(("async", "sync")):
+        cells = [result for result in results.cells if result.cell.group == f"send 1 KiB, {flush} flush"]
+        shapes = [result.cell.load.shape for result in cells]
+        for row, (title, scale) in enumerate((("messages/s, thousands", 1e3), ("p99, ms", 1e3))):
+            axes: Axes = grid[row][column]
+            for place, (kind, colour) in enumerate((("holdfast", OURS), ("java", JAVA), ("bare", BARE))):
+                values = [
+                    (summary.figure if row == 0 else summary.p99_us) / scale if summary else 0.0
+                    for summary in (result.summaries.get(kind) for result in cells)  # type: ignore[call-overload]
+                ]
+                if any(values):
+                    at = [position + (place - 1) * 0.27 for position in range(len(shapes))]
+                    axes.bar(at, values, width=0.25, color=colour, label=kind)
+            axes.set_xticks(range(len(shapes)), shapes)
+            axes.set_title(f"{flush} flush: {title}")
+            if row == 1:
+                axes.set_yscale("log")
+    grid[0][0].legend(frameon=False)
+    figure.tight_layout()
+    return _save(figure, file)
+
+
+def _draw_growth(growths: list[Growth], file: Path) -> Path:
+    """Draw the rate along each axis; bytes a second where the size grows."""
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    figure = Figure(figsize=(4 * len(growths), 3.4))
+    grid = figure.subplots(1, len(growths), squeeze=False)[0]
+    for axes, growth in zip(grid, growths, strict=True):
+        by_size = growth.axis.name == "message size"
+        for kind, colour in (("holdfast", OURS), ("java", JAVA)):
+            xs, ys = [], []
+            for (value, cell), result in zip(growth.axis.points, growth.results, strict=True):
+                summary = result.summaries.get(kind)  # type: ignore[call-overload]
+                if summary is not None:
+                    xs.append(value)
+                    ys.append(summary.figure * cell.load.size / 1e6 if by_size else summary.figure / 1e3)
+            axes.plot(xs, ys, marker="o", color=colour, label=kind)
+        axes.set_xscale("log")
+        axes.set_ylim(bottom=0)
+        axes.set_title(f"sends by {growth.axis.name}")
+        axes.set_ylabel("MB/s" if by_size else "thousand messages/s")
+    grid[0].legend(frameon=False)
+    figure.tight_layout()
+    return _save(figure, file)

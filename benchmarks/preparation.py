@@ -1,0 +1,59 @@
+"""What has to be there before a reading: topics, messages to pull, a warm server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from benchmarks.cells import HOT_FOUR, HOT_ONE, SPAN
+from benchmarks.load import Load
+from benchmarks.measure import Bench
+from benchmarks.process_cost import wait_until_quiet
+from benchmarks.programs import BenchmarkFailed
+from benchmarks.remoting import Remote
+from benchmarks.servers import Server, create_topic
+
+TOPIC = "TopicTest"
+
+
+def fill(bench: Bench, broker: Server, topic: str, *, queues: int, count: int) -> None:
+    """Send until every queue of *topic* holds at least *count* messages. A cold broker may refuse some, so look."""
+    for _ in range(20):
+        with Remote(broker.port) as remote:
+            missing = count - min(remote.max_offset(topic, queue) for queue in range(queues))
+        if missing <= 0:
+            return
+        bench.load(broker, Load(mode="send", topic=topic, queues=queues, in_flight=64, requests=missing * queues))
+    raise BenchmarkFailed(f"{broker.kind} does not take {count} messages for each queue of {topic}")
+
+
+def fill_hot_topics(bench: Bench, brokers: Sequence[tuple[Server, Server]], number: int) -> Mapping[str, str]:
+    """Write fresh messages for the pulls of one round, so that they are in the hot part of the log.
+
+    *brokers* come with their name servers. Returns which topics are to be pulled from.
+    """
+    topics = {HOT_ONE: f"{HOT_ONE}-{number}", HOT_FOUR: f"{HOT_FOUR}-{number}"}
+    for broker, name_server in brokers:
+        for topic, queues in ((topics[HOT_ONE], 1), (topics[HOT_FOUR], 4)):
+            create_topic(broker, name_server, topic, queues=queues)
+            fill(bench, broker, topic, queues=queues, count=SPAN)
+        wait_until_quiet(broker.pid)
+    return topics
+
+
+def warm_broker(bench: Bench, broker: Server, *, seconds: float, pulls: bool) -> None:
+    """Load *broker* as the readings will, so that a JVM has compiled what it runs: *seconds* of sends, a third of that
+    for batches and as much for pulls."""
+    for connections, in_flight in ((16, 16), (4, 256)):
+        bench.load(
+            broker, Load(mode="send", topic=TOPIC, connections=connections, in_flight=in_flight, seconds=seconds / 2)
+        )
+    bench.load(broker, Load(mode="outer", topic=TOPIC, connections=4, in_flight=4, seconds=seconds / 3))
+    if pulls:
+        pull = Load(mode="pull", topic=TOPIC, connections=4, in_flight=4, seconds=seconds / 3, span=10_000)
+        bench.load(broker, pull)
+    wait_until_quiet(broker.pid)
+
+
+def warm_name_server(bench: Bench, name_server: Server, *, seconds: float) -> None:
+    """Load *name_server* with route queries."""
+    bench.load(name_server, Load(mode="route", topic=TOPIC, connections=16, in_flight=16, seconds=seconds))

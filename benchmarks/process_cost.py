@@ -1,0 +1,100 @@
+"""What processes cost, read from /proc: processor time and memory of one, and of everything that is none of ours.
+
+CPU      utime + stime of all its threads
+RSS      resident: its own memory and the files it has mapped
+RssAnon  its own memory alone; pages of the log belong to the page cache and go when somebody needs them
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Memory of one process, in MB (10^6 bytes)."""
+
+    rss_mb: float
+    anonymous_mb: float
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the processor time that *pid* has used since its start."""
+    # The name of the program, in brackets, may contain anything; the numbers begin behind it.
+    numbers = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(numbers[11]) + int(numbers[12])) / TICKS_PER_S
+
+
+def memory(pid: int) -> Memory:
+    """Return the memory of *pid* now."""
+    sizes = dict[str, float]()
+    for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines():
+        name, _, rest = line.partition(":")
+        if name in {"VmRSS", "RssAnon"}:
+            sizes[name] = int(rest.split()[0]) * 1024 / 1e6
+    return Memory(sizes["VmRSS"], sizes["RssAnon"])
+
+
+def machine_cpu_seconds() -> tuple[float, float]:
+    """Return the processor time that all processes together have used, and the time the host gave to others (steal)."""
+    with Path("/proc/stat").open(encoding="utf-8") as file:
+        user, nice, system, _idle, _iowait, _irq, _softirq, steal = map(int, file.readline().split()[1:9])
+    return (user + nice + system) / TICKS_PER_S, steal / TICKS_PER_S
+
+
+def _own_cpu_seconds() -> float:
+    spent = 0.0
+    for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN):
+        usage = resource.getrusage(who)
+        spent += usage.ru_utime + usage.ru_stime
+    return spent
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Processor use over an interval, in cores."""
+
+    server: float
+    foreign: float
+    stolen: float
+
+
+def wait_until_quiet(pid: int, *, quiet_cores: float = 0.08, timeout_s: float = 30.0) -> float:
+    """Wait until *pid* does nearly nothing; return the processor seconds that it still used.
+
+    What a server puts off while it is loaded (indexes, checkpoints, garbage) it owes: here it pays.
+    """
+    start, deadline = cpu_seconds(pid), time.monotonic() + timeout_s
+    while True:
+        before, since = cpu_seconds(pid), time.monotonic()
+        time.sleep(0.25)
+        used = cpu_seconds(pid) - before
+        if used / (time.monotonic() - since) < quiet_cores or time.monotonic() > deadline:
+            return cpu_seconds(pid) - start
+
+
+class Stopwatch:
+    """Measures what a server and everybody else use while a load runs.
+
+    Foreign is what neither the server, nor this process, nor children that ended meanwhile (the generator) used: idle
+    servers that wait for their turn, kernel threads that write pages back, and other people's work.
+    """
+
+    def __init__(self, server_pid: int) -> None:
+        self._pid = server_pid
+        self._start = self._read()
+
+    def stop(self) -> Spent:
+        """Return what was used since the start."""
+        wall, server, own, machine, stolen = (end - start for end, start in zip(self._read(), self._start, strict=True))
+        return Spent(server / wall, max(0.0, machine - server - own) / wall, stolen / wall)
+
+    def _read(self) -> tuple[float, float, float, float, float]:
+        machine, stolen = machine_cpu_seconds()
+        return time.monotonic(), cpu_seconds(self._pid), _own_cpu_seconds(), machine, stolen

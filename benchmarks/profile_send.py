@@ -1,0 +1,259 @@
+"""Where the time of a send goes, stage by stage, in one process: ours beside the bare path.
+
+    python -m benchmarks.profile_send [--frames 64] [--rounds 400]
+
+Feeds reads of so many sends of 1 KiB to a real broker with a real store, and to the bare path. Times are processor time
+of the thread, kernel included, so that other work on the machine disturbs little; each figure is the median over all
+reads, in nanoseconds a message. What is deferred (the key index) is listed below the line: nobody waits for it, but the
+same core has to do it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import socket
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from benchmarks import bare_send
+
+from holdfast.broker.core import Broker
+from holdfast.broker.options import BrokerOptions
+from holdfast.broker.rooms import Rooms
+from holdfast.broker.service import store_options
+from holdfast.machine.effects import SendBytes
+from holdfast.machine.events import ChannelId, ChannelOpened, FramesReceived
+from holdfast.runtime.posix_disk import PosixDisk
+from holdfast.store.message_store import MessageStore
+from holdfast.wire.frame import Frame, split_frames
+from holdfast.wire.send import decode_send
+
+TOPIC: Final = "TopicTest"
+BODY: Final = bytes(range(32, 96)) * 16
+CHANNEL: Final = ChannelId(1)
+HEADER: Final = (
+    b'{"code":310,"extFields":{"a":"load","b":"TopicTest","c":"TBW102","d":"4","e":"%d","f":"0","g":"1700000000000",'
+    b'"h":"0","i":"UNIQ_KEY\\u00017F0000010000251A69D70A1B%08X\\u0002WAIT\\u0001true\\u0002TAGS\\u0001TagA\\u0002",'
+    b'"j":"0","k":"false","m":"false","n":"broker-a"},"flag":0,"language":"JAVA","opaque":%d,'
+    b'"serializeTypeCurrentRPC":"JSON","version":513}'
+)
+
+clock = time.thread_time_ns
+_Result = TypeVar("_Result")
+
+
+class Stages:
+    """Nanoseconds by stage, one figure per read."""
+
+    def __init__(self, frames: int) -> None:
+        self._frames = frames
+        self._readings: dict[str, list[int]] = {}
+
+    def note(self, stage: str, spent_ns: int) -> None:
+        """Add a reading."""
+        self._readings.setdefault(stage, []).append(spent_ns)
+
+    def measure(self, stage: str, work: Callable[..., _Result], *arguments: object) -> _Result:
+        """Run *work* and note what it took."""
+        start = clock()
+        result = work(*arguments)
+        self.note(stage, clock() - start)
+        return result
+
+    def watch(self, owner: object, method: str, stage: str) -> None:
+        """Note every call of *method* of *owner* from now on."""
+        original = getattr(owner, method)
+
+        def timed(*arguments: Any) -> Any:
+            start = clock()
+            result = original(*arguments)
+            self.note(stage, clock() - start)
+            return result
+
+        setattr(owner, method, timed)
+
+    def per_message(self, stage: str) -> float:
+        """Return the median, in ns a message."""
+        return statistics.median(self._readings.get(stage, [0])) / self._frames
+
+
+def make_read(frames: int, *, first_opaque: int) -> bytes:
+    """Return the bytes of one read: *frames* sends, going round four queues."""
+    parts = []
+    for number in range(first_opaque, first_opaque + frames):
+        header = HEADER % (number % 4, number, number)
+        parts += [(4 + len(header) + len(BODY)).to_bytes(4, "big"), len(header).to_bytes(4, "big"), header, BODY]
+    return b"".join(parts)
+
+
+def decode_all(decode: Callable[[memoryview], object], frames: list[Frame]) -> list[object]:
+    """Decode the header of every frame."""
+    return [decode(frame.header) for frame in frames]
+
+
+def open_broker(folder: Path) -> tuple[Broker, MessageStore, Rooms]:
+    """Return a broker with one topic and one connection."""
+    options = BrokerOptions(store=str(folder), flush="async", namesrv=())
+    disk = PosixDisk(folder)
+    store = MessageStore.open(disk, store_options(options), 0)
+    rooms = Rooms(options, store, disk, random.Random(1), 0)
+    rooms.topics.create_for_send(TOPIC, "TBW102", 4, 0)
+    broker = Broker(options, store, rooms)
+    broker.handle(ChannelOpened(CHANNEL, "127.0.0.1:50000", 0))
+    return broker, store, rooms
+
+
+class Wire:
+    """A loopback connection within this process: what the kernel takes to bring bytes in and answers out."""
+
+    def __init__(self) -> None:
+        listener = socket.create_server(("127.0.0.1", 0))
+        self._peer = socket.create_connection(listener.getsockname())
+        self._server, _ = listener.accept()
+        listener.close()
+        for end in (self._peer, self._server):
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 20)
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+        self._buffer = bytearray(4 << 20)
+
+    def receive(self, data: bytes, stages: Stages) -> memoryview:
+        """Bring *data* in as the server's read would."""
+        self._peer.sendall(data)
+        view, have, spent = memoryview(self._buffer), 0, 0
+        while have < len(data):
+            start = clock()
+            have += self._server.recv_into(view[have:])
+            spent += clock() - start
+        stages.note("receive", spent)
+        return view[:have]
+
+    def answer(self, data: bytes, stages: Stages) -> None:
+        """Send *data* as the server would, and empty the other end."""
+        stages.measure("send", self._server.sendall, data)
+        left = len(data)
+        while left:
+            left -= len(self._peer.recv(left))
+
+    def close(self) -> None:
+        self._peer.close()
+        self._server.close()
+
+
+def profile_ours(folder: Path, frames: int, rounds: int) -> Stages:
+    """Return the stages of our broker."""
+    broker, store, rooms = open_broker(folder)
+    stages, wire = Stages(frames), Wire()
+    stages.watch(broker, "_take_sends", "sends")
+    stages.watch(rooms.sends, "take_run", "run")
+    stages.watch(rooms.stats, "count_puts", "count")
+    stages.watch(store, "write", "write")
+    stages.watch(store, "confirm", "confirm")
+    for number in range(rounds):
+        now_ms = 1_700_000_000_000 + number
+        received = wire.receive(make_read(frames, first_opaque=number * frames), stages)
+        split, _ = stages.measure("split", split_frames, received)
+        event = FramesReceived(CHANNEL, split, now_ms)
+        effects = stages.measure("handle", broker.handle, event)
+        (pieces,) = [effect.pieces for effect in effects if isinstance(effect, SendBytes)]
+        answers = stages.measure("join", b"".join, pieces)
+        wire.answer(answers, stages)
+        stages.measure("decode", decode_all, decode_send, split)
+    profile_stage(store, stages, rounds=rounds // 4, frames=frames)
+    profile_index(store, stages, frames=frames)
+    wire.close()
+    return stages
+
+
+def profile_stage(store: MessageStore, stages: Stages, *, rounds: int, frames: int) -> None:
+    """Time the staging of records alone."""
+    queue, host, view = store.queue(TOPIC, 0), bytes((127, 0, 0, 1, 0, 0, 0, 1)), memoryview(BODY)
+    properties = (
+        b"UNIQ_KEY\x017F0000010000251A69D70A1B00000000\x02WAIT\x01true\x02TAGS\x01TagA\x02CLUSTER\x01Default\x02"
+    )
+
+    def work() -> None:
+        for _ in range(frames):
+            store.stage(queue, view, properties, 0, 0, 1, host, 2598919, 1, 0)
+
+    for _ in range(rounds):
+        stages.measure("stage", work)
+        store.discard()
+
+
+def profile_index(store: MessageStore, stages: Stages, *, frames: int) -> None:
+    """Time what the key index owes for the messages stored so far."""
+    indexer = store._indexer  # noqa: SLF001 - a profile looks inside
+    slices = 0
+    while indexer.is_behind(store.confirmed) and slices < 100:
+        before, start = indexer.indexed, clock()
+        indexer.advance(store.confirmed)
+        spent, size = clock() - start, indexer.indexed - before
+        # Slices have their own length: brought to that of a read, by the bytes they cover.
+        records = size / (store.queue(TOPIC, 0).head_size + len(BODY) + 90)
+        stages.note("index", int(spent / records * frames))
+        slices += 1
+
+
+def profile_bare(folder: Path, frames: int, rounds: int) -> Stages:
+    """Return the stages of the bare path."""
+    log, stages, wire = bare_send.BareLog(folder), Stages(frames), Wire()
+    stages.watch(os, "writev", "write")  # the bare path alone calls it
+    for number in range(rounds):
+        received = wire.receive(make_read(frames, first_opaque=number * frames), stages)
+        _, answers = stages.measure("handle", log.take, received)
+        wire.answer(answers, stages)
+        split, _ = split_frames(received)
+        stages.measure("decode", decode_all, bare_send.decode, split)
+    wire.close()
+    return stages
+
+
+def table(ours: Stages, bare: Stages) -> list[tuple[str, float, float | None]]:
+    """Return (stage, our ns, bare's ns) in the order of the path."""
+    a, b = ours.per_message, bare.per_message
+    checks = a("run") - a("stage") - a("count")
+    path: list[tuple[str, float, float | None]] = [
+        ("receive (kernel)", a("receive"), b("receive")),
+        ("split into frames", a("split"), None),
+        ("find runs, dispatch, effects", a("handle") - a("sends") - a("write") - a("confirm"), None),
+        ("decode headers", a("sends") - a("run"), b("decode")),
+        ("checks and answers", checks, None),
+        ("stage: checksum, record, entry", a("stage"), None),
+        ("count", a("count"), None),
+        ("bare: frames, record, entry, answers", 0.0, b("handle") - b("decode") - b("write")),
+        ("write to the log (kernel)", a("write"), b("write")),
+        ("confirm: entries into queues", a("confirm"), None),
+        ("join answers", a("join"), None),
+        ("send answers (kernel)", a("send"), b("send")),
+    ]
+    total = sum(ours_ns for _, ours_ns, _ in path), sum(bare_ns or 0.0 for _, _, bare_ns in path)
+    return [*path, ("= a message", *total), ("later: key index", a("index"), None)]
+
+
+def print_table(rows: list[tuple[str, float, float | None]]) -> None:
+    """Print the stages."""
+    print(f"{'ns of processor time a message':<40}{'ours':>10}{'bare':>10}")
+    for stage, ours_ns, bare_ns in rows:
+        print(f"{stage:<40}{ours_ns or 0:>10,.0f}{'' if bare_ns is None else f'{bare_ns:,.0f}':>10}")
+
+
+def main() -> None:
+    """Profile and print."""
+    parser = argparse.ArgumentParser(description="Where the time of a send goes.")
+    parser.add_argument("--frames", type=int, default=64, help="sends in one read (default 64)")
+    parser.add_argument("--rounds", type=int, default=400, help="reads (default 400)")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="holdfast-profile-") as folder:
+        ours = profile_ours(Path(folder, "ours"), options.frames, options.rounds)
+        bare = profile_bare(Path(folder, "bare"), options.frames, options.rounds)
+    print_table(table(ours, bare))
+
+
+if __name__ == "__main__":
+    main()

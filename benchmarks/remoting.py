@@ -1,0 +1,88 @@
+"""A few questions to a broker or name server, one at a time, to prepare and check a measurement. Not a client.
+
+| frame size u32 | header size u32 | header, JSON | body |
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+from benchmarks.programs import BenchmarkFailed
+
+SIZES: Final = struct.Struct(">II")
+CREATE_TOPIC: Final = 17
+MAX_OFFSET: Final = 30
+ROUTE: Final = 105
+TIMEOUT_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer."""
+
+    code: int
+    remark: str
+    fields: Mapping[str, str]
+    body: bytes
+
+
+class Remote:
+    """One connection to a server on loopback."""
+
+    def __init__(self, port: int) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S)
+        self._stream = self._socket.makefile("rb")
+        self._opaque = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stream.close()
+        self._socket.close()
+
+    def ask(self, code: int, fields: Mapping[str, object]) -> Reply:
+        """Send a request and return its answer, whatever its code."""
+        self._opaque += 1
+        texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in fields.items()}
+        header = {"code": code, "extFields": texts, "flag": 0, "language": "JAVA", "opaque": self._opaque}
+        data = json.dumps(header | {"serializeTypeCurrentRPC": "JSON", "version": 513}).encode()
+        self._socket.sendall(SIZES.pack(4 + len(data), len(data)) + data)
+        while True:
+            frame_size, header_size = SIZES.unpack(self._read(8))
+            answer: dict[str, Any] = json.loads(self._read(header_size & 0xFFFFFF))
+            body = self._read(frame_size - 4 - header_size)
+            if answer.get("opaque") == self._opaque and answer.get("flag", 0) & 1:
+                return Reply(answer["code"], answer.get("remark") or "", answer.get("extFields") or {}, body)
+
+    def create_topic(self, topic: str, *, queues: int) -> None:
+        """Create *topic*, readable and writable, with *queues* queues."""
+        fields = {
+            "topic": topic, "defaultTopic": "TBW102", "readQueueNums": queues, "writeQueueNums": queues,
+            "perm": 6, "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": False,
+        }  # fmt: skip
+        reply = self.ask(CREATE_TOPIC, fields)
+        if reply.code != 0:
+            raise BenchmarkFailed(f"topic {topic} could not be created: {reply.code} {reply.remark}")
+
+    def max_offset(self, topic: str, queue: int) -> int:
+        """Return the offset behind the last message of a queue."""
+        reply = self.ask(MAX_OFFSET, {"topic": topic, "queueId": queue})
+        if reply.code != 0:
+            raise BenchmarkFailed(f"no end of {topic}/{queue}: {reply.code} {reply.remark}")
+        return int(reply.fields["offset"])
+
+    def has_route(self, topic: str) -> bool:
+        """Return whether a name server knows *topic*."""
+        return self.ask(ROUTE, {"topic": topic}).code == 0
+
+    def _read(self, size: int) -> bytes:
+        data = self._stream.read(size)
+        if len(data) < size:
+            raise BenchmarkFailed("the server closed the connection")
+        return data

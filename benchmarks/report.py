@@ -1,0 +1,269 @@
+"""Results as Markdown tables: what was reached beside what was wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from benchmarks import idle, recovery
+from benchmarks.judgement import Baseline, Verdict, best_java_pull
+from benchmarks.measure import OWED_MIN, CellResult, Summary
+from benchmarks.results import Growth, Results
+
+Row = Sequence[str]
+
+LIMITS = {
+    "round_trips_one_core_per_s": ("round trips, 1400 B and back 200 B, both ends on one core", "/s"),
+    "round_trips_two_cores_per_s": ("the same on two cores", "/s"),
+    "loopback_1mib_mb_per_s": ("loopback, writes of 1 MiB", "MB/s"),
+    "loopback_64kib_mb_per_s": ("loopback, writes of 64 KiB", "MB/s"),
+    "write_1mib_mb_per_s": ("file, writes of 1 MiB, page cache", "MB/s"),
+    "write_1mib_synced_mb_per_s": ("the same 1 GiB, synced at the end", "MB/s"),
+    "write_110kib_mb_per_s": ("file, writes of 110 KiB, page cache", "MB/s"),
+    "write_1200b_mb_per_s": ("file, writes of 1.2 KB, page cache", "MB/s"),
+    "fdatasync_per_s": ("appends of 4 KiB, each with fdatasync", "/s"),
+    "fdatasync_p50_us": ("one of them, p50", "us"),
+    "fdatasync_p99_us": ("one of them, p99", "us"),
+}
+
+
+def markdown(results: Results) -> str:
+    """Return the whole report."""
+    parts = [
+        "# Benchmark results",
+        _head(results),
+        "## Ours beside Java 5.5.0 and the bare path",
+        _cells(results),
+        "## Targets",
+        _verdicts(results),
+        "## What the servers cost",
+        _costs(results.cells),
+        "## Is the load generator the limit?",
+        _generator(results),
+    ]
+    if results.limits:
+        parts += ["## Limits of the machine", _limits(results)]
+    if results.cold:
+        parts += ["## First burst at a cold broker (4x256)", _cold(results)]
+    if results.growth:
+        parts += ["## Growth", *(_growth(growth) for growth in results.growth)]
+    if results.idle or results.recovery:
+        parts += ["## Idle and recovery", _idle(results), _recovery(results)]
+    if results.profile:
+        parts += ["## Where the time of a send goes", _profile(results)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def table(head: Row, rows: Iterable[Row]) -> str:
+    """Return a Markdown table; the first column is text, the others are numbers."""
+    lines = [head, ["---", *(["---:"] * (len(head) - 1))], *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def number(value: float) -> str:
+    """Return *value* with three digits that matter."""
+    if value >= 1e6:
+        return f"{value / 1e6:.2f} M"
+    if value >= 1e4:
+        return f"{value / 1e3:.1f} k"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
+
+
+def microseconds(value: float) -> str:
+    """Return a time, in ms when it is long."""
+    return f"{value / 1000:.1f} ms" if value >= 1000 else f"{value:.0f} us"
+
+
+def _head(results: Results) -> str:
+    machine = results.machine
+    libraries = ", ".join(f"{name} {version}" for name, version in machine.libraries.items())
+    return (
+        f"{results.started}, {machine.processor}, {machine.cores} cores, {machine.memory_gb:.0f} GB, Linux "
+        f"{machine.kernel}, TCP {machine.congestion_control}; Python {machine.python}, {libraries}; {machine.java}.\n"
+        f"Readings of {results.seconds:g} s, medians of {results.rounds} rounds, interleaved; spread is "
+        "(max - min) / median. How it is measured and how far to trust it: [performance.md](../performance.md)."
+    )
+
+
+def _cells(results: Results) -> str:
+    rows = []
+    for result in results.cells:
+        ours, java, bare = (result.summaries.get(kind) for kind in ("holdfast", "java", "bare"))
+        rows.append(
+            [
+                result.cell.name,
+                *(_figure(summary) for summary in (ours, java, bare)),
+                result.cell.unit,
+                _ratio(ours, java),
+                _ratio(ours, bare),
+                *(microseconds(summary.p50_us) if summary else "" for summary in (ours, java)),
+                *(microseconds(summary.p99_us) if summary else "" for summary in (ours, java)),
+            ]
+        )
+    head = ["work", "ours", "Java", "bare", "", "ours / Java", "ours / bare", "p50", "p50 Java", "p99", "p99 Java"]
+    return table(head, rows)
+
+
+def _figure(summary: Summary | None) -> str:
+    return f"{number(summary.figure)} ±{summary.spread / 2:.0%}" if summary else ""
+
+
+def _ratio(ours: Summary | None, other: Summary | None) -> str:
+    return f"{ours.figure / other.figure:.2f}" if ours and other and other.figure else ""
+
+
+def _verdicts(results: Results) -> str:
+    wording: dict[Baseline, str] = {
+        "Java": "ours / Java",
+        "Java's best pull": f"ours / Java's best pull ({best_java_pull(results.cells):,.0f} MB/s)",
+        "bare": "ours / bare path",
+        "Java's p99": "p99 / Java's p99",
+    }
+
+    def row(verdict: Verdict) -> Row:
+        bound = "at most" if verdict.baseline == "Java's p99" else "at least"
+        return [
+            verdict.cell,
+            wording[verdict.baseline],
+            f"{verdict.ratio:.2f}",
+            f"{bound} {verdict.wanted:g}",
+            "reached" if verdict.reached else "**missed**",
+        ]
+
+    reached = sum(verdict.reached for verdict in results.verdicts)
+    rows = table(["work", "", "measured", "wanted", ""], map(row, results.verdicts))
+    return f"{reached} of {len(results.verdicts)} reached.\n\n{rows}"
+
+
+def _costs(cells: Sequence[CellResult]) -> str:
+    rows = []
+    for result in cells:
+        for summary in result.summaries.values():
+            owed = f"{summary.owed_cpu:.2f}" if summary.owed_cpu >= OWED_MIN else ""
+            refused = ", ".join(f"{count} x code {code}" for code, count in summary.refused.items())
+            rows.append(
+                [
+                    result.cell.name,
+                    summary.kind,
+                    f"{summary.server_cores:.2f}",
+                    owed,
+                    f"{summary.rss_mb:,.0f}",
+                    f"{summary.anonymous_mb:,.0f}",
+                    f"{summary.foreign_cores:.2f}",
+                    refused,
+                ]
+            )
+    head = ["work", "server", "cores", "owed", "RSS MB", "RssAnon MB", "foreign cores", "refused"]
+    note = (
+        "Owed: processor seconds that the server still used after the load had ended, per second of load (indexes, "
+        "checkpoints and the like that were put off). RSS counts mapped log files; RssAnon is the server's own memory."
+    )
+    return f"{note}\n\n{table(head, rows)}"
+
+
+def _generator(results: Results) -> str:
+    rows = []
+    for result in results.cells:
+        ceiling = results.ceilings.get(result.cell.name)
+        best = max(summary.figure for summary in result.summaries.values())
+        rows.append(
+            [
+                result.cell.name,
+                f"{max(summary.client_cores for summary in result.summaries.values()):.2f}",
+                number(best),
+                number(result.cell.figure(ceiling)) if ceiling else "",
+                f"{result.cell.figure(ceiling) / best:.1f}" if ceiling and best else "",
+            ]
+        )
+    note = (
+        "The same generator, in the same run, against a server of C that does nothing: the ceiling. Where the ceiling "
+        "is well above the best server, and the generator used well below one core, the server was the limit. At 1x1 "
+        "both wait for each other's wake-ups, and the ceiling says what a wake-up costs."
+    )
+    head = ["work", "generator's cores, most", "best server", "ceiling", "ceiling / best"]
+    return f"{note}\n\n{table(head, rows)}"
+
+
+def _limits(results: Results) -> str:
+    rows = [
+        [words, number(results.limits[name]), unit] for name, (words, unit) in LIMITS.items() if name in results.limits
+    ]
+    return table(["limit", "", ""], rows)
+
+
+def _cold(results: Results) -> str:
+    rows = [
+        [
+            kind,
+            number(cold.messages_per_s),
+            microseconds(cold.p99_us),
+            microseconds(cold.max_us),
+            f"{cold.sent:,}",
+            ", ".join(f"{count} x code {code}" for code, count in cold.refused.items()) or "none",
+        ]
+        for kind, cold in results.cold.items()
+    ]
+    return table(["server", "messages/s, first 5 s", "p99", "max", "sent", "refused"], rows)
+
+
+def _growth(growth: Growth) -> str:
+    rows = []
+    for (_, cell), result in zip(growth.axis.points, growth.results, strict=True):
+        ours, java = result.summaries.get("holdfast"), result.summaries.get("java")
+        rows.append(
+            [
+                f"{cell.group.partition(': ')[2]} ({cell.load.shape})",
+                *(_figure(summary) for summary in (ours, java)),
+                *(f"{summary.figure * cell.load.size / 1e6:,.0f}" if summary else "" for summary in (ours, java)),
+                _ratio(ours, java),
+                *(microseconds(summary.p99_us) if summary else "" for summary in (ours, java)),
+                *(f"{summary.anonymous_mb:,.0f}" if summary else "" for summary in (ours, java)),
+            ]
+        )
+    head = [
+        f"sends by {growth.axis.name}", "ours /s", "Java /s", "ours MB/s", "Java MB/s", "ratio", "p99", "p99 Java",
+        "RssAnon MB", "Java's",
+    ]  # fmt: skip
+    return table(head, rows)
+
+
+def _idle(results: Results) -> str:
+    if not results.idle:
+        return ""
+    rows = [
+        [
+            kind,
+            f"{each.anonymous_mb:,.0f}",
+            f"{each.rss_mb:,.0f}",
+            f"{each.cores:.2%}",
+            ("reached" if each.reached else "**missed**") if kind == "holdfast" else "",
+        ]
+        for kind, each in results.idle.items()
+    ]
+    wanted = f"< {idle.ANONYMOUS_MB_MAX:.0f} MB RssAnon, < {idle.CORES_MAX:.0%} of a core"
+    return table([f"idle, {idle.QUEUES:,} queues", "RssAnon MB", "RSS MB", "of a core", f"wanted {wanted}"], rows)
+
+
+def _recovery(results: Results) -> str:
+    if not results.recovery:
+        return ""
+    rows = [
+        [
+            kind,
+            f"{each.acknowledged:,}",
+            f"{each.log_mb:,.0f}",
+            f"{each.seconds:.1f} s",
+            f"{each.seconds_rebuilding:.1f} s",
+            ("reached" if each.reached else "**missed**") if kind == "holdfast" else "",
+        ]
+        for kind, each in results.recovery.items()
+    ]
+    head = ["kill -9, then", "messages", "log MB", "ready", "ready, indexes and checkpoint gone"]
+    return table([*head, f"wanted < {recovery.SECONDS_MAX:.0f} s"], rows)
+
+
+def _profile(results: Results) -> str:
+    rows = [
+        [stage, f"{ours:,.0f}" if ours else "", "" if bare is None else f"{bare:,.0f}"]
+        for stage, ours, bare in results.profile
+    ]
+    return table(["ns of processor time a message, 64 messages a read", "ours", "bare"], rows)

@@ -1,0 +1,89 @@
+"""Everything that one run found out, as one value that is kept as JSON."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib import metadata
+from pathlib import Path
+
+import msgspec
+from benchmarks.cold_start import ColdStart
+from benchmarks.growth import Axis
+from benchmarks.idle import Idle
+from benchmarks.judgement import Verdict
+from benchmarks.load import LoadResult
+from benchmarks.measure import CellResult
+from benchmarks.recovery import Recovery
+
+
+class Machine(msgspec.Struct, frozen=True, kw_only=True):
+    """Where it ran."""
+
+    processor: str
+    cores: int
+    memory_gb: float
+    kernel: str
+    congestion_control: str
+    python: str
+    libraries: dict[str, str]
+    java: str
+
+
+class Growth(msgspec.Struct, frozen=True, kw_only=True):
+    """One axis and its figures, point by point."""
+
+    axis: Axis
+    results: list[CellResult]
+
+
+class Results(msgspec.Struct, kw_only=True):
+    """One run. Parts that were not asked for are empty or None.
+
+    Attributes:
+        limits: Medians of what the machine can do, by name.
+        ceilings: What the generator does against a server that does nothing, by cell.
+        profile: Stages of a send: name, our ns, the bare path's ns.
+    """
+
+    started: str
+    seconds: float
+    rounds: int
+    machine: Machine
+    limits: dict[str, float] = {}
+    ceilings: dict[str, LoadResult] = {}
+    cells: list[CellResult] = []
+    verdicts: list[Verdict] = []
+    cold: dict[str, ColdStart] = {}
+    growth: list[Growth] = []
+    idle: dict[str, Idle] = {}
+    recovery: dict[str, Recovery] = {}
+    profile: list[tuple[str, float, float | None]] = []
+
+
+def this_machine(java: str) -> Machine:
+    """Return what there is to know about the machine."""
+    cpu_info = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    models = [line.partition(":")[2].strip() for line in cpu_info.splitlines() if line.startswith("model name")]
+    congestion = Path("/proc/sys/net/ipv4/tcp_congestion_control")
+    return Machine(
+        processor=models[0] if models else platform.processor(),
+        cores=os.cpu_count() or 1,
+        memory_gb=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9,
+        kernel=platform.release(),
+        congestion_control=congestion.read_text(encoding="utf-8").strip() if congestion.exists() else "unknown",
+        python=platform.python_version(),
+        libraries={name: metadata.version(name) for name in ("uvloop", "msgspec", "isal")},
+        java=java,
+    )
+
+
+def save(results: Results, file: Path) -> None:
+    """Keep *results* as readable JSON."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(msgspec.json.format(msgspec.json.encode(results), indent=1) + b"\n")
+
+
+def load(file: Path) -> Results:
+    """Return what was kept."""
+    return msgspec.json.decode(file.read_bytes(), type=Results)

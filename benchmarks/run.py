@@ -1,0 +1,306 @@
+"""`make bench`: our servers beside Java's and the bare path, in one run, on one machine.
+
+    python -m benchmarks.run [--quick] [--growth] [--only cells,idle,...] [--rounds N] [--seconds S]
+
+    compile ─> limits, ceilings ─> first burst, cold ─> warm ─> rounds ─> growth ─> idle, recovery ─> profile ─> report
+
+Everything is written below one temporary folder, on the disk that is measured, and removed at the end. The results go
+to docs/benchmarks: results.json (every reading), results.md (tables), *.svg.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from benchmarks import growth, plots, profile_send, report, results
+from benchmarks.cells import Cell, main_cells
+from benchmarks.cold_start import measure_cold_start
+from benchmarks.idle import measure_idle
+from benchmarks.judgement import judge
+from benchmarks.load import Load, LoadResult
+from benchmarks.measure import Bench
+from benchmarks.preparation import TOPIC, fill_hot_topics, warm_broker, warm_name_server
+from benchmarks.programs import BenchmarkFailed, Programs, compile_programs
+from benchmarks.recovery import measure_recovery
+from benchmarks.servers import JAVA_VERSION, Fleet, Flush, Kind, Server, create_topic
+
+OUTPUT: Final = Path("docs/benchmarks")
+PARTS: Final = ("limits", "cells", "growth", "idle", "recovery", "profile")
+# A round writes about this much, over all servers; nothing is removed before the end.
+GB_PER_ROUND: Final = 16.0
+IDLE_SECONDS: Final = 30.0
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What to do, and how long."""
+
+    parts: frozenset[str]
+    cells: list[Cell]
+    rounds: int
+    seconds: float
+    java_warm_seconds: float
+    folder: Path
+    output: Path
+    base_port: int
+
+
+class Cluster(msgspec.Struct, frozen=True, kw_only=True):
+    """A name server and the brokers of one kind."""
+
+    kind: Kind
+    name_server: Server
+    brokers: dict[Flush, Server]
+
+
+def say(line: str) -> None:
+    """Print a line of progress at once."""
+    print(line, flush=True)
+
+
+class Run:
+    """One run, part by part. Every part leaves what it found in `results`."""
+
+    def __init__(self, plan: Plan, programs: Programs, fleet: Fleet) -> None:
+        self._plan = plan
+        self._programs = programs
+        self._fleet = fleet
+        self._bench = Bench(programs.loadgen, say)
+        self.results = results.Results(
+            started=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+            seconds=plan.seconds,
+            rounds=plan.rounds,
+            machine=results.this_machine(_java_words()),
+        )
+
+    def run(self) -> None:
+        """Do every part that was asked for."""
+        parts: dict[str, Callable[[], None]] = {
+            "limits": self._limits,
+            "cells": self._cells,
+            "growth": self._growth,
+            "idle": self._idle,
+            "recovery": self._recovery,
+            "profile": self._profile,
+        }
+        for name, part in parts.items():
+            if name in self._plan.parts:
+                say(f"== {name}")
+                part()
+                self._save()
+
+    def _save(self) -> None:
+        """Keep what there is so far: a run that is ended early is not lost."""
+        results.save(self.results, self._plan.output / "results.json")
+        (self._plan.output / "results.md").write_text(report.markdown(self.results), encoding="utf-8")
+
+    def _limits(self) -> None:
+        readings = []
+        for _ in range(self._plan.rounds):
+            command = [str(self._programs.limits), f"dir={self._plan.folder}", "seconds=1"]
+            done = subprocess.run(command, capture_output=True, text=True, check=True)
+            readings.append(msgspec.json.decode(done.stdout, type=dict[str, float]))
+        self.results.limits = {name: statistics.median(reading[name] for reading in readings) for name in readings[0]}
+
+    def _start(self, kind: Kind, flushes: Sequence[Flush]) -> Cluster:
+        """Start a name server and brokers of *kind*, with the topic of the sends."""
+        fleet = self._fleet
+        name_server = fleet.start_java_name_server() if kind == "java" else fleet.start_holdfast_name_server()
+        start = fleet.start_java if kind == "java" else fleet.start_holdfast
+        brokers: dict[Flush, Server] = {}
+        for flush in flushes:
+            brokers[flush] = start(name_server, flush)
+            create_topic(brokers[flush], name_server, TOPIC, queues=4)
+        return Cluster(kind=kind, name_server=name_server, brokers=brokers)
+
+    def _stop(self, cluster: Cluster) -> None:
+        for server in (*cluster.brokers.values(), cluster.name_server):
+            self._fleet.stop(server)
+
+    def _cells(self) -> None:
+        plan, bench = self._plan, self._bench
+        self.results.ceilings = self._ceilings(plan.cells)
+        clusters = [self._start(kind, ("async", "sync")) for kind in ("holdfast", "java")]
+        bare = self._fleet.start_bare()
+        for cluster in clusters:
+            cold = measure_cold_start(bench, cluster.brokers["async"], TOPIC)
+            say(f"   first burst, {cluster.kind}: {cold.messages_per_s:,.0f}/s, refused {cold.refused or 'none'}")
+            self.results.cold[cluster.kind] = cold
+        for cluster in clusters:
+            seconds = plan.java_warm_seconds if cluster.kind == "java" else 3.0
+            say(f"   warming {cluster.kind}")
+            warm_broker(bench, cluster.brokers["async"], seconds=seconds, pulls=True)
+            warm_broker(bench, cluster.brokers["sync"], seconds=seconds, pulls=False)
+            warm_name_server(bench, cluster.name_server, seconds=seconds / 3)
+        servers: dict[tuple[Kind, str], Server] = {("bare", "async"): bare}
+        for cluster in clusters:
+            servers[cluster.kind, "namesrv"] = cluster.name_server
+            servers |= {(cluster.kind, flush): broker for flush, broker in cluster.brokers.items()}
+        hot = [(cluster.brokers["async"], cluster.name_server) for cluster in clusters]
+        self.results.cells = bench.run_rounds(
+            plan.cells, servers, rounds=plan.rounds, prepare=lambda number: fill_hot_topics(bench, hot, number)
+        )
+        self.results.verdicts = judge(self.results.cells)
+        self._fleet.stop(bare)
+        for cluster in clusters:
+            self._stop(cluster)
+
+    def _ceilings(self, cells: Sequence[Cell]) -> dict[str, LoadResult]:
+        """Measure the generator against a server that does nothing."""
+        sink = self._fleet.start_sink()
+        found = {}
+        for cell in cells:
+            found[cell.name] = self._bench.load(sink, msgspec.structs.replace(cell.load, seconds=1.0, warm=0.2))
+        self._fleet.stop(sink)
+        return found
+
+    def _growth(self) -> None:
+        bench, plan = self._bench, self._plan
+        clusters = [self._start(kind, ("async",)) for kind in ("holdfast", "java")]
+        for cluster in clusters:
+            broker = cluster.brokers["async"]
+            for topic, queues in growth.topics().items():
+                create_topic(broker, cluster.name_server, topic, queues=queues)
+            seconds = plan.java_warm_seconds if cluster.kind == "java" else 1.0
+            bench.load(broker, Load(mode="send", topic=TOPIC, connections=16, in_flight=16, seconds=seconds))
+        servers: dict[tuple[Kind, str], Server] = {
+            (cluster.kind, "async"): cluster.brokers["async"] for cluster in clusters
+        }
+        for axis in growth.axes(plan.seconds):
+            cells = [cell for _, cell in axis.points]
+            found = bench.run_rounds(cells, servers, rounds=min(3, plan.rounds))
+            self.results.growth.append(results.Growth(axis=axis, results=found))
+        for cluster in clusters:
+            self._stop(cluster)
+
+    def _idle(self) -> None:
+        for kind in ("holdfast", "java"):
+            cluster = self._start(kind, ("async",))
+            idle = measure_idle(self._bench, cluster.brokers["async"], cluster.name_server, seconds=IDLE_SECONDS)
+            say(f"   {kind}: RssAnon {idle.anonymous_mb:,.0f} MB, {idle.cores:.2%} of a core")
+            self.results.idle[kind] = idle
+            self._stop(cluster)
+
+    def _recovery(self) -> None:
+        for kind in ("holdfast", "java"):
+            cluster = self._start(kind, ())
+            start = self._fleet.start_java if kind == "java" else self._fleet.start_holdfast
+
+            def restart(
+                store: Path | None, start: Callable[..., Server] = start, names: Server = cluster.name_server
+            ) -> Server:
+                return start(names, "async", store=store)
+
+            found = measure_recovery(self._bench, self._fleet, cluster.name_server, restart)
+            say(f"   {kind}: {found.seconds:.1f} s, with everything made again {found.seconds_rebuilding:.1f} s")
+            self.results.recovery[kind] = found
+            self._stop(cluster)
+
+    def _profile(self) -> None:
+        ours = profile_send.profile_ours(self._plan.folder / "profile-ours", 64, 300)
+        bare = profile_send.profile_bare(self._plan.folder / "profile-bare", 64, 300)
+        self.results.profile = profile_send.table(ours, bare)
+        profile_send.print_table(self.results.profile)
+
+
+def _java_words() -> str:
+    said = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr.splitlines()
+    return f"Java RocketMQ {JAVA_VERSION} on {said[0] if said else 'an unknown JVM'}"
+
+
+def parse(arguments: Sequence[str] | None = None) -> tuple[argparse.Namespace, frozenset[str]]:
+    """Return the options, and the parts that they ask for."""
+    parser = argparse.ArgumentParser(prog="benchmarks.run", description="Our servers beside Java's, in one run.")
+    parser.add_argument("--quick", action="store_true", help="short readings, no growth, idle or recovery")
+    parser.add_argument("--growth", action="store_true", help="growth curves too (connections, queues, size)")
+    parser.add_argument("--only", help=f"only these parts, commas between them: {', '.join(PARTS)}")
+    parser.add_argument("--cells", default="", help="only cells whose name contains this text")
+    parser.add_argument("--rounds", type=int, default=3, help="readings of each cell (default 3)")
+    parser.add_argument("--seconds", type=float, help="of one reading (default 3; quick 1.5)")
+    parser.add_argument(
+        "--java-warm", type=float, help="seconds of sends that warm a Java broker (default 30; quick 12)"
+    )
+    parser.add_argument("--folder", type=Path, help="where stores go (default: the temporary folder)")
+    parser.add_argument("--output", type=Path, default=OUTPUT, help=f"where results go (default {OUTPUT})")
+    parser.add_argument("--base-port", type=int, default=27000)
+    options = parser.parse_args(arguments)
+    parts = {"limits", "cells", "profile"}
+    if not options.quick:
+        parts |= {"idle", "recovery"}
+    if options.growth:
+        parts.add("growth")
+    if options.only:
+        parts = set(options.only.split(","))
+        if unknown := parts - set(PARTS):
+            parser.error(f"no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
+    return options, frozenset(parts)
+
+
+def make_plan(options: argparse.Namespace, parts: frozenset[str], folder: Path) -> Plan:
+    """Return the plan that the options ask for."""
+    seconds = options.seconds or (1.5 if options.quick else 3.0)
+    cells = [
+        msgspec.structs.replace(cell, load=msgspec.structs.replace(cell.load, seconds=seconds))
+        for cell in main_cells()
+        if options.cells in cell.name
+    ]
+    return Plan(
+        parts=parts,
+        cells=cells,
+        rounds=options.rounds,
+        seconds=seconds,
+        java_warm_seconds=options.java_warm or (12.0 if options.quick else 30.0),
+        folder=folder,
+        output=options.output,
+        base_port=options.base_port,
+    )
+
+
+def check_room(plan: Plan) -> None:
+    """Raise BenchmarkFailed unless the disk has room for what the run will write."""
+    free_gb = shutil.disk_usage(plan.folder).free / 1e9
+    wanted_gb = 10 + plan.rounds * GB_PER_ROUND * plan.seconds / 3
+    if free_gb < wanted_gb:
+        raise BenchmarkFailed(
+            f"{plan.folder} has {free_gb:.0f} GB free and the run may write {wanted_gb:.0f} GB: "
+            "take --folder on another disk, fewer --rounds or shorter --seconds"
+        )
+
+
+def main() -> int:
+    """Run, and return the exit status."""
+    options, parts = parse()
+    folder = Path(tempfile.mkdtemp(prefix="holdfast-bench-", dir=options.folder))
+    since = time.monotonic()
+    try:
+        plan = make_plan(options, parts, folder)
+        plan.output.mkdir(parents=True, exist_ok=True)
+        check_room(plan)
+        programs = compile_programs(folder / "bin")
+        with Fleet(folder, programs, base_port=plan.base_port) as fleet:
+            run = Run(plan, programs, fleet)
+            run.run()
+        if run.results.cells:
+            plots.draw(run.results, plan.output)
+    except BenchmarkFailed as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 1
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    print(report.markdown(run.results))
+    say(f"{time.monotonic() - since:.0f} s; kept in {plan.output}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,226 @@
+"""The servers that are compared, as processes: ours, Java's, the bare send path, the sink of the generator.
+
+    with Fleet(work, programs) as fleet:
+        names = fleet.start_java_name_server()
+        fleet.start_java(names, "sync")            -> Server: kind, name, port, pid, store
+
+Both kinds get the same: stores on one disk, the same flush policy, log files of 1 GiB. The Java broker has a heap of
+2 GiB with the collector that upstream's start script names, and larger pull limits than its default, since a pull of
+1 MiB would otherwise be cut to 32 messages; everything else is its default.
+"""
+
+from __future__ import annotations
+
+import resource
+import shutil
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal, Self
+
+from benchmarks.programs import SOURCES, BenchmarkFailed, Programs
+from benchmarks.remoting import Remote
+from tests.support import java_peer
+from tests.support.child import Child, ChildFailed
+from tests.support.cluster import wait_until_listening, wait_until_registered
+
+Kind = Literal["holdfast", "java", "bare", "sink"]
+Flush = Literal["async", "sync"]
+
+JAVA_VERSION: Final = "5.5.0"
+READY_TIMEOUT_S: Final = 180.0
+STOP_TIMEOUT_S: Final = 60.0
+DESCRIPTORS: Final = 16_384  # 2 000 connections at either end, and the files of 10 000 queues
+
+JVM: Final = (
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:G1HeapRegionSize=16m",
+    "-XX:G1ReservePercent=25",
+    "-XX:InitiatingHeapOccupancyPercent=30",
+    "-XX:SoftRefLRUPolicyMSPerMB=0",
+    "-XX:-OmitStackTraceInFastThrow",
+    "-XX:-UsePerfData",
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+    "--add-opens=java.base/jdk.internal.ref=ALL-UNNAMED",
+    "-Dfile.encoding=UTF-8",
+    "-Drocketmq.broker.diskSpaceWarningLevelRatio=0.99",
+)
+JAVA_BROKER_HEAP: Final = ("-Xms2g", "-Xmx2g", "-XX:MaxDirectMemorySize=2g")
+JAVA_NAME_SERVER_HEAP: Final = ("-Xms512m", "-Xmx512m", "-XX:MaxDirectMemorySize=512m")
+JAVA_BROKER: Final = {
+    "brokerClusterName": "DefaultCluster",
+    "brokerId": "0",
+    "brokerIP1": "127.0.0.1",
+    "bindAddress": "127.0.0.1",
+    "diskMaxUsedSpaceRatio": "99",
+    "maxTransferCountOnMessageInMemory": "4096",
+    "maxTransferBytesOnMessageInMemory": "4194304",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """One server under test."""
+
+    kind: Kind
+    name: str
+    port: int
+    child: Child
+    store: Path | None = None
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self.child.pid
+
+    @property
+    def name_server(self) -> str:
+        """Its address, as brokers want it."""
+        return f"127.0.0.1:{self.port}"
+
+
+class Fleet:
+    """Starts servers, each on ports of its own, and ends whatever is left when the block ends."""
+
+    def __init__(self, folder: Path, programs: Programs, *, base_port: int) -> None:
+        self._folder = folder
+        self._programs = programs
+        self._next_port = base_port + 4
+        self._servers: list[Server] = []
+        self._peer: java_peer.JavaPeer | None = None
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, DESCRIPTORS)), hard))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for server in reversed(self._servers):
+            server.child.kill()  # nobody reads these stores again
+
+    def stop(self, server: Server, *, remove_store: bool = True) -> None:
+        """End *server* in order and throw its store away."""
+        try:
+            server.child.stop(timeout_s=STOP_TIMEOUT_S)
+        except ChildFailed:
+            server.child.kill()
+        self._servers.remove(server)
+        if remove_store and server.store is not None:
+            shutil.rmtree(server.store)
+
+    def crash(self, server: Server) -> None:
+        """Kill *server*; its store stays as it is."""
+        server.child.kill()
+        self._servers.remove(server)
+
+    def start_holdfast_name_server(self) -> Server:
+        """Start a name server of ours."""
+        port = self._take_port()
+        command = ["serve", "namesrv", "--listen", f"127.0.0.1:{port}", "--data", str(self._folder / f"namesrv-{port}")]
+        return self._keep(Server("holdfast", "namesrv", port, self._start_holdfast(command, port)))
+
+    def start_holdfast(
+        self, name_server: Server, flush: Flush, *, store: Path | None = None, options: Sequence[str] = ()
+    ) -> Server:
+        """Start a broker of ours; returns when the name server knows it."""
+        port = self._take_port()
+        store = store or self._folder / f"holdfast-{flush}-{port}"
+        name = f"broker-{flush}"
+        command = ["serve", "broker", "--name", name, "--namesrv", name_server.name_server]
+        command += ["--listen", f"127.0.0.1:{port}", "--store", str(store), "--flush", flush, *options]
+        server = Server("holdfast", name, port, self._start_holdfast(command, port), store)
+        self._keep(server)
+        wait_until_registered(name_server.name_server, [name])
+        return server
+
+    def start_java_name_server(self) -> Server:
+        """Start a Java name server."""
+        port = self._take_port()
+        settings = {"listenPort": str(port), "bindAddress": "127.0.0.1"}
+        home = self._folder / f"java-namesrv-{port}"
+        child = self._start_java("org.apache.rocketmq.namesrv.NamesrvStartup", home, JAVA_NAME_SERVER_HEAP, settings)
+        return self._keep(Server("java", "namesrv", port, child, home))
+
+    def start_java(self, name_server: Server, flush: Flush, *, store: Path | None = None) -> Server:
+        """Start a Java broker; returns when the name server knows it."""
+        port = self._take_port()
+        store = store or self._folder / f"java-{flush}-{port}"
+        settings = JAVA_BROKER | {
+            "brokerName": f"broker-{flush}",
+            "listenPort": str(port),
+            "namesrvAddr": name_server.name_server,
+            "storePathRootDir": str(store),
+            "storePathCommitLog": str(store / "commitlog"),
+            "flushDiskType": f"{flush.upper()}_FLUSH",
+        }
+        home = store / ".peer"
+        child = self._start_java("org.apache.rocketmq.broker.BrokerStartup", home, JAVA_BROKER_HEAP, settings)
+        server = self._keep(Server("java", f"broker-{flush}", port, child, store))
+        wait_until_registered(name_server.name_server, [server.name], timeout_s=READY_TIMEOUT_S)
+        return server
+
+    def start_bare(self) -> Server:
+        """Start the bare send path."""
+        port = self._take_port()
+        store = self._folder / f"bare-{port}"
+        child = Child([sys.executable, str(SOURCES / "bare_send.py"), str(port), str(store)], name="bare send path")
+        child.wait_for_line("ready", timeout_s=READY_TIMEOUT_S)
+        return self._keep(Server("bare", "bare", port, child, store))
+
+    def start_sink(self) -> Server:
+        """Start the server that does nothing."""
+        port = self._take_port()
+        child = Child([str(self._programs.sink), f"port={port}"], name="sink")
+        wait_until_listening(child, port)
+        return self._keep(Server("sink", "sink", port, child))
+
+    def _keep(self, server: Server) -> Server:
+        self._servers.append(server)
+        return server
+
+    def _take_port(self) -> int:
+        """Return a port; a broker also takes two below and one above."""
+        self._next_port += 10
+        return self._next_port
+
+    def _start_holdfast(self, arguments: Sequence[str], port: int) -> Child:
+        child = Child([str(Path(sys.executable).with_name("holdfast")), *arguments], name=f"holdfast {arguments[1]}")
+        try:
+            wait_until_listening(child, port)
+        except ChildFailed as error:
+            child.kill()
+            raise BenchmarkFailed(str(error)) from error
+        return child
+
+    def _start_java(self, main: str, home: Path, heap: Sequence[str], settings: Mapping[str, str]) -> Child:
+        peer = self._peer = self._peer or java_peer.fetch(JAVA_VERSION)
+        temporary = home / "tmp"
+        shutil.rmtree(temporary, ignore_errors=True)  # a killed broker leaves unpacked native libraries behind
+        temporary.mkdir(parents=True)
+        configuration = home / "server.conf"
+        configuration.write_text("".join(f"{key}={value}\n" for key, value in settings.items()), encoding="utf-8")
+        homes = [f"-Drocketmq.home.dir={home}", f"-Duser.home={home}", f"-Djava.io.tmpdir={temporary}"]
+        path = f"{peer.jars / 'quiet'}:{peer.jars}/*"
+        child = Child(["java", *JVM, *heap, *homes, "-cp", path, main, "-c", str(configuration)], name=f"Java {main}")
+        try:
+            child.wait_for_line("boot success", timeout_s=READY_TIMEOUT_S)
+        except ChildFailed as error:
+            child.kill()
+            raise BenchmarkFailed(str(error)) from error
+        return child
+
+
+def create_topic(broker: Server, name_server: Server, topic: str, *, queues: int) -> None:
+    """Create *topic* on *broker* and return when *name_server* tells of it."""
+    with Remote(broker.port) as remote:
+        remote.create_topic(topic, queues=queues)
+    deadline = time.monotonic() + READY_TIMEOUT_S
+    with Remote(name_server.port) as remote:
+        while not remote.has_route(topic):
+            if time.monotonic() > deadline:
+                raise BenchmarkFailed(f"the name server does not learn of {topic}")
+            time.sleep(0.05)  # a name server pushes nothing that could be awaited

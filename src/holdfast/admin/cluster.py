@@ -1,0 +1,142 @@
+"""Clusters and brokers: who is there, how they are, how they are configured."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.admin.reach import Broker, NotFound, Reach, body_of, gather
+from holdfast.model.errors import HoldfastError
+from holdfast.wire.codes import RequestCode
+from holdfast.wire.route import Table
+
+
+class BrokerStatus(msgspec.Struct, frozen=True):
+    """One broker as it is now. The figures are None when it does not answer; `fault` then says why."""
+
+    name: str
+    cluster: str
+    id: int
+    address: str
+    version: str | None = None
+    puts_per_second: float | None = None
+    gets_per_second: float | None = None
+    puts_today: int | None = None
+    gets_today: int | None = None
+    disk_used_percent: float | None = None
+    up_since_ms: int | None = None
+    fault: str | None = None
+
+
+class BrokerDescription(msgspec.Struct, frozen=True):
+    """Everything that a broker tells about itself."""
+
+    status: BrokerStatus
+    runtime: dict[str, str]
+    config: dict[str, str]
+
+
+class ClusterDescription(msgspec.Struct, frozen=True):
+    """Every broker of every cluster, and what they do together."""
+
+    name_servers: list[str]
+    clusters: dict[str, list[str]]
+    brokers: list[BrokerStatus]
+    topics: int
+    puts_per_second: float
+    gets_per_second: float
+
+
+class Cluster:
+    """Operations on clusters and brokers."""
+
+    def __init__(self, reach: Reach) -> None:
+        self._reach = reach
+
+    async def statuses(self) -> list[BrokerStatus]:
+        """Return every broker with its figures; one that does not answer is listed all the same."""
+        return await gather(await self._reach.brokers(), self._status)
+
+    async def describe_broker(self, name: str) -> list[BrokerDescription]:
+        """Return the master of *name* and its slaves, by id.
+
+        Raises:
+            NotFound: there is no such broker; the text says which there are.
+        """
+        known = await self._reach.brokers()
+        found = [broker for broker in known if name in {broker.name, broker.address}]
+        if not found:
+            names = sorted({broker.name for broker in known})
+            raise NotFound(f"no broker {name!r}; there is {', '.join(names) or 'none'}")
+        return await gather(found, self._describe)
+
+    async def describe(self) -> ClusterDescription:
+        """Return every cluster that the name server knows."""
+        info = await self._reach.cluster_info()
+        statuses = await self.statuses()
+        answer = await self._reach.ask_name_server(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        topics = body_of(answer, dict[str, object]).get("topicList")
+        return ClusterDescription(
+            list(self._reach.name_servers),
+            {cluster: sorted(names) for cluster, names in sorted(info.cluster_addr_table.items())},
+            statuses,
+            len(topics) if isinstance(topics, list) else 0,
+            sum(status.puts_per_second or 0.0 for status in statuses),
+            sum(status.gets_per_second or 0.0 for status in statuses),
+        )
+
+    async def _status(self, broker: Broker) -> BrokerStatus:
+        try:
+            runtime = await self._runtime(broker)
+        except HoldfastError as error:
+            return BrokerStatus(broker.name, broker.cluster, broker.id, broker.address, fault=str(error))
+        return _to_status(broker, runtime)
+
+    async def _describe(self, broker: Broker) -> BrokerDescription:
+        runtime = await self._runtime(broker)
+        answer = await self._reach.ask(broker.address, RequestCode.GET_BROKER_CONFIG)
+        return BrokerDescription(_to_status(broker, runtime), runtime, parse_settings(answer.body))
+
+    async def _runtime(self, broker: Broker) -> dict[str, str]:
+        answer = await self._reach.ask(broker.address, RequestCode.GET_BROKER_RUNTIME_INFO)
+        return dict(sorted(body_of(answer, Table).table.items()))
+
+
+def parse_settings(body: bytes) -> dict[str, str]:
+    """Return a body of `name=value` lines as a dict, sorted by name."""
+    lines = (line.partition("=") for line in body.decode("utf-8", "replace").splitlines())
+    return {name.strip(): value.strip() for name, equals, value in sorted(lines) if equals}
+
+
+def _to_status(broker: Broker, runtime: dict[str, str]) -> BrokerStatus:
+    ratio = _number(runtime, "commitLogDiskRatio")
+    return BrokerStatus(
+        broker.name,
+        broker.cluster,
+        broker.id,
+        broker.address,
+        version=runtime.get("brokerVersionDesc"),
+        puts_per_second=_number(runtime, "putTps"),
+        gets_per_second=_number(runtime, "getTransferredTps"),
+        puts_today=_difference(runtime, "msgPutTotalTodayNow", "msgPutTotalTodayMorning"),
+        gets_today=_difference(runtime, "msgGetTotalTodayNow", "msgGetTotalTodayMorning"),
+        disk_used_percent=None if ratio is None or ratio < 0 else round(100 * ratio, 1),
+        up_since_ms=_whole(runtime, "bootTimestamp"),
+    )
+
+
+def _number(runtime: dict[str, str], name: str) -> float | None:
+    """Return a figure; of three for 10 s, 60 s and 600 s the first."""
+    try:
+        return round(float(runtime[name].split()[0]), 3)
+    except (KeyError, IndexError, ValueError):
+        return None
+
+
+def _whole(runtime: dict[str, str], name: str) -> int | None:
+    number = runtime.get(name, "")
+    return int(number) if number.isdecimal() else None
+
+
+def _difference(runtime: dict[str, str], now: str, before: str) -> int | None:
+    now_count, before_count = _whole(runtime, now), _whole(runtime, before)
+    return None if now_count is None or before_count is None else now_count - before_count

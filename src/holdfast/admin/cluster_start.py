@@ -1,0 +1,197 @@
+"""A cluster on this machine, planned: which roles, where they listen, where they keep what, with which command.
+
+    name server   127.0.0.1:9876
+    broker-a      127.0.0.1:10911     each broker also answers on port - 2, and port + 1 is kept free for replication
+    broker-b      127.0.0.1:10921
+
+Ports are looked at before anything starts, so that a port that is taken is told by name and not by a dead process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import socket
+import string
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from holdfast.admin.reach import Reach
+from holdfast.config import UpOptions
+from holdfast.model.errors import ConfigError, HoldfastError, RequestTimeout
+from holdfast.runtime.address import split_address
+from holdfast.runtime.own_host import find_own_host
+from holdfast.runtime.supervisor import ChildSpec
+
+DEFAULT_NAMESRV: Final = "127.0.0.1:9876"
+DEFAULT_BROKERS: Final = 2
+PORT_STEP: Final = 10
+# Free ports are looked for below the range from which the kernel takes ports for outgoing connections.
+_FREE_PORTS: Final = range(15_000, 30_000, PORT_STEP)
+_WILDCARDS: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - compared, not bound
+_REGISTERED_TIMEOUT_S: Final = 30.0
+_PAUSE_S: Final = 0.01
+
+
+class BrokerPlan(msgspec.Struct, frozen=True):
+    """One broker: where it listens, and what clients dial."""
+
+    name: str
+    listen: str
+    address: str
+    store: str
+
+
+class ClusterPlan(msgspec.Struct, frozen=True):
+    """A whole cluster.
+
+    Attributes:
+        namesrv: What clients dial.
+        namesrv_listen: What the name server listens on.
+        idle: Brokers that have data in the folder and are not started.
+    """
+
+    folder: str
+    namesrv: str
+    namesrv_listen: str
+    brokers: list[BrokerPlan]
+    flush: str | None
+    idle: list[str]
+
+    def name_server_spec(self, extra: Sequence[str]) -> ChildSpec:
+        """Return how to start the name server."""
+        data = str(Path(self.folder, "namesrv"))
+        words = ["namesrv", "--listen", self.namesrv_listen, "--data", data]
+        # Topics created with --order keep their queues while a broker is away; other topics are not concerned.
+        words += ["--set", "order_message_enable=true"]
+        return _spec("namesrv", [*words, *extra])
+
+    def broker_spec(self, broker: BrokerPlan, extra: Sequence[str]) -> ChildSpec:
+        """Return how to start one of the brokers."""
+        words = ["broker", "--name", broker.name, "--namesrv", self.namesrv, "--listen", broker.listen]
+        words += ["--advertise", broker.address, "--store", broker.store]
+        words += ["--flush", self.flush] if self.flush is not None else []
+        return _spec(broker.name, [*words, *extra])
+
+
+def plan_cluster(options: UpOptions, folder: Path) -> ClusterPlan:
+    """Return what `holdfast up` with *options* starts.
+
+    Raises:
+        ConfigError: a port is taken; the text says which and what to do.
+    """
+    present = sorted(path.name for path in folder.glob("broker-*") if path.is_dir())
+    count = options.brokers or max(DEFAULT_BROKERS, len(present))
+    names = broker_names(count)
+    default = "127.0.0.1:0" if options.base_port == 0 else DEFAULT_NAMESRV
+    host, port = split_address(options.namesrv or default)
+    ports = _choose_ports(host, options.base_port, count)
+    if port == 0:
+        port = _find_free(host, 1, taken=ports)[0]
+    elif not _is_free(host, port):
+        raise ConfigError(
+            f"port {port} is taken: is a cluster running already? If not, choose with --namesrv HOST:PORT"
+        )
+    reached = _reached(host)
+    return ClusterPlan(
+        folder=str(folder),
+        namesrv=_join(reached, port),
+        namesrv_listen=_join(host, port),
+        brokers=[
+            BrokerPlan(name, _join(host, port), _join(reached, port), str(folder / name))
+            for name, port in zip(names, ports, strict=True)
+        ],
+        flush=options.flush,
+        idle=[name for name in present if name not in names],
+    )
+
+
+def broker_names(count: int) -> list[str]:
+    """Return broker-a, broker-b, ... broker-z, broker-27, ..."""
+    letters = string.ascii_lowercase
+    return [f"broker-{letters[number]}" if number < len(letters) else f"broker-{number + 1}" for number in range(count)]
+
+
+async def wait_until_registered(plan: ClusterPlan) -> None:
+    """Return once the name server tells clients of every broker.
+
+    Raises:
+        RequestTimeout: one of them does not appear.
+    """
+    wanted = {broker.name for broker in plan.brokers}
+    loop = asyncio.get_running_loop()
+    deadline_s = loop.time() + _REGISTERED_TIMEOUT_S
+    async with Reach(plan.namesrv, timeout_s=_REGISTERED_TIMEOUT_S) as reach:
+        while True:
+            known: set[str] = set()
+            with contextlib.suppress(HoldfastError):
+                known = {broker.name for broker in await reach.brokers()}
+            if wanted <= known:
+                return
+            if loop.time() > deadline_s:
+                raise RequestTimeout(f"{min(wanted - known)} runs but has not registered with {plan.namesrv}")
+            await asyncio.sleep(_PAUSE_S)  # a name server tells nobody by itself
+
+
+def _spec(name: str, words: Sequence[str]) -> ChildSpec:
+    return ChildSpec(name, (sys.executable, "-m", "holdfast", "serve", *words, "--json", "--with-parent"))
+
+
+def _choose_ports(host: str, base_port: int, count: int) -> list[int]:
+    if base_port == 0:
+        return _find_free(host, count)
+    ports = [base_port + PORT_STEP * number for number in range(count)]
+    for name, port in zip(broker_names(count), ports, strict=True):
+        if not all(_is_free(host, each) for each in _block(port)):
+            raise ConfigError(
+                f"port {port} (or {port - 2}) of {name} is taken: stop what uses it, or choose with --base-port N "
+                "(0 takes free ones)"
+            )
+    return ports
+
+
+def _block(port: int) -> tuple[int, ...]:
+    """Return the ports that a broker on *port* binds."""
+    return (port - 2, port)
+
+
+def _find_free(host: str, count: int, taken: Sequence[int] = ()) -> list[int]:
+    """Return *count* ports that are free together with their neighbours."""
+    start = random.randrange(len(_FREE_PORTS))
+    found: list[int] = []
+    for base in (*_FREE_PORTS[start:], *_FREE_PORTS[:start]):
+        port = base + 4
+        if port not in taken and all(_is_free(host, each) for each in (*_block(port), port + 1)):
+            found.append(port)
+            if len(found) == count:
+                return found
+    raise ConfigError(f"no {count} free ports between {_FREE_PORTS.start} and {_FREE_PORTS.stop}")
+
+
+def _is_free(host: str, port: int) -> bool:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OverflowError:
+            raise ConfigError(f"port {port} does not exist; ports are 1 to 65535") from None
+        except OSError as error:
+            if error.errno is not None and isinstance(error, PermissionError):
+                raise ConfigError(f"not allowed to listen on port {port}; choose one above 1023") from error
+            return False
+    return True
+
+
+def _reached(host: str) -> str:
+    """Return what others dial when a server listens on *host*."""
+    return find_own_host() if host in _WILDCARDS else host
+
+
+def _join(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

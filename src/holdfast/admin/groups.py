@@ -1,0 +1,289 @@
+"""Consumer groups: who is in them, how far they are behind, where they go on; creating and deleting them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from holdfast.admin.reach import Broker, NotFound, Reach, body_of, gather
+from holdfast.model.errors import BrokerRefused, ConfigError
+from holdfast.model.group import GroupConfig, Subscription
+from holdfast.model.queue import MessageQueue
+from holdfast.model.topic import RETRY_PREFIX, find_name_fault, retry_topic
+from holdfast.wire import java_json
+from holdfast.wire.codes import RequestCode, ResponseCode
+
+_SYSTEM_PREFIXES: Final = ("CID_ONS", "CID_RMQ_SYS_", "CID_SYS_RMQ_", "TOOLS_", "FILTERSRV_", "SELF_TEST_", "DEFAULT_")
+
+
+class Member(msgspec.Struct, frozen=True):
+    """One consumer that is online."""
+
+    client_id: str
+    address: str
+    language: str
+    version: int
+
+
+class GroupSummary(msgspec.Struct, frozen=True):
+    """A group in a list. Kind and model are None while nobody is online."""
+
+    name: str
+    members: int
+    kind: str | None
+    model: str | None
+    topics: list[str]
+
+
+class QueueLag(msgspec.Struct, frozen=True):
+    """How far a group is behind in one queue.
+
+    Attributes:
+        committed: The offset where it goes on; None when it never committed.
+        end: The offset of the next message that will be stored.
+        consumed_ms: When the last consumed message was stored.
+    """
+
+    topic: str
+    broker: str
+    queue: int
+    committed: int | None
+    end: int
+    lag: int
+    consumed_ms: int | None
+
+
+class GroupLag(msgspec.Struct, frozen=True):
+    """How far a group is behind, in all and queue by queue."""
+
+    group: str
+    lag: int
+    consumes_per_second: float
+    queues: list[QueueLag]
+
+
+class GroupDescription(msgspec.Struct, frozen=True):
+    """Everything about a group."""
+
+    name: str
+    config: GroupConfig
+    brokers: list[str]
+    members: list[Member]
+    kind: str | None
+    model: str | None
+    begins: str | None
+    subscriptions: dict[str, str]
+    lag: int
+
+
+class _Connection(msgspec.Struct, frozen=True, rename="camel"):
+    client_id: str
+    client_addr: str = ""
+    language: str | int = ""
+    version: int = 0
+
+
+class _Connections(msgspec.Struct, frozen=True, rename="camel"):
+    """Body of the answer to 203."""
+
+    connection_set: list[_Connection] = []
+    subscription_table: dict[str, Subscription] = {}
+    consume_type: str | None = None
+    message_model: str | None = None
+    consume_from_where: str | None = None
+
+
+class _GroupTable(msgspec.Struct, frozen=True, rename="camel"):
+    """Body of the answer to 201."""
+
+    subscription_group_table: dict[str, GroupConfig] = {}
+
+
+class _OffsetPair(msgspec.Struct, frozen=True, rename="camel"):
+    broker_offset: int
+    consumer_offset: int
+    last_timestamp: int = 0
+
+
+class _ConsumeStats(msgspec.Struct, frozen=True, rename="camel"):
+    """Body of the answer to 208; a queue that is a key comes as its own JSON text."""
+
+    consume_tps: float = 0.0
+    offset_table: dict[str, _OffsetPair] = {}
+
+
+class Groups:
+    """Operations on consumer groups."""
+
+    def __init__(self, reach: Reach) -> None:
+        self._reach = reach
+
+    async def configs(self) -> dict[str, dict[str, GroupConfig]]:
+        """Return group -> broker -> configuration."""
+        masters = await self._reach.masters()
+        found: dict[str, dict[str, GroupConfig]] = {}
+        for broker, table in zip(masters, await gather(masters, self._table), strict=True):
+            for name, config in table.items():
+                found.setdefault(name, {})[broker.name] = config
+        return dict(sorted(found.items()))
+
+    async def summaries(self, *, with_system: bool = False) -> list[GroupSummary]:
+        """Return the groups that users made; *with_system* all of them."""
+        masters = await self._reach.masters()
+        names = [name for name in await self.configs() if with_system or not name.startswith(_SYSTEM_PREFIXES)]
+        found = await gather(names, lambda name: self._connections(masters, name))
+        return [_summary(name, connections) for name, connections in zip(names, found, strict=True)]
+
+    async def describe(self, name: str) -> GroupDescription:
+        """Return everything about *name*.
+
+        Raises:
+            NotFound: no broker knows the group.
+        """
+        configs = await self._get_configs(name)
+        connections = await self._connections(await self._reach.masters(), name)
+        summary = _summary(name, connections)
+        return GroupDescription(
+            name=name,
+            config=next(iter(configs.values())),
+            brokers=sorted(configs),
+            members=_members(connections),
+            kind=summary.kind,
+            model=summary.model,
+            begins=next((part.consume_from_where for part in connections if part.consume_from_where), None),
+            subscriptions={
+                topic: subscription.sub_string
+                for part in connections
+                for topic, subscription in sorted(part.subscription_table.items())
+            },
+            lag=(await self.lag(name)).lag,
+        )
+
+    async def members(self, name: str) -> list[Member]:
+        """Return who is online."""
+        return _members(await self._connections(await self._reach.masters(), name))
+
+    async def lag(self, name: str, topic: str | None = None) -> GroupLag:
+        """Return how far *name* is behind, in one topic or in all that it consumes.
+
+        Raises:
+            NotFound: no broker knows the group.
+        """
+        await self._get_configs(name)
+        fields = {"consumerGroup": name} | ({"topic": topic} if topic is not None else {})
+        masters = await self._reach.masters()
+        found = await gather(masters, lambda broker: self._consume_stats(broker, fields))
+        queues = sorted(
+            (_queue_lag(key, pair) for stats in found for key, pair in stats.offset_table.items()),
+            key=lambda queue: (queue.topic, queue.broker, queue.queue),
+        )
+        rate = sum(stats.consume_tps for stats in found)
+        return GroupLag(name, sum(queue.lag for queue in queues), rate, queues)
+
+    async def put(self, config: GroupConfig, *, cluster: str | None = None, brokers: Sequence[str] = ()) -> list[str]:
+        """Create or change a group and return the names of the brokers that have it now.
+
+        Raises:
+            ConfigError: the name cannot be a group.
+        """
+        fault = find_name_fault(config.group_name)
+        if fault is not None:
+            raise ConfigError(fault.replace("topic name", "group name"))
+        masters = await self._reach.masters(cluster=cluster, names=brokers)
+        body = java_json.encode(config)
+        await gather(
+            masters,
+            lambda broker: self._reach.ask(broker.address, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body),
+        )
+        return [broker.name for broker in masters]
+
+    async def delete(self, name: str, *, keep_offsets: bool = False) -> list[str]:
+        """Delete a group, its offsets and its retry topic; return the brokers that had it. Dead letters stay.
+
+        Raises:
+            NotFound: no broker knows the group.
+        """
+        having = await self._get_configs(name)
+        masters = [broker for broker in await self._reach.masters() if broker.name in having]
+        fields = {"groupName": name, "cleanOffset": "false" if keep_offsets else "true"}
+        await gather(
+            masters,
+            lambda broker: self._reach.ask(broker.address, RequestCode.DELETE_SUBSCRIPTIONGROUP, fields),
+        )
+        retry = {"topic": retry_topic(name)}
+        if await self._reach.find_route(retry_topic(name)) is not None:
+            await gather(
+                masters,
+                lambda broker: self._reach.ask(broker.address, RequestCode.DELETE_TOPIC_IN_BROKER, retry),
+            )
+            await self._reach.ask_all_name_servers(RequestCode.DELETE_TOPIC_IN_NAMESRV, retry)
+        return [broker.name for broker in masters]
+
+    async def _get_configs(self, name: str) -> dict[str, GroupConfig]:
+        configs = (await self.configs()).get(name)
+        if configs is None:
+            raise NotFound(f"group {name!r} does not exist; `holdfast group list` shows those that do")
+        return configs
+
+    async def _table(self, broker: Broker) -> dict[str, GroupConfig]:
+        answer = await self._reach.ask(broker.address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+        return body_of(answer, _GroupTable).subscription_group_table
+
+    async def _connections(self, masters: Sequence[Broker], name: str) -> list[_Connections]:
+        async def ask(broker: Broker) -> _Connections:
+            fields = {"consumerGroup": name}
+            try:
+                answer = await self._reach.ask(broker.address, RequestCode.GET_CONSUMER_CONNECTION_LIST, fields)
+            except BrokerRefused as refusal:
+                if refusal.code in {ResponseCode.CONSUMER_NOT_ONLINE, ResponseCode.SYSTEM_ERROR}:
+                    return _Connections()  # nobody is connected to that broker
+                raise
+            return body_of(answer, _Connections)
+
+        return await gather(masters, ask)
+
+    async def _consume_stats(self, broker: Broker, fields: dict[str, str]) -> _ConsumeStats:
+        answer = await self._reach.ask(broker.address, RequestCode.GET_CONSUME_STATS, fields)
+        return body_of(answer, _ConsumeStats)
+
+
+def _queue_lag(key: str, pair: _OffsetPair) -> QueueLag:
+    queue = msgspec.json.decode(key, type=MessageQueue)
+    committed = pair.consumer_offset if pair.consumer_offset >= 0 else None
+    return QueueLag(
+        queue.topic,
+        queue.broker_name,
+        queue.queue_id,
+        committed,
+        pair.broker_offset,
+        max(0, pair.broker_offset - (committed or 0)),
+        pair.last_timestamp if pair.last_timestamp > 0 else None,
+    )
+
+
+def _summary(name: str, connections: Sequence[_Connections]) -> GroupSummary:
+    kinds = {"CONSUME_ACTIVELY": "pull", "CONSUME_PASSIVELY": "push", "CONSUME_POP": "pop"}
+    kind = next((part.consume_type for part in connections if part.consume_type), None)
+    model = next((part.message_model for part in connections if part.message_model), None)
+    topics = {topic for part in connections for topic in part.subscription_table if not topic.startswith(RETRY_PREFIX)}
+    return GroupSummary(
+        name,
+        len(_members(connections)),
+        None if kind is None else kinds.get(kind, kind),
+        None if model is None else model.lower(),
+        sorted(topics),
+    )
+
+
+def _members(connections: Sequence[_Connections]) -> list[Member]:
+    """Return each client once, though it is connected to every broker."""
+    found = {
+        connection.client_id: Member(
+            connection.client_id, connection.client_addr, str(connection.language), connection.version
+        )
+        for part in connections
+        for connection in part.connection_set
+    }
+    return [found[client_id] for client_id in sorted(found)]

@@ -1,0 +1,105 @@
+"""Finding stored messages: by key, by the sender's id, by the broker's id."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from holdfast.admin.reach import Broker, NotFound, Reach, gather
+from holdfast.client.received import read_messages
+from holdfast.model.errors import BrokerRefused, RemoteProtocolError
+from holdfast.model.message import ReceivedMessage
+from holdfast.model.route import MASTER_ID
+from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.message_id import parse_message_id
+from holdfast.wire.offsets import QueryMessageFields, ViewMessageFields
+
+_END_OF_TIME: Final = 0x7FFFFFFFFFFFFFFF
+
+
+class FoundMessage(msgspec.Struct, frozen=True):
+    """A message and the broker that has it."""
+
+    broker: str
+    message: ReceivedMessage
+
+
+class Messages:
+    """Operations on stored messages."""
+
+    def __init__(self, reach: Reach) -> None:
+        self._reach = reach
+
+    async def by_key(
+        self, topic: str, key: str, *, start_ms: int = 0, end_ms: int = _END_OF_TIME, count_max: int = 64
+    ) -> list[FoundMessage]:
+        """Return the messages of *topic* that carry *key*, oldest first.
+
+        Raises:
+            RouteNotFound: there is no such topic.
+        """
+        found = await self._query(topic, key, start_ms, end_ms, count_max, unique=False)
+        return [each for each in found if key in each.message.keys][:count_max]
+
+    async def by_id(self, topic: str, message_id: str) -> list[FoundMessage]:
+        """Return the message of that id: the broker's, which says where it lies, or the sender's, which is looked for.
+
+        Raises:
+            NotFound: there is none.
+        """
+        found = await self._view(topic, message_id)
+        if not found:
+            found = await self._query(topic, message_id, 0, _END_OF_TIME, 32, unique=True)
+            found = [each for each in found if each.message.message_id == message_id]
+        if not found:
+            raise NotFound(f"no message {message_id} in topic {topic!r}")
+        return found
+
+    async def _view(self, topic: str, message_id: str) -> list[FoundMessage]:
+        try:
+            place = parse_message_id(message_id)
+        except RemoteProtocolError:
+            return []
+        # An id may name any host: only brokers of this cluster are dialled.
+        brokers = {broker.address: broker for broker in await self._reach.brokers()}
+        broker = brokers.get(place.address)
+        if broker is None:
+            return []
+        header = ViewMessageFields(offset=place.position, topic=topic)
+        try:
+            answer = await self._reach.ask(broker.address, RequestCode.VIEW_MESSAGE_BY_ID, header)
+        except BrokerRefused:
+            return []  # nothing begins at that position: it may still be a sender's id
+        return [FoundMessage(broker.name, message) for message in read_messages(answer.body, None)]
+
+    async def _query(
+        self, topic: str, key: str, start_ms: int, end_ms: int, count_max: int, *, unique: bool
+    ) -> list[FoundMessage]:
+        header = QueryMessageFields(
+            topic=topic,
+            key=key,
+            max_num=count_max,
+            begin_timestamp=start_ms,
+            end_timestamp=end_ms,
+            index_type="U" if unique else "K",
+            unique_key=unique,
+        )
+
+        async def ask(broker: Broker) -> list[FoundMessage]:
+            try:
+                answer = await self._reach.ask(broker.address, RequestCode.QUERY_MESSAGE, header)
+            except BrokerRefused as refusal:
+                if refusal.code == ResponseCode.QUERY_NOT_FOUND:
+                    return []
+                raise
+            return [FoundMessage(broker.name, message) for message in read_messages(answer.body, None)]
+
+        route = await self._reach.get_route(topic)
+        brokers = [
+            Broker(data.broker_name, data.cluster, MASTER_ID, data.broker_addrs[MASTER_ID])
+            for data in route.broker_datas
+            if MASTER_ID in data.broker_addrs
+        ]
+        found = [each for part in await gather(brokers, ask) for each in part]
+        return sorted(found, key=lambda each: (each.message.stored_ms, each.broker, each.message.position))

@@ -1,0 +1,156 @@
+"""Where queues begin and end, which offset a time has, where a group goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Literal
+
+import msgspec
+
+from holdfast.admin.reach import NotAllowed, NotFound, Reach, gather, header_of
+from holdfast.model.errors import BrokerRefused
+from holdfast.model.queue import MessageQueue
+from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.offsets import OffsetAnswer, QueryOffsetFields, QueueFields, SearchOffsetFields
+
+FIRST_5: Final = 413
+
+
+class Target(msgspec.Struct, frozen=True):
+    """A place in a queue, as people name it."""
+
+    kind: Literal["earliest", "latest", "time", "offset"]
+    value: int = 0
+
+
+class QueueRange(msgspec.Struct, frozen=True):
+    """A queue, who serves it, and what it holds: [start, end).
+
+    Attributes:
+        knows_offsets: Whether its broker can set a group to an offset; those of before 5.0 only know times.
+    """
+
+    queue: MessageQueue
+    address: str
+    start: int
+    end: int
+    knows_offsets: bool = True
+
+
+class OffsetChange(msgspec.Struct, frozen=True):
+    """Where a group goes on in one queue, before and after a reset. Before is None when it never committed."""
+
+    topic: str
+    broker: str
+    address: str
+    queue: int
+    before: int | None
+    after: int
+    end: int
+
+
+class Offsets:
+    """Questions about offsets."""
+
+    def __init__(self, reach: Reach) -> None:
+        self._reach = reach
+
+    async def ranges(self, topic: str, *, queue: int | None = None, broker: str | None = None) -> list[QueueRange]:
+        """Return every readable queue of *topic* and what it holds; one queue number or one broker only, if given.
+
+        Raises:
+            RouteNotFound: there is no such topic.
+            NotFound: it has no such queue.
+        """
+        route = await self._reach.get_route(topic)
+        wanted = [
+            (each, address)
+            for each in route.readable(topic)
+            if (queue is None or each.queue_id == queue) and (broker is None or each.broker_name == broker)
+            if (address := route.address_of(each.broker_name)) is not None
+        ]
+        if not wanted:
+            raise NotFound(f"topic {topic!r} has no such queue; `holdfast topic describe {topic}` shows them")
+        return await gather(wanted, lambda item: self._range(*item))
+
+    async def find(self, held: QueueRange, target: Target) -> int:
+        """Return the offset that *target* means in a queue, within what the queue holds."""
+        match target.kind:
+            case "earliest":
+                return held.start
+            case "latest":
+                return held.end
+            case "offset":
+                return min(max(target.value, held.start), held.end)
+        queue = held.queue
+        header = SearchOffsetFields(topic=queue.topic, queue_id=queue.queue_id, timestamp=target.value)
+        answer = await self._reach.ask(held.address, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
+        return min(max(header_of(answer, OffsetAnswer).offset, held.start), held.end)
+
+    async def find_committed(self, group: str, held: QueueRange) -> int | None:
+        """Return where *group* goes on in a queue, or None when it never committed."""
+        queue = held.queue
+        header = QueryOffsetFields(
+            consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, set_zero_if_not_found=False
+        )
+        try:
+            answer = await self._reach.ask(held.address, RequestCode.QUERY_CONSUMER_OFFSET, header)
+        except BrokerRefused as refusal:
+            if refusal.code == ResponseCode.QUERY_NOT_FOUND:
+                return None
+            raise
+        return header_of(answer, OffsetAnswer).offset
+
+    async def plan_reset(
+        self, group: str, topic: str, target: Target, *, queue: int | None = None, broker: str | None = None
+    ) -> list[OffsetChange]:
+        """Return where *group* would go on in every queue of *topic*.
+
+        Raises:
+            RouteNotFound: there is no such topic.
+            NotFound: it has no such queue.
+        """
+
+        async def plan(held: QueueRange) -> OffsetChange:
+            if not held.knows_offsets and (target.kind == "offset" or queue is not None):
+                raise NotAllowed(f"broker {held.queue.broker_name} is older than 5.0: it only resets to times")
+            before = await self.find_committed(group, held)
+            after = await self.find(held, target)
+            name = held.queue
+            return OffsetChange(topic, name.broker_name, held.address, name.queue_id, before, after, held.end)
+
+        return await gather(await self.ranges(topic, queue=queue, broker=broker), plan)
+
+    async def apply_reset(self, group: str, target: Target, changes: Sequence[OffsetChange]) -> None:
+        """Carry out a plan. Consumers that are online go on at the new place with their next pull.
+
+        Raises:
+            BrokerRefused: a broker will not; other queues may have been reset already.
+        """
+        # Brokers of before 5.0 know neither queue nor offset, only the time: for them the target must have one.
+        timestamp_ms = {"earliest": 0, "latest": -1, "time": target.value}.get(target.kind)
+
+        async def reset(change: OffsetChange) -> None:
+            fields = {
+                "topic": change.topic,
+                "group": group,
+                "queueId": str(change.queue),
+                "offset": str(change.after),
+                "timestamp": str(-1 if timestamp_ms is None else timestamp_ms),
+                "isForce": "true",
+            }
+            await self._reach.ask(change.address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields)
+
+        await gather(changes, reset)
+
+    async def _range(self, queue: MessageQueue, address: str) -> QueueRange:
+        header = QueueFields(topic=queue.topic, queue_id=queue.queue_id)
+        start = await self._reach.ask(address, RequestCode.GET_MIN_OFFSET, header)
+        end = await self._reach.ask(address, RequestCode.GET_MAX_OFFSET, header)
+        return QueueRange(
+            queue,
+            address,
+            header_of(start, OffsetAnswer).offset,
+            header_of(end, OffsetAnswer).offset,
+            knows_offsets=end.language != "JAVA" or end.version >= FIRST_5,
+        )

@@ -1,0 +1,46 @@
+"""The library behind the command line.
+
+    async with Admin("127.0.0.1:9876") as admin:
+        await admin.topics.summaries()
+        await admin.groups.lag("billing")
+        await admin.messages.by_key("orders", "order-17")
+
+Everything returned is a frozen value that prints as JSON as it is. Decides nothing about printing, asking or retrying.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Self
+
+from holdfast.admin.cluster import Cluster
+from holdfast.admin.groups import Groups
+from holdfast.admin.messages import Messages
+from holdfast.admin.offsets import Offsets
+from holdfast.admin.reach import Reach
+from holdfast.admin.topics import Topics
+
+DEFAULT_TIMEOUT_S: Final = 5.0
+
+
+class Admin:
+    """Operations on one cluster, by noun. Use it as a context manager.
+
+    Args:
+        namesrv: Addresses of name servers, `;` between them.
+        timeout_s: How long one answer may take.
+    """
+
+    def __init__(self, namesrv: str, *, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
+        self.reach = Reach(namesrv, timeout_s=timeout_s)
+        self.topics = Topics(self.reach)
+        self.groups = Groups(self.reach)
+        self.cluster = Cluster(self.reach)
+        self.offsets = Offsets(self.reach)
+        self.messages = Messages(self.reach)
+
+    async def __aenter__(self) -> Self:
+        await self.reach.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.reach.__aexit__(*error)

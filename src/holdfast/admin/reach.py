@@ -1,0 +1,209 @@
+"""How an operation reaches servers: any name server, every name server, one broker, many brokers at once.
+
+An answer with a failure code is raised as `BrokerRefused`, so that an operation reads as if nothing could go wrong;
+where a code is an answer in itself (no such topic, nobody online) the operation names it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Final, Self, TypeVar
+
+import msgspec
+
+from holdfast.client.cluster_client import ClusterClient
+from holdfast.model.errors import BrokerRefused, ConnectionLost, HoldfastError, RequestTimeout, RouteNotFound
+from holdfast.model.route import MASTER_ID, BrokerData, Route
+from holdfast.wire import java_json
+from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.command import Command
+from holdfast.wire.fields import from_fields, to_fields
+from holdfast.wire.route import ClusterInfo, RouteFields, decode_route
+
+# How many servers or topics are asked at once; more only makes all of them slower.
+IN_FLIGHT_MAX: Final = 64
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+_Body = TypeVar("_Body")
+_Header = TypeVar("_Header", bound=msgspec.Struct)
+
+Header = msgspec.Struct | Mapping[str, str] | None
+
+
+class NameServerUnreachable(ConnectionLost):
+    """None of the name servers answers."""
+
+
+class NotFound(HoldfastError):
+    """There is no topic, group, broker or cluster of that name."""
+
+
+class NotAllowed(HoldfastError):
+    """It could be done, but not as things are; the text says what would have to be different."""
+
+
+class Broker(msgspec.Struct, frozen=True):
+    """One broker process: a name may have a master (id 0) and slaves."""
+
+    name: str
+    cluster: str
+    id: int
+    address: str
+
+
+class Reach:
+    """Connections to one cluster.
+
+    Args:
+        namesrv: Addresses of name servers, `;` between them.
+        timeout_s: How long one answer may take.
+    """
+
+    def __init__(self, namesrv: str, *, timeout_s: float) -> None:
+        self._client = ClusterClient(namesrv, timeout_s=timeout_s)
+
+    async def __aenter__(self) -> Self:
+        await self._client.start()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._client.close()
+
+    async def ask(self, address: str, code: RequestCode, header: Header = None, body: bytes = b"") -> Command:
+        """Return the answer of the server at *address*.
+
+        Raises:
+            BrokerRefused: it said no.
+            ConnectionLost, RequestTimeout: it said nothing.
+        """
+        return await self._client.invoke(address, _command(code, header, body))
+
+    async def ask_anything(
+        self, address: str, code: RequestCode, header: Header, *, timeout_s: float | None = None
+    ) -> Command:
+        """Return the answer of the server at *address*, whatever its code.
+
+        Raises:
+            ConnectionLost, RequestTimeout: there was none.
+        """
+        return await self._client.ask(address, _command(code, header), timeout_s)
+
+    async def ask_name_server(self, code: RequestCode, header: Header = None, body: bytes = b"") -> Command:
+        """Return the answer of the first name server that gives one.
+
+        Raises:
+            BrokerRefused: it said no.
+            NameServerUnreachable: none of them answers.
+        """
+        try:
+            answer = await self._client.ask_name_server(_command(code, header, body))
+        except (ConnectionLost, RequestTimeout) as error:
+            raise NameServerUnreachable(str(error)) from error
+        if answer.code != ResponseCode.SUCCESS:
+            raise BrokerRefused(answer.code, answer.remark or "")
+        return answer
+
+    async def ask_all_name_servers(self, code: RequestCode, header: Header) -> None:
+        """Tell every name server, because they do not talk to each other."""
+        await self._client.every_name_server(_command(code, header))
+
+    @property
+    def name_servers(self) -> tuple[str, ...]:
+        """The addresses of the name servers."""
+        return self._client.name_servers
+
+    async def find_route(self, topic: str) -> Route | None:
+        """Return who serves *topic*, or None when nobody does."""
+        try:
+            answer = await self.ask_name_server(RequestCode.GET_ROUTEINFO_BY_TOPIC, RouteFields(topic=topic))
+        except BrokerRefused as refusal:
+            if refusal.code == ResponseCode.TOPIC_NOT_EXIST:
+                return None
+            raise
+        return decode_route(answer.body)
+
+    async def get_route(self, topic: str) -> Route:
+        """Return who serves *topic*.
+
+        Raises:
+            RouteNotFound: nobody does.
+        """
+        route = await self.find_route(topic)
+        if route is None:
+            raise RouteNotFound(f"topic {topic!r} does not exist; `holdfast topic list` shows those that do")
+        return route
+
+    async def cluster_info(self) -> ClusterInfo:
+        """Return every broker that the name server knows."""
+        answer = await self.ask_name_server(RequestCode.GET_BROKER_CLUSTER_INFO)
+        return java_json.decode(answer.body, ClusterInfo)
+
+    async def brokers(self) -> list[Broker]:
+        """Return every broker process of every cluster, by name and id."""
+        info = await self.cluster_info()
+        return sorted(
+            (broker for data in info.broker_addr_table.values() for broker in brokers_of(data)),
+            key=lambda broker: (broker.cluster, broker.name, broker.id),
+        )
+
+    async def masters(self, *, cluster: str | None = None, names: Iterable[str] | None = None) -> list[Broker]:
+        """Return the brokers that take writes: of one cluster, of these names, or all.
+
+        Raises:
+            NotFound: no broker fits; the text says what there is.
+        """
+        masters = [broker for broker in await self.brokers() if broker.id == MASTER_ID]
+        if not masters:
+            raise NotFound("the name server knows no broker; is one running?")
+        if cluster is not None:
+            known = sorted({broker.cluster for broker in masters})
+            masters = [broker for broker in masters if broker.cluster == cluster]
+            if not masters:
+                raise NotFound(f"no cluster {cluster!r}; there is {', '.join(known)}")
+        wanted = set(names or ())
+        missing = wanted - {broker.name for broker in masters}
+        if missing:
+            known = [broker.name for broker in masters]
+            raise NotFound(f"no broker {min(missing)!r}; there is {', '.join(known)}")
+        return [broker for broker in masters if not wanted or broker.name in wanted]
+
+
+async def gather(items: Iterable[_Item], work: Callable[[_Item], Awaitable[_Result]]) -> list[_Result]:
+    """Return what *work* makes of each item, in order; a bounded number at once. The first failure is raised."""
+    limit = asyncio.Semaphore(IN_FLIGHT_MAX)
+
+    async def bounded(item: _Item) -> _Result:
+        async with limit:
+            return await work(item)
+
+    return await asyncio.gather(*(bounded(item) for item in items))
+
+
+def body_of(answer: Command, kind: type[_Body]) -> _Body:
+    """Return the body of an answer as *kind*.
+
+    Raises:
+        RemoteProtocolError: it is something else.
+    """
+    return java_json.decode(answer.body, kind)
+
+
+def header_of(answer: Command, kind: type[_Header]) -> _Header:
+    """Return the header fields of an answer as *kind*.
+
+    Raises:
+        BadField: one is missing.
+    """
+    return from_fields(kind, answer.fields)
+
+
+def brokers_of(data: BrokerData) -> list[Broker]:
+    """Return the processes of one broker name."""
+    return [Broker(data.broker_name, data.cluster, id_, address) for id_, address in data.broker_addrs.items()]
+
+
+def _command(code: RequestCode, header: Header, body: bytes = b"") -> Command:
+    fields = to_fields(header) if isinstance(header, msgspec.Struct) else dict(header or {})
+    return Command(code=code, fields=fields, body=body)

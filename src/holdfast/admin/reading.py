@@ -1,0 +1,135 @@
+"""Reading queues from outside any group: nothing is committed, nobody is rebalanced, a look leaves no trace.
+
+    history   [start, end) of every queue, merged by store time       ends
+    follow    everything from where each queue is, as it arrives      never ends
+
+The group named in the pulls is the one that every broker keeps for tools.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, Sequence
+from typing import Final
+
+from holdfast.admin.offsets import QueueRange
+from holdfast.admin.reach import Reach, header_of
+from holdfast.client.received import read_messages
+from holdfast.model.errors import BrokerRefused, ConnectionLost, RequestTimeout
+from holdfast.model.message import ReceivedMessage
+from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.pull import SUBSCRIPTION, SUSPEND, PullAnswer, PullFields
+
+TOOLS_GROUP: Final = "TOOLS_CONSUMER"
+PULL_COUNT: Final = 256
+_SUSPEND_MS: Final = 15_000
+_FOLLOW_TIMEOUT_S: Final = 30.0
+_RETRY_S: Final = 1.0
+_QUEUED_MAX: Final = 2048
+
+
+class Reader:
+    """Reads queues of one topic.
+
+    Args:
+        reach: The cluster.
+        tags: What the broker shall select, `*` for everything.
+    """
+
+    def __init__(self, reach: Reach, tags: str = "*") -> None:
+        self._reach = reach
+        self._tags = tags
+
+    async def history(self, ranges: Sequence[QueueRange]) -> AsyncGenerator[ReceivedMessage, None]:
+        """Yield what the queues hold between start and end, oldest first over all queues."""
+        pending: list[tuple[deque[ReceivedMessage], AsyncGenerator[list[ReceivedMessage], None]]] = []
+        for held in ranges:
+            batches = self._batches(held)
+            first = await anext(batches, None)
+            if first:
+                pending.append((deque(first), batches))
+        while pending:
+            # A queue is in order by itself: the oldest message is at the head of one of them.
+            turn = min(range(len(pending)), key=lambda number: pending[number][0][0].stored_ms)
+            waiting, batches = pending[turn]
+            yield waiting.popleft()
+            if not waiting:
+                more = await anext(batches, None)
+                if more:
+                    waiting.extend(more)
+                else:
+                    del pending[turn]
+
+    async def follow(self, ranges: Sequence[QueueRange]) -> AsyncGenerator[ReceivedMessage, None]:
+        """Yield whatever arrives behind the end of each queue, for ever. A broker that goes away is waited for."""
+        arrived: asyncio.Queue[ReceivedMessage | Exception] = asyncio.Queue(_QUEUED_MAX)
+        tasks = [asyncio.create_task(self._follow(held, arrived)) for held in ranges]
+        try:
+            while True:
+                item = await arrived.get()
+                if isinstance(item, Exception):
+                    raise item
+                yield item
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _batches(self, held: QueueRange) -> AsyncGenerator[list[ReceivedMessage], None]:
+        """Yield the messages of [start, end), never an empty list."""
+        offset = held.start
+        while offset < held.end:
+            messages, following = await self._pull(held, offset, suspend=False)
+            if following <= offset:
+                return
+            offset = following
+            wanted = [message for message in messages if message.offset < held.end]
+            if wanted:
+                yield wanted
+
+    async def _follow(self, held: QueueRange, arrived: asyncio.Queue[ReceivedMessage | Exception]) -> None:
+        offset = held.end
+        while True:
+            try:
+                messages, offset = await self._pull(held, offset, suspend=True)
+            except (ConnectionLost, RequestTimeout):
+                await asyncio.sleep(_RETRY_S)
+                continue
+            except Exception as error:  # noqa: BLE001 - whoever reads is told
+                await arrived.put(error)
+                return
+            for message in messages:
+                await arrived.put(message)
+
+    async def _pull(self, held: QueueRange, offset: int, *, suspend: bool) -> tuple[list[ReceivedMessage], int]:
+        """Return what stands at *offset*, and where to read on."""
+        queue = held.queue
+        header = PullFields(
+            consumer_group=TOOLS_GROUP,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=offset,
+            max_msg_nums=PULL_COUNT,
+            sys_flag=SUBSCRIPTION | (SUSPEND if suspend else 0),
+            commit_offset=0,
+            suspend_timeout_millis=_SUSPEND_MS if suspend else 0,
+            subscription=self._tags,
+            expression_type="TAG",
+        )
+        timeout_s = _FOLLOW_TIMEOUT_S if suspend else None
+        answer = await self._reach.ask_anything(held.address, RequestCode.PULL_MESSAGE, header, timeout_s=timeout_s)
+        match answer.code:
+            case ResponseCode.SUCCESS:
+                following = header_of(answer, PullAnswer).next_begin_offset
+                return self._select(read_messages(answer.body, queue)), following
+            case ResponseCode.PULL_NOT_FOUND | ResponseCode.PULL_RETRY_IMMEDIATELY | ResponseCode.PULL_OFFSET_MOVED:
+                return [], header_of(answer, PullAnswer).next_begin_offset
+        raise BrokerRefused(answer.code, answer.remark or "", address=held.address)
+
+    def _select(self, messages: list[ReceivedMessage]) -> list[ReceivedMessage]:
+        """Return those whose tag is wanted: the broker compares only a hash of it."""
+        if self._tags in {"", "*"}:
+            return messages
+        wanted = {tag.strip() for tag in self._tags.split("||")}
+        return [message for message in messages if (message.tags or "") in wanted]

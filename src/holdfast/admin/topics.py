@@ -1,0 +1,413 @@
+"""Topics: who has them, how many queues, what is in them; creating, changing and deleting them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from holdfast.admin.reach import Broker, NotFound, Reach, body_of, gather
+from holdfast.model.errors import BrokerRefused, ConfigError, RequestTimeout
+from holdfast.model.queue import MessageQueue
+from holdfast.model.route import MASTER_ID, Route
+from holdfast.model.topic import (
+    AUTO_CREATE_TOPIC,
+    CHECK_MAX_TOPIC,
+    DEAD_LETTER_PREFIX,
+    NOT_SENDABLE_TOPICS,
+    RETRY_PREFIX,
+    SYSTEM_PREFIX,
+    Permission,
+    TopicConfig,
+    find_name_fault,
+)
+from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.registration import Topics as TopicTable
+from holdfast.wire.route import TopicList
+
+_SYSTEM_NAMES: Final = NOT_SENDABLE_TOPICS | {AUTO_CREATE_TOPIC, CHECK_MAX_TOPIC, "BenchmarkTest"}
+_ORDER_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
+# How long a new route may take to reach the name server. Brokers tell it at once, so this is patience, not a delay.
+_ROUTE_WAIT_S: Final = 5.0
+_ROUTE_PAUSE_S: Final = 0.02
+
+
+class TopicSummary(msgspec.Struct, frozen=True):
+    """A topic in a list.
+
+    Attributes:
+        queues: Writable queues on all brokers together.
+        kind: normal, retry, dead-letter or system.
+    """
+
+    name: str
+    kind: str
+    queues: int
+    brokers: list[str]
+    permission: str
+
+
+class TopicHost(msgspec.Struct, frozen=True):
+    """How one broker hosts a topic."""
+
+    broker: str
+    address: str
+    read_queues: int
+    write_queues: int
+    permission: str
+    order: bool
+    attributes: dict[str, str]
+
+
+class QueueState(msgspec.Struct, frozen=True):
+    """What one queue holds: offsets [offset_min, offset_max)."""
+
+    broker: str
+    queue: int
+    offset_min: int
+    offset_max: int
+    last_stored_ms: int | None
+
+    @property
+    def messages(self) -> int:
+        """How many messages can be read."""
+        return self.offset_max - self.offset_min
+
+
+class TopicDescription(msgspec.Struct, frozen=True):
+    """Everything about a topic but its messages."""
+
+    name: str
+    kind: str
+    hosts: list[TopicHost]
+    groups: list[str]
+    queues: list[QueueState]
+
+
+class TopicStats(msgspec.Struct, frozen=True):
+    """How full a topic is and how fast it grows."""
+
+    name: str
+    messages: int
+    puts_per_second: float
+    put_bytes_per_second: float
+    queues: list[QueueState]
+
+
+class TopicChange(msgspec.Struct, frozen=True):
+    """What creating or changing a topic does on one broker; before is None when it is new there."""
+
+    broker: str
+    before: TopicHost | None
+    after: TopicHost
+
+
+class _QueueStats(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    min_offset: int
+    max_offset: int
+    last_update_timestamp: int = 0
+
+
+class _TopicStatsBody(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Body of the answer to 202; a queue that is a key comes as its own JSON text."""
+
+    offset_table: dict[str, _QueueStats] = {}
+
+
+class _Rate(msgspec.Struct, frozen=True):
+    tps: float = 0.0
+
+
+class _StatsBody(msgspec.Struct, frozen=True, rename="camel"):
+    stats_minute: _Rate = _Rate()
+
+
+class _GroupListBody(msgspec.Struct, frozen=True, rename="camel"):
+    group_list: list[str] = []
+
+
+class Topics:
+    """Operations on topics."""
+
+    def __init__(self, reach: Reach) -> None:
+        self._reach = reach
+
+    async def names(self) -> list[str]:
+        """Return the name of every topic, the system's own among them."""
+        answer = await self._reach.ask_name_server(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        return sorted(body_of(answer, TopicList).topic_list)
+
+    async def summaries(self, *, with_system: bool = False) -> list[TopicSummary]:
+        """Return the topics that users made; *with_system* all of them."""
+        info = await self._reach.cluster_info()
+        own = {*info.cluster_addr_table, *info.broker_addr_table}
+        kinds = {name: kind_of(name, own) for name in await self.names()}
+        wanted = [name for name, kind in kinds.items() if with_system or kind == "normal"]
+        routes = await gather(wanted, self._reach.find_route)
+        # A topic may go between the two questions.
+        return [
+            _summary(name, kinds[name], route) for name, route in zip(wanted, routes, strict=True) if route is not None
+        ]
+
+    async def describe(self, name: str) -> TopicDescription:
+        """Return how *name* is hosted, who consumes it and what its queues hold.
+
+        Raises:
+            RouteNotFound: there is no such topic.
+        """
+        masters = self._masters_of(await self._reach.get_route(name))
+        configs = await gather(masters, lambda broker: self.find_config(broker, name))
+        consumed = await gather(masters, lambda broker: self._consumers(broker, name))
+        states = await gather(masters, lambda broker: self.queue_states(broker, name))
+        return TopicDescription(
+            name,
+            kind_of(name, {name for broker in masters for name in (broker.name, broker.cluster)}),
+            [_host(broker, config) for broker, config in zip(masters, configs, strict=True) if config is not None],
+            sorted({group for groups in consumed for group in groups}),
+            [state for broker_states in states for state in broker_states],
+        )
+
+    async def stats(self, name: str) -> TopicStats:
+        """Return how full *name* is and how fast it grew in the last minute.
+
+        Raises:
+            RouteNotFound: there is no such topic.
+        """
+        masters = self._masters_of(await self._reach.get_route(name))
+        states = [state for part in await gather(masters, lambda b: self.queue_states(b, name)) for state in part]
+        puts = await gather(masters, lambda broker: self._rate(broker, "TOPIC_PUT_NUMS", name))
+        sizes = await gather(masters, lambda broker: self._rate(broker, "TOPIC_PUT_SIZE", name))
+        return TopicStats(name, sum(state.messages for state in states), sum(puts), sum(sizes), states)
+
+    async def plan(
+        self,
+        name: str,
+        *,
+        queues: int | None = None,
+        permission: int | None = None,
+        order: bool | None = None,
+        attributes: dict[str, str] | None = None,
+        cluster: str | None = None,
+        brokers: Sequence[str] = (),
+    ) -> list[TopicChange]:
+        """Return what creating or changing *name* would do, broker by broker. None leaves a setting as it is.
+
+        Raises:
+            ConfigError: the name cannot be a topic.
+            NotFound: there is no such broker or cluster.
+        """
+        fault = find_name_fault(name)
+        if fault is not None:
+            raise ConfigError(fault)
+        masters = await self._reach.masters(cluster=cluster, names=brokers)
+        changes = []
+        for broker, before in zip(
+            masters, await gather(masters, lambda broker: self.find_config(broker, name)), strict=True
+        ):
+            after = before or TopicConfig(name=name, read_queues=8, write_queues=8)
+            wanted = {
+                "read_queues": queues,
+                "write_queues": queues,
+                "permission": permission,
+                "order": order,
+                "attributes": {**after.attributes, **attributes} if attributes else None,
+            }
+            after = msgspec.structs.replace(after, **{key: value for key, value in wanted.items() if value is not None})
+            changes.append(
+                TopicChange(broker.name, None if before is None else _host(broker, before), _host(broker, after))
+            )
+        return changes
+
+    async def apply(self, name: str, changes: Sequence[TopicChange]) -> None:
+        """Carry out a plan and wait until the name server tells everybody.
+
+        Raises:
+            BrokerRefused: a broker will not host it so.
+            RequestTimeout: the brokers have it, but the name server does not say so.
+        """
+        await gather(changes, lambda change: self._put(name, change))
+        await self._fix_order(name, changes)
+        deadline_s = asyncio.get_running_loop().time() + _ROUTE_WAIT_S
+        while True:
+            if _shows(await self._reach.find_route(name), changes):
+                return
+            if asyncio.get_running_loop().time() > deadline_s:
+                raise RequestTimeout(f"{name} was put in place, but the name server does not show it yet")
+            await asyncio.sleep(_ROUTE_PAUSE_S)  # a name server tells nobody by itself
+
+    async def hosts(self, name: str) -> list[Broker]:
+        """Return the masters that host *name*.
+
+        Raises:
+            RouteNotFound: there is no such topic.
+        """
+        return self._masters_of(await self._reach.get_route(name))
+
+    async def delete(self, name: str) -> None:
+        """Delete *name* with its messages: on its brokers first, then from the name servers' tables.
+
+        Raises:
+            RouteNotFound: there is no such topic.
+        """
+        await gather(
+            await self.hosts(name),
+            lambda broker: self._reach.ask(broker.address, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": name}),
+        )
+        await self._reach.ask_all_name_servers(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": name})
+        await self._forget_order(name)
+
+    async def find_config(self, broker: Broker, name: str) -> TopicConfig | None:
+        """Return how *broker* hosts *name*, or None when it does not."""
+        try:
+            answer = await self._reach.ask(broker.address, RequestCode.GET_TOPIC_CONFIG, {"topic": name, "lo": "true"})
+        except BrokerRefused as refusal:
+            if refusal.code == ResponseCode.TOPIC_NOT_EXIST:
+                return None
+            if refusal.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                raise
+            # A 4.x broker tells only about all of its topics.
+            answer = await self._reach.ask(broker.address, RequestCode.GET_ALL_TOPIC_CONFIG)
+            return body_of(answer, TopicTable).topic_config_table.get(name)
+        return body_of(answer, TopicConfig)
+
+    async def queue_states(self, broker: Broker, name: str) -> list[QueueState]:
+        """Return what the queues of *name* on *broker* hold."""
+        answer = await self._reach.ask(broker.address, RequestCode.GET_TOPIC_STATS_INFO, {"topic": name})
+        states = [
+            (msgspec.json.decode(key, type=MessageQueue), stats)
+            for key, stats in body_of(answer, _TopicStatsBody).offset_table.items()
+        ]
+        return [
+            QueueState(
+                queue.broker_name,
+                queue.queue_id,
+                stats.min_offset,
+                stats.max_offset,
+                stats.last_update_timestamp if stats.last_update_timestamp > 0 else None,
+            )
+            for queue, stats in sorted(states, key=lambda state: state[0])
+        ]
+
+    async def _put(self, name: str, change: TopicChange) -> None:
+        after = change.after
+        attributes = ",".join(f"+{key}={value}" for key, value in after.attributes.items())
+        fields = {
+            "topic": name,
+            "defaultTopic": AUTO_CREATE_TOPIC,
+            "readQueueNums": str(after.read_queues),
+            "writeQueueNums": str(after.write_queues),
+            "perm": str(permission_from(after.permission)),
+            "topicFilterType": "SINGLE_TAG",
+            "topicSysFlag": "0",
+            "order": "true" if after.order else "false",
+            "attributes": attributes,
+        }
+        await self._reach.ask(after.address, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+
+    async def _fix_order(self, name: str, changes: Sequence[TopicChange]) -> None:
+        """Write the queue counts of an ordered topic down, so that keys keep their queues while a broker is away."""
+        if any(change.after.order for change in changes):
+            counts = ";".join(f"{change.broker}:{change.after.write_queues}" for change in changes)
+            fields = {"namespace": _ORDER_NAMESPACE, "key": name, "value": counts}
+            await self._reach.ask_all_name_servers(RequestCode.PUT_KV_CONFIG, fields)
+        elif any(change.before is not None and change.before.order for change in changes):
+            await self._forget_order(name)
+
+    async def _forget_order(self, name: str) -> None:
+        fields = {"namespace": _ORDER_NAMESPACE, "key": name}
+        await self._reach.ask_all_name_servers(RequestCode.DELETE_KV_CONFIG, fields)
+
+    async def _rate(self, broker: Broker, statistic: str, name: str) -> float:
+        fields = {"statsName": statistic, "statsKey": name}
+        try:
+            answer = await self._reach.ask(broker.address, RequestCode.VIEW_BROKER_STATS_DATA, fields)
+        except BrokerRefused:
+            return 0.0  # nothing has been counted under that name yet
+        return body_of(answer, _StatsBody).stats_minute.tps
+
+    async def _consumers(self, broker: Broker, name: str) -> Sequence[str]:
+        answer = await self._reach.ask(broker.address, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": name})
+        return body_of(answer, _GroupListBody).group_list
+
+    def _masters_of(self, route: Route) -> list[Broker]:
+        masters = [
+            Broker(data.broker_name, data.cluster, MASTER_ID, data.broker_addrs[MASTER_ID])
+            for data in route.broker_datas
+            if MASTER_ID in data.broker_addrs
+        ]
+        if not masters:
+            raise NotFound("no broker of this topic is running")
+        return sorted(masters, key=lambda broker: broker.name)
+
+
+def kind_of(name: str, own_names: set[str]) -> str:
+    """Return what a topic is for. *own_names* are those of clusters and brokers: each has a topic of its name."""
+    if name.startswith(RETRY_PREFIX):
+        return "retry"
+    if name.startswith(DEAD_LETTER_PREFIX):
+        return "dead-letter"
+    if (
+        name in _SYSTEM_NAMES
+        or name in own_names
+        or name.lower().startswith(SYSTEM_PREFIX)
+        or name.endswith("_REPLY_TOPIC")
+    ):
+        return "system"
+    return "normal"
+
+
+def permission_text(permission: int) -> str:
+    """Return a permission as people write it: `rw`, `r`, `w` or `-`."""
+    return ("r" if permission & Permission.READ else "") + ("w" if permission & Permission.WRITE else "") or "-"
+
+
+def permission_from(text: str) -> int:
+    """Return the wire's number for `rw`, `r`, `w` or `-`.
+
+    Raises:
+        ConfigError: it is something else.
+    """
+    if not text or set(text) - set("rw-"):
+        raise ConfigError(f"permission {text!r} is none of rw, r, w, -")
+    return (Permission.READ if "r" in text else 0) | (Permission.WRITE if "w" in text else 0)
+
+
+def _host(broker: Broker, config: TopicConfig) -> TopicHost:
+    return TopicHost(
+        broker.name,
+        broker.address,
+        config.read_queues,
+        config.write_queues,
+        permission_text(config.permission),
+        config.order,
+        dict(config.attributes),
+    )
+
+
+def _summary(name: str, kind: str, route: Route) -> TopicSummary:
+    permission = 0
+    for data in route.queue_datas:
+        permission |= data.permission
+    return TopicSummary(
+        name,
+        kind,
+        sum(data.write_queues for data in route.queue_datas),
+        sorted(data.broker_name for data in route.queue_datas),
+        permission_text(permission),
+    )
+
+
+def _shows(route: Route | None, changes: Sequence[TopicChange]) -> bool:
+    """Say whether a route has what the changes want."""
+    if route is None:
+        return False
+    shown = {
+        data.broker_name: (data.read_queues, data.write_queues, permission_text(data.permission))
+        for data in route.queue_datas
+    }
+    return all(
+        shown.get(change.broker) == (change.after.read_queues, change.after.write_queues, change.after.permission)
+        for change in changes
+    )

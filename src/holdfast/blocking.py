@@ -1,0 +1,275 @@
+"""The client library for programs that are not asyncio: the same names, the same words, plain calls.
+
+    from holdfast import blocking
+
+    with blocking.Producer("127.0.0.1:9876", group="shop") as producer:
+        producer.send("orders", b"one book", key="customer-17")
+
+All of them share one event loop in one background thread, which is started with the first and ends with the process.
+Calls may be made from any thread. Listeners that are plain functions run in threads of their own, as ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+from holdfast.client import producer as async_producer
+from holdfast.client import pull_consumer as async_pull_consumer
+from holdfast.client import push_consumer as async_push_consumer
+from holdfast.client.queue_calls import Start
+from holdfast.client.transaction import Transaction
+from holdfast.model.filter import EVERYTHING
+from holdfast.model.message import Message, ReceivedMessage, SendResult
+from holdfast.model.queue import MessageQueue
+
+_T = TypeVar("_T")
+
+_starting: Final = threading.Lock()
+_loops: Final[list[asyncio.AbstractEventLoop]] = []
+
+
+def _loop() -> asyncio.AbstractEventLoop:
+    """Return the loop that all blocking clients share, started with the first call."""
+    with _starting:
+        if not _loops:
+            loop = asyncio.new_event_loop()
+            threading.Thread(target=loop.run_forever, name="holdfast", daemon=True).start()
+            _loops.append(loop)
+        return _loops[0]
+
+
+def _wait(work: Coroutine[Any, Any, _T]) -> _T:
+    """Run *work* on the shared loop and return its result. An interrupt of the caller cancels it."""
+    future = asyncio.run_coroutine_threadsafe(work, _loop())
+    try:
+        return future.result()
+    except BaseException:
+        future.cancel()
+        raise
+
+
+def _make(kind: Callable[..., _T], arguments: tuple[Any, ...], options: dict[str, Any]) -> _T:
+    """Build an async client on the loop that it will live on."""
+
+    async def make() -> _T:
+        return kind(*arguments, **options)
+
+    return _wait(make())
+
+
+class Producer:
+    """Sends messages. Takes the arguments of `holdfast.Producer`; use it with `with`, or `start` and `close` it."""
+
+    def __init__(self, namesrv: str, group: str = async_producer.DEFAULT_GROUP, **options: Any) -> None:
+        self._producer = _make(async_producer.Producer, (namesrv, group), options)
+
+    def start(self) -> None:
+        """Get ready."""
+        _wait(self._producer.start())
+
+    def close(self) -> None:
+        """Let every send in flight end, and close."""
+        _wait(self._producer.close())
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def send(
+        self,
+        message: Message | str,
+        body: bytes = b"",
+        *,
+        key: str | None = None,
+        tags: str | None = None,
+        keys: Sequence[str] = (),
+        delay_level: int = 0,
+        properties: Mapping[str, str] | None = None,
+        timeout_s: float | None = None,
+    ) -> SendResult:
+        """Send one message, given whole or as topic and body. See `holdfast.Producer.send`."""
+        if isinstance(message, str):
+            message = Message(message, body, tags, key, tuple(keys), delay_level, 0, properties or {})
+        return _wait(self._producer.send(message, timeout_s=timeout_s))
+
+    def send_many(self, messages: Iterable[Message], *, timeout_s: float | None = None) -> list[SendResult]:
+        """Send many messages in few requests. See `holdfast.Producer.send_many`."""
+        return _wait(self._producer.send_many(list(messages), timeout_s=timeout_s))
+
+    def send_oneway(self, message: Message) -> None:
+        """Send one message without waiting for an answer. See `holdfast.Producer.send_oneway`."""
+        _wait(self._producer.send_oneway(message))
+
+    @contextmanager
+    def transaction(self, message: Message, *, timeout_s: float | None = None) -> Iterator[Transaction]:
+        """Deliver *message* if the block ends normally, never if it raises. See `holdfast.Producer.transaction`."""
+        transaction = self._producer.transaction(message, timeout_s=timeout_s)
+        _wait(transaction.__aenter__())
+        try:
+            yield transaction
+        except BaseException as error:
+            _wait(transaction.__aexit__(type(error), error, error.__traceback__))
+            raise
+        _wait(transaction.__aexit__(None, None, None))
+
+    def request(self, message: Message, *, timeout_s: float = 10.0) -> ReceivedMessage:
+        """Send *message* and return the reply of whoever consumes it. See `holdfast.Producer.request`."""
+        return _wait(self._producer.request(message, timeout_s=timeout_s))
+
+    def reply(self, request: ReceivedMessage, body: bytes) -> SendResult:
+        """Reply to a message that was sent with `request`. See `holdfast.Producer.reply`."""
+        return _wait(self._producer.reply(request, body))
+
+
+class PushConsumer:
+    """Consumes topics as a member of a group. Takes the arguments of `holdfast.PushConsumer`."""
+
+    def __init__(self, namesrv: str, group: str, **options: Any) -> None:
+        self._consumer = _make(async_push_consumer.PushConsumer, (namesrv, group), options)
+
+    def subscribe(self, topic: str, tags: str = EVERYTHING) -> None:
+        """Consume *topic*. See `holdfast.PushConsumer.subscribe`."""
+        _wait(_call(self._consumer.subscribe, topic, tags))
+
+    def unsubscribe(self, topic: str) -> None:
+        """Consume *topic* no more."""
+        _wait(_call(self._consumer.unsubscribe, topic))
+
+    def start(self) -> None:
+        """Join the group and begin to consume."""
+        _wait(self._consumer.start())
+
+    def close(self) -> None:
+        """Leave the group; nothing that was consumed is lost or consumed again."""
+        _wait(self._consumer.close())
+
+    def run(self) -> None:
+        """Return when the consumer is closed by another thread; an interrupt ends it, too."""
+        _wait(self._consumer.run())
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[ReceivedMessage]:
+        """Iterate over messages; each is done when the loop asks for the next one. See `holdfast.PushConsumer`."""
+        iterator = aiter(self._consumer)
+        while True:
+            try:
+                yield _wait(_next(iterator))
+            except StopAsyncIteration:
+                return
+
+    def ack(self, message: ReceivedMessage) -> None:
+        """Say that a message of the loop is done, before the loop asks for the next one."""
+        _wait(_call(self._consumer.ack, message))
+
+    def retry(self, message: ReceivedMessage, delay_level: int = 0) -> None:
+        """Let a message of the loop come again later."""
+        _wait(self._consumer.retry(message, delay_level))
+
+    @property
+    def assignment(self) -> list[MessageQueue]:
+        """The queues that this member consumes now."""
+        return self._consumer.assignment
+
+
+class PullConsumer:
+    """Reads queues on demand. Takes the arguments of `holdfast.PullConsumer`."""
+
+    def __init__(self, namesrv: str, group: str, **options: Any) -> None:
+        self._consumer = _make(async_pull_consumer.PullConsumer, (namesrv, group), options)
+
+    def start(self) -> None:
+        """Get ready."""
+        _wait(self._consumer.start())
+
+    def close(self, *, last_poll_done: bool = True) -> None:
+        """Commit, if that happens automatically, and leave."""
+        _wait(self._consumer.close(last_poll_done=last_poll_done))
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close(last_poll_done=error is None)
+
+    def subscribe(self, topic: str, tags: str = EVERYTHING) -> None:
+        """Read *topic* together with the other members of the group."""
+        _wait(_call(self._consumer.subscribe, topic, tags))
+
+    def queues(self, topic: str) -> list[MessageQueue]:
+        """Return the queues of *topic*."""
+        return _wait(self._consumer.queues(topic))
+
+    def assign(self, queues: Iterable[MessageQueue], tags: str = EVERYTHING) -> None:
+        """Read exactly *queues*, whoever else does."""
+        _wait(self._consumer.assign(list(queues), tags))
+
+    @property
+    def assignment(self) -> list[MessageQueue]:
+        """The queues that are read now."""
+        return self._consumer.assignment
+
+    def poll(
+        self, timeout_s: float = 1.0, *, messages_max: int = async_pull_consumer.POLL_MAX
+    ) -> list[ReceivedMessage]:
+        """Return the next messages; an empty list if none came in time. What the last poll returned is now done."""
+        return _wait(self._consumer.poll(timeout_s, messages_max=messages_max))
+
+    def __iter__(self) -> Iterator[ReceivedMessage]:
+        """Iterate over messages as they come; each is done when the loop asks for the next one."""
+        while True:
+            yield from self.poll(timeout_s=1, messages_max=1)
+
+    def seek(self, queue: MessageQueue, to: int | Start) -> None:
+        """Go on at an offset, at either end, or at a time."""
+        _wait(self._consumer.seek(queue, to))
+
+    def seek_all(self, to: Start) -> None:
+        """Go on at either end, or at a time, in every queue."""
+        _wait(self._consumer.seek_all(to))
+
+    def pause(self, *queues: MessageQueue) -> None:
+        """Return nothing of *queues* until `resume`."""
+        _wait(_call(self._consumer.pause, *queues))
+
+    def resume(self, *queues: MessageQueue) -> None:
+        """Read *queues* again."""
+        _wait(_call(self._consumer.resume, *queues))
+
+    def position(self, queue: MessageQueue) -> int:
+        """Return the offset of the next message that `poll` returns of *queue*."""
+        return self._consumer.position(queue)
+
+    def committed(self, queue: MessageQueue) -> int | None:
+        """Return what the group committed for *queue*, or None when it never did."""
+        return _wait(self._consumer.committed(queue))
+
+    def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
+        """Commit *offsets*, or everything that polls have returned."""
+        _wait(self._consumer.commit(offsets))
+
+
+async def _call(function: Callable[..., _T], *arguments: Any) -> _T:
+    """Call a plain function where it belongs: on the loop."""
+    return function(*arguments)
+
+
+async def _next(iterator: Any) -> ReceivedMessage:
+    message: ReceivedMessage = await anext(iterator)
+    return message

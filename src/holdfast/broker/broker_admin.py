@@ -1,0 +1,233 @@
+"""The broker itself as tools see it: figures, settings, clean-up (25, 26, 28, 45, 306, 315, 329, 402, 907)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from holdfast.broker.delays import Delays
+from holdfast.broker.options import BrokerOptions
+from holdfast.broker.request import Answer, Handlers, Refusal, Request
+from holdfast.broker.stats import BrokerStats, Counter
+from holdfast.broker.topics import TopicTable
+from holdfast.machine.effects import Log
+from holdfast.store.message_store import MessageStore
+from holdfast.wire import java_json
+from holdfast.wire.admin import StatsFields
+from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.fields import from_fields
+from holdfast.wire.route import Table
+
+VERSION_NAME: Final = "V5_3_3"
+_SPANS_MS: Final = (10_000, 60_000, 600_000)
+_POOLS: Final = ("send", "pull", "litePull", "query", "ack", "EndTransaction")
+_GIB: Final = 1 << 30
+
+
+class BrokerAdmin:
+    """Tells tools how the broker is doing."""
+
+    def __init__(
+        self,
+        options: BrokerOptions,
+        topics: TopicTable,
+        store: MessageStore,
+        stats: BrokerStats,
+        delays: Delays,
+    ) -> None:
+        self._options = options
+        self._topics = topics
+        self._store = store
+        self._stats = stats
+        self._delays = delays
+
+    def handlers(self) -> Handlers:
+        """Return what this room answers."""
+        return {
+            RequestCode.UPDATE_BROKER_CONFIG: self.put_settings,
+            RequestCode.GET_BROKER_CONFIG: self.get_settings,
+            RequestCode.GET_BROKER_RUNTIME_INFO: self.get_figures,
+            RequestCode.GET_ALL_DELAY_OFFSET: self.get_delays,
+            RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self.clean,
+            RequestCode.DELETE_EXPIRED_COMMITLOG: self.clean,
+            RequestCode.VIEW_BROKER_STATS_DATA: self.get_counter,
+            RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: self.get_request_modes,
+            RequestCode.GET_BROKER_HA_STATUS: self.get_replicas,
+        }
+
+    # Figures.
+
+    def get_figures(self, request: Request) -> Answer:
+        """Answer 28."""
+        return request.answer(body=java_json.encode(Table(self._figures(request.now_ms))))
+
+    def get_counter(self, request: Request) -> Answer:
+        """Answer 315."""
+        fields = from_fields(StatsFields, request.command.fields)
+        counter = self._stats.find_named(fields.stats_name, fields.stats_key)
+        if counter is None:
+            return Refusal(ResponseCode.SYSTEM_ERROR, f"The stats <{fields.stats_name}> <{fields.stats_key}> not exist")
+        return request.answer(body=java_json.encode(counter.rates()))
+
+    def get_delays(self, request: Request) -> Answer:
+        """Answer 45."""
+        return request.answer(body=java_json.encode(self._delays.to_wire()))
+
+    def get_request_modes(self, request: Request) -> Answer:
+        """Answer 402: every group pulls."""
+        return request.answer(body=java_json.encode({"messageRequestModeMap": {}}))
+
+    def get_replicas(self, request: Request) -> Answer:
+        """Answer 907: nobody copies this broker."""
+        body = {
+            "master": True,
+            "masterCommitLogMaxOffset": self._store.written,
+            "inSyncSlaveNums": 0,
+            "haConnectionInfo": [],
+            "haClientRuntimeInfo": {
+                "lastReadTimestamp": 0,
+                "lastWriteTimestamp": 0,
+                "masterFlushOffset": 0,
+                "maxOffset": 0,
+                "transferredByteInSecond": 0,
+            },
+        }
+        return request.answer(body=java_json.encode(body))
+
+    # Settings.
+
+    def get_settings(self, request: Request) -> Answer:
+        """Answer 26 with what upstream's names mean here."""
+        text = "".join(f"{name}={value}\n" for name, value in sorted(_settings(self._options).items()))
+        version = java_json.encode(self._topics.data_version).decode()
+        return request.answer(fields={"version": version}, body=text.encode())
+
+    def put_settings(self, request: Request) -> Answer:
+        """Answer 25. Settings come from the configuration at the start; names that mean nothing here are ignored."""
+        known = _settings(self._options)
+        for line in request.command.body.decode(errors="replace").splitlines():
+            name, is_set, value = (part.strip() for part in line.partition("="))
+            if is_set and name in known and known[name] != value:
+                return Refusal(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"{name} is {known[name]} and cannot be changed while the broker runs; "
+                    "change its configuration and restart it",
+                )
+        return request.answer()
+
+    def clean(self, request: Request) -> Answer:
+        """Answer 306 and 329: remove expired files now."""
+        for name in self._store.clean(request.now_ms):
+            request.effects.append(Log("info", "file removed", {"file": name}))
+        return request.answer()
+
+    def _figures(self, now_ms: int) -> dict[str, str]:
+        stats, store, disk = self._stats, self._store, self._store.disk_use
+        today, yesterday = stats.at_midnights()
+        ratio = f"{disk.used / disk.total:.2f}" if disk.total else "0.0"
+        figures = {
+            "brokerVersionDesc": VERSION_NAME,
+            "brokerVersion": str(479),
+            "brokerActive": str(store.writable).lower(),
+            "bootTimestamp": str(stats.started_ms),
+            "startAcceptSendRequestTimeStamp": "0",
+            "runtime": _span_text(now_ms - stats.started_ms),
+            "putTps": _tps(stats.puts.tps),
+            "getTransferredTps": _tps(stats.gets.tps),
+            "getFoundTps": _tps(stats.pulls_found.tps),
+            "getMissTps": _tps(stats.pulls_missed.tps),
+            "getTotalTps": _tps(lambda span_ms: _sum_tps(span_ms, stats.pulls_found, stats.pulls_missed)),
+            "msgPutTotalTodayNow": str(stats.puts.value),
+            "msgPutTotalTodayMorning": str(today[0]),
+            "msgPutTotalYesterdayMorning": str(yesterday[0]),
+            "msgGetTotalTodayNow": str(stats.gets.value),
+            "msgGetTotalTodayMorning": str(today[1]),
+            "msgGetTotalYesterdayMorning": str(yesterday[1]),
+            "putMessageTimesTotal": str(stats.puts.value),
+            "putMessageFailedTimes": "0",
+            "putMessageAverageSize": "0.0",
+            "putMessageSizeTotal": str(store.written - store.start),
+            "putMessageEntireTimeMax": "0",
+            "putMessageDistributeTime": "",
+            "getMessageEntireTimeMax": "0",
+            "commitLogMinOffset": str(store.start),
+            "commitLogMaxOffset": str(store.written),
+            "commitLogDiskRatio": ratio,
+            "consumeQueueDiskRatio": ratio,
+            "commitLogDirCapacity": (
+                f"Total : {disk.total / _GIB:.1f} GiB, Free : {(disk.total - disk.used) / _GIB:.1f} GiB."
+            ),
+            "earliestMessageTimeStamp": str(self._earliest_ms()),
+            "dispatchBehindBytes": str(store.unconfirmed),
+            "remainHowManyDataToFlush": f"{store.unconfirmed} B",
+            "dispatchMaxBuffer": "0",
+            "pageCacheLockTimeMills": "0",
+            "remainTransientStoreBufferNumbs": "0",
+            "timerReadBehind": "0",
+            "timerOffsetBehind": "0",
+            "timerCongestNum": "0",
+            "timerEnqueueTps": "0.0",
+            "timerDequeueTps": "0.0",
+        }
+        for pool in _POOLS:
+            # There are no pools of threads here, and so no queues before them; tools read the figures all the same.
+            figures |= {
+                f"{pool}ThreadPoolQueueSize": "0",
+                f"{pool}ThreadPoolQueueCapacity": "10000",
+                f"{pool}ThreadPoolQueueHeadWaitTimeMills": "0",
+            }
+        for level, (delivered, scheduled) in self._delays.progress().items():
+            figures[f"scheduleMessageOffset_{level}"] = f"{delivered},{scheduled}"
+        return figures
+
+    def _earliest_ms(self) -> int:
+        """Return when the oldest record was stored; -1 when there is none, as upstream says it."""
+        record = self._store.read_record(self._store.start)
+        return record.store_ms if record is not None else -1
+
+
+def _settings(options: BrokerOptions) -> dict[str, str]:
+    """Return upstream's names for our settings, and their values in upstream's words."""
+    host, _, port = options.address.rpartition(":")
+    return {
+        "brokerName": options.name,
+        "brokerClusterName": options.cluster,
+        "brokerId": "0",
+        "brokerIP1": host,
+        "listenPort": port,
+        "namesrvAddr": ";".join(options.namesrv),
+        "brokerRole": "ASYNC_MASTER",
+        "brokerPermission": "6",
+        "autoCreateTopicEnable": str(options.auto_create_topics).lower(),
+        "autoCreateSubscriptionGroup": str(options.auto_create_groups).lower(),
+        "defaultTopicQueueNums": str(options.default_topic_queues),
+        "enablePropertyFilter": "false",
+        "storePathRootDir": options.store,
+        "flushDiskType": f"{options.flush.upper()}_FLUSH",
+        "mappedFileSizeCommitLog": str(options.log_file_size),
+        "maxMessageSize": str(options.message_size_max),
+        "fileReservedTime": str(options.retention_hours),
+        "deleteWhen": options.delete_hour,
+        "diskMaxUsedSpaceRatio": str(options.disk_clean_percent),
+        "messageDelayLevel": options.delay_levels,
+        "transactionTimeOut": str(options.transaction_timeout_ms),
+        "transactionCheckInterval": str(options.transaction_check_interval_ms),
+        "transactionCheckMax": str(options.transaction_check_max),
+        "registerNameServerPeriod": str(options.register_interval_ms),
+    }
+
+
+def _tps(rate: Callable[[int], float]) -> str:
+    """Return the rates over ten seconds, a minute and ten minutes, as tools read them."""
+    return " ".join(str(rate(span_ms)) for span_ms in _SPANS_MS)
+
+
+def _sum_tps(span_ms: int, *counters: Counter) -> float:
+    return sum(counter.tps(span_ms) for counter in counters)
+
+
+def _span_text(span_ms: int) -> str:
+    minutes, seconds = divmod(span_ms // 1000, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    return f"[ {days} days, {hours} hours, {minutes} minutes, {seconds} seconds ]"

@@ -1,0 +1,46 @@
+"""The broker's own small files, typed: what is in them, and what happens when they cannot be read."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+
+from holdfast.machine.effects import WriteFile
+from holdfast.model.errors import StoreError
+from holdfast.store import config_files
+from holdfast.store.disk import Disk
+from holdfast.wire import java_json
+
+_T = TypeVar("_T")
+
+
+def load_config(disk: Disk, name: str, kind: type[_T]) -> _T | None:
+    """Return what is in the file *name*, or in its `.bak`; None when there is neither.
+
+    Raises:
+        StoreError: there is a file and nothing can be made of it. Going on without it would forget topics, groups or
+            offsets in silence.
+    """
+    value = config_files.load_config(disk, name)
+    path = config_files.config_path(name)
+    if value is None:
+        if disk.find_size(path):
+            raise StoreError(
+                f"{path} cannot be read and has no good .bak beside it; restore it, or remove it to begin anew"
+            )
+        return None
+    try:
+        return msgspec.convert(value, kind, strict=False)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise StoreError(f"{path} has not the shape it should have: {error}") from error
+
+
+def save_config(disk: Disk, name: str, value: msgspec.Struct) -> None:
+    """Put *value* on disk before returning, and what was there into `.bak`."""
+    config_files.save_config(disk, name, java_json.encode(value))
+
+
+def write_config(disk: Disk, name: str, value: msgspec.Struct) -> list[WriteFile]:
+    """Return the effects that put *value* on disk off the loop."""
+    return [WriteFile(*write) for write in config_files.plan_save(disk, name, java_json.encode(value))]

@@ -1,0 +1,251 @@
+"""Delivers delayed messages when their time has come.
+
+    SCHEDULE_TOPIC_XXXX / level-1    entry: | position | size | time of delivery |
+                                     [ delivered ............ next ][ waiting, in order of time ........
+                                                             ^ offset of the level, in config/delayOffset.json
+
+Every message of a level waits equally long, so the queue of a level is in order of delivery time and only its first
+waiting entry matters.
+
+Exactly once: delivery and offset move together in memory. The file is written only when everything it counts as
+delivered is synced, so a crash never skips a message; and it says how long the log was (`position`), so that after a
+crash the messages in doubt are looked for behind that point before they are delivered again: a delivered record
+carries the position of its scheduled one. A file that a Java broker wrote has no such point: what it may have delivered
+in its last seconds before a crash is delivered once more.
+
+The one clock is that of the events. The shortest level bounds how long a new message can go unnoticed.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.broker.config import load_config, save_config, write_config
+from holdfast.broker.options import BrokerOptions
+from holdfast.broker.records import properties_of, read_scheduled, to_draft
+from holdfast.broker.request import Refusal, Steps
+from holdfast.broker.writer import REAL_QUEUE, REAL_TOPIC, LogWriter
+from holdfast.machine.effects import Effect, Log, SetTimer
+from holdfast.model.delay import DelayLevels
+from holdfast.model.topic import HALF_TOPIC, SCHEDULE_TOPIC
+from holdfast.store.consume_queue import BLANK_ENTRY_SIZE, QueueLog
+from holdfast.store.disk import Disk
+from holdfast.store.message_store import MessageStore
+from holdfast.wire.record import TRANSACTION_MASK, StoredRecord
+from holdfast.wire.registration import DataVersion
+
+NAME: Final = "delayOffset.json"
+TIMER: Final = "delays"
+RUN_MAX: Final = 256  # messages delivered before other events get their turn
+_BATCH: Final = 32
+
+
+class DelayOffsets(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The file, and the body of the answer to 45. Keys of the table are levels.
+
+    Attributes:
+        position: End of the log when the offsets were these; None in files of others.
+    """
+
+    offset_table: dict[int, int] = {}
+    data_version: DataVersion = DataVersion()
+    position: int | None = None
+
+
+class Delays:
+    """The schedule of delayed messages."""
+
+    def __init__(
+        self, disk: Disk, options: BrokerOptions, levels: DelayLevels, store: MessageStore, writer: LogWriter
+    ) -> None:
+        self._disk = disk
+        self._levels = levels
+        self._store = store
+        self._writer = writer
+        self._save_interval_ms = options.offset_save_interval_ms
+        saved = load_config(disk, NAME, DelayOffsets) or DelayOffsets(position=0)
+        self._offsets = dict(saved.offset_table)
+        self._version = saved.data_version
+        self._saved_offsets = dict(self._offsets)
+        self._unsaved: DelayOffsets | None = None  # waits until the log it speaks of is synced
+        self._save_ms = 0
+        self._busy = False
+        self._doubt = _Doubt(saved.position, store)
+
+    def to_wire(self) -> DelayOffsets:
+        """Return the table as tools and replicas get it."""
+        return DelayOffsets(offset_table=dict(self._offsets), data_version=self._version)
+
+    def progress(self) -> dict[int, tuple[int, int]]:
+        """Return (delivered, scheduled) of every level that was ever used."""
+        found = {}
+        for level in range(1, len(self._levels) + 1):
+            queue = self._store.find_queue(SCHEDULE_TOPIC, level - 1)
+            if queue is not None and queue.offset_max:
+                found[level] = (self._offsets.get(level, 0), queue.offset_max)
+        return found
+
+    # The passing of time.
+
+    def start(self, now_ms: int, effects: list[Effect]) -> None:
+        """Begin to deliver."""
+        for level in range(1, len(self._levels) + 1):
+            queue = self._store.find_queue(SCHEDULE_TOPIC, level - 1)
+            end = queue.offset_max if queue is not None else 0
+            self._doubt.levels_end[level] = end
+            if self._offsets.get(level, 0) > end:
+                # The log lost its end. Messages that now get these offsets again must not count as delivered.
+                self._offsets[level] = end
+        self._save_ms = now_ms + self._save_interval_ms
+        effects.append(SetTimer(TIMER, now_ms))
+
+    def on_timer(self, name: str, now_ms: int, effects: list[Effect]) -> Steps[list[Effect]] | None:
+        """Deliver what is due; the result is what else shall happen when that is done."""
+        assert name == TIMER
+        self._offer_save(now_ms)
+        if self._busy:
+            return None  # Waits for the disk; the timer is set again when that ends.
+        if not self._store.writable or self._store.disk_full:
+            effects.append(SetTimer(TIMER, now_ms + self._levels.delay_ms(1)))
+            return None
+        return self._run(now_ms)
+
+    def on_synced(self, position: int, effects: list[Effect]) -> None:
+        """Save the offsets, now that everything they count as delivered is on disk."""
+        saving = self._unsaved
+        if saving is not None and saving.position is not None and saving.position <= position:
+            self._unsaved = None
+            self._saved_offsets = saving.offset_table
+            effects += write_config(self._disk, NAME, saving)
+
+    def stop(self, now_ms: int) -> None:
+        """Save at once: the broker is about to end and closes its log in order, if the disk still lets it."""
+        if self._store.writable:
+            save_config(self._disk, NAME, self._snapshot(now_ms))
+
+    def _offer_save(self, now_ms: int) -> None:
+        if now_ms >= self._save_ms and self._unsaved is None and self._offsets != self._saved_offsets:
+            self._save_ms = now_ms + self._save_interval_ms
+            self._unsaved = self._snapshot(now_ms)
+
+    def _snapshot(self, now_ms: int) -> DelayOffsets:
+        version = self._version
+        self._version = DataVersion(state_version=version.state_version, timestamp=now_ms, counter=version.counter + 1)
+        return DelayOffsets(offset_table=dict(self._offsets), data_version=self._version, position=self._store.written)
+
+    # Delivering.
+
+    def _run(self, now_ms: int) -> Steps[list[Effect]]:
+        """Deliver what is due, level by level, and say when to look again."""
+        effects: list[Effect] = []
+        next_ms = now_ms + min(self._levels.delay_ms(level) for level in range(1, len(self._levels) + 1))
+        left = RUN_MAX
+        self._busy = True
+        try:
+            for level in range(1, len(self._levels) + 1):
+                queue = self._store.find_queue(SCHEDULE_TOPIC, level - 1)
+                if queue is None or queue.offset_max <= self._offsets.get(level, 0):
+                    continue
+                before = self._offsets.get(level, 0)
+                due_ms = yield from self._run_level(level, queue, left, now_ms, effects)
+                left -= self._offsets.get(level, 0) - before
+                next_ms = min(next_ms, due_ms)
+        finally:
+            self._busy = False
+        return [*effects, SetTimer(TIMER, next_ms)]
+
+    def _run_level(self, level: int, queue: QueueLog, left: int, now_ms: int, effects: list[Effect]) -> Steps[int]:
+        """Deliver at most *left* due messages of one level; return when the next one is due."""
+        offset = max(self._offsets.get(level, 0), queue.offset_min)
+        latest_ms = now_ms + self._levels.delay_ms(level)
+        while left > 0 and offset < queue.offset_max:
+            entries = queue.entries(offset, min(left, _BATCH))
+            if not entries:
+                break
+            for position, size, due_ms in entries:
+                # A time beyond the level's own delay means that a clock was wrong: upstream delivers at once.
+                if now_ms < due_ms <= latest_ms:
+                    return due_ms
+                if size != BLANK_ENTRY_SIZE:
+                    yield from self._deliver(level, offset, position, size, now_ms, effects)
+                offset += 1
+                left -= 1
+                # At once: a save between two steps must count what is already in the log.
+                self._offsets[level] = offset
+        return now_ms if offset < queue.offset_max else latest_ms
+
+    def _deliver(
+        self, level: int, offset: int, position: int, size: int, now_ms: int, effects: list[Effect]
+    ) -> Steps[None]:
+        """Put one message where it was meant to go."""
+        record = yield from read_scheduled(position, size)
+        place = _real_place(record) if record is not None else None
+        if record is None or place is None:
+            effects.append(
+                Log("error", "delayed message lost", {"level": level, "offset": offset, "position": position})
+            )
+            return
+        topic, queue_id = place
+        in_doubt = yield from self._doubt.was_delivered(level, offset, record, topic, queue_id)
+        if in_doubt:
+            return
+        properties = properties_of(record)
+        properties["WAIT"] = "false"
+        draft = to_draft(record, properties, topic=topic, queue_id=queue_id)
+        draft.sys_flag &= ~TRANSACTION_MASK
+        draft.prepared_position = position
+        stored = self._writer.append(draft, now_ms)
+        if isinstance(stored, Refusal):
+            effects.append(Log("error", "delayed message lost", {"position": position, "reason": stored.remark}))
+
+
+class _Doubt:
+    """What may have been delivered between the last save of the offsets and a crash."""
+
+    def __init__(self, position: int | None, store: MessageStore) -> None:
+        self._position = position
+        self._store = store
+        self._delivered: dict[tuple[str, int], set[int]] = {}
+        self.levels_end: dict[int, int] = {}
+
+    def was_delivered(self, level: int, offset: int, record: StoredRecord, topic: str, queue_id: int) -> Steps[bool]:
+        """Say whether *record* is found delivered behind the point of the last save."""
+        if self._position is None or offset >= self.levels_end.get(level, 0):
+            return False
+        delivered = self._delivered.get((topic, queue_id))
+        if delivered is None:
+            delivered = yield from self._look_behind(topic, queue_id, self._position)
+            self._delivered[topic, queue_id] = delivered
+        return record.position in delivered
+
+    def _look_behind(self, topic: str, queue_id: int, position: int) -> Steps[set[int]]:
+        """Return the scheduled positions of all records in a queue that lie behind *position* in the log."""
+        found: set[int] = set()
+        queue = self._store.find_queue(topic, queue_id)
+        if queue is None:
+            return found
+        end = queue.offset_max
+        while end > queue.offset_min:
+            start = max(queue.offset_min, end - _BATCH)
+            for at, size, _ in reversed(queue.entries(start, end - start)):
+                if size == BLANK_ENTRY_SIZE:
+                    continue
+                if at < position:
+                    return found
+                record = yield from read_scheduled(at, size)
+                if record is not None and record.prepared_position and not record.sys_flag & TRANSACTION_MASK:
+                    found.add(record.prepared_position)
+            end = start
+        return found
+
+
+def _real_place(record: StoredRecord) -> tuple[str, int] | None:
+    """Return the topic and queue that a delayed message is meant for, or None when that cannot be told."""
+    properties: dict[str, Any] = properties_of(record)
+    topic, queue_text = properties.get(REAL_TOPIC), properties.get(REAL_QUEUE, "")
+    # A half message cannot be delayed: delivered as it is, it would be one that nobody decides about.
+    if not topic or topic in {HALF_TOPIC, SCHEDULE_TOPIC} or not queue_text.isdecimal():
+        return None
+    return topic, int(queue_text)

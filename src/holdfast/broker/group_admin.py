@@ -1,0 +1,284 @@
+"""Consumer groups as tools see them.
+
+create, change, delete   200, 225, 207, 314
+describe                 201, 352, 300, 343, 345
+follow                   208 (one group), 317 (all of them), 303 (in time instead of offsets)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from itertools import islice
+
+import msgspec
+
+from holdfast.broker.clients import ClientTable
+from holdfast.broker.groups import GroupTable, find_group_fault
+from holdfast.broker.offsets import OffsetTable
+from holdfast.broker.options import BrokerOptions
+from holdfast.broker.request import Answer, Handlers, Refusal, Request
+from holdfast.broker.stats import BrokerStats
+from holdfast.broker.topics import TopicTable
+from holdfast.model.group import GroupConfig
+from holdfast.model.queue import MessageQueue
+from holdfast.store.message_store import MessageStore
+from holdfast.wire import java_json
+from holdfast.wire.admin import (
+    BrokerConsumeStats,
+    BrokerStatsFields,
+    CloneOffsetFields,
+    ConsumerOffset,
+    ConsumeStats,
+    ConsumeStatsFields,
+    DeleteGroupFields,
+    GroupConfigs,
+    GroupFields,
+    GroupNames,
+    GroupSubscription,
+    PageFields,
+    TimeSpan,
+    TimeSpans,
+    TopicFields,
+)
+from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.fields import from_fields
+from holdfast.wire.route import TopicList
+
+_Rows = list[tuple[MessageQueue, ConsumerOffset]]
+
+
+class GroupAdmin:
+    """Changes and describes groups on behalf of tools."""
+
+    def __init__(
+        self,
+        options: BrokerOptions,
+        topics: TopicTable,
+        groups: GroupTable,
+        clients: ClientTable,
+        offsets: OffsetTable,
+        store: MessageStore,
+        stats: BrokerStats,
+    ) -> None:
+        self._options = options
+        self._topics = topics
+        self._groups = groups
+        self._clients = clients
+        self._offsets = offsets
+        self._store = store
+        self._stats = stats
+
+    def handlers(self) -> Handlers:
+        """Return what this room answers."""
+        return {
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.put,
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self.put_list,
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.get_all,
+            RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self.get,
+            RequestCode.DELETE_SUBSCRIPTIONGROUP: self.delete,
+            RequestCode.GET_CONSUME_STATS: self.get_stats,
+            RequestCode.GET_BROKER_CONSUME_STATS: self.get_all_stats,
+            RequestCode.QUERY_CONSUME_TIME_SPAN: self.get_time_spans,
+            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self.list_of_topic,
+            RequestCode.QUERY_TOPICS_BY_CONSUMER: self.list_topics,
+            RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: self.get_subscription,
+            RequestCode.CLONE_GROUP_OFFSET: self.clone,
+        }
+
+    # Changing.
+
+    def put(self, request: Request) -> Answer:
+        """Answer 200."""
+        return self._put_all([java_json.decode(request.command.body, GroupConfig)], request)
+
+    def put_list(self, request: Request) -> Answer:
+        """Answer 225."""
+        return self._put_all(java_json.decode(request.command.body, GroupConfigs).group_config_list, request)
+
+    def delete(self, request: Request) -> Answer:
+        """Answer 207. Nothing there is fine: a tool asks every broker of a cluster."""
+        fields = from_fields(DeleteGroupFields, request.command.fields)
+        self._groups.delete(fields.group_name, request.now_ms)
+        if fields.clean_offset:
+            self._offsets.forget_group(fields.group_name)
+        return request.answer()
+
+    def clone(self, request: Request) -> Answer:
+        """Answer 314: let a group stand where another one stands."""
+        fields = from_fields(CloneOffsetFields, request.command.fields)
+        if self._clients.has_group(fields.dest_group) and not fields.offline:
+            return Refusal(
+                ResponseCode.SYSTEM_ERROR,
+                f"group {fields.dest_group} is consuming; stop it first, or its next commit undoes this",
+            )
+        for topic in [fields.topic] if fields.topic else self._offsets.topics_of(fields.src_group):
+            self._offsets.clone(fields.src_group, fields.dest_group, topic)
+        return request.answer()
+
+    # Describing.
+
+    def get(self, request: Request) -> Answer:
+        """Answer 352."""
+        name = from_fields(GroupFields, request.command.fields).group
+        config = self._groups.find(name)
+        if config is None:
+            return Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"No group in this broker. group: {name}")
+        return request.answer(body=java_json.encode(config))
+
+    def get_all(self, request: Request) -> Answer:
+        """Answer 201: the whole table, or a page of it."""
+        page = from_fields(PageFields, request.command.fields)
+        table = self._groups.to_wire()
+        total = len(table.subscription_group_table)
+        if page.max_group_num is not None:
+            start = max(0, page.group_seq)
+            rows = islice(table.subscription_group_table.items(), start, start + max(1, page.max_group_num))
+            table = msgspec.structs.replace(table, subscription_group_table=dict(rows))
+        return request.answer(fields={"totalGroupNum": str(total)}, body=java_json.encode(table))
+
+    def list_of_topic(self, request: Request) -> Answer:
+        """Answer 300: who consumes a topic, or has."""
+        topic = from_fields(TopicFields, request.command.fields).topic
+        subscribed = {
+            group for group, living in self._clients.consumer_groups().items() if topic in living.subscriptions
+        }
+        names = sorted(subscribed.union(self._offsets.groups_of(topic)))
+        return request.answer(body=java_json.encode(GroupNames(group_list=names)))
+
+    def list_topics(self, request: Request) -> Answer:
+        """Answer 343."""
+        group = from_fields(GroupFields, request.command.fields).group
+        body = TopicList(topic_list=self._offsets.topics_of(group), broker_addr=self._options.address)
+        return request.answer(body=java_json.encode(body))
+
+    def get_subscription(self, request: Request) -> Answer:
+        """Answer 345."""
+        fields = from_fields(GroupFields, request.command.fields)
+        body = GroupSubscription(
+            group=fields.group,
+            topic=fields.topic,
+            subscription_data=self._clients.subscription(fields.group, fields.topic),
+        )
+        return request.answer(body=java_json.encode(body))
+
+    # Following.
+
+    def get_stats(self, request: Request) -> Answer:
+        """Answer 208: how far a group is behind, queue by queue."""
+        fields = from_fields(ConsumeStatsFields, request.command.fields)
+        group = fields.consumer_group
+        topics: Iterable[str] = filter(None, fields.topic_list.split(";"))
+        if fields.topic:
+            topics = [fields.topic]
+        elif not fields.topic_list:
+            topics = self._offsets.topics_of(group)
+        rows: _Rows = []
+        tps = 0.0
+        for topic in topics:
+            if self._is_consumed(group, topic):
+                rows += self._follow(group, topic)
+                tps += self._stats.get_tps(group, topic)
+        body = ConsumeStats(offset_table=java_json.object_map(rows), consume_tps=tps)
+        return request.answer(body=java_json.encode(body))
+
+    def get_all_stats(self, request: Request) -> Answer:
+        """Answer 317: how far every group is behind in every topic."""
+        only_ordered = from_fields(BrokerStatsFields, request.command.fields).is_order
+        stats: list[dict[str, list[ConsumeStats]]] = []
+        lag = in_flight = 0
+        for group in self._groups.all():
+            of_group: list[ConsumeStats] = []
+            for topic in self._offsets.topics_of(group):
+                config = self._topics.find(topic)
+                if config is None or (only_ordered and not config.order):
+                    continue
+                rows = self._follow(group, topic)
+                lag += sum(row.broker_offset - row.consumer_offset for _, row in rows)
+                in_flight += sum(row.pull_offset - row.consumer_offset for _, row in rows)
+                tps = self._stats.get_tps(group, topic)
+                of_group.append(ConsumeStats(offset_table=java_json.object_map(rows), consume_tps=tps))
+            stats.append({group: of_group})
+        body = BrokerConsumeStats(
+            broker_addr=self._options.address,
+            consume_stats_list=stats,
+            total_diff=lag,
+            total_inflight_diff=in_flight,
+        )
+        return request.answer(body=java_json.encode(body))
+
+    def get_time_spans(self, request: Request) -> Answer:
+        """Answer 303: from when to when the messages of a topic are, and at which time a group stands."""
+        fields = from_fields(GroupFields, request.command.fields)
+        config = self._topics.find(fields.topic)
+        if config is None:
+            return Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{fields.topic}] not exist")
+        spans = [
+            self._span(fields.group, MessageQueue(fields.topic, self._options.name, queue_id), request.now_ms)
+            for queue_id in range(config.read_queues)
+        ]
+        return request.answer(body=java_json.encode(TimeSpans(consume_time_span_set=spans)))
+
+    def _is_consumed(self, group: str, topic: str) -> bool:
+        """Say whether *topic* is hosted and *group*, if it is connected, still subscribes to it."""
+        living = self._clients.find_membership(group)
+        is_left = living is not None and bool(living.subscriptions) and topic not in living.subscriptions
+        return self._topics.find(topic) is not None and not is_left
+
+    def _follow(self, group: str, topic: str) -> _Rows:
+        config = self._topics.find(topic)
+        count = config.read_queues if config is not None else 0
+        return [
+            (MessageQueue(topic, self._options.name, queue_id), self._follow_queue(group, topic, queue_id))
+            for queue_id in range(count)
+        ]
+
+    def _follow_queue(self, group: str, topic: str, queue_id: int) -> ConsumerOffset:
+        queue = self._store.find_queue(topic, queue_id)
+        committed = self._offsets.find(group, topic, queue_id)
+        consumed_ms = None
+        if queue is not None and committed:
+            consumed_ms = self._store.store_time(queue, committed - 1)
+        pulled = self._offsets.find_pulled(group, topic, queue_id)
+        return ConsumerOffset(
+            broker_offset=queue.offset_max if queue is not None else 0,
+            consumer_offset=committed or 0,
+            pull_offset=max(pulled or 0, committed or 0),
+            last_timestamp=consumed_ms or 0,
+        )
+
+    def _span(self, group: str, place: MessageQueue, now_ms: int) -> TimeSpan:
+        queue = self._store.find_queue(place.topic, place.queue_id)
+        first_ms = last_ms = consumed_ms = delay_ms = 0
+        if queue is not None:
+            store = self._store
+            committed = self._offsets.find(group, place.topic, place.queue_id) or 0
+            first_ms = store.store_time(queue, queue.offset_min) or 0
+            last_ms = store.store_time(queue, queue.offset_max - 1) or 0
+            consumed_ms = (store.store_time(queue, committed - 1) if committed else first_ms) or 0
+            next_ms = store.store_time(queue, committed)
+            delay_ms = max(0, now_ms - next_ms) if next_ms is not None else 0
+        return TimeSpan(
+            message_queue=place,
+            min_time_stamp=first_ms,
+            min_time_stamp_str=_format_time(first_ms),
+            max_time_stamp=last_ms,
+            max_time_stamp_str=_format_time(last_ms),
+            consume_time_stamp=consumed_ms,
+            consume_time_stamp_str=_format_time(consumed_ms),
+            delay_time=delay_ms,
+        )
+
+    def _put_all(self, configs: list[GroupConfig], request: Request) -> Answer:
+        for config in configs:
+            fault = find_group_fault(config)
+            if fault is not None:
+                return Refusal(ResponseCode.INVALID_PARAMETER, fault)
+        self._groups.put_all(configs, request.now_ms)
+        return request.answer()
+
+
+def _format_time(time_ms: int) -> str:
+    """Return a time as upstream writes it, but always in UTC: a pure role knows no time zone."""
+    moment = datetime.fromtimestamp(time_ms // 1000, UTC)
+    return f"{moment:%Y-%m-%d#%H:%M:%S}:{time_ms % 1000:03d}"

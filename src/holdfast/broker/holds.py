@@ -1,0 +1,108 @@
+"""Pulls that found nothing and wait for the next message of their queue, or for their deadline.
+
+A client that is told "nothing new" asks again at once, so a broker that does not make it wait is hammered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from heapq import heapify, heappop, heappush
+from typing import Final, Generic, TypeVar
+
+import msgspec
+
+from holdfast.machine.events import ChannelId
+from holdfast.wire.pull import PullHeader
+
+
+class Hold(msgspec.Struct, eq=False):
+    """A parked pull.
+
+    Attributes:
+        scan_from: The first offset not yet looked at; what lies before did not match the subscription.
+    """
+
+    channel: ChannelId
+    serializer: int
+    header: PullHeader
+    deadline_ms: int
+    scan_from: int
+    gone: bool = False
+
+
+_Queue = TypeVar("_Queue", bound=Hashable)
+_STALE_MAX: Final = 1024
+
+
+class Holds(Generic[_Queue]):
+    """Parked pulls by queue, by channel and by deadline."""
+
+    def __init__(self) -> None:
+        self._by_queue: dict[_Queue, list[Hold]] = {}
+        self._by_channel: dict[ChannelId, dict[int, tuple[_Queue, Hold]]] = {}
+        self._deadlines: list[tuple[int, int, _Queue, Hold]] = []
+        self._ticket = 0
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def park(self, queue: _Queue, hold: Hold) -> None:
+        """Let *hold* wait for *queue*."""
+        self._ticket += 1
+        self._count += 1
+        self._by_queue.setdefault(queue, []).append(hold)
+        self._by_channel.setdefault(hold.channel, {})[id(hold)] = (queue, hold)
+        heappush(self._deadlines, (hold.deadline_ms, self._ticket, queue, hold))
+
+    def wake(self, queue: _Queue) -> list[Hold]:
+        """Take out and return every pull that waits for *queue*."""
+        woken = [hold for hold in self._by_queue.pop(queue, ()) if not hold.gone]
+        for hold in woken:
+            self._forget(hold)
+        self._compact()
+        return woken
+
+    def expire(self, now_ms: int) -> list[tuple[_Queue, Hold]]:
+        """Take out and return every pull whose time is up."""
+        expired = []
+        while self._deadlines and self._deadlines[0][0] <= now_ms:
+            _, _, queue, hold = heappop(self._deadlines)
+            if not hold.gone:
+                self._forget(hold)
+                self._remove(queue, hold)
+                expired.append((queue, hold))
+        return expired
+
+    def drop_channel(self, channel: ChannelId) -> None:
+        """Forget the pulls of a connection that is gone."""
+        for queue, hold in list(self._by_channel.get(channel, {}).values()):
+            self._forget(hold)
+            self._remove(queue, hold)
+        self._compact()
+
+    def next_deadline_ms(self) -> int | None:
+        """Return when the next pull has waited long enough, or None when none waits."""
+        while self._deadlines and self._deadlines[0][3].gone:
+            heappop(self._deadlines)
+        return self._deadlines[0][0] if self._deadlines else None
+
+    def _forget(self, hold: Hold) -> None:
+        hold.gone = True
+        self._count -= 1
+        of_channel = self._by_channel[hold.channel]
+        del of_channel[id(hold)]
+        if not of_channel:
+            del self._by_channel[hold.channel]
+
+    def _remove(self, queue: _Queue, hold: Hold) -> None:
+        waiting = self._by_queue[queue]
+        waiting.remove(hold)
+        if not waiting:
+            del self._by_queue[queue]
+
+    def _compact(self) -> None:
+        """Drop the deadlines of pulls that did not need them, once they are the larger part."""
+        if len(self._deadlines) > 2 * self._count + _STALE_MAX:
+            self._deadlines = [entry for entry in self._deadlines if not entry[3].gone]
+            heapify(self._deadlines)

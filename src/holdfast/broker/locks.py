@@ -1,0 +1,73 @@
+"""Who may consume a queue in order: locks of queues by group (codes 41 and 42).
+
+A lock belongs to a client and lapses a minute after it was last taken; clients take theirs again every 20 seconds. The
+locks are in memory only: after a restart a client simply takes them again.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from holdfast.broker.request import Answer, Handlers, Request
+from holdfast.model.queue import MessageQueue
+from holdfast.wire import java_json
+from holdfast.wire.codes import RequestCode
+from holdfast.wire.offsets import LockAnswer, LockBody
+
+LOCK_LIFE_MS: Final = 60_000
+
+
+class QueueLocks:
+    """Which client holds which queue of which group, and since when."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, dict[MessageQueue, tuple[str, int]]] = {}
+
+    def handlers(self) -> Handlers:
+        """Return what this room answers."""
+        return {
+            RequestCode.LOCK_BATCH_MQ: self.lock_batch,
+            RequestCode.UNLOCK_BATCH_MQ: self.unlock_batch,
+        }
+
+    def lock(self, group: str, client_id: str, queues: list[MessageQueue], now_ms: int) -> list[MessageQueue]:
+        """Take what is free or already the client's own, and return that."""
+        held = self._held.setdefault(group, {})
+        taken = []
+        for queue in queues:
+            owner, since_ms = held.get(queue, (client_id, now_ms))
+            if owner == client_id or now_ms - since_ms > LOCK_LIFE_MS:
+                held[queue] = (client_id, now_ms)
+                taken.append(queue)
+        return taken
+
+    def unlock(self, group: str, client_id: str, queues: list[MessageQueue]) -> None:
+        """Give back those of *queues* that the client holds."""
+        held = self._held.get(group, {})
+        for queue in queues:
+            owner, _ = held.get(queue, (None, 0))
+            if owner == client_id:
+                del held[queue]
+        if not held:
+            self._held.pop(group, None)
+
+    def expire(self, now_ms: int) -> None:
+        """Forget locks that have lapsed, so that groups that are gone cost nothing."""
+        for group, held in list(self._held.items()):
+            for queue, (_, since_ms) in list(held.items()):
+                if now_ms - since_ms > LOCK_LIFE_MS:
+                    del held[queue]
+            if not held:
+                del self._held[group]
+
+    def lock_batch(self, request: Request) -> Answer:
+        """Answer 41 with the queues that the client now holds."""
+        body = java_json.decode(request.command.body, LockBody)
+        taken = self.lock(body.consumer_group, body.client_id, body.mq_set, request.now_ms)
+        return request.answer(body=java_json.encode(LockAnswer(lockOKMQSet=taken)))
+
+    def unlock_batch(self, request: Request) -> Answer:
+        """Answer 42."""
+        body = java_json.decode(request.command.body, LockBody)
+        self.unlock(body.consumer_group, body.client_id, body.mq_set)
+        return request.answer()

@@ -1,0 +1,119 @@
+"""Sends a group to another place in a topic (222).
+
+    members of 5.x or of other languages, or none   the offset is set; whoever pulls next is told to go there
+    members of 4.x only                             the offset is set; they are told (220) and move by themselves
+
+A 4.x client that is told by its pull waits ten seconds before it obeys; told by 220 it obeys at once.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from holdfast.broker.clients import Client, ClientTable
+from holdfast.broker.offsets import OffsetTable
+from holdfast.broker.options import BrokerOptions
+from holdfast.broker.request import Answer, Handlers, Refusal, Request
+from holdfast.broker.topics import TopicTable
+from holdfast.machine.effects import Effect, SendBytes
+from holdfast.model.queue import MessageQueue
+from holdfast.store.message_store import MessageStore
+from holdfast.wire import java_json
+from holdfast.wire.admin import CppOffset, CppOffsets, OffsetMap, ResetOffsetFields, offset_map
+from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.command import ONE_WAY, Command, encode_command
+from holdfast.wire.fields import from_fields, to_fields
+
+_OBEYS_PULLS_VERSION: Final = 413  # 5.0.0
+_RESET_VERSION: Final = 28  # 3.0.7: clients before that do not know 220
+
+
+class OffsetResets:
+    """Moves groups on behalf of tools."""
+
+    def __init__(
+        self,
+        options: BrokerOptions,
+        topics: TopicTable,
+        clients: ClientTable,
+        offsets: OffsetTable,
+        store: MessageStore,
+    ) -> None:
+        self._options = options
+        self._topics = topics
+        self._clients = clients
+        self._offsets = offsets
+        self._store = store
+
+    def handlers(self) -> Handlers:
+        """Return what this room answers."""
+        return {RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset}
+
+    def reset(self, request: Request) -> Answer:
+        """Answer 222 with the offsets that the group will consume next."""
+        fields = from_fields(ResetOffsetFields, request.command.fields)
+        config = self._topics.find(fields.topic)
+        if config is None:
+            return Refusal(ResponseCode.TOPIC_NOT_EXIST, f"Topic {fields.topic} does not exist")
+        queue_ids = range(config.read_queues) if fields.queue_id < 0 else (fields.queue_id,)
+        targets: dict[MessageQueue, int] = {}
+        for queue_id in queue_ids:
+            if queue_id >= config.read_queues:
+                return Refusal(ResponseCode.INVALID_PARAMETER, f"topic {fields.topic} has no queue {queue_id}")
+            target = self._find_target(fields, queue_id)
+            if isinstance(target, Refusal):
+                return target
+            targets[MessageQueue(fields.topic, self._options.name, queue_id)] = target
+        membership = self._clients.find_membership(fields.group)
+        members = [] if membership is None else list(membership.members.values())
+        obeys_push = bool(members) and all(_obeys_push(client) for client in members)
+        for queue, target in targets.items():
+            self._offsets.reset(fields.group, queue.topic, queue.queue_id, target, deliver=not obeys_push)
+        if obeys_push:
+            request.effects += [_push(client, fields, targets) for client in members]
+        return request.answer(body=java_json.encode(OffsetMap(offset_table=offset_map(targets))))
+
+    def _find_target(self, fields: ResetOffsetFields, queue_id: int) -> int | Refusal:
+        """Return where the group shall go in one queue."""
+        queue = self._store.find_queue(fields.topic, queue_id)
+        offset_min, offset_max = (queue.offset_min, queue.offset_max) if queue is not None else (0, 0)
+        if fields.offset >= 0:
+            if not offset_min <= fields.offset <= offset_max:
+                return Refusal(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"Target offset {fields.offset} not in consume queue range [{offset_min}-{offset_max}]",
+                )
+            return fields.offset
+        if fields.timestamp < 0 or queue is None:
+            target = offset_max
+        else:
+            target = self._store.offset_at_time(queue, fields.timestamp)
+        current = self._offsets.find(fields.group, fields.topic, queue_id)
+        if fields.is_force or current is None:
+            return target
+        return min(target, current)  # Without force nothing is skipped.
+
+
+def _obeys_push(client: Client) -> bool:
+    return client.language == "JAVA" and _RESET_VERSION <= client.version < _OBEYS_PULLS_VERSION
+
+
+def _push(client: Client, fields: ResetOffsetFields, targets: dict[MessageQueue, int]) -> Effect:
+    """Return the order (220) to one member."""
+    if client.language == "CPP":
+        rows = [
+            CppOffset(topic=queue.topic, broker_name=queue.broker_name, queue_id=queue.queue_id, offset=offset)
+            for queue, offset in targets.items()
+        ]
+        body = java_json.encode(CppOffsets(offset_table=rows))
+    else:
+        body = java_json.encode(OffsetMap(offset_table=offset_map(targets)))
+    header = ResetOffsetFields(topic=fields.topic, group=fields.group, timestamp=fields.timestamp)
+    command = Command(
+        code=RequestCode.RESET_CONSUMER_CLIENT_OFFSET,
+        flag=ONE_WAY,
+        fields=to_fields(header),
+        body=body,
+        serializer=client.serializer,
+    )
+    return SendBytes(client.channel, [encode_command(command)])

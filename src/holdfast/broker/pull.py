@@ -1,0 +1,316 @@
+"""Handing messages out: 11 and 361.
+
+    request ─> may this group read this queue? ─> scan the index ─┬─ nothing new ─> parked (`holds.py`), or told so
+                                                                  ├─ hot records ─> views of the log, one answer
+                                                                  └─ cold records ─> steps: a reader thread fetches them
+
+The broker never opens a record here: the body of an answer is log bytes. Adjacent records leave as one view; scattered
+ones are joined, because many small pieces cost more than one copy (docs/performance.md).
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import accumulate
+from typing import Final, cast
+
+import msgspec
+
+from holdfast.broker.clients import ClientTable
+from holdfast.broker.groups import GroupTable
+from holdfast.broker.holds import Hold, Holds
+from holdfast.broker.offsets import OffsetTable
+from holdfast.broker.options import BrokerOptions
+from holdfast.broker.request import LogRange, Refusal, Steps
+from holdfast.broker.stats import BrokerStats
+from holdfast.broker.topics import TopicTable
+from holdfast.machine.effects import Piece
+from holdfast.machine.events import ChannelId
+from holdfast.model.errors import CorruptRecord
+from holdfast.model.filter import is_tag_type, parse_tags, wanted_codes
+from holdfast.model.topic import Permission
+from holdfast.store.consume_queue import BLANK_ENTRY_SIZE, QueueLog
+from holdfast.store.message_store import MessageStore
+from holdfast.wire.codes import ResponseCode
+from holdfast.wire.command import RESPONSE, Command, encode_command
+from holdfast.wire.pull import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND, PullFields, PullHeader, pull_answer_head
+
+_SCAN_MAX: Final = 800  # index entries looked at for one answer when a filter lets few of them through
+_GAP_MAX: Final = 64 * 1024  # what lies between two cold ranges is read too when it is not larger than this
+
+Range = tuple[int, int]
+"""(position, size) of adjacent records."""
+
+Pulled = list[Piece] | Steps[list[Piece]] | None
+"""The answer; steps that end in it; None when the pull was parked."""
+
+
+class _Scan(msgspec.Struct, gc=False):
+    """What an index scan found.
+
+    Attributes:
+        next_offset: Where to pull next, if not parked.
+    """
+
+    code: int
+    remark: str
+    next_offset: int
+    ranges: Sequence[Range] = ()
+    size: int = 0
+    count: int = 0
+
+
+class Puller(msgspec.Struct, frozen=True):
+    """Who pulls."""
+
+    channel: ChannelId
+    serializer: int
+    now_ms: int
+
+
+class Pulls:
+    """The broker's exit."""
+
+    def __init__(
+        self,
+        options: BrokerOptions,
+        store: MessageStore,
+        topics: TopicTable,
+        groups: GroupTable,
+        clients: ClientTable,
+        offsets: OffsetTable,
+        stats: BrokerStats,
+    ) -> None:
+        self._options = options
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._clients = clients
+        self._offsets = offsets
+        self._stats = stats
+        self.holds: Holds[QueueLog] = Holds()
+
+    def take(self, header: PullHeader, puller: Puller) -> Pulled:
+        """Answer a pull, or park it until there is something to say."""
+        fields = header.fields
+        codes = self._admit(fields, puller.now_ms)
+        if isinstance(codes, Refusal):
+            return [_refuse(codes, header.opaque, puller.serializer)]
+        if fields.sys_flag & COMMIT_OFFSET and fields.commit_offset >= 0:
+            self._offsets.commit(fields.consumer_group, fields.topic, fields.queue_id, fields.commit_offset)
+        queue = self._store.queue(fields.topic, fields.queue_id)
+        reset = self._offsets.reset_pending(fields.consumer_group, fields.topic, fields.queue_id, fields.queue_offset)
+        if reset is not None:
+            moved = _Scan(ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", reset)
+            return [self._head(header, puller.serializer, queue, moved)]
+        scan = self._scan(queue, fields, fields.queue_offset, codes)
+        if scan.code == ResponseCode.PULL_NOT_FOUND and fields.sys_flag & SUSPEND and self._may_park(fields):
+            deadline_ms = puller.now_ms + fields.suspend_timeout_millis
+            self.holds.park(
+                queue, Hold(puller.channel, puller.serializer, header, deadline_ms, scan_from=fields.queue_offset)
+            )
+            return None
+        return self._respond(header, puller.serializer, queue, scan)
+
+    def retry(self, queue: QueueLog, hold: Hold, *, final: bool) -> Pulled:
+        """Look again for a parked pull; park it again when there is nothing for it and this is not its last look."""
+        fields = hold.header.fields
+        codes = self._admit(fields, 0)
+        if isinstance(codes, Refusal):
+            return [_refuse(codes, hold.header.opaque, hold.serializer)]
+        reset = self._offsets.reset_pending(fields.consumer_group, fields.topic, fields.queue_id, fields.queue_offset)
+        if reset is not None:
+            moved = _Scan(ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", reset)
+            return [self._head(hold.header, hold.serializer, queue, moved)]
+        scan = self._scan(queue, fields, hold.scan_from, codes)
+        nothing = scan.code in {ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY}
+        if nothing and not final:
+            hold.scan_from = scan.next_offset
+            hold.gone = False
+            self.holds.park(queue, hold)
+            return None
+        if nothing and scan.next_offset > fields.queue_offset:
+            # Everything up to here was looked at and did not match: the client need not ask for it again.
+            scan.code, scan.remark = ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE"
+        return self._respond(hold.header, hold.serializer, queue, scan)
+
+    def _may_park(self, fields: PullFields) -> bool:
+        return fields.suspend_timeout_millis > 0 and len(self.holds) < self._options.parked_pulls_max
+
+    def _admit(self, fields: PullFields, now_ms: int) -> frozenset[int] | Refusal | None:
+        """Return the tag hashes that the puller wants (None: all of them), or why it may not pull."""
+        group = self._groups.ensure(fields.consumer_group, now_ms)
+        if group is None:
+            return Refusal(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"consumer group {fields.consumer_group} does not exist; create it first",
+            )
+        if not group.consume_enable:
+            return Refusal(ResponseCode.NO_PERMISSION, f"consumer group {fields.consumer_group} may not consume")
+        topic = self._topics.find(fields.topic)
+        if topic is None:
+            return Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{fields.topic}] not exist, apply first please!")
+        if not topic.permission & Permission.READ:
+            return Refusal(ResponseCode.NO_PERMISSION, f"topic {fields.topic} may not be read")
+        if not 0 <= fields.queue_id < topic.read_queues:
+            return Refusal(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{fields.queue_id}] is illegal, topic:[{fields.topic}] topicConfig.readQueueNums:"
+                f"[{topic.read_queues}] consumer:[{fields.consumer_group}]",
+            )
+        if fields.sys_flag & SUBSCRIPTION:
+            if not is_tag_type(fields.expression_type):
+                return Refusal(ResponseCode.SYSTEM_ERROR, "only TAG subscriptions are supported, not SQL92")
+            return _codes_of_text(fields.topic, fields.subscription)
+        subscription = self._clients.subscription(fields.consumer_group, fields.topic)
+        if subscription is None:
+            return Refusal(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                f"consumer group {fields.consumer_group} has not subscribed to {fields.topic}",
+            )
+        return wanted_codes(subscription)
+
+    def _scan(self, queue: QueueLog, fields: PullFields, offset: int, codes: frozenset[int] | None) -> _Scan:
+        """Look at the index from *offset* on."""
+        offset_min, offset_max = queue.offset_min, queue.offset_max
+        if offset_max == 0:
+            if offset == 0:
+                return _Scan(ResponseCode.PULL_NOT_FOUND, "NO_MESSAGE_IN_QUEUE", 0)
+            return _Scan(ResponseCode.PULL_OFFSET_MOVED, "NO_MESSAGE_IN_QUEUE", 0)
+        if offset < offset_min:
+            return _Scan(ResponseCode.PULL_OFFSET_MOVED, "OFFSET_TOO_SMALL", offset_min)
+        if offset == offset_max:
+            return _Scan(ResponseCode.PULL_NOT_FOUND, "OFFSET_OVERFLOW_ONE", offset)
+        if offset > offset_max:
+            return _Scan(ResponseCode.PULL_OFFSET_MOVED, "OFFSET_OVERFLOW_BADLY", offset_max)
+        options = self._options
+        count = max(1, min(fields.max_msg_nums, options.pull_count_max))
+        size_max = min(fields.max_msg_bytes or options.pull_size_default, options.pull_size_max)
+        raw = queue.raw_entries(offset, count if codes is None else max(count, _SCAN_MAX))
+        flat = _unpacker(len(raw) // 20)(raw)
+        positions, sizes = flat[0::3], flat[1::3]
+        if codes is not None or BLANK_ENTRY_SIZE in sizes:
+            return _select(offset, positions, sizes, flat[2::3], codes, count, size_max)
+        total = sum(sizes)
+        if total > size_max:
+            taken = max(1, bisect_right(list(accumulate(sizes)), size_max))
+            positions, sizes = positions[:taken], sizes[:taken]
+            total = sum(sizes)
+        return _Scan(
+            ResponseCode.SUCCESS,
+            "FOUND",
+            offset + len(positions),
+            _ranges(positions, sizes, total),
+            total,
+            len(positions),
+        )
+
+    def _respond(self, header: PullHeader, serializer: int, queue: QueueLog, scan: _Scan) -> Pulled:
+        head = self._head(header, serializer, queue, scan)
+        if not scan.ranges:
+            return [head]
+        self._stats.count_gets(header.fields.consumer_group, header.fields.topic, scan.count, scan.size)
+        store, ranges = self._store, scan.ranges
+        last_position, last_size = ranges[-1]
+        if store.hot_end(ranges[0][0]) < last_position + last_size:
+            return self._fetch(header, serializer, queue, scan)
+        views = [store.view(position, size) for position, size in ranges]
+        if None in views:  # cleaned away between the index and the log
+            return self._fetch(header, serializer, queue, scan)
+        hot = cast("list[memoryview]", views)
+        return [head, hot[0] if len(hot) == 1 else b"".join(hot)]
+
+    def _fetch(self, header: PullHeader, serializer: int, queue: QueueLog, scan: _Scan) -> Steps[list[Piece]]:
+        """Answer a pull whose records are cold: read them in few large pieces, off the loop."""
+        parts: list[Piece] = []
+        for read, ranges in _reads(scan.ranges, self._store.log_file_size):
+            try:
+                data = yield read
+            except CorruptRecord as error:
+                return [_refuse(Refusal(ResponseCode.SYSTEM_ERROR, str(error)), header.opaque, serializer)]
+            for position, size in ranges:
+                part = data[position - read.position : position - read.position + size]
+                if len(part) < size:
+                    gone = _Scan(ResponseCode.PULL_RETRY_IMMEDIATELY, "MESSAGE_WAS_REMOVING", queue.offset_min)
+                    return [self._head(header, serializer, queue, gone)]
+                parts.append(part)
+        return [self._head(header, serializer, queue, scan), *parts]
+
+    def _head(self, header: PullHeader, serializer: int, queue: QueueLog, scan: _Scan) -> bytes:
+        offsets = (scan.next_offset, queue.offset_min, queue.offset_max)
+        return pull_answer_head(serializer, header.opaque, scan.code, scan.remark, offsets, scan.size)
+
+
+@lru_cache(maxsize=4096)
+def _unpacker(count: int):  # type: ignore[no-untyped-def] # noqa: ANN202 - the bound method of a Struct has no name
+    """Return what unpacks *count* index entries at once, to one flat tuple: several times faster than one by one."""
+    return struct.Struct(">" + "qiq" * count).unpack
+
+
+@lru_cache(maxsize=1024)
+def _codes_of_text(topic: str, expression: str | None) -> frozenset[int] | None:
+    return wanted_codes(parse_tags(topic, expression))
+
+
+def _ranges(positions: Sequence[int], sizes: Sequence[int], total: int) -> list[Range]:
+    """Return the records as few ranges: neighbours in the queue are often neighbours in the log."""
+    if positions[-1] + sizes[-1] - positions[0] == total:
+        return [(positions[0], total)]
+    ranges: list[Range] = []
+    start, end = positions[0], positions[0]
+    for position, size in zip(positions, sizes, strict=True):
+        if position != end:
+            ranges.append((start, end - start))
+            start = position
+        end = position + size
+    ranges.append((start, end - start))
+    return ranges
+
+
+def _reads(ranges: Sequence[Range], file_size: int) -> list[tuple[LogRange, list[Range]]]:
+    """Return what to read for cold *ranges*: near ones together, never across the end of a log file."""
+    reads: list[tuple[LogRange, list[Range]]] = []
+    for position, size in ranges:
+        if reads:
+            read, members = reads[-1]
+            near = position - (read.position + read.size) <= _GAP_MAX
+            if near and position // file_size == read.position // file_size:
+                reads[-1] = (LogRange(read.position, position + size - read.position), [*members, (position, size)])
+                continue
+        reads.append((LogRange(position, size), [(position, size)]))
+    return reads
+
+
+def _select(
+    offset: int,
+    positions: Sequence[int],
+    sizes: Sequence[int],
+    tags: Sequence[int],
+    codes: frozenset[int] | None,
+    count_max: int,
+    size_max: int,
+) -> _Scan:
+    """Return the entries that match, up to the limits; offsets without a message never match."""
+    chosen: list[int] = []
+    total = 0
+    looked_at = 0
+    for at, (size, tag) in enumerate(zip(sizes, tags, strict=True)):
+        if size != BLANK_ENTRY_SIZE and (codes is None or tag in codes):
+            if len(chosen) == count_max or (chosen and total + size > size_max):
+                break
+            chosen.append(at)
+            total += size
+        looked_at = at + 1
+    if not chosen:
+        return _Scan(ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE", offset + looked_at)
+    ranges = _ranges([positions[at] for at in chosen], [sizes[at] for at in chosen], total)
+    return _Scan(ResponseCode.SUCCESS, "FOUND", offset + looked_at, ranges, total, len(chosen))
+
+
+def _refuse(refusal: Refusal, opaque: int, serializer: int) -> bytes:
+    return encode_command(
+        Command(code=refusal.code, opaque=opaque, flag=RESPONSE, remark=refusal.remark, serializer=serializer)
+    )

@@ -1,0 +1,132 @@
+"""Looking things up: offsets of a queue (29, 30, 31, 32), messages by key or position (12, 33), index entries (321)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from holdfast.broker.clients import ClientTable
+from holdfast.broker.records import read_bytes
+from holdfast.broker.request import Answer, Handlers, Refusal, Request, Steps
+from holdfast.store.consume_queue import QueueLog
+from holdfast.store.message_store import MessageStore
+from holdfast.wire import java_json
+from holdfast.wire.admin import QueueEntries, QueueEntriesFields, QueueEntry
+from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.fields import from_fields, to_fields
+from holdfast.wire.offsets import (
+    OffsetAnswer,
+    QueryMessageAnswer,
+    QueryMessageFields,
+    QueueFields,
+    SearchOffsetFields,
+    TimestampAnswer,
+    ViewMessageFields,
+)
+
+FOUND_MAX: Final = 64
+FOUND_SIZE_MAX: Final = 8 * 1024 * 1024
+ENTRIES_MAX: Final = 1024
+
+
+class Queries:
+    """Answers questions about what is stored."""
+
+    def __init__(self, store: MessageStore, clients: ClientTable) -> None:
+        self._store = store
+        self._clients = clients
+
+    def handlers(self) -> Handlers:
+        """Return what this room answers."""
+        return {
+            RequestCode.QUERY_MESSAGE: self.query_message,
+            RequestCode.VIEW_MESSAGE_BY_ID: self.view_message,
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self.search_offset,
+            RequestCode.GET_MAX_OFFSET: self.get_max_offset,
+            RequestCode.GET_MIN_OFFSET: self.get_min_offset,
+            RequestCode.GET_EARLIEST_MSG_STORETIME: self.get_earliest_time,
+            RequestCode.QUERY_CONSUME_QUEUE: self.query_queue,
+        }
+
+    # Messages.
+
+    def query_message(self, request: Request) -> Steps[Answer]:
+        """Answer 12: the newest messages with a key."""
+        fields = from_fields(QueryMessageFields, request.command.fields)
+        count = FOUND_MAX if fields.unique_key else max(1, min(fields.max_num, FOUND_MAX))
+        positions = self._store.find_by_key(
+            fields.topic, fields.key, count, fields.begin_timestamp, fields.end_timestamp
+        )
+        parts: list[bytes] = []
+        size = 0
+        for position in positions:
+            data = yield from read_bytes(position)
+            if size + len(data) > FOUND_SIZE_MAX:
+                break
+            size += len(data)
+            parts.append(data)
+        answer = to_fields(
+            QueryMessageAnswer(
+                indexLastUpdateTimestamp=self._store.last_store_ms,
+                indexLastUpdatePhyoffset=self._store.confirmed - self._store.index_behind,
+            )
+        )
+        if not size:
+            remark = "can not find message, maybe time range not correct"
+            return request.answer(ResponseCode.QUERY_NOT_FOUND, remark, fields=answer)
+        return request.answer(fields=answer, body=b"".join(parts))
+
+    def view_message(self, request: Request) -> Steps[Answer]:
+        """Answer 33: the message at a position."""
+        position = from_fields(ViewMessageFields, request.command.fields).offset
+        data = yield from read_bytes(position)
+        if not data:
+            return Refusal(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {position}")
+        return request.answer(body=data)
+
+    # Queues.
+
+    def search_offset(self, request: Request) -> Answer:
+        """Answer 29."""
+        fields = from_fields(SearchOffsetFields, request.command.fields)
+        queue = self._store.find_queue(fields.topic, fields.queue_id)
+        is_upper = fields.boundary_type.upper() == "UPPER"
+        offset = 0 if queue is None else self._store.offset_at_time(queue, fields.timestamp, upper=is_upper)
+        return request.answer(fields=to_fields(OffsetAnswer(offset)))
+
+    def get_max_offset(self, request: Request) -> Answer:
+        """Answer 30. What is not committed yet is never told: a crash could give the offset out again."""
+        queue = self._find_queue(request)
+        return request.answer(fields=to_fields(OffsetAnswer(queue.offset_max if queue is not None else 0)))
+
+    def get_min_offset(self, request: Request) -> Answer:
+        """Answer 31."""
+        queue = self._find_queue(request)
+        return request.answer(fields=to_fields(OffsetAnswer(queue.offset_min if queue is not None else 0)))
+
+    def get_earliest_time(self, request: Request) -> Answer:
+        """Answer 32."""
+        queue = self._find_queue(request)
+        time_ms = self._store.store_time(queue, queue.offset_min) if queue is not None else None
+        return request.answer(fields=to_fields(TimestampAnswer(-1 if time_ms is None else time_ms)))
+
+    def query_queue(self, request: Request) -> Answer:
+        """Answer 321."""
+        fields = from_fields(QueueEntriesFields, request.command.fields)
+        queue = self._store.find_queue(fields.topic, fields.queue_id)
+        if queue is None:
+            return Refusal(ResponseCode.SYSTEM_ERROR, f"{fields.queue_id}@{fields.topic} is not exist!")
+        start = max(fields.index, queue.offset_min)
+        entries = queue.entries(start, max(0, min(fields.count, ENTRIES_MAX)))
+        body = QueueEntries(
+            queue_data=[
+                QueueEntry(physic_offset=position, physic_size=size, tags_code=code) for position, size, code in entries
+            ],
+            min_queue_index=queue.offset_min,
+            max_queue_index=queue.offset_max,
+            subscription_data=self._clients.subscription(fields.consumer_group, fields.topic),
+        )
+        return request.answer(body=java_json.encode(body))
+
+    def _find_queue(self, request: Request) -> QueueLog | None:
+        fields = from_fields(QueueFields, request.command.fields)
+        return self._store.find_queue(fields.topic, fields.queue_id)

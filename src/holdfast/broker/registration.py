@@ -1,0 +1,234 @@
+"""Presents the broker to every name server: 103 at the start, every 30 seconds and when topics change; 104 at the end.
+
+    absent ─OpenChannel─> dialing ─ChannelOpened─> open ─ChannelClosed─> absent
+       ^                     └──ChannelFailed──> absent
+       └── dialed again at the next round, or at the next change
+
+A name server that is down costs nothing but an attempt per round. Every 103 is a full one: the table is encoded once
+and a name server of either kind takes what is new in it.
+
+Who creates a topic is answered when the name servers have heard of it, or after a second: its next question goes to
+them.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Final
+
+import msgspec
+
+from holdfast.broker.options import BrokerOptions
+from holdfast.broker.request import Request
+from holdfast.broker.topics import TopicTable
+from holdfast.machine.effects import CloseChannel, Effect, Log, OpenChannel, SendBytes, SetTimer
+from holdfast.machine.events import ChannelId
+from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.command import Command, encode_command
+from holdfast.wire.fields import to_fields
+from holdfast.wire.registration import BrokerFields, RegisterFields, Registration, encode_registration
+
+TIMER: Final = "registration"
+HELD_TIMER: Final = "registration-answers"
+HOLD_MAX_MS: Final = 1_000
+_CRC_MASK: Final = 0x7FFFFFFF
+_HA_DISTANCE: Final = 1
+
+
+class _NameServer(msgspec.Struct):
+    """One name server and the channel to it."""
+
+    address: str
+    channel: ChannelId | None = None
+    is_dialing: bool = False
+    waiting_opaque: int | None = None
+    is_failing: bool = False  # Told once, not at every round.
+
+
+class _Held(msgspec.Struct):
+    """An answer that waits for name servers.
+
+    Attributes:
+        waiting: The numbers of the registrations that must be answered first.
+    """
+
+    channel: ChannelId
+    answer: bytes
+    waiting: set[int]
+    deadline_ms: int
+
+
+class Registrar:
+    """The broker's card, and who has it."""
+
+    def __init__(self, options: BrokerOptions, topics: TopicTable) -> None:
+        self._options = options
+        self._topics = topics
+        self._servers = {address: _NameServer(address) for address in options.namesrv}
+        self._opaque = 0
+        self._body: tuple[object, bytes] = (None, b"")
+        self._held: list[_Held] = []
+
+    def is_registered(self) -> bool:
+        """Say whether a name server holds our card right now."""
+        return any(
+            server.channel is not None and server.waiting_opaque is None and not server.is_failing
+            for server in self._servers.values()
+        )
+
+    # The passing of time.
+
+    def start(self, now_ms: int, effects: list[Effect]) -> None:
+        """Begin to present the broker."""
+        self._round(effects)
+        effects.append(SetTimer(TIMER, now_ms + self._options.register_interval_ms))
+
+    def on_timer(self, name: str, now_ms: int, effects: list[Effect]) -> None:
+        """Present the broker again: name servers forget who does not."""
+        if name == HELD_TIMER:
+            effects += self._release(now_ms=now_ms)
+            return
+        assert name == TIMER
+        self._round(effects)
+        effects.append(SetTimer(TIMER, now_ms + self._options.register_interval_ms))
+
+    def announce_changes(self, effects: list[Effect]) -> None:
+        """Register at once when a topic changed since the last time; called at the end of every event."""
+        if self._topics.changed:
+            self._round(effects)
+
+    def answer_registered(self, request: Request, answer: Command) -> Command | None:
+        """Register changed topics and let *answer* wait until the name servers know them; None when it waits."""
+        self.announce_changes(request.effects)
+        waiting = {server.waiting_opaque for server in self._servers.values() if server.waiting_opaque is not None}
+        if not waiting or request.command.is_one_way:
+            return answer
+        deadline_ms = request.now_ms + HOLD_MAX_MS
+        self._held.append(_Held(request.channel, encode_command(answer), waiting, deadline_ms))
+        request.effects.append(SetTimer(HELD_TIMER, deadline_ms))
+        return None
+
+    def stop(self, effects: list[Effect]) -> None:
+        """Say good-bye to every name server."""
+        fields = BrokerFields(
+            broker_name=self._options.name,
+            broker_addr=self._options.address,
+            cluster_name=self._options.cluster,
+            broker_id=0,
+        )
+        for server in self._servers.values():
+            if server.channel is not None:
+                command = Command(
+                    code=RequestCode.UNREGISTER_BROKER, opaque=self._next_opaque(), fields=to_fields(fields)
+                )
+                effects.append(SendBytes(server.channel, [encode_command(command)]))
+
+    # Channels.
+
+    def channel_opened(self, channel: ChannelId, dialed: str, now_ms: int) -> list[Effect]:  # noqa: ARG002
+        """Take over a channel that we dialed, and register on it."""
+        server = self._servers.get(dialed)
+        if server is None:
+            return [CloseChannel(channel)]
+        server.channel, server.is_dialing = channel, False
+        effects: list[Effect] = []
+        self._register(server, effects)
+        return effects
+
+    def channel_failed(self, dialed: str, reason: str, now_ms: int) -> list[Effect]:  # noqa: ARG002
+        """Take note that a name server cannot be reached; the next round tries again."""
+        server = self._servers.get(dialed)
+        if server is None:
+            return []
+        server.is_dialing = False
+        return self._fail(server, reason)
+
+    def channel_closed(self, channel: ChannelId, now_ms: int) -> list[Effect]:  # noqa: ARG002
+        """Take note that a name server is gone; the next round dials it again."""
+        for server in self._servers.values():
+            if server.channel == channel:
+                opaque, server.channel, server.waiting_opaque = server.waiting_opaque, None, None
+                return self._release(answered=opaque)
+        return []
+
+    def answered(self, channel: ChannelId, command: Command) -> list[Effect] | None:
+        """Take a name server's answer; None when the channel is not one of ours."""
+        for server in self._servers.values():
+            if server.channel == channel:
+                return self._judge(server, command)
+        return None
+
+    def _judge(self, server: _NameServer, command: Command) -> list[Effect]:
+        if command.opaque != server.waiting_opaque:
+            return []
+        server.waiting_opaque = None
+        effects = self._release(answered=command.opaque)
+        if command.code != ResponseCode.SUCCESS:
+            effects += self._fail(server, f"refused with code {command.code}: {command.remark}")
+        elif server.is_failing:
+            server.is_failing = False
+            effects.append(Log("info", "registered again", {"namesrv": server.address}))
+        return effects
+
+    def _release(self, *, answered: int | None = None, now_ms: int = 0) -> list[Effect]:
+        """Send the answers that have waited for this registration, or long enough."""
+        effects: list[Effect] = []
+        for held in list(self._held):
+            held.waiting.discard(-1 if answered is None else answered)
+            if not held.waiting or held.deadline_ms <= now_ms:
+                self._held.remove(held)
+                effects.append(SendBytes(held.channel, [held.answer]))
+        return effects
+
+    def _fail(self, server: _NameServer, reason: str) -> list[Effect]:
+        if server.is_failing:
+            return []
+        server.is_failing = True
+        return [Log("warning", "cannot register", {"namesrv": server.address, "reason": reason})]
+
+    # Registering.
+
+    def _round(self, effects: list[Effect]) -> None:
+        self._topics.take_changed()
+        for server in self._servers.values():
+            if server.channel is not None:
+                self._register(server, effects)
+            elif not server.is_dialing:
+                server.is_dialing = True
+                effects.append(OpenChannel(server.address))
+
+    def _register(self, server: _NameServer, effects: list[Effect]) -> None:
+        assert server.channel is not None
+        # A later registration says all that an unanswered earlier one said: whoever waits for that waits for this one.
+        superseded = server.waiting_opaque
+        body = self._encode_body()
+        host, _, port = self._options.address.rpartition(":")
+        fields = RegisterFields(
+            broker_name=self._options.name,
+            broker_addr=self._options.address,
+            cluster_name=self._options.cluster,
+            ha_server_addr=f"{host}:{int(port) + _HA_DISTANCE}",
+            broker_id=0,
+            enable_acting_master=False,
+            body_crc32=zlib.crc32(body) & _CRC_MASK,
+        )
+        server.waiting_opaque = self._next_opaque()
+        for held in self._held:
+            if superseded in held.waiting:
+                held.waiting.add(server.waiting_opaque)
+                held.waiting.discard(superseded)
+        command = Command(
+            code=RequestCode.REGISTER_BROKER, opaque=server.waiting_opaque, fields=to_fields(fields), body=body
+        )
+        effects.append(SendBytes(server.channel, [encode_command(command)]))
+
+    def _encode_body(self) -> bytes:
+        version, body = self._body
+        if version is not self._topics.data_version:
+            body = encode_registration(Registration(topic_config_serialize_wrapper=self._topics.to_wire()))
+            self._body = (self._topics.data_version, body)
+        return body
+
+    def _next_opaque(self) -> int:
+        self._opaque = (self._opaque + 1) & 0x7FFFFFFF
+        return self._opaque

@@ -1,0 +1,71 @@
+"""How a request reaches a room of the broker, and what a room may answer.
+
+A room offers handlers by request code. A handler looks at one `Request` and returns the answer, a `Refusal`, or None
+when it answers later or never. A handler that needs log bytes is a generator: it yields the `LogRange` it wants, is
+sent the bytes, and returns its answer. The core fetches hot bytes at once and cold ones through a reader thread, so
+that no disk seek ever stalls the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import TypeVar
+
+import msgspec
+
+from holdfast.machine.effects import Effect
+from holdfast.machine.events import ChannelId
+from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.command import Command, response
+
+
+class Request(msgspec.Struct, kw_only=True):
+    """One request that is not on the hot path.
+
+    Attributes:
+        peer: `host:port` of the other end.
+        effects: What else shall happen (notifications, timers, logs); performed before the answer is sent.
+    """
+
+    command: Command
+    channel: ChannelId
+    peer: str
+    now_ms: int
+    effects: list[Effect] = []
+
+    def answer(
+        self, code: int = 0, remark: str | None = None, *, fields: dict[str, str] | None = None, body: bytes = b""
+    ) -> Command:
+        """Return an answer to this request."""
+        return response(self.command, code, remark, fields=fields, body=body)
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """No, and why. Turned into a response in one place."""
+
+    code: ResponseCode
+    remark: str
+
+
+class LogRange(msgspec.Struct, frozen=True):
+    """Bytes of the commit log that a handler wants to see. It is sent b"" when they are gone."""
+
+    position: int
+    size: int
+
+
+_Result = TypeVar("_Result")
+
+Answer = Command | Refusal | None
+Steps = Generator[LogRange, bytes, _Result]
+"""Work that needs log bytes: yields ranges, is sent bytes, returns its result."""
+
+Handler = Callable[[Request], Answer | Steps[Answer]]
+
+
+def not_supported(code: int) -> Refusal:
+    """Return the answer to a request code that nobody handles."""
+    return Refusal(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {code} not supported")
+
+
+Handlers = dict[RequestCode, Handler]

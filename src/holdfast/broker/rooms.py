@@ -1,0 +1,167 @@
+"""The rooms of a broker, and which of them answers what.
+
+Each room is built with the rooms it needs and nothing else. A room offers handlers by request code; a room that does
+things by itself is started, woken by its own timer, and stopped.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from holdfast.broker.broker_admin import BrokerAdmin
+from holdfast.broker.careful_send import CarefulSends
+from holdfast.broker.client_admin import ClientAdmin
+from holdfast.broker.clients import TIMER as CLIENTS_TIMER
+from holdfast.broker.clients import ClientTable
+from holdfast.broker.delays import TIMER as DELAYS_TIMER
+from holdfast.broker.delays import Delays
+from holdfast.broker.group_admin import GroupAdmin
+from holdfast.broker.groups import GroupTable
+from holdfast.broker.locks import QueueLocks
+from holdfast.broker.offset_reset import OffsetResets
+from holdfast.broker.offsets import TIMER as OFFSETS_TIMER
+from holdfast.broker.offsets import OffsetRequests, OffsetTable
+from holdfast.broker.options import BrokerOptions
+from holdfast.broker.pull import Pulls
+from holdfast.broker.queries import Queries
+from holdfast.broker.registration import HELD_TIMER as REGISTRATION_HELD_TIMER
+from holdfast.broker.registration import TIMER as REGISTRATION_TIMER
+from holdfast.broker.registration import Registrar
+from holdfast.broker.relays import TIMER as RELAYS_TIMER
+from holdfast.broker.relays import Relays
+from holdfast.broker.replies import Replies
+from holdfast.broker.request import Handlers, Steps
+from holdfast.broker.send import Sends
+from holdfast.broker.send_back import SendBacks
+from holdfast.broker.stats import TIMER as STATS_TIMER
+from holdfast.broker.stats import BrokerStats
+from holdfast.broker.topic_admin import TopicAdmin
+from holdfast.broker.topics import TopicTable
+from holdfast.broker.transactions import TIMER as TRANSACTIONS_TIMER
+from holdfast.broker.transactions import Transactions
+from holdfast.broker.writer import LogWriter
+from holdfast.machine.effects import Effect
+from holdfast.machine.events import ChannelId
+from holdfast.model.delay import DelayLevels
+from holdfast.store.disk import Disk
+from holdfast.store.message_store import MessageStore
+from holdfast.wire.command import Command
+from holdfast.wire.host import pack_host
+
+OnTimer = Callable[[str, int, list[Effect]], Steps[list[Effect]] | None]
+
+
+class Rooms:
+    """Everything a broker consists of."""
+
+    def __init__(
+        self, options: BrokerOptions, store: MessageStore, disk: Disk, chance: random.Random, now_ms: int
+    ) -> None:
+        host = pack_host(options.address)
+        levels = DelayLevels(options.delay_levels)
+        self.options = options
+        self.store = store
+        self.topics = TopicTable(disk, options, now_ms)
+        self.groups = GroupTable(disk, options, now_ms)
+        self.offsets = OffsetTable(disk, options, now_ms)
+        self.stats = BrokerStats(now_ms)
+        self.clients = ClientTable(options, self.topics, self.groups)
+        self.locks = QueueLocks()
+        self.relays = Relays()
+        self.registration = Registrar(options, self.topics)
+        self.writer = LogWriter(store, levels, message_size_max=options.message_size_max)
+        self.delays = Delays(disk, options, levels, store, self.writer)
+        self.transactions = Transactions(
+            options, store, self.topics, self.clients, self.offsets, self.writer, store_host=host
+        )
+        self.careful = CarefulSends(
+            options,
+            store,
+            self.topics,
+            self.groups,
+            self.writer,
+            self.transactions,
+            store_host=host,
+            chance=chance,
+        )
+        self.sends = Sends(options, store, self.topics, self.careful, self.stats, store_host=host)
+        self.pulls = Pulls(options, store, self.topics, self.groups, self.clients, self.offsets, self.stats)
+        self.send_backs = SendBacks(self.topics, self.groups, self.writer, self.stats, chance=chance)
+        self.replies = Replies(
+            options, self.topics, self.clients, self.relays, self.writer, self.stats, store_host=host
+        )
+        self.queries = Queries(store, self.clients)
+        self.offset_requests = OffsetRequests(self.offsets, self.topics, self.groups, store)
+        self.offset_resets = OffsetResets(options, self.topics, self.clients, self.offsets, store)
+        self.topic_admin = TopicAdmin(options, self.topics, self.offsets, store, self.stats, self.registration)
+        self.group_admin = GroupAdmin(options, self.topics, self.groups, self.clients, self.offsets, store, self.stats)
+        self.client_admin = ClientAdmin(options, self.clients, self.relays)
+        self.broker_admin = BrokerAdmin(options, self.topics, store, self.stats, self.delays)
+        self._timers: dict[str, OnTimer] = {
+            CLIENTS_TIMER: self._clients_timer,
+            OFFSETS_TIMER: self.offsets.on_timer,
+            STATS_TIMER: self.stats.on_timer,
+            RELAYS_TIMER: self.relays.on_timer,
+            REGISTRATION_TIMER: self.registration.on_timer,
+            REGISTRATION_HELD_TIMER: self.registration.on_timer,
+            DELAYS_TIMER: self.delays.on_timer,
+            TRANSACTIONS_TIMER: self.transactions.on_timer,
+        }
+
+    def handlers(self) -> Handlers:
+        """Return who answers each request code that is not on the hot path."""
+        handlers: Handlers = {}
+        for room in (
+            self.clients,
+            self.locks,
+            self.transactions,
+            self.send_backs,
+            self.replies,
+            self.queries,
+            self.offset_requests,
+            self.offset_resets,
+            self.topic_admin,
+            self.group_admin,
+            self.client_admin,
+            self.broker_admin,
+        ):
+            handlers |= room.handlers()
+        return handlers
+
+    def started(self, now_ms: int) -> list[Effect]:
+        """Let every room that does things by itself begin."""
+        effects: list[Effect] = []
+        for room in (self.registration, self.clients, self.offsets, self.stats, self.delays, self.transactions):
+            room.start(now_ms, effects)
+        return effects
+
+    def timer_fired(self, name: str, now_ms: int, effects: list[Effect]) -> Steps[list[Effect]] | None:
+        """Let the room whose timer this is do its work; steps when it needs log bytes for it."""
+        return self._timers[name](name, now_ms, effects)
+
+    def responded(self, channel: ChannelId, command: Command) -> list[Effect]:
+        """Hand an answer to whoever asked: the registration, or a relay to a client."""
+        effects = self.registration.answered(channel, command)
+        return self.relays.answered(channel, command) if effects is None else effects
+
+    def channel_closed(self, channel: ChannelId, now_ms: int) -> list[Effect]:
+        """Forget a connection everywhere."""
+        self.pulls.holds.drop_channel(channel)
+        return [
+            *self.registration.channel_closed(channel, now_ms),
+            *self.relays.closed(channel),
+            *self.clients.close(channel, now_ms),
+        ]
+
+    def stopping(self, now_ms: int) -> list[Effect]:
+        """Say good-bye to the name servers and save what is only in memory."""
+        effects: list[Effect] = []
+        self.registration.stop(effects)
+        self.offsets.stop(now_ms)
+        self.delays.stop(now_ms)
+        return effects
+
+    def _clients_timer(self, name: str, now_ms: int, effects: list[Effect]) -> None:
+        self.clients.on_timer(name, now_ms, effects)
+        self.locks.expire(now_ms)

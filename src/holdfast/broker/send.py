@@ -1,0 +1,241 @@
+"""Taking messages: 10, 310 and the batches of 320.
+
+The unit is a run: the like frames of one read. Plain messages, nearly all there are, go straight from the receive
+buffer into the log's staging, with no object of their own but the decoded header. Whatever needs a second look (a
+delay, a transaction, a retry topic, a topic that does not exist yet) is copied into a `Draft` and takes the careful path.
+
+    run ─> decode ─> target (topic, queue) ─┬─ plain ─────> store.stage ─> answer from a template
+                                            └─ careful ──> Draft ─> writer ─> answer
+
+Nothing here writes: the core writes once, when the whole read has been staged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from holdfast.broker.careful_send import CarefulSends
+from holdfast.broker.options import BrokerOptions
+from holdfast.broker.request import Refusal
+from holdfast.broker.stats import BrokerStats
+from holdfast.broker.topics import TopicTable
+from holdfast.machine.effects import Piece
+from holdfast.model.errors import RemoteProtocolError
+from holdfast.model.java_hash import java_hash
+from holdfast.model.topic import NOT_SENDABLE_TOPICS, RETRY_PREFIX, TopicConfig
+from holdfast.store.message_store import MessageStore, QueueLog
+from holdfast.wire.batch import split_items
+from holdfast.wire.codes import ResponseCode
+from holdfast.wire.command import ONE_WAY, RESPONSE, Command, encode_command
+from holdfast.wire.fields import to_fields
+from holdfast.wire.frame import JSON
+from holdfast.wire.properties import PROPERTIES_SIZE_MAX
+from holdfast.wire.record import BORN_HOST_V6, TRANSACTION_MASK
+from holdfast.wire.send import PREFIXES, SendAnswer, SendHeader, answer_template
+
+_MULTI_TAG: Final = 0x2
+# Properties that make a message more than plain.
+_DELAY: Final = "DELAY\x01"
+_TIMER: Final = "TIMER_"
+_UNIQUE: Final = "UNIQ_KEY\x01"
+_TAGS: Final = "TAGS\x01"
+
+
+class _Target(msgspec.Struct, frozen=True):
+    """A topic that plain messages may be written to."""
+
+    queues: list[QueueLog]
+    sys_flag: int  # bits that the topic adds to each message
+    is_batch: bool  # its batches are kept whole
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """Where a run came from."""
+
+    serializer: int
+    born_host: bytes
+    now_ms: int
+    version: int = 0
+
+
+class Sends:
+    """The broker's entrance."""
+
+    def __init__(
+        self,
+        options: BrokerOptions,
+        store: MessageStore,
+        topics: TopicTable,
+        careful: CarefulSends,
+        stats: BrokerStats,
+        *,
+        store_host: bytes,
+    ) -> None:
+        self._options = options
+        self._store = store
+        self._topics = topics
+        self._careful = careful
+        self._stats = stats
+        self._template = answer_template(store_host)
+        self._store_host_hex = store_host.hex().upper()
+        self._cluster = f"CLUSTER\x01{options.cluster}\x02".encode()
+        self._targets: dict[str, _Target | None] = {}
+        self._targets_version: object = None
+
+    def take_run(
+        self, headers: Sequence[SendHeader], bodies: Sequence[Piece], origin: Origin, answers: list[Piece]
+    ) -> None:
+        """Stage the messages of one run and append their answers to *answers*, in order."""
+        refusal = self._careful.find_refusal(origin.now_ms)
+        stage, template, serializer = self._store.stage, self._template, origin.serializer
+        born_host, now_ms = origin.born_host, origin.now_ms
+        body_size_max, cluster = self._options.message_size_max, self._cluster
+        host_flag = BORN_HOST_V6 if len(born_host) > 8 else 0
+        topic, target = "", None
+        for header, body in zip(headers, bodies, strict=True):
+            fields = header.fields
+            if fields.topic != topic:
+                topic = fields.topic
+                target = self._find_target(topic)
+            properties, queue_id = fields.properties, fields.queue_id
+            if (
+                refusal is not None
+                or target is None
+                or not 0 <= queue_id < len(target.queues)
+                or fields.sys_flag & TRANSACTION_MASK
+                or fields.batch
+                or _DELAY in properties
+                or _TIMER in properties
+                or _UNIQUE not in properties
+                or len(body) > body_size_max
+                or serializer != JSON
+            ):
+                self._take_carefully(header, body, origin, refusal, answers)
+                continue
+            stored_properties = properties.encode()
+            if not properties.endswith("\x02"):
+                stored_properties += b"\x02"
+            stored_properties += cluster
+            if len(stored_properties) > PROPERTIES_SIZE_MAX:
+                self._take_carefully(header, body, origin, refusal, answers)
+                continue
+            position, offset = stage(
+                target.queues[queue_id],
+                body,
+                stored_properties,
+                fields.flag,
+                fields.sys_flag & ~BORN_HOST_V6 | host_flag | target.sys_flag,
+                fields.born_timestamp,
+                born_host,
+                _tags_code(properties) if _TAGS in properties else 0,
+                now_ms,
+                fields.reconsume_times,
+            )
+            if not header.flag & ONE_WAY:
+                answer = template % (queue_id, position, offset, header.opaque)
+                answers.append(PREFIXES[len(answer)] + answer)
+        self._stats.count_puts(headers)
+
+    def _find_target(self, topic: str) -> _Target | None:
+        """Return where plain messages of *topic* go, or None when each needs a careful look."""
+        if self._targets_version is not self._topics.data_version:
+            self._targets.clear()
+            self._targets_version = self._topics.data_version
+        if topic in self._targets:
+            return self._targets[topic]
+        config = self._topics.find(topic)
+        target = None
+        if config is not None and topic not in NOT_SENDABLE_TOPICS and not topic.startswith(RETRY_PREFIX):
+            target = self._to_target(config)
+            self._targets[topic] = target
+        return target
+
+    def _to_target(self, config: TopicConfig) -> _Target:
+        count = max(config.read_queues, config.write_queues)
+        return _Target(
+            queues=[self._store.queue(config.name, queue_id) for queue_id in range(count)],
+            sys_flag=_MULTI_TAG if config.filter_type == "MULTI_TAG" else 0,
+            is_batch=config.attributes.get("queue.type") == "BatchCQ",
+        )
+
+    def _take_carefully(
+        self, header: SendHeader, body: Piece, origin: Origin, refusal: Refusal | None, answers: list[Piece]
+    ) -> None:
+        """Take a message that is not plain, or say why not."""
+        result: SendAnswer | Refusal
+        if refusal is not None:
+            result = refusal
+        elif header.fields.batch:
+            result = self._take_batch(header, body, origin)
+        else:
+            result = self._careful.take(header, bytes(body), origin.born_host, origin.now_ms)
+        if not header.flag & ONE_WAY:
+            answers.append(_encode(result, header.opaque, origin.serializer))
+
+    def _take_batch(self, header: SendHeader, body: Piece, origin: Origin) -> SendAnswer | Refusal:
+        """Stage the messages of a batch one behind the other; all of them or none."""
+        fields = header.fields
+        prepared = self._careful.prepare_batch(fields, origin.now_ms)
+        if isinstance(prepared, Refusal):
+            return prepared
+        try:
+            items = split_items(body)
+        except RemoteProtocolError as error:
+            return Refusal(ResponseCode.MESSAGE_ILLEGAL, str(error))
+        for _, item_body, item_properties in items:
+            if len(item_body) > self._options.message_size_max or len(item_properties) > PROPERTIES_SIZE_MAX:
+                return Refusal(ResponseCode.MESSAGE_ILLEGAL, "a message of the batch is larger than allowed")
+        if not items:
+            return Refusal(ResponseCode.MESSAGE_ILLEGAL, "the batch is empty")
+        queue = self._store.queue(fields.topic, prepared)
+        positions: list[int] = []
+        first_offset = None
+        stage, host_flag = self._store.stage, BORN_HOST_V6 if len(origin.born_host) > 8 else 0
+        sys_flag = fields.sys_flag & ~BORN_HOST_V6 | host_flag
+        for flag, item_body, item_properties in items:
+            text = item_properties.decode(errors="replace")
+            position, offset = stage(
+                queue,
+                item_body,
+                item_properties,
+                flag,
+                sys_flag,
+                fields.born_timestamp,
+                origin.born_host,
+                _tags_code(text) if _TAGS in text else 0,
+                origin.now_ms,
+                fields.reconsume_times,
+            )
+            positions.append(position)
+            if first_offset is None:
+                first_offset = offset
+        assert first_offset is not None
+        prefix = self._store_host_hex
+        return SendAnswer(
+            msg_id=",".join([f"{prefix}{position:016X}" for position in positions]),
+            queue_id=prepared,
+            queue_offset=first_offset,
+        )
+
+
+def _tags_code(properties: str) -> int:
+    """Return the hash of the TAGS property. Only called when the name occurs somewhere in the text."""
+    if properties.startswith(_TAGS):
+        start = len(_TAGS)
+    else:
+        start = properties.rfind("\x02" + _TAGS) + 1 + len(_TAGS)
+        if start == len(_TAGS):
+            return 0
+    end = properties.find("\x02", start)
+    return java_hash(properties[start : end if end >= 0 else None])
+
+
+def _encode(result: SendAnswer | Refusal, opaque: int, serializer: int) -> bytes:
+    if isinstance(result, Refusal):
+        command = Command(code=result.code, opaque=opaque, flag=RESPONSE, remark=result.remark, serializer=serializer)
+    else:
+        command = Command(code=0, opaque=opaque, flag=RESPONSE, fields=to_fields(result), serializer=serializer)
+    return encode_command(command)

@@ -1,0 +1,95 @@
+"""A consumer could not consume a message and gives it back (36).
+
+    returned the n-th time ─┬─ n < maximum ─> %RETRY%group, after the delay of level 3 + n (or the level asked for)
+                            └─ else ────────> %DLQ%group, for good
+
+The new message has the content of the old one, the number of returns, and where it came from.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Final
+
+from holdfast.broker.groups import GroupTable
+from holdfast.broker.records import properties_of, read_record, to_draft
+from holdfast.broker.request import Answer, Handlers, Refusal, Request, Steps
+from holdfast.broker.stats import SEND_BACK_NUMS, BrokerStats
+from holdfast.broker.topics import TopicTable
+from holdfast.broker.writer import DELAY, Draft, LogWriter
+from holdfast.model.group import GroupConfig
+from holdfast.model.topic import Permission, dead_letter_topic, retry_topic
+from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.fields import from_fields
+from holdfast.wire.message_id import format_message_id
+from holdfast.wire.offsets import SendBackFields
+from holdfast.wire.record import TRANSACTION_MASK, StoredRecord
+
+_MAX_RECONSUME_VERSION: Final = 121  # clients before that did not mean what the field says
+_FIRST_RETRY_LEVEL: Final = 3
+
+
+class SendBacks:
+    """Takes returned messages."""
+
+    def __init__(
+        self,
+        topics: TopicTable,
+        groups: GroupTable,
+        writer: LogWriter,
+        stats: BrokerStats,
+        *,
+        chance: random.Random,
+    ) -> None:
+        self._topics = topics
+        self._groups = groups
+        self._writer = writer
+        self._stats = stats
+        self._chance = chance
+
+    def handlers(self) -> Handlers:
+        """Return what this room answers."""
+        return {RequestCode.CONSUMER_SEND_MSG_BACK: self.take}
+
+    def take(self, request: Request) -> Steps[Answer]:
+        """Answer 36."""
+        fields = from_fields(SendBackFields, request.command.fields)
+        group = self._groups.ensure(fields.group, request.now_ms)
+        if group is None:
+            return Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {fields.group}")
+        if group.retry_queue_nums <= 0:
+            return request.answer()  # The group does without retries: the message is done with.
+        retry = self._topics.ensure(retry_topic(fields.group), group.retry_queue_nums, request.now_ms)
+        if not retry.permission & Permission.WRITE:
+            return Refusal(ResponseCode.NO_PERMISSION, f"the topic[{retry.name}] sending message is forbidden")
+        record = yield from read_record(fields.offset)
+        if record is None:
+            return Refusal(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {fields.offset}")
+        draft = self._place(record, fields, group, request)
+        stored = self._writer.accept(draft, request.now_ms)
+        if isinstance(stored, Refusal):
+            return stored
+        self._stats.count(SEND_BACK_NUMS, f"{draft.properties['RETRY_TOPIC']}@{fields.group}")
+        return request.answer()
+
+    def _place(self, record: StoredRecord, fields: SendBackFields, group: GroupConfig, request: Request) -> Draft:
+        """Return the message that takes the place of *record*."""
+        properties = properties_of(record)
+        properties.setdefault("RETRY_TOPIC", record.topic)
+        properties.setdefault("ORIGIN_MESSAGE_ID", format_message_id(record.store_host, record.position))
+        # Nobody waits for this copy to be synced: the client would only return the message once more.
+        properties["WAIT"] = "false"
+        times_max = group.retry_max_times
+        if request.command.version >= _MAX_RECONSUME_VERSION and fields.max_reconsume_times is not None:
+            times_max = fields.max_reconsume_times
+        if record.reconsume_times >= times_max or fields.delay_level < 0:
+            topic, queue_id = self._topics.ensure(dead_letter_topic(fields.group), 1, request.now_ms).name, 0
+            properties[DELAY] = "0"
+        else:
+            topic, queue_id = retry_topic(fields.group), self._chance.randrange(group.retry_queue_nums)
+            properties[DELAY] = str(fields.delay_level or _FIRST_RETRY_LEVEL + record.reconsume_times)
+        draft = to_draft(record, properties, topic=topic, queue_id=queue_id)
+        draft.reconsume_times += 1
+        # A message of a transaction is an ordinary one once it was delivered.
+        draft.sys_flag &= ~TRANSACTION_MASK
+        return draft

@@ -1,0 +1,140 @@
+"""The broker's shell: opens the store, listens, runs the machine until it is told to stop.
+
+Old clients send to the port below the advertised one but one (their "VIP channel"), so both ports are served alike.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+from holdfast.broker.core import Broker
+from holdfast.broker.options import BrokerOptions
+from holdfast.broker.rooms import Rooms
+from holdfast.machine.effects import Log
+from holdfast.model.errors import ConfigError
+from holdfast.runtime.address import is_loopback, split_address
+from holdfast.runtime.logs import Emit
+from holdfast.runtime.metrics import MetricsServer, Sample
+from holdfast.runtime.posix_disk import PosixDisk
+from holdfast.runtime.server import MachineServer, now_ms
+from holdfast.store.message_store import MessageStore
+from holdfast.store.options import StoreOptions
+from holdfast.wire.host import pack_host
+
+_VIP_DISTANCE = 2
+
+
+class BrokerService:
+    """One running broker.
+
+    Attributes:
+        address: Where it listens, once started.
+    """
+
+    def __init__(self, options: BrokerOptions, emit: Emit) -> None:
+        self._options = options
+        self._emit = emit
+        self._disk = PosixDisk(options.store)
+        self._server: MachineServer | None = None
+        self._metrics: MetricsServer | None = None
+        self._store: MessageStore | None = None
+        self._rooms: Rooms | None = None
+        self.address = options.listen
+
+    async def start(self) -> None:
+        """Open the store, listen on both ports, and register with the name servers.
+
+        Raises:
+            ConfigError: an address cannot be used.
+            StoreError: the folder cannot be opened; the message says what to do.
+        """
+        host, port = split_address(self._options.listen)
+        self._disk.lock()
+        store = MessageStore.open(self._disk, store_options(self._options), now_ms())
+        rooms = Rooms(self._options, store, self._disk, random.Random(), now_ms())
+        server = MachineServer(Broker(self._options, store, rooms), emit=self._emit, disk=self._disk)
+        self._store, self._rooms, self._server = store, rooms, server
+        port = await server.listen(host, port)
+        await self._listen_vip(server, host, port)
+        self.address = f"{host}:{port}"
+        if self._options.metrics_listen is not None:
+            self._metrics = MetricsServer(self._samples, self._find_fault)
+            self._metrics.start(*split_address(self._options.metrics_listen))
+        if not is_loopback(host):
+            warning = (
+                "listening beyond loopback without access control: anyone who reaches this port can read and write"
+            )
+            self._emit(Log("warning", warning, {"listen": self.address}))
+        server.start()
+        self._emit(
+            Log(
+                "info",
+                "broker ready",
+                {
+                    "name": self._options.name,
+                    "cluster": self._options.cluster,
+                    "listen": self.address,
+                    "store": self._options.store,
+                    "flush": self._options.flush,
+                },
+            )
+        )
+
+    async def stop(self) -> None:
+        """End in order: unregister, answer what was promised, close the store cleanly."""
+        if self._metrics is not None:
+            self._metrics.stop()
+        if self._server is not None:
+            await self._server.stop()
+        if self._store is not None:
+            self._store.close(now_ms())
+        self._disk.unlock()
+        self._emit(Log("info", "broker stopped", {"name": self._options.name}))
+
+    async def _listen_vip(self, server: MachineServer, host: str, port: int) -> None:
+        try:
+            await server.listen(host, port - _VIP_DISTANCE)
+        except ConfigError as error:
+            # Only clients of before 4.5 need it: worth a line, not worth refusing to start.
+            self._emit(
+                Log("warning", "old clients' port is taken", {"port": port - _VIP_DISTANCE, "reason": str(error)})
+            )
+
+    def _samples(self) -> Iterator[Sample]:
+        store, rooms = self._store, self._rooms
+        assert store is not None
+        assert rooms is not None
+        producing, consuming = rooms.clients.counts()
+        yield Sample("broker_messages_in", "counter", "Messages taken.", rooms.stats.puts.value)
+        yield Sample("broker_messages_out", "counter", "Messages handed out.", rooms.stats.gets.value)
+        yield Sample("broker_pulls_found", "counter", "Pulls that brought messages.", rooms.stats.pulls_found.value)
+        yield Sample("broker_pulls_missed", "counter", "Pulls that brought nothing.", rooms.stats.pulls_missed.value)
+        yield Sample("broker_pulls_parked", "gauge", "Pulls that wait for a message.", len(rooms.pulls.holds))
+        yield Sample("broker_producers", "gauge", "Connections that produce.", producing)
+        yield Sample("broker_consumers", "gauge", "Connections that consume.", consuming)
+        yield Sample("broker_topics", "gauge", "Topics hosted.", len(rooms.topics.all()))
+        yield Sample("broker_log_start_bytes", "gauge", "First position still in the log.", store.start)
+        yield Sample("broker_log_end_bytes", "counter", "Bytes ever written to the log.", store.written)
+        yield Sample("broker_unsynced_bytes", "gauge", "Written, not yet readable.", store.written - store.confirmed)
+        yield Sample("broker_writable", "gauge", "1 while the store takes messages.", int(store.writable))
+        yield Sample("broker_disk_full", "gauge", "1 while the disk is too full to write.", int(store.disk_full))
+
+    def _find_fault(self) -> str | None:
+        assert self._store is not None
+        return None if self._store.writable else "the store takes no writes after a disk error"
+
+
+def store_options(options: BrokerOptions) -> StoreOptions:
+    """Return what the log engine needs to know of the broker's settings."""
+    return StoreOptions(
+        store_host=pack_host(options.address),
+        log_file_size=options.log_file_size,
+        queue_file_size=options.queue_file_entries * 20,
+        index_slots=options.index_slots,
+        index_items=options.index_entries,
+        body_size_max=options.message_size_max,
+        retention_ms=options.retention_hours * 3_600_000,
+        clean_forced_percent=options.disk_force_percent,
+        disk_full_percent=options.disk_full_percent,
+    )

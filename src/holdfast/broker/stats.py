@@ -1,0 +1,245 @@
+"""How much is put and got: totals for the runtime figures, and counts by topic and group for the tools (315).
+
+A counter is a number that grows; a sample is that number at a time. Rates are differences of samples:
+
+    every 10 s  ->  last minute        every 10 min  ->  last hour        every hour  ->  last day
+
+Counting happens on the hot path and is nothing but additions; everything else happens when somebody asks, or every ten
+seconds.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from holdfast.machine.effects import Effect, SetTimer
+from holdfast.wire.send import SendHeader
+
+TIMER: Final = "stats"
+SAMPLE_INTERVAL_MS: Final = 10_000
+_HOUR_SAMPLE_MS: Final = 600_000
+_DAY_SAMPLE_MS: Final = 3_600_000
+_DAY_MS: Final = 86_400_000
+
+TOPIC_PUT_NUMS: Final = "TOPIC_PUT_NUMS"
+TOPIC_PUT_SIZE: Final = "TOPIC_PUT_SIZE"
+GROUP_GET_NUMS: Final = "GROUP_GET_NUMS"
+GROUP_GET_SIZE: Final = "GROUP_GET_SIZE"
+SEND_BACK_NUMS: Final = "SNDBCK_PUT_NUMS"
+BROKER_PUT_NUMS: Final = "BROKER_PUT_NUMS"
+BROKER_GET_NUMS: Final = "BROKER_GET_NUMS"
+
+
+class Rate(msgspec.Struct, frozen=True):
+    """What happened within a span of time. Named as the wire names it.
+
+    Attributes:
+        avgpt: Average per time that something happened.
+    """
+
+    sum: int = 0
+    tps: float = 0.0
+    avgpt: float = 0.0
+
+
+class Rates(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Body of the answer to 315."""
+
+    stats_minute: Rate = Rate()
+    stats_hour: Rate = Rate()
+    stats_day: Rate = Rate()
+
+
+class Counter:
+    """A number that grows, and what it was at earlier times.
+
+    Attributes:
+        value: The sum of everything counted.
+        times: How often something was counted.
+    """
+
+    __slots__ = ("_day", "_hour", "_minute", "times", "value")
+
+    def __init__(self) -> None:
+        self.value = 0
+        self.times = 0
+        self._minute: deque[tuple[int, int, int]] = deque(maxlen=7)
+        self._hour: deque[tuple[int, int, int]] = deque(maxlen=7)
+        self._day: deque[tuple[int, int, int]] = deque(maxlen=25)
+
+    def sample(self, now_ms: int) -> None:
+        """Remember the number as it is now, in every row whose time has come."""
+        taken = (now_ms, self.value, self.times)
+        self._minute.append(taken)
+        for row, interval_ms in ((self._hour, _HOUR_SAMPLE_MS), (self._day, _DAY_SAMPLE_MS)):
+            if not row or now_ms - row[-1][0] >= interval_ms:
+                row.append(taken)
+
+    def rates(self) -> Rates:
+        """Return what the samples tell."""
+        return Rates(stats_minute=_rate(self._minute), stats_hour=_rate(self._hour), stats_day=_rate(self._day))
+
+    def tps(self, span_ms: int) -> float:
+        """Return the rate over about the last *span_ms*, from the samples."""
+        row = self._minute if span_ms <= 60_000 else self._hour
+        if not row:
+            return 0.0
+        end_ms, end_value, _ = row[-1]
+        for start_ms, start_value, _ in row:
+            if end_ms - start_ms <= span_ms:
+                return (end_value - start_value) * 1000 / (end_ms - start_ms) if end_ms > start_ms else 0.0
+        return 0.0
+
+    def is_idle(self) -> bool:
+        """Say whether nothing was counted within the span of the longest row."""
+        return bool(self._day) and self._day[0][1] == self.value and len(self._day) == self._day.maxlen
+
+
+def _rate(row: deque[tuple[int, int, int]]) -> Rate:
+    if len(row) < 2:
+        return Rate()
+    (start_ms, start_value, start_times), (end_ms, end_value, end_times) = row[0], row[-1]
+    amount, times = end_value - start_value, end_times - start_times
+    return Rate(
+        sum=amount,
+        tps=amount * 1000 / (end_ms - start_ms) if end_ms > start_ms else 0.0,
+        avgpt=amount / times if times else 0.0,
+    )
+
+
+class BrokerStats:
+    """Every counter of the broker.
+
+    Attributes:
+        started_ms: When counting began.
+        puts, gets: Messages taken and handed out.
+        pulls_found, pulls_missed: Pulls that brought something, and that did not.
+    """
+
+    def __init__(self, now_ms: int = 0) -> None:
+        self.started_ms = now_ms
+        self.puts = Counter()
+        self.gets = Counter()
+        self.pulls_found = Counter()
+        self.pulls_missed = Counter()
+        self._named: dict[tuple[str, str], Counter] = {}
+        self._topic_puts: dict[str, Counter] = {}
+        self._group_gets: dict[tuple[str, str], tuple[Counter, Counter]] = {}
+        # (puts, gets) at the last two midnights.
+        self._midnights = [(0, 0), (0, 0)]
+        self._day = now_ms // _DAY_MS
+
+    # Counting.
+
+    def count_puts(self, headers: Sequence[SendHeader]) -> None:
+        """Count the sends of one read."""
+        count = len(headers)
+        self.puts.value += count
+        self.puts.times += 1
+        counters = self._topic_puts
+        topic, run = "", 0
+        for header in headers:
+            if header.fields.topic == topic:
+                run += 1
+                continue
+            if run:
+                counters[topic].value += run
+            topic, run = header.fields.topic, 1
+            if topic not in counters:
+                counters[topic] = self.named(TOPIC_PUT_NUMS, topic)
+        if run:
+            counters[topic].value += run
+            counters[topic].times += 1
+
+    def count_gets(self, group: str, topic: str, messages: int, size: int) -> None:
+        """Count a pull that brought *messages*."""
+        self.gets.value += messages
+        self.gets.times += 1
+        self.pulls_found.value += 1
+        key = (group, topic)
+        counters = self._group_gets.get(key)
+        if counters is None:
+            name = f"{topic}@{group}"
+            counters = self.named(GROUP_GET_NUMS, name), self.named(GROUP_GET_SIZE, name)
+            self._group_gets[key] = counters
+        counters[0].value += messages
+        counters[0].times += 1
+        counters[1].value += size
+        counters[1].times += 1
+
+    def count_miss(self) -> None:
+        """Count a pull that brought nothing."""
+        self.pulls_missed.value += 1
+
+    def count(self, name: str, key: str, amount: int = 1) -> None:
+        """Count something rarer than puts and gets."""
+        counter = self.named(name, key)
+        counter.value += amount
+        counter.times += 1
+
+    # Asking.
+
+    def named(self, name: str, key: str) -> Counter:
+        """Return the counter of that name and key, made when it is not there."""
+        counter = self._named.get((name, key))
+        if counter is None:
+            counter = self._named[name, key] = Counter()
+        return counter
+
+    def find_named(self, name: str, key: str) -> Counter | None:
+        """Return the counter of that name and key, or None when nothing was ever counted."""
+        if name == BROKER_PUT_NUMS:
+            return self.puts
+        if name == BROKER_GET_NUMS:
+            return self.gets
+        return self._named.get((name, key))
+
+    def put_tps(self, topic: str) -> float:
+        """Return how many messages a second *topic* got in the last minute."""
+        counter = self._named.get((TOPIC_PUT_NUMS, topic))
+        return counter.rates().stats_minute.tps if counter is not None else 0.0
+
+    def get_tps(self, group: str, topic: str) -> float:
+        """Return how many messages a second *group* got of *topic* in the last minute."""
+        counter = self._named.get((GROUP_GET_NUMS, f"{topic}@{group}"))
+        return counter.rates().stats_minute.tps if counter is not None else 0.0
+
+    def at_midnights(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Return (puts, gets) as they were at the start of today and at the start of yesterday."""
+        return self._midnights[1], self._midnights[0]
+
+    # The passing of time.
+
+    def start(self, now_ms: int, effects: list[Effect]) -> None:
+        """Begin to take samples."""
+        self.started_ms = now_ms
+        self._day = now_ms // _DAY_MS
+        self._sample(now_ms)
+        effects.append(SetTimer(TIMER, now_ms + SAMPLE_INTERVAL_MS))
+
+    def on_timer(self, name: str, now_ms: int, effects: list[Effect]) -> None:
+        """Take the next samples."""
+        assert name == TIMER
+        self._sample(now_ms)
+        effects.append(SetTimer(TIMER, now_ms + SAMPLE_INTERVAL_MS))
+
+    def forget_topic(self, topic: str) -> None:
+        """Drop the counters of a topic that is gone."""
+        self._topic_puts.pop(topic, None)
+        self._group_gets = {key: counters for key, counters in self._group_gets.items() if key[1] != topic}
+        self._named = {
+            key: counter
+            for key, counter in self._named.items()
+            if key[1] != topic and not key[1].startswith(f"{topic}@")
+        }
+
+    def _sample(self, now_ms: int) -> None:
+        for counter in (self.puts, self.gets, self.pulls_found, self.pulls_missed, *self._named.values()):
+            counter.sample(now_ms)
+        if now_ms // _DAY_MS != self._day:
+            self._day = now_ms // _DAY_MS
+            self._midnights = [self._midnights[1], (self.puts.value, self.gets.value)]

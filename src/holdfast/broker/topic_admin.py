@@ -1,0 +1,182 @@
+"""Topics as tools see them: create, change, delete, describe (17, 18, 21, 202, 215, 305, 316, 351)."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Final
+
+import msgspec
+
+from holdfast.broker.offsets import OffsetTable
+from holdfast.broker.options import BrokerOptions
+from holdfast.broker.registration import Registrar
+from holdfast.broker.request import Answer, Handlers, Refusal, Request
+from holdfast.broker.stats import BrokerStats
+from holdfast.broker.topics import TopicTable, find_topic_fault
+from holdfast.model.errors import RemoteProtocolError
+from holdfast.model.queue import MessageQueue
+from holdfast.model.topic import TopicConfig
+from holdfast.store.message_store import MessageStore
+from holdfast.wire import java_json
+from holdfast.wire.admin import (
+    CreateTopicFields,
+    PageFields,
+    TopicConfigs,
+    TopicFields,
+    TopicOffset,
+    TopicStats,
+    parse_attributes,
+)
+from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.fields import from_fields
+from holdfast.wire.route import TopicList
+
+_QUEUE_TYPE: Final = "queue.type"
+_SIMPLE_QUEUE: Final = "SimpleCQ"
+
+
+class TopicAdmin:
+    """Changes and describes topics on behalf of tools."""
+
+    def __init__(
+        self,
+        options: BrokerOptions,
+        topics: TopicTable,
+        offsets: OffsetTable,
+        store: MessageStore,
+        stats: BrokerStats,
+        registrar: Registrar,
+    ) -> None:
+        self._options = options
+        self._topics = topics
+        self._offsets = offsets
+        self._store = store
+        self._stats = stats
+        self._registrar = registrar
+
+    def handlers(self) -> Handlers:
+        """Return what this room answers."""
+        return {
+            RequestCode.UPDATE_AND_CREATE_TOPIC: self.put,
+            RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: self.put_list,
+            RequestCode.GET_ALL_TOPIC_CONFIG: self.get_all,
+            RequestCode.GET_TOPIC_STATS_INFO: self.get_stats,
+            RequestCode.DELETE_TOPIC_IN_BROKER: self.delete,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self.list_system,
+            RequestCode.CLEAN_UNUSED_TOPIC: self.clean_unused,
+            RequestCode.GET_TOPIC_CONFIG: self.get,
+        }
+
+    def put(self, request: Request) -> Answer:
+        """Answer 17."""
+        fields = from_fields(CreateTopicFields, request.command.fields)
+        known = self._topics.find(fields.topic)
+        attributes = dict(known.attributes) if known is not None else {}
+        try:
+            added, removed = parse_attributes(fields.attributes)
+        except RemoteProtocolError as error:
+            return Refusal(ResponseCode.INVALID_PARAMETER, str(error))
+        config = TopicConfig(
+            name=fields.topic,
+            read_queues=fields.read_queue_nums,
+            write_queues=fields.write_queue_nums,
+            permission=fields.perm,
+            filter_type=fields.topic_filter_type,
+            sys_flag=fields.topic_sys_flag,
+            order=fields.order,
+            attributes={name: value for name, value in (attributes | added).items() if name not in removed},
+        )
+        return self._put_all([config], request)
+
+    def put_list(self, request: Request) -> Answer:
+        """Answer 18."""
+        return self._put_all(java_json.decode(request.command.body, TopicConfigs).topic_config_list, request)
+
+    def delete(self, request: Request) -> Answer:
+        """Answer 215. Nothing there is fine: a tool asks every broker of a cluster."""
+        name = from_fields(TopicFields, request.command.fields).topic
+        if not name:
+            return Refusal(ResponseCode.INVALID_PARAMETER, "The specified topic is blank.")
+        if self._topics.is_system(name):
+            return Refusal(ResponseCode.INVALID_PARAMETER, f"The topic[{name}] is conflict with system topic.")
+        self._topics.delete(name, request.now_ms)
+        self._offsets.forget_topic(name)
+        self._stats.forget_topic(name)
+        self._store.delete_topic(name)
+        return request.answer()
+
+    def clean_unused(self, request: Request) -> Answer:
+        """Answer 316: remove the queues of topics that are not hosted any more."""
+        hosted = self._topics.all()
+        for name in {queue.topic for queue in self._store.list_queues()} - hosted.keys():
+            if not self._topics.is_system(name):
+                self._store.delete_topic(name)
+        return request.answer()
+
+    # Describing.
+
+    def get(self, request: Request) -> Answer:
+        """Answer 351."""
+        name = from_fields(TopicFields, request.command.fields).topic
+        config = self._topics.find(name)
+        if config is None:
+            return Refusal(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {name}")
+        return request.answer(body=java_json.encode(config))
+
+    def get_all(self, request: Request) -> Answer:
+        """Answer 21: the whole table, or a page of it."""
+        page = from_fields(PageFields, request.command.fields)
+        table = self._topics.to_wire()
+        total = len(table.topic_config_table)
+        if page.max_topic_num is not None:
+            start = max(0, page.topic_seq)
+            rows = islice(table.topic_config_table.items(), start, start + max(1, page.max_topic_num))
+            table = msgspec.structs.replace(table, topic_config_table=dict(rows))
+        return request.answer(fields={"totalTopicNum": str(total)}, body=java_json.encode(table))
+
+    def get_stats(self, request: Request) -> Answer:
+        """Answer 202: the ends of every queue, and when it last grew."""
+        name = from_fields(TopicFields, request.command.fields).topic
+        config = self._topics.find(name)
+        if config is None:
+            return Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
+        count = max(config.read_queues, config.write_queues)
+        rows = [
+            (MessageQueue(name, self._options.name, queue_id), self._queue_ends(name, queue_id))
+            for queue_id in range(count)
+        ]
+        body = TopicStats(offset_table=java_json.object_map(rows), topic_put_tps=self._stats.put_tps(name))
+        return request.answer(body=java_json.encode(body))
+
+    def list_system(self, request: Request) -> Answer:
+        """Answer 305."""
+        return request.answer(body=java_json.encode(TopicList(topic_list=self._topics.system_names())))
+
+    def _queue_ends(self, topic: str, queue_id: int) -> TopicOffset:
+        queue = self._store.find_queue(topic, queue_id)
+        if queue is None:
+            return TopicOffset(min_offset=0, max_offset=0, last_update_timestamp=0)
+        grown_ms = self._store.store_time(queue, queue.offset_max - 1)
+        return TopicOffset(
+            min_offset=queue.offset_min, max_offset=queue.offset_max, last_update_timestamp=grown_ms or 0
+        )
+
+    def _put_all(self, configs: list[TopicConfig], request: Request) -> Answer:
+        for config in configs:
+            fault = find_topic_fault(config) or self._find_conflict(config)
+            if fault is not None:
+                return Refusal(ResponseCode.INVALID_PARAMETER, fault)
+        if len(configs) == 1:
+            self._topics.put(configs[0], request.now_ms)
+        else:
+            self._topics.put_all(configs, request.now_ms)
+        return self._registrar.answer_registered(request, request.answer())
+
+    def _find_conflict(self, config: TopicConfig) -> str | None:
+        """Return why a well-formed *config* cannot be hosted here, or None when it can."""
+        if self._topics.is_system(config.name):
+            return f"The topic[{config.name}] is conflict with system topic."
+        kind = config.attributes.get(_QUEUE_TYPE, _SIMPLE_QUEUE)
+        if kind != _SIMPLE_QUEUE:
+            return f"the queue type {kind} is not supported; use {_SIMPLE_QUEUE}"
+        return None

@@ -1,0 +1,195 @@
+"""The topics this broker hosts, kept in `config/topics.json`.
+
+A change is on disk before the method that made it returns, so that an answered creation survives a crash. Which topics
+changed since the last registration is remembered in `changed`; `registration.py` takes them.
+
+The system topics are those that a Java broker registers: clients and tools look for some of them, and a name server
+takes a broker that presents a single topic for an incremental update.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from holdfast.broker.config import load_config, save_config
+from holdfast.broker.options import BrokerOptions
+from holdfast.broker.request import Refusal
+from holdfast.model.delay import DelayLevels
+from holdfast.model.topic import (
+    AUTO_CREATE_TOPIC,
+    CHECK_MAX_TOPIC,
+    HALF_TOPIC,
+    OFFSET_MOVED_TOPIC,
+    OP_HALF_TOPIC,
+    READ_WRITE,
+    RETRY_PREFIX,
+    SCHEDULE_TOPIC,
+    SELF_TEST_TOPIC,
+    SYSTEM_PREFIX,
+    Permission,
+    TopicConfig,
+    find_name_fault,
+)
+from holdfast.store.disk import Disk
+from holdfast.wire.codes import ResponseCode
+from holdfast.wire.registration import DataVersion, Topics
+
+NAME: Final = "topics.json"
+QUEUES_MAX: Final = 16_384
+_INHERITED = int(READ_WRITE | Permission.INHERIT)
+
+
+class _Saved(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What is in the file; keys that we do not know are left to those who wrote them."""
+
+    topic_config_table: dict[str, TopicConfig] = {}
+    data_version: DataVersion = DataVersion()
+
+
+class TopicTable:
+    """Every topic by name.
+
+    Attributes:
+        data_version: Rises with every change; name servers compare it.
+        changed: Names of the topics that changed since they were last registered.
+    """
+
+    def __init__(self, disk: Disk, options: BrokerOptions, now_ms: int = 0) -> None:
+        self._disk = disk
+        self._options = options
+        saved = load_config(disk, NAME, _Saved) or _Saved(data_version=DataVersion(timestamp=now_ms))
+        self._topics = {config.name: config for config in _system_topics(options)}
+        self._system = frozenset(self._topics)
+        self._topics |= saved.topic_config_table
+        if not options.auto_create_topics:
+            self._topics.pop(AUTO_CREATE_TOPIC, None)
+        self.data_version = saved.data_version
+        self.changed: set[str] = set()
+
+    def find(self, name: str) -> TopicConfig | None:
+        """Return how *name* is hosted, or None when it is not."""
+        return self._topics.get(name)
+
+    def all(self) -> dict[str, TopicConfig]:
+        """Return every topic by name; not to be changed by the caller."""
+        return self._topics
+
+    def to_wire(self) -> Topics:
+        """Return the whole table as it is registered and handed to tools."""
+        return Topics(topic_config_table=self._topics, data_version=self.data_version)
+
+    def is_system(self, name: str) -> bool:
+        """Say whether the broker itself needs *name*."""
+        return name in self._system or name == CHECK_MAX_TOPIC or name.startswith(SYSTEM_PREFIX)
+
+    def system_names(self) -> list[str]:
+        """Return the names that are the broker's own, hosted yet or not."""
+        return sorted(self._system | {CHECK_MAX_TOPIC})
+
+    def put(self, config: TopicConfig, now_ms: int) -> None:
+        """Host *config* from now on."""
+        if self._topics.get(config.name) == config:
+            # Repeated creation must still reach name servers that have forgotten the topic.
+            self.changed.add(config.name)
+            return
+        self._topics[config.name] = config
+        self._save({config.name}, now_ms)
+
+    def put_all(self, configs: list[TopicConfig], now_ms: int) -> None:
+        """Host all of *configs*, with one write."""
+        self._topics |= {config.name: config for config in configs}
+        self._save({config.name for config in configs}, now_ms)
+
+    def create_for_send(self, name: str, template: str, queues: int, now_ms: int) -> TopicConfig | Refusal:
+        """Create a topic that somebody sends to, after the topic *template*, if that may be inherited from."""
+        known = self._topics.get(name)
+        if known is not None:
+            return known
+        fault = find_name_fault(name)
+        if fault is not None:
+            return Refusal(ResponseCode.INVALID_PARAMETER, fault)
+        if name.startswith(RETRY_PREFIX):
+            return self.ensure(name, 1, now_ms)
+        base = self._topics.get(template)
+        if base is None or not base.permission & Permission.INHERIT:
+            return Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please!")
+        count = max(1, min(queues, base.write_queues))
+        created = TopicConfig(
+            name=name,
+            read_queues=count,
+            write_queues=count,
+            permission=base.permission & ~Permission.INHERIT,
+            filter_type=base.filter_type,
+        )
+        self.put(created, now_ms)
+        return created
+
+    def ensure(self, name: str, queues: int, now_ms: int, permission: int = int(READ_WRITE)) -> TopicConfig:
+        """Return topic *name*, created with *queues* queues when it is not there: for topics that we need ourselves."""
+        known = self._topics.get(name)
+        if known is not None:
+            return known
+        created = TopicConfig(name=name, read_queues=queues, write_queues=queues, permission=permission)
+        self.put(created, now_ms)
+        return created
+
+    def delete(self, name: str, now_ms: int) -> None:
+        """Stop hosting *name*; not there is fine."""
+        if self._topics.pop(name, None) is not None:
+            self.changed.discard(name)
+            self._save(set(), now_ms)
+
+    def take_changed(self) -> dict[str, TopicConfig]:
+        """Return the topics that changed since this was last asked."""
+        taken = {name: self._topics[name] for name in self.changed if name in self._topics}
+        self.changed = set()
+        return taken
+
+    def _save(self, changed: set[str], now_ms: int) -> None:
+        version = self.data_version
+        self.data_version = DataVersion(
+            state_version=version.state_version, timestamp=now_ms, counter=version.counter + 1
+        )
+        self.changed |= changed
+        save_config(self._disk, NAME, _Saved(topic_config_table=self._topics, data_version=self.data_version))
+
+
+def find_topic_fault(config: TopicConfig) -> str | None:
+    """Return why *config* cannot be hosted, or None when it can."""
+    fault = find_name_fault(config.name)
+    if fault is not None:
+        return fault
+    for what, count in (("read", config.read_queues), ("write", config.write_queues)):
+        if not 0 <= count <= QUEUES_MAX:
+            return f"{count} {what} queues are outside 0..{QUEUES_MAX}"
+    if not 0 <= config.permission <= _INHERITED:
+        return f"the permission {config.permission} is outside 0..{_INHERITED}"
+    return None
+
+
+def _system_topics(options: BrokerOptions) -> list[TopicConfig]:
+    cluster, broker = options.cluster, options.name
+    counts = {
+        SELF_TEST_TOPIC: 1,
+        "BenchmarkTest": 1024,
+        OFFSET_MOVED_TOPIC: 1,
+        SCHEDULE_TOPIC: len(DelayLevels(options.delay_levels)),
+        f"{cluster}_REPLY_TOPIC": 1,
+        f"rmq_sys_REVIVE_LOG_{cluster}": 8,
+        HALF_TOPIC: 1,
+        OP_HALF_TOPIC: 1,
+        "rmq_sys_wheel_timer": 1,
+    }
+    topics = [TopicConfig(name=name, read_queues=count, write_queues=count) for name, count in counts.items()]
+    inherited = {cluster: 16, broker: 1}
+    if options.auto_create_topics:
+        inherited[AUTO_CREATE_TOPIC] = options.default_topic_queues
+    topics += [
+        TopicConfig(name=name, read_queues=count, write_queues=count, permission=_INHERITED)
+        for name, count in inherited.items()
+    ]
+    sync_name = f"rmq_sys_SYNC_BROKER_MEMBER_{broker}"
+    topics.append(TopicConfig(name=sync_name, read_queues=1, write_queues=1, permission=int(Permission.INHERIT)))
+    return topics

@@ -1,0 +1,113 @@
+"""Appends messages that the broker itself makes or has to look into: delayed, returned, transactional, automatic.
+
+The hot path of plain sends is `send.py`; whatever needs its properties read comes through here. A message with a delay
+level is not stored under its own topic but under the schedule topic, in the queue of its level, and carries its real
+topic and queue as properties until `delays.py` delivers it.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.broker.request import Refusal
+from holdfast.model.delay import DelayLevels
+from holdfast.model.java_hash import java_hash
+from holdfast.model.topic import SCHEDULE_TOPIC
+from holdfast.store.message_store import MessageStore
+from holdfast.wire.codes import ResponseCode
+from holdfast.wire.properties import PROPERTIES_SIZE_MAX, format_properties
+from holdfast.wire.record import BORN_HOST_V6, TRANSACTION_MASK
+
+DELAY = "DELAY"
+REAL_TOPIC = "REAL_TOPIC"
+REAL_QUEUE = "REAL_QID"
+TAGS = "TAGS"
+
+
+class Draft(msgspec.Struct, kw_only=True):
+    """A message that is about to be stored. Owns its bytes.
+
+    Attributes:
+        tags_code: What goes into the queue's index entry; None means the hash of the TAGS property.
+    """
+
+    topic: str
+    queue_id: int
+    body: bytes
+    properties: dict[str, str]
+    born_ms: int
+    born_host: bytes
+    flag: int = 0
+    sys_flag: int = 0
+    reconsume_times: int = 0
+    prepared_position: int = 0
+    tags_code: int | None = None
+
+
+class Stored(msgspec.Struct, frozen=True):
+    """Where a message is."""
+
+    position: int
+    offset: int
+    queue_id: int
+
+
+class LogWriter:
+    """The broker's own hand on the log. What it appends is written when the event ends."""
+
+    def __init__(self, store: MessageStore, levels: DelayLevels, *, message_size_max: int) -> None:
+        self._store = store
+        self._levels = levels
+        self._message_size_max = message_size_max
+
+    def accept(self, draft: Draft, now_ms: int) -> Stored | Refusal:
+        """Store *draft*, or put it on the schedule when it has a delay level."""
+        level = _level(draft.properties.get(DELAY))
+        if level <= 0 or draft.sys_flag & TRANSACTION_MASK:
+            return self.append(draft, now_ms)
+        level = self._levels.clamp(level)
+        scheduled = msgspec.structs.replace(
+            draft,
+            topic=SCHEDULE_TOPIC,
+            queue_id=level - 1,
+            properties=draft.properties | {DELAY: str(level), REAL_TOPIC: draft.topic, REAL_QUEUE: str(draft.queue_id)},
+            tags_code=now_ms + self._levels.delay_ms(level),
+        )
+        return self.append(scheduled, now_ms)
+
+    def append(self, draft: Draft, now_ms: int) -> Stored | Refusal:
+        """Store *draft* as it is. A message that no log can hold is refused."""
+        properties = format_properties(draft.properties).encode()
+        if len(draft.body) > self._message_size_max:
+            return Refusal(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"the message body has {len(draft.body)} bytes, at most {self._message_size_max} are allowed",
+            )
+        if len(properties) > PROPERTIES_SIZE_MAX:
+            return Refusal(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"the properties have {len(properties)} bytes, at most {PROPERTIES_SIZE_MAX} are allowed",
+            )
+        tags_code = draft.tags_code
+        if tags_code is None:
+            tags_code = java_hash(draft.properties.get(TAGS, ""))
+        sys_flag = draft.sys_flag | BORN_HOST_V6 if len(draft.born_host) > 8 else draft.sys_flag & ~BORN_HOST_V6
+        position, offset = self._store.stage(
+            self._store.queue(draft.topic, draft.queue_id),
+            draft.body,
+            properties,
+            draft.flag,
+            sys_flag,
+            draft.born_ms,
+            draft.born_host,
+            tags_code,
+            now_ms,
+            draft.reconsume_times,
+            draft.prepared_position,
+        )
+        return Stored(position, offset, draft.queue_id)
+
+
+def _level(text: str | None) -> int:
+    """Return the delay level a property asks for; what is no number asks for none."""
+    return int(text) if text is not None and text.isdecimal() else 0

@@ -1,0 +1,56 @@
+"""What the shell offers behind TAB: names of topics, groups and brokers, asked of the cluster that is configured.
+
+A completion never complains: where no cluster answers quickly there is nothing to offer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from holdfast.admin.operations import Admin
+from holdfast.cli.profiles import find_namesrv
+from holdfast.model.errors import HoldfastError
+
+_PATIENCE_S: Final = 1.0
+
+
+def complete_topic(incomplete: str) -> list[str]:
+    """Return the topics that begin with *incomplete*."""
+
+    async def names(admin: Admin) -> list[str]:
+        return [topic.name for topic in await admin.topics.summaries()]
+
+    return _offer(names, incomplete)
+
+
+def complete_group(incomplete: str) -> list[str]:
+    """Return the groups that begin with *incomplete*."""
+
+    async def names(admin: Admin) -> list[str]:
+        return list(await admin.groups.configs())
+
+    return _offer(names, incomplete)
+
+
+def complete_broker(incomplete: str) -> list[str]:
+    """Return the brokers that begin with *incomplete*."""
+
+    async def names(admin: Admin) -> list[str]:
+        return sorted({broker.name for broker in await admin.reach.brokers()})
+
+    return _offer(names, incomplete)
+
+
+def _offer(names: Callable[[Admin], Awaitable[list[str]]], incomplete: str) -> list[str]:
+    async def ask() -> list[str]:
+        namesrv, _ = find_namesrv(os.environ.get("HOLDFAST_NAMESRV"), os.environ.get("HOLDFAST_PROFILE"), os.environ)
+        async with asyncio.timeout(_PATIENCE_S), Admin(namesrv, timeout_s=_PATIENCE_S) as admin:
+            return await names(admin)
+
+    try:
+        return [name for name in asyncio.run(ask()) if name.startswith(incomplete)]
+    except (HoldfastError, TimeoutError):
+        return []

@@ -1,0 +1,187 @@
+"""`holdfast group`: list, describe, create, delete, lag, reset."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from holdfast.admin.groups import Member
+from holdfast.admin.offsets import OffsetChange
+from holdfast.admin.operations import Admin
+from holdfast.admin.reach import NotAllowed
+from holdfast.admin.tables import Facts, Table, left, right, time_text
+from holdfast.cli.completion import complete_group, complete_topic
+from holdfast.cli.places import local_now, parse_target
+from holdfast.cli.session import DryRunOption, Session, YesOption, cluster_command
+from holdfast.model.group import GroupConfig
+
+app = typer.Typer(no_args_is_help=True, help="Look at consumer groups, their lag and offsets.")
+
+GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="The group.", autocompletion=complete_group)]
+
+
+def register(root: typer.Typer) -> None:
+    """Add this noun to the tree of commands."""
+    root.add_typer(app, name="group")
+
+
+@cluster_command(app, "list")
+def list_groups(
+    session: Session,
+    *,
+    everything: Annotated[bool, typer.Option("--all", "-a", help="Also those of the system.")] = False,
+) -> None:
+    """List consumer groups and how many members are online.
+
+    Example: holdfast group list
+    """
+    groups = session.ask(lambda admin: admin.groups.summaries(with_system=everything))
+    rows = [(group.name, group.members, group.kind, group.model, ", ".join(group.topics) or None) for group in groups]
+    columns = [*left("GROUP"), *right("MEMBERS"), *left("KIND", "MODEL", "TOPICS")]
+    empty = "no groups yet; a group appears when its first consumer starts"
+    session.show({"groups": groups}, Table(columns, rows, empty=empty))
+
+
+@cluster_command(app, "describe")
+def describe(session: Session, *, group: GroupArgument) -> None:
+    """Show a group's settings, members, subscriptions and lag.
+
+    Example: holdfast group describe billing
+    """
+    found = session.ask(lambda admin: admin.groups.describe(group))
+    facts: list[tuple[str, str | int | float | None]] = [
+        ("group", found.name),
+        ("brokers", ", ".join(found.brokers)),
+        ("kind", found.kind),
+        ("model", found.model),
+        ("lag", found.lag),
+        ("may consume", found.config.consume_enable),
+        ("retries", found.config.retry_max_times),
+    ]
+    facts += [(f"subscribes {topic}", tags) for topic, tags in found.subscriptions.items()]
+    session.show(found, Facts(facts), _member_table(found.members))
+
+
+@cluster_command(app, "create")
+def create(
+    session: Session,
+    *,
+    group: GroupArgument,
+    retry_max: Annotated[int, typer.Option(min=-1, help="Deliver a failing message this often.")] = 16,
+    retry_queues: Annotated[int, typer.Option(min=0, help="Queues of the retry topic.")] = 1,
+    consume: Annotated[bool, typer.Option("--consume/--no-consume", help="Whether it may consume.")] = True,
+    broadcast: Annotated[bool, typer.Option("--broadcast/--no-broadcast", help="Whether it may broadcast.")] = True,
+    cluster: Annotated[str | None, typer.Option(help="On the brokers of this cluster only.")] = None,
+) -> None:
+    """Create a consumer group, or change the settings of one.
+
+    Example: holdfast group create billing --retry-max 5
+    """
+    config = GroupConfig(
+        group_name=group,
+        retry_max_times=retry_max,
+        retry_queue_nums=retry_queues,
+        consume_enable=consume,
+        consume_broadcast_enable=broadcast,
+    )
+    brokers = session.ask(lambda admin: admin.groups.put(config, cluster=cluster))
+    session.show({"group": group, "brokers": brokers}, f"group {group} is on {', '.join(brokers)}")
+
+
+@cluster_command(app, "delete")
+def delete(
+    session: Session,
+    *,
+    group: GroupArgument,
+    keep_offsets: Annotated[bool, typer.Option("--keep-offsets", help="Remember how far it came.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Though members are online.")] = False,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+) -> None:
+    """Delete a group, its offsets and its retry topic. Dead letters stay. Asks first, when it runs at a terminal.
+
+    Example: holdfast group delete billing --yes
+    """
+    found = session.ask(lambda admin: admin.groups.describe(group))
+    if found.members and not force:
+        raise NotAllowed(f"group {group!r} has {len(found.members)} members online; stop them first, or add --force")
+    what = f"group {group} on {', '.join(found.brokers)}"
+    if not dry_run:
+        session.confirm(f"Delete {what}, {found.lag:,} messages behind?", yes=yes)
+        session.ask(lambda admin: admin.groups.delete(group, keep_offsets=keep_offsets))
+    session.show(
+        {"group": group, "deleted": not dry_run, "dry_run": dry_run, "brokers": found.brokers},
+        f"would delete {what}" if dry_run else f"deleted {what}",
+    )
+
+
+@cluster_command(app, "lag")
+def lag(
+    session: Session,
+    *,
+    group: GroupArgument,
+    topic: Annotated[
+        str | None, typer.Argument(metavar="[TOPIC]", help="This topic only.", autocompletion=complete_topic)
+    ] = None,
+) -> None:
+    """Show how far a group is behind, queue by queue.
+
+    Example: holdfast group lag billing
+    """
+    found = session.ask(lambda admin: admin.groups.lag(group, topic))
+    rows = [
+        (each.topic, each.broker, each.queue, each.committed, each.end, each.lag, time_text(each.consumed_ms))
+        for each in found.queues
+    ]
+    columns = [*left("TOPIC", "BROKER"), *right("QUEUE", "COMMITTED", "END", "LAG"), *left("LAST CONSUMED")]
+    facts: list[tuple[str, str | int | float | None]] = [
+        ("group", found.group),
+        ("lag", found.lag),
+        ("consumes per second", found.consumes_per_second),
+    ]
+    session.show(found, Facts(facts), Table(columns, rows, empty="it has not committed anything yet"))
+
+
+@cluster_command(app, "reset")
+def reset(
+    session: Session,
+    *,
+    group: GroupArgument,
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.", autocompletion=complete_topic)],
+    to: Annotated[str, typer.Option("--to", metavar="PLACE", help="earliest, latest, a time, or an offset.")],
+    queue: Annotated[int | None, typer.Option(min=0, help="Only the queues of this number.")] = None,
+    broker: Annotated[str | None, typer.Option(help="Only the queues of this broker.")] = None,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+) -> None:
+    """Let a group go on somewhere else: at an end, at a time, at an offset. Works while its members run.
+
+    A time is 2026-11-15T17:50, 17:50 (today), 10m (ago) or @MILLISECONDS; a bare number is an offset.
+
+    Example: holdfast group reset billing orders --to 10m --dry-run
+    """
+    target = parse_target(to, local_now())
+
+    async def plan(admin: Admin) -> list[OffsetChange]:
+        return await admin.offsets.plan_reset(group, topic, target, queue=queue, broker=broker)
+
+    changes = session.ask(plan)
+    if not dry_run:
+        session.confirm(f"Move {group} in {len(changes)} queues of {topic} to {to}?", yes=yes)
+        session.ask(lambda admin: admin.offsets.apply_reset(group, target, changes))
+    rows = [
+        (change.broker, change.queue, change.before, change.after, change.end, change.end - change.after)
+        for change in changes
+    ]
+    columns = [*left("BROKER"), *right("QUEUE", "BEFORE", "AFTER", "END", "LAG")]
+    session.show(
+        {"group": group, "topic": topic, "dry_run": dry_run, "changes": changes},
+        f"{group} {'would go on' if dry_run else 'goes on'} in {topic} at {to}",
+        Table(columns, rows),
+    )
+
+
+def _member_table(members: list[Member]) -> Table:
+    rows = [(member.client_id, member.address, member.language, str(member.version)) for member in members]
+    return Table(left("MEMBER", "ADDRESS", "LANGUAGE", "VERSION"), rows, empty="nobody is online")

@@ -1,0 +1,129 @@
+"""The command `holdfast`: finds the noun, runs its verb, and turns every failure into one line and an exit status.
+
+    0 done      1 failed      2 wrong usage      130 interrupted
+
+Only the noun that is asked for is loaded, so that `holdfast serve broker` knows nothing of consumers and tables; when
+the noun is not known (help, completion, a misspelling) all of them are.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Final
+
+import typer
+from typer.exceptions import TyperException
+
+from holdfast.model.errors import ConfigError, HoldfastError
+from holdfast.model.nearest import nearest
+
+PROGRAM: Final = "holdfast"
+# In the order in which help shows them; each module has a `register(app)`.
+NOUNS: Final = {
+    "up": "holdfast.cli.up",
+    "serve": "holdfast.cli.serve",
+    "topic": "holdfast.cli.topic",
+    "group": "holdfast.cli.group",
+    "broker": "holdfast.cli.broker",
+    "cluster": "holdfast.cli.cluster",
+    "send": "holdfast.cli.send",
+    "tail": "holdfast.cli.tail",
+    "message": "holdfast.cli.message",
+    "bench": "holdfast.cli.bench",
+    "profile": "holdfast.cli.profile",
+}
+INTERRUPTED: Final = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit status."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    # The client logs what it gets over by itself; a command has only its own answer to give.
+    logging.getLogger("holdfast").addHandler(logging.NullHandler())
+    try:
+        command = typer.main.get_command(build(words))
+        status = command.main(words, prog_name=PROGRAM, standalone_mode=False)
+    except BrokenPipeError:
+        # Whoever read our output has seen enough. Python would complain again when it closes the stream.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (KeyboardInterrupt, typer.Abort):
+        return INTERRUPTED
+    except Exception as error:
+        if "--debug" in words:
+            raise
+        return _explain(error)
+    return status if isinstance(status, int) else 0
+
+
+def build(words: Sequence[str]) -> typer.Typer:
+    """Return the tree of commands, as much of it as *words* need."""
+    app = typer.Typer(name=PROGRAM, no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False)
+    app.callback()(_root)
+    asked = words[0] if words else ""
+    # Completion has no words of its own: the shell hands them over in a variable.
+    wanted = [asked] if asked in NOUNS and f"_{PROGRAM.upper()}_COMPLETE" not in os.environ else list(NOUNS)
+    for noun in wanted:
+        importlib.import_module(NOUNS[noun]).register(app)
+    return app
+
+
+def _print_version(wanted: bool) -> None:  # noqa: FBT001 - the library calls it so
+    if wanted:
+        from importlib import metadata  # noqa: PLC0415 - it loads half of the standard library
+
+        sys.stdout.write(f"{PROGRAM} {metadata.version(PROGRAM)}\n")
+        raise typer.Exit
+
+
+def _root(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and stop.", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None:
+    """A RocketMQ-compatible message system: brokers, name server, client and tools in one command.
+
+    Start with [bold]holdfast up[/bold], then [bold]holdfast send hello "first message"[/bold] and
+    [bold]holdfast tail hello --from earliest[/bold].
+    """
+    del version
+
+
+def _explain(error: Exception) -> int:
+    """Say in one line what went wrong and what to do; return the exit status."""
+    if isinstance(error, TyperException):
+        return _explain_usage(error)
+    if isinstance(error, ConfigError):
+        _complain(str(error))
+        return 2
+    if isinstance(error, HoldfastError):
+        _complain(str(error))
+        return 1
+    if isinstance(error, OSError):
+        _complain(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}")
+        return 1
+    _complain(f"internal error, {type(error).__name__}: {error} (run again with --debug for the traceback)")
+    return 1
+
+
+def _explain_usage(error: TyperException) -> int:
+    message = error.format_message()
+    possible = getattr(error, "possibilities", None)
+    if possible:
+        name = str(getattr(error, "option_name", ""))
+        message = f"no such option: {name}{nearest(name, possible)}"
+    context = getattr(error, "ctx", None)
+    if message and context is not None:
+        message = f"{message.rstrip('.')} (see `{context.command_path} --help`)"
+    if message:  # without one the help has been shown already
+        _complain(message)
+    return error.exit_code
+
+
+def _complain(text: str) -> None:
+    sys.stderr.write(f"{PROGRAM}: {' '.join(text.split())}\n")

@@ -1,0 +1,79 @@
+"""How one message looks: a line for people, an object for programs, or nothing but its body."""
+
+from __future__ import annotations
+
+import base64
+import sys
+from typing import Any, Literal
+
+import msgspec
+
+from holdfast.admin.tables import time_text
+from holdfast.model.message import ReceivedMessage
+
+Format = Literal["text", "json", "body", "raw"]
+
+
+def to_object(message: ReceivedMessage) -> dict[str, Any]:
+    """Return *message* as plain values; a body that is no text is in `body_base64` instead of `body`."""
+    found = {
+        "topic": message.topic,
+        "broker": message.queue.broker_name,
+        "queue": message.queue.queue_id,
+        "offset": message.offset,
+        "id": message.message_id,
+        "offset_id": message.offset_id,
+        "stored_ms": message.stored_ms,
+        "born_ms": message.born_ms,
+        "tags": message.tags,
+        "key": message.key,
+        "keys": list(message.keys),
+        "reconsume_times": message.reconsume_times,
+        "properties": message.user_properties,
+        "size": len(message.body),
+    }
+    try:
+        return found | {"body": message.body.decode()}
+    except UnicodeDecodeError:
+        return found | {"body_base64": base64.b64encode(message.body).decode()}
+
+
+def to_line(message: ReceivedMessage) -> str:
+    """Return *message* on one line: when, where, what it is about, what it says."""
+    marks = [f"[{message.tags}]"] if message.tags else []
+    marks += [f"{key}" for key in message.keys] or ([message.key] if message.key else [])
+    place = f"{message.queue.broker_name}/{message.queue.queue_id}" if message.queue.broker_name else ""
+    return "  ".join(
+        part
+        for part in (
+            time_text(message.stored_ms) or "-",
+            f"{place}@{message.offset}",
+            " ".join(marks),
+            body_text(message),
+        )
+        if part
+    )
+
+
+def body_text(message: ReceivedMessage) -> str:
+    """Return the body as text that cannot disturb a terminal; bytes that are no text are counted."""
+    try:
+        text = message.body.decode()
+    except UnicodeDecodeError:
+        return f"<{len(message.body)} bytes: {message.body[:32].hex()}{'...' if len(message.body) > 32 else ''}>"
+    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
+
+
+def write_message(message: ReceivedMessage, style: Format) -> None:
+    """Write *message* to standard output."""
+    match style:
+        case "text":
+            line = (to_line(message) + "\n").encode()
+        case "json":
+            line = msgspec.json.encode(to_object(message)) + b"\n"
+        case "body":
+            line = message.body + b"\n"
+        case "raw":
+            line = message.body
+    sys.stdout.buffer.write(line)
+    sys.stdout.buffer.flush()

@@ -1,0 +1,149 @@
+"""`holdfast send`: one message from the command line, a file as one message, or every line of standard input."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+import typer
+
+from holdfast.admin.operations import Admin
+from holdfast.cli.progress import show_progress
+from holdfast.cli.session import Session, cluster_command, parse_pairs
+from holdfast.cli.topic import TopicArgument
+from holdfast.client.producer import Producer
+from holdfast.model.errors import ConfigError, HoldfastError
+from holdfast.model.message import Message, SendResult
+
+GROUP: Final = "holdfast-cli"
+IN_FLIGHT_MAX: Final = 256
+
+
+def register(root: typer.Typer) -> None:
+    """Add this command to the tree."""
+    cluster_command(root, "send")(send)
+
+
+def send(
+    session: Session,
+    *,
+    topic: TopicArgument,
+    body: Annotated[
+        str | None,
+        typer.Argument(metavar="[BODY]", help="The message; '-' or nothing reads lines from standard input."),
+    ] = None,
+    file: Annotated[Path | None, typer.Option(metavar="FILE", help="Send the content of this file.")] = None,
+    lines: Annotated[
+        bool, typer.Option("--lines", help="Send every line of the file as a message of its own.")
+    ] = False,
+    key: Annotated[str | None, typer.Option(help="Messages of one key stay in order; it can be searched for.")] = None,
+    key_separator: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Lines are KEY, this text, and the message.")
+    ] = None,
+    tag: Annotated[str | None, typer.Option(help="A tag by which consumers select.")] = None,
+    properties: Annotated[
+        list[str] | None, typer.Option("--property", metavar="NAME=VALUE", help="Travels with it; can be repeated.")
+    ] = None,
+    delay_level: Annotated[int, typer.Option(min=0, max=18, help="Deliver later: 1 is 1 s, 5 is 1 m, 18 is 2 h.")] = 0,
+    count: Annotated[int, typer.Option(min=1, help="Send it this often.")] = 1,
+) -> None:
+    """Send messages. A topic that does not exist is created, where brokers are allowed to.
+
+    Example: holdfast send orders '{"id": 17}' --key customer-17 --tag paid
+    """
+    extra = parse_pairs(properties or [], option="--property")
+    base = Message(topic, b"", tag, key, (), delay_level, 0, extra)
+    messages, total = _messages(base, body, file, lines=lines, separator=key_separator, count=count)
+    started_s = time.monotonic()
+    results = session.run(_send_all(session, messages, total))
+    seconds = time.monotonic() - started_s
+    session.show(
+        {"topic": topic, "sent": len(results), "seconds": round(seconds, 3), "results": results},
+        _said(results, seconds),
+    )
+
+
+def _messages(
+    base: Message, body: str | None, file: Path | None, *, lines: bool, separator: str | None, count: int
+) -> tuple[Iterator[Message], int | None]:
+    """Return what to send and how many that are, if it is known."""
+    if body not in {None, "-"} and file is not None:
+        raise ConfigError("give the message or --file, not both")
+    if body not in {None, "-"}:
+        assert body is not None
+        return _repeat(base, body.encode(), count), count
+    if file is not None and not lines:
+        return _repeat(base, file.read_bytes(), count), count
+    if count != 1:
+        raise ConfigError("--count repeats one message; it does not go with lines")
+    if file is None and sys.stdin.isatty():
+        sys.stderr.write("reading lines from the terminal, Ctrl-D ends\n")
+    return _from_lines(base, file, separator), None
+
+
+def _repeat(base: Message, body: bytes, count: int) -> Iterator[Message]:
+    if not body:
+        raise ConfigError("the message is empty; a message needs a body")
+    message = msgspec.structs.replace(base, body=body)
+    return (message for _ in range(count))
+
+
+def _from_lines(base: Message, file: Path | None, separator: str | None) -> Iterator[Message]:
+    """Yield a message for every line that is not empty."""
+    with sys.stdin.buffer if file is None else file.open("rb") as source:
+        for line in source:
+            body = line.rstrip(b"\r\n")
+            if not body:
+                continue
+            if separator is None:
+                yield msgspec.structs.replace(base, body=body)
+                continue
+            key, found, body = body.partition(separator.encode())
+            if not found:
+                raise ConfigError(f"line {line[:40]!r} has no {separator!r} between key and message")
+            yield msgspec.structs.replace(base, body=body, key=key.decode("utf-8", "replace"))
+
+
+async def _send_all(session: Session, messages: Iterator[Message], total: int | None) -> list[SendResult]:
+    """Send everything, many in flight; after the first failure nothing new is sent."""
+    async with Admin(session.namesrv, timeout_s=session.timeout_s) as admin:
+        await admin.reach.cluster_info()  # says clearly when there is no cluster to send to
+    results: list[SendResult] = []
+    failures: list[HoldfastError] = []
+    async with Producer(session.namesrv, GROUP, timeout_s=session.timeout_s) as producer:
+        with show_progress("sending", total, quiet=session.as_json or total == 1) as advance:
+            window = asyncio.Semaphore(IN_FLIGHT_MAX)
+
+            async def send_one(message: Message) -> None:
+                try:
+                    results.append(await producer.send(message))
+                    advance(1)
+                except HoldfastError as error:
+                    failures.append(error)
+                finally:
+                    window.release()
+
+            async with asyncio.TaskGroup() as group:
+                for message in messages:
+                    await window.acquire()
+                    if failures:
+                        break
+                    group.create_task(send_one(message))
+    if failures and total == 1:
+        raise failures[0]
+    if failures:
+        raise HoldfastError(f"{len(results)} messages sent, then {len(failures)} failed: {failures[0]}")
+    return results
+
+
+def _said(results: list[SendResult], seconds: float) -> str:
+    if len(results) == 1:
+        result = results[0]
+        place = f"{result.queue.broker_name} queue {result.queue.queue_id} offset {result.offset}"
+        return f"sent {result.message_id} to {place}"
+    return f"sent {len(results):,} messages in {seconds:.2f} s ({len(results) / max(seconds, 1e-9):,.0f}/s)"

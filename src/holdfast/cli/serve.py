@@ -1,0 +1,206 @@
+"""`holdfast serve namesrv` and `holdfast serve broker`: one role, in this process, until SIGTERM or Ctrl-C.
+
+With `--json` one line on standard output says that the role serves, and where; logs go to standard error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import os
+import signal
+import sys
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Annotated, Any, Literal, Protocol
+
+import msgspec
+import typer
+
+from holdfast.config import LogOptions, Sources, load
+from holdfast.model.errors import ConfigError
+from holdfast.runtime.address import split_address
+from holdfast.runtime.logs import Emit, start_logging
+from holdfast.runtime.own_host import find_own_host
+
+app = typer.Typer(no_args_is_help=True, help="Run one server in this process.")
+
+LogLevel = Literal["debug", "info", "warning", "error"]
+ConfigOption = Annotated[
+    Path | None, typer.Option("--config", envvar="HOLDFAST_CONFIG", metavar="FILE", help="TOML file with settings.")
+]
+SetOption = Annotated[
+    list[str] | None, typer.Option("--set", metavar="OPTION=VALUE", help="Set any other option; can be repeated.")
+]
+MetricsOption = Annotated[
+    str | None, typer.Option("--metrics-listen", metavar="HOST:PORT", help="Serve /metrics and /health here.")
+]
+LevelOption = Annotated[LogLevel | None, typer.Option("--log-level", help="The lowest level that is logged.")]
+LogJsonOption = Annotated[bool | None, typer.Option("--log-json/--log-text", help="Log JSON lines instead of text.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON line when ready.")]
+ParentOption = Annotated[bool, typer.Option("--with-parent", hidden=True, help="Stop when standard input ends.")]
+DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of a failure.")]
+
+
+class Service(Protocol):
+    """The shell of a role."""
+
+    address: str
+
+    async def start(self) -> None:
+        """Serve; returns once it does."""
+        ...
+
+    async def stop(self) -> None:
+        """End in order."""
+        ...
+
+
+def register(root: typer.Typer) -> None:
+    """Add this noun to the tree of commands."""
+    root.add_typer(app, name="serve")
+
+
+@app.command("namesrv")
+def serve_namesrv(
+    *,
+    listen: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Where to listen.  [default: 127.0.0.1:9876]")
+    ] = None,
+    data: Annotated[str | None, typer.Option(metavar="DIR", help="Keep the key-value table here.")] = None,
+    metrics_listen: MetricsOption = None,
+    config: ConfigOption = None,
+    settings: SetOption = None,
+    log_level: LevelOption = None,
+    log_json: LogJsonOption = None,
+    as_json: JsonOption = False,
+    with_parent: ParentOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Run a name server: it knows which brokers serve which topics."""
+    del debug
+    from holdfast.nameserver.options import NameServerOptions  # noqa: PLC0415 - a broker does not load a name server
+    from holdfast.nameserver.service import NameServerService  # noqa: PLC0415
+
+    flags = {"listen": listen, "data": data, "metrics_listen": metrics_listen}
+    sources = Sources(file=config, environment=os.environ, pairs=settings or (), flags=flags)
+    options = load("namesrv", NameServerOptions, sources)
+    emit = _start_logging(config, log_level, log_json=log_json)
+    announced = {"role": "namesrv"}
+    _run(_serve(NameServerService(options, emit), announced, as_json=as_json, with_parent=with_parent))
+
+
+@app.command("broker")
+def serve_broker(
+    *,
+    name: Annotated[str | None, typer.Option(help="The broker's name.  [default: broker-a]")] = None,
+    cluster: Annotated[str | None, typer.Option(help="The cluster it belongs to.  [default: DefaultCluster]")] = None,
+    namesrv: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Name servers, ';' between.  [default: 127.0.0.1:9876]")
+    ] = None,
+    listen: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Where to listen.  [default: 127.0.0.1:10911]")
+    ] = None,
+    advertise: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="What clients dial, if not the listening address.")
+    ] = None,
+    store: Annotated[str | None, typer.Option(metavar="DIR", help="Where messages are kept.  [default: store]")] = None,
+    flush: Annotated[
+        Literal["sync", "async"] | None,
+        typer.Option(help="Acknowledge after the disk has it, or before.  [default: sync]"),
+    ] = None,
+    metrics_listen: MetricsOption = None,
+    config: ConfigOption = None,
+    settings: SetOption = None,
+    log_level: LevelOption = None,
+    log_json: LogJsonOption = None,
+    as_json: JsonOption = False,
+    with_parent: ParentOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Run a broker: it takes messages, keeps them and hands them out."""
+    del debug
+    from holdfast.broker.options import BrokerOptions  # noqa: PLC0415 - a name server does not load a broker
+    from holdfast.broker.service import BrokerService  # noqa: PLC0415
+
+    flags = {
+        "name": name,
+        "cluster": cluster,
+        "namesrv": namesrv,
+        "listen": listen,
+        "advertise": advertise,
+        "store": store,
+        "flush": flush,
+        "metrics_listen": metrics_listen,
+    }
+    sources = Sources(file=config, environment=os.environ, pairs=settings or (), flags=flags)
+    options = load("broker", BrokerOptions, sources)
+    if options.advertise is None:
+        options = msgspec.structs.replace(options, advertise=_advertised(options.listen))
+    emit = _start_logging(config, log_level, log_json=log_json, bound={"broker": options.name})
+    announced = {"role": "broker", "name": options.name, "advertise": options.address}
+    _run(_serve(BrokerService(options, emit), announced, as_json=as_json, with_parent=with_parent))
+
+
+def _advertised(listen: str) -> str | None:
+    """Return what clients dial when the broker listens on every address of this machine; None: what it listens on."""
+    host, port = split_address(listen)
+    if host not in {"0.0.0.0", "::"}:  # noqa: S104 - compared, not bound
+        return None
+    if port == 0:
+        raise ConfigError("a broker that listens on port 0 of every address needs --advertise HOST:PORT")
+    return f"{find_own_host()}:{port}"
+
+
+def _start_logging(
+    file: Path | None, level: str | None, *, log_json: bool | None, bound: dict[str, object] | None = None
+) -> Emit:
+    flags = {"level": level, "json": log_json}
+    options = load("log", LogOptions, Sources(file=file, environment=os.environ, flags=flags))
+    return start_logging(level=options.level, json=options.json, bound=bound)
+
+
+def _run(work: Coroutine[Any, Any, None]) -> None:
+    try:
+        import uvloop  # noqa: PLC0415 - where it cannot be built the standard loop does
+    except ImportError:
+        asyncio.run(work)
+    else:
+        uvloop.run(work)
+
+
+async def _serve(service: Service, announced: dict[str, str], *, as_json: bool, with_parent: bool) -> None:
+    """Run *service* until somebody wants it to stop."""
+    loop = asyncio.get_running_loop()
+    stopping = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopping.set)
+    if with_parent:
+        _watch_parent(loop, stopping)
+    try:
+        await service.start()
+        # What lives now lives to the end: the collector need not walk it again and again.
+        gc.collect()
+        gc.freeze()
+        if as_json:
+            line = msgspec.json.encode({**announced, "address": service.address}).decode()
+            sys.stdout.write(line + "\n")
+            sys.stdout.flush()
+        await stopping.wait()
+    finally:
+        await service.stop()
+
+
+def _watch_parent(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> None:
+    """Stop when standard input ends: its other end is held by whoever started us, also if that one is killed."""
+
+    def look() -> None:
+        with contextlib.suppress(BlockingIOError):
+            if not os.read(sys.stdin.fileno(), 1024):
+                loop.remove_reader(sys.stdin.fileno())
+                stopping.set()
+
+    os.set_blocking(sys.stdin.fileno(), False)
+    with contextlib.suppress(PermissionError):  # a file has no other end that anybody could hold
+        loop.add_reader(sys.stdin.fileno(), look)

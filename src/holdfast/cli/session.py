@@ -1,0 +1,165 @@
+"""What every command that talks to a cluster shares: where the cluster is, how to print, whether to ask first.
+
+    @cluster_command(app, "list")
+    def list_topics(session: Session, *, everything: Annotated[bool, ...] = False) -> None: ...
+
+The decorator gives the command `--namesrv`, `--profile`, `--timeout`, `--json` and `--debug`, and hands the function a
+`Session` made of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import sys
+import typing
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Annotated, Any, Final, TypeVar
+
+import typer
+
+from holdfast.admin import tables
+from holdfast.admin.operations import Admin
+from holdfast.admin.reach import NameServerUnreachable
+from holdfast.cli.profiles import find_namesrv
+from holdfast.model.errors import ConfigError
+
+DEFAULT_TIMEOUT_S: Final = 5.0
+_COMMON: Final = "Cluster"
+
+_Result = TypeVar("_Result")
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+class Session:
+    """One run of a command.
+
+    Attributes:
+        namesrv: Addresses of name servers, `;` between them.
+        as_json: Whether a program reads the output.
+    """
+
+    def __init__(self, *, namesrv: str | None, profile: str | None, timeout_s: float, as_json: bool) -> None:
+        self.namesrv, self._origin = find_namesrv(namesrv, profile, os.environ)
+        self.timeout_s = timeout_s
+        self.as_json = as_json
+
+    def ask(self, work: Callable[[Admin], Awaitable[_Result]]) -> _Result:
+        """Return what *work* finds out from the cluster.
+
+        Raises:
+            NameServerUnreachable: the text says where we looked and what to do.
+        """
+
+        async def run() -> _Result:
+            async with Admin(self.namesrv, timeout_s=self.timeout_s) as admin:
+                return await work(admin)
+
+        return self.run(run())
+
+    def run(self, work: Coroutine[Any, Any, _Result]) -> _Result:
+        """Run *work* to its end; where no name server answers, say what to do about it."""
+        try:
+            return asyncio.run(work)
+        except NameServerUnreachable as error:
+            raise NameServerUnreachable(
+                f"no name server answers at {self.namesrv} ({self._origin}): "
+                "start one with `holdfast up`, or say where it is with --namesrv HOST:PORT"
+            ) from error
+
+    def show(self, value: object, *printed: tables.Printable) -> None:
+        """Print *value* as one JSON document, or what people read instead."""
+        if self.as_json:
+            tables.print_json(value)
+        else:
+            tables.print_all(printed)
+
+    def note(self, text: str) -> None:
+        """Tell a person something that is no part of the answer."""
+        if not self.as_json:
+            sys.stderr.write(text + "\n")
+
+    def confirm(self, question: str, *, yes: bool) -> None:
+        """Ask before something is lost. Only a person at a terminal is asked: a script has decided already."""
+        if yes or not (sys.stdin.isatty() and sys.stderr.isatty()):
+            return
+        if not typer.confirm(question, err=True):
+            raise typer.Abort
+
+
+def cluster_command(app: typer.Typer, name: str, **settings: Any) -> Callable[[_Function], _Function]:
+    """Register a function as command *name* of *app*. Its first parameter is a `Session`, the others are its own."""
+
+    def register(function: _Function) -> _Function:
+        hints = typing.get_type_hints(function, include_extras=True)
+        own = [
+            parameter.replace(annotation=hints[parameter.name])
+            for parameter in list(inspect.signature(function).parameters.values())[1:]
+        ]
+        common = list(inspect.signature(_common_options, eval_str=True).parameters.values())
+
+        def command(**values: Any) -> None:
+            shared = {parameter.name: values.pop(parameter.name) for parameter in common}
+            function(_common_options(**shared), **values)
+
+        command.__signature__ = inspect.Signature(own + common)  # type: ignore[attr-defined]
+        command.__doc__ = function.__doc__
+        app.command(name, **settings)(command)
+        return function
+
+    return register
+
+
+def _common_options(
+    *,
+    namesrv: Annotated[
+        str | None,
+        typer.Option(
+            envvar="HOLDFAST_NAMESRV",
+            metavar="HOST:PORT",
+            help="Name servers, ';' between them.",
+            rich_help_panel=_COMMON,
+        ),
+    ] = None,
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            envvar="HOLDFAST_PROFILE", metavar="NAME", help="Use this saved profile.", rich_help_panel=_COMMON
+        ),
+    ] = None,
+    timeout: Annotated[
+        float,
+        typer.Option(
+            envvar="HOLDFAST_TIMEOUT", metavar="SECONDS", help="Wait this long for an answer.", rich_help_panel=_COMMON
+        ),
+    ] = DEFAULT_TIMEOUT_S,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.", rich_help_panel=_COMMON)] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the traceback of a failure.", rich_help_panel=_COMMON)
+    ] = False,
+) -> Session:
+    """Return the session that the common options describe. `--debug` is read by `main`, which catches the failures."""
+    del debug
+    if timeout <= 0:
+        raise ConfigError("--timeout must be more than 0")
+    return Session(namesrv=namesrv, profile=profile, timeout_s=timeout, as_json=as_json)
+
+
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show what would happen and change nothing.")]
+
+
+def parse_pairs(texts: list[str], *, option: str) -> dict[str, str]:
+    """Return `NAME=VALUE` texts as a dict.
+
+    Raises:
+        ConfigError: one has no `=`.
+    """
+    pairs = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise ConfigError(f"{option} {text!r} is not NAME=VALUE")
+        pairs[name] = value
+    return pairs

@@ -1,0 +1,277 @@
+"""`holdfast topic`: create, list, describe, route, stats, update, delete."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import msgspec
+import typer
+
+from holdfast.admin.operations import Admin
+from holdfast.admin.reach import NotAllowed
+from holdfast.admin.tables import Facts, Printable, Table, left, right, size_text, time_text
+from holdfast.admin.topics import QueueState, TopicChange, TopicHost, permission_from, permission_text
+from holdfast.cli.completion import complete_broker, complete_topic
+from holdfast.cli.session import DryRunOption, Session, YesOption, cluster_command, parse_pairs
+from holdfast.model.errors import ConfigError
+
+app = typer.Typer(no_args_is_help=True, help="Create, look at, change and delete topics.")
+
+TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.", autocompletion=complete_topic)]
+BrokersOption = Annotated[
+    str | None,
+    typer.Option(metavar="A,B", help="On these brokers only.", show_default="all", autocompletion=complete_broker),
+]
+ClusterOption = Annotated[str | None, typer.Option(help="On the brokers of this cluster only.")]
+PermissionOption = Annotated[str | None, typer.Option(metavar="rw|r|w|-", help="What clients may do.")]
+AttributeOption = Annotated[
+    list[str] | None, typer.Option("--attribute", metavar="NAME=VALUE", help="Set an attribute; can be repeated.")
+]
+
+
+def register(root: typer.Typer) -> None:
+    """Add this noun to the tree of commands."""
+    root.add_typer(app, name="topic")
+
+
+@cluster_command(app, "create")
+def create(
+    session: Session,
+    *,
+    topic: TopicArgument,
+    queues: Annotated[int, typer.Option(min=1, help="Queues on each broker.")] = 8,
+    brokers: BrokersOption = None,
+    cluster: ClusterOption = None,
+    permission: PermissionOption = None,
+    order: Annotated[bool, typer.Option("--order", help="Mark it as an ordered topic.")] = False,
+    attribute: AttributeOption = None,
+    exist_ok: Annotated[bool, typer.Option("--exist-ok", help="Succeed when it exists already.")] = False,
+    dry_run: DryRunOption = False,
+) -> None:
+    """Create a topic. Every broker gets the same number of queues.
+
+    Example: holdfast topic create orders --queues 4
+    """
+
+    async def work(admin: Admin) -> tuple[list[TopicChange], bool]:
+        existed = await admin.reach.find_route(topic) is not None
+        if existed and not exist_ok:
+            raise NotAllowed(f"topic {topic!r} exists already; change it with `holdfast topic update {topic}`")
+        changes = await admin.topics.plan(
+            topic,
+            queues=queues,
+            permission=None if permission is None else permission_from(permission),
+            order=order or None,
+            attributes=parse_pairs(attribute or [], option="--attribute"),
+            cluster=cluster,
+            brokers=_names(brokers),
+        )
+        if not existed and not dry_run:
+            await admin.topics.apply(topic, changes)
+        return changes, existed
+
+    changes, existed = session.ask(work)
+    total = sum(change.after.write_queues for change in changes)
+    verb = "exists already" if existed else "would be created" if dry_run else "created"
+    where = ", ".join(change.broker for change in changes)
+    session.show(
+        {"topic": topic, "created": not existed and not dry_run, "dry_run": dry_run, "hosts": _afters(changes)},
+        f"topic {topic} {verb}: {queues} queues on each of {where} ({total} in all)"
+        if not existed
+        else f"topic {topic} {verb}",
+    )
+
+
+@cluster_command(app, "list")
+def list_topics(
+    session: Session,
+    *,
+    everything: Annotated[
+        bool, typer.Option("--all", "-a", help="Also those of the system, retry, dead letter.")
+    ] = False,
+) -> None:
+    """List topics.
+
+    Example: holdfast topic list
+    """
+    topics = session.ask(lambda admin: admin.topics.summaries(with_system=everything))
+    rows = [(topic.name, topic.kind, topic.queues, topic.permission, ", ".join(topic.brokers)) for topic in topics]
+    columns = [*left("TOPIC", "KIND"), *right("QUEUES"), *left("ALLOWS", "BROKERS")]
+    empty = "no topics yet; make one with `holdfast topic create NAME`"
+    session.show({"topics": topics}, Table(columns, rows, empty=empty))
+
+
+@cluster_command(app, "describe")
+def describe(session: Session, *, topic: TopicArgument) -> None:
+    """Show how a topic is hosted, what its queues hold, and who consumes it.
+
+    Example: holdfast topic describe orders
+    """
+    found = session.ask(lambda admin: admin.topics.describe(topic))
+    messages = sum(state.messages for state in found.queues)
+    facts = Facts(
+        [
+            ("topic", found.name),
+            ("kind", found.kind),
+            ("messages", messages),
+            ("groups", ", ".join(found.groups) or "none"),
+        ]
+    )
+    session.show(found, facts, _host_table(found.hosts), _queue_table(found.queues))
+
+
+@cluster_command(app, "route")
+def route(session: Session, *, topic: TopicArgument) -> None:
+    """Show what the name server tells clients about a topic.
+
+    Example: holdfast topic route orders
+    """
+    found = session.ask(lambda admin: admin.reach.get_route(topic))
+    addresses = {data.broker_name: data for data in found.broker_datas}
+    rows = [
+        (
+            data.broker_name,
+            addresses[data.broker_name].cluster if data.broker_name in addresses else None,
+            data.read_queues,
+            data.write_queues,
+            permission_text(data.permission),
+            ", ".join(
+                f"{number}: {address}" for number, address in sorted(addresses[data.broker_name].broker_addrs.items())
+            )
+            if data.broker_name in addresses
+            else None,
+        )
+        for data in sorted(found.queue_datas, key=lambda data: data.broker_name)
+    ]
+    columns = [*left("BROKER", "CLUSTER"), *right("READ", "WRITE"), *left("ALLOWS", "ADDRESSES BY ID")]
+    session.show({"topic": topic, **msgspec.to_builtins(found, str_keys=True)}, Table(columns, rows))
+
+
+@cluster_command(app, "stats")
+def stats(session: Session, *, topic: TopicArgument) -> None:
+    """Show how full a topic is and how fast it grew in the last minute.
+
+    Example: holdfast topic stats orders
+    """
+    found = session.ask(lambda admin: admin.topics.stats(topic))
+    facts: list[tuple[str, str | int | float | None]] = [
+        ("topic", found.name),
+        ("messages", found.messages),
+        ("puts per second", found.puts_per_second),
+        ("bytes per second", f"{size_text(found.put_bytes_per_second)}/s"),
+    ]
+    session.show(found, Facts(facts), _queue_table(found.queues))
+
+
+@cluster_command(app, "update")
+def update(
+    session: Session,
+    *,
+    topic: TopicArgument,
+    queues: Annotated[int | None, typer.Option(min=1, help="Queues on each broker.")] = None,
+    permission: PermissionOption = None,
+    order: Annotated[bool | None, typer.Option("--order/--no-order", help="Mark it as an ordered topic.")] = None,
+    attribute: AttributeOption = None,
+    brokers: BrokersOption = None,
+    dry_run: DryRunOption = False,
+) -> None:
+    """Change a topic. What is not named stays as it is; fewer queues hide messages in the queues that go.
+
+    Example: holdfast topic update orders --queues 16 --dry-run
+    """
+
+    async def work(admin: Admin) -> list[TopicChange]:
+        names = _names(brokers) or [broker.name for broker in await admin.topics.hosts(topic)]
+        changes = await admin.topics.plan(
+            topic,
+            queues=queues,
+            permission=None if permission is None else permission_from(permission),
+            order=order,
+            attributes=parse_pairs(attribute or [], option="--attribute"),
+            brokers=names,
+        )
+        if not dry_run:
+            await admin.topics.apply(topic, changes)
+        return changes
+
+    if queues is None and permission is None and order is None and not attribute:
+        raise ConfigError("nothing to change: give --queues, --permission, --order or --attribute")
+    changes = session.ask(work)
+    session.show(
+        {"topic": topic, "dry_run": dry_run, "changes": changes},
+        f"topic {topic} {'would change' if dry_run else 'changed'}",
+        _change_table(changes),
+    )
+
+
+@cluster_command(app, "delete")
+def delete(session: Session, *, topic: TopicArgument, yes: YesOption = False, dry_run: DryRunOption = False) -> None:
+    """Delete a topic with all of its messages. Asks first, when it runs at a terminal.
+
+    Example: holdfast topic delete orders --yes
+    """
+
+    async def look(admin: Admin) -> tuple[list[str], int, list[str]]:
+        found = await admin.topics.describe(topic)
+        return [host.broker for host in found.hosts], sum(state.messages for state in found.queues), found.groups
+
+    hosts, messages, groups = session.ask(look)
+    consumed = f", consumed by {', '.join(groups)}," if groups else ""
+    what = f"topic {topic} with {messages:,} messages{consumed} on {', '.join(hosts)}"
+    if not dry_run:
+        session.confirm(f"Delete {what}?", yes=yes)
+        session.ask(lambda admin: admin.topics.delete(topic))
+    session.show(
+        {"topic": topic, "deleted": not dry_run, "dry_run": dry_run, "messages": messages, "brokers": hosts},
+        f"would delete {what}" if dry_run else f"deleted {what}",
+    )
+
+
+def _names(text: str | None) -> list[str]:
+    return [name.strip() for name in (text or "").split(",") if name.strip()]
+
+
+def _afters(changes: Sequence[TopicChange]) -> list[TopicHost]:
+    return [change.after for change in changes]
+
+
+def _host_table(hosts: Sequence[TopicHost]) -> Printable:
+    rows = [
+        (
+            host.broker,
+            host.address,
+            host.read_queues,
+            host.write_queues,
+            host.permission,
+            host.order,
+            ", ".join(f"{name}={value}" for name, value in sorted(host.attributes.items())) or None,
+        )
+        for host in hosts
+    ]
+    return Table([*left("BROKER", "ADDRESS"), *right("READ", "WRITE"), *left("ALLOWS", "ORDER", "ATTRIBUTES")], rows)
+
+
+def _queue_table(states: Sequence[QueueState]) -> Printable:
+    rows = [
+        (state.broker, state.queue, state.offset_min, state.offset_max, state.messages, time_text(state.last_stored_ms))
+        for state in states
+    ]
+    columns = [*left("BROKER"), *right("QUEUE", "FIRST", "END", "MESSAGES"), *left("LAST STORED")]
+    return Table(columns, rows, empty="no queues")
+
+
+def _change_table(changes: Sequence[TopicChange]) -> Printable:
+    rows = []
+    for change in changes:
+        before = [None] * 3 if change.before is None else _shown(change.before)
+        rows.append((change.broker, *(_arrow(*pair) for pair in zip(before, _shown(change.after), strict=True))))
+    return Table(left("BROKER", "QUEUES", "ALLOWS", "ORDER"), rows)
+
+
+def _shown(host: TopicHost) -> list[str]:
+    return [str(host.write_queues), host.permission, "yes" if host.order else "no"]
+
+
+def _arrow(before: str | None, after: str) -> str:
+    return after if before == after else f"{before or 'none'} -> {after}"

@@ -1,0 +1,388 @@
+"""Reaching a cluster: name servers, routes, brokers, heartbeats. What every producer, consumer and tool stands on.
+
+    name servers  <── route of a topic, cluster info         asked one at a time; the next one when it does not answer
+    brokers       <── requests by address                    one connection each
+                  ──> requests of theirs, answered by the handlers given
+                  <── heartbeats every 30 s, at once on a new connection
+
+The asyncio shell around `route_table` and `name_servers`. Knows neither messages nor groups.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from random import Random
+from typing import Any, Final, Self
+
+from holdfast.client.heartbeat import INTERVAL_MS as HEARTBEAT_INTERVAL_MS
+from holdfast.client.name_servers import NameServers
+from holdfast.client.route_table import RouteTable, TopicRoute
+from holdfast.model.errors import BrokerRefused, ConnectionLost, HoldfastError, RequestTimeout, RouteNotFound
+from holdfast.model.route import MASTER_ID
+from holdfast.model.topic import AUTO_CREATE_TOPIC
+from holdfast.runtime.pool import Connection, ConnectionPool
+from holdfast.wire import java_json
+from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.command import Command, response
+from holdfast.wire.route import ClusterInfo, decode_route
+from holdfast.wire.send_request import AUTO_CREATE_QUEUES
+
+REQUEST_TIMEOUT_S: Final = 3.0
+_POLL_TICK_S: Final = 5.0
+
+log = logging.getLogger("holdfast.client")
+
+Handler = Callable[[str, Command], Awaitable[Command | None]]
+"""Answers a request that a broker made of us: its address and the request in; the answer, or None for no answer."""
+
+
+def now_ms() -> int:
+    """Return the wall clock, the only one that brokers share with us."""
+    return time.time_ns() // 1_000_000
+
+
+class ClusterClient:
+    """A client of one cluster.
+
+    Args:
+        namesrv: `host:port;host:port`.
+        timeout_s: How long a request waits for its answer, unless it says otherwise.
+        handlers: Who answers what brokers ask of us, by request code.
+        heartbeat: Makes the request that tells brokers who we are; None to tell nobody.
+        goodbyes: Makes the requests that tell brokers that we leave.
+        routes_changed: Called with a topic whose route is another one than before.
+    """
+
+    def __init__(
+        self,
+        namesrv: str,
+        *,
+        timeout_s: float = REQUEST_TIMEOUT_S,
+        handlers: Mapping[int, Handler] | None = None,
+        heartbeat: Callable[[], Command] | None = None,
+        goodbyes: Callable[[], Iterable[Command]] | None = None,
+        routes_changed: Callable[[str], None] | None = None,
+    ) -> None:
+        self.random = Random()
+        self.timeout_s = timeout_s
+        self.routes = RouteTable()
+        self.client_id = ""
+        self.local_address = "127.0.0.1"
+        self._name_servers = NameServers(namesrv, self.random)
+        self._handlers = dict(handlers or {})
+        self._heartbeat = heartbeat
+        self._goodbyes = goodbyes
+        self._routes_changed = routes_changed
+        self._pool = ConnectionPool(on_request=self._asked, on_open=self._opened)
+        self._lookups: dict[str, asyncio.Task[TopicRoute | None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Begin to poll routes and to send heartbeats. Connects to nobody yet."""
+        self.local_address = _local_address(self._name_servers.current)
+        # Unique among everything that ever runs on this machine: membership is by this text.
+        self.client_id = f"{self.local_address}@{os.getpid()}#{time.time_ns()}{self.random.randrange(1000):03}"
+        self.spawn(self._poll_forever())
+        if self._heartbeat is not None:
+            self.spawn(self._beat_forever())
+
+    async def close(self) -> None:
+        """Say good-bye to the brokers we are connected to and close everything."""
+        await self.stop_tasks()
+        if self._goodbyes is not None:
+            for command in self._goodbyes():
+                await asyncio.gather(*(self._tell(address, command) for address in self.connected_brokers()))
+        await self._pool.close()
+
+    async def stop_tasks(self) -> None:
+        """End everything that runs by itself; requests can still be made."""
+        tasks = [*self._tasks, *self._lookups.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def handle(self, handlers: Mapping[int, Handler]) -> None:
+        """Let *handlers* answer what brokers ask of us, besides those given before."""
+        self._handlers |= handlers
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run *work* until it ends or the client is closed. A failure is logged, never lost."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    # Requests.
+
+    async def invoke(self, address: str, command: Command, timeout_s: float | None = None) -> Command:
+        """Send *command* to *address* and return the answer, which is a success.
+
+        Raises:
+            BrokerRefused: the answer is a refusal.
+            ConnectionLost, RequestTimeout: there was no answer.
+        """
+        answer = await self.ask(address, command, timeout_s)
+        if answer.code != ResponseCode.SUCCESS:
+            raise BrokerRefused(answer.code, answer.remark or "", address=address)
+        return answer
+
+    async def ask(self, address: str, command: Command, timeout_s: float | None = None) -> Command:
+        """Send *command* to *address* and return the answer, whatever its code.
+
+        Raises:
+            ConnectionLost, RequestTimeout: there was no answer.
+        """
+        return await self._pool.invoke(address, command, self.timeout_s if timeout_s is None else timeout_s)
+
+    async def send_one_way(self, address: str, command: Command) -> None:
+        """Send *command*, which gets no answer.
+
+        Raises:
+            ConnectionLost: there is no connection; nothing was sent.
+        """
+        await self._pool.send_one_way(address, command)
+
+    async def connection(self, address: str) -> Connection:
+        """Return an open connection, for those who write their own frames.
+
+        Raises:
+            ConnectionLost: it cannot be made.
+        """
+        return self._pool.find(address) or await self._pool.connect(address)
+
+    def find_connection(self, address: str) -> Connection | None:
+        """Return the connection if it is open already."""
+        return self._pool.find(address)
+
+    async def ask_name_server(self, command: Command, timeout_s: float | None = None) -> Command:
+        """Ask the name server in use, or the next one that answers, and return the answer, whatever its code.
+
+        Raises:
+            ConnectionLost, RequestTimeout: none of them answered.
+        """
+        failure: HoldfastError | None = None
+        for _ in self._name_servers.addresses:
+            address = self._name_servers.current
+            try:
+                return await self.ask(address, command, timeout_s)
+            except (ConnectionLost, RequestTimeout) as error:
+                log.warning("name server %s does not answer: %s", address, error)
+                self._name_servers.give_up(address)
+                failure = error
+        assert failure is not None
+        raise failure
+
+    async def every_name_server(self, command: Command) -> None:
+        """Have every name server do *command*, as changes of their state want it.
+
+        Raises:
+            BrokerRefused, ConnectionLost, RequestTimeout: one of them did not.
+        """
+        for address in self._name_servers.addresses:
+            await self.invoke(address, command)
+
+    @property
+    def name_servers(self) -> tuple[str, ...]:
+        """The addresses of the name servers."""
+        return tuple(self._name_servers.addresses)
+
+    # Routes and brokers.
+
+    async def route(self, topic: str, *, refresh: bool = False) -> TopicRoute:
+        """Return who serves *topic*, known or looked up.
+
+        Raises:
+            RouteNotFound: no name server knows the topic.
+            ConnectionLost, RequestTimeout: no name server answered.
+        """
+        found = None if refresh else self.routes.find(topic)
+        if found is None or found.is_borrowed:
+            found = await self._look_up(topic)
+        if found is None:
+            raise RouteNotFound(f"no name server knows the topic {topic!r}; create it, or let a broker create topics")
+        return found
+
+    async def publish_route(self, topic: str, *, refresh: bool = False) -> TopicRoute:
+        """Return who takes messages for *topic*; if it does not exist, who would create it on the first send.
+
+        Raises:
+            RouteNotFound: it does not exist, and no broker creates topics by itself.
+            ConnectionLost, RequestTimeout: no name server answered.
+        """
+        known = self.routes.find(topic)
+        if known is not None and not refresh:
+            return known
+        with contextlib.suppress(RouteNotFound):
+            return await self.route(topic, refresh=refresh)
+        try:
+            template = await self.route(AUTO_CREATE_TOPIC)
+        except RouteNotFound:
+            text = f"the topic {topic!r} does not exist and no broker creates topics by itself; create it first"
+            raise RouteNotFound(text) from None
+        self.routes.put_template(topic, template.route, now_ms(), queues_max=AUTO_CREATE_QUEUES)
+        borrowed = self.routes.find(topic)
+        assert borrowed is not None
+        return borrowed
+
+    async def cluster_info(self) -> ClusterInfo:
+        """Return every cluster and broker that the name server knows.
+
+        Raises:
+            BrokerRefused, ConnectionLost, RequestTimeout: no name server told.
+        """
+        answer = await self.ask_name_server(Command(code=RequestCode.GET_BROKER_CLUSTER_INFO))
+        if answer.code != ResponseCode.SUCCESS:
+            raise BrokerRefused(answer.code, answer.remark or "", address=self._name_servers.current)
+        return java_json.decode(answer.body, ClusterInfo)
+
+    async def cluster_brokers(self, cluster: str | None = None) -> dict[str, str]:
+        """Return broker name -> master address of *cluster*, or of all clusters.
+
+        Raises:
+            BrokerRefused, ConnectionLost, RequestTimeout: no name server told.
+        """
+        info = await self.cluster_info()
+        return {
+            name: broker.broker_addrs[MASTER_ID]
+            for name, broker in sorted(info.broker_addr_table.items())
+            if MASTER_ID in broker.broker_addrs and (cluster is None or broker.cluster == cluster)
+        }
+
+    async def topic_brokers(self, topic: str) -> dict[str, str]:
+        """Return broker name -> master address of every broker that serves *topic*.
+
+        Raises:
+            RouteNotFound: no name server knows the topic.
+        """
+        route = await self.route(topic, refresh=True)
+        return {
+            broker.broker_name: broker.broker_addrs[MASTER_ID]
+            for broker in route.route.broker_datas
+            if MASTER_ID in broker.broker_addrs
+        }
+
+    async def broker_address(self, broker_name: str) -> str:
+        """Return where the master of *broker_name* listens.
+
+        Raises:
+            RouteNotFound: no name server knows it.
+        """
+        address = self.routes.find_address(broker_name)
+        if address is None:
+            address = (await self.cluster_brokers()).get(broker_name)
+        if address is None:
+            raise RouteNotFound(f"no name server knows a broker {broker_name!r}")
+        return address
+
+    def connected_brokers(self) -> list[str]:
+        """Return the addresses of the brokers we are connected to."""
+        return [address for address in self._pool.addresses() if address not in self._name_servers.addresses]
+
+    async def beat(self) -> None:
+        """Tell every broker of every route who we are, now. Who does not answer is logged."""
+        addresses = self.routes.broker_addresses(masters_only=False)
+        await asyncio.gather(*(self._beat(address) for address in addresses))
+
+    async def _look_up(self, topic: str) -> TopicRoute | None:
+        """Ask for the route of *topic*; everybody who wants it meanwhile waits for the same answer."""
+        lookup = self._lookups.get(topic)
+        if lookup is None:
+            lookup = asyncio.ensure_future(self._fetch_route(topic))
+            self._lookups[topic] = lookup
+            lookup.add_done_callback(lambda _: self._lookups.pop(topic, None))
+        return await asyncio.shield(lookup)
+
+    async def _fetch_route(self, topic: str) -> TopicRoute | None:
+        query = Command(code=RequestCode.GET_ROUTEINFO_BY_TOPIC, fields={"topic": topic})
+        answer = await self.ask_name_server(query)
+        if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+            self.routes.put_missing(topic, now_ms())
+            known = self.routes.find(topic)
+            return None if known is None or known.is_borrowed else known
+        if answer.code != ResponseCode.SUCCESS:
+            raise BrokerRefused(answer.code, answer.remark or "", address=self._name_servers.current)
+        changed = self.routes.put(topic, decode_route(answer.body), now_ms())
+        if changed and self._routes_changed is not None:
+            self._routes_changed(topic)
+        return self.routes.find(topic)
+
+    async def _poll_forever(self) -> None:
+        while True:
+            await asyncio.sleep(_POLL_TICK_S)
+            for topic in self.routes.due(now_ms()):
+                try:
+                    await self._look_up(topic)
+                except HoldfastError as error:
+                    log.warning("the route of %s could not be polled: %s", topic, error)
+
+    # Heartbeats and what brokers ask of us.
+
+    async def _beat_forever(self) -> None:
+        while True:
+            await asyncio.sleep(HEARTBEAT_INTERVAL_MS / 1000)
+            await self.beat()
+
+    async def _beat(self, address: str) -> None:
+        if self._heartbeat is not None:
+            await self._tell(address, self._heartbeat())
+
+    async def _tell(self, address: str, command: Command) -> None:
+        try:
+            await self.invoke(address, command)
+        except HoldfastError as error:
+            log.warning("broker %s was not told (%s): %s", address, RequestCode(command.code).name, error)
+
+    def _opened(self, connection: Connection) -> None:
+        """Let the first thing that a broker hears be who we are: it may want to ask us something."""
+        if self._heartbeat is None or connection.address in self._name_servers.addresses:
+            return
+        answer = connection.request(self._heartbeat(), self.timeout_s)
+        answer.add_done_callback(lambda done: None if done.cancelled() else done.exception())
+
+    def _asked(self, connection: Connection, command: Command) -> None:
+        self.spawn(self._answer(connection, command))
+
+    async def _answer(self, connection: Connection, command: Command) -> None:
+        handler = self._handlers.get(command.code)
+        if handler is None:
+            text = f" request type {command.code} not supported"
+            answer: Command | None = response(command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, text)
+        else:
+            try:
+                answer = await handler(connection.address, command)
+            except Exception as error:  # the top of what a stranger's request may do here
+                log.exception("request %s of %s could not be answered", command.code, connection.address)
+                answer = response(command, ResponseCode.SYSTEM_ERROR, str(error))
+        if answer is not None and not command.is_one_way:
+            connection.answer(answer)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a background task of the client failed", exc_info=error)
+
+
+def _local_address(towards: str) -> str:
+    """Return the address of the interface that leads to *towards*."""
+    host, _, port = towards.rpartition(":")
+    host = host.strip("[]")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((host, int(port)))  # a datagram socket: nothing is sent
+            return str(probe.getsockname()[0])
+    except OSError:
+        return "127.0.0.1"

@@ -1,0 +1,221 @@
+"""Being a member of a consumer group: saying what we want, hearing who else is there, working out what is ours.
+
+    start ─> routes ─> heartbeat to every broker ─> who is in the group? ─> our queues ─> give up, take over
+                                                     ^ every 20 s, when a broker says so (40), when a route changes,
+                                                       sooner again when a round could not be finished
+
+The asyncio shell around `rebalance`. What giving up and taking over means is the consumer's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Final
+
+from holdfast.client.cluster_client import ClusterClient, Handler, now_ms
+from holdfast.client.heartbeat import consumer_data, heartbeat_command, unregister_command
+from holdfast.client.namespace import with_namespace
+from holdfast.client.queue_calls import QueueCalls, Start, start_code
+from holdfast.client.rebalance import AssignmentChange, allocate_average, plan_change
+from holdfast.model.errors import BrokerRefused, HoldfastError, LocalProtocolError, RouteNotFound
+from holdfast.model.filter import EVERYTHING, parse_tags
+from holdfast.model.group import Subscription
+from holdfast.model.queue import MessageQueue
+from holdfast.model.topic import find_name_fault, retry_topic
+from holdfast.wire.codes import RequestCode
+from holdfast.wire.command import Command
+
+log = logging.getLogger("holdfast.client")
+
+REBALANCE_INTERVAL_S: Final = 20.0
+_AGAIN_S: Final = 1.0
+
+OnChange = Callable[[AssignmentChange], Awaitable[bool]]
+"""Gives up and takes over. False: not everything could be taken over yet, ask again soon."""
+
+
+class GroupMember:
+    """One member of one group.
+
+    Args:
+        namesrv: `host:port;host:port`.
+        group: The group as the user calls it.
+        namespace: Put before the names of topics and of the group.
+        is_push: Whether messages are handed to a listener, as opposed to asked for.
+        is_broadcast: Whether every member gets everything.
+        start: Where a queue begins of which the group never committed an offset.
+        assigned: Tells which queues we consume now.
+        on_change: Called when others should be ours.
+        handlers: Who answers what brokers ask of us, besides changes of the group.
+    """
+
+    def __init__(  # noqa: PLR0913 - one name for each option
+        self,
+        namesrv: str,
+        group: str,
+        *,
+        namespace: str | None,
+        is_push: bool,
+        is_broadcast: bool,
+        start: Start,
+        assigned: Callable[[], Iterable[MessageQueue]],
+        on_change: OnChange,
+        handlers: Mapping[int, Handler] | None = None,
+    ) -> None:
+        fault = find_name_fault(group)
+        if fault is not None:
+            raise LocalProtocolError(f"consumer group: {fault}")
+        self.namespace = namespace
+        self.group = with_namespace(namespace, group)
+        self.start_at = start
+        self.is_broadcast = is_broadcast
+        self.subscriptions: dict[str, Subscription] = {}
+        self._is_push = is_push
+        self._assigned = assigned
+        self._on_change = on_change
+        self._wake = asyncio.Event()
+        self._is_started = False
+        self._turn = asyncio.Lock()
+        self.client = ClusterClient(
+            namesrv,
+            handlers={RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._notified, **(handlers or {})},
+            heartbeat=self._heartbeat,
+            goodbyes=lambda: [unregister_command(self.client.client_id, consumer=self.group)],
+            routes_changed=lambda _: self.wake(),
+        )
+        self.calls = QueueCalls(self.client, self.group)
+
+    def subscribe(self, topic: str, tags: str = EVERYTHING) -> None:
+        """Want *topic*: everything of it, or the messages with one of `tag || tag || ...`.
+
+        Raises:
+            LocalProtocolError: the topic cannot exist.
+        """
+        fault = find_name_fault(topic)
+        if fault is not None:
+            raise LocalProtocolError(fault)
+        name = with_namespace(self.namespace, topic)
+        self.subscriptions[name] = parse_tags(name, tags, version=now_ms())
+        self.client.routes.watch(name)
+        self._subscriptions_changed()
+
+    def unsubscribe(self, topic: str) -> None:
+        """Want *topic* no more."""
+        self.subscriptions.pop(with_namespace(self.namespace, topic), None)
+        self._subscriptions_changed()
+
+    def subscription(self, topic: str) -> Subscription:
+        """Return what is wanted of *topic*; everything, if somebody assigned it to us by hand."""
+        return self.subscriptions.get(topic) or parse_tags(topic, EVERYTHING)
+
+    async def start(self) -> None:
+        """Tell every broker that we are here, and begin to work out what is ours."""
+        await self.client.start()
+        self._is_started = True
+        if self._is_push and not self.is_broadcast:
+            name = retry_topic(self.group)
+            self.subscriptions[name] = parse_tags(name, EVERYTHING, version=now_ms())
+        for topic in list(self.subscriptions):
+            await self._find_route(topic)
+        await self.client.beat()
+        self.client.spawn(self._rebalance_forever())
+
+    async def stop(self) -> None:
+        """Work out nothing any more. Requests can still be made."""
+        self._is_started = False
+        async with self._turn:  # a change that is under way is finished first
+            await self.client.stop_tasks()
+
+    async def close(self) -> None:
+        """Say good-bye and close every connection."""
+        await self.client.close()
+
+    def wake(self) -> None:
+        """Work out soon what is ours."""
+        self._wake.set()
+
+    async def rebalance(self) -> bool:
+        """Work out what is ours, and have the consumer change to it. False: something could not be found out."""
+        async with self._turn:
+            wanted: set[MessageQueue] = set()
+            is_settled = True
+            for topic in list(self.subscriptions):
+                ours = await self._ours(topic)
+                if ours is None:
+                    is_settled = False
+                    ours = [queue for queue in self._assigned() if queue.topic == topic]
+                wanted.update(ours)
+            change = plan_change(self._assigned(), wanted)
+            if change:
+                log.info("group %s: gives up %s, takes over %s", self.group, change.lost, change.gained)
+                is_settled = await self._on_change(change) and is_settled
+            return is_settled
+
+    async def _ours(self, topic: str) -> list[MessageQueue] | None:
+        """Return our queues of *topic*, or None when that cannot be found out now."""
+        try:
+            route = await self.client.route(topic)
+            if self.is_broadcast:
+                return list(route.readable)
+            members = await self.calls.members(topic)
+        except RouteNotFound as error:
+            log.debug("group %s: %s", self.group, error)
+            return None
+        except BrokerRefused as error:
+            log.info("group %s: no members for %s: %s", self.group, topic, error)
+            members = []
+        except HoldfastError as error:
+            log.warning("group %s: members could not be found out for %s: %s", self.group, topic, error)
+            return None
+        if self.client.client_id not in members:
+            # The broker lost us, or has not heard of us yet. What we have stays ours until it tells us otherwise.
+            await self.client.beat()
+            return None
+        return allocate_average(route.readable, members, self.client.client_id)
+
+    async def _rebalance_forever(self) -> None:
+        pause_s = _AGAIN_S
+        while True:
+            self._wake.clear()
+            is_settled = await self.rebalance()
+            pause_s = REBALANCE_INTERVAL_S if is_settled else min(2 * pause_s, REBALANCE_INTERVAL_S)
+            try:
+                async with asyncio.timeout(pause_s):
+                    await self._wake.wait()
+                pause_s = _AGAIN_S
+            except TimeoutError:
+                pause_s = _AGAIN_S if is_settled else pause_s
+
+    async def _find_route(self, topic: str) -> None:
+        try:
+            await self.client.route(topic)
+        except RouteNotFound:
+            log.debug("topic %s does not exist yet", topic)
+
+    def _subscriptions_changed(self) -> None:
+        if self._is_started:
+            self.client.spawn(self._announce())
+
+    async def _announce(self) -> None:
+        try:
+            for topic in list(self.subscriptions):
+                await self._find_route(topic)
+        except HoldfastError as error:
+            log.warning("group %s: routes could not be looked up: %s", self.group, error)
+        await self.client.beat()
+        self.wake()
+
+    def _heartbeat(self) -> Command:
+        consumer = consumer_data(
+            self.group,
+            self.subscriptions.values(),
+            is_push=self._is_push,
+            is_broadcast=self.is_broadcast,
+            start=start_code(self.start_at),
+        )
+        return heartbeat_command(self.client.client_id, consumer=consumer)
+
+    async def _notified(self, address: str, command: Command) -> None:  # noqa: ARG002 - any broker may say so
+        self.wake()

@@ -1,0 +1,32 @@
+"""Counts what is under way, so that closing can wait for it: `with in_flight: ...`, `await in_flight.ended()`."""
+
+from __future__ import annotations
+
+import asyncio
+
+
+class InFlight:
+    """A count that can be awaited to reach zero. Re-entrant: each `with` counts one."""
+
+    __slots__ = ("_count", "_ended")
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._ended: asyncio.Event | None = None
+
+    def __enter__(self) -> None:
+        self._count += 1
+
+    def __exit__(self, *error: object) -> None:
+        self._count -= 1
+        if not self._count and self._ended is not None:
+            self._ended.set()
+
+    def __len__(self) -> int:
+        return self._count
+
+    async def ended(self) -> None:
+        """Return once nothing is under way."""
+        if self._count:
+            self._ended = asyncio.Event()
+            await self._ended.wait()

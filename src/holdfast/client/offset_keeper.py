@@ -1,0 +1,102 @@
+"""Where a consumer's offsets are kept: at the brokers for a group, in a file for a broadcasting consumer.
+
+    first(queue)   where to begin: at what was kept, else where the consumer was told to
+    save()         keep what changed since the last time
+
+The shell around `offset_book`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from pathlib import Path
+
+from holdfast.client.offset_book import OffsetBook, decode_offsets, encode_offsets
+from holdfast.client.queue_calls import QueueCalls, Start
+from holdfast.model.errors import ConfigError, HoldfastError, ProtocolError
+from holdfast.model.queue import MessageQueue
+
+log = logging.getLogger("holdfast.client")
+
+
+class OffsetKeeper:
+    """The offsets of one consumer.
+
+    Args:
+        calls: The brokers.
+        start: Where a queue begins of which nothing was kept.
+        file: Keep everything here, and tell no broker.
+    """
+
+    def __init__(self, calls: QueueCalls, start: Start, file: Path | None = None) -> None:
+        self.book = OffsetBook()
+        self._calls = calls
+        self._start = start
+        self._file = file
+        self._filed: dict[MessageQueue, int] | None = None
+
+    async def first(self, queue: MessageQueue) -> int:
+        """Return where to begin with *queue*, and note it.
+
+        Raises:
+            HoldfastError: it could not be found out. Beginning anywhere would skip or repeat messages.
+        """
+        if self._file is None:
+            offset = await self._calls.first_offset(queue, self._start)
+        else:
+            if self._filed is None:
+                self._filed = await asyncio.to_thread(_read, self._file)
+            found = self._filed.get(queue)
+            offset = await self._calls.offset_of(queue, self._start) if found is None else found
+        self.book.begin(queue, offset)
+        return offset
+
+    async def save(self) -> bool:
+        """Keep what changed. False: some could not be kept now and will be tried the next time."""
+        untold = self.book.untold()
+        if not untold:
+            return True
+        if self._file is None:
+            return all(await asyncio.gather(*(self._commit(queue, offset) for queue, offset in untold.items())))
+        everything = (self._filed or {}) | self.book.snapshot()
+        try:
+            await asyncio.to_thread(_write, self._file, encode_offsets(everything))
+        except OSError as error:
+            log.error("offsets could not be written to %s: %s", self._file, error)  # noqa: TRY400 - it says enough
+            return False
+        self._filed = everything
+        for queue, offset in untold.items():
+            self.book.tell(queue, offset)
+        return True
+
+    async def _commit(self, queue: MessageQueue, offset: int) -> bool:
+        try:
+            await self._calls.commit(queue, offset)
+        except HoldfastError as error:
+            log.warning("offset %d of %s could not be committed: %s", offset, queue, error)
+            return False
+        self.book.tell(queue, offset)
+        return True
+
+
+def _read(file: Path) -> dict[MessageQueue, int]:
+    """Raises ConfigError: the file is there but cannot be used. Ignoring it would repeat or skip messages."""
+    try:
+        return decode_offsets(file.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except (OSError, ProtocolError) as error:
+        raise ConfigError(f"offsets cannot be read from {file}: {error}") from error
+
+
+def _write(file: Path, data: bytes) -> None:
+    """Replace *file*: after a crash there is the old or the new one, never half of it."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    new = file.with_suffix(file.suffix + ".new")
+    with new.open("wb") as target:
+        target.write(data)
+        target.flush()
+        os.fsync(target.fileno())
+    new.replace(file)

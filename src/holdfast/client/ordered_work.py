@@ -1,0 +1,162 @@
+"""Messages to a listener, one at a time for each queue, in the order of the queue.
+
+    queue 0   m1 ── done ── m2 ── raised ── pause ── m2 again ── done ── m3
+    queue 1        m1 ── done ── m2 ...                                           several queues at a time
+
+A message that fails holds up its queue: order is worth more than progress. Before each message the lock of the queue is
+looked at, so that no other member of the group consumes the same queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import msgspec
+
+from holdfast.client.concurrent_work import spawn
+from holdfast.client.listener import ListenerCall, is_final, log_failure
+from holdfast.client.queue_reader import Delivery, QueueReader
+
+log = logging.getLogger("holdfast.client")
+
+HANDOVER_S: Final = 30.0
+
+ToDeadLetter = Callable[[Delivery], Awaitable[bool]]
+"""Sends a message to the dead-letter topic. False: it could not."""
+HoldLock = Callable[[QueueReader], Awaitable[None]]
+"""Returns once the lock of the reader's queue is ours."""
+
+
+class OrderedWork:
+    """One line of work for each queue.
+
+    Args:
+        call: The listener.
+        hold_lock: Waits for the lock of a queue.
+        to_dead_letter: Takes what failed too often.
+        concurrency: How many queues at a time.
+        retries_max: How often a message is tried again before it goes to the dead-letter topic; None for ever.
+        pause_s: How long a queue rests after a failure.
+    """
+
+    def __init__(
+        self,
+        call: ListenerCall,
+        hold_lock: HoldLock,
+        to_dead_letter: ToDeadLetter,
+        *,
+        concurrency: int,
+        retries_max: int | None,
+        pause_s: float,
+    ) -> None:
+        self._call = call
+        self._hold_lock = hold_lock
+        self._to_dead_letter = to_dead_letter
+        self._slots = asyncio.Semaphore(concurrency)
+        self._retries_max = retries_max
+        self._pause_s = pause_s
+        self._lines: dict[QueueReader, _Line] = {}
+
+    def start(self) -> None:
+        """Nothing to start: a line runs while there is something in it."""
+
+    def deliver(self, deliveries: list[Delivery]) -> None:
+        """Take messages of one queue."""
+        reader = deliveries[0].reader
+        line = self._lines.setdefault(reader, _Line())
+        line.waiting.extend(deliveries)
+        self._go_on(reader, line)
+
+    async def leave(self, reader: QueueReader) -> None:
+        """Begin nothing new of a queue that somebody else gets, and wait for the message that is being worked on."""
+        line = self._lines.pop(reader, None)
+        if line is not None:
+            await self._end([line], HANDOVER_S)
+
+    async def stop(self, timeout_s: float) -> list[Delivery]:
+        """Begin nothing new and wait for what runs; what does not end in time is interrupted, and not done."""
+        await self._end(list(self._lines.values()), timeout_s)
+        self._lines.clear()
+        self._call.close()
+        return []
+
+    async def _end(self, lines: list[_Line], timeout_s: float) -> None:
+        for line in lines:
+            line.is_ending.set()
+            line.waiting.clear()
+            if line.task is not None and not line.is_working:
+                line.task.cancel()  # it only waits for a lock
+        tasks = {line.task for line in lines if line.task is not None}
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=timeout_s)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _go_on(self, reader: QueueReader, line: _Line) -> None:
+        if line.task is None and line.waiting and not line.is_ending.is_set():
+            line.task = spawn(self._run(reader, line))
+            line.task.add_done_callback(lambda task: self._ended(reader, line, task))
+
+    def _ended(self, reader: QueueReader, line: _Line, task: asyncio.Task[None]) -> None:
+        line.task = None
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("the line of %s failed", reader.queue, exc_info=error)
+        self._go_on(reader, line)
+
+    async def _run(self, reader: QueueReader, line: _Line) -> None:
+        while line.waiting:
+            await self._hold_lock(reader)
+            if line.waiting and (delivery := line.waiting.popleft()).is_current:
+                line.is_working = True
+                try:
+                    await self._consume(delivery, line)
+                finally:
+                    line.is_working = False
+
+    async def _consume(self, delivery: Delivery, line: _Line) -> None:
+        """Work on one message until it is done, or nobody waits for it any more."""
+        message = delivery.message
+        while True:
+            try:
+                async with self._slots:
+                    await self._call(message)
+            except Exception as error:  # noqa: BLE001 - the user's code: whatever it raises, the message comes again
+                log_failure(message, error)
+                if await self._is_over(delivery, error, message.reconsume_times):
+                    break
+                if await line.rests(self._pause_s) or not delivery.is_current:
+                    return
+                message = msgspec.structs.replace(message, reconsume_times=message.reconsume_times + 1)
+                await self._hold_lock(delivery.reader)
+            else:
+                break
+        delivery.finish()
+
+    async def _is_over(self, delivery: Delivery, error: Exception, times: int) -> bool:
+        """Say whether that failure was the last, and the message is in the dead-letter topic now."""
+        is_last = is_final(error) or (self._retries_max is not None and times >= self._retries_max)
+        return is_last and await self._to_dead_letter(delivery)
+
+
+class _Line:
+    """The messages of one queue that wait, and the task that works on them."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[Delivery] = deque()
+        self.task: asyncio.Task[None] | None = None
+        self.is_working = False
+        self.is_ending = asyncio.Event()
+
+    async def rests(self, pause_s: float) -> bool:
+        """Let the queue rest; True when the line ends meanwhile."""
+        try:
+            async with asyncio.timeout(pause_s):
+                await self.is_ending.wait()
+        except TimeoutError:
+            return False
+        return True

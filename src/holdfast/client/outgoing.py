@@ -1,0 +1,105 @@
+"""From a message to what its request carries: properties as text, the body compressed if it is large.
+
+Pure: whoever calls brings the id and the time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from holdfast.model import property_names as names
+from holdfast.model.errors import LocalProtocolError
+from holdfast.model.message import KEY_SEPARATOR, Message, find_message_fault
+from holdfast.wire.compression import Codec, compress, flag_of
+from holdfast.wire.properties import PROPERTIES_SIZE_MAX, format_properties
+
+COMPRESS_OVER: Final = 4096
+BODY_SIZE_MAX: Final = 4 * 1024 * 1024
+
+_SEPARATOR: Final = re.compile("[\x01\x02]")
+
+
+class Outgoing(msgspec.Struct, frozen=True, gc=False):
+    """A message as it goes out."""
+
+    message_id: str
+    properties: str
+    body: bytes
+    sys_flag: int
+    flag: int
+
+
+class Packing(msgspec.Struct, frozen=True):
+    """How to pack.
+
+    Attributes:
+        compress_over: Bodies of at least this many bytes are compressed; None for never.
+        codec: How.
+        body_size_max: What brokers take.
+    """
+
+    compress_over: int | None = COMPRESS_OVER
+    codec: Codec = Codec.ZLIB
+    body_size_max: int = BODY_SIZE_MAX
+
+
+def pack(message: Message, message_id: str, packing: Packing, extra: Mapping[str, str] | None = None) -> Outgoing:
+    """Return *message* as it goes out. *extra* are properties of the system.
+
+    Raises:
+        LocalProtocolError: it cannot be sent as it is; the text says why.
+    """
+    body, sys_flag = message.body, 0
+    if packing.compress_over is not None and len(body) >= packing.compress_over:
+        smaller = compress(body, packing.codec)
+        if len(smaller) < len(body):
+            body, sys_flag = smaller, flag_of(packing.codec)
+    if len(body) > packing.body_size_max:
+        raise LocalProtocolError(f"the body has {len(body)} bytes, at most {packing.body_size_max} are taken")
+    return Outgoing(message_id, _properties_text(message, message_id, extra), body, sys_flag, message.flag)
+
+
+def _properties_text(message: Message, message_id: str, extra: Mapping[str, str] | None) -> str:
+    fault = find_message_fault(message)
+    if fault is not None:
+        raise LocalProtocolError(fault)
+    text = f"{names.UNIQUE_KEY}\x01{message_id}\x02"
+    if message.key or message.keys:
+        text += _keys(message)
+    if message.tags:
+        _check_text("tag", message.tags)
+        text += f"{names.TAGS}\x01{message.tags}\x02"
+    if message.delay_level:
+        text += f"{names.DELAY}\x01{message.delay_level}\x02"
+    if message.properties:
+        text += format_properties(message.properties)
+    if extra:
+        text += format_properties(extra)
+    # Four bytes is the most that a character takes: only long texts are worth encoding to count.
+    if len(text) * 4 > PROPERTIES_SIZE_MAX and (size := len(text.encode())) > PROPERTIES_SIZE_MAX:
+        raise LocalProtocolError(f"the properties have {size} bytes, at most {PROPERTIES_SIZE_MAX} can be stored")
+    return text
+
+
+def _keys(message: Message) -> str:
+    """Return the key, which decides on the queue, and everything by which the message can be found."""
+    if message.key is None:
+        texts: tuple[str, ...] = message.keys
+        sharding = ""
+    else:
+        _check_text("key", message.key)
+        # A key with blanks in it would be found by its words: upstream's index knows no other.
+        texts = (message.key, *message.keys)
+        sharding = f"{names.SHARDING_KEY}\x01{message.key}\x02" if message.key else ""
+    joined = KEY_SEPARATOR.join(texts)
+    _check_text("key", joined)
+    return f"{names.KEYS}\x01{joined}\x02{sharding}"
+
+
+def _check_text(what: str, text: str) -> None:
+    if _SEPARATOR.search(text):
+        raise LocalProtocolError(f"the {what} {text!r} holds a separator of properties (\\x01 or \\x02)")

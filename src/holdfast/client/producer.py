@@ -1,0 +1,324 @@
+"""Sending messages.
+
+    async with Producer("127.0.0.1:9876", group="shop") as producer:
+        result = await producer.send("orders", b"...", key="customer-17", tags="paid")
+
+Every send may be in flight together with thousands of others. Messages of one key are stored in the order in which
+they were sent, also when a send has to be tried again; everything else goes where there is room.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, Self, overload
+
+import msgspec
+
+from holdfast.client.batch_sender import BatchSender
+from holdfast.client.batching import BATCH_BYTES_MAX
+from holdfast.client.cluster_client import ClusterClient, now_ms
+from holdfast.client.heartbeat import heartbeat_command, unregister_command
+from holdfast.client.in_flight import InFlight
+from holdfast.client.key_order import KeyOrder
+from holdfast.client.namespace import with_namespace
+from holdfast.client.outgoing import COMPRESS_OVER, Outgoing, Packing, pack
+from holdfast.client.replies import ReplyDesk, reply_to, request_properties
+from holdfast.client.send_plan import RETRIES_DEFAULT
+from holdfast.client.sender import SEND_TIMEOUT_S, Parcel, Receipt, Sender
+from holdfast.client.transaction import Checker, Transaction, TransactionDesk
+from holdfast.model import property_names as names
+from holdfast.model.errors import (
+    LocalProtocolError,
+    RequestTimeout,
+    RouteNotFound,
+    SendFailed,
+)
+from holdfast.model.message import Message, ReceivedMessage, SendResult
+from holdfast.model.queue import MessageQueue
+from holdfast.model.unique_id import UniqueIds
+from holdfast.wire.codes import RequestCode
+from holdfast.wire.command import Command
+from holdfast.wire.compression import Codec
+from holdfast.wire.record import TRANSACTION_PREPARED
+
+DEFAULT_GROUP: Final = "holdfast"
+
+
+class Producer:
+    """Sends messages. Use it with `async with`, or `start` and `close` it.
+
+    Args:
+        namesrv: Name servers: `host:port;host:port`.
+        group: Whose messages these are. Brokers ask a producer of the group about unfinished transactions.
+        namespace: Put before the names of topics and of the group.
+        timeout_s: How long a send may take, all attempts together.
+        retries: How many more attempts a send gets when a broker is busy, gone or silent.
+        compress_over: Bodies of at least this many bytes are compressed; None for never.
+        codec: How. Every client reads ZLIB; clients older than 4.9.4 read nothing else.
+        batch_bytes_max: How large a request of `send_many` may be.
+        transaction_checker: Decides about transactions that nobody remembers, see `transaction`.
+    """
+
+    def __init__(  # noqa: PLR0913 - one name for each option
+        self,
+        namesrv: str,
+        group: str = DEFAULT_GROUP,
+        *,
+        namespace: str | None = None,
+        timeout_s: float = SEND_TIMEOUT_S,
+        retries: int = RETRIES_DEFAULT,
+        compress_over: int | None = COMPRESS_OVER,
+        codec: Codec = Codec.ZLIB,
+        batch_bytes_max: int = BATCH_BYTES_MAX,
+        transaction_checker: Checker | None = None,
+    ) -> None:
+        self._namespace = namespace
+        self._group = with_namespace(namespace, group)
+        self._timeout_s = timeout_s
+        self._packing = Packing(compress_over=compress_over, codec=codec)
+        self._batch_bytes_max = batch_bytes_max
+        self._replies = ReplyDesk()
+        self._client = ClusterClient(
+            namesrv,
+            handlers={
+                RequestCode.CHECK_TRANSACTION_STATE: self._check_transaction,
+                RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: self._replies.take,
+            },
+            heartbeat=lambda: heartbeat_command(self._client.client_id, producer=self._group),
+            goodbyes=lambda: [unregister_command(self._client.client_id, producer=self._group)],
+        )
+        self._desk = TransactionDesk(self._client, self._group, checker=transaction_checker, namespace=namespace)
+        self._sender = Sender(self._client, self._group, retries=retries)
+        self._order = KeyOrder()
+        self._ids: UniqueIds | None = None
+        self._in_flight = InFlight()
+
+    # Life.
+
+    async def start(self) -> None:
+        """Get ready. Connects to nobody yet."""
+        await self._client.start()
+        self._ids = UniqueIds(
+            host=ipaddress.ip_address(self._client.local_address).packed,
+            process=os.getpid(),
+            salt=self._client.random.getrandbits(32),
+            utc_offset_ms=time.localtime().tm_gmtoff * 1000,
+        )
+
+    async def close(self) -> None:
+        """Let every send in flight end, say good-bye and close. Sends that come later fail."""
+        self._ids = None
+        await self._in_flight.ended()
+        await self._client.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+    @property
+    def client_id(self) -> str:
+        """The name under which brokers know this producer."""
+        return self._client.client_id
+
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """Return the queues that take messages for *topic*, in the order by which keys are spread over them.
+
+        Raises:
+            RouteNotFound: nobody serves the topic.
+        """
+        return list((await self._client.publish_route(with_namespace(self._namespace, topic))).publishable)
+
+    # Sending.
+
+    @overload
+    async def send(
+        self, message: Message, *, queue: MessageQueue | None = None, timeout_s: float | None = None
+    ) -> SendResult: ...
+    @overload
+    async def send(
+        self,
+        message: str,
+        body: bytes,
+        *,
+        key: str | None = None,
+        tags: str | None = None,
+        keys: Sequence[str] = (),
+        delay_level: int = 0,
+        properties: Mapping[str, str] | None = None,
+        queue: MessageQueue | None = None,
+        timeout_s: float | None = None,
+    ) -> SendResult: ...
+    async def send(  # noqa: PLR0913 - one name for each part of a message
+        self,
+        message: Message | str,
+        body: bytes = b"",
+        *,
+        key: str | None = None,
+        tags: str | None = None,
+        keys: Sequence[str] = (),
+        delay_level: int = 0,
+        properties: Mapping[str, str] | None = None,
+        queue: MessageQueue | None = None,
+        timeout_s: float | None = None,
+    ) -> SendResult:
+        """Send one message, given whole or as topic and body, and return where it is stored.
+
+        Args:
+            message: The message, or the topic.
+            body: What it says.
+            key: See `Message`, like the next four.
+            tags: See `Message`.
+            keys: See `Message`.
+            delay_level: See `Message`.
+            properties: See `Message`.
+            queue: The only queue it may go to. Overrides the key's.
+            timeout_s: How long all attempts together may take.
+
+        Raises:
+            SendFailed: it was not acknowledged. `maybe_stored` says whether it may be there all the same.
+            LocalProtocolError: it cannot be sent as it is; the text says why.
+        """
+        if isinstance(message, str):
+            message = Message(message, body, tags, key, tuple(keys), delay_level, 0, properties or {})
+        receipt = await self._send(message, queue=queue, timeout_s=timeout_s)
+        return receipt.result
+
+    async def send_many(self, messages: Iterable[Message], *, timeout_s: float | None = None) -> list[SendResult]:
+        """Send many messages in few requests and return where each is stored, in the order given.
+
+        Messages of one topic without keys go to one queue together; those with keys go to the queues of their keys
+        and keep their order there. Delayed ones travel alone.
+
+        Raises:
+            SendManyFailed: some were not acknowledged; `results` says what became of each.
+            LocalProtocolError: one cannot be sent as it is; then none was sent.
+        """
+        everything = [self._on_wire(message) for message in messages]
+        packed = [self._pack(message, packing=_PLAIN) for message in everything]
+        keys = {(message.topic, message.key) for message in everything if message.key is not None}
+        batch = BatchSender(self._client, lambda parcel: self._carry(parcel, timeout_s), everything, packed)
+        with self._in_flight:
+            async with self._order.turn(keys):
+                return await batch.send(batch_id=self._next_id, bytes_max=self._batch_bytes_max)
+
+    async def send_oneway(self, message: Message) -> None:
+        """Send one message without waiting for an answer: fast, and nobody tells whether it arrived.
+
+        Raises:
+            SendFailed: there is no way to any broker; it was certainly not stored.
+            LocalProtocolError: it cannot be sent as it is; the text says why.
+        """
+        message = self._on_wire(message)
+        with self._in_flight:
+            await self._sender.send_one_way(Parcel(message.topic, self._pack(message), message.key))
+
+    def transaction(self, message: Message, *, timeout_s: float | None = None) -> Transaction:
+        """Return a transaction: `async with producer.transaction(message) as transaction: ...`.
+
+        The message is delivered if the block ends normally, and never if it raises. If this process dies in between,
+        the broker asks a producer of the same group, whose `transaction_checker` decides.
+        """
+        message = self._on_wire(message)
+
+        async def send() -> Receipt:
+            if message.delay_level:
+                raise LocalProtocolError("a message of a transaction cannot be delayed")
+            extra = {names.TRANSACTION_PREPARED: "true", names.PRODUCER_GROUP: self._group}
+            half = self._pack(message, extra)
+            half = msgspec.structs.replace(half, sys_flag=half.sys_flag | TRANSACTION_PREPARED)
+            self._desk.begin(half.message_id)
+            with self._in_flight:
+                return await self._carry(Parcel(message.topic, half, message.key), timeout_s)
+
+        return Transaction(self._desk, send, message.topic)
+
+    async def request(self, message: Message, *, timeout_s: float = 10.0) -> ReceivedMessage:
+        """Send *message* and return the reply of whoever consumes it, see `reply`.
+
+        Raises:
+            RequestTimeout: nobody replied in time.
+            SendFailed: the request could not be sent.
+        """
+        message = self._on_wire(message)
+        correlation_id, reply = self._replies.begin()
+        extra = request_properties(correlation_id, self._client.client_id, timeout_s)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._be_known(message.topic)
+                with self._in_flight:
+                    await self._carry(Parcel(message.topic, self._pack(message, extra), message.key), timeout_s)
+                return await reply
+        except TimeoutError:
+            raise RequestTimeout(f"nobody replied to a request in {message.topic!r} within {timeout_s:g} s") from None
+        finally:
+            reply.cancel()
+
+    async def reply(self, request: ReceivedMessage, body: bytes, *, timeout_s: float | None = None) -> SendResult:
+        """Reply to a message that a consumer got and that was sent with `request`.
+
+        Raises:
+            SendFailed: no broker could pass it on; the requester may be gone.
+            LocalProtocolError: *request* wants no reply.
+        """
+        message, extra = reply_to(request, body)
+        outgoing = self._pack(message, extra)
+        queues = (await self._client.publish_route(message.topic)).publishable
+        # The broker that stored the request is one that the requester is connected to.
+        queues = tuple(sorted(queues, key=lambda queue: queue.broker_name != request.queue.broker_name))
+        failure = SendFailed(RouteNotFound(f"nobody serves {message.topic!r}"), attempts=1, maybe_stored=False)
+        for queue in queues:
+            parcel = Parcel(message.topic, outgoing, queue=queue, code=RequestCode.SEND_REPLY_MESSAGE_V2)
+            try:
+                return (await self._sender.send(parcel, timeout_s or self._timeout_s, retries=0)).result
+            except SendFailed as error:
+                failure = error  # Another broker may have the requester's connection.
+        raise failure
+
+    # Ways inside.
+
+    async def _send(self, message: Message, *, queue: MessageQueue | None, timeout_s: float | None) -> Receipt:
+        message = self._on_wire(message)
+        parcel = Parcel(message.topic, self._pack(message), message.key, queue)
+        with self._in_flight:
+            if message.key is None:
+                return await self._carry(parcel, timeout_s)
+            async with self._order.turn([(message.topic, message.key)]):
+                return await self._carry(parcel, timeout_s)
+
+    async def _carry(self, parcel: Parcel, timeout_s: float | None) -> Receipt:
+        return await self._sender.send(parcel, self._timeout_s if timeout_s is None else timeout_s)
+
+    def _pack(
+        self, message: Message, extra: Mapping[str, str] | None = None, *, packing: Packing | None = None
+    ) -> Outgoing:
+        return pack(message, self._next_id(), packing or self._packing, extra)
+
+    def _next_id(self) -> str:
+        if self._ids is None:
+            raise LocalProtocolError("the producer is not open: use `async with Producer(...) as producer`")
+        return self._ids.next(now_ms())
+
+    def _on_wire(self, message: Message) -> Message:
+        """Return *message* with its topic as the wire knows it."""
+        if not self._namespace:
+            return message
+        return msgspec.structs.replace(message, topic=with_namespace(self._namespace, message.topic))
+
+    async def _be_known(self, topic: str) -> None:
+        """Let every broker of *topic* know our connection: any of them may have to push the reply."""
+        route = await self._client.publish_route(topic)
+        if not set(route.masters.values()) <= set(self._client.connected_brokers()):
+            await self._client.beat()
+
+    async def _check_transaction(self, address: str, command: Command) -> None:
+        await self._desk.check(address, command)
+
+
+_PLAIN: Final = Packing(compress_over=None)

@@ -1,0 +1,357 @@
+"""Consuming at your own pace: ask for messages, go where you like, say when you are done.
+
+    async with PullConsumer("127.0.0.1:9876", "report") as consumer:
+        await consumer.assign(await consumer.queues("orders"))
+        await consumer.seek_all("earliest")
+        while messages := await consumer.poll(timeout_s=5):
+            ...
+
+Either `subscribe`, and share the queues with the other members of the group, or `assign`, and read what you choose.
+Messages are pulled ahead while you work, but a queue's position moves only when `poll` returns its messages.
+
+    committed ........ position ........ pulled ahead ........ end of the queue
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Mapping
+from types import TracebackType
+from typing import Final, Self
+
+from holdfast.client.group_member import GroupMember
+from holdfast.client.namespace import with_namespace
+from holdfast.client.offset_keeper import OffsetKeeper
+from holdfast.client.pull_plan import Prefetch, PullLimits
+from holdfast.client.queue_calls import Start
+from holdfast.client.queue_reader import Delivery, QueueReader, ReaderPlan
+from holdfast.client.rebalance import AssignmentChange, plan_change
+from holdfast.model.errors import HoldfastError, LocalProtocolError
+from holdfast.model.filter import EVERYTHING, parse_tags
+from holdfast.model.group import Subscription
+from holdfast.model.message import ReceivedMessage
+from holdfast.model.queue import MessageQueue
+
+log = logging.getLogger("holdfast.client")
+
+COMMIT_INTERVAL_S: Final = 5.0
+POLL_MAX: Final = 32
+
+
+class PullConsumer:
+    """Reads queues on demand. Use it with `async with`, or `start` and `close` it.
+
+    Args:
+        namesrv: Name servers: `host:port;host:port`.
+        group: Under whose name offsets are committed.
+        namespace: Put before the names of topics and of the group.
+        start: Where a queue begins of which the group never committed an offset.
+        auto_commit: Commit every few seconds, and when closing, what earlier polls returned.
+        prefetch: How much may be pulled ahead.
+    """
+
+    def __init__(
+        self,
+        namesrv: str,
+        group: str,
+        *,
+        namespace: str | None = None,
+        start: Start = "latest",
+        auto_commit: bool = True,
+        prefetch: Prefetch | None = None,
+    ) -> None:
+        self._readers: dict[MessageQueue, QueueReader] = {}
+        self._buffers: dict[MessageQueue, deque[Delivery]] = {}
+        self._turn: deque[MessageQueue] = deque()
+        self._arrived = asyncio.Event()
+        self._auto_commit = auto_commit
+        self._prefetch = prefetch or Prefetch(message_count_max=1000)
+        self._assigned_tags: dict[str, Subscription] = {}
+        self._member = GroupMember(
+            namesrv,
+            group,
+            namespace=namespace,
+            is_push=False,
+            is_broadcast=False,
+            start=start,
+            assigned=self._subscribed_queues,
+            on_change=self._change,
+        )
+        self._keeper = OffsetKeeper(self._member.calls, start)
+        self._plan = ReaderPlan(
+            client=self._member.client,
+            calls=self._member.calls,
+            group=self._member.group,
+            subscription=self._subscription,
+            limits=self._limits,
+            deliver=self._deliver,
+            moved=self._moved,
+            namespace=namespace,
+            with_subscription=True,
+        )
+        self._is_closed = False
+
+    # Life.
+
+    async def start(self) -> None:
+        """Get ready.
+
+        Raises:
+            HoldfastError: no name server answers.
+        """
+        try:
+            await self._member.start()
+        except BaseException:
+            await self.close()
+            raise
+        if self._auto_commit:
+            self._member.client.spawn(self._commit_forever())
+
+    async def close(self, *, last_poll_done: bool = True) -> None:
+        """Commit, if that happens automatically, and leave.
+
+        Args:
+            last_poll_done: Whether what the last poll returned counts as consumed.
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._arrived.set()
+        await self._member.stop()
+        if self._auto_commit:
+            if last_poll_done:
+                self._record()
+            await self._keeper.save()
+        await self._member.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close. After an exception, what the last poll returned is not committed."""
+        await self.close(last_poll_done=error is None)
+
+    # What to read.
+
+    def subscribe(self, topic: str, tags: str = EVERYTHING) -> None:
+        """Read *topic* together with the other members of the group.
+
+        Raises:
+            LocalProtocolError: the topic cannot exist.
+        """
+        self._member.subscribe(topic, tags)
+
+    def unsubscribe(self, topic: str) -> None:
+        """Read *topic* no more."""
+        self._member.unsubscribe(topic)
+
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """Return the queues of *topic*.
+
+        Raises:
+            RouteNotFound: nobody serves it.
+        """
+        return list((await self._member.client.route(with_namespace(self._member.namespace, topic))).readable)
+
+    async def assign(self, queues: Iterable[MessageQueue], tags: str = EVERYTHING) -> None:
+        """Read exactly *queues*, whoever else does; each begins where the group committed, else at *start*.
+
+        Queues that come by `subscribe` are not touched.
+
+        Raises:
+            HoldfastError: it could not be found out where to begin.
+        """
+        wanted = list(queues)
+        self._assigned_tags = {queue.topic: parse_tags(queue.topic, tags) for queue in wanted}
+        current = [queue for queue in self._readers if queue.topic not in self._member.subscriptions]
+        change = plan_change(current, wanted)
+        await self._drop(change.lost)
+        for queue in change.gained:
+            await self._member.client.route(queue.topic)
+            self._add(queue, await self._keeper.first(queue))
+
+    @property
+    def assignment(self) -> list[MessageQueue]:
+        """The queues that are read now."""
+        return sorted(self._readers)
+
+    def pause(self, *queues: MessageQueue) -> None:
+        """Return nothing of *queues* until `resume`."""
+        for queue in queues:
+            self._reader(queue).is_paused = True
+
+    def resume(self, *queues: MessageQueue) -> None:
+        """Read *queues* again."""
+        for queue in queues:
+            reader = self._reader(queue)
+            reader.is_paused = False
+            reader.nudge()
+        self._arrived.set()
+
+    # Reading.
+
+    async def poll(self, timeout_s: float = 1.0, *, messages_max: int = POLL_MAX) -> list[ReceivedMessage]:
+        """Return the next messages; an empty list if none came in time. What the last poll returned is now done."""
+        self._record()
+        messages = self._take(messages_max)
+        if messages or timeout_s <= 0:
+            return messages
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not messages and not self._is_closed:
+                    self._arrived.clear()
+                    await self._arrived.wait()
+                    messages = self._take(messages_max)
+        except TimeoutError:
+            return []
+        return messages
+
+    async def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
+        """Iterate over messages as they come, until the consumer is closed.
+
+        Each is done when the loop asks for the next one; the last one of a loop that is left counts as done when the
+        consumer is closed normally.
+        """
+        while not self._is_closed:
+            for message in await self.poll(timeout_s=60, messages_max=1):
+                yield message
+
+    # Offsets.
+
+    def position(self, queue: MessageQueue) -> int:
+        """Return the offset of the next message that `poll` returns of *queue*."""
+        return self._reader(queue).window.commit_offset
+
+    async def seek(self, queue: MessageQueue, to: int | Start) -> None:
+        """Go on at an offset, at either end, or at a time.
+
+        Raises:
+            HoldfastError: the broker could not be asked.
+        """
+        reader = self._reader(queue)
+        offset = to if isinstance(to, int) else await self._member.calls.offset_of(queue, to)
+        self._buffers[queue].clear()
+        reader.reset(offset)
+
+    async def seek_all(self, to: Start) -> None:
+        """Go on at either end, or at a time, in every queue.
+
+        Raises:
+            HoldfastError: a broker could not be asked.
+        """
+        for queue in list(self._readers):
+            await self.seek(queue, to)
+
+    async def offset_of(self, queue: MessageQueue, at: Start) -> int:
+        """Return which offset *at* means in *queue* now.
+
+        Raises:
+            HoldfastError: the broker could not be asked.
+        """
+        return await self._member.calls.offset_of(queue, at)
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """Return what the group committed for *queue*, or None when it never did.
+
+        Raises:
+            HoldfastError: the broker could not be asked.
+        """
+        return await self._member.calls.committed(queue)
+
+    async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
+        """Commit *offsets*, or everything that polls have returned, and return when the brokers have it.
+
+        Raises:
+            HoldfastError: a broker did not take it.
+        """
+        if offsets is None:
+            offsets = {queue: reader.window.commit_offset for queue, reader in self._readers.items()}
+        for queue, offset in offsets.items():
+            await self._member.calls.commit(queue, offset)
+            self._keeper.book.record(queue, offset)
+            self._keeper.book.tell(queue, offset)
+
+    # Inside.
+
+    def _reader(self, queue: MessageQueue) -> QueueReader:
+        reader = self._readers.get(queue)
+        if reader is None:
+            raise LocalProtocolError(
+                f"queue {queue} is not read by this consumer: assign it, or subscribe to its topic"
+            )
+        return reader
+
+    def _take(self, messages_max: int) -> list[ReceivedMessage]:
+        """Return what is there, the queues in turn."""
+        messages: list[ReceivedMessage] = []
+        for _ in range(len(self._turn)):
+            queue = self._turn[0]
+            self._turn.rotate(-1)
+            buffer = self._buffers[queue]
+            while buffer and len(messages) < messages_max and not self._readers[queue].is_paused:
+                delivery = buffer.popleft()
+                if delivery.is_current:
+                    delivery.finish()
+                    messages.append(delivery.message)
+        return messages
+
+    def _deliver(self, deliveries: list[Delivery]) -> None:
+        buffer = self._buffers.get(deliveries[0].reader.queue)
+        if buffer is not None:
+            buffer.extend(deliveries)
+            self._arrived.set()
+
+    def _record(self) -> None:
+        for queue, reader in self._readers.items():
+            self._keeper.book.record(queue, reader.window.commit_offset)
+
+    def _moved(self, queue: MessageQueue, offset: int) -> None:
+        self._keeper.book.record(queue, offset)
+
+    def _subscription(self, topic: str) -> Subscription:
+        return self._assigned_tags.get(topic) or self._member.subscription(topic)
+
+    def _subscribed_queues(self) -> list[MessageQueue]:
+        return [queue for queue in self._readers if queue.topic in self._member.subscriptions]
+
+    def _limits(self) -> PullLimits:
+        return self._prefetch.share(len(self._readers))
+
+    def _add(self, queue: MessageQueue, offset: int) -> None:
+        reader = QueueReader(self._plan, queue, offset)
+        self._readers[queue] = reader
+        self._buffers[queue] = deque()
+        self._turn.append(queue)
+        reader.start()
+
+    async def _drop(self, queues: Iterable[MessageQueue]) -> None:
+        dropped = list(queues)
+        for queue in dropped:
+            self._readers.pop(queue).retire()
+            del self._buffers[queue]
+            self._turn.remove(queue)
+        if dropped and self._auto_commit:
+            await self._keeper.save()
+        for queue in dropped:
+            self._keeper.book.forget(queue)
+
+    async def _change(self, change: AssignmentChange) -> bool:
+        await self._drop(change.lost)
+        is_settled = True
+        for queue in change.gained:
+            try:
+                self._add(queue, await self._keeper.first(queue))
+            except HoldfastError as error:
+                log.warning("queue %s cannot be taken over yet: %s", queue, error)
+                is_settled = False
+        return is_settled
+
+    async def _commit_forever(self) -> None:
+        while True:
+            await asyncio.sleep(COMMIT_INTERVAL_S)
+            await self._keeper.save()

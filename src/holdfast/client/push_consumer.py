@@ -1,0 +1,344 @@
+"""Consuming as a member of a group: messages come by themselves, to a listener or to an `async for` loop.
+
+    async with PushConsumer("127.0.0.1:9876", "billing", listener=book) as consumer:
+        consumer.subscribe("orders", "paid || shipped")
+        await consumer.run()
+
+What the group has consumed is kept at the brokers. Every message is delivered at least once: again after a crash, after
+a failure, and now and then when members come and go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Final, Self
+
+from holdfast.client.cluster_client import now_ms
+from holdfast.client.concurrent_work import ConcurrentWork
+from holdfast.client.consumer_desk import ConsumerDesk
+from holdfast.client.group_member import GroupMember
+from holdfast.client.iteration import IterationWork
+from holdfast.client.listener import Listener, ListenerCall, delay_level_of, log_failure
+from holdfast.client.offset_keeper import OffsetKeeper
+from holdfast.client.ordered_work import OrderedWork
+from holdfast.client.pull_plan import Prefetch, PullLimits
+from holdfast.client.queue_calls import TO_DEAD_LETTER, Start
+from holdfast.client.queue_locks import RENEW_INTERVAL_S, QueueLocks
+from holdfast.client.queue_reader import Delivery, QueueReader, ReaderPlan
+from holdfast.client.rebalance import AssignmentChange
+from holdfast.model.errors import HoldfastError, LocalProtocolError
+from holdfast.model.filter import EVERYTHING
+from holdfast.model.message import ReceivedMessage
+from holdfast.model.queue import MessageQueue
+
+log = logging.getLogger("holdfast.client")
+
+COMMIT_INTERVAL_S: Final = 5.0
+_LOCK_PAUSE_S: Final = 1.0
+
+
+class PushConsumer:
+    """Consumes topics as a member of a group. Use it with `async with`, or `start` and `close` it.
+
+    Args:
+        namesrv: Name servers: `host:port;host:port`.
+        group: The group. Its members share the messages; all of them must subscribe to the same.
+        listener: Called with every message; an async function, or a plain one that may block. Returning means done;
+            raising means that the message comes again later, see `RetryLater`. Without a listener, iterate.
+        ordered: Deliver the messages of each queue one by one, in order. A message that fails holds up its queue.
+        broadcast: Every member gets every message; what failed does not come again. Offsets are kept in *offset_file*.
+        offset_file: Where a broadcasting consumer keeps its offsets.
+        namespace: Put before the names of topics and of the group.
+        start: Where a queue begins of which the group never committed an offset.
+        concurrency: How many calls of the listener may run at once; with *ordered*, for how many queues.
+        retries_max: How often a failed message comes again before it goes to the dead-letter topic; None lets the
+            broker decide (16), and with *ordered* means for ever.
+        pause_s: How long a queue rests after a failure, with *ordered*.
+        prefetch: How much may be pulled and not done.
+        close_timeout_s: How long closing waits for listeners that run.
+    """
+
+    def __init__(  # noqa: PLR0913 - one name for each option
+        self,
+        namesrv: str,
+        group: str,
+        *,
+        listener: Listener | None = None,
+        ordered: bool = False,
+        broadcast: bool = False,
+        offset_file: Path | str | None = None,
+        namespace: str | None = None,
+        start: Start = "latest",
+        concurrency: int = 20,
+        retries_max: int | None = None,
+        pause_s: float = 1.0,
+        prefetch: Prefetch | None = None,
+        close_timeout_s: float = 30.0,
+    ) -> None:
+        if broadcast != (offset_file is not None):
+            raise LocalProtocolError(
+                "a broadcasting consumer, and no other, needs offset_file: where its offsets are kept"
+            )
+        self._readers: dict[MessageQueue, QueueReader] = {}
+        self._prefetch = prefetch or Prefetch()
+        self._retries_max = retries_max
+        self._close_timeout_s = close_timeout_s
+        self._locks = QueueLocks() if ordered and not broadcast else None
+        self._member = GroupMember(
+            namesrv,
+            group,
+            namespace=namespace,
+            is_push=True,
+            is_broadcast=broadcast,
+            start=start,
+            assigned=lambda: list(self._readers),
+            on_change=self._change,
+        )
+        self._keeper = OffsetKeeper(self._member.calls, start, Path(offset_file) if offset_file else None)
+        call = None if listener is None else ListenerCall(listener, concurrency)
+        self._work: ConcurrentWork | OrderedWork | IterationWork
+        if call is None:
+            self._work = IterationWork(self._hold_lock if ordered else None)
+        elif ordered:
+            self._work = OrderedWork(
+                call,
+                self._hold_lock,
+                self._to_dead_letter,
+                concurrency=concurrency,
+                retries_max=retries_max,
+                pause_s=pause_s,
+            )
+        else:
+            self._work = ConcurrentWork(call, self._failed, concurrency)
+        self._plan = ReaderPlan(
+            client=self._member.client,
+            calls=self._member.calls,
+            group=self._member.group,
+            subscription=self._member.subscription,
+            limits=self._limits,
+            deliver=self._work.deliver,
+            moved=self._keeper.book.record,
+            namespace=namespace,
+        )
+        desk = ConsumerDesk(self._member, self._readers, self._keeper, call, self._locks, is_ordered=ordered)
+        self._member.client.handle(desk.handlers())
+        self._closed = asyncio.Event()
+
+    # Life.
+
+    def subscribe(self, topic: str, tags: str = EVERYTHING) -> None:
+        """Consume *topic*: everything of it, or the messages with one of `tag || tag || ...`. At any time.
+
+        Raises:
+            LocalProtocolError: the topic cannot exist.
+        """
+        self._member.subscribe(topic, tags)
+
+    def unsubscribe(self, topic: str) -> None:
+        """Consume *topic* no more."""
+        self._member.unsubscribe(topic)
+
+    async def start(self) -> None:
+        """Join the group and begin to consume.
+
+        Raises:
+            HoldfastError: no name server answers.
+        """
+        self._work.start()
+        try:
+            await self._member.start()
+        except BaseException:
+            await self.close()
+            raise
+        self._member.client.spawn(self._commit_forever())
+        if self._locks is not None:
+            self._member.client.spawn(self._renew_locks_forever())
+
+    async def close(self) -> None:
+        """Leave the group; nothing that was consumed is lost or consumed again.
+
+        Pulls no more, waits for listeners that run, gives back what does not end in time, commits, and says good-bye,
+        so that the other members take over at once. Not to be called by a listener: it would wait for itself.
+        """
+        if self._closed.is_set():
+            return
+        self._closed.set()
+        await self._member.stop()
+        left = await self._work.stop(self._close_timeout_s)
+        for delivery in left:
+            await self._give_back(delivery)
+        self._record()
+        await self._keeper.save()
+        if self._locks is not None:
+            await self._unlock(list(self._readers))
+        await self._member.close()
+
+    async def run(self) -> None:
+        """Return when the consumer is closed by somebody else; until then there is nothing to do."""
+        await self._closed.wait()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+    @property
+    def client_id(self) -> str:
+        """The name under which brokers know this member."""
+        return self._member.client.client_id
+
+    @property
+    def assignment(self) -> list[MessageQueue]:
+        """The queues that this member consumes now."""
+        return sorted(self._readers)
+
+    # Without a listener.
+
+    def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
+        """Iterate over messages. Each is done when the loop asks for the next one.
+
+        A loop that is left by `break` or an exception leaves its last message not done: it is delivered again, unless
+        `ack` said otherwise. The loop ends when the consumer is closed.
+
+        Raises:
+            LocalProtocolError: there is a listener, which gets the messages.
+        """
+        return self._iteration().iterate()
+
+    def ack(self, message: ReceivedMessage) -> None:
+        """Say that a message of the loop is done, before the loop asks for the next one."""
+        self._iteration().ack(message)
+
+    async def retry(self, message: ReceivedMessage, delay_level: int = 0) -> None:
+        """Let a message of the loop come again later, see `RetryLater`; for the loop it is done.
+
+        Raises:
+            HoldfastError: the broker did not take it back; it is not done.
+        """
+        await self._member.calls.send_back(message, delay_level, self._retries_max)
+        self._iteration().ack(message)
+
+    def _iteration(self) -> IterationWork:
+        if not isinstance(self._work, IterationWork):
+            raise LocalProtocolError("this consumer has a listener, which gets the messages: it cannot be iterated")
+        return self._work
+
+    # Queues come and go.
+
+    async def _change(self, change: AssignmentChange) -> bool:
+        await self._give_up(change.lost)
+        gained = list(change.gained)
+        if self._locks is not None and gained:
+            granted = await self._lock(gained)
+            gained = [queue for queue in gained if queue in granted]
+        taken = await asyncio.gather(*(self._take_over(queue) for queue in gained))
+        self._nudge()
+        return all(taken) and len(gained) == len(change.gained)
+
+    async def _give_up(self, queues: tuple[MessageQueue, ...]) -> None:
+        for queue in queues:
+            reader = self._readers[queue]
+            reader.stop()
+            await self._work.leave(reader)
+            del self._readers[queue]
+            self._keeper.book.record(queue, reader.window.commit_offset)
+            reader.retire()
+        if queues:
+            await self._keeper.save()
+        for queue in queues:
+            self._keeper.book.forget(queue)
+        if self._locks is not None and queues:
+            await self._unlock(list(queues))
+
+    async def _take_over(self, queue: MessageQueue) -> bool:
+        try:
+            offset = await self._keeper.first(queue)
+        except HoldfastError as error:
+            log.warning("queue %s cannot be taken over yet: %s", queue, error)
+            return False
+        reader = QueueReader(self._plan, queue, offset)
+        self._readers[queue] = reader
+        reader.start()
+        return True
+
+    def _limits(self) -> PullLimits:
+        return self._prefetch.share(len(self._readers))
+
+    def _nudge(self) -> None:
+        for reader in self._readers.values():
+            reader.nudge()
+
+    # Offsets.
+
+    async def _commit_forever(self) -> None:
+        while True:
+            await asyncio.sleep(COMMIT_INTERVAL_S)
+            self._record()
+            await self._keeper.save()
+
+    def _record(self) -> None:
+        for queue, reader in self._readers.items():
+            self._keeper.book.record(queue, reader.window.commit_offset)
+
+    # Failures.
+
+    async def _failed(self, delivery: Delivery, error: Exception) -> bool:
+        log_failure(delivery.message, error)
+        if self._member.is_broadcast or not delivery.is_current:
+            return True  # Nobody can be asked to bring it again; or somebody else gets it anyway.
+        return await self._give_back(delivery, delay_level_of(error))
+
+    async def _to_dead_letter(self, delivery: Delivery) -> bool:
+        return self._member.is_broadcast or await self._give_back(delivery, TO_DEAD_LETTER)
+
+    async def _give_back(self, delivery: Delivery, delay_level: int = 0) -> bool:
+        """Let the broker deliver a message again; then it is done here. False: it did not take it."""
+        if self._member.is_broadcast:
+            return False
+        try:
+            await self._member.calls.send_back(delivery.message, delay_level, self._retries_max)
+        except HoldfastError as error:
+            log.warning("message %s could not be given back: %s", delivery.message.message_id, error)
+            return False
+        delivery.finish()
+        return True
+
+    # Locks.
+
+    async def _lock(self, queues: list[MessageQueue]) -> set[MessageQueue]:
+        assert self._locks is not None
+        asked_ms = now_ms()
+        try:
+            granted = await self._member.calls.lock(queues)
+        except HoldfastError as error:
+            log.warning("queues could not be locked: %s", error)
+            return set()
+        self._locks.grant(granted, asked_ms)
+        self._locks.drop(set(queues) - granted)
+        return granted
+
+    async def _unlock(self, queues: list[MessageQueue]) -> None:
+        assert self._locks is not None
+        self._locks.drop(queues)
+        try:
+            await self._member.calls.unlock(queues)
+        except HoldfastError as error:
+            log.warning("queues could not be unlocked, their locks will run out: %s", error)
+
+    async def _renew_locks_forever(self) -> None:
+        while True:
+            await asyncio.sleep(RENEW_INTERVAL_S)
+            await self._lock(list(self._readers))
+
+    async def _hold_lock(self, reader: QueueReader) -> None:
+        """Return once only we may consume the reader's queue, or it is not ours any more."""
+        if self._locks is None:
+            return
+        while self._readers.get(reader.queue) is reader and not self._locks.is_held(reader.queue, now_ms()):
+            if reader.queue not in await self._lock([reader.queue]):
+                await asyncio.sleep(_LOCK_PAUSE_S)

@@ -1,0 +1,198 @@
+"""What a consumer group asks brokers about queues: offsets, locks, members, giving a message back.
+
+Each call goes to the master of the queue's broker. Awaits answers, decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Final, Literal, TypeVar
+
+import msgspec
+
+from holdfast.client.cluster_client import ClusterClient
+from holdfast.model.errors import BrokerRefused, RemoteProtocolError, RouteNotFound
+from holdfast.model.message import ReceivedMessage
+from holdfast.model.queue import MessageQueue
+from holdfast.model.route import MASTER_ID
+from holdfast.model.topic import RETRY_PREFIX
+from holdfast.wire import java_json
+from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.command import Command
+from holdfast.wire.fields import BadField, from_fields, to_fields
+from holdfast.wire.heartbeat import ConsumeFromWhere, ConsumerGroupFields, ConsumerList
+from holdfast.wire.offsets import (
+    LockAnswer,
+    LockBody,
+    OffsetAnswer,
+    QueryOffsetFields,
+    QueueFields,
+    SearchOffsetFields,
+    SendBackFields,
+    UpdateOffsetFields,
+)
+
+SEND_BACK_TIMEOUT_S: Final = 5.0
+TO_DEAD_LETTER: Final = -1
+
+Start = Literal["earliest", "latest"] | datetime
+"""Where to begin: at the oldest message, behind the newest, or at the first that was stored at a time or later."""
+
+_Answer = TypeVar("_Answer", bound=msgspec.Struct)
+
+
+class QueueCalls:
+    """The calls of one consumer group.
+
+    Args:
+        client: The way to the cluster.
+        group: The consumer group, as the wire knows it.
+    """
+
+    def __init__(self, client: ClusterClient, group: str) -> None:
+        self._client = client
+        self._group = group
+
+    def address(self, queue: MessageQueue, broker_id: int = MASTER_ID) -> str:
+        """Return where *queue* is served: by *broker_id* if it is there, else by the master, else by anybody.
+
+        Raises:
+            RouteNotFound: its broker is unknown.
+        """
+        route = self._client.routes.find(queue.topic)
+        found = None if route is None else route.any_address_of(queue.broker_name, broker_id)
+        found = found or self._client.routes.find_address(queue.broker_name)
+        if found is None:
+            raise RouteNotFound(f"nobody knows where the broker {queue.broker_name!r} is")
+        return found
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """Return the offset that the group committed, or None when it never did."""
+        fields = QueryOffsetFields(consumer_group=self._group, topic=queue.topic, queue_id=queue.queue_id)
+        address = self.address(queue)
+        answer = await self._client.ask(address, _about(queue, RequestCode.QUERY_CONSUMER_OFFSET, fields))
+        if answer.code == ResponseCode.QUERY_NOT_FOUND:
+            return None
+        if answer.code != ResponseCode.SUCCESS:
+            raise BrokerRefused(answer.code, answer.remark or "", address=address)
+        offset = _read(answer, OffsetAnswer).offset
+        return offset if offset >= 0 else None
+
+    async def commit(self, queue: MessageQueue, offset: int) -> None:
+        """Tell the broker that the group is done with everything before *offset*."""
+        fields = UpdateOffsetFields(
+            consumer_group=self._group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset
+        )
+        await self._client.invoke(self.address(queue), _about(queue, RequestCode.UPDATE_CONSUMER_OFFSET, fields))
+
+    async def offset_min(self, queue: MessageQueue) -> int:
+        """Return the offset of the oldest message."""
+        fields = QueueFields(topic=queue.topic, queue_id=queue.queue_id)
+        return await self._offset(queue, RequestCode.GET_MIN_OFFSET, fields)
+
+    async def offset_max(self, queue: MessageQueue) -> int:
+        """Return the offset that the next message will get."""
+        fields = QueueFields(topic=queue.topic, queue_id=queue.queue_id)
+        return await self._offset(queue, RequestCode.GET_MAX_OFFSET, fields)
+
+    async def offset_at(self, queue: MessageQueue, when: datetime) -> int:
+        """Return the offset of the first message that was stored at *when* or later."""
+        timestamp = int(when.timestamp() * 1000)
+        fields = SearchOffsetFields(topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp)
+        return await self._offset(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, fields)
+
+    async def offset_of(self, queue: MessageQueue, start: Start) -> int:
+        """Return the offset that *start* means now."""
+        if start == "earliest":
+            return await self.offset_min(queue)
+        if start == "latest":
+            return await self.offset_max(queue)
+        return await self.offset_at(queue, start)
+
+    async def first_offset(self, queue: MessageQueue, start: Start) -> int:
+        """Return where the group goes on: at what it committed, else at *start*."""
+        committed = await self.committed(queue)
+        if committed is not None:
+            return committed
+        if queue.topic.startswith(RETRY_PREFIX):
+            return 0  # Whatever is to be tried again is the group's own: nothing of it may be skipped.
+        return await self.offset_of(queue, start)
+
+    async def members(self, topic: str) -> list[str]:
+        """Return the ids of the group's live members, as a random broker of *topic* knows them."""
+        route = await self._client.route(topic)
+        brokers = sorted({queue.broker_name for queue in route.readable} & set(route.masters)) or sorted(route.masters)
+        if not brokers:
+            raise RouteNotFound(f"no broker of {topic!r} is up")
+        address = route.masters[self._client.random.choice(brokers)]
+        fields = to_fields(ConsumerGroupFields(consumer_group=self._group))
+        command = Command(code=RequestCode.GET_CONSUMER_LIST_BY_GROUP, fields=fields)
+        answer = await self._client.invoke(address, command)
+        return java_json.decode(answer.body, ConsumerList).consumer_id_list
+
+    async def lock(self, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
+        """Ask for the exclusive right to consume *queues*, and return those that were granted."""
+        granted: set[MessageQueue] = set()
+        for address, mine in self._by_address(queues).items():
+            answer = await self._client.invoke(address, self._lock_command(RequestCode.LOCK_BATCH_MQ, mine))
+            granted |= set(java_json.decode(answer.body, LockAnswer).lockOKMQSet)
+        return granted
+
+    async def unlock(self, queues: Iterable[MessageQueue]) -> None:
+        """Give the right back."""
+        for address, mine in self._by_address(queues).items():
+            await self._client.invoke(address, self._lock_command(RequestCode.UNLOCK_BATCH_MQ, mine))
+
+    async def send_back(self, message: ReceivedMessage, delay_level: int, retries_max: int | None) -> None:
+        """Give a message back: the broker delivers it again later, or to the dead-letter topic after too many times.
+
+        Args:
+            message: As it was pulled.
+            delay_level: How much later; 0 lets the broker decide, -1 is the dead-letter topic at once.
+            retries_max: How often it may be delivered again; None lets the broker decide.
+        """
+        fields = SendBackFields(
+            offset=message.position,
+            group=self._group,
+            delay_level=delay_level,
+            origin_msg_id=message.message_id,
+            origin_topic=message.topic,
+            max_reconsume_times=retries_max,
+        )
+        command = _about(message.queue, RequestCode.CONSUMER_SEND_MSG_BACK, fields)
+        await self._client.invoke(self.address(message.queue), command, SEND_BACK_TIMEOUT_S)
+
+    async def _offset(self, queue: MessageQueue, code: RequestCode, fields: msgspec.Struct) -> int:
+        answer = await self._client.invoke(self.address(queue), _about(queue, code, fields))
+        return _read(answer, OffsetAnswer).offset
+
+    def _by_address(self, queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
+        found: dict[str, list[MessageQueue]] = {}
+        for queue in queues:
+            found.setdefault(self.address(queue), []).append(queue)
+        return found
+
+    def _lock_command(self, code: RequestCode, queues: list[MessageQueue]) -> Command:
+        body = LockBody(client_id=self._client.client_id, consumer_group=self._group, mq_set=queues)
+        return Command(code=code, body=java_json.encode(body))
+
+
+def start_code(start: Start) -> ConsumeFromWhere:
+    """Return how a heartbeat says *start*."""
+    if start == "earliest":
+        return ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+    if start == "latest":
+        return ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
+    return ConsumeFromWhere.CONSUME_FROM_TIMESTAMP
+
+
+def _about(queue: MessageQueue, code: RequestCode, fields: msgspec.Struct) -> Command:
+    return Command(code=code, fields=to_fields(fields) | {"bname": queue.broker_name})
+
+
+def _read(answer: Command, kind: type[_Answer]) -> _Answer:
+    try:
+        return from_fields(kind, answer.fields)
+    except BadField as error:
+        raise RemoteProtocolError(f"answer cannot be read: {error}") from error

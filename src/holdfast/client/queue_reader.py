@@ -1,0 +1,208 @@
+"""Pulls one queue, again and again, as long as there is room for what it brings.
+
+    wait for room ─> pull (the broker waits for a message) ─> deliver ─┐
+         ^                                                             │
+         └─────────── behind what was delivered ───────────────────────┘
+
+The asyncio shell around `process_queue` and `pull_plan`. Does not know what is done with the messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from holdfast.client.cluster_client import ClusterClient, now_ms
+from holdfast.client.process_queue import ProcessQueue
+from holdfast.client.pull_plan import (
+    ERROR_PAUSE_S,
+    TIMEOUT_S,
+    PullLimits,
+    PullOutcome,
+    PullStatus,
+    pull_command,
+    read_pull_answer,
+)
+from holdfast.client.queue_calls import QueueCalls
+from holdfast.model.errors import BrokerRefused, CorruptRecord, HoldfastError
+from holdfast.model.group import Subscription
+from holdfast.model.message import ReceivedMessage
+from holdfast.model.queue import MessageQueue
+from holdfast.model.route import MASTER_ID
+from holdfast.wire.codes import ResponseCode
+
+log = logging.getLogger("holdfast.client")
+
+_CORRUPT_PAUSE_S: Final = 30.0
+_FLOW_CONTROL: Final = 215
+_FLOW_CONTROL_PAUSE_S: Final = 0.02
+
+
+class ReaderPlan(msgspec.Struct, frozen=True):
+    """What the readers of one consumer have in common.
+
+    Attributes:
+        subscription: Tells what is wanted of a topic now.
+        limits: Tells how much room a queue has now.
+        deliver: Takes what was pulled, in order.
+        moved: Told when a window was reset because its offset is not in the queue, or an operator said so.
+        with_subscription: Say what is wanted in every pull, for consumers that no heartbeat speaks of.
+    """
+
+    client: ClusterClient
+    calls: QueueCalls
+    group: str
+    subscription: Callable[[str], Subscription]
+    limits: Callable[[], PullLimits]
+    deliver: Callable[[list[Delivery]], None]
+    moved: Callable[[MessageQueue, int], None]
+    namespace: str | None = None
+    with_subscription: bool = False
+
+
+class QueueReader:
+    """The reader of one queue.
+
+    Args:
+        plan: What all readers of the consumer share.
+        queue: Which queue.
+        offset: Where to begin.
+    """
+
+    def __init__(self, plan: ReaderPlan, queue: MessageQueue, offset: int) -> None:
+        self.window = ProcessQueue(queue, offset)
+        self.queue = queue
+        self.pulled_ms = 0
+        self.offset_end = offset
+        self.is_paused = False
+        self._plan = plan
+        self._broker_id = MASTER_ID
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to pull."""
+        if self._task is None:
+            self._task = self._plan.client.spawn(self._read_forever())
+
+    def stop(self) -> None:
+        """Pull no more. What was delivered can still be finished."""
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    def retire(self) -> None:
+        """Pull no more, and let everything that was delivered be nobody's business."""
+        self.stop()
+        self.window.reset(self.window.commit_offset)
+
+    def reset(self, offset: int) -> None:
+        """Forget what was pulled and go on at *offset*, at once even while a pull waits at the broker."""
+        was_reading = self._task is not None
+        self.stop()
+        self.window.reset(offset)
+        if was_reading:
+            self.start()
+
+    def nudge(self) -> None:
+        """Look again whether there is room."""
+        self._wake.set()
+
+    async def _read_forever(self) -> None:
+        pause_s = 0.0
+        while True:
+            if pause_s:
+                await asyncio.sleep(pause_s)
+            await self._room()
+            try:
+                outcome = await self._pull()
+            except HoldfastError as error:
+                pause_s = await self._pause_after(error)
+                continue
+            pause_s = 0.0
+            self._take(outcome)
+
+    async def _room(self) -> None:
+        """Return once a pull is wanted."""
+        while self.is_paused or not self._plan.limits().allow(self.window):
+            self._wake.clear()
+            await self._wake.wait()
+
+    async def _pull(self) -> PullOutcome:
+        plan, window = self._plan, self.window
+        subscription = plan.subscription(self.queue.topic)
+        command = pull_command(
+            group=plan.group,
+            queue=self.queue,
+            offset=window.next_offset,
+            subscription=subscription,
+            with_subscription=plan.with_subscription,
+        )
+        self.pulled_ms = now_ms()
+        answer = await plan.client.ask(plan.calls.address(self.queue, self._broker_id), command, TIMEOUT_S)
+        return read_pull_answer(answer, self.queue, subscription, namespace=plan.namespace)
+
+    def _take(self, outcome: PullOutcome) -> None:
+        self._broker_id = outcome.broker_id
+        self.offset_end = outcome.offset_max
+        if outcome.status is PullStatus.MOVED:
+            log.warning(
+                "queue %s: offset moves from %d to %d", self.queue, self.window.next_offset, outcome.next_offset
+            )
+            self.window.reset(outcome.next_offset)
+            self._plan.moved(self.queue, outcome.next_offset)
+            return
+        fresh = self.window.add(outcome.messages, outcome.next_offset)
+        if fresh:
+            generation = self.window.generation
+            self._plan.deliver([Delivery(message, self, generation) for message in fresh])
+
+    async def _pause_after(self, error: HoldfastError) -> float:
+        """Return how long to wait before the next pull, after doing what may help."""
+        if isinstance(error, BrokerRefused) and error.code == _FLOW_CONTROL:
+            return _FLOW_CONTROL_PAUSE_S
+        if isinstance(error, CorruptRecord):
+            # It will not mend by itself. The queue stands still, loudly: skipping would lose a message in silence.
+            log.error("queue %s at offset %d: %s", self.queue, self.window.next_offset, error)
+            return _CORRUPT_PAUSE_S
+        log.warning("pull of %s at offset %d failed: %s", self.queue, self.window.next_offset, error)
+        self._broker_id = MASTER_ID
+        try:
+            if isinstance(error, BrokerRefused) and error.code in _UNKNOWN_TO_BROKER:
+                await self._plan.client.beat()
+            await self._plan.client.route(self.queue.topic, refresh=True)
+        except HoldfastError as again:
+            log.warning("the route of %s could not be refreshed: %s", self.queue.topic, again)
+        return ERROR_PAUSE_S
+
+
+class Delivery(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """A message on its way to the user. Its window may be reset or given away before it is done: then nobody waits."""
+
+    message: ReceivedMessage
+    reader: QueueReader
+    generation: int
+
+    @property
+    def is_current(self) -> bool:
+        """Whether anybody still waits for this message."""
+        return self.generation == self.reader.window.generation
+
+    def finish(self) -> None:
+        """Say that the message is done; there may be room for another pull now."""
+        if self.reader.window.finish(self.message.offset, self.generation):
+            self.reader.nudge()
+
+
+# The broker lost what a heartbeat told it, or has not heard it yet.
+_UNKNOWN_TO_BROKER: Final = frozenset(
+    {
+        ResponseCode.SUBSCRIPTION_NOT_EXIST,
+        ResponseCode.SUBSCRIPTION_NOT_LATEST,
+        ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+    }
+)

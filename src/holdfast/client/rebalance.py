@@ -1,0 +1,45 @@
+"""Who of a group consumes which queues.
+
+Every member works it out alone from the same two sorted lists, so nobody has to agree with anybody:
+
+    queues   0 1 2 3 4 5 6
+    members  a     b   c        contiguous blocks; the first ones are larger by one
+
+While members see different lists a queue may have two readers or none for a moment; offsets and locks make up for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from holdfast.model.queue import MessageQueue
+
+
+def allocate_average(queues: Iterable[MessageQueue], members: Sequence[str], me: str) -> list[MessageQueue]:
+    """Return the queues of *me*: upstream's `AVG`. Nothing while *me* is not among the members."""
+    everything = sorted(queues)
+    everybody = sorted(set(members))
+    if me not in everybody:
+        return []
+    index, rest = everybody.index(me), len(everything) % len(everybody)
+    size = len(everything) // len(everybody) + (1 if index < rest else 0)
+    start = index * size if index < rest else index * size + rest
+    return everything[start : start + size]
+
+
+class AssignmentChange(msgspec.Struct, frozen=True):
+    """What a member has to give up and to take over."""
+
+    lost: tuple[MessageQueue, ...]
+    gained: tuple[MessageQueue, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.lost or self.gained)
+
+
+def plan_change(current: Iterable[MessageQueue], wanted: Iterable[MessageQueue]) -> AssignmentChange:
+    """Return how to get from *current* to *wanted*."""
+    have, want = set(current), set(wanted)
+    return AssignmentChange(lost=tuple(sorted(have - want)), gained=tuple(sorted(want - have)))

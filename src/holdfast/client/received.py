@@ -1,0 +1,143 @@
+"""From the body of a pull answer to messages as users see them.
+
+Every record's checksum is verified. Bodies are uncompressed, batches that a broker kept whole are opened, messages that
+come again after a failure get the name of the topic they were sent to. Properties are read when somebody asks.
+
+Pure: bytes in, values out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from holdfast.client.namespace import without_namespace
+from holdfast.model import property_names as names
+from holdfast.model.errors import RemoteProtocolError
+from holdfast.model.message import ReceivedMessage
+from holdfast.model.queue import MessageQueue
+from holdfast.model.topic import RETRY_PREFIX
+from holdfast.wire.batch import split_items
+from holdfast.wire.compression import CODEC_MASK, COMPRESSED, decompress
+from holdfast.wire.properties import find_property, parse_properties
+from holdfast.wire.record import StoredRecord, decode_records
+
+_INNER_BATCH: Final = 0x80 | 0x40
+_RETRY_TOPIC: Final = names.RETRY_TOPIC.encode()
+
+
+class LazyProperties(Mapping[str, str]):
+    """Properties that are still text until the first question."""
+
+    __slots__ = ("_parsed", "_raw")
+
+    def __init__(self, raw: bytes) -> None:
+        self._raw = raw
+        self._parsed: dict[str, str] | None = None
+
+    def _read(self) -> dict[str, str]:
+        if self._parsed is None:
+            # A stranger's text may be anything; what is no UTF-8 must not keep the message from being consumed.
+            self._parsed = parse_properties(self._raw.decode("utf-8", "replace"))
+        return self._parsed
+
+    def __getitem__(self, name: str) -> str:
+        return self._read()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._read())
+
+    def __len__(self) -> int:
+        return len(self._read())
+
+    def __repr__(self) -> str:
+        return repr(self._read())
+
+
+def read_messages(
+    body: bytes, queue: MessageQueue | None, *, namespace: str | None = None, offset_delta: int = 0
+) -> list[ReceivedMessage]:
+    """Return the messages in the body of an answer, in order.
+
+    Args:
+        body: Records, one behind the other.
+        queue: The queue that was pulled; None to take each record's word for it, without a broker name.
+        namespace: Taken off the topics.
+        offset_delta: Added to every offset: physical to logical.
+
+    Raises:
+        CorruptRecord: a record is not what was written.
+        RemoteProtocolError: a batch that was kept whole cannot be opened.
+    """
+    messages: list[ReceivedMessage] = []
+    for record in decode_records(body):
+        place = queue or MessageQueue(record.topic, "", record.queue_id)
+        if record.sys_flag & _INNER_BATCH == _INNER_BATCH:
+            messages += _open_batch(record, place, namespace, offset_delta)
+        else:
+            message = _to_message(record, place, namespace, record.offset + offset_delta)
+            messages.append(message)
+    return messages
+
+
+def _to_message(record: StoredRecord, queue: MessageQueue, namespace: str | None, offset: int) -> ReceivedMessage:
+    body, sys_flag = record.body, record.sys_flag
+    if sys_flag & COMPRESSED:
+        body, sys_flag = _uncompress(record)
+    topic = record.topic
+    if topic.startswith(RETRY_PREFIX):
+        sent_to = find_property(record.properties, _RETRY_TOPIC)
+        topic = topic if sent_to is None else sent_to.decode("utf-8", "replace")
+    if namespace:
+        topic = without_namespace(namespace, topic)
+    return ReceivedMessage(
+        topic,
+        bytes(body),
+        queue,
+        offset,
+        LazyProperties(record.properties),
+        record.born_ms,
+        record.store_ms,
+        record.reconsume_times,
+        record.flag,
+        sys_flag,
+        record.position,
+        record.born_host,
+        record.store_host,
+        record.prepared_position,
+    )
+
+
+def _uncompress(record: StoredRecord) -> tuple[bytes, int]:
+    """Return the body and the flag without the mark; both as stored when the body cannot be read.
+
+    The checksum was right, so the sender sent it like that: the consumer gets it, or nobody ever would.
+    """
+    try:
+        return decompress(record.body, record.sys_flag), record.sys_flag & ~(COMPRESSED | CODEC_MASK)
+    except RemoteProtocolError:
+        return bytes(record.body), record.sys_flag
+
+
+def _open_batch(
+    record: StoredRecord, queue: MessageQueue, namespace: str | None, offset_delta: int
+) -> list[ReceivedMessage]:
+    whole = _to_message(record, queue, namespace, record.offset)
+    return [
+        ReceivedMessage(
+            whole.topic,
+            bytes(body),
+            queue,
+            record.offset + offset_delta + index,
+            LazyProperties(properties),
+            record.born_ms,
+            record.store_ms,
+            0,
+            flag,
+            whole.sys_flag & ~_INNER_BATCH,
+            record.position,
+            record.born_host,
+            record.store_host,
+        )
+        for index, (flag, body, properties) in enumerate(split_items(whole.body))
+    ]

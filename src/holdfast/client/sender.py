@@ -1,0 +1,215 @@
+"""Carries packed messages to brokers: chooses the queue, writes the frame, waits for the answer, tries again.
+
+    pick queue ─> write ─> answer 0, 10, 11, 12 ─> SendResult
+        ^            └───> refused, lost, late ──> may be tried again? ── no ──> SendFailed
+        └────────────────── yes: another broker; the same queue if the message has a key
+
+The shell around `send_plan`. Many sends are in flight at once: nothing here waits for another send, but for room.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Final
+
+import msgspec
+
+from holdfast.client.cluster_client import ClusterClient, now_ms
+from holdfast.client.outgoing import Outgoing
+from holdfast.client.route_table import TopicRoute
+from holdfast.client.send_plan import (
+    RETRIES_DEFAULT,
+    RoundRobin,
+    backoff_ms,
+    is_retryable,
+    is_route_stale,
+    queue_for_key,
+)
+from holdfast.model.errors import (
+    BrokerRefused,
+    ConnectionLost,
+    HoldfastError,
+    RemoteProtocolError,
+    RequestTimeout,
+    RouteNotFound,
+    SendFailed,
+)
+from holdfast.model.message import SendResult, SendStatus
+from holdfast.model.queue import MessageQueue
+from holdfast.runtime.pool import Connection
+from holdfast.wire.codes import RequestCode
+from holdfast.wire.command import Command
+from holdfast.wire.send_request import OutgoingFields, SendTemplate
+
+SEND_TIMEOUT_S: Final = 10.0
+ATTEMPT_TIMEOUT_S: Final = 3.0
+IN_FLIGHT_MAX: Final = 4096
+
+_STORED: Final = frozenset(SendStatus)
+
+
+class Parcel(msgspec.Struct, frozen=True, gc=False):
+    """What is to be carried: a packed message or batch, and what decides on its way.
+
+    Attributes:
+        queue: The only queue it may go to; None to choose.
+        key: Decides on the queue, if there is no *queue*.
+        code: Which kind of send.
+    """
+
+    topic: str
+    outgoing: Outgoing
+    key: str | None = None
+    queue: MessageQueue | None = None
+    code: int = RequestCode.SEND_MESSAGE_V2
+
+
+class Receipt(msgspec.Struct, frozen=True, gc=False):
+    """What the broker answered.
+
+    Attributes:
+        address: Who answered.
+        transaction_id: The broker's name for the transaction, where it gave one.
+    """
+
+    result: SendResult
+    address: str
+    transaction_id: str
+
+
+class Sender:
+    """Sends for one producer group.
+
+    Args:
+        client: The way to the cluster.
+        group: The producer group, as the wire knows it.
+        retries: How many more attempts a send gets.
+    """
+
+    def __init__(self, client: ClusterClient, group: str, *, retries: int = RETRIES_DEFAULT) -> None:
+        self._client = client
+        self._group = group
+        self._retries = retries
+        self._turn = RoundRobin(client.random)
+        self._templates: dict[tuple[str, str], SendTemplate] = {}
+        self._slots = asyncio.Semaphore(IN_FLIGHT_MAX)
+
+    async def send(self, parcel: Parcel, timeout_s: float, retries: int | None = None) -> Receipt:
+        """Carry *parcel* and return where it is. It gets *retries* more attempts, or as many as every other.
+
+        Raises:
+            SendFailed: it could not be sent.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        attempts_max = 1 + (self._retries if retries is None else retries)
+        attempt, maybe_stored = 0, False
+        avoid: str | None = None
+        while True:
+            attempt += 1
+            queue: MessageQueue | None = None
+            try:
+                route = self._client.routes.find(parcel.topic) or await self._client.publish_route(parcel.topic)
+                queue = self.choose(parcel, route, avoid)
+                left_s = min(ATTEMPT_TIMEOUT_S, max(0.001, deadline - loop.time()))
+                async with self._slots:
+                    return await self._attempt(parcel, route, queue, left_s)
+            except (BrokerRefused, ConnectionLost, RequestTimeout, RouteNotFound) as error:
+                # Only a request that left may have been carried out; one that never got a queue did not leave.
+                maybe_stored = maybe_stored or (queue is not None and _may_have_left(error))
+                if attempt >= attempts_max or not is_retryable(error) or loop.time() >= deadline:
+                    raise SendFailed(error, attempts=attempt, maybe_stored=maybe_stored) from error
+                avoid = await self._prepare_retry(parcel, queue, error, attempt)
+
+    async def send_one_way(self, parcel: Parcel) -> None:
+        """Hand *parcel* to the network. Nobody tells whether it arrives.
+
+        Raises:
+            SendFailed: there is no way to any broker.
+        """
+        try:
+            route = self._client.routes.find(parcel.topic) or await self._client.publish_route(parcel.topic)
+            queue = self.choose(parcel, route, None)
+            connection = await self._connect(route, queue)
+            if connection.is_full:
+                await connection.has_room()
+        except (BrokerRefused, ConnectionLost, RequestTimeout, RouteNotFound) as error:
+            raise SendFailed(error, attempts=1, maybe_stored=False) from error
+        head = self._head(parcel, queue, 0, one_way=True)
+        connection.write(head, parcel.outgoing.body)
+
+    def choose(self, parcel: Parcel, route: TopicRoute, avoid: str | None) -> MessageQueue:
+        """Return the queue for *parcel*.
+
+        Raises:
+            RouteNotFound: no broker takes messages for its topic.
+        """
+        if parcel.queue is not None:
+            return parcel.queue
+        if not route.publishable:
+            raise RouteNotFound(f"no broker takes messages for the topic {parcel.topic!r} now")
+        if parcel.key is not None:
+            return queue_for_key(parcel.key, route.publishable)
+        return self._turn.choose(parcel.topic, route.publishable, avoid)
+
+    async def _attempt(self, parcel: Parcel, route: TopicRoute, queue: MessageQueue, timeout_s: float) -> Receipt:
+        connection = await self._connect(route, queue)
+        if connection.is_full:
+            await connection.has_room()
+        opaque, waiting = connection.begin(timeout_s)
+        connection.write(self._head(parcel, queue, opaque), parcel.outgoing.body)
+        answer = await waiting
+        if answer.code not in _STORED:
+            raise BrokerRefused(answer.code, answer.remark or "", address=connection.address)
+        return _read_receipt(answer, parcel, queue, connection.address)
+
+    async def _connect(self, route: TopicRoute, queue: MessageQueue) -> Connection:
+        address = route.masters.get(queue.broker_name) or self._client.routes.find_address(queue.broker_name)
+        if address is None:
+            raise RouteNotFound(f"nobody knows where the master of broker {queue.broker_name!r} is")
+        return self._client.find_connection(address) or await self._client.connection(address)
+
+    def _head(self, parcel: Parcel, queue: MessageQueue, opaque: int, *, one_way: bool = False) -> bytes:
+        template = self._templates.get((parcel.topic, queue.broker_name))
+        if template is None:
+            template = SendTemplate(self._group, parcel.topic, queue.broker_name)
+            self._templates[parcel.topic, queue.broker_name] = template
+        outgoing = parcel.outgoing
+        fields = OutgoingFields(queue.queue_id, outgoing.sys_flag, now_ms(), outgoing.flag, outgoing.properties)
+        return template.head(opaque, fields, len(outgoing.body), code=parcel.code, one_way=one_way)
+
+    async def _prepare_retry(
+        self, parcel: Parcel, queue: MessageQueue | None, error: HoldfastError, attempt: int
+    ) -> str | None:
+        """Refresh the route if it may be out of date, and return the broker to avoid."""
+        if is_route_stale(error):
+            # If nobody tells, the next attempt goes by what is known and says what is wrong.
+            with contextlib.suppress(BrokerRefused, ConnectionLost, RequestTimeout, RouteNotFound):
+                await self._client.publish_route(parcel.topic, refresh=True)
+        stays = parcel.key is not None or parcel.queue is not None
+        route = self._client.routes.find(parcel.topic)
+        if queue is None or stays or route is None or len(route.masters) < 2:
+            await asyncio.sleep(backoff_ms(attempt) / 1000)
+            return None
+        return queue.broker_name
+
+
+def _may_have_left(error: HoldfastError) -> bool:
+    if isinstance(error, RequestTimeout):
+        return True
+    return isinstance(error, ConnectionLost) and error.was_sent
+
+
+def _read_receipt(answer: Command, parcel: Parcel, queue: MessageQueue, address: str) -> Receipt:
+    """Raises RemoteProtocolError: a success that does not say where the message is."""
+    fields = answer.fields
+    try:
+        queue_id, offset = int(fields["queueId"]), int(fields["queueOffset"])
+    except (KeyError, ValueError) as error:
+        raise RemoteProtocolError(f"{address} stored a message but does not say where: {error}") from error
+    if queue_id != queue.queue_id:
+        queue = MessageQueue(queue.topic, queue.broker_name, queue_id)
+    message_id = parcel.outgoing.message_id
+    result = SendResult(message_id, queue, offset, fields.get("msgId", ""), SendStatus(answer.code))
+    return Receipt(result, address, fields.get("transactionId") or message_id)

@@ -1,0 +1,206 @@
+"""Where settings come from: a TOML file, `HOLDFAST_*` variables and flags become the options of a role.
+
+    defaults  <  [section] of the file  <  HOLDFAST_OPTION  <  HOLDFAST_SECTION_OPTION  <  --set option=value  <  --flag
+
+    [namesrv]                           [broker]                      [log]             [up]
+    listen = "127.0.0.1:9876"           flush = "async"               level = "info"    brokers = 3
+
+Nothing is ignored: an option that nobody knows is refused with the nearest one that exists, a value of the wrong type
+with the name of its option and the place it came from. Does not know what the options mean.
+"""
+
+from __future__ import annotations
+
+import tomllib
+import types
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from holdfast.broker.options import BrokerOptions
+from holdfast.model.errors import ConfigError
+from holdfast.model.nearest import nearest
+from holdfast.nameserver.options import NameServerOptions
+
+PREFIX: Final = "HOLDFAST_"
+
+_Options = TypeVar("_Options", bound=msgspec.Struct)
+
+
+class LogOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How a role tells its operator what happens."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    json: bool = False
+
+
+class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What `holdfast up` starts.
+
+    Attributes:
+        brokers: How many; None means as many as the data folder holds, two when it is new.
+        namesrv: Where the name server listens; None means 127.0.0.1:9876.
+        base_port: Port of the first broker, the others follow in steps of ten; 0 means any free ports.
+        flush: None leaves it to the broker's own setting.
+    """
+
+    brokers: int | None = None
+    data: str = "holdfast-data"
+    namesrv: str | None = None
+    base_port: int = 10911
+    flush: Literal["sync", "async"] | None = None
+
+
+SECTIONS: Final[dict[str, type[msgspec.Struct]]] = {
+    "namesrv": NameServerOptions,
+    "broker": BrokerOptions,
+    "log": LogOptions,
+    "up": UpOptions,
+}
+# Variables that are not options of a section: what the client side of the command line reads.
+CLIENT_VARIABLES: Final = frozenset({"HOLDFAST_NAMESRV", "HOLDFAST_PROFILE", "HOLDFAST_CONFIG", "HOLDFAST_TIMEOUT"})
+
+
+class Sources(msgspec.Struct, frozen=True, kw_only=True):
+    """Where to look, weakest first.
+
+    Attributes:
+        file: A TOML file, or None.
+        environment: Usually `os.environ`.
+        pairs: `option=value` texts of `--set`.
+        flags: Flags by option name; None means not given.
+    """
+
+    file: Path | None = None
+    environment: Mapping[str, str] = {}
+    pairs: Sequence[str] = ()
+    flags: Mapping[str, object] = {}
+
+
+class _Setting(NamedTuple):
+    """A value and the words for where it came from."""
+
+    value: object
+    origin: str
+    is_text: bool
+
+
+def load(section: str, kind: type[_Options], sources: Sources) -> _Options:
+    """Return the options of *section*, the strongest source winning option by option.
+
+    Raises:
+        ConfigError: an option is unknown or a value cannot be used; the text says which, where and what would be right.
+    """
+    hints = get_type_hints(kind)
+    settings: dict[str, _Setting] = {}
+    settings |= _from_file(section, hints, sources.file)
+    settings |= _from_environment(section, hints, sources.environment)
+    settings |= _from_pairs(section, hints, sources.pairs)
+    for name, value in sources.flags.items():
+        assert name in hints, f"flag {name} is no option of {section}"
+        if value is not None:
+            settings[name] = _Setting(value, f"--{name.replace('_', '-')}", is_text=isinstance(value, str))
+    return kind(**{name: _convert(hints[name], setting) for name, setting in settings.items()})
+
+
+def read_toml(file: Path) -> dict[str, Any]:
+    """Return the content of *file*.
+
+    Raises:
+        ConfigError: it cannot be read or is not TOML.
+    """
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read {file}: {error.strerror or error}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file} is not TOML: {error}") from error
+
+
+def _from_file(section: str, hints: Mapping[str, Any], file: Path | None) -> dict[str, _Setting]:
+    if file is None:
+        return {}
+    content = read_toml(file)
+    for name in content:
+        if name not in SECTIONS:
+            raise ConfigError(f"{file}: unknown section [{name}]{nearest(name, SECTIONS)}")
+    table = content.get(section, {})
+    if not isinstance(table, dict):
+        raise ConfigError(f"{file}: {section} must be a section, [{section}]")
+    for name in table:
+        if name not in hints:
+            raise ConfigError(f"{file}: unknown option {name!r} in [{section}]{nearest(name, hints)}")
+    return {name: _Setting(value, f"{file}: {section}.{name}", is_text=False) for name, value in table.items()}
+
+
+def _from_environment(section: str, hints: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, _Setting]:
+    known = _variables()
+    for variable in environment:
+        if variable.startswith(PREFIX) and variable not in known:
+            raise ConfigError(f"environment: unknown variable {variable}{nearest(variable, known)}")
+    settings = {}
+    for name in hints:
+        for variable in _variables_of(section, name):
+            if variable in environment:
+                settings[name] = _Setting(environment[variable], variable, is_text=True)
+                break
+    return settings
+
+
+def _variables_of(section: str, option: str) -> tuple[str, ...]:
+    """Return the variables that set an option, the strongest first."""
+    exact = f"{PREFIX}{section}_{option}".upper()
+    # A role's options need no section: a process is one role, and what both have is meant for both.
+    return (exact, f"{PREFIX}{option}".upper()) if section in {"namesrv", "broker"} else (exact,)
+
+
+def _variables() -> frozenset[str]:
+    """Return every variable that means something."""
+    return CLIENT_VARIABLES.union(
+        *(
+            _variables_of(section, field.name)
+            for section, kind in SECTIONS.items()
+            for field in msgspec.structs.fields(kind)
+        )
+    )
+
+
+def _from_pairs(section: str, hints: Mapping[str, Any], pairs: Sequence[str]) -> dict[str, _Setting]:
+    settings = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        name = name.strip().replace("-", "_")
+        if not equals:
+            raise ConfigError(f"--set {pair!r} is not OPTION=VALUE")
+        if name not in hints:
+            raise ConfigError(f"--set: unknown {section} option {name!r}{nearest(name, hints)}")
+        settings[name] = _Setting(value.strip(), f"--set {name}", is_text=True)
+    return settings
+
+
+def _convert(hint: Any, setting: _Setting) -> object:
+    """Return the value as its option wants it. Text may stand for anything; a TOML value must have the right type."""
+    value = setting.value
+    if isinstance(value, str) and _is_list(hint):
+        value = [part.strip() for part in value.replace(",", ";").split(";") if part.strip()]
+    try:
+        return msgspec.convert(value, hint, strict=not setting.is_text)
+    except msgspec.ValidationError:
+        raise ConfigError(f"{setting.origin} is {setting.value!r}: expected {_describe(hint)}") from None
+
+
+def _is_list(hint: Any) -> bool:
+    return get_origin(hint) in {tuple, list}
+
+
+def _describe(hint: Any) -> str:
+    """Return words for what *hint* allows."""
+    if get_origin(hint) is Literal:
+        return " or ".join(repr(choice) for choice in get_args(hint))
+    if get_origin(hint) in {Union, types.UnionType}:
+        return " or ".join(_describe(part) for part in get_args(hint) if part is not type(None))
+    if _is_list(hint):
+        return "a list of texts"
+    return {int: "a whole number", str: "a text", bool: "true or false", float: "a number"}.get(hint, str(hint))

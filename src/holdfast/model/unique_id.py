@@ -1,0 +1,46 @@
+"""The id that a client gives each message it sends, as upper-case hex.
+
+    | address 4 or 16 bytes | process i16 | salt i32 | time i32 | count i16 |    32 or 56 characters
+
+`time` is milliseconds since the month began in local time: others compute from it about when a message was sent, and
+search only from there. Who asks, on which machine and at what time comes in from outside.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+_COUNT_LIMIT = 0x10000
+
+
+class UniqueIds:
+    """Makes ids that no other process makes.
+
+    Args:
+        host: The packed address of this machine, 4 or 16 bytes.
+        process: The process id; its low 16 bits are used.
+        salt: Tells apart what runs in one process; 32 bits.
+        utc_offset_ms: How far local time is ahead of UTC.
+    """
+
+    def __init__(self, *, host: bytes, process: int, salt: int, utc_offset_ms: int = 0) -> None:
+        fixed = host + (process & 0xFFFF).to_bytes(2, "big") + (salt & 0xFFFFFFFF).to_bytes(4, "big")
+        self._fixed = fixed.hex().upper()
+        self._utc_offset_ms = utc_offset_ms
+        self._month_start_ms = 0
+        self._month_end_ms = 0
+        self._count = 0
+
+    def next(self, now_ms: int) -> str:
+        """Return the next id."""
+        if not self._month_start_ms <= now_ms < self._month_end_ms:
+            self._find_month(now_ms)
+        self._count = (self._count + 1) % _COUNT_LIMIT
+        return f"{self._fixed}{now_ms - self._month_start_ms:08X}{self._count:04X}"
+
+    def _find_month(self, now_ms: int) -> None:
+        local = datetime.fromtimestamp((now_ms + self._utc_offset_ms) / 1000, UTC)
+        start = local.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+        end = (start + timedelta(days=32)).replace(day=1)
+        self._month_start_ms = int(start.timestamp() * 1000) - self._utc_offset_ms
+        self._month_end_ms = int(end.timestamp() * 1000) - self._utc_offset_ms

@@ -1,0 +1,260 @@
+"""The name server as a machine: every request it answers, every timer and every channel's end.
+
+    FramesReceived   105 in JSON: the hot loop, from a rendered answer     } all answers of one read
+                     anything else: decoded, dispatched by code            } are one SendBytes
+    ChannelClosed    its brokers leave
+    TimerFired       silent brokers leave
+    FileWritten      changes of the KV store are acknowledged
+
+Pure: time comes in events, chance as a parameter, files go out as effects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.machine.effects import CloseChannel, Effect, Log, SendBytes, SetTimer
+from holdfast.machine.events import (
+    ChannelClosed,
+    ChannelId,
+    ChannelOpened,
+    DiskFault,
+    Event,
+    FileWritten,
+    FramesReceived,
+    Started,
+    TimerFired,
+)
+from holdfast.model.errors import RemoteProtocolError
+from holdfast.nameserver.answers import RouteAnswers
+from holdfast.nameserver.kv import ORDER_TOPICS, KvStore
+from holdfast.nameserver.kv_desk import KvDesk
+from holdfast.nameserver.leases import Leases
+from holdfast.nameserver.options import NameServerOptions
+from holdfast.nameserver.registry import Registry
+from holdfast.nameserver.request import Answer, Handlers, Refusal, Request
+from holdfast.nameserver.routes import RouteTable
+from holdfast.nameserver.settings import Settings
+from holdfast.nameserver.topics import TopicDesk
+from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.command import decode_command, encode_command, response
+from holdfast.wire.fields import BadField, from_fields
+from holdfast.wire.frame import JSON, Frame
+from holdfast.wire.route import QUOTED_KEYS_VERSION, RouteFields, decode_route_query
+
+SCAN_TIMER: Final = "scan"
+_ROUTE: Final = int(RequestCode.GET_ROUTEINFO_BY_TOPIC)
+_UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+_MISSING: Final = (
+    "No topic route info in name server for the topic: {}\n"
+    "See https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+)
+
+
+class Counters(msgspec.Struct):
+    """What happened so far, for whoever exports it."""
+
+    route_queries: int = 0
+    route_misses: int = 0
+    routes_rendered: int = 0
+    requests: int = 0
+    refusals: int = 0
+    protocol_faults: int = 0
+    disk_faults: int = 0
+
+
+class NameServer:
+    """A name server without a world around it.
+
+    Args:
+        options: What the operator set.
+        random: The only chance there is.
+        kv_content: What `kv.FILE` held when the name server stopped; None when there was none.
+
+    Raises:
+        ConfigError: the KV content cannot be read.
+    """
+
+    def __init__(self, options: NameServerOptions, random: Random, *, kv_content: bytes | None = None) -> None:
+        self.counters = Counters()
+        self.routes = RouteTable()
+        self.leases = Leases()
+        self._settings = Settings(options)
+        self._answers = RouteAnswers(options.answer_cache_size_max)
+        self._kv = KvStore(kv_content, is_durable=options.data is not None)
+        self._kv_desk = KvDesk(self._kv)
+        self._registry = Registry(self.routes, self.leases, self._kv, self._settings)
+        self._peers: dict[ChannelId, str] = {}
+        self._handlers: Handlers = {
+            **self._registry.handlers(),
+            **TopicDesk(self.routes, self.leases, random).handlers(),
+            **self._kv_desk.handlers(),
+            RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route,
+            RequestCode.GET_NAMESRV_CONFIG: self._get_settings,
+            RequestCode.UPDATE_NAMESRV_CONFIG: self._change_settings,
+        }
+        self._rare: dict[type, Callable[[Any], list[Effect]]] = {
+            Started: self._set_scan,
+            ChannelOpened: self._channel_opened,
+            ChannelClosed: self._channel_closed,
+            TimerFired: self._scan,
+            FileWritten: self._file_written,
+            DiskFault: self._disk_failed,
+        }
+
+    def handle(self, event: Event) -> list[Effect]:
+        """Take note of *event* and return what shall be done about it, in order."""
+        if type(event) is FramesReceived:
+            return self._frames_received(event)
+        handler = self._rare.get(type(event))
+        return handler(event) if handler is not None else []
+
+    @property
+    def channel_count(self) -> int:
+        """How many connections are open."""
+        return len(self._peers)
+
+    # The hot loop.
+
+    def _frames_received(self, event: FramesReceived) -> list[Effect]:
+        effects: list[Effect] = []
+        pieces: list[bytes] = []
+        queries = 0
+        standard, bare = self._answers.standard, self._answers.bare
+        for frame in event.frames:
+            if frame.serializer == JSON:
+                try:
+                    query = decode_route_query(frame.header)
+                except _UNREADABLE:
+                    pass  # Another request, or one that only the tolerant reader understands.
+                else:
+                    if query.code == _ROUTE and not query.flag:
+                        fields = query.fields
+                        is_bare = query.version < QUOTED_KEYS_VERSION and not fields.accept_standard_json_only
+                        answer = (bare if is_bare else standard).get(fields.topic)
+                        if answer is not None:
+                            digits = b"%d" % query.opaque
+                            pieces += (answer.heads[len(digits)], digits, answer.tail)
+                            queries += 1
+                            continue
+            try:
+                pieces += self._answer(frame, event, effects)
+            except RemoteProtocolError as error:
+                self.counters.protocol_faults += 1
+                effects += self._close(event.channel, str(error), pieces)
+                return effects
+        self.counters.route_queries += queries
+        if pieces:
+            effects.append(SendBytes(event.channel, pieces))
+        return effects
+
+    def _close(self, channel: ChannelId, reason: str, pieces: list[bytes]) -> list[Effect]:
+        """Answer what came before, then hang up on a peer that cannot be understood."""
+        said: list[Effect] = [SendBytes(channel, pieces)] if pieces else []
+        log = Log("warning", "peer not understood", {"peer": self._peers.get(channel, ""), "reason": reason})
+        return [*said, log, CloseChannel(channel)]
+
+    # Everything else.
+
+    def _answer(self, frame: Frame, event: FramesReceived, effects: list[Effect]) -> list[bytes]:
+        """Return the frame that answers a request, or nothing when it wants no answer or gets it later.
+
+        Raises:
+            RemoteProtocolError: the header cannot be understood.
+        """
+        command = decode_command(frame)
+        if command.is_response:
+            return []  # We never ask, so it answers nothing.
+        self.counters.requests += 1
+        request = Request(
+            command=command,
+            channel=event.channel,
+            peer=self._peers.get(event.channel, ""),
+            now_ms=event.now_ms,
+            effects=effects,
+        )
+        answer = self._dispatch(request)
+        self._settle()
+        if answer is None or command.is_one_way:
+            return []
+        if isinstance(answer, Refusal):
+            self.counters.refusals += 1
+            answer = response(command, answer.code, answer.remark)
+        return [encode_command(answer)]
+
+    def _dispatch(self, request: Request) -> Answer:
+        code = request.command.code
+        handler = self._handlers.get(code)
+        if handler is None:
+            return Refusal(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {code} not supported")
+        try:
+            return handler(request)
+        except (BadField, RemoteProtocolError) as error:
+            request.log("warning", "request not understood", code=code, reason=str(error))
+            return Refusal(ResponseCode.SYSTEM_ERROR, str(error))
+
+    def _route(self, request: Request) -> Answer:
+        """Answer a 105 that the hot loop could not: nothing rendered yet, a binary header, no such topic."""
+        self.counters.route_queries += 1
+        fields = from_fields(RouteFields, request.command.fields)
+        topic = fields.topic
+        is_bare = request.command.version < QUOTED_KEYS_VERSION and not fields.accept_standard_json_only
+        answer = self._answers.find(topic, is_bare=is_bare)
+        if answer is None:
+            order = self._kv.find(ORDER_TOPICS, topic) if self._settings.order_message_enable else None
+            body = self.routes.find_body(topic, order_topic_conf=order)
+            if body is None:
+                self.counters.route_misses += 1
+                return Refusal(ResponseCode.TOPIC_NOT_EXIST, _MISSING.format(topic))
+            self.counters.routes_rendered += 1
+            answer = self._answers.keep(topic, body, is_bare=is_bare)
+        return request.answer(body=answer.body)
+
+    def _get_settings(self, request: Request) -> Answer:
+        return request.answer(body=self._settings.text())
+
+    def _change_settings(self, request: Request) -> Answer:
+        fault = self._settings.change(request.command.body)
+        if fault is not None:
+            return Refusal(ResponseCode.SYSTEM_ERROR, fault)
+        self._answers.drop_all()  # Whether routes carry the queue counts of ordered topics may have changed.
+        request.log("warning", "settings changed", text=request.command.body.decode(errors="replace"))
+        return request.answer()
+
+    # What happens without anybody asking.
+
+    def _channel_opened(self, event: ChannelOpened) -> list[Effect]:
+        self._peers[event.channel] = event.peer
+        return []
+
+    def _channel_closed(self, event: ChannelClosed) -> list[Effect]:
+        effects: list[Effect] = []
+        self._peers.pop(event.channel, None)
+        self._registry.channel_closed(event.channel, effects)
+        self._settle()
+        return effects
+
+    def _scan(self, event: TimerFired) -> list[Effect]:
+        effects: list[Effect] = []
+        self._registry.expire(event.now_ms, effects)
+        self._settle()
+        return effects + self._set_scan(event)
+
+    def _set_scan(self, event: Started | TimerFired) -> list[Effect]:
+        return [SetTimer(SCAN_TIMER, event.now_ms + self._settings.scan_interval_ms)]
+
+    def _file_written(self, _event: FileWritten) -> list[Effect]:
+        return self._kv_desk.written()
+
+    def _disk_failed(self, event: DiskFault) -> list[Effect]:
+        self.counters.disk_faults += 1
+        return [Log("error", "disk failed", {"reason": event.reason}), *self._kv_desk.failed(event.reason)]
+
+    def _settle(self) -> None:
+        """Forget the rendered answers that are no longer true."""
+        self._answers.drop(self.routes.take_changes())
+        self._answers.drop(self._kv_desk.take_changes())

@@ -1,0 +1,90 @@
+"""Requests about the KV store: 100, 101, 102, 219. A change is answered once it is durable (`kv.py` says how)."""
+
+from __future__ import annotations
+
+from holdfast.machine.effects import Effect, SendBytes
+from holdfast.nameserver.kv import ORDER_TOPICS, KvStore, Waiter
+from holdfast.nameserver.request import Answer, Handlers, Refusal, Request
+from holdfast.wire import java_json
+from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.command import encode_command, response
+from holdfast.wire.fields import BadField, from_fields
+from holdfast.wire.route import KvFields, NamespaceFields, Table
+
+
+class KvDesk:
+    """Answers questions about settings and takes changes."""
+
+    def __init__(self, kv: KvStore) -> None:
+        self._kv = kv
+        self._changed: set[str] = set()
+
+    def handlers(self) -> Handlers:
+        """Return what this room answers."""
+        return {
+            RequestCode.PUT_KV_CONFIG: self._put,
+            RequestCode.GET_KV_CONFIG: self._get,
+            RequestCode.DELETE_KV_CONFIG: self._delete,
+            RequestCode.GET_KVLIST_BY_NAMESPACE: self._list,
+        }
+
+    def take_changes(self) -> set[str]:
+        """Return the topics whose queue counts for ordered use changed since the last call."""
+        changed, self._changed = self._changed, set()
+        return changed
+
+    def _put(self, request: Request) -> Answer:
+        fields = from_fields(KvFields, request.command.fields)
+        if fields.value is None:
+            raise BadField("field 'value' is missing")
+        self._kv.put(fields.namespace, fields.key, fields.value)
+        return self._save(request, fields, "setting changed")
+
+    def _delete(self, request: Request) -> Answer:
+        fields = from_fields(KvFields, request.command.fields)
+        self._kv.delete(fields.namespace, fields.key)
+        return self._save(request, fields, "setting deleted")
+
+    def _save(self, request: Request, fields: KvFields, event: str) -> Answer:
+        if fields.namespace == ORDER_TOPICS:
+            self._changed.add(fields.key)
+        request.log("info", event, namespace=fields.namespace, key=fields.key, value=fields.value)
+        ready, writes = self._kv.save(Waiter(request.channel, request.command))
+        request.effects.extend(writes)
+        return request.answer() if ready else None
+
+    def _get(self, request: Request) -> Answer:
+        fields = from_fields(KvFields, request.command.fields)
+        value = self._kv.find(fields.namespace, fields.key)
+        if value is None:
+            remark = f"No config item, Namespace: {fields.namespace} Key: {fields.key}"
+            return Refusal(ResponseCode.QUERY_NOT_FOUND, remark)
+        return request.answer(fields={"value": value})
+
+    def _list(self, request: Request) -> Answer:
+        namespace = from_fields(NamespaceFields, request.command.fields).namespace
+        table = self._kv.find_namespace(namespace)
+        if table is None:
+            return Refusal(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}")
+        return request.answer(body=java_json.encode(Table(table)))
+
+    # The disk answers.
+
+    def written(self) -> list[Effect]:
+        """Acknowledge the changes that have reached the disk, and write those that came meanwhile."""
+        return self._finish(ResponseCode.SUCCESS, None)
+
+    def failed(self, reason: str) -> list[Effect]:
+        """Tell whoever waited for the disk that it refused."""
+        return self._finish(ResponseCode.SYSTEM_ERROR, f"changed until the next restart, but not saved: {reason}")
+
+    def _finish(self, code: ResponseCode, remark: str | None) -> list[Effect]:
+        done, writes = self._kv.written()
+        return [
+            *(
+                SendBytes(waiter.channel, [encode_command(response(waiter.request, code, remark))])
+                for waiter in done
+                if not waiter.request.is_one_way
+            ),
+            *writes,
+        ]

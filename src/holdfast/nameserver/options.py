@@ -1,0 +1,27 @@
+"""Everything an operator can set about a name server, with its default and its meaning.
+
+The attribute names are the option names of the TOML file, of `HOLDFAST_NAMESRV_*` variables and of the command line.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class NameServerOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of one name server. Times are milliseconds, sizes bytes."""
+
+    listen: str = "127.0.0.1:9876"
+    data: str | None = None  # folder of the KV store; None: forgotten at the end
+    metrics_listen: str | None = None  # host:port of /metrics and /health
+
+    # Who is alive. A broker may announce a shorter timeout of its own when it registers.
+    broker_timeout_ms: int = 120_000
+    scan_interval_ms: int = 5_000
+
+    # Ordered topics: whether routes carry the queue counts kept in the KV store, and whether brokers are told them.
+    order_message_enable: bool = False
+    return_order_topic_config: bool = True
+
+    # Route answers are rendered once and kept; above this size the oldest are forgotten.
+    answer_cache_size_max: int = 64 * 1024 * 1024

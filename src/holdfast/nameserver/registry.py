@@ -1,0 +1,237 @@
+"""Brokers register, renew and leave: 103, 104, 322, 904, 901, and what silence or a closed channel means.
+
+The master of a broker name decides about its topics. A slave decides only while there is no master and it has the
+lowest id (5.x slaves only). Whatever is registered is added to what is known: a 103 may carry all topics of a broker
+or just the one that changed. A registration equal to the broker's last renews its lease and is not even decoded.
+
+Unlike upstream, a broker whose first registration has a single topic is taken like any other. Upstream refuses it, as
+it may be just the topic that changed, the rest having been told to a predecessor of this process; we take it, and
+answer 322 with "changed" until the broker has registered once more. A broker that took over another's address replaces
+it, and a refused broker is told that it is refused.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Final
+
+import msgspec
+
+from holdfast.machine.effects import CloseChannel, Effect, Log
+from holdfast.machine.events import ChannelId
+from holdfast.model.route import MASTER_ID
+from holdfast.model.topic import SELF_TEST_TOPIC
+from holdfast.nameserver.kv import ORDER_TOPICS, KvStore
+from holdfast.nameserver.leases import Lease, Leases
+from holdfast.nameserver.request import Answer, Handlers, Refusal, Request
+from holdfast.nameserver.routes import RouteTable
+from holdfast.nameserver.settings import Settings
+from holdfast.wire import java_json
+from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.fields import from_fields, to_fields
+from holdfast.wire.registration import (
+    BrokerFields,
+    DataVersion,
+    MemberGroupFields,
+    RegisterAnswer,
+    RegisterFields,
+    Registration,
+    VersionAnswer,
+    decode_registration,
+    registration_digest,
+)
+from holdfast.wire.route import MemberGroup, MemberGroupAnswer, Table, bare_keys
+
+_CRC_MASK: Final = 0x7FFFFFFF  # 31 bits, as upstream masks every CRC
+
+
+class Registry:
+    """Keeps routes and leases in step."""
+
+    def __init__(self, routes: RouteTable, leases: Leases, kv: KvStore, settings: Settings) -> None:
+        self._routes = routes
+        self._leases = leases
+        self._kv = kv
+        self._settings = settings
+
+    def handlers(self) -> Handlers:
+        """Return what this room answers."""
+        return {
+            RequestCode.REGISTER_BROKER: self._register,
+            RequestCode.UNREGISTER_BROKER: self._unregister,
+            RequestCode.QUERY_DATA_VERSION: self._query_version,
+            RequestCode.BROKER_HEARTBEAT: self._heartbeat,
+            RequestCode.GET_BROKER_MEMBER_GROUP: self._member_group,
+        }
+
+    # Requests.
+
+    def _register(self, request: Request) -> Answer:
+        fields = from_fields(RegisterFields, request.command.fields)
+        body = request.command.body
+        if fields.body_crc32 and zlib.crc32(body) & _CRC_MASK != fields.body_crc32:
+            request.log("warning", "registration damaged", broker=fields.broker_name)
+            return Refusal(ResponseCode.SYSTEM_ERROR, "crc32 not match")
+        digest = hash((msgspec.structs.replace(fields, body_crc32=0), registration_digest(body)))
+        lease = self._leases.find(fields.broker_addr)
+        if lease is not None and lease.registration == digest:
+            lease.renewed_ms = request.now_ms
+            lease.is_partial = False
+            self._leases.bind(lease, request.channel)
+        else:
+            registration = decode_registration(body, version=request.command.version)
+            refusal = self._find_conflict(fields, registration)
+            if refusal is not None:
+                request.log("warning", "registration refused", broker=fields.broker_name, reason=refusal.remark)
+                return refusal
+            self._apply(request, fields, registration, digest)
+        return self._welcome(request, fields)
+
+    def _find_conflict(self, fields: RegisterFields, registration: Registration) -> Refusal | None:
+        """Say no to a broker whose id is held by one with a newer state, as after a switch of masters."""
+        broker = self._routes.brokers.get(fields.broker_name)
+        held_by = broker.addresses.get(fields.broker_id) if broker is not None else None
+        holder = self._leases.find(held_by) if held_by is not None and held_by != fields.broker_addr else None
+        ours = registration.topic_config_serialize_wrapper.data_version.state_version
+        if holder is None or holder.data_version.state_version <= ours:
+            return None
+        return Refusal(
+            ResponseCode.SYSTEM_ERROR,
+            f"id {fields.broker_id} of broker {fields.broker_name} is held by {held_by} with state version"
+            f" {holder.data_version.state_version}; {fields.broker_addr} has {ours}",
+        )
+
+    def _apply(self, request: Request, fields: RegisterFields, registration: Registration, digest: int) -> None:
+        name, address = fields.broker_name, fields.broker_addr
+        self._make_room(request, fields)
+        topics = registration.topic_config_serialize_wrapper
+        before = self._leases.find(address)
+        self._routes.seat(
+            name,
+            fields.broker_id,
+            address,
+            cluster=fields.cluster_name,
+            zone=fields.zone_name,
+            acting=bool(fields.enable_acting_master),
+        )
+        if self._decides_topics(fields):
+            self._routes.host(name, topics.topic_config_table.values())
+            self._routes.map_queues(topics.topic_queue_mapping_info_map)
+        self._routes.set_filter_servers(name, address, registration.filter_server_list)
+        self._leases.grant(
+            Lease(
+                broker_name=name,
+                broker_id=fields.broker_id,
+                cluster=fields.cluster_name,
+                address=address,
+                ha_address=fields.ha_server_addr,
+                channel=request.channel,
+                data_version=topics.data_version,
+                timeout_ms=fields.heartbeat_timeout_millis or self._settings.broker_timeout_ms,
+                renewed_ms=request.now_ms,
+                registration=digest,
+                is_partial=before is None and SELF_TEST_TOPIC not in topics.topic_config_table,
+            )
+        )
+        if before is None or before.data_version != topics.data_version:
+            request.log(
+                "info",
+                "broker registered" if before is None else "broker changed",
+                broker=name,
+                id=fields.broker_id,
+                cluster=fields.cluster_name,
+                address=address,
+                topics=len(topics.topic_config_table),
+            )
+
+    def _make_room(self, request: Request, fields: RegisterFields) -> None:
+        """End what the newcomer replaces: another broker at its address, or another address under its id."""
+        lease = self._leases.find(fields.broker_addr)
+        if lease is not None and lease.broker_name != fields.broker_name:
+            self._end(lease, "another broker registered at its address", request.effects)
+        broker = self._routes.brokers.get(fields.broker_name)
+        held_by = broker.addresses.get(fields.broker_id) if broker is not None else None
+        if held_by is not None and held_by != fields.broker_addr:
+            holder = self._leases.end(held_by)
+            if holder is not None:
+                request.log(
+                    "warning", "broker replaced", broker=fields.broker_name, old=held_by, new=fields.broker_addr
+                )
+
+    def _decides_topics(self, fields: RegisterFields) -> bool:
+        """Return whether this broker speaks for its name: the master, or a 5.x slave with none above it."""
+        if fields.broker_id == MASTER_ID:
+            return True
+        lowest = min(self._routes.brokers[fields.broker_name].addresses)
+        return fields.enable_acting_master is not None and fields.broker_id == lowest
+
+    def _welcome(self, request: Request, fields: RegisterFields) -> Answer:
+        answer = RegisterAnswer()
+        broker = self._routes.brokers[fields.broker_name]
+        master = broker.addresses.get(MASTER_ID)
+        lease = self._leases.find(master) if master is not None else None
+        if fields.broker_id != MASTER_ID and lease is not None:
+            answer = RegisterAnswer(ha_server_addr=lease.ha_address, master_addr=lease.address)
+        orders = self._kv.find_namespace(ORDER_TOPICS) if self._settings.return_order_topic_config else None
+        body = java_json.encode(Table(orders)) if orders is not None else b""
+        return request.answer(fields=to_fields(answer), body=body)
+
+    def _unregister(self, request: Request) -> Answer:
+        fields = from_fields(BrokerFields, request.command.fields)
+        lease = self._leases.find(fields.broker_addr)
+        if lease is not None and lease.broker_name == fields.broker_name:
+            self._end(lease, "it said good-bye", request.effects)
+        return request.answer()
+
+    def _query_version(self, request: Request) -> Answer:
+        fields = from_fields(BrokerFields, request.command.fields)
+        theirs = java_json.decode(request.command.body or b"{}", DataVersion)
+        lease = self._leases.find(fields.broker_addr)
+        if lease is None:
+            return request.answer(fields=to_fields(VersionAnswer(changed=True)))
+        lease.renewed_ms = request.now_ms
+        changed = VersionAnswer(changed=lease.is_partial or lease.data_version != theirs)
+        return request.answer(fields=to_fields(changed), body=java_json.encode(lease.data_version))
+
+    def _heartbeat(self, request: Request) -> Answer:
+        fields = from_fields(BrokerFields, request.command.fields)
+        lease = self._leases.find(fields.broker_addr)
+        if lease is not None:
+            lease.renewed_ms = request.now_ms
+        return request.answer()
+
+    def _member_group(self, request: Request) -> Answer:
+        fields = from_fields(MemberGroupFields, request.command.fields)
+        broker = self._routes.brokers.get(fields.broker_name)
+        group = MemberGroup(
+            broker_addrs=broker.addresses if broker is not None else {},
+            broker_name=fields.broker_name,
+            cluster=fields.cluster_name,
+        )
+        # Bare keys: what upstream sends, and what its brokers of every version read.
+        return request.answer(body=bare_keys(java_json.encode(MemberGroupAnswer(group))))
+
+    # What else ends a lease.
+
+    def channel_closed(self, channel: ChannelId, effects: list[Effect]) -> None:
+        """Let go of every broker that registered on *channel*."""
+        for lease in self._leases.on_channel(channel):
+            self._end(lease, "its channel closed", effects)
+
+    def expire(self, now_ms: int, effects: list[Effect]) -> None:
+        """Let go of every broker that was silent for too long."""
+        for lease in self._leases.expired(now_ms):
+            self._end(lease, f"it was silent for {now_ms - lease.renewed_ms} ms", effects)
+            effects.append(CloseChannel(lease.channel))
+
+    def _end(self, lease: Lease, reason: str, effects: list[Effect]) -> None:
+        self._leases.end(lease.address)
+        self._routes.unseat(lease.broker_name, lease.address)
+        broker = self._routes.brokers.get(lease.broker_name)
+        for address in broker.addresses.values() if broker is not None else ():
+            survivor = self._leases.find(address)
+            if survivor is not None:
+                survivor.registration = None  # Perhaps it now speaks for the broker name: hear it in full.
+        effects.append(
+            Log("info", "broker left", {"broker": lease.broker_name, "address": lease.address, "reason": reason})
+        )

@@ -1,0 +1,268 @@
+"""The route table: which brokers there are, and which of them has how many queues of which topic.
+
+    brokers   name  -> cluster, addresses by id, its queue shapes, its encoded text
+    topics    topic -> broker name -> Hosting
+    mappings  topic -> broker name -> the broker's part of a static topic, as it registered it
+
+A route is put together only when somebody asks for it, out of parts that were encoded when they changed. Brokers have
+few shapes (4 queues, readable and writable, ...) and many topics, so all topics of one shape share one `Hosting`:
+comparing a registration of ten thousand topics with what is known is ten thousand lookups, and allocates nothing.
+
+Does not know who is alive (`leases.py`), nor what a request looks like.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.model.route import MASTER_ID, BrokerData, QueueData
+from holdfast.model.topic import Permission, TopicConfig
+from holdfast.wire import java_json
+from holdfast.wire.route import encode_broker, encode_queue, join_cluster_info, join_route
+
+# A broker that keeps inventing shapes starts over here; nothing depends on sharing but speed.
+_SHAPES_MAX: Final = 1024
+
+
+class Hosting(msgspec.Struct, frozen=True, gc=False):
+    """What one broker has of a topic, and how a route says it, as registered and with writing withdrawn."""
+
+    queue: QueueData
+    text: bytes
+    read_only_text: bytes
+
+
+class Broker:
+    """One broker name: a master (id 0), its slaves, or both."""
+
+    __slots__ = ("addresses", "cluster", "is_acting_master_allowed", "is_wiped", "name", "shapes", "text", "zone")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.cluster = ""
+        self.addresses: dict[int, str] = {}
+        self.zone: str | None = None
+        self.is_acting_master_allowed = False
+        self.is_wiped = False  # an operator withdrew writing; lasts until it is given back or the broker leaves
+        self.shapes: dict[tuple[int, int, int, int], Hosting] = {}
+        self.text = b""
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether routes say that nothing may be written here, whatever the topics' own permissions are."""
+        return self.is_wiped or (self.is_acting_master_allowed and MASTER_ID not in self.addresses)
+
+    def shape(self, read_queues: int, write_queues: int, permission: int, sys_flag: int) -> Hosting:
+        """Return the one value that says this about a topic on this broker."""
+        key = (read_queues, write_queues, permission, sys_flag)
+        found = self.shapes.get(key)
+        if found is None:
+            if len(self.shapes) >= _SHAPES_MAX:
+                self.shapes.clear()
+            queue = QueueData(
+                broker_name=self.name,
+                read_queues=read_queues,
+                write_queues=write_queues,
+                permission=permission,
+                sys_flag=sys_flag,
+            )
+            read_only = msgspec.structs.replace(queue, permission=permission & ~Permission.WRITE)
+            found = self.shapes[key] = Hosting(queue, encode_queue(queue), encode_queue(read_only))
+        return found
+
+    def encode(self) -> None:
+        """Bring the encoded text up to date."""
+        self.text = encode_broker(
+            BrokerData(
+                cluster=self.cluster,
+                broker_name=self.name,
+                broker_addrs=self.addresses,
+                zone_name=self.zone,
+                enable_acting_master=self.is_acting_master_allowed,
+            )
+        )
+
+
+class RouteTable:
+    """Brokers and topics. Remembers which topics' routes changed until `take_changes` is called."""
+
+    def __init__(self) -> None:
+        self.brokers: dict[str, Broker] = {}
+        self.topics: dict[str, dict[str, Hosting]] = {}
+        self._mappings: dict[str, dict[str, bytes]] = {}
+        self._filter_servers: dict[str, list[str]] = {}
+        self._changed: set[str] = set()
+
+    def take_changes(self) -> set[str]:
+        """Return the topics whose routes changed since the last call."""
+        changed, self._changed = self._changed, set()
+        return changed
+
+    # Brokers come and go.
+
+    def seat(self, name: str, broker_id: int, address: str, *, cluster: str, zone: str | None, acting: bool) -> None:
+        """Put *address* under *broker_id* of a broker name, and nowhere else under that name."""
+        broker = self.brokers.get(name)
+        if broker is None:
+            broker = self.brokers[name] = Broker(name)
+        addresses = {number: other for number, other in broker.addresses.items() if other != address}
+        addresses[broker_id] = address
+        if (broker.addresses, broker.cluster, broker.zone, broker.is_acting_master_allowed) != (
+            addresses,
+            cluster,
+            zone,
+            acting,
+        ):
+            broker.addresses, broker.cluster, broker.zone = addresses, cluster, zone
+            broker.is_acting_master_allowed = acting
+            self._note_change_of(broker)
+
+    def unseat(self, name: str, address: str) -> None:
+        """Take *address* away; a broker name without any address leaves with all its queues."""
+        self._filter_servers.pop(address, None)
+        broker = self.brokers.get(name)
+        if broker is None or address not in broker.addresses.values():
+            return
+        broker.addresses = {number: other for number, other in broker.addresses.items() if other != address}
+        self._note_change_of(broker)
+        if broker.addresses:
+            return
+        del self.brokers[name]
+        # Its part of a static topic stays: a queue whose leader is away still has a place (and no other).
+        for topic in [topic for topic, hosts in self.topics.items() if name in hosts]:
+            self._drop(topic, name)
+
+    def set_filter_servers(self, name: str, address: str, servers: list[str]) -> None:
+        """Tell clients of *address* about its class filter servers."""
+        if self._filter_servers.get(address, []) == servers:
+            return
+        if servers:
+            self._filter_servers[address] = servers
+        else:
+            del self._filter_servers[address]
+        self._note_change_of(self.brokers[name])
+
+    def _note_change_of(self, broker: Broker) -> None:
+        broker.encode()
+        self._changed.update(topic for topic, hosts in self.topics.items() if broker.name in hosts)
+
+    # Topics come and go.
+
+    def host(self, name: str, topics: Iterable[TopicConfig]) -> None:
+        """Add or change topics of a broker that is seated. Topics not named stay as they are."""
+        broker = self.brokers[name]
+        for topic in topics:
+            hosting = broker.shape(topic.read_queues, topic.write_queues, topic.permission, topic.sys_flag)
+            self._set(topic.name, name, hosting)
+
+    def host_queues(self, topic: str, queues: Iterable[QueueData]) -> str | None:
+        """Add or change one topic on several brokers; return the first that is not known, and then change nothing."""
+        queues = list(queues)
+        for queue in queues:
+            if queue.broker_name not in self.brokers:
+                return queue.broker_name
+        for queue in queues:
+            shape = self.brokers[queue.broker_name].shape
+            hosting = shape(queue.read_queues, queue.write_queues, queue.permission, queue.sys_flag)
+            self._set(topic, queue.broker_name, hosting)
+        return None
+
+    def map_queues(self, mappings: Mapping[str, Any]) -> None:
+        """Keep parts of static topics, by topic, each under the broker name that it carries."""
+        for topic, mapping in mappings.items():
+            name = mapping.get("bname") if isinstance(mapping, dict) else None
+            if not isinstance(name, str):
+                continue
+            text = java_json.encode(mapping)
+            parts = self._mappings.setdefault(topic, {})
+            if parts.get(name) != text:
+                parts[name] = text
+                self._changed.add(topic)
+
+    def delete_topic(self, topic: str, *, cluster: str | None = None) -> bool:
+        """Forget a topic, everywhere or in one cluster; return whether there was something to forget."""
+        hosts = self.topics.get(topic, {})
+        names = {*hosts, *self._mappings.get(topic, {})}
+        if cluster is not None:
+            names = {name for name in names if name not in self.brokers or self.brokers[name].cluster == cluster}
+        for name in names:
+            self._drop(topic, name)
+            self._drop_mapping(topic, name)
+        return bool(names)
+
+    def set_wiped(self, name: str, *, is_wiped: bool) -> int:
+        """Withdraw or give back writing on a whole broker; return how many topics it has."""
+        broker = self.brokers.get(name)
+        if broker is None:
+            return 0
+        if broker.is_wiped != is_wiped:
+            broker.is_wiped = is_wiped
+            self._note_change_of(broker)
+        return sum(name in hosts for hosts in self.topics.values())
+
+    def _set(self, topic: str, name: str, hosting: Hosting) -> None:
+        hosts = self.topics.get(topic)
+        if hosts is None:
+            hosts = self.topics[topic] = {}
+        if hosts.get(name) is not hosting:
+            hosts[name] = hosting
+            self._changed.add(topic)
+
+    def _drop(self, topic: str, name: str) -> None:
+        hosts = self.topics.get(topic, {})
+        if hosts.pop(name, None) is not None:
+            self._changed.add(topic)
+            if not hosts:
+                del self.topics[topic]
+
+    def _drop_mapping(self, topic: str, name: str) -> None:
+        parts = self._mappings.get(topic, {})
+        if parts.pop(name, None) is not None:
+            self._changed.add(topic)
+            if not parts:
+                del self._mappings[topic]
+
+    # What clients ask.
+
+    def find_body(self, topic: str, *, order_topic_conf: str | None = None) -> bytes | None:
+        """Return the body of a route answer, or None when nobody serves the topic."""
+        hosts = self.topics.get(topic)
+        if hosts is None:
+            return None
+        brokers = [self.brokers[name] for name in sorted(hosts)]
+        return join_route(
+            [broker.text for broker in brokers],
+            [
+                hosts[broker.name].read_only_text if broker.is_read_only else hosts[broker.name].text
+                for broker in brokers
+            ],
+            filter_servers={
+                address: servers
+                for broker in brokers
+                for address in broker.addresses.values()
+                if (servers := self._filter_servers.get(address))
+            }
+            if self._filter_servers
+            else {},
+            order_topic_conf=order_topic_conf,
+            mappings=self._mappings.get(topic),
+        )
+
+    def clusters(self) -> dict[str, list[str]]:
+        """Return the broker names of every cluster."""
+        clusters: dict[str, list[str]] = {}
+        for name in sorted(self.brokers):
+            clusters.setdefault(self.brokers[name].cluster, []).append(name)
+        return clusters
+
+    def cluster_body(self) -> bytes:
+        """Return the body of the answer to 106."""
+        return join_cluster_info({name: self.brokers[name].text for name in sorted(self.brokers)}, self.clusters())
+
+    def topics_of_cluster(self, cluster: str) -> list[str]:
+        """Return the topics that some broker of *cluster* has."""
+        names = self.clusters().get(cluster, [])
+        return [topic for topic, hosts in self.topics.items() if not hosts.keys().isdisjoint(names)]

@@ -1,0 +1,82 @@
+"""The name server's shell: reads the KV file, listens, runs the machine until it is told to stop."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+from holdfast.machine.effects import Log
+from holdfast.nameserver.core import NameServer
+from holdfast.nameserver.kv import FILE
+from holdfast.nameserver.options import NameServerOptions
+from holdfast.runtime.address import is_loopback, split_address
+from holdfast.runtime.logs import Emit
+from holdfast.runtime.metrics import MetricsServer, Sample
+from holdfast.runtime.posix_disk import PosixDisk
+from holdfast.runtime.server import MachineServer
+
+
+class NameServerService:
+    """One running name server.
+
+    Attributes:
+        address: Where it listens, once started.
+    """
+
+    def __init__(self, options: NameServerOptions, emit: Emit) -> None:
+        self._options = options
+        self._emit = emit
+        self._disk = PosixDisk(options.data) if options.data is not None else None
+        self._machine: NameServer | None = None
+        self._server: MachineServer | None = None
+        self._metrics: MetricsServer | None = None
+        self.address = options.listen
+
+    async def start(self) -> None:
+        """Read what was kept, and listen.
+
+        Raises:
+            ConfigError: an address or the KV file cannot be used.
+            StoreError: the data folder cannot be used, perhaps because another name server uses it.
+        """
+        host, port = split_address(self._options.listen)
+        kept = None
+        if self._disk is not None:
+            self._disk.lock()
+            kept = self._disk.read_file(FILE)
+        self._machine = NameServer(self._options, random.Random(), kv_content=kept)
+        self._server = MachineServer(self._machine, emit=self._emit, disk=self._disk)
+        port = await self._server.listen(host, port)
+        self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        if self._options.metrics_listen is not None:
+            self._metrics = MetricsServer(self._samples, lambda: None)
+            self._metrics.start(*split_address(self._options.metrics_listen))
+        if not is_loopback(host):
+            warning = "listening beyond loopback without access control: anyone who reaches this port can change routes"
+            self._emit(Log("warning", warning, {"listen": self.address}))
+        self._server.start()
+        self._emit(Log("info", "name server ready", {"listen": self.address, "data": self._options.data}))
+
+    async def stop(self) -> None:
+        """End in order."""
+        if self._metrics is not None:
+            self._metrics.stop()
+        if self._server is not None:
+            await self._server.stop()
+        if self._disk is not None:
+            self._disk.unlock()
+        self._emit(Log("info", "name server stopped", {"listen": self.address}))
+
+    def _samples(self) -> Iterator[Sample]:
+        assert self._machine is not None
+        counters, routes = self._machine.counters, self._machine.routes
+        yield Sample("namesrv_brokers", "gauge", "Broker addresses that are alive.", len(self._machine.leases))
+        yield Sample("namesrv_topics", "gauge", "Topics that some broker serves.", len(routes.topics))
+        yield Sample("namesrv_channels", "gauge", "Connections that are open.", self._machine.channel_count)
+        yield Sample("namesrv_route_queries", "counter", "Route queries answered.", counters.route_queries)
+        yield Sample("namesrv_route_misses", "counter", "Route queries for unknown topics.", counters.route_misses)
+        yield Sample("namesrv_routes_rendered", "counter", "Route answers put together anew.", counters.routes_rendered)
+        yield Sample("namesrv_requests", "counter", "Requests off the hot path.", counters.requests)
+        yield Sample("namesrv_refusals", "counter", "Requests answered with a failure code.", counters.refusals)
+        yield Sample("namesrv_protocol_faults", "counter", "Peers hung up on.", counters.protocol_faults)
+        yield Sample("namesrv_disk_faults", "counter", "Writes that the disk refused.", counters.disk_faults)

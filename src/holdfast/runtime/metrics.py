@@ -1,0 +1,110 @@
+"""`/metrics` (Prometheus text) and `/health` of a role, on an HTTP port of their own.
+
+    scraper ──> HTTP thread ──asks──> event loop: read the role's plain counters ──> samples ──> text
+
+Nothing is on the hot path: a role counts in plain attributes, and only a scrape reads them, on the loop between two
+events, so that no number is torn. `/health` goes the same way, and so it also says whether the loop still turns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
+
+import msgspec
+
+from holdfast.model.errors import ConfigError
+
+if TYPE_CHECKING:
+    from wsgiref.simple_server import WSGIServer
+
+LOOP_TIMEOUT_S: Final = 5.0
+
+_Result = TypeVar("_Result")
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """One number of a role.
+
+    Attributes:
+        name: Without the common prefix; a counter's without `_total`.
+        kind: A counter only grows, a gauge goes up and down.
+        about: What it counts, for whoever reads `/metrics`.
+    """
+
+    name: str
+    kind: Literal["counter", "gauge"]
+    about: str
+    value: float
+    labels: Mapping[str, str] = {}
+
+
+ReadSamples = Callable[[], Iterable[Sample]]
+FindFault = Callable[[], str | None]
+
+
+class MetricsServer:
+    """Serves the numbers of one role until it is stopped.
+
+    Args:
+        read_samples: Returns the role's numbers; called on the loop.
+        find_fault: Returns why the role cannot serve, or None when it can; called on the loop.
+    """
+
+    def __init__(self, read_samples: ReadSamples, find_fault: FindFault) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._read_samples = read_samples
+        self._find_fault = find_fault
+        self._server: WSGIServer | None = None
+
+    def start(self, host: str, port: int) -> int:
+        """Listen on *host*:*port* (0: any free port) and return the port.
+
+        Raises:
+            ConfigError: the address cannot be used.
+        """
+        # Loaded only where metrics are asked for: it costs a role a tenth of a second of its start.
+        from holdfast.runtime.exposition import build_server  # noqa: PLC0415
+
+        try:
+            self._server = build_server(host, port, self._samples, self._health)
+        except OSError as error:
+            raise ConfigError(f"cannot serve metrics on {host}:{port}: {error.strerror or error}") from error
+        threading.Thread(target=self._server.serve_forever, args=(0.1,), name="metrics", daemon=True).start()
+        return self._server.server_port
+
+    def stop(self) -> None:
+        """Close the port. Answers that wait for the loop are given up."""
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+            self._server = None
+
+    def _samples(self) -> list[Sample]:
+        return self._on_loop(lambda: list(self._read_samples()))
+
+    def _health(self) -> str | None:
+        try:
+            return self._on_loop(self._find_fault)
+        except TimeoutError:
+            return f"the event loop has not answered for {LOOP_TIMEOUT_S:g} s"
+
+    def _on_loop(self, read: Callable[[], _Result]) -> _Result:
+        """Return what *read* returns, called between two events of the role."""
+        result: Future[_Result] = Future()
+
+        def run() -> None:
+            if result.set_running_or_notify_cancel():
+                try:
+                    result.set_result(read())
+                except Exception as error:  # noqa: BLE001 - the scraper is told, the role goes on
+                    result.set_exception(error)
+
+        self._loop.call_soon_threadsafe(run)
+        try:
+            return result.result(LOOP_TIMEOUT_S)
+        finally:
+            result.cancel()

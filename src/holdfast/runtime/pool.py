@@ -1,0 +1,338 @@
+"""Connections that we dial: requests go out, answers find who waits for them, the peer's own requests are passed on.
+
+    request ─> opaque + future ─┐                                  ┌─> future of its opaque
+    request ─> opaque + future ─┼─ one write per loop turn ⇢ peer ⇢ one read ─┼─> future of its opaque
+    one-way ────────────────────┘                                  └─> on_request (the peer asks us)
+
+Everything written in one turn of the event loop leaves in one write: a thousand senders in flight cost one system call,
+not a thousand. A connection that broke is dialled again by the next one who needs it. Knows no role and no meaning of
+any code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from typing import Final
+
+from holdfast.machine.effects import Piece
+from holdfast.model.errors import ConnectionLost, RemoteProtocolError, RequestTimeout
+from holdfast.runtime.channel import Channel
+from holdfast.wire.command import ONE_WAY, Command, decode_command, encode_command
+from holdfast.wire.exchange import Exchange
+from holdfast.wire.frame import Frame
+
+CONNECT_TIMEOUT_S: Final = 3.0
+_GOODBYE_TIMEOUT_S: Final = 1.0
+# A request came to nothing and the peer has not said a word for this long: it is taken for dead.
+_SILENCE_MS_MAX: Final = 3000
+
+Answer = asyncio.Future[Command]
+OnRequest = Callable[["Connection", Command], None]
+OnChange = Callable[["Connection"], None]
+
+
+class Connection:
+    """One dialled connection. Made by `ConnectionPool.connect`."""
+
+    def __init__(self, address: str, *, on_request: OnRequest, on_close: OnChange) -> None:
+        self.address = address
+        self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._loop = asyncio.get_running_loop()
+        self._on_request = on_request
+        self._on_close = on_close
+        self._exchange: Exchange[Answer] = Exchange()
+        self._channel: _DialedChannel | None = None
+        self._outgoing: list[Piece] = []
+        self._expiry: asyncio.TimerHandle | None = None
+        self._heard_ms = self._now_ms()
+        self._room: asyncio.Future[None] | None = None  # pending while the peer does not take what we write
+
+    @property
+    def is_open(self) -> bool:
+        """Whether something sent now can arrive."""
+        return self._channel is not None and self._channel.is_open
+
+    @property
+    def in_flight(self) -> int:
+        """How many requests wait for their answers."""
+        return len(self._exchange)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the peer does not keep up: await `has_room` before writing more."""
+        return self._room is not None
+
+    async def dial(self) -> None:
+        """Connect.
+
+        Raises:
+            ConnectionLost: nobody listens there, or not in time.
+        """
+        host, _, port = self.address.rpartition(":")
+        channel = _DialedChannel(self)
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                await self._loop.create_connection(lambda: channel, host.strip("[]"), int(port))
+        except TimeoutError:
+            raise ConnectionLost(f"no connection to {self.address} within {CONNECT_TIMEOUT_S:g} s") from None
+        except (OSError, ValueError) as error:
+            raise ConnectionLost(f"cannot connect to {self.address}: {error}") from error
+
+    # Asking.
+
+    def begin(self, timeout_s: float) -> tuple[int, Answer]:
+        """Return the opaque for a request that is written next, and the future of its answer.
+
+        The future ends with `RequestTimeout` or `ConnectionLost` if no answer comes.
+
+        Raises:
+            ConnectionLost: the connection is not open; nothing was sent.
+        """
+        if not self.is_open:
+            raise ConnectionLost(f"the connection to {self.address} is closed; the request was not sent")
+        answer: Answer = self._loop.create_future()
+        deadline_ms = math.ceil((self._loop.time() + timeout_s) * 1000)
+        earliest_ms = self._exchange.next_deadline_ms
+        opaque = self._exchange.begin(answer, deadline_ms)
+        if earliest_ms is None or deadline_ms < earliest_ms:
+            self._set_expiry(deadline_ms)
+        return opaque, answer
+
+    def write(self, *pieces: Piece) -> None:
+        """Write at the end of this turn of the loop, together with everything else that is written in it."""
+        if not self._outgoing:
+            self._loop.call_soon(self._flush)
+        self._outgoing += pieces
+
+    def request(self, command: Command, timeout_s: float) -> Answer:
+        """Send *command* and return the future of its answer. See `begin`; the command's opaque is set here."""
+        command.opaque, answer = self.begin(timeout_s)
+        self.write(encode_command(command))
+        return answer
+
+    def send_one_way(self, command: Command) -> None:
+        """Send a request that gets no answer.
+
+        Raises:
+            ConnectionLost: the connection is not open; nothing was sent.
+        """
+        if not self.is_open:
+            raise ConnectionLost(f"the connection to {self.address} is closed; the request was not sent")
+        command.opaque = self._exchange.next_opaque()
+        command.flag |= ONE_WAY
+        self.write(encode_command(command))
+
+    def answer(self, command: Command) -> None:
+        """Answer a request of the peer; nothing happens when the connection is gone."""
+        if self.is_open:
+            self.write(encode_command(command))
+
+    async def has_room(self) -> None:
+        """Return once the peer takes what we write. Whoever writes without a limit of their own asks first."""
+        if self._room is not None:
+            await asyncio.shield(self._room)
+
+    async def close(self, reason: str = "closed by the client") -> None:
+        """Let everything written leave, then close."""
+        self._flush()
+        if self._channel is None:
+            return
+        self._channel.close(reason)
+        done, _ = await asyncio.wait({self.closed}, timeout=_GOODBYE_TIMEOUT_S)
+        if not done:
+            self._channel.abort(reason)
+
+    # What happens on the channel.
+
+    def channel_opened(self, channel: Channel) -> None:
+        """Take note that we are connected."""
+        assert isinstance(channel, _DialedChannel)
+        self._channel = channel
+
+    def frames_received(self, channel: Channel, frames: list[Frame]) -> None:
+        """Hand each answer to who waits for it, each request of the peer to the owner."""
+        self._heard_ms = self._now_ms()
+        for frame in frames:
+            try:
+                command = decode_command(frame)
+            except RemoteProtocolError as error:
+                channel.abort(str(error))
+                return
+            if not command.is_response:
+                self._on_request(self, command)
+                continue
+            answer = self._exchange.finish(command.opaque)
+            if answer is not None and not answer.done():
+                answer.set_result(command)
+
+    def channel_closed(self, channel: Channel, reason: str) -> None:  # noqa: ARG002 - there is only one
+        """Tell everybody who waits, and the owner."""
+        if self._expiry is not None:
+            self._expiry.cancel()
+        self.room_returned()
+        for answer in self._exchange.abandon():
+            if not answer.done():
+                answer.set_exception(
+                    ConnectionLost(
+                        f"the connection to {self.address} was lost ({reason}) with the request on it; "
+                        "it may have been carried out",
+                        was_sent=True,
+                    )
+                )
+        if not self.closed.done():
+            self.closed.set_result(None)
+        self._on_close(self)
+
+    def room_gone(self) -> None:
+        """Take note that the peer does not keep up."""
+        if self._room is None:
+            self._room = self._loop.create_future()
+
+    def room_returned(self) -> None:
+        """Take note that the peer has caught up."""
+        if self._room is not None:
+            self._room.set_result(None)
+            self._room = None
+
+    def _flush(self) -> None:
+        outgoing, self._outgoing = self._outgoing, []
+        if outgoing and self._channel is not None:
+            self._channel.send(outgoing)
+
+    def _now_ms(self) -> int:
+        return int(self._loop.time() * 1000)
+
+    def _set_expiry(self, deadline_ms: int) -> None:
+        if self._expiry is not None:
+            self._expiry.cancel()
+        self._expiry = self._loop.call_at(deadline_ms / 1000, self._expire)
+
+    def _expire(self) -> None:
+        """Fail what is overdue, and give up a peer that is silent altogether."""
+        now_ms = math.ceil(self._loop.time() * 1000)
+        late = self._exchange.expire(now_ms)
+        for answer in late:
+            if not answer.done():
+                answer.set_exception(
+                    RequestTimeout(f"no answer from {self.address} in time; the request may have been carried out")
+                )
+        self._expiry = None
+        if late and now_ms - self._heard_ms >= _SILENCE_MS_MAX and self._channel is not None:
+            self._channel.abort("no answer to anything")
+        elif (deadline_ms := self._exchange.next_deadline_ms) is not None:
+            self._set_expiry(deadline_ms)
+
+
+class _DialedChannel(Channel):
+    """A channel whose owner is told about back pressure, and which goes on reading under it.
+
+    A server stops reading from a peer that does not read. If we did the same, both could wait for each other.
+    """
+
+    __slots__ = ("_connection",)
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(connection)
+        self._connection = connection
+
+    def pause_writing(self) -> None:
+        self._connection.room_gone()
+
+    def resume_writing(self) -> None:
+        self._connection.room_returned()
+
+
+class ConnectionPool:
+    """At most one connection per address, dialled when first needed and again after it broke.
+
+    Args:
+        on_request: Called with what a peer asks of us, within the read that brought it. Must not block.
+        on_open: Called when a connection is up, before anything else is sent on it.
+        on_close: Called when a connection is gone.
+    """
+
+    def __init__(
+        self, *, on_request: OnRequest, on_open: OnChange | None = None, on_close: OnChange | None = None
+    ) -> None:
+        self._on_request = on_request
+        self._on_open = on_open
+        self._on_close = on_close
+        self._connections: dict[str, Connection] = {}
+        self._dialing: dict[str, asyncio.Task[Connection]] = {}
+        self._is_closed = False
+
+    def find(self, address: str) -> Connection | None:
+        """Return the open connection to *address*, or None: then `connect`."""
+        connection = self._connections.get(address)
+        return connection if connection is not None and connection.is_open else None
+
+    def addresses(self) -> list[str]:
+        """Return where we are connected to."""
+        return [address for address, connection in self._connections.items() if connection.is_open]
+
+    async def connect(self, address: str) -> Connection:
+        """Return an open connection to *address*. Everybody who asks while it is dialled waits for the same one.
+
+        Raises:
+            ConnectionLost: it cannot be made, or the pool is closed.
+        """
+        connection = self.find(address)
+        if connection is not None:
+            return connection
+        if self._is_closed:
+            raise ConnectionLost(f"this client is closed; nothing was sent to {address}")
+        dialing = self._dialing.get(address)
+        if dialing is None:
+            dialing = asyncio.ensure_future(self._dial(address))
+            self._dialing[address] = dialing
+            dialing.add_done_callback(lambda task: self._dialed(address, task))
+        return await asyncio.shield(dialing)
+
+    async def invoke(self, address: str, command: Command, timeout_s: float) -> Command:
+        """Send *command* and return the answer, whatever its code.
+
+        Raises:
+            ConnectionLost, RequestTimeout: see `Connection.begin`.
+        """
+        connection = self.find(address) or await self.connect(address)
+        return await connection.request(command, timeout_s)
+
+    async def send_one_way(self, address: str, command: Command) -> None:
+        """Send *command*, which gets no answer, once the peer takes what we write.
+
+        Raises:
+            ConnectionLost: there is no connection; nothing was sent.
+        """
+        connection = self.find(address) or await self.connect(address)
+        await connection.has_room()
+        connection.send_one_way(command)
+
+    async def close(self) -> None:
+        """Close every connection after what was written has left. Nothing can be dialled any more."""
+        self._is_closed = True
+        dialing = list(self._dialing.values())
+        for task in dialing:
+            task.cancel()
+        await asyncio.gather(*dialing, return_exceptions=True)
+        await asyncio.gather(*(connection.close() for connection in list(self._connections.values())))
+
+    async def _dial(self, address: str) -> Connection:
+        connection = Connection(address, on_request=self._on_request, on_close=self._closed)
+        await connection.dial()
+        self._connections[address] = connection
+        if self._on_open is not None:
+            self._on_open(connection)
+        return connection
+
+    def _dialed(self, address: str, task: asyncio.Task[Connection]) -> None:
+        self._dialing.pop(address, None)
+        if not task.cancelled():
+            task.exception()  # whoever waits has it; nobody else needs to hear of it
+
+    def _closed(self, connection: Connection) -> None:
+        if self._connections.get(connection.address) is connection:
+            del self._connections[connection.address]
+        if self._on_close is not None:
+            self._on_close(connection)

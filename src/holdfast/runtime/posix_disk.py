@@ -1,0 +1,299 @@
+"""A folder of a real file system as a `Disk`.
+
+    write   pwritev, 1024 pieces at a time       the page cache has it at once, views of the file see it
+    view    a shared read-only mapping           made on first use, lives as long as anything points into it
+    sync    fdatasync                            and, once per new file, its folder: a name must survive too
+    erase   a hole, or zeros where the file system makes none
+
+Descriptors and mappings are let go of when nobody holds the file any more, so a sync in another thread never finds its
+file closed under it. Every failure is a `DiskFailed` that names the file.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import fcntl
+import mmap
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import wraps
+from pathlib import Path
+from typing import IO, ParamSpec, TypeVar
+
+from holdfast.model.errors import DiskFailed, StoreError
+from holdfast.store.disk import File, Piece
+
+IOV_MAX = 1024
+_ZEROS = bytes(1 << 20)
+_PUNCH_HOLE_KEEP_SIZE = 0x02 | 0x01
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def _failing(method: Callable[_P, _T]) -> Callable[_P, _T]:
+    """Turn what the operating system says into `DiskFailed`."""
+
+    @wraps(method)
+    def guarded(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        try:
+            return method(*args, **kwargs)
+        except OSError as error:
+            raise DiskFailed(f"{method.__name__} failed: {error}") from error
+
+    return guarded
+
+
+def _find_fallocate() -> Callable[[int, int, int, int], int] | None:
+    """Return Linux's fallocate, which can make holes; None where there is none."""
+    name = ctypes.util.find_library("c")
+    if name is None:
+        return None
+    function = getattr(ctypes.CDLL(name, use_errno=True), "fallocate", None)
+    if function is not None:
+        function.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+        function.restype = ctypes.c_int
+    return function
+
+
+_fallocate = _find_fallocate()
+
+
+class PosixFile:
+    """One open file."""
+
+    def __init__(self, root: str, path: str, descriptor: int, size: int, *, is_new: bool) -> None:
+        self.path = path
+        self.size = size
+        self._root = root
+        self._descriptor = descriptor
+        self._is_new = is_new
+        self._pages: memoryview | None = None
+
+    def __repr__(self) -> str:
+        return f"<PosixFile {self.path} {self.size}>"
+
+    def __del__(self) -> None:
+        self.close()
+
+    @_failing
+    def write(self, at: int, pieces: Sequence[Piece]) -> None:
+        """Write *pieces* one behind the other."""
+        if len(pieces) == 1:
+            written = os.pwrite(self._descriptor, pieces[0], at)
+            if written != len(pieces[0]):
+                self._write_rest(pieces, at, written)
+            return
+        for start in range(0, len(pieces), IOV_MAX):
+            part = pieces[start : start + IOV_MAX]
+            size = sum(map(len, part))
+            written = os.pwritev(self._descriptor, part, at)
+            if written != size:
+                self._write_rest(part, at, written)
+            at += size
+
+    def _write_rest(self, pieces: Sequence[Piece], at: int, written: int) -> None:
+        """Write what a short write left: rare enough to copy."""
+        rest = memoryview(b"".join(pieces))
+        while written < len(rest):
+            written += os.pwrite(self._descriptor, rest[written:], at + written)
+
+    @_failing
+    def view(self, start: int, end: int) -> memoryview:
+        """Return the bytes of [start, end) without copying."""
+        if self._pages is None:
+            self._pages = memoryview(mmap.mmap(self._descriptor, self.size, access=mmap.ACCESS_READ))
+        return self._pages[start:end]
+
+    @_failing
+    def read(self, start: int, end: int) -> bytes:
+        """Return a copy of the bytes of [start, end)."""
+        data = os.pread(self._descriptor, end - start, start)
+        while len(data) < end - start:
+            more = os.pread(self._descriptor, end - start - len(data), start + len(data))
+            if not more:
+                raise DiskFailed(f"{self.path} ends at {start + len(data)}, wanted to read up to {end}")
+            data += more
+        return data
+
+    @_failing
+    def sync(self) -> None:
+        """Bring everything written to disk."""
+        os.fdatasync(self._descriptor)
+        if self._is_new:
+            self._is_new = False
+            _sync_folders(self._root, os.path.dirname(self.path))  # noqa: PTH120 - a path below the root, as text
+
+    @_failing
+    def erase(self, start: int, end: int) -> None:
+        """Make [start, end) read as zeros."""
+        if start >= end:
+            return
+        if _fallocate is not None and _fallocate(self._descriptor, _PUNCH_HOLE_KEEP_SIZE, start, end - start) == 0:
+            return
+        while start < end:
+            start += os.pwrite(self._descriptor, _ZEROS[: end - start], start)
+
+    def close(self) -> None:
+        """Let go of the file. Views that are still held stay good."""
+        # A mapping cannot be closed while views of it are held: it goes with the last of them.
+        self._pages = None
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+class PosixDisk:
+    """A folder. It is made when it is not there."""
+
+    def __init__(self, root: str | Path) -> None:
+        self._root = str(root)
+        self._lock: IO[bytes] | None = None
+        try:
+            Path(self._root).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise DiskFailed(f"cannot make the folder {self._root}: {error}") from error
+
+    def __repr__(self) -> str:
+        return f"<PosixDisk {self._root}>"
+
+    @_failing
+    def lock(self) -> None:
+        """Keep other processes out, Java brokers too, until `unlock` or the end of this one.
+
+        Raises:
+            StoreError: another process is at work in the folder.
+        """
+        file = Path(self._at("lock")).open("wb")  # noqa: SIM115 - it is held, not used
+        try:
+            # The kind of lock, and the byte, that Java takes.
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
+        except (BlockingIOError, PermissionError):
+            file.close()
+            raise StoreError(
+                f"{self._root} is in use by another broker: stop that one, or give this one a folder of its own"
+            ) from None
+        file.write(b"lock")
+        file.flush()
+        self._lock = file
+
+    def unlock(self) -> None:
+        """Let others in."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def _at(self, path: str) -> str:
+        return f"{self._root}/{path}"
+
+    @_failing
+    def list(self, folder: str) -> list[str]:
+        """Return the names in *folder*, sorted; folders end with `/`."""
+        try:
+            with os.scandir(self._at(folder)) as entries:
+                return sorted(entry.name + "/" if entry.is_dir() else entry.name for entry in entries)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    @_failing
+    def find_size(self, path: str) -> int | None:
+        """Return the size of a file, or None when it does not exist."""
+        try:
+            return os.stat(self._at(path)).st_size  # noqa: PTH116 - ten thousand at a start
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    @_failing
+    def modified_ms(self, path: str) -> int:
+        """Return when the file was last written to."""
+        return os.stat(self._at(path)).st_mtime_ns // 1_000_000  # noqa: PTH116
+
+    @_failing
+    def open(self, path: str) -> File:
+        """Open an existing file."""
+        descriptor = os.open(self._at(path), os.O_RDWR | os.O_CLOEXEC)
+        return PosixFile(self._root, path, descriptor, os.fstat(descriptor).st_size, is_new=False)
+
+    @_failing
+    def create(self, path: str, size: int, *, reserve: bool = False) -> File:
+        """Create a file of zeros; with *reserve* it has its space, and its name is on disk."""
+        full = self._at(path)
+        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        try:
+            descriptor = os.open(full, flags, 0o644)
+        except FileNotFoundError:
+            Path(full).parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(full, flags, 0o644)
+        file = PosixFile(self._root, path, descriptor, size, is_new=True)
+        if reserve and size:
+            try:
+                os.posix_fallocate(descriptor, 0, size)
+            except OSError:
+                # Half a file would be found by the next start; without it there is nothing to explain.
+                Path(full).unlink()
+                raise
+            os.fsync(descriptor)
+            file.sync()
+        else:
+            os.ftruncate(descriptor, size)
+        return file
+
+    @_failing
+    def read_file(self, path: str) -> bytes | None:
+        """Return a whole small file, or None when it does not exist."""
+        try:
+            return Path(self._at(path)).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    @_failing
+    def replace(self, path: str, data: bytes) -> None:
+        """Put *data* under *path* durably, all of it or nothing."""
+        full = Path(self._at(path))
+        full.parent.mkdir(parents=True, exist_ok=True)
+        draft = full.with_name(full.name + ".tmp")
+        with draft.open("wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        draft.replace(full)
+        _sync_folders(self._root, os.path.dirname(path))  # noqa: PTH120
+
+    @_failing
+    def rename(self, source: str, target: str) -> None:
+        """Move a file; an existing *target* is replaced."""
+        Path(self._at(source)).replace(self._at(target))
+        _sync_folders(self._root, os.path.dirname(target))  # noqa: PTH120
+
+    @_failing
+    def remove(self, path: str) -> None:
+        """Remove a file, or a folder with everything in it."""
+        full = Path(self._at(path))
+        if full.is_dir() and not full.is_symlink():
+            shutil.rmtree(full)
+            return
+        with suppress(FileNotFoundError):
+            full.unlink()
+
+    @_failing
+    def space(self) -> tuple[int, int]:
+        """Return (used bytes, total bytes) of the file system, as one without privileges sees them."""
+        found = os.statvfs(self._root)
+        used = (found.f_blocks - found.f_bfree) * found.f_frsize
+        return used, used + found.f_bavail * found.f_frsize
+
+
+def _sync_folders(root: str, folder: str) -> None:
+    """Bring the names in *folder*, and of the folders above it up to the root, to disk."""
+    while True:
+        descriptor = os.open(f"{root}/{folder}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        if not folder:
+            return
+        folder = os.path.dirname(folder)  # noqa: PTH120

@@ -1,0 +1,225 @@
+"""Keeps a few child processes running: starts them, waits until each says that it is ready, restarts what dies.
+
+    starting ──ready line──> running ──ended──> waiting (back-off) ──> starting
+                                └──────stop──────> stopped
+
+A child prints one JSON line on its standard output when it serves, and stops in order on SIGTERM or when its standard
+input ends: so no child outlives a supervisor that was killed. Children have a session of their own, so that Ctrl-C at
+the terminal reaches the supervisor alone and it decides the order of stopping.
+
+Knows neither what the children are nor how they are configured.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import signal
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.machine.effects import Log
+from holdfast.model.errors import HoldfastError
+from holdfast.runtime.logs import Emit
+
+READY_TIMEOUT_S: Final = 120.0
+STOP_TIMEOUT_S: Final = 60.0
+BACK_OFF_FIRST_S: Final = 0.2
+BACK_OFF_LAST_S: Final = 10.0
+# A child that lived this long was well: its next death is a new story and is not waited for.
+WELL_AFTER_S: Final = 10.0
+
+
+class ChildFailed(HoldfastError):
+    """A child ended, or said nothing, before it was ready."""
+
+
+class ChildSpec(msgspec.Struct, frozen=True):
+    """What to run. The command stays the same over restarts."""
+
+    name: str
+    command: tuple[str, ...]
+
+
+class Child:
+    """One supervised process.
+
+    Attributes:
+        pid: The process that runs now, or None.
+        restarts: How often it died and was started again.
+        ready: Set while it serves.
+    """
+
+    def __init__(self, spec: ChildSpec, emit: Emit) -> None:
+        self.name = spec.name
+        self.restarts = 0
+        self.ready = asyncio.Event()
+        self._spec = spec
+        self._emit = emit
+        self._process: asyncio.subprocess.Process | None = None
+        self._stopping = asyncio.Event()
+        self._keeper: asyncio.Task[None] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The process that runs now, or None."""
+        return self._process.pid if self._process is not None and self._process.returncode is None else None
+
+    async def start(self) -> dict[str, Any]:
+        """Start the process for the first time and return what its ready line says; from then on keep it alive.
+
+        Raises:
+            ChildFailed: it ended first. It is not tried again: a first start that fails is a mistake to be told.
+        """
+        announced = await self._launch()
+        self._keeper = asyncio.create_task(self._keep())
+        return announced
+
+    async def stop(self) -> None:
+        """End the process in order; after a long wait without mercy, and say so."""
+        self._stopping.set()
+        await self._end()
+        if self._keeper is not None:
+            await self._keeper
+
+    def kill(self) -> None:
+        """End the process at once, as a crash would."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+
+    async def _launch(self) -> dict[str, Any]:
+        self._process = await asyncio.create_subprocess_exec(
+            *self._spec.command,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            start_new_session=True,
+        )
+        if self._stopping.is_set():
+            await self._end()
+            raise ChildFailed(f"{self.name} was stopped while it started")
+        try:
+            async with asyncio.timeout(READY_TIMEOUT_S):
+                announced = await self._read_ready_line(self._process)
+        except BaseException as error:
+            await self._end()
+            if isinstance(error, TimeoutError):
+                raise ChildFailed(f"{self.name} was not ready within {READY_TIMEOUT_S:g} s") from error
+            raise
+        self.ready.set()
+        self._say("info", "ready", pid=self._process.pid, address=announced.get("address"))
+        return announced
+
+    async def _read_ready_line(self, process: asyncio.subprocess.Process) -> dict[str, Any]:
+        assert process.stdout is not None
+        line = await process.stdout.readline()
+        try:
+            announced = json.loads(line)
+        except ValueError:
+            announced = None
+        if not isinstance(announced, dict):
+            reason = describe_exit(await process.wait()) if not line else f"said {line[:80]!r}"
+            raise ChildFailed(f"{self.name} could not start ({reason}); its own last words are above")
+        return announced
+
+    async def _keep(self) -> None:
+        """Wait for the end of the process; start it again unless the end was asked for."""
+        delay_s = BACK_OFF_FIRST_S
+        while True:
+            assert self._process is not None
+            started_s = time.monotonic()
+            reason = describe_exit(await self._process.wait())
+            self.ready.clear()
+            if self._stopping.is_set():
+                return
+            if time.monotonic() - started_s > WELL_AFTER_S:
+                delay_s = BACK_OFF_FIRST_S
+            self._say("error", "died, restarting", reason=reason, in_s=delay_s)
+            if await self._is_stopped_within(delay_s):
+                return
+            delay_s = min(2 * delay_s, BACK_OFF_LAST_S)
+            self.restarts += 1
+            # A restart that fails has ended its process: the loop comes round and waits longer.
+            with contextlib.suppress(ChildFailed):
+                await self._launch()
+
+    async def _is_stopped_within(self, delay_s: float) -> bool:
+        try:
+            async with asyncio.timeout(delay_s):
+                await self._stopping.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def _end(self) -> None:
+        process = self._process
+        if process is None or process.returncode is not None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+        try:
+            async with asyncio.timeout(STOP_TIMEOUT_S):
+                await process.wait()
+        except TimeoutError:
+            self._say("error", "did not stop, killed", after_s=STOP_TIMEOUT_S)
+            process.kill()
+            await process.wait()
+
+    def _say(self, level: str, event: str, **fields: object) -> None:
+        self._emit(Log(level, event, {"role": self.name, **fields}))
+
+
+class Supervisor:
+    """The children of one process, stopped in the reverse order of their start."""
+
+    def __init__(self, emit: Emit) -> None:
+        self._emit = emit
+        self.children: list[Child] = []
+
+    async def start(self, specs: Sequence[ChildSpec]) -> list[dict[str, Any]]:
+        """Start *specs* side by side and return what their ready lines say, in order.
+
+        Raises:
+            ChildFailed: one of them could not start. The others go on until `stop`.
+        """
+        children = [Child(spec, self._emit) for spec in specs]
+        self.children += children
+        results = await asyncio.gather(*(child.start() for child in children), return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        return [result for result in results if not isinstance(result, BaseException)]
+
+    def has_child(self, name: str) -> bool:
+        """Say whether a child of that name was started."""
+        return any(child.name == name for child in self.children)
+
+    def get_child(self, name: str) -> Child:
+        """Return the child of that name."""
+        return next(child for child in self.children if child.name == name)
+
+    async def stop(self, names: Sequence[str] | None = None) -> None:
+        """Stop the children of *names* side by side, or all of them, the last started first."""
+        if names is not None:
+            await asyncio.gather(*(self.get_child(name).stop() for name in names))
+            return
+        for child in reversed(self.children):
+            await child.stop()
+
+    def kill(self) -> None:
+        """End every child at once; what they have acknowledged is on disk."""
+        for child in self.children:
+            child.kill()
+
+
+def describe_exit(status: int) -> str:
+    """Return words for how a process ended."""
+    if status >= 0:
+        return f"exit status {status}"
+    try:
+        return f"killed by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"killed by signal {-status}"

@@ -1,0 +1,45 @@
+"""`python -m holdfast.sim SEED`: live through one seed, or through many, and say how it ended."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from holdfast.sim.run import run_seed
+from holdfast.sim.trace import HEADING
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the seeds that are asked for; return 1 when one of them failed."""
+    parser = argparse.ArgumentParser(prog="python -m holdfast.sim", description=__doc__)
+    parser.add_argument("seed", type=int, help="the first seed")
+    parser.add_argument("--seeds", type=int, default=1, metavar="N", help="how many seeds, counting up (default 1)")
+    parser.add_argument("--steps", type=int, metavar="N", help="end every run after N steps")
+    parser.add_argument("--trace", action="store_true", help="print every step")
+    options = parser.parse_args(arguments)
+    show = _print if options.trace else None
+    failed = []
+    if options.trace:
+        _print(HEADING)
+    for seed in range(options.seed, options.seed + options.seeds):
+        verdict = run_seed(seed, steps_max=options.steps, show=show)
+        _print(verdict.line())
+        if verdict.violation is not None:
+            failed.append(seed)
+            if not options.trace:
+                _print("\n".join(verdict.tail[-12:]))
+            if verdict.detail is not None:
+                _print(verdict.detail)
+            _print(f"replay: python -m holdfast.sim {seed} --trace")
+    if options.seeds > 1:
+        _print(f"{options.seeds - len(failed)} of {options.seeds} seeds held; failed: {failed or 'none'}")
+    return 1 if failed else 0
+
+
+def _print(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,150 @@
+"""Two simulated tools: one creates the topics of a run, the other reads everything that is stored at the end of it."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Final
+
+from holdfast.client.pull_plan import pull_command
+from holdfast.model.errors import HoldfastError
+from holdfast.model.group import Subscription
+from holdfast.model.queue import MessageQueue
+from holdfast.model.topic import DEAD_LETTER_PREFIX, HALF_TOPIC, RETRY_PREFIX, SCHEDULE_TOPIC
+from holdfast.sim.checkers.ledger import Audited
+from holdfast.sim.checkers.places import Place, Places
+from holdfast.sim.client import SimClient
+from holdfast.sim.orders import ORDERED_TOPIC, PLAIN_TOPIC, uid_of
+from holdfast.sim.world import Violation
+from holdfast.wire import java_json
+from holdfast.wire.admin import CreateTopicFields
+from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.command import Command
+from holdfast.wire.fields import to_fields
+from holdfast.wire.record import decode_records
+from holdfast.wire.route import TopicList
+
+_PAUSE_MS: Final = 200
+_GROUP: Final = "auditors"
+_AUDITED: Final = frozenset({PLAIN_TOPIC, ORDERED_TOPIC, SCHEDULE_TOPIC, HALF_TOPIC})
+
+
+class TopicMaker(SimClient):
+    """Creates both topics on every broker and tries until each has said yes."""
+
+    def __init__(self, name_servers: str, chance: Random, *, addresses: list[str], queues: int) -> None:
+        super().__init__("topic-maker", name_servers, chance)
+        self._left = [(address, topic) for address in addresses for topic in (PLAIN_TOPIC, ORDERED_TOPIC)]
+        self._queues = queues
+
+    @property
+    def is_done(self) -> bool:
+        """Whether every broker has both."""
+        return not self._left
+
+    def started(self) -> None:
+        """Ask every broker."""
+        for address, topic in list(self._left):
+            self._create(address, topic)
+
+    def _create(self, address: str, topic: str) -> None:
+        fields = CreateTopicFields(topic=topic, read_queue_nums=self._queues, write_queue_nums=self._queues)
+
+        def answered(answer: Command | HoldfastError) -> None:
+            if isinstance(answer, Command) and answer.code == ResponseCode.SUCCESS:
+                self._left.remove((address, topic))
+            else:
+                self.after(_PAUSE_MS, lambda: self._create(address, topic))
+
+        self.ask(address, Command(code=RequestCode.UPDATE_AND_CREATE_TOPIC, fields=to_fields(fields)), answered)
+
+
+class Auditor(SimClient):
+    """Reads every queue of every topic that holds messages, from its beginning to its end.
+
+    Attributes:
+        records: What it found.
+        ends: The end of every queue it has read.
+    """
+
+    def __init__(self, name_servers: str, chance: Random, *, places: Places) -> None:
+        super().__init__("auditor", name_servers, chance)
+        self.records: list[Audited] = []
+        self.ends: dict[MessageQueue, int] = {}
+        self._places = places
+        self._topics: set[str] | None = None
+        self._open: set[MessageQueue] = set()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether everything was read."""
+        return self._topics is not None and not self._topics and not self._open
+
+    def started(self) -> None:
+        """Ask which topics there are."""
+        address = self._name_servers.current
+
+        def answered(answer: Command | HoldfastError) -> None:
+            if isinstance(answer, HoldfastError):
+                self.after(_PAUSE_MS, self.started)
+                return
+            names = java_json.decode(answer.body, TopicList).topic_list
+            prefixes = (RETRY_PREFIX, DEAD_LETTER_PREFIX)
+            self._topics = {name for name in names if name in _AUDITED or name.startswith(prefixes)}
+            for topic in sorted(self._topics):
+                self.route(topic)
+
+        self.ask(address, Command(code=RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER), answered)
+
+    def route_changed(self, topic: str) -> None:
+        """Read the queues of a topic once it is known where they are."""
+        route = self.routes.find(topic)
+        if self._topics is None or topic not in self._topics or route is None:
+            return
+        self._topics.discard(topic)
+        for queue in route.readable:
+            self._open.add(queue)
+            self._read(queue, 0)
+
+    def _read(self, queue: MessageQueue, offset: int) -> None:
+        command = pull_command(
+            group=_GROUP,
+            queue=queue,
+            offset=offset,
+            subscription=Subscription(topic=queue.topic),
+            suspend_ms=0,
+            with_subscription=True,
+            batch_max=64,
+        )
+
+        def answered(answer: Command | HoldfastError) -> None:
+            if isinstance(answer, HoldfastError):
+                self.after(_PAUSE_MS, lambda: self._read(queue, offset))
+            elif answer.code in {ResponseCode.SUCCESS, ResponseCode.PULL_RETRY_IMMEDIATELY}:
+                self._take(queue, offset, answer)
+            elif answer.code == ResponseCode.PULL_NOT_FOUND:
+                self.ends[queue] = offset
+                self._open.discard(queue)
+            else:
+                raise Violation(
+                    "every queue can be read from its beginning",
+                    f"{queue.broker_name}/{queue.topic}/{queue.queue_id}@{offset}: {answer.code} {answer.remark}",
+                )
+
+        address = self.routes.find_address(queue.broker_name)
+        assert address is not None
+        self.ask(address, command, answered)
+
+    def _take(self, queue: MessageQueue, offset: int, answer: Command) -> None:
+        next_offset = int(answer.fields["nextBeginOffset"])
+        row = []
+        for record in decode_records(answer.body):
+            if (record.topic, record.queue_id) != (queue.topic, queue.queue_id):
+                raise Violation(
+                    "a queue holds its own messages", f"{queue} holds one of {record.topic}/{record.queue_id}"
+                )
+            uid = uid_of(bytes(record.body))
+            row.append((record.offset, uid, record.position))
+            place = Place(queue.broker_name, queue.topic, queue.queue_id, record.offset)
+            self.records.append(Audited(place, record.position, uid))
+        self._places.see_row(queue, offset, row, next_offset)
+        self._read(queue, next_offset)

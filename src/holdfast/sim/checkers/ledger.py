@@ -1,0 +1,116 @@
+"""Nothing acknowledged is missing, nothing unexpected is there, nothing is there more often than it was sent.
+
+    attempted ... acknowledged: (place, position) ... audited: every record of every log
+
+An acknowledged message must be found at the position that its sender was told. A message may be stored once for every
+attempt, because a sender that hears nothing sends again. A message of a transaction that was rolled back must never be
+found where consumers read.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+import msgspec
+
+from holdfast.model.topic import RETRY_PREFIX
+from holdfast.sim.checkers.places import Place, Places
+from holdfast.sim.orders import TRANSACTIONAL, Job, Kind
+from holdfast.sim.world import Violation
+
+
+class Ack(msgspec.Struct, frozen=True):
+    """What a sender was told of its message."""
+
+    place: Place
+    position: int
+    now_ms: int
+
+
+class Audited(msgspec.Struct, frozen=True):
+    """One record, as the audit at the end of a run found it."""
+
+    place: Place
+    position: int
+    uid: str
+
+
+class Ledger:
+    """The book of all messages."""
+
+    def __init__(self, places: Places) -> None:
+        self.attempts: Counter[str] = Counter()
+        self.acks: dict[str, list[Ack]] = {}
+        self.forgiven: set[str] = set()
+        self._jobs: dict[str, Job] = {}
+        self._places = places
+
+    def attempted(self, job: Job) -> None:
+        """Take note that *job* is being sent, perhaps again."""
+        self._jobs[job.uid] = job
+        self.attempts[job.uid] += 1
+
+    def acknowledged(self, job: Job, ack: Ack) -> None:
+        """Take note of what the sender of *job* was told."""
+        self.acks.setdefault(job.uid, []).append(ack)
+        if len(self.acks[job.uid]) > self.attempts[job.uid]:
+            raise Violation("one attempt, one answer", f"{job.uid} was acknowledged {len(self.acks[job.uid])} times")
+        if job.kind in {Kind.PLAIN, Kind.KEYED}:
+            self._places.see(ack.place, job.uid, ack.position)
+
+    def forgive(self, broker: str, position: int) -> None:
+        """Take note that the log of *broker* may have lost what is behind *position*, as its operator allowed."""
+        self._places.forgive(broker, position)
+        for uid, acks in self.acks.items():
+            kept = [ack for ack in acks if ack.place.broker != broker or ack.position < position]
+            if len(kept) < len(acks):
+                self.acks[uid] = kept
+                self.forgiven.add(uid)
+
+    def expected(self) -> list[Job]:
+        """Return the messages that every group must get to see."""
+        return [
+            self._jobs[uid]
+            for uid, acks in self.acks.items()
+            if acks and uid not in self.forgiven and self._jobs[uid].kind is not Kind.ROLLED_BACK
+        ]
+
+    def audit(self, records: Iterable[Audited], visible_topics: Iterable[str]) -> None:
+        """Compare with everything that is stored in all brokers' queues."""
+        found: dict[tuple[str, int], Audited] = {}
+        copies: Counter[str] = Counter()
+        topics = set(visible_topics)
+        for record in records:
+            found[record.place.broker, record.position] = record
+            if record.place.topic in topics:
+                copies[record.uid] += 1
+                self._judge(record)
+            elif record.place.topic.startswith(RETRY_PREFIX):
+                self._judge(record)
+        self._find_missing(found)
+        for uid, count in copies.items():
+            if count > self.attempts[uid]:
+                raise Violation(
+                    "stored as often as sent", f"{uid} is there {count} times and was sent {self.attempts[uid]} times"
+                )
+
+    def _judge(self, record: Audited) -> None:
+        job = self._jobs.get(record.uid)
+        if job is None:
+            raise Violation("nothing unexpected", f"{record.place} holds {record.uid!r}, which nobody sent")
+        if job.kind is Kind.ROLLED_BACK:
+            raise Violation("rolled back is never seen", f"{record.place} holds {record.uid}")
+
+    def _find_missing(self, found: dict[tuple[str, int], Audited]) -> None:
+        for uid, acks in self.acks.items():
+            for ack in acks:
+                record = found.get((ack.place.broker, ack.position))
+                if record is None or record.uid != uid:
+                    there = f"holds {record.uid}" if record is not None else "holds nothing"
+                    raise Violation(
+                        "what was acknowledged is there", f"{uid}: {ack.place}, position {ack.position}, {there}"
+                    )
+                is_elsewhere = self._jobs[uid].kind in TRANSACTIONAL or self._jobs[uid].kind is Kind.DELAYED
+                if not is_elsewhere and record.place != ack.place:
+                    raise Violation("what was acknowledged is there", f"{uid}: told {ack.place}, is {record.place}")

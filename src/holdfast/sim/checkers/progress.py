@@ -1,0 +1,102 @@
+"""A committed offset never passes a message that nobody consumed; in the end every group has consumed everything.
+
+    offsets of a queue   0 1 2 3 4 5 6 7 8
+    consumed             x x x x   x x
+    frontier                     ^ nothing beyond may be committed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from holdfast.model.queue import MessageQueue
+from holdfast.sim.checkers.places import Place
+from holdfast.sim.orders import Job
+from holdfast.sim.world import Violation
+
+
+class _Row(msgspec.Struct):
+    """What one group consumed of one queue."""
+
+    frontier: int = 0
+    beyond: set[int] = set()
+
+    def add(self, offset: int) -> bool:
+        """Take note of *offset*; return whether it was consumed before."""
+        if offset < self.frontier or offset in self.beyond:
+            return True
+        self.beyond.add(offset)
+        while self.frontier in self.beyond:
+            self.beyond.discard(self.frontier)
+            self.frontier += 1
+        return False
+
+
+class Progress:
+    """What each group has consumed.
+
+    Attributes:
+        redelivered: How many messages came to a group more than once from the same place.
+        is_undisturbed: Nothing is being broken, so nothing has a reason to come twice.
+        tainted: Brokers that lost the end of their log with their operator's leave: offsets there mean nothing.
+    """
+
+    def __init__(self) -> None:
+        self.redelivered = 0
+        self.consumed_count = 0
+        self.is_undisturbed = False
+        self.tainted: set[str] = set()
+        self._rows: dict[tuple[str, MessageQueue], _Row] = {}
+        self._empty: dict[MessageQueue, set[int]] = {}
+        self._done: dict[str, set[str]] = {}
+
+    def consumed(self, group: str, uid: str, place: Place) -> None:
+        """Take note that *group* is done with the message at *place*: consumed, or given back."""
+        self.consumed_count += 1
+        queue = MessageQueue(place.topic, place.broker, place.queue_id)
+        if self._row(group, queue).add(place.offset):
+            self.redelivered += 1
+            if self.is_undisturbed:
+                raise Violation("nothing comes twice for no reason", f"{group} got {uid} at {place} again")
+
+    def skip(self, queue: MessageQueue, offsets: Iterable[int]) -> None:
+        """Take note of offsets of *queue* where there is nothing to be consumed."""
+        known = self._empty.setdefault(queue, set())
+        for offset in offsets:
+            if offset not in known:
+                known.add(offset)
+                for (_, other), row in self._rows.items():
+                    if other == queue:
+                        row.add(offset)
+
+    def _row(self, group: str, queue: MessageQueue) -> _Row:
+        row = self._rows.get((group, queue))
+        if row is None:
+            row = self._rows[group, queue] = _Row()
+            for offset in sorted(self._empty.get(queue, ())):
+                row.add(offset)
+        return row
+
+    def finished(self, group: str, uid: str) -> None:
+        """Take note that *group* has consumed *uid*, or will never have to."""
+        self._done.setdefault(group, set()).add(uid)
+
+    def is_finished(self, group: str, uid: str) -> bool:
+        """Say whether *group* has consumed *uid*."""
+        return uid in self._done.get(group, ())
+
+    def committed(self, group: str, queue: MessageQueue, offset: int) -> None:
+        """Take note that a broker believes that *group* is done with everything before *offset*."""
+        row = self._row(group, queue)
+        if offset > row.frontier and queue.broker_name not in self.tainted:
+            raise Violation(
+                "committed means consumed",
+                f"{group} {queue.broker_name}/{queue.topic}/{queue.queue_id}: committed {offset}, consumed {row.frontier}",
+            )
+
+    def find_missing(self, group: str, expected: list[Job]) -> list[str]:
+        """Return what *group* has not consumed."""
+        done = self._done.get(group, set())
+        return [job.uid for job in expected if job.uid not in done]

@@ -1,0 +1,276 @@
+"""What every simulated client shares: connections, requests with deadlines, routes and heartbeats.
+
+A client is a machine like the roles, so that the same shell runs it and the same nemesis strikes it. What it decides is
+decided by the pure half of `holdfast.client`; what is here stands in for the asyncio half.
+
+    ask(address, request, then) ─> dial if need be ─> then(answer)
+                                                 └──> then(error): not sent, lost on the way, or no answer in time
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Final
+
+import msgspec
+
+from holdfast.client.name_servers import NameServers
+from holdfast.client.route_table import RouteTable, TopicRoute
+from holdfast.machine.effects import CloseChannel, Effect, OpenChannel, SendBytes, SetTimer
+from holdfast.machine.events import (
+    ChannelClosed,
+    ChannelFailed,
+    ChannelId,
+    ChannelOpened,
+    Event,
+    FramesReceived,
+    Started,
+    TimerFired,
+)
+from holdfast.model.errors import BrokerRefused, ConnectionLost, HoldfastError, RequestTimeout
+from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.command import ONE_WAY, Command, decode_command, encode_command
+from holdfast.wire.exchange import Exchange
+from holdfast.wire.route import decode_route
+
+Then = Callable[[Command | HoldfastError], None]
+Action = Callable[[], None]
+
+REQUEST_TIMEOUT_MS: Final = 3_000
+ROUTE_POLL_MS: Final = 4_000
+HEARTBEAT_MS: Final = 4_000
+_TICK: Final = "tick"
+_TICK_MS: Final = 500
+
+
+class _Link(msgspec.Struct):
+    """The way to one address.
+
+    Attributes:
+        waiting: What is sent as soon as the connection is there.
+        heard_ms: When the other end last said something.
+    """
+
+    address: str
+    channel: ChannelId | None = None
+    waiting: list[tuple[Command, Then | None, int]] = []
+    exchange: Exchange[Then] = msgspec.field(default_factory=Exchange)
+    heard_ms: int = 0
+
+
+class SimClient:
+    """A client that does nothing yet.
+
+    Args:
+        name: Its client id.
+        name_servers: `host:port;host:port`.
+    """
+
+    def __init__(self, name: str, name_servers: str, chance: Random) -> None:
+        self.name = name
+        self.chance = chance
+        self.now_ms = 0
+        self.routes = RouteTable(ROUTE_POLL_MS)
+        self._name_servers = NameServers(name_servers, chance)
+        self._links: dict[str, _Link] = {}
+        self._address_of: dict[ChannelId, str] = {}
+        self._timers: dict[str, Action] = {}
+        self._timer_count = 0
+        self._effects: list[Effect] = []
+        self._looking_up: set[str] = set()
+
+    # What a kind of client adds.
+
+    def started(self) -> None:
+        """Begin."""
+
+    def heartbeat(self) -> Command | None:
+        """Return what brokers are told every few seconds."""
+        return None
+
+    def requested(self, address: str, command: Command) -> None:
+        """Take what a broker asks of us."""
+
+    def route_changed(self, topic: str) -> None:
+        """Take note of a new route."""
+
+    # The machine.
+
+    def handle(self, event: Event) -> list[Effect]:
+        """Take note of *event* and return what shall be done about it, in order."""
+        self.now_ms = event.now_ms
+        match event:
+            case FramesReceived():
+                self._frames_received(event)
+            case TimerFired():
+                self._timer_fired(event.name)
+            case ChannelOpened():
+                self._opened(event)
+            case ChannelFailed():
+                self._failed(event)
+            case ChannelClosed():
+                self._closed(event.channel)
+            case Started():
+                self._effects.append(SetTimer(_TICK, event.now_ms + _TICK_MS))
+                self.after(self.chance.randrange(200), self._beat)
+                self.after(self.chance.randrange(ROUTE_POLL_MS), self._poll)
+                self.started()
+            case _:
+                pass
+        effects, self._effects = self._effects, []
+        return effects
+
+    def after(self, delay_ms: int, action: Action) -> None:
+        """Do *action* in a while."""
+        self._timer_count += 1
+        name = f"{self._timer_count}"
+        self._timers[name] = action
+        self._effects.append(SetTimer(name, self.now_ms + delay_ms))
+
+    def _timer_fired(self, name: str) -> None:
+        if name != _TICK:
+            self._timers.pop(name)()
+            return
+        for link in list(self._links.values()):
+            late = link.exchange.expire(self.now_ms)
+            for then in late:
+                then(RequestTimeout(f"no answer from {link.address} in time"))
+            if late and link.channel is not None and link.heard_ms + REQUEST_TIMEOUT_MS <= self.now_ms:
+                # Taken for dead, as the real client does: a half-open connection would swallow all that follows.
+                self._effects.append(CloseChannel(link.channel))
+                self._closed(link.channel)
+        self._effects.append(SetTimer(_TICK, self.now_ms + _TICK_MS))
+
+    # Asking.
+
+    def ask(self, address: str, command: Command, then: Then, *, timeout_ms: int = REQUEST_TIMEOUT_MS) -> None:
+        """Send a request; *then* takes the answer or why there is none."""
+        self._put(address, command, then, timeout_ms)
+
+    def tell(self, address: str, command: Command) -> None:
+        """Send a request that gets no answer."""
+        command.flag |= ONE_WAY
+        self._put(address, command, None, 0)
+
+    def _put(self, address: str, command: Command, then: Then | None, timeout_ms: int) -> None:
+        link = self._links.get(address)
+        if link is None:
+            link = self._links[address] = _Link(address)
+            self._effects.append(OpenChannel(address))
+        if link.channel is None:
+            link.waiting.append((command, then, timeout_ms))
+        else:
+            self._write(link, command, then, timeout_ms)
+
+    def _write(self, link: _Link, command: Command, then: Then | None, timeout_ms: int) -> None:
+        assert link.channel is not None
+        if then is None:
+            command.opaque = link.exchange.next_opaque()
+        else:
+            command.opaque = link.exchange.begin(then, self.now_ms + timeout_ms)
+        self._effects.append(SendBytes(link.channel, [encode_command(command)]))
+
+    # Connections.
+
+    def _opened(self, event: ChannelOpened) -> None:
+        assert event.dialed is not None, "nobody connects to a client"
+        link = self._links.get(event.dialed)
+        if link is None or link.channel is not None:
+            self._effects.append(CloseChannel(event.channel))
+            return
+        link.channel = event.channel
+        link.heard_ms = self.now_ms
+        self._address_of[event.channel] = event.dialed
+        waiting, link.waiting = link.waiting, []
+        for command, then, timeout_ms in waiting:
+            self._write(link, command, then, timeout_ms)
+
+    def _failed(self, event: ChannelFailed) -> None:
+        link = self._links.pop(event.dialed, None)
+        if link is not None:
+            self._refuse(link, event.reason)
+
+    def _closed(self, channel: ChannelId) -> None:
+        address = self._address_of.pop(channel, None)
+        if address is None:
+            return
+        link = self._links.pop(address)
+        for then in link.exchange.abandon():
+            then(ConnectionLost(f"the connection to {address} was lost; the request may have been carried out"))
+        self._refuse(link, "the connection was lost")
+
+    def _refuse(self, link: _Link, reason: str) -> None:
+        for _, then, _ in link.waiting:
+            if then is not None:
+                then(ConnectionLost(f"no connection to {link.address}: {reason}"))
+
+    def _frames_received(self, event: FramesReceived) -> None:
+        for frame in event.frames:
+            command = decode_command(frame)
+            address = self._address_of.get(event.channel)
+            if address is None:
+                return
+            link = self._links[address]
+            link.heard_ms = self.now_ms
+            if not command.is_response:
+                self.requested(address, command)
+                continue
+            then = link.exchange.finish(command.opaque)
+            if then is not None:
+                then(command)
+
+    # Routes and heartbeats.
+
+    def look_up(self, topic: str) -> None:
+        """Ask for the route of *topic*, unless that is under way."""
+        if topic in self._looking_up:
+            return
+        self._looking_up.add(topic)
+        address = self._name_servers.current
+        command = Command(code=RequestCode.GET_ROUTEINFO_BY_TOPIC, fields={"topic": topic})
+
+        def answered(answer: Command | HoldfastError) -> None:
+            self._looking_up.discard(topic)
+            if isinstance(answer, HoldfastError):
+                self._name_servers.give_up(address)
+            elif answer.code == ResponseCode.SUCCESS:
+                if self.routes.put(topic, decode_route(answer.body), self.now_ms):
+                    self.route_changed(topic)
+            else:
+                self.routes.put_missing(topic, self.now_ms)
+
+        self.ask(address, command, answered)
+
+    def route(self, topic: str) -> TopicRoute | None:
+        """Return what is known of *topic*; ask when nothing is."""
+        found = self.routes.find(topic)
+        if found is None:
+            self.routes.watch(topic)
+            self.look_up(topic)
+        return found
+
+    def _poll(self) -> None:
+        for topic in self.routes.due(self.now_ms):
+            self.look_up(topic)
+        self.after(ROUTE_POLL_MS, self._poll)
+
+    def beat(self) -> None:
+        """Tell every known broker who we are."""
+        command = self.heartbeat()
+        if command is not None:
+            for address in self.routes.broker_addresses(masters_only=True):
+                self.ask(address, msgspec.structs.replace(command), _ignore)
+
+    def _beat(self) -> None:
+        self.beat()
+        self.after(HEARTBEAT_MS, self._beat)
+
+
+def refusal(answer: Command, address: str) -> BrokerRefused:
+    """Return the error that a failure code stands for."""
+    return BrokerRefused(answer.code, answer.remark or "", address=address)
+
+
+def _ignore(_answer: Command | HoldfastError) -> None:
+    """Do nothing about the answer to a heartbeat: the next one follows soon."""

@@ -1,0 +1,247 @@
+"""A disk in memory that tears and forgets: what a real one may do when the power goes.
+
+    write   changes pages at once, and remembers what each dirty page held when it was last synced
+    sync    makes the pages of one file, and its name, last
+    crash   every dirty page keeps its new content, falls back to its old one, or is torn between the two;
+            a new file whose name was never synced may be gone, a removed one may be back
+
+Files are sparse, so large ones cost nothing. `before` and `after` are called around every call that reaches the disk,
+with its name and path: they may raise `DiskFailed`, or whatever means that the power has gone. Knows no clock: it is
+told the time by setting `now_ms`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from random import Random
+
+from holdfast.model.errors import DiskFailed
+from holdfast.store.disk import File, Piece
+
+PAGE_SIZE = 4096
+SECTOR_SIZE = 512
+_ZEROS = bytes(PAGE_SIZE)
+
+Hook = Callable[[str, str], None]
+
+
+class _Content:
+    """The pages of one file, as they are and as they were when last synced."""
+
+    def __init__(self, size: int, *, is_named: bool) -> None:
+        self.size = size
+        self.is_named = is_named  # Whether a crash leaves the name.
+        self.modified_ms = 0
+        self.pages: dict[int, bytearray] = {}
+        self.synced: dict[int, bytes] = {}  # Of dirty pages only.
+
+    def write(self, at: int, data: bytes) -> None:
+        while data:
+            number, start = divmod(at, PAGE_SIZE)
+            part = data[: PAGE_SIZE - start]
+            page = self.pages.setdefault(number, bytearray(PAGE_SIZE))
+            self.synced.setdefault(number, bytes(page))
+            page[start : start + len(part)] = part
+            at += len(part)
+            data = data[len(part) :]
+
+    def read(self, start: int, end: int) -> bytes:
+        first, last = start // PAGE_SIZE, (end + PAGE_SIZE - 1) // PAGE_SIZE
+        data = b"".join(self.pages.get(number, _ZEROS) for number in range(first, last))
+        return data[start - first * PAGE_SIZE : end - first * PAGE_SIZE]
+
+    def erase(self, start: int, end: int) -> None:
+        for number in [
+            number for number in self.pages if start < (number + 1) * PAGE_SIZE and number * PAGE_SIZE < end
+        ]:
+            first, last = max(start, number * PAGE_SIZE), min(end, (number + 1) * PAGE_SIZE)
+            self.write(first, bytes(last - first))
+
+    def sync(self) -> None:
+        self.synced.clear()
+        self.is_named = True
+
+    def crashed(self, random: Random) -> _Content:
+        """Return what is left after the power has gone."""
+        left = _Content(self.size, is_named=True)
+        left.modified_ms = self.modified_ms
+        left.pages = {number: bytearray(page) for number, page in self.pages.items()}
+        for number, old in self.synced.items():
+            left.pages[number] = _torn(random, old, self.pages[number])
+        return left
+
+
+def _torn(random: Random, old: bytes, new: bytearray) -> bytearray:
+    """Return a page that was on its way to disk: the old one, the new one, or some sectors of each."""
+    match random.randrange(3):
+        case 0:
+            return bytearray(old)
+        case 1:
+            return bytearray(new)
+        case _:
+            page = bytearray(old)
+            for start in range(0, PAGE_SIZE, SECTOR_SIZE):
+                if random.random() < 0.5:
+                    page[start : start + SECTOR_SIZE] = new[start : start + SECTOR_SIZE]
+            return page
+
+
+class SimFile:
+    """One open file. After a crash it writes into nothing."""
+
+    def __init__(self, disk: SimDisk, path: str, content: _Content) -> None:
+        self.path = path
+        self.size = content.size
+        self._disk = disk
+        self._content = content
+
+    def __repr__(self) -> str:
+        return f"<SimFile {self.path} {self.size}>"
+
+    def write(self, at: int, pieces: Sequence[Piece]) -> None:
+        """Write *pieces* one behind the other."""
+        data = b"".join(pieces)
+        if at < 0 or at + len(data) > self.size:
+            raise DiskFailed(f"write to {self.path} reaches from {at} to {at + len(data)}, it has {self.size} bytes")
+        with self._disk.call("write", self.path):
+            self._content.write(at, data)
+            self._content.modified_ms = self._disk.now_ms
+
+    def view(self, start: int, end: int) -> memoryview:
+        """Return the bytes of [start, end) as they are now."""
+        return memoryview(self.read(start, end))
+
+    def read(self, start: int, end: int) -> bytes:
+        """Return a copy of the bytes of [start, end)."""
+        if not 0 <= start <= end <= self.size:
+            raise DiskFailed(f"read of {self.path} reaches from {start} to {end}, it has {self.size} bytes")
+        with self._disk.call("read", self.path):
+            return self._content.read(start, end)
+
+    def sync(self) -> None:
+        """Make everything written last, and the name."""
+        with self._disk.call("sync", self.path):
+            if not self._content.is_named:
+                self._disk.settle_folder(self.path)
+            self._content.sync()
+
+    def erase(self, start: int, end: int) -> None:
+        """Make [start, end) zeros."""
+        with self._disk.call("erase", self.path):
+            self._content.erase(start, min(end, self.size))
+
+    def close(self) -> None:
+        """Do nothing: there is nothing to let go of."""
+
+
+class SimDisk:
+    """A folder of such files."""
+
+    def __init__(self, *, total: int = 1 << 50, before: Hook | None = None, after: Hook | None = None) -> None:
+        self.now_ms = 0
+        self.used = 0
+        self.total = total
+        self.before = before
+        self.after = after
+        self._files: dict[str, _Content] = {}
+        self._removed: dict[str, _Content] = {}
+
+    @contextmanager
+    def call(self, name: str, path: str) -> Iterator[None]:
+        """Surround one call that reaches the disk with the hooks."""
+        if self.before is not None:
+            self.before(name, path)
+        yield
+        if self.after is not None:
+            self.after(name, path)
+
+    def crash(self, random: Random) -> None:
+        """Let the power go. Files that are open are dead; what is left can be opened again."""
+        left: dict[str, _Content] = {}
+        for path, content in self._files.items():
+            if content.is_named or random.random() < 0.5:
+                left[path] = content.crashed(random)
+        for path, content in self._removed.items():
+            if path not in left and random.random() < 0.5:
+                left[path] = content.crashed(random)
+        self._files = left
+        self._removed = {}
+
+    def settle_folder(self, path: str) -> None:
+        """Make removals beside *path* last: syncing a name syncs its folder."""
+        folder = path.rpartition("/")[0]
+        for known in [known for known in self._removed if known.rpartition("/")[0] == folder]:
+            del self._removed[known]
+
+    def list(self, folder: str) -> list[str]:
+        """Return the names in *folder*, sorted; folders end with `/`."""
+        with self.call("list", folder):
+            prefix = folder + "/" if folder else ""
+            rests = (path[len(prefix) :] for path in self._files if path.startswith(prefix))
+            return sorted({head + slash for head, slash, _ in (rest.partition("/") for rest in rests)})
+
+    def find_size(self, path: str) -> int | None:
+        """Return the size of a file, or None when it does not exist."""
+        with self.call("find_size", path):
+            content = self._files.get(path)
+            return content.size if content is not None else None
+
+    def modified_ms(self, path: str) -> int:
+        """Return when the file was last written to."""
+        with self.call("modified_ms", path):
+            return self._get(path).modified_ms
+
+    def open(self, path: str) -> File:
+        """Open an existing file."""
+        with self.call("open", path):
+            return SimFile(self, path, self._get(path))
+
+    def create(self, path: str, size: int, *, reserve: bool = False) -> File:
+        """Create a file of zeros; with *reserve* its name lasts at once."""
+        with self.call("create", path):
+            content = self._files[path] = _Content(size, is_named=reserve)
+            content.modified_ms = self.now_ms
+            if reserve:
+                self.settle_folder(path)
+            return SimFile(self, path, content)
+
+    def read_file(self, path: str) -> bytes | None:
+        """Return a whole small file, or None when it does not exist."""
+        with self.call("read_file", path):
+            content = self._files.get(path)
+            return content.read(0, content.size) if content is not None else None
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Put *data* under *path*; it lasts at once."""
+        with self.call("replace", path):
+            content = _Content(len(data), is_named=True)
+            content.write(0, data)
+            content.sync()
+            content.modified_ms = self.now_ms
+            self.settle_folder(path)
+            self._files[path] = content
+
+    def rename(self, source: str, target: str) -> None:
+        """Move a file; it lasts at once."""
+        with self.call("rename", source):
+            self._files[target] = self._get(source)
+            del self._files[source]
+
+    def remove(self, path: str) -> None:
+        """Remove a file, or a folder with everything in it."""
+        with self.call("remove", path):
+            for known in [known for known in self._files if known == path or known.startswith(path + "/")]:
+                content = self._files.pop(known)
+                if content.is_named:
+                    self._removed[known] = content
+
+    def space(self) -> tuple[int, int]:
+        """Return (used bytes, total bytes), as they were set."""
+        return self.used, self.total
+
+    def _get(self, path: str) -> _Content:
+        content = self._files.get(path)
+        if content is None:
+            raise DiskFailed(f"{path} does not exist")
+        return content

@@ -1,0 +1,210 @@
+"""Breaks things: processes, hosts, links, connections, disks and clocks, at moments nobody chose.
+
+Every fault ends by itself after a while; when the storm is over `heal` ends them all.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Final
+
+from holdfast.model.errors import DiskFailed
+from holdfast.sim.cluster import Cluster
+from holdfast.sim.network import Weather
+from holdfast.sim.node import Node
+from holdfast.sim.shell import DiskPace
+
+_RESTART_MS: Final = (200, 12_000)
+_SHORT_MS: Final = (500, 15_000)
+_CALLS_THAT_FAIL: Final = frozenset({"write", "sync", "create", "replace", "erase"})
+
+
+class Nemesis:
+    """The storm.
+
+    Attributes:
+        counts: How often it did what.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.counts: Counter[str] = Counter()
+        self._cluster = cluster
+        self._world = cluster.world
+        self._chance = cluster.world.chance("nemesis")
+        self._is_over = False
+        self._faults: dict[str, Callable[[], str | None]] = {
+            "kill": self._kill,
+            "power": self._power,
+            "stop": self._stop,
+            "partition": self._partition,
+            "break": self._break,
+            "weather": self._weather,
+            "slow disk": self._slow_disk,
+            "disk error": self._disk_error,
+            "clock": self._clock,
+            "name server": self._name_server,
+            "client": self._client,
+        }
+
+    def start(self) -> None:
+        """Begin, if the plan knows of any faults."""
+        if self._cluster.plan.faults:
+            self._rest()
+
+    def heal(self) -> None:
+        """End everything that is broken; clocks keep the time they have."""
+        self._is_over = True
+        cluster = self._cluster
+        cluster.network.weather = Weather()
+        cluster.network.mend()
+        for node in cluster.nodes:
+            if node.disk is not None and node.disk.before is not None:
+                node.disk.before = None
+                node.kill()  # A store that saw its disk fail takes no writes until it is started again.
+            node.around.pace = DiskPace()
+            node.start()
+
+    def _rest(self) -> None:
+        pause_ms = self._chance.randrange(2 * self._cluster.plan.pause_ms)
+        self._world.schedule(self._strike, delay_ms=pause_ms)
+
+    def _strike(self) -> None:
+        if self._is_over:
+            return
+        kind = self._chance.choice(self._cluster.plan.faults)
+        what = self._faults[kind]()
+        if what is not None:
+            self.counts[kind] += 1
+            self._world.trace.note("nemesis", kind, what)
+        self._rest()
+
+    def _later(self, span_ms: tuple[int, int], action: Callable[[], object]) -> None:
+        """End a fault in a while, unless the storm ends it before."""
+
+        def act() -> None:
+            if not self._is_over:
+                action()
+
+        self._world.schedule(act, delay_ms=self._chance.randint(*span_ms))
+
+    def _restart(self, node: Node) -> None:
+        """Start a process in a while, at once when the storm is over, and again until its disk lets it."""
+
+        def start() -> None:
+            if not node.start():
+                self._restart(node)
+
+        self._world.schedule(start, delay_ms=0 if self._is_over else self._chance.randint(*_RESTART_MS))
+
+    # Processes and hosts.
+
+    def _kill(self) -> str | None:
+        return self._end(self._chance.choice(self._cluster.brokers))
+
+    def _name_server(self) -> str | None:
+        return self._end(self._chance.choice(self._cluster.name_servers))
+
+    def _client(self) -> str | None:
+        return self._end(self._chance.choice(self._cluster.clients))
+
+    def _end(self, node: Node) -> str | None:
+        if not node.is_up:
+            return None
+        if node in self._cluster.brokers or self._chance.random() < 0.5:
+            node.kill()
+        else:
+            node.power_off()
+        self._restart(node)
+        return node.name
+
+    def _power(self) -> str | None:
+        node = self._chance.choice(self._cluster.brokers)
+        was_up = node.is_up
+        node.power_off()
+        if was_up:
+            self._restart(node)
+        return node.name
+
+    def _stop(self) -> str | None:
+        node = self._chance.choice(self._cluster.servers)
+        if not node.is_up:
+            return None
+        node.stop(lambda: self._restart(node))
+        return node.name
+
+    # The network.
+
+    def _partition(self) -> str | None:
+        """Cut a few hosts off from all others, in both directions or in one."""
+        hosts = [node.host for node in self._cluster.nodes]
+        island = self._chance.sample(hosts, self._chance.randint(1, max(1, len(hosts) // 2)))
+        is_inward, is_outward = self._chance.choice(((True, True), (True, True), (True, False), (False, True)))
+        links = []
+        for inside in island:
+            for outside in hosts:
+                if outside in island:
+                    continue
+                links += [(outside, inside)] if is_inward else []
+                links += [(inside, outside)] if is_outward else []
+        for source, target in links:
+            self._cluster.network.cut(source, target)
+        self._later(_SHORT_MS, lambda: self._cluster.network.mend(links))
+        return f"{' '.join(sorted(island))} in={is_inward} out={is_outward}"
+
+    def _break(self) -> str | None:
+        sockets = self._cluster.network.connections()
+        if not sockets:
+            return None
+        chosen = self._chance.sample(sockets, self._chance.randint(1, min(4, len(sockets))))
+        for socket in chosen:
+            self._cluster.network.break_connection(socket, is_seen_by_both=self._chance.random() < 0.5)
+        return f"{len(chosen)} connections"
+
+    def _weather(self) -> str | None:
+        slowest_ms = self._chance.choice((20, 200, 1000))
+        self._cluster.network.weather = Weather(
+            delay_ms=(0, slowest_ms), spike=self._chance.choice((0.0, 0.1)), spike_ms=5_000, cut=self._chance.random()
+        )
+        self._later(_SHORT_MS, lambda: setattr(self._cluster.network, "weather", Weather()))
+        return f"up to {slowest_ms} ms"
+
+    # Disks and clocks.
+
+    def _slow_disk(self) -> str | None:
+        node = self._chance.choice(self._cluster.brokers)
+        slowest_ms = self._chance.choice((100, 1000, 5000))
+        node.around.pace = DiskPace((slowest_ms // 2, slowest_ms), (0, slowest_ms))
+        self._later(_SHORT_MS, lambda: setattr(node.around, "pace", DiskPace()))
+        return f"{node.name} up to {slowest_ms} ms"
+
+    def _disk_error(self) -> str | None:
+        """Let every write to a broker's disk fail from some call on, until the broker is started again."""
+        node = self._chance.choice(self._cluster.brokers)
+        disk = node.disk
+        assert disk is not None
+        if disk.before is not None:
+            return None
+        calls_left = self._chance.randrange(30)
+
+        def fail(call: str, path: str) -> None:
+            nonlocal calls_left
+            if call in _CALLS_THAT_FAIL:
+                calls_left -= 1
+                if calls_left < 0:
+                    raise DiskFailed(f"{call} of {path}: input/output error")
+
+        def replace() -> None:
+            disk.before = None
+            node.kill()
+            self._restart(node)
+
+        disk.before = fail
+        self._later(_SHORT_MS, replace)
+        return f"{node.name} after {calls_left} calls"
+
+    def _clock(self) -> str | None:
+        node = self._chance.choice(self._cluster.servers)
+        jump_ms = self._chance.randrange(-20_000, 20_000)
+        node.around.skew_ms += jump_ms
+        return f"{node.name} {jump_ms:+} ms"

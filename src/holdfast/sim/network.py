@@ -1,0 +1,290 @@
+"""A virtual network of hosts, with the manners of TCP.
+
+    connect ─> a pair of sockets ─> bytes, in order, cut and merged anywhere ─> closed at one end, and then at the other
+
+Inside a living connection no byte is lost, doubled or reordered. But connections break, hosts go dark, links are cut in
+one direction or in both, and then each end finds out at a time of its own, or only when it sends something:
+
+    process killed     what was sent may still arrive; then the other end sees the close
+    power lost         the other end sees nothing: its bytes wait, and are answered by a reset once the host is back
+    link cut           bytes wait until it is mended; the sender gives up after a while and the other end never hears of it
+    connection broken  one end sees a reset, the other one too, or not until it sends
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from random import Random
+from typing import Final, Protocol
+
+import msgspec
+
+from holdfast.sim.world import Action, World
+
+CONNECT_TIMEOUT_MS: Final = 3_000
+_FIRST_PORT: Final = 40_000
+
+
+class SocketOwner(Protocol):
+    """Who is told what happens on its sockets."""
+
+    host: str
+
+    def accepted(self, socket: Socket) -> None:
+        """Take a connection that somebody made to us."""
+        ...
+
+    def connected(self, socket: Socket, dialed: str) -> None:
+        """Take the connection that we asked for."""
+        ...
+
+    def refused(self, dialed: str, reason: str) -> None:
+        """Take note that the connection that we asked for cannot be made."""
+        ...
+
+    def received(self, socket: Socket, data: bytes) -> None:
+        """Take one read."""
+        ...
+
+    def closed(self, socket: Socket, reason: str) -> None:
+        """Take note that the connection is gone."""
+        ...
+
+
+class Weather(msgspec.Struct):
+    """How the network is today. The nemesis changes it.
+
+    Attributes:
+        delay_ms: Range of the time that bytes take.
+        spike: How likely they take much longer.
+        cut: How likely a read brings only a part of what is there.
+    """
+
+    delay_ms: tuple[int, int] = (0, 4)
+    spike: float = 0.01
+    spike_ms: int = 400
+    cut: float = 0.3
+
+
+class Socket:
+    """One end of a connection.
+
+    Attributes:
+        shown: `host:port` of the other end.
+        tag: The owner's number for it.
+        is_open: Whether the owner still has it.
+        buffer: What the owner sent and the other end has not got.
+        is_ending: Whether a close follows the buffer.
+    """
+
+    __slots__ = ("buffer", "is_ending", "is_moving", "is_open", "owner", "peer", "shown", "stalled_ms", "tag")
+
+    def __init__(self, owner: SocketOwner, shown: str) -> None:
+        self.owner = owner
+        self.shown = shown
+        self.peer = self
+        self.tag = 0
+        self.is_open = True
+        self.buffer = bytearray()
+        self.is_ending = False
+        self.is_moving = False
+        self.stalled_ms: int | None = None
+
+
+class Network:
+    """Every host, listener, link and connection."""
+
+    def __init__(self, world: World) -> None:
+        self.weather = Weather()
+        self._world = world
+        self._chance: Random = world.chance("network")
+        self._listeners: dict[str, SocketOwner] = {}
+        self._sockets: dict[Socket, None] = {}
+        self._stalled: dict[Socket, None] = {}
+        self._cut: set[tuple[str, str]] = set()
+        self._dark: set[str] = set()
+        self._port = _FIRST_PORT
+
+    # What processes do.
+
+    def listen(self, address: str, owner: SocketOwner) -> None:
+        """Let connections to *address* go to *owner*."""
+        self._listeners[address] = owner
+
+    def connect(self, owner: SocketOwner, address: str) -> None:
+        """Try to connect; *owner* is told how it ended."""
+        host = address.rpartition(":")[0]
+        if self._is_cut(owner.host, host):
+            self._later(CONNECT_TIMEOUT_MS, lambda: owner.refused(address, "no answer in time"))
+        else:
+            self._later(self._delay_ms(), lambda: self._arrive(owner, address, host))
+
+    def _arrive(self, owner: SocketOwner, address: str, host: str) -> None:
+        """Let the wish to connect reach its target."""
+        listener = self._listeners.get(address)
+        if self._is_cut(owner.host, host) or self._is_cut(host, owner.host):
+            self._later(CONNECT_TIMEOUT_MS, lambda: owner.refused(address, "no answer in time"))
+        elif listener is None:
+            self._later(self._delay_ms(), lambda: owner.refused(address, "connection refused"))
+        else:
+            self._port += 1
+            near = Socket(owner, address)
+            far = Socket(listener, f"{owner.host}:{self._port}")
+            near.peer, far.peer = far, near
+            self._sockets[near] = self._sockets[far] = None
+            listener.accepted(far)
+            self._later(self._delay_ms(), lambda: self._establish(near, address))
+
+    @staticmethod
+    def _establish(near: Socket, address: str) -> None:
+        if near.is_open:
+            near.owner.connected(near, address)
+        else:  # It broke before the news of it arrived.
+            near.owner.refused(address, "connection reset")
+
+    def send(self, socket: Socket, data: bytes) -> None:
+        """Send *data*; on a socket that is closed or closing it is lost."""
+        if socket.is_open and data:
+            socket.buffer += data
+            self._move(socket)
+
+    def close(self, socket: Socket) -> None:
+        """Close after what was sent has left. The owner is told like of any other close."""
+        if socket.is_open:
+            self._end(socket, "closed here")
+
+    def kill(self, owner: SocketOwner) -> None:
+        """End a process: its kernel closes what it had open. What it sent last may be lost."""
+        for socket in self._of(owner):
+            socket.is_open = False
+            if self._chance.random() < 0.5:
+                socket.buffer.clear()
+            socket.is_ending = True
+            self._move(socket)
+
+    def power_off(self, owner: SocketOwner) -> None:
+        """End a host: everything it had is gone, and nobody is told."""
+        for socket in self._of(owner):
+            socket.is_open = False
+            socket.buffer.clear()
+            self._forget(socket)
+        self._dark.add(owner.host)
+
+    def power_on(self, host: str) -> None:
+        """Bring a host back."""
+        self._dark.discard(host)
+        self._resume()
+
+    def _of(self, owner: SocketOwner) -> list[Socket]:
+        """Return the open sockets of a process that ends, and let nobody connect to it any more."""
+        self._listeners = {address: other for address, other in self._listeners.items() if other is not owner}
+        return [socket for socket in self._sockets if socket.owner is owner and socket.is_open]
+
+    # What the nemesis does.
+
+    def cut(self, source: str, target: str) -> None:
+        """Let nothing through from one host to another."""
+        self._cut.add((source, target))
+
+    def mend(self, links: Iterable[tuple[str, str]] | None = None) -> None:
+        """Let everything through again, or just what goes over *links*."""
+        self._cut -= set(links) if links is not None else set(self._cut)
+        self._resume()
+
+    def connections(self) -> list[Socket]:
+        """Return both ends of every connection that both ends believe in."""
+        return [socket for socket in self._sockets if socket.is_open and socket.peer.is_open]
+
+    def break_connection(self, socket: Socket, *, is_seen_by_both: bool) -> None:
+        """Lose the connection: one end sees a reset, the other one too, or not until it sends."""
+        for end in (socket, socket.peer):
+            end.buffer.clear()
+        self._reset(socket, "connection reset")
+        if is_seen_by_both:
+            self._reset(socket.peer, "connection reset")
+
+    # How bytes travel.
+
+    def _move(self, socket: Socket) -> None:
+        if not socket.is_moving:
+            socket.is_moving = True
+            self._later(self._delay_ms(), lambda: self._deliver(socket))
+
+    def _deliver(self, socket: Socket) -> None:
+        """Let some of what a socket sent reach the other end."""
+        socket.is_moving = False
+        peer = socket.peer
+        if socket not in self._sockets:
+            return
+        if self._is_cut(socket.owner.host, peer.owner.host):
+            self._stall(socket)
+            return
+        socket.stalled_ms = None
+        if not peer.is_open:
+            # Nobody is there: the other host's kernel says so, if its word gets through.
+            socket.buffer.clear()
+            self._forget(socket)
+            if socket.is_open and not self._is_cut(peer.owner.host, socket.owner.host):
+                self._reset(socket, "connection reset")
+            return
+        if socket.buffer:
+            size = len(socket.buffer)
+            if size > 1 and self._chance.random() < self.weather.cut:
+                size = self._chance.randrange(1, size)
+            data = bytes(socket.buffer[:size])
+            del socket.buffer[:size]
+            peer.owner.received(peer, data)
+        if socket.buffer:
+            self._move(socket)
+        elif socket.is_ending:
+            self._forget(socket)
+            if peer.is_open:
+                self._end(peer, "closed by the other end")
+
+    def _stall(self, socket: Socket) -> None:
+        """Let bytes wait for better times, but not for ever."""
+        self._stalled[socket] = None
+        if socket.stalled_ms is None:
+            since_ms = socket.stalled_ms = self._world.now_ms
+
+            def give_up() -> None:
+                if socket.stalled_ms == since_ms and socket in self._stalled:
+                    socket.buffer.clear()
+                    self._reset(socket, "timed out")
+
+            self._later(self._chance.randrange(10_000, 60_000), give_up)
+
+    def _resume(self) -> None:
+        waiting, self._stalled = self._stalled, {}
+        for socket in waiting:
+            self._move(socket)
+
+    def _end(self, socket: Socket, reason: str) -> None:
+        """Close one end in order: the other sees it behind the last byte."""
+        socket.is_open = False
+        socket.is_ending = True
+        self._later(0, lambda: socket.owner.closed(socket, reason))
+        self._move(socket)
+
+    def _reset(self, socket: Socket, reason: str) -> None:
+        """Close one end without a word to the other."""
+        self._forget(socket)
+        if socket.is_open:
+            socket.is_open = False
+            self._later(self._delay_ms(), lambda: socket.owner.closed(socket, reason))
+
+    def _forget(self, socket: Socket) -> None:
+        self._sockets.pop(socket, None)
+        self._stalled.pop(socket, None)
+
+    def _is_cut(self, source: str, target: str) -> bool:
+        return (source, target) in self._cut or source in self._dark or target in self._dark
+
+    def _delay_ms(self) -> int:
+        weather = self.weather
+        if weather.spike and self._chance.random() < weather.spike:
+            return self._chance.randrange(weather.spike_ms)
+        return self._chance.randint(*weather.delay_ms)
+
+    def _later(self, delay_ms: int, action: Action) -> None:
+        self._world.schedule(action, delay_ms=delay_ms)

@@ -1,0 +1,149 @@
+"""A host on which one process runs, ends, and is started again on what is left of its disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from holdfast.machine.machine import Machine
+from holdfast.model.errors import DiskFailed
+from holdfast.sim.disk import SimDisk
+from holdfast.sim.network import Network
+from holdfast.sim.shell import Shell, Surroundings
+from holdfast.sim.world import World
+
+
+class Booted(msgspec.Struct, frozen=True):
+    """A machine that is ready to run.
+
+    Attributes:
+        close: Is called with the time after an orderly stop.
+    """
+
+    machine: Machine
+    close: Callable[[int], None] | None = None
+
+
+Boot = Callable[[Surroundings, int], Booted]
+"""Makes a machine from what is on a host, at a time of its clock."""
+
+
+class Node:
+    """One host and the process on it.
+
+    Attributes:
+        shell: The process; None while there is none.
+        disk: None for a role that keeps nothing.
+        synced: Up to where its log was on disk at the latest news.
+        on_power_lost: Is called before the disk forgets.
+    """
+
+    def __init__(
+        self, world: World, network: Network, around: Surroundings, boot: Boot, *, addresses: tuple[str, ...] = ()
+    ) -> None:
+        self.around = around
+        self.disk = around.disk if isinstance(around.disk, SimDisk) else None
+        self.shell: Shell | None = None
+        self.on_power_lost: Callable[[Node], None] | None = None
+        self.starts = 0
+        self._world = world
+        self._network = network
+        self._boot = boot
+        self._addresses = addresses
+        self._synced = 0
+        self._is_dark = False
+
+    @property
+    def name(self) -> str:
+        """What the trace calls it."""
+        return self.around.name
+
+    @property
+    def host(self) -> str:
+        """Its address in the network."""
+        return self.around.host
+
+    @property
+    def is_up(self) -> bool:
+        """Whether its process runs."""
+        return self.shell is not None
+
+    @property
+    def synced(self) -> int:
+        """Up to where its log was known to be on disk."""
+        return max(self._synced, self.shell.synced if self.shell is not None else 0)
+
+    def start(self) -> bool:
+        """Start the process, unless it runs; return whether it does now. A disk that fails meanwhile stops it."""
+        if self.shell is not None:
+            return True
+        if self._is_dark:
+            self._is_dark = False
+            self._network.power_on(self.host)
+        now_ms = self._world.now_ms + self.around.skew_ms
+        if self.disk is not None:
+            self.disk.now_ms = now_ms
+        try:
+            booted = self._boot(self.around, now_ms)
+        except DiskFailed as error:
+            self._world.trace.note(self.name, "start failed", str(error))
+            return False
+        self._world.trace.note(self.name, "started")
+        self.starts += 1
+        self._close = booted.close
+        self.shell = Shell(self._world, self._network, self.around, booted.machine)
+        self.shell.start(*self._addresses)
+        return True
+
+    def kill(self) -> None:
+        """End the process at once; its host and the page cache live on."""
+        shell = self._take_shell()
+        if shell is not None:
+            self._world.trace.note(self.name, "killed")
+            shell.kill()
+
+    def power_off(self) -> None:
+        """Let the host lose its power, whether the process runs or not."""
+        if self._is_dark:
+            return
+        self._world.trace.note(self.name, "power lost", f"synced to {self.synced}")
+        self._is_dark = True
+        if self.on_power_lost is not None:
+            self.on_power_lost(self)
+        shell = self._take_shell()
+        if shell is not None:
+            shell.power_off()
+        if self.disk is not None:
+            self.disk.crash(self.around.chance)
+
+    def stop(self, then: Callable[[], None]) -> None:
+        """End the process in order; *then* is called when it has ended."""
+        shell = self.shell
+        if shell is None:
+            then()
+            return
+
+        def ended() -> None:
+            if self.shell is shell:
+                if self._close is not None:
+                    self._close_store()
+                self._take_shell()
+                self._world.trace.note(self.name, "stopped")
+                then()
+
+        self._world.trace.note(self.name, "stopping")
+        shell.stop(ended)
+
+    def _close_store(self) -> None:
+        assert self._close is not None
+        try:
+            self._close(self._world.now_ms + self.around.skew_ms)
+        except DiskFailed as error:
+            self._world.trace.note(self.name, "close failed", str(error))
+
+    def _take_shell(self) -> Shell | None:
+        shell, self.shell = self.shell, None
+        if shell is not None:
+            self._synced = max(self._synced, shell.synced)
+        return shell

@@ -1,0 +1,190 @@
+"""What shall be sent, and what is known of each message: the application's own database, which no crash reaches.
+
+A lane is a row of messages that one producer sends. In a lane with a key the next message goes out when the one before
+was acknowledged, however often that takes to try; in the others a few are under way at once. A producer that was killed
+begins again with whatever was not acknowledged: it cannot know.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import Enum
+from random import Random
+from typing import Final
+
+import msgspec
+
+PLAIN_TOPIC: Final = "plain"
+ORDERED_TOPIC: Final = "ordered"
+PRODUCER_GROUP: Final = "makers"
+RECONSUME_MAX: Final = 3
+"""How often a message may come back before it is a dead letter."""
+
+_SEPARATOR: Final = b"|"
+_DELAY_LEVELS: Final = (1, 2)
+
+
+class Kind(Enum):
+    """What is special about a message."""
+
+    PLAIN = "plain"
+    KEYED = "keyed"
+    DELAYED = "delayed"
+    COMMITTED = "committed"
+    ROLLED_BACK = "rolled back"
+
+
+TRANSACTIONAL: Final = frozenset({Kind.COMMITTED, Kind.ROLLED_BACK})
+
+
+class Job(msgspec.Struct, frozen=True):
+    """One message to be sent.
+
+    Attributes:
+        key: Messages of one key stay in order; *number* counts them.
+        is_silent: The producer of this transaction says nothing until it is asked.
+        failures: How often consuming it fails before it succeeds; None for always.
+    """
+
+    uid: str
+    topic: str
+    kind: Kind
+    size: int
+    key: str | None = None
+    number: int = 0
+    delay_level: int = 0
+    is_silent: bool = False
+    failures: int | None = 0
+
+    @property
+    def body(self) -> bytes:
+        """What the message says: its name, and then so much of nothing."""
+        return (self.uid.encode() + _SEPARATOR).ljust(self.size, b".")
+
+
+def uid_of(body: bytes) -> str:
+    """Return the name of the message with this body; what is no message of ours has a strange one."""
+    return body.partition(_SEPARATOR)[0].decode(errors="replace")
+
+
+class Lane:
+    """A row of messages that one producer sends.
+
+    Attributes:
+        pause_ms: How long it waits at most between two messages.
+    """
+
+    def __init__(self, jobs: list[Job], *, window: int, pause_ms: int) -> None:
+        self.pause_ms = pause_ms
+        self._window = window
+        self._waiting = deque(jobs)
+        self._under_way: dict[str, Job] = {}
+
+    def take(self) -> Job | None:
+        """Return the next message to send, or None when there is none or too many are under way."""
+        if not self._waiting or len(self._under_way) >= self._window:
+            return None
+        job = self._waiting.popleft()
+        self._under_way[job.uid] = job
+        return job
+
+    def finish(self, job: Job) -> None:
+        """Take note that *job* was acknowledged."""
+        self._under_way.pop(job.uid, None)
+
+    def resume(self) -> None:
+        """Put back what a producer that is gone had not finished."""
+        self._waiting.extendleft(reversed(self._under_way.values()))
+        self._under_way.clear()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether everything was acknowledged."""
+        return not self._waiting and not self._under_way
+
+
+class Taste(msgspec.Struct, frozen=True, kw_only=True):
+    """What kinds of messages there are in a run, as shares of the plain topic's."""
+
+    delayed: float = 0.0
+    transactions: float = 0.0
+    failing: float = 0.0
+    poisoned: float = 0.0
+    size_max: int = 600
+
+
+class Orders:
+    """Every message of a run, and the lanes of every producer."""
+
+    def __init__(self, chance: Random, *, producers: list[str], messages: int, storm_ms: int, taste: Taste) -> None:
+        self.jobs: dict[str, Job] = {}
+        self.lanes: dict[str, list[Lane]] = {}
+        self._chance = chance
+        self._taste = taste
+        share = max(2, messages // len(producers))
+        for producer in producers:
+            keys = [f"{producer}k{number}" for number in range(chance.randint(1, 3))]
+            keyed_count = share // 2 // len(keys)
+            free_count = share - keyed_count * len(keys)
+            lanes = [Lane(self._keyed(key, keyed_count), window=1, pause_ms=storm_ms // max(1, keyed_count)) for key in keys]
+            jobs = [self._free(f"{producer}-{number}") for number in range(free_count)]
+            lanes.append(Lane(jobs, window=chance.randint(1, 8), pause_ms=storm_ms // max(1, free_count)))
+            self.lanes[producer] = lanes
+
+    @property
+    def is_done(self) -> bool:
+        """Whether everything was acknowledged."""
+        return all(lane.is_done for lanes in self.lanes.values() for lane in lanes)
+
+    def add(self, job: Job) -> Job:
+        """Make *job* known."""
+        self.jobs[job.uid] = job
+        return job
+
+    def _keyed(self, key: str, count: int) -> list[Job]:
+        return [
+            self.add(
+                Job(
+                    uid=f"{key}-{number}",
+                    topic=ORDERED_TOPIC,
+                    kind=Kind.KEYED,
+                    size=self._size(),
+                    key=key,
+                    number=number,
+                    failures=1 if self._chance.random() < self._taste.failing else 0,
+                )
+            )
+            for number in range(count)
+        ]
+
+    def _free(self, uid: str) -> Job:
+        chance, taste = self._chance, self._taste
+        kind, level, is_silent = Kind.PLAIN, 0, False
+        draw = chance.random()
+        if draw < taste.delayed:
+            kind, level = Kind.DELAYED, chance.choice(_DELAY_LEVELS)
+        elif draw < taste.delayed + taste.transactions:
+            kind = chance.choice((Kind.COMMITTED, Kind.ROLLED_BACK))
+            is_silent = chance.random() < 0.4
+        failures: int | None = 0
+        if chance.random() < taste.poisoned:
+            failures = None
+        elif chance.random() < taste.failing:
+            failures = chance.randint(1, 2)
+        return self.add(
+            Job(
+                uid=uid,
+                topic=PLAIN_TOPIC,
+                kind=kind,
+                size=self._size(),
+                delay_level=level,
+                is_silent=is_silent,
+                failures=failures,
+            )
+        )
+
+    def _size(self) -> int:
+        # Mostly small, now and then larger than a page of the disk.
+        if self._chance.random() < 0.02:
+            return self._chance.randrange(4096, 9000)
+        return self._chance.randrange(20, self._taste.size_max)

@@ -1,0 +1,82 @@
+"""What a seed decides before anything happens: how large the cluster is, what is sent, and what will go wrong.
+
+Every run is of its own kind. Some are calm, so that whatever goes wrong there has no excuse; in the others only a few kinds of
+faults are drawn, because a run in which everything breaks at once gets nowhere.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Final, Literal
+
+import msgspec
+
+from holdfast.sim.orders import Taste
+
+FAULTS: Final = (
+    "kill",
+    "power",
+    "stop",
+    "partition",
+    "break",
+    "weather",
+    "slow disk",
+    "disk error",
+    "clock",
+    "name server",
+    "client",
+)
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """One run.
+
+    Attributes:
+        faults: Which kinds of faults happen; none in a calm run.
+        pause_ms: How long the nemesis rests between two of them, on average.
+    """
+
+    name_servers: int = 1
+    brokers: int = 2
+    flush: Literal["sync", "async"] = "sync"
+    queues: int = 2
+    log_file_size: int = 64 * 1024
+    queue_file_entries: int = 50
+    hot_window: int = 1 << 40
+    producers: int = 2
+    workers: int = 2
+    orderlies: int = 2
+    messages: int = 150
+    storm_ms: int = 60_000
+    faults: tuple[str, ...] = ()
+    pause_ms: int = 4_000
+    taste: Taste = Taste()
+
+
+def draw_plan(chance: Random) -> Plan:
+    """Return the plan of a run."""
+    is_calm = chance.random() < 0.1
+    faults = () if is_calm else tuple(chance.sample(FAULTS, chance.randint(1, 5)))
+    return Plan(
+        name_servers=chance.choice((1, 1, 2)),
+        brokers=chance.choice((1, 2, 2, 3)),
+        flush="sync" if chance.random() < 0.75 else "async",
+        queues=chance.randint(1, 4),
+        log_file_size=chance.choice((16, 32, 64, 256)) * 1024,
+        queue_file_entries=chance.choice((10, 50, 300)),
+        hot_window=chance.choice((0, 8 * 1024, 1 << 40)),
+        producers=chance.randint(1, 3),
+        workers=chance.randint(1, 3),
+        orderlies=chance.randint(1, 3),
+        messages=chance.choice((60, 150, 300)),
+        storm_ms=chance.choice((20_000, 40_000, 80_000)),
+        faults=faults,
+        pause_ms=chance.choice((1_500, 4_000, 8_000)),
+        taste=Taste(
+            delayed=chance.choice((0.0, 0.15)),
+            transactions=chance.choice((0.0, 0.2)),
+            failing=chance.choice((0.0, 0.1)),
+            poisoned=chance.choice((0.0, 0.02)),
+            size_max=chance.choice((100, 600, 2000)),
+        ),
+    )

@@ -1,0 +1,93 @@
+"""Sends one message to every queue of a quiet cluster, to see how long they take to be consumed."""
+
+from __future__ import annotations
+
+from random import Random
+
+from holdfast.model.errors import HoldfastError
+from holdfast.model.queue import MessageQueue
+from holdfast.sim.checkers.ledger import Ack, Ledger
+from holdfast.sim.checkers.places import Place
+from holdfast.sim.checkers.progress import Progress
+from holdfast.sim.client import SimClient
+from holdfast.sim.orders import PLAIN_TOPIC, PRODUCER_GROUP, Job, Kind, Orders
+from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.command import Command
+from holdfast.wire.fields import to_fields
+from holdfast.wire.message_id import parse_message_id
+from holdfast.wire.send import SendFields
+
+_PAUSE_MS = 300
+
+
+class Prober(SimClient):
+    """Sends to every queue of the plain topic, once."""
+
+    def __init__(
+        self,
+        name_servers: str,
+        chance: Random,
+        *,
+        orders: Orders,
+        ledger: Ledger,
+        progress: Progress,
+        group: str,
+    ) -> None:
+        super().__init__("prober", name_servers, chance)
+        self.left = 1  # until we know better
+        self._orders = orders
+        self._ledger = ledger
+        self._progress = progress
+        self._group = group
+        self._uids: list[str] = []
+
+    @property
+    def is_sent(self) -> bool:
+        """Whether every queue has acknowledged."""
+        return not self.left
+
+    @property
+    def unconsumed(self) -> list[str]:
+        """What the group has not consumed yet."""
+        return [uid for uid in self._uids if not self._progress.is_finished(self._group, uid)]
+
+    @property
+    def is_consumed(self) -> bool:
+        """Whether the group has everything."""
+        return not self.unconsumed
+
+    def started(self) -> None:
+        """Find the queues."""
+        self.route(PLAIN_TOPIC)
+
+    def route_changed(self, topic: str) -> None:
+        """Send to every queue."""
+        route = self.routes.find(topic)
+        assert route is not None
+        if self._uids:
+            return
+        for queue in route.publishable:
+            if queue.broker_name not in self._progress.tainted:
+                uid = f"probe-{queue.broker_name}-{queue.queue_id}"
+                self._uids.append(uid)
+                self._send(self._orders.add(Job(uid=uid, topic=topic, kind=Kind.PLAIN, size=40)), queue)
+        self.left = len(self._uids)
+
+    def _send(self, job: Job, queue: MessageQueue) -> None:
+        address = self.routes.find_address(queue.broker_name)
+        assert address is not None
+        self._ledger.attempted(job)
+        fields = SendFields(
+            producer_group=PRODUCER_GROUP, topic=job.topic, queue_id=queue.queue_id, born_timestamp=self.now_ms
+        )
+
+        def answered(answer: Command | HoldfastError) -> None:
+            if isinstance(answer, Command) and answer.code == ResponseCode.SUCCESS:
+                place = Place(queue.broker_name, job.topic, queue.queue_id, int(answer.fields["queueOffset"]))
+                position = parse_message_id(answer.fields["msgId"]).position
+                self._ledger.acknowledged(job, Ack(place, position, self.now_ms))
+                self.left -= 1
+            else:
+                self.after(_PAUSE_MS, lambda: self._send(job, queue))
+
+        self.ask(address, Command(code=RequestCode.SEND_MESSAGE_V2, fields=to_fields(fields), body=job.body), answered)

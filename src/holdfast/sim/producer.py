@@ -1,0 +1,176 @@
+"""A simulated producer: sends what its lanes hold until everything is acknowledged, whatever happens."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Final
+
+from holdfast.client.heartbeat import heartbeat_command
+from holdfast.client.outgoing import Packing, pack
+from holdfast.client.send_plan import RoundRobin, backoff_ms, is_retryable, is_route_stale, queue_for_key
+from holdfast.model import property_names as names
+from holdfast.model.errors import HoldfastError
+from holdfast.model.message import Message
+from holdfast.model.queue import MessageQueue
+from holdfast.sim.checkers.ledger import Ack, Ledger
+from holdfast.sim.checkers.places import Place
+from holdfast.sim.client import SimClient, refusal
+from holdfast.sim.orders import PRODUCER_GROUP, TRANSACTIONAL, Job, Kind, Lane, Orders, uid_of
+from holdfast.sim.world import Violation
+from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.command import Command
+from holdfast.wire.fields import from_fields, to_fields
+from holdfast.wire.message_id import parse_message_id
+from holdfast.wire.offsets import CheckTransactionFields, EndTransactionFields
+from holdfast.wire.record import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, decode_record
+from holdfast.wire.send import SendFields
+
+_NO_ROUTE_PAUSE_MS: Final = 300
+_PACKING: Final = Packing(compress_over=None)
+
+
+class Producer(SimClient):
+    """Sends the lanes of one producer.
+
+    Args:
+        pins: The queue of each key, chosen once: an application that wants order says itself where a key goes.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        name_servers: str,
+        chance: Random,
+        *,
+        orders: Orders,
+        ledger: Ledger,
+        pins: dict[str, MessageQueue],
+    ) -> None:
+        super().__init__(name, name_servers, chance)
+        self._lanes = orders.lanes[name]
+        self._orders = orders
+        self._ledger = ledger
+        self._pins = pins
+        self._turn = RoundRobin(chance)
+
+    def started(self) -> None:
+        """Begin where the process before left off."""
+        for lane in self._lanes:
+            lane.resume()
+            self.after(self.chance.randrange(1000), lambda lane=lane: self._pump(lane))  # type: ignore[misc]
+
+    def heartbeat(self) -> Command | None:
+        """Return what brokers are told: a member of the producer group, which may be asked about transactions."""
+        return heartbeat_command(self.name, producer=PRODUCER_GROUP)
+
+    def send(self, job: Job, lane: Lane) -> None:
+        """Send one message now, whatever the lane thinks of it."""
+        self._attempt(job, lane, 1, None)
+
+    # Sending.
+
+    def _pump(self, lane: Lane) -> None:
+        """Send one message, and look again in a while."""
+        job = lane.take()
+        if job is not None:
+            self._attempt(job, lane, 1, None)
+        if not lane.is_done:
+            self.after(self.chance.randrange(2 * lane.pause_ms + 2), lambda: self._pump(lane))
+
+    def _attempt(self, job: Job, lane: Lane, attempt: int, avoid: str | None) -> None:
+        queue = self._choose(job, avoid)
+        address = self.routes.find_address(queue.broker_name) if queue is not None else None
+        if queue is None or address is None:
+            self.after(_NO_ROUTE_PAUSE_MS, lambda: self._attempt(job, lane, attempt, avoid))
+            return
+        self._ledger.attempted(job)
+
+        def answered(answer: Command | HoldfastError) -> None:
+            error = answer if isinstance(answer, HoldfastError) else None
+            if isinstance(answer, Command) and answer.code != ResponseCode.SUCCESS:
+                error = refusal(answer, address)
+            if error is not None:
+                self._retry(job, lane, attempt, queue, error)
+            elif isinstance(answer, Command):
+                self._acknowledged(job, lane, queue, address, answer)
+
+        self.ask(address, self._command(job, queue), answered)
+
+    def _choose(self, job: Job, avoid: str | None) -> MessageQueue | None:
+        route = self.route(job.topic)
+        if route is None or not route.publishable:
+            return None
+        if job.key is None:
+            return self._turn.choose(job.topic, route.publishable, avoid)
+        pinned = self._pins.get(job.key)
+        if pinned is None:
+            pinned = self._pins[job.key] = queue_for_key(job.key, route.publishable)
+        return pinned
+
+    def _command(self, job: Job, queue: MessageQueue) -> Command:
+        message = Message(job.topic, job.body, tags="t", key=job.key, delay_level=job.delay_level)
+        is_half = job.kind in TRANSACTIONAL
+        extra = {names.TRANSACTION_PREPARED: "true", names.PRODUCER_GROUP: PRODUCER_GROUP} if is_half else None
+        outgoing = pack(message, job.uid, _PACKING, extra)
+        fields = SendFields(
+            producer_group=PRODUCER_GROUP,
+            topic=job.topic,
+            queue_id=queue.queue_id,
+            sys_flag=TRANSACTION_PREPARED if is_half else 0,
+            born_timestamp=self.now_ms,
+            properties=outgoing.properties,
+            broker_name=queue.broker_name,
+        )
+        return Command(code=RequestCode.SEND_MESSAGE_V2, fields=to_fields(fields), body=outgoing.body)
+
+    def _retry(self, job: Job, lane: Lane, attempt: int, queue: MessageQueue, error: HoldfastError) -> None:
+        if not is_retryable(error):
+            raise Violation("a sound message is taken", f"{job.uid}: {error}")
+        if is_route_stale(error):
+            self.look_up(job.topic)
+        self.after(backoff_ms(attempt), lambda: self._attempt(job, lane, attempt + 1, queue.broker_name))
+
+    def _acknowledged(self, job: Job, lane: Lane, queue: MessageQueue, address: str, answer: Command) -> None:
+        offset = int(answer.fields["queueOffset"])
+        position = parse_message_id(answer.fields["msgId"]).position
+        place = Place(queue.broker_name, job.topic, int(answer.fields["queueId"]), offset)
+        self._ledger.acknowledged(job, Ack(place, position, self.now_ms))
+        lane.finish(job)
+        if job.kind in TRANSACTIONAL and not job.is_silent:
+            fields = EndTransactionFields(
+                producer_group=PRODUCER_GROUP,
+                tran_state_table_offset=offset,
+                commit_log_offset=position,
+                commit_or_rollback=_outcome(job),
+                msg_id=job.uid,
+                transaction_id=answer.fields.get("transactionId"),
+            )
+            self.after(self.chance.randrange(300), lambda: self._decide(address, fields))
+
+    # Transactions.
+
+    def _decide(self, address: str, fields: EndTransactionFields) -> None:
+        self.tell(address, Command(code=RequestCode.END_TRANSACTION, fields=to_fields(fields)))
+
+    def requested(self, address: str, command: Command) -> None:
+        """Answer a broker that asks how a transaction ended; any member of the group can."""
+        if command.code != RequestCode.CHECK_TRANSACTION_STATE:
+            return
+        asked = from_fields(CheckTransactionFields, command.fields)
+        job = self._orders.jobs[uid_of(bytes(decode_record(command.body).body))]
+        self._decide(
+            address,
+            EndTransactionFields(
+                producer_group=PRODUCER_GROUP,
+                tran_state_table_offset=asked.tran_state_table_offset,
+                commit_log_offset=asked.commit_log_offset,
+                commit_or_rollback=_outcome(job),
+                from_transaction_check=True,
+                msg_id=job.uid,
+                transaction_id=asked.transaction_id,
+            ),
+        )
+
+
+def _outcome(job: Job) -> int:
+    return TRANSACTION_COMMIT if job.kind is Kind.COMMITTED else TRANSACTION_ROLLBACK

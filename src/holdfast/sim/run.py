@@ -1,0 +1,220 @@
+"""One seed, from an empty world to a verdict.
+
+    boot ─> topics ─> clients join ─> storm: messages and faults ─> everything healed ─> all acknowledged and consumed
+                                                                      ─> a probe of every queue ─> the audit
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from holdfast.model.topic import dead_letter_topic
+from holdfast.sim.admin import Auditor, TopicMaker
+from holdfast.sim.checkers.routes import check_routes
+from holdfast.sim.cluster import WORKERS, Cluster
+from holdfast.sim.nemesis import Nemesis
+from holdfast.sim.orders import ORDERED_TOPIC, PLAIN_TOPIC
+from holdfast.sim.plan import Plan, draw_plan
+from holdfast.sim.probe import Prober
+from holdfast.sim.trace import Trace
+from holdfast.sim.world import Violation, World
+
+_BOOT_MS: Final = 20_000
+_JOIN_MS: Final = 12_000
+_DRAIN_MS: Final = 400_000
+_SETTLE_MS: Final = 25_000
+_PROBE_MS: Final = 4_000
+_AUDIT_MS: Final = 60_000
+
+
+class OutOfSteps(Exception):  # noqa: N818 - not an error: the end of what was asked for
+    """The run was told to end here."""
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """How a run ended.
+
+    Attributes:
+        violation: What was broken; None when everything held.
+        detail: Where our own code fell over, if it did.
+    """
+
+    seed: int
+    plan: Plan
+    violation: str | None
+    detail: str | None
+    messages: int
+    consumed: int
+    redelivered: int
+    crashes: int
+    restarts: int
+    faults: int
+    steps: int
+    seconds: int
+    digest: str
+    tail: list[str]
+
+    def line(self) -> str:
+        """Return the verdict as one line of fixed columns."""
+        return (
+            f"seed {self.seed:>8}  {'ok  ' if self.violation is None else 'FAIL'}  {self.plan.flush:<5} "
+            f"messages {self.messages:>5}  consumed {self.consumed:>5}  redelivered {self.redelivered:>4}  "
+            f"faults {self.faults:>3}  crashes {self.crashes:>3}  restarts {self.restarts:>3}  steps {self.steps:>7}  "
+            f"{self.seconds:>4} s  {self.digest[:12]}{f'  {self.violation}' if self.violation else ''}"
+        )
+
+
+def run_seed(
+    seed: int, *, plan: Plan | None = None, steps_max: int | None = None, show: Callable[[str], None] | None = None
+) -> Verdict:
+    """Live through the run of *seed*; every run of it is the same.
+
+    Args:
+        seed: Decides everything.
+        plan: Replaces what the seed would have decided about the cluster and the faults.
+        steps_max: Ends the run after so many steps, without a verdict on what would have followed.
+        show: Takes every line of the trace.
+    """
+    world = World(seed, Trace(show))
+    plan = plan or draw_plan(world.chance("plan"))
+    cluster = Cluster(world, plan)
+    nemesis = Nemesis(cluster)
+    violation = detail = None
+    if steps_max is not None:
+        world.checks.append(_stopper(world, steps_max))
+    try:
+        _Run(world, cluster, nemesis).live()
+    except OutOfSteps:
+        pass
+    except Violation as broken:
+        violation = str(broken)
+    except Exception as error:  # noqa: BLE001 - whatever falls over here is the finding
+        violation = f"a machine fell over: {type(error).__name__}: {error}"
+        detail = traceback.format_exc()
+    return Verdict(
+        seed=seed,
+        plan=plan,
+        violation=violation,
+        detail=detail,
+        messages=len(cluster.ledger.acks),
+        consumed=cluster.progress.consumed_count,
+        redelivered=cluster.progress.redelivered,
+        crashes=sum(nemesis.counts[kind] for kind in ("kill", "power", "name server", "client")),
+        restarts=sum(max(0, node.starts - 1) for node in cluster.nodes),
+        faults=nemesis.counts.total(),
+        steps=world.trace.step,
+        seconds=world.elapsed_ms // 1000,
+        digest=world.trace.digest(),
+        tail=list(world.trace.tail),
+    )
+
+
+def _stopper(world: World, steps_max: int) -> Callable[[], None]:
+    def check() -> None:
+        if world.trace.step >= steps_max:
+            raise OutOfSteps
+
+    return check
+
+
+class _Run:
+    """The phases of a run."""
+
+    def __init__(self, world: World, cluster: Cluster, nemesis: Nemesis) -> None:
+        self._world = world
+        self._cluster = cluster
+        self._nemesis = nemesis
+
+    def live(self) -> None:
+        """Go through all of them."""
+        self._boot()
+        self._storm()
+        self._drain()
+        self._probe()
+        self._audit()
+
+    def _wait(self, limit_ms: int, until: Callable[[], bool], promise: str, evidence: Callable[[], str]) -> None:
+        if not self._world.run(until_ms=self._world.now_ms + limit_ms, until=until):
+            raise Violation(promise, evidence())
+
+    def _pass(self, span_ms: int) -> None:
+        self._world.run(until_ms=self._world.now_ms + span_ms)
+
+    def _boot(self) -> None:
+        cluster = self._cluster
+        for node in cluster.servers:
+            node.start()
+        maker = TopicMaker(
+            cluster.namesrv_text,
+            self._world.chance("topic-maker"),
+            addresses=[f"{node.host}:10911" for node in cluster.brokers],
+            queues=cluster.plan.queues,
+        )
+        cluster.add_client(maker)
+        self._wait(_BOOT_MS, lambda: maker.is_done, "topics can be created", lambda: "not in time")
+        for node in cluster.consumers:
+            node.start()
+        self._pass(_JOIN_MS)
+        cluster.progress.is_undisturbed = not cluster.plan.faults
+
+    def _storm(self) -> None:
+        for node in self._cluster.producers:
+            node.start()
+        self._nemesis.start()
+        self._pass(self._cluster.plan.storm_ms)
+        self._nemesis.heal()
+        self._world.trace.note("nemesis", "heal")
+
+    def _drain(self) -> None:
+        cluster = self._cluster
+        self._wait(
+            _DRAIN_MS,
+            lambda: cluster.orders.is_done,
+            "every send ends",
+            lambda: f"{sum(not lane.is_done for lanes in cluster.orders.lanes.values() for lane in lanes)} lanes wait",
+        )
+        # Looking is slow: not after every step.
+        limit_ms = self._world.now_ms + _DRAIN_MS
+        while missing := cluster.find_unconsumed():
+            if self._world.now_ms > limit_ms:
+                raise Violation("everything is consumed in the end", f"{len(missing)} are not: {missing[:5]}")
+            self._pass(1_000)
+        self._pass(_SETTLE_MS)
+        check_routes(cluster)
+
+    def _probe(self) -> None:
+        """See that a parked pull wakes: what is sent now is consumed long before any pull would come by itself."""
+        cluster = self._cluster
+        prober = Prober(
+            cluster.namesrv_text,
+            self._world.chance("prober"),
+            orders=cluster.orders,
+            ledger=cluster.ledger,
+            progress=cluster.progress,
+            group=WORKERS,
+        )
+        cluster.add_client(prober)
+        self._wait(
+            _AUDIT_MS, lambda: prober.is_sent, "every queue takes a message", lambda: f"{prober.left} queues do not"
+        )
+        self._wait(
+            _PROBE_MS,
+            lambda: prober.is_consumed,
+            "a waiting pull is woken",
+            lambda: f"after {_PROBE_MS} ms nobody has {prober.unconsumed}",
+        )
+
+    def _audit(self) -> None:
+        cluster = self._cluster
+        auditor = Auditor(cluster.namesrv_text, self._world.chance("auditor"), places=cluster.places)
+        cluster.add_client(auditor)
+        self._wait(_AUDIT_MS, lambda: auditor.is_done, "every queue can be read", lambda: "not in time")
+        cluster.ledger.audit(auditor.records, (PLAIN_TOPIC, ORDERED_TOPIC))
+        dead = {record.uid for record in auditor.records if record.place.topic == dead_letter_topic(WORKERS)}
+        for job in cluster.ledger.expected():
+            if job.failures is None and job.uid not in dead and not cluster.is_tainted(job.uid):
+                raise Violation("what fails too often is a dead letter", f"{job.uid} is not there")

@@ -1,0 +1,79 @@
+"""Sees what consumers see and do, and asks the checkers whether it can be."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from holdfast.client.pull_plan import PullOutcome, PullStatus
+from holdfast.model.queue import MessageQueue
+from holdfast.sim.checkers.order import Order
+from holdfast.sim.checkers.places import Place, Places
+from holdfast.sim.checkers.progress import Progress
+from holdfast.sim.orders import RECONSUME_MAX, Kind, Orders, uid_of
+from holdfast.sim.world import Violation
+
+
+class Witness:
+    """The eyes of the checkers."""
+
+    def __init__(self, orders: Orders, places: Places, progress: Progress) -> None:
+        self._orders = orders
+        self._places = places
+        self._progress = progress
+        self._order = Order()
+        self._failures: Counter[tuple[str, str]] = Counter()
+
+    # Seeing.
+
+    def pulled(self, queue: MessageQueue, asked: int, outcome: PullOutcome) -> None:
+        """Take note of what a pull brought: every offset in turn, none left out."""
+        if outcome.status is not PullStatus.NOTHING_NEW:
+            row = [(message.offset, uid_of(message.body), message.position) for message in outcome.messages]
+            empty = self._places.see_row(queue, asked, row, outcome.next_offset)
+            self._progress.skip(queue, empty)
+
+    def moved(self, group: str, queue: MessageQueue, asked: int, told: int) -> None:
+        """Take note that a consumer was told to go elsewhere: nothing here moves but the end of a log that was lost."""
+        if queue.broker_name not in self._progress.tainted:
+            raise Violation(
+                "what was readable stays readable",
+                f"{group} asked {queue.broker_name}/{queue.topic}/{queue.queue_id} for {asked} and was sent to {told}",
+            )
+
+    def committed(self, group: str, queue: MessageQueue, offset: int) -> None:
+        """Take note of an offset that a broker gave as committed."""
+        self._progress.committed(group, queue, offset)
+
+    # Doing.
+
+    def consume(self, group: str, uid: str, reconsume_times: int) -> bool:
+        """Consume a message in a concurrent group; return whether that succeeded."""
+        job = self._orders.jobs.get(uid)
+        if job is None:
+            raise Violation("nothing unexpected", f"{group} got {uid!r}, which nobody sent")
+        if job.kind is Kind.ROLLED_BACK:
+            raise Violation("rolled back is never seen", f"{group} got {uid}")
+        if job.failures is None or reconsume_times < job.failures:
+            return False
+        self._progress.finished(group, uid)
+        return True
+
+    def consume_in_order(self, group: str, uid: str, broker: str) -> bool:
+        """Consume a message in an ordered group; return whether that succeeded."""
+        job = self._orders.jobs.get(uid)
+        if job is None:
+            raise Violation("nothing unexpected", f"{group} got {uid!r}, which nobody sent")
+        if broker not in self._progress.tainted:
+            self._order.consumed(group, job)
+        self._failures[group, uid] += 1
+        if self._failures[group, uid] <= (job.failures or 0):
+            return False
+        self._progress.finished(group, uid)
+        return True
+
+    def done(self, group: str, uid: str, place: Place, reconsume_times: int) -> None:
+        """Take note that a member is done with the message at *place*, and may commit it."""
+        self._progress.consumed(group, uid, place)
+        if self._orders.jobs[uid].failures is None and reconsume_times >= RECONSUME_MAX:
+            # Given back for the last time: it is a dead letter now, and the audit will look for it.
+            self._progress.finished(group, uid)

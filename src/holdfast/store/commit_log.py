@@ -1,0 +1,185 @@
+"""The log that every message goes through: stage records, write them as one, read them by position.
+
+    staged   [header, body, tail, header, body, tail, ...]     pieces; bodies are views of the receive buffer
+    written  [start ............ written)                      one `File.write` per event
+    batches  (end, queues, entries) of what is written but not yet confirmed
+
+A record never crosses the end of a file: one that does not fit leaves a blank behind it, and the next file begins.
+
+This is the hot path of a send: `stage` runs once per message and is written to be quick before it is written to be
+short. Knows no clock: store times are given, and only kept from going back.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from holdfast.model.errors import DiskFailed, RecordRefused
+from holdfast.store.consume_queue import ENTRY, HOST_V6_EXTRA, QueueLog
+from holdfast.store.disk import File, Piece
+from holdfast.store.dispatch import NOT_QUEUED
+from holdfast.store.log_file import LogFiles
+from holdfast.store.options import StoreOptions
+from holdfast.wire.properties import PROPERTIES_SIZE_MAX
+from holdfast.wire.record import BLANK, BLANK_SIZE, BORN_HOST_V6, CRC_MASK, LAYOUTS, MAGIC_BLANK, STORE_HOST_V6, crc32
+
+FOLDER = "commitlog"
+
+Batch = tuple[int, list[QueueLog], list[bytes]]
+
+_pack_entry = ENTRY.pack
+_NO_HOST_BITS = ~(BORN_HOST_V6 | STORE_HOST_V6)
+_SMALL_SIZES = tuple(size.to_bytes(2, "big") for size in range(1024))
+
+
+class CommitLog:
+    """The end of the log, where records are added.
+
+    Invariant: nothing is staged between events; batches are in the order of their ends.
+    """
+
+    def __init__(self, files: LogFiles, options: StoreOptions, *, written: int, store_ms: int) -> None:
+        self.files = files
+        self.written = written
+        self.store_ms = store_ms  # Of the newest record: store times never go back along the log.
+        self.fault: str | None = None  # Why no more writes are taken.
+        self.batches: deque[Batch] = deque()
+        self._host = options.store_host
+        store_bit = STORE_HOST_V6 if len(options.store_host) != 8 else 0
+        self._bits_v4, self._bits_v6 = store_bit, store_bit | BORN_HOST_V6
+        self._pack_v4, self._pack_v6 = LAYOUTS[store_bit >> 4].pack, LAYOUTS[store_bit >> 4 | 1].pack
+        self._body_size_max = options.body_size_max
+        self._unsynced: dict[File, None] = {}
+        self._runs: list[tuple[int, list[Piece]]] = []  # (address, pieces) of files that got full while staging
+        self._reset()
+
+    def _reset(self) -> None:
+        self._next = self.written
+        self._file_end = self.written - self.written % self.files.size + self.files.size
+        self._pieces: list[Piece] = []
+        self._run_start = self.written
+        self._queues: list[QueueLog] = []
+        self._entries: list[bytes] = []
+
+    def stage(  # noqa: PLR0913, PLR0917 - once per message: a struct of the arguments would cost more than the call
+        self,
+        queue: QueueLog,
+        body: Piece,
+        properties: bytes,
+        flag: int,
+        sys_flag: int,
+        born_ms: int,
+        born_host: bytes,
+        tags_code: int,
+        store_ms: int,
+        reconsume_times: int = 0,
+        prepared_position: int = 0,
+    ) -> tuple[int, int]:
+        """Add a record to what the next `write` writes. Return its position and its offset in the queue.
+
+        *body* may be a view of the receive buffer: it is not copied, so `write` comes before the event ends. Prepared
+        and rollback records get offset 0 and no entry in the queue.
+
+        Raises:
+            RecordRefused: it is too large, or the store takes no writes. Nothing was staged.
+        """
+        body_size = len(body)
+        properties_size = len(properties)
+        if body_size > self._body_size_max or properties_size > PROPERTIES_SIZE_MAX or self.fault is not None:
+            raise self._refusal(body_size, properties_size)
+        size = queue.head_size + body_size + properties_size
+        if len(born_host) == 8:
+            pack = self._pack_v4
+            sys_flag = sys_flag & _NO_HOST_BITS | self._bits_v4
+        else:
+            size += HOST_V6_EXTRA
+            pack = self._pack_v6
+            sys_flag = sys_flag & _NO_HOST_BITS | self._bits_v6
+        if self._next + size + BLANK_SIZE > self._file_end:
+            self._roll(size)
+        position = self._next
+        self._next = position + size
+        if store_ms < self.store_ms:
+            store_ms = self.store_ms
+        else:
+            self.store_ms = store_ms
+        if sys_flag & NOT_QUEUED:
+            offset = 0
+        else:
+            offset = queue.next_offset
+            queue.next_offset = offset + 1
+            self._queues.append(queue)
+            self._entries.append(_pack_entry(position, size, tags_code))
+        self._pieces += (
+            pack(
+                size, queue.magic, crc32(body) & CRC_MASK, queue.queue_id, flag, offset, position, sys_flag, born_ms,
+                born_host, store_ms, self._host, reconsume_times, prepared_position, body_size,
+            ),
+            body,
+            queue.topic_part
+            + (_SMALL_SIZES[properties_size] if properties_size < 1024 else properties_size.to_bytes(2, "big"))
+            + properties,
+        )  # fmt: skip
+        return position, offset
+
+    def _roll(self, size: int) -> None:
+        """End the current file with a blank and go on in the next."""
+        if size + BLANK_SIZE > self.files.size:
+            raise RecordRefused(f"a record of {size} bytes does not fit a log file of {self.files.size}")
+        self._pieces.append(BLANK.pack(self._file_end - self._next, MAGIC_BLANK))
+        self._runs.append((self._run_start, self._pieces))
+        self._pieces = []
+        self._next = self._run_start = self._file_end
+        self._file_end += self.files.size
+
+    def _refusal(self, body_size: int, properties_size: int) -> RecordRefused:
+        if self.fault is not None:
+            return RecordRefused(f"the store takes no writes: {self.fault}")
+        if properties_size > PROPERTIES_SIZE_MAX:
+            return RecordRefused(f"properties have {properties_size} bytes, at most {PROPERTIES_SIZE_MAX} are allowed")
+        return RecordRefused(f"the body has {body_size} bytes, at most {self._body_size_max} are allowed")
+
+    def write(self) -> None:
+        """Write everything that was staged.
+
+        Raises:
+            DiskFailed: the staged records are forgotten, their offsets given back, and no more writes are taken.
+        """
+        if not self._pieces:
+            return
+        self._runs.append((self._run_start, self._pieces))
+        size = self.files.size
+        try:
+            for start, pieces in self._runs:
+                file = self.files.files.get(start // size) or self.files.ensure(start // size)
+                file.write(start % size, pieces)
+                self._unsynced[file] = None
+        except DiskFailed as error:
+            self.discard()
+            self.fault = str(error)
+            raise
+        self.written = self._run_start = self._next
+        self.batches.append((self.written, self._queues, self._entries))
+        self._runs = []
+        self._pieces = []
+        self._queues = []
+        self._entries = []
+
+    def discard(self) -> None:
+        """Forget what was staged and give its offsets back."""
+        for queue in self._queues:
+            queue.next_offset -= 1
+        self._runs = []
+        self._reset()
+
+    def take_unsynced(self) -> tuple[File, ...]:
+        """Return the files written to since the last call. Whoever takes them syncs them, or stops the store."""
+        files = tuple(self._unsynced)
+        self._unsynced.clear()
+        return files
+
+    def forget(self, dead: set[QueueLog]) -> None:
+        """Drop what waits to be confirmed for queues that are no more."""
+        for at, (end, queues, entries) in enumerate(self.batches):
+            kept = [(queue, entry) for queue, entry in zip(queues, entries, strict=True) if queue not in dead]
+            self.batches[at] = (end, [queue for queue, _ in kept], [entry for _, entry in kept])

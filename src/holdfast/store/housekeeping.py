@@ -1,0 +1,230 @@
+"""The work that no send and no pull waits for, in bounded pieces.
+
+    every call       the next log file ahead of time, a slice of the key index, a slice of first offsets
+    every interval   a round: write all index tails, have everything synced, then move the mark of the checkpoint
+
+        collect queues -> write their tails, some per call -> sync, some files at a time -> checkpoint
+
+A round takes as many calls as it needs; the mark moves only when all of it is on disk. Knows no timers: it says when it
+wants to be called again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+import msgspec
+
+from holdfast.store.checkpoint import Checkpoint
+from holdfast.store.consume_queue import QueueLog
+from holdfast.store.disk import File
+from holdfast.store.indexer import Indexer
+from holdfast.store.opening import ABORT_PATH, OpenedStore
+from holdfast.store.snapshot import QueueSnapshot, save_snapshot
+
+QUEUES_PER_CALL = 256
+SYNC_FILES_MAX = 128
+CLOSE_RECORDS_MAX = 50_000
+IDLE_MS = 1000
+BUSY_MS = 20  # While sends come in: a slice takes about a millisecond, and sends come first.
+EAGER_MS = 1
+
+
+class Housekeeping(msgspec.Struct, frozen=True):
+    """What a piece of work leaves to do.
+
+    Attributes:
+        delay_ms: When to call again.
+        files: To be synced off the loop; then `MessageStore.checkpoint` is called.
+    """
+
+    delay_ms: int = IDLE_MS
+    files: tuple[File, ...] = ()
+
+    @property
+    def behind(self) -> bool:
+        """Whether there is more to do than this call did."""
+        return self.delay_ms < IDLE_MS
+
+
+class _Round:
+    """One round, from collecting queues to the checkpoint."""
+
+    def __init__(self, position: int, store_ms: int, queues: Iterable[QueueLog]) -> None:
+        self.position = position
+        self.store_ms = store_ms
+        self.queues = iter(tuple(queues))
+        self.is_written = False
+        self.indexed = 0
+        self.index_ms = 0
+        self.log_files: tuple[File, ...] = ()
+        self.paths: list[str] = []
+        self.handed_out: list[str] = []
+        self.is_syncing = False
+
+
+class Housekeeper:
+    """Keeps the files behind what is in memory."""
+
+    def __init__(self, opened: OpenedStore, indexer: Indexer, now_ms: int) -> None:
+        self._opened = opened
+        self._indexer = indexer
+        self._options = opened.options
+        # Replayed queues have tails too.
+        self._grown: dict[QueueLog, None] = dict.fromkeys(queue for queue in opened.table if queue.tail)
+        self._round: _Round | None = None
+        self._round_ms = now_ms  # When the last round ended.
+        self._seen = opened.log.written
+        self._to_correct: Iterator[QueueLog] = iter(())
+
+    def note_grown(self, queues: Iterable[QueueLog]) -> None:
+        """Remember queues whose entries are not in their files yet."""
+        self._grown.update(dict.fromkeys(queues))
+
+    def note_cleaned(self) -> None:
+        """Remember that the log begins later now."""
+        self._to_correct = iter(tuple(self._opened.table))
+
+    def forget(self, dead: set[QueueLog]) -> None:
+        """Have nothing more to do with queues that are no more."""
+        alive = [queue for queue in self._grown if queue not in dead]
+        self._grown = dict.fromkeys(alive)
+        self._to_correct = iter([queue for queue in self._to_correct if queue not in dead])
+        if self._round is not None:
+            self._round.queues = iter([queue for queue in self._round.queues if queue not in dead])
+            gone = tuple(queue.folder + "/" for queue in dead)
+            self._round.paths = [path for path in self._round.paths if not path.startswith(gone)]
+            self._round.handed_out = [path for path in self._round.handed_out if not path.startswith(gone)]
+
+    def run(self, confirmed: int, now_ms: int) -> Housekeeping:
+        """Do a piece of everything that is due."""
+        self._prepare_next_file()
+        if self._indexer.is_behind(confirmed):
+            self._indexer.advance(confirmed)
+        corrected = self._correct_some()
+        files = self._advance_round(confirmed, now_ms)
+        is_quiet = self._opened.log.written == self._seen
+        self._seen = self._opened.log.written
+        waits_for_us = self._round is not None and not self._round.is_syncing
+        if waits_for_us or corrected or self._indexer.is_behind(confirmed):
+            return Housekeeping(EAGER_MS if is_quiet else BUSY_MS, files)
+        return Housekeeping(IDLE_MS, files)
+
+    def _prepare_next_file(self) -> None:
+        """Create the next log file while the current one still has room, so that no send waits for it."""
+        log = self._opened.log
+        number, used = divmod(log.written, log.files.size)
+        if used * 2 > log.files.size and number + 1 not in log.files.files:
+            disk_used, disk_total = self._opened.disk.space()
+            if disk_total - disk_used > log.files.size:
+                log.files.ensure(number + 1)
+
+    def _correct_some(self) -> bool:
+        """Move the first offsets of some queues behind what was cleaned; return whether there may be more."""
+        some = tuple(islice(self._to_correct, QUEUES_PER_CALL))
+        for queue in some:
+            self._opened.table.correct_min(queue, self._opened.log.files.start)
+        return bool(some)
+
+    # --- rounds
+
+    def _advance_round(self, confirmed: int, now_ms: int) -> tuple[File, ...]:
+        if self._round is None and self._is_due(confirmed, now_ms):
+            self._round = _Round(confirmed, self._opened.log.store_ms, self._grown)
+            self._grown = {}
+        current = self._round
+        if current is None or current.is_syncing:
+            return ()
+        if not current.is_written:
+            some = tuple(islice(current.queues, QUEUES_PER_CALL))
+            for queue in some:
+                queue.flush()
+            if len(some) == QUEUES_PER_CALL:
+                return ()
+            self._finish_writing(current)
+        current.is_syncing = True
+        return self._take_files(current)
+
+    def _is_due(self, confirmed: int, now_ms: int) -> bool:
+        mark = self._opened.checkpoint.value
+        if mark.position == confirmed and mark.indexed == self._indexer.indexed and not self._grown:
+            return False
+        return (
+            now_ms - self._round_ms >= self._options.checkpoint_interval_ms
+            or confirmed - (mark.position or 0) >= self._options.checkpoint_bytes
+        )
+
+    def _finish_writing(self, current: _Round) -> None:
+        current.is_written = True
+        current.indexed = self._indexer.indexed
+        current.index_ms = self._indexer.index.end_ms
+        # The checkpoint of the last round is among them: it was written but not synced.
+        current.log_files = (
+            *self._opened.log.take_unsynced(),
+            *self._indexer.index.take_unsynced(),
+            self._opened.checkpoint.file,
+        )
+        unsynced = self._opened.table.files.unsynced
+        current.paths = list(unsynced)
+        unsynced.clear()
+
+    def _take_files(self, current: _Round) -> tuple[File, ...]:
+        paths, current.paths = current.paths[:SYNC_FILES_MAX], current.paths[SYNC_FILES_MAX:]
+        current.handed_out = paths
+        files = (*current.log_files, *map(self._opened.table.files.cache.open, paths))
+        current.log_files = ()
+        return files
+
+    def synced(self, now_ms: int) -> None:
+        """Take note that the files handed out last are on disk."""
+        current = self._round
+        if current is None or not current.is_syncing:
+            return
+        current.is_syncing = False
+        if not current.paths:
+            self._write_checkpoint(current)
+            self._round = None
+            self._round_ms = now_ms
+
+    def _write_checkpoint(self, current: _Round) -> None:
+        old = self._opened.checkpoint.value
+        self._opened.checkpoint.write(
+            Checkpoint(
+                physic_ms=current.store_ms,
+                logics_ms=current.store_ms,
+                index_ms=current.index_ms,
+                master_flushed=old.master_flushed,
+                confirmed=old.confirmed,
+                logics_position=current.position,
+                position=current.position,
+                indexed=min(current.indexed, current.position),
+            )
+        )
+
+    def close(self, confirmed: int, now_ms: int) -> None:
+        """Write and sync everything, note where everything ends, and take the abort file away."""
+        opened = self._opened
+        if self._indexer.is_behind(confirmed):
+            self._indexer.advance(confirmed, CLOSE_RECORDS_MAX)
+        for queue in opened.table:
+            queue.flush()
+        if self._round is not None:
+            # Whether what it handed out was ever synced is not known: all of it once more.
+            opened.table.files.unsynced.update(dict.fromkeys(self._round.handed_out + self._round.paths))
+        last = _Round(confirmed, opened.log.store_ms, ())
+        self._finish_writing(last)
+        while files := self._take_files(last):
+            for file in files:
+                file.sync()
+        self._write_checkpoint(last)
+        opened.checkpoint.file.sync()
+        save_snapshot(opened.disk, self._snapshot(confirmed, now_ms))
+        opened.disk.remove(ABORT_PATH)
+
+    def _snapshot(self, log_end: int, now_ms: int) -> QueueSnapshot:
+        queues: dict[str, dict[int, tuple[int, int]]] = {}
+        for queue in self._opened.table:
+            if queue.offset_max:
+                queues.setdefault(queue.topic, {})[queue.queue_id] = (queue.offset_min, queue.offset_max)
+        return QueueSnapshot(log_start=self._opened.log.files.start, log_end=log_end, closed_ms=now_ms, queues=queues)

@@ -1,0 +1,140 @@
+"""Go along the log record by record, trusting nothing.
+
+    ... record | record | blank ........ (file ends) record | record | 0 0 0 0        stops here: EMPTY
+    ... record | garbage ...                                                          stops here: BROKEN
+    ... record | record with a wrong checksum | record                                stops here: DAMAGED
+
+A record counts only if its magic is right, it says that it lies where it was found, all its lengths add up and, when
+asked for, its body has its checksum. Knows no queues and repairs nothing.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Generator, Iterator
+from enum import Enum
+from typing import NamedTuple
+
+from holdfast.store.log_file import LogFile, LogFiles
+from holdfast.wire.record import BLANK_SIZE, CRC_MASK, LAYOUTS, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, crc32
+
+WINDOW_SIZE = 4 << 20
+
+_HEAD = struct.Struct(">ii")
+_SYS_FLAG = struct.Struct(">i")
+_FIXED_MIN = LAYOUTS[0].size
+
+
+class Stop(Enum):
+    """Why a walk went no further."""
+
+    END = "the log has no more files"
+    EMPTY = "nothing was written here"
+    BLANK = "the file ends here"
+    BROKEN = "these bytes are no record"
+    DAMAGED = "the checksum of the body is wrong"
+    CUT = "the record goes on behind the window"
+
+
+class WalkedRecord(NamedTuple):
+    """What indexes need of a record."""
+
+    position: int
+    size: int
+    queue_id: int
+    offset: int
+    sys_flag: int
+    store_ms: int
+    topic: bytes
+    properties: bytes
+
+
+def judge(data: memoryview, at: int, position: int, left: int, *, check_body: bool) -> WalkedRecord | Stop:
+    """Return the record at byte *at* of *data*, which is *position* in the log and has *left* bytes of its file."""
+    room = len(data) - at
+    if room < BLANK_SIZE:
+        return Stop.CUT
+    size, magic = _HEAD.unpack_from(data, at)
+    if magic == MAGIC_BLANK:
+        return Stop.BLANK
+    if magic not in (MAGIC_V1, MAGIC_V2):
+        return Stop.BROKEN if size or magic else Stop.EMPTY
+    if not _FIXED_MIN + 3 <= size <= left - BLANK_SIZE:
+        return Stop.BROKEN
+    if size > room:
+        return Stop.CUT
+    layout = LAYOUTS[_SYS_FLAG.unpack_from(data, at + 36)[0] >> 4 & 3]
+    if size < layout.size + 3:
+        return Stop.BROKEN
+    _, _, crc, queue_id, _, offset, own, sys_flag, _, _, store_ms, _, _, _, body_size = layout.unpack_from(data, at)
+    body_at, end = at + layout.size, at + size
+    topic_at = body_at + body_size
+    topic_start = topic_at + (1 if magic == MAGIC_V1 else 2)
+    if own != position or body_size < 0 or queue_id < 0 or offset < 0 or topic_start + 2 > end:
+        return Stop.BROKEN
+    topic_end = topic_start + (data[topic_at] if magic == MAGIC_V1 else data[topic_at] << 8 | data[topic_at + 1])
+    properties_at = topic_end + 2
+    if properties_at > end or properties_at + (data[topic_end] << 8 | data[topic_end + 1]) != end:
+        return Stop.BROKEN
+    if check_body and crc32(data[body_at:topic_at]) & CRC_MASK != crc:
+        return Stop.DAMAGED
+    topic, properties = bytes(data[topic_start:topic_end]), bytes(data[properties_at:end])
+    return WalkedRecord(position, size, queue_id, offset, sys_flag, store_ms, topic, properties)
+
+
+def judge_at(files: LogFiles, position: int, *, check_body: bool = True) -> WalkedRecord | Stop:
+    """Return the record at *position*."""
+    found = files.find(position)
+    if found is None:
+        return Stop.END
+    at = position - found.start
+    left = files.size - at
+    if left < BLANK_SIZE:
+        return Stop.BROKEN
+    size, _ = _HEAD.unpack(found.file.read(at, at + BLANK_SIZE))
+    data = found.file.view(at, at + min(max(size, BLANK_SIZE), left))
+    return judge(data, 0, position, left, check_body=check_body)
+
+
+class LogWalk:
+    """One walk. After the loop `position` is behind the last good record and `stop` says what is there."""
+
+    def __init__(self, files: LogFiles, start: int, *, end: int | None = None, check_body: bool = True) -> None:
+        self._files = files
+        self._end = end
+        self._check_body = check_body
+        self.position = start
+        self.stop = Stop.END
+
+    def __iter__(self) -> Iterator[WalkedRecord]:
+        while (found := self._files.find(self.position)) is not None:
+            self.stop = yield from self._walk_file(found)
+            if self.stop is not Stop.BLANK:
+                return
+            self.position = found.start + self._files.size
+        self.stop = Stop.END
+
+    def _walk_file(self, found: LogFile) -> Generator[WalkedRecord, None, Stop]:
+        window_size = WINDOW_SIZE
+        while True:
+            at = self.position - found.start
+            data = found.file.view(at, min(at + window_size, self._files.size))
+            stop = yield from self._walk_window(data, found.start + self._files.size)
+            if stop is not Stop.CUT:
+                return stop
+            if at + len(data) == self._files.size:
+                return Stop.BROKEN
+            # Not a step in this window: the next record is larger than it.
+            window_size = window_size * 2 if self.position == found.start + at else WINDOW_SIZE
+
+    def _walk_window(self, data: memoryview, file_end: int) -> Generator[WalkedRecord, None, Stop]:
+        base = position = self.position
+        end = file_end if self._end is None else self._end
+        check_body = self._check_body
+        while position < end:
+            record = judge(data, position - base, position, file_end - position, check_body=check_body)
+            if isinstance(record, Stop):
+                return record
+            yield record
+            self.position = position = position + record.size
+        return Stop.END

@@ -1,0 +1,351 @@
+"""The one door of the log engine.
+
+    stage, stage, stage ... write          one event's records, one write
+    confirm(position)                      what is before it becomes readable and is put into its queues
+    hot_view / raw_entries                 hot reads, without copying
+    cold_read, verify                      what the shell reads off the loop, and the check before it is first served
+    housekeep, checkpoint, clean, close    driven by the broker's timers
+
+Positions, in order along the log:
+
+    start <= indexed <= confirmed <= written
+             key index   readers      appended
+
+Invariant: nobody reads behind `confirmed`. Under sync flush the broker confirms what is synced, so no offset that was
+seen can be given out again after a crash. Knows no clock: every method that needs the time is given it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+
+from holdfast.model.errors import CorruptRecord, DiskFailed
+from holdfast.model.queue import Position
+from holdfast.store.commit_log import CommitLog
+from holdfast.store.consume_queue import QueueLog
+from holdfast.store.disk import Disk, File
+from holdfast.store.housekeeping import Housekeeper, Housekeeping
+from holdfast.store.indexer import Indexer
+from holdfast.store.log_walk import Stop, WalkedRecord, judge
+from holdfast.store.opening import OpenedStore, open_store
+from holdfast.store.options import StoreOptions
+from holdfast.store.recovery import Recovered
+from holdfast.store.retention import DiskUse, count_expired, measure_disk
+from holdfast.store.snapshot import save_deleted
+from holdfast.store.time_search import find_offset_at, read_store_time
+from holdfast.store.verified import Verified
+from holdfast.wire.record import StoredRecord, decode_record
+
+__all__ = ["Housekeeping", "MessageStore", "QueueLog", "StoreOptions"]
+
+RECENT_READS_MAX = 64
+
+
+class MessageStore:
+    """A broker's messages. Made by `open`; one at a time per folder."""
+
+    def __init__(self, opened: OpenedStore, options: StoreOptions, now_ms: int) -> None:
+        self.options = options
+        self.recovered: Recovered = opened.recovered
+        self.log: CommitLog = opened.log
+        self._disk: Disk = opened.disk
+        self._table = opened.table
+        self._deleted = opened.deleted
+        self._files = opened.log.files
+        self.confirmed = opened.log.written
+        self._verified = Verified(opened.recovered.start)
+        self._recent: OrderedDict[int, int] = OrderedDict()  # start -> end of cold ranges that were just read
+        self._indexer = Indexer(opened.key_index, self._files, options, opened.indexed)
+        self._housekeeper = Housekeeper(opened, self._indexer, now_ms)
+        self.disk_use: DiskUse = measure_disk(opened.disk, options)
+        # The same methods, without a call in between: they run once per message and once per event.
+        self.stage = self.log.stage
+        self.write = self.log.write
+        self.discard = self.log.discard
+        self.files_to_sync = self.log.take_unsynced
+
+    @classmethod
+    def open(cls, disk: Disk, options: StoreOptions, now_ms: int) -> MessageStore:
+        """Load and recover what is in the folder of *disk*; an empty folder becomes a store.
+
+        What had to be repaired is told by `recovered`.
+
+        Raises:
+            StoreError: the folder cannot be a store; the text says what to do.
+            DiskFailed: the disk refused.
+        """
+        return cls(open_store(disk, options), options, now_ms)
+
+    # --- where things are
+
+    @property
+    def written(self) -> Position:
+        """End of the log."""
+        return Position(self.log.written)
+
+    @property
+    def start(self) -> Position:
+        """Where the oldest record begins."""
+        return Position(self._files.start)
+
+    @property
+    def log_file_size(self) -> int:
+        """Size of the log's files: no record crosses a multiple of it."""
+        return self._files.size
+
+    @property
+    def last_store_ms(self) -> int:
+        """Store time of the newest record. Later ones never get an earlier time."""
+        return self.log.store_ms
+
+    @property
+    def fault(self) -> str | None:
+        """Why the store takes no writes until it is restarted; None while it takes them."""
+        return self.log.fault
+
+    @property
+    def writable(self) -> bool:
+        """Whether the store takes writes. Once it does not, only a restart helps."""
+        return self.log.fault is None
+
+    @property
+    def disk_full(self) -> bool:
+        """Whether writes should be refused because the disk is nearly full. As of the last `clean`."""
+        return self.disk_use.is_full
+
+    @property
+    def unconfirmed(self) -> int:
+        """Bytes that are written but not yet confirmed."""
+        return self.log.written - self.confirmed
+
+    @property
+    def index_behind(self) -> int:
+        """Bytes of the confirmed log that the key index has not seen yet."""
+        return self.confirmed - self._indexer.indexed
+
+    # --- queues
+
+    def queue(self, topic: str, queue_id: int) -> QueueLog:
+        """Return the handle of a physical queue, making it when it is new. It is good until its topic is deleted.
+
+        Raises:
+            StoreError: the topic's index is of a kind that is not served.
+        """
+        return self._table.get(topic, queue_id)
+
+    def find_queue(self, topic: str, queue_id: int) -> QueueLog | None:
+        """Return a queue, or None when nothing was ever stored in it."""
+        return self._table.find(topic, queue_id)
+
+    def list_queues(self) -> Iterator[QueueLog]:
+        """Return all queues that hold or held anything."""
+        return iter(self._table)
+
+    def delete_topic(self, topic: str) -> None:
+        """Remove the queues of *topic*; handles of them are dead. Its records go with their log files."""
+        self._deleted[topic] = self.log.written
+        save_deleted(self._disk, self._deleted)
+        dead = {queue for queue in self._table if queue.topic == topic}
+        self.log.forget(dead)
+        self._housekeeper.forget(dead)
+        self._table.remove_topic(topic)
+
+    # --- writing: see also `stage`, `write`, `discard`, `files_to_sync`
+
+    def confirm(self, position: int) -> list[QueueLog]:
+        """Make everything before *position*, the end of some write, readable. Return the queues that grew."""
+        batches = self.log.batches
+        grown: dict[QueueLog, None] = {}
+        while batches and batches[0][0] <= position:
+            self.confirmed, queues, entries = batches.popleft()
+            for queue, entry in zip(queues, entries, strict=True):
+                queue.tail += entry
+            grown.update(dict.fromkeys(queues))
+        for queue in grown:
+            try:
+                queue.settle()
+            except DiskFailed as error:
+                # The entries stay readable in memory, and recovery makes them again; but no more may pile up.
+                self.fail(str(error))
+        self._housekeeper.note_grown(grown)
+        return list(grown)
+
+    def fail(self, reason: str) -> None:
+        """Take no more writes: a sync or an index write has failed, and what the disk holds is no longer known."""
+        self.log.fault = self.log.fault or reason
+
+    # --- reading
+
+    def view(self, position: int, size: int) -> memoryview | None:
+        """Return bytes of the confirmed log without copying; None when they are cleaned or not confirmed.
+
+        May wait for the disk: ask `is_hot` first.
+        """
+        if position + size > self.confirmed:
+            return None
+        files = self._files
+        file = files.files.get(position // files.size)
+        if file is None:
+            return None
+        at = position % files.size
+        return file.view(at, at + size) if at + size <= files.size else None
+
+    def hot_view(self, position: int, size: int) -> memoryview | None:
+        """Return bytes of whole records without copying and without waiting.
+
+        None when they are cold, not yet checked, cleaned or not confirmed: then `cold_read` tells which.
+        """
+        is_sure = position >= self._verified.tail_start and position >= self.confirmed - self.options.hot_window
+        if not is_sure and self.hot_end(position) < position + size:
+            return None
+        return self.view(position, size)
+
+    def is_hot(self, position: int) -> bool:
+        """Return whether the record at *position* was checked and is most likely in memory."""
+        return self.hot_end(position) > position
+
+    def hot_end(self, position: int) -> int:
+        """Return up to where records from *position* on may be viewed on the loop; *position* when it may not."""
+        verified_end = self._verified.find_end(position)
+        if verified_end is None:
+            return position
+        if position >= self._verified.tail_start:
+            verified_end = self.confirmed
+        if position >= self.confirmed - self.options.hot_window:
+            return max(position, verified_end)
+        for start, end in self._recent.items():
+            if start <= position < end:
+                return min(end, verified_end)
+        return position
+
+    def cold_read(self, position: int, end: int) -> tuple[File, int, int] | None:
+        """Return (file, start, end) of [position, end), as far as one file and the confirmed log reach.
+
+        None when the record is gone. Both ends should be ends of records, or `verify` sees less than was read.
+        """
+        found = self._files.find(position)
+        if found is None or position >= self.confirmed:
+            return None
+        end = min(end, self.confirmed, found.start + self._files.size)
+        return found.file, position - found.start, end - found.start
+
+    def verify(self, position: int, data: bytes | memoryview) -> int:
+        """Check the records in *data*, read from *position*; return the end of the last whole one.
+
+        Every good one may be viewed from now on, and is taken to be in memory for a while.
+
+        Raises:
+            CorruptRecord: a record is damaged. Those before it are good, and so are those behind it that could be
+                reached: reading them again, apart from it, succeeds.
+        """
+        view = memoryview(data)
+        file_end = position - position % self._files.size + self._files.size
+        start = at = position
+        damage: CorruptRecord | None = None
+        while at < position + len(view):
+            record = judge(view, at - position, at, file_end - at, check_body=True)
+            if isinstance(record, WalkedRecord):
+                at += record.size
+                continue
+            if record in {Stop.BROKEN, Stop.DAMAGED, Stop.EMPTY}:
+                damage = damage or CorruptRecord(at, record.value)
+            if record is not Stop.DAMAGED:
+                break
+            self._note_good(start, at)
+            start = at = at + int.from_bytes(view[at - position : at - position + 4], "big")
+        self._note_good(start, at)
+        if damage is not None:
+            raise damage
+        return at
+
+    def _note_good(self, start: int, end: int) -> None:
+        self._verified.add(start, end)
+        if end > start:
+            self._recent[start] = end
+            self._recent.move_to_end(start)
+            if len(self._recent) > RECENT_READS_MAX:
+                self._recent.popitem(last=False)
+
+    def read_record(self, position: int) -> StoredRecord | None:
+        """Return one record, checked and decoded; None when there is none at *position*. May wait for the disk.
+
+        Raises:
+            CorruptRecord: there is one, and it is damaged.
+        """
+        head = self.view(position, 8)
+        if head is None or position < 0:
+            return None
+        data = self.view(position, int.from_bytes(head[:4], "big"))
+        if data is None:
+            return None
+        try:
+            record = decode_record(data)
+        except CorruptRecord as error:
+            raise CorruptRecord(position, error.reason) from error
+        return record if record.position == position else None
+
+    def store_time(self, queue: QueueLog, offset: int) -> int | None:
+        """Return when the message at *offset* was stored; None when it is gone. May wait for the disk."""
+        return read_store_time(self.view, queue, offset)
+
+    def offset_at_time(self, queue: QueueLog, time_ms: int, *, upper: bool = False) -> int:
+        """Return the first offset stored at or after *time_ms*, `offset_max` when there is none.
+
+        With *upper* the last offset stored at or before it, `offset_min` when there is none. May wait for the disk.
+        """
+        return find_offset_at(self.view, queue, time_ms, upper=upper)
+
+    def find_by_key(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> list[Position]:
+        """Return where records with *key* are that were stored in [begin_ms, end_ms], newest first.
+
+        Looks through a bounded part of what is not indexed yet. May wait for the disk.
+        """
+        return self._indexer.find(self, topic, key, max_count, begin_ms, end_ms)
+
+    # --- housekeeping
+
+    def housekeep(self, now_ms: int) -> Housekeeping:
+        """Do a bounded piece of the work that is due. Return when to call again and what to sync meanwhile.
+
+        A failing disk stops writes; it is not raised.
+        """
+        try:
+            return self._housekeeper.run(self.confirmed, now_ms)
+        except DiskFailed as error:
+            self.fail(str(error))
+            return Housekeeping()
+
+    def checkpoint(self, now_ms: int) -> None:
+        """Take note that what `housekeep` asked to sync is on disk."""
+        try:
+            self._housekeeper.synced(now_ms)
+        except DiskFailed as error:
+            self.fail(str(error))
+
+    def clean(self, now_ms: int) -> list[str]:
+        """Remove what has expired, and more when the disk is full. Return the paths of what was removed."""
+        self.disk_use = measure_disk(self._disk, self.options)
+        count = count_expired(self._files, self.log.written, now_ms, self.options, is_forced=self.disk_use.is_forced)
+        try:
+            removed = [self._files.remove_first() for _ in range(count)]
+            if removed:
+                self._housekeeper.note_cleaned()
+                removed += self._indexer.clean(self._files.start)
+        except DiskFailed as error:
+            self.fail(str(error))
+            return []
+        return removed
+
+    def close(self, now_ms: int) -> None:
+        """End in order: everything is synced and noted, so that the next start need not look for it.
+
+        After a fault nothing is noted: the next start recovers.
+        """
+        self.discard()
+        if self.fault is not None:
+            return
+        for file in self.files_to_sync():
+            file.sync()
+        self.confirm(self.log.written)
+        self._housekeeper.close(self.confirmed, now_ms)

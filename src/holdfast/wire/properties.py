@@ -1,0 +1,63 @@
+"""The properties of a message as one text.
+
+    name 0x01 value 0x02 name 0x01 value 0x02 ...
+
+The last 0x02 may be missing. A piece without a name, a value or a 0x01 between them means nothing and is dropped, as
+upstream drops it; of two pieces with one name the later one counts. Knows nothing of what the names mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import AnyStr
+
+from holdfast.model.errors import LocalProtocolError
+
+NAME_END = "\x01"
+VALUE_END = "\x02"
+
+PROPERTIES_SIZE_MAX = 32767
+"""The length is stored as a signed 16-bit number."""
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """Return the properties in *text*, in the order in which they stand there."""
+    found: dict[str, str] = {}
+    for piece in text.split(VALUE_END):
+        name, _, value = piece.partition(NAME_END)
+        if name and value:
+            found[name] = value
+    return found
+
+
+def format_properties(properties: Mapping[str, str]) -> str:
+    """Return *properties* as one text that ends with 0x02; empty when there are none.
+
+    Raises:
+        LocalProtocolError: a name or a value cannot be told apart from its neighbours in the text.
+    """
+    for name, value in properties.items():
+        if not name or NAME_END in name or VALUE_END in name or VALUE_END in value:
+            raise LocalProtocolError(f"property {name!r} cannot be stored: its name is empty or holds a separator")
+    return "".join(f"{name}{NAME_END}{value}{VALUE_END}" for name, value in properties.items() if value)
+
+
+def find_property(text: AnyStr, name: AnyStr) -> AnyStr | None:
+    """Return the value of one property without looking at the others, or None. Takes text or its UTF-8 bytes."""
+    if isinstance(text, str):
+        return _find(text, name + NAME_END, VALUE_END)
+    return _find(text, name + b"\x01", b"\x02")
+
+
+def _find(text: AnyStr, key: AnyStr, value_end: AnyStr) -> AnyStr | None:
+    at = text.rfind(key)
+    while at >= 0:
+        # The key must be all of a name, not the end of a longer one or a part of a value.
+        if at == 0 or text[at - 1 : at] == value_end:
+            start = at + len(key)
+            end = text.find(value_end, start)
+            value = text[start:end] if end >= 0 else text[start:]
+            if value:
+                return value
+        at = text.rfind(key, 0, at)
+    return None

@@ -1,0 +1,89 @@
+"""The real `mqadmin`, many commands in one JVM.
+
+It exits with 0 whatever happened, so what it prints is all there is to judge by.
+"""
+
+import json
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from tests.support.child import ChildFailed
+from tests.support.java_peer import JavaPeer
+
+_TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Seeded:
+    """The first of the messages that `MqAdmin.seed` sent: its two ids and its place."""
+
+    unique_id: str
+    offset_id: str
+    broker: str
+    queue: int
+    offset: int
+
+
+class MqAdmin:
+    """A JVM that runs one mqadmin command after the other against one name server."""
+
+    def __init__(self, peer: JavaPeer, name_server: str, home: Path) -> None:
+        self._name_server = name_server
+        self._child = peer.start_program("AdminShell", [], home=home)
+        self._child.wait_for_line('"ready"', timeout_s=_TIMEOUT_S)
+
+    def run(self, *arguments: str) -> str:
+        """Run one command and return what it printed."""
+        heard = len(self._child.lines())
+        self._child.tell("\t".join([*arguments, "-n", self._name_server]))
+        answer = self._child.wait_for_line('^{"command"', timeout_s=_TIMEOUT_S, after=heard)
+        printed: str = json.loads(answer)["printed"]
+        return printed
+
+    def run_until(self, holds: Callable[[str], bool], *arguments: str) -> str:
+        """Run a command again and again until *holds* of what it printed: a change reaches name servers a moment late."""
+        deadline = time.monotonic() + _TIMEOUT_S
+        while True:
+            printed = self.run(*arguments)
+            if holds(printed):
+                return printed
+            if time.monotonic() > deadline:
+                raise ChildFailed(f"mqadmin {' '.join(arguments)} still says after {_TIMEOUT_S:g} s:\n{printed}")
+
+    def make_topic(self, topic: str, cluster: str, queues: int, brokers: int) -> None:
+        """Make a topic of *queues* queues on each of the *brokers* of *cluster* and return once clients find it."""
+        printed = self.run("updateTopic", "-c", cluster, "-t", topic, "-r", str(queues), "-w", str(queues))
+        assert printed.count("success") == brokers, printed
+        self.run_until(lambda route: route.count('"readQueueNums"') == brokers, "topicRoute", "-t", topic)
+
+    def seed(self, topic: str, group: str, count: int) -> Seeded:
+        """Send *count* messages that *group* consumes and *count* that it does not."""
+        unique_id, offset_id, broker, queue, offset = self.run("seed", topic, group, str(count)).split()
+        return Seeded(unique_id, offset_id, broker, int(queue), int(offset))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._child.kill()
+
+
+def rows(printed: str) -> list[list[str]]:
+    """Return the words of every line of a table, without its heads and empty lines."""
+    return [line.split() for line in printed.splitlines() if line.strip() and not line.startswith("#")]
+
+
+def fields(printed: str) -> dict[str, str]:
+    """Return what a command printed as `name : value` lines."""
+    pairs = (line.split(":", 1) for line in printed.splitlines() if ":" in line)
+    return {name.strip(): value.strip() for name, value in pairs}
+
+
+def route(printed: str) -> dict[str, Any]:
+    """Return the route that `topicRoute` printed: JSON, but for the bare numbers that Java writes as keys."""
+    parsed: dict[str, Any] = json.loads(re.sub(r"([{,\s])(\d+):", r'\1"\2":', printed))
+    return parsed

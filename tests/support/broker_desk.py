@@ -1,0 +1,158 @@
+"""A broker machine on a simulated disk, spoken to in frames: what a client sends, what it gets back."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+
+from holdfast.broker.core import Broker
+from holdfast.broker.options import BrokerOptions
+from holdfast.broker.rooms import Rooms
+from holdfast.broker.service import store_options
+from holdfast.machine.effects import Effect, ReadLog, SendBytes, SyncLog, WriteFile
+from holdfast.machine.events import (
+    ChannelClosed,
+    ChannelId,
+    ChannelOpened,
+    Event,
+    FramesReceived,
+    LogRead,
+    LogSynced,
+    Started,
+    TimerFired,
+)
+from holdfast.model.topic import TopicConfig
+from holdfast.sim.disk import SimDisk
+from holdfast.store.message_store import MessageStore
+from holdfast.wire.command import Command, decode_command, encode_command
+from holdfast.wire.frame import split_frames
+
+
+class BrokerDesk:
+    """One broker with one or more clients across the desk.
+
+    Cold reads are answered at once; syncs only when `sync` is called.
+    """
+
+    def __init__(self, *, flush: str = "async", disk: SimDisk | None = None, **options: object) -> None:
+        self.now_ms = 1_700_000_000_000
+        self.disk = disk or SimDisk()
+        self.options = BrokerOptions(namesrv=(), flush=flush, log_file_size=1 << 20, **options)  # type: ignore[arg-type]
+        self.store = MessageStore.open(self.disk, store_options(self.options), self.now_ms)
+        self.rooms = Rooms(self.options, self.store, self.disk, random.Random(7), self.now_ms)
+        self.broker = Broker(self.options, self.store, self.rooms)
+        self.effects: list[Effect] = []
+        self.answers: dict[int, list[Command]] = {}
+        self.syncs: list[SyncLog] = []
+        self.feed(Started(self.now_ms))
+        self.connect(1)
+
+    def connect(self, channel: int) -> None:
+        """Let a client connect."""
+        self.answers[channel] = []
+        self.feed(ChannelOpened(ChannelId(channel), f"10.0.0.{channel}:5000", self.now_ms))
+
+    def disconnect(self, channel: int) -> None:
+        """Let a client go."""
+        self.feed(ChannelClosed(ChannelId(channel), self.now_ms))
+
+    def feed(self, event: Event) -> list[Effect]:
+        """Hand an event over; keep what the broker answers, by channel."""
+        effects = self.broker.handle(event)
+        self.effects += effects
+        for effect in effects:
+            if isinstance(effect, SendBytes):
+                data = b"".join(bytes(piece) for piece in effect.pieces)
+                frames, taken = split_frames(memoryview(data))
+                assert taken == len(data), "answers are whole frames"
+                self.answers[effect.channel] += [decode_command(frame) for frame in frames]
+            elif isinstance(effect, SyncLog):
+                self.syncs.append(effect)
+            elif isinstance(effect, WriteFile):
+                self.disk.replace(effect.path, effect.data)
+            elif isinstance(effect, ReadLog):
+                self.feed(LogRead(effect.token, effect.file.read(effect.start, effect.end), self.now_ms))
+        return effects
+
+    def send_bytes(self, data: bytes, channel: int = 1) -> list[Command]:
+        """Let *data* arrive as one read; return the answers that came at once."""
+        frames, taken = split_frames(memoryview(data))
+        assert taken == len(data)
+        self.answers[channel].clear()
+        self.feed(FramesReceived(ChannelId(channel), frames, self.now_ms))
+        return list(self.answers[channel])
+
+    def ask(self, *commands: Command, channel: int = 1) -> list[Command]:
+        """Let *commands* arrive in one read; return the answers that came at once."""
+        return self.send_bytes(b"".join(encode_command(command) for command in commands), channel)
+
+    def sync(self) -> None:
+        """Let everything that was asked for reach the disk."""
+        syncs, self.syncs = self.syncs, []
+        for effect in syncs:
+            for file in effect.files:
+                file.sync()
+            self.feed(LogSynced(effect.position, self.now_ms))
+
+    def pass_time(self, milliseconds: int, *timers: str) -> None:
+        """Let time pass and *timers* fire."""
+        self.now_ms += milliseconds
+        for name in timers:
+            self.feed(TimerFired(name, self.now_ms))
+
+    def make_topic(self, name: str, queues: int = 4, **rest: object) -> None:
+        """Host a topic."""
+        config = TopicConfig(name=name, read_queues=queues, write_queues=queues, **rest)  # type: ignore[arg-type]
+        self.rooms.topics.put(config, self.now_ms)
+
+
+def a_send(
+    topic: str = "T", *, queue: int = 0, body: bytes = b"hello", opaque: int = 1, code: int = 310, **fields: str
+) -> Command:
+    """Return a plain send as Java clients write it; `fields` adds or replaces one-letter fields."""
+    return Command(
+        code=code,
+        opaque=opaque,
+        fields={
+            "a": "producers",
+            "b": topic,
+            "c": "TBW102",
+            "d": "4",
+            "e": str(queue),
+            "f": "0",
+            "g": "1699999999999",
+            "h": "0",
+            "i": "UNIQ_KEY\x017F00000100000001\x02TAGS\x01TagA\x02",
+            "j": "0",
+            "k": "false",
+            "m": "false",
+        }
+        | fields,
+        body=body,
+    )
+
+
+def a_pull(topic: str = "T", *, queue: int = 0, offset: int = 0, opaque: int = 1, **fields: str) -> Command:
+    """Return a pull that brings its own subscription and does not wait; `fields` adds or replaces fields."""
+    return Command(
+        code=11,
+        opaque=opaque,
+        fields={
+            "consumerGroup": "consumers",
+            "topic": topic,
+            "queueId": str(queue),
+            "queueOffset": str(offset),
+            "maxMsgNums": "32",
+            "sysFlag": "4",
+            "commitOffset": "-1",
+            "suspendTimeoutMillis": "15000",
+            "subscription": "*",
+            "subVersion": "0",
+        }
+        | fields,
+    )
+
+
+def codes(answers: Iterable[Command]) -> list[int]:
+    """Return the response codes of *answers*."""
+    return [answer.code for answer in answers]

@@ -1,0 +1,103 @@
+"""A name server with brokers that register as real ones do."""
+
+import random
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+from tests.support.conversation import Conversation
+
+from holdfast.machine.events import ChannelId
+from holdfast.model.route import Route
+from holdfast.model.topic import TopicConfig
+from holdfast.nameserver.core import NameServer
+from holdfast.nameserver.options import NameServerOptions
+from holdfast.wire.codes import RequestCode
+from holdfast.wire.command import Command, encode_command
+from holdfast.wire.registration import DataVersion, Registration, Topics, encode_registration
+from holdfast.wire.route import decode_route
+
+
+def a_name_server(kv_content: bytes | None = None, **options: Any) -> Conversation:
+    """Return a name server that has just started."""
+    return Conversation(NameServer(NameServerOptions(**options), random.Random(7), kv_content=kv_content))
+
+
+def a_topic(name: str, queues: int = 4, **parts: Any) -> TopicConfig:
+    """Return a topic of *queues* queues."""
+    return TopicConfig(name=name, read_queues=queues, write_queues=queues, **parts)
+
+
+def a_registration(*topics: TopicConfig | str, counter: int = 1, state_version: int = 0, **parts: Any) -> bytes:
+    """Return the body of a 103."""
+    configs = [topic if isinstance(topic, TopicConfig) else a_topic(topic) for topic in topics]
+    return encode_registration(
+        Registration(
+            topic_config_serialize_wrapper=Topics(
+                topic_config_table={config.name: config for config in configs},
+                data_version=DataVersion(counter=counter, state_version=state_version, timestamp=1),
+                topic_queue_mapping_info_map=parts.get("mappings", {}),
+            ),
+            filter_server_list=parts.get("filter_servers", []),
+        )
+    )
+
+
+def registration_fields(name: str, address: str, body: bytes, **more: str) -> dict[str, str]:
+    """Return the header of a 103."""
+    return {
+        "brokerName": name,
+        "brokerAddr": address,
+        "clusterName": "C1",
+        "haServerAddr": f"{address}0",
+        "brokerId": "0",
+        "compressed": "false",
+        "bodyCrc32": str(zlib.crc32(body) & 0x7FFFFFFF),
+        **more,
+    }
+
+
+def register(
+    server: Conversation,
+    name: str = "a",
+    address: str = "10.0.0.1:10911",
+    *,
+    body: bytes | None = None,
+    channel: ChannelId | None = None,
+    version: int = 479,
+    **more: str,
+) -> Command:
+    """Let a broker register and return the answer."""
+    body = a_registration("orders") if body is None else body
+    fields = registration_fields(name, address, body, **more)
+    return server.ask(RequestCode.REGISTER_BROKER, fields, body=body, channel=channel, version=version)
+
+
+def ask_route(server: Conversation, topic: str, **how: Any) -> Command:
+    """Ask for a route and return the answer."""
+    return server.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}, **how)
+
+
+def find_route(server: Conversation, topic: str) -> Route | None:
+    """Return what clients are told about *topic*; None when they are told that it does not exist."""
+    answer = ask_route(server, topic)
+    assert answer.code in {0, 17}
+    return decode_route(answer.body) if answer.code == 0 else None
+
+
+def addresses(server: Conversation, topic: str = "orders") -> Mapping[str, Mapping[int, str]]:
+    """Return broker name -> id -> address of a topic's route; empty when there is none."""
+    route = find_route(server, topic)
+    return {broker.broker_name: broker.broker_addrs for broker in route.broker_datas} if route is not None else {}
+
+
+def route_frame(topic: str, opaque: int, *, version: int = 479, language: str = "JAVA") -> bytes:
+    """Return the frame of one route query."""
+    command = Command(
+        code=RequestCode.GET_ROUTEINFO_BY_TOPIC,
+        opaque=opaque,
+        fields={"topic": topic},
+        version=version,
+        language=language,
+    )
+    return encode_command(command)

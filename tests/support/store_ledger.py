@@ -1,0 +1,106 @@
+"""A small store under a script, and the list of what it promised to keep.
+
+The ledger is the twin: a plain list per queue of what was confirmed after a sync. Whatever the disk does, every line of
+it must be found again, at its offset.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from holdfast.sim.disk import SimDisk
+from holdfast.store.consume_queue import BLANK_ENTRY_SIZE
+from holdfast.store.message_store import MessageStore
+from holdfast.store.options import StoreOptions
+
+SMALL = StoreOptions(
+    log_file_size=4096 * 2,
+    queue_file_size=20 * 16,
+    index_slots=16,
+    index_items=40,
+    checkpoint_interval_ms=3000,
+    body_size_max=4096,
+)
+HOST = bytes((127, 0, 0, 1, 0, 0, 48, 57))
+QUEUES = [("orders", 0), ("orders", 1), ("a" * 130, 0)]
+START_MS = 1_700_000_000_000
+
+QueueName = tuple[str, int]
+
+
+class Ledger:
+    """What was confirmed: (queue, offset) -> body."""
+
+    def __init__(self) -> None:
+        self.bodies: dict[tuple[QueueName, int], bytes] = {}
+        self.ends: dict[QueueName, int] = {}
+
+    def note(self, name: QueueName, offset: int, body: bytes) -> None:
+        self.bodies[name, offset] = body
+        self.ends[name] = max(self.ends.get(name, 0), offset + 1)
+
+
+def append_some(store: MessageStore, ledger: Ledger, random: Random, now_ms: int) -> None:
+    """One event under sync flush: stage a few records, write, sync, confirm; only then are they promised."""
+    promised = []
+    for _ in range(random.randint(1, 4)):
+        name = random.choice(QUEUES)
+        body = random.randbytes(random.choice((0, 10, 200, 900)))
+        properties = b"UNIQ_KEY\x01%d\x02KEYS\x01k%d j\x02" % (random.getrandbits(60), random.randrange(9))
+        _, offset = store.stage(store.queue(*name), body, properties, 0, 0, now_ms, HOST, 7, now_ms)
+        promised.append((name, offset, body))
+    store.write()
+    for file in store.files_to_sync():
+        file.sync()
+    store.confirm(store.written)
+    for name, offset, body in promised:
+        ledger.note(name, offset, body)
+
+
+def housekeep(store: MessageStore, now_ms: int) -> None:
+    """Let the store do what is due, as the broker's timers would."""
+    for _ in range(50):
+        work = store.housekeep(now_ms)
+        for file in work.files:
+            file.sync()
+        if work.files:
+            store.checkpoint(now_ms)
+        if not work.behind:
+            return
+
+
+def run_script(disk: SimDisk, ledger: Ledger, random: Random, *, steps: int = 14) -> None:
+    """Open, append, keep house, now and then end in order and open again; then end in order."""
+    now_ms = START_MS + 1000 * len(ledger.bodies)
+    store = MessageStore.open(disk, SMALL, now_ms)
+    for step in range(steps):
+        now_ms += 1000
+        append_some(store, ledger, random, now_ms)
+        housekeep(store, now_ms)
+        if step == steps // 2:
+            store.close(now_ms)
+            store = MessageStore.open(disk, SMALL, now_ms)
+    store.close(now_ms)
+
+
+def check(store: MessageStore, ledger: Ledger) -> None:
+    """Everything promised is there, every entry leads to its message, and positions rise along every queue."""
+    for (name, offset), body in ledger.bodies.items():
+        queue = store.find_queue(*name)
+        assert queue is not None, f"queue {name} is gone"
+        assert queue.offset_min <= offset < queue.offset_max, f"{name} has no offset {offset}: {queue}"
+        record = store.read_record(queue.get_entry(offset)[0])
+        assert record is not None
+        assert (record.topic, record.queue_id, record.offset, record.body) == (*name, offset, body)
+    for queue in store.list_queues():
+        last = -1
+        for offset, (position, size, _) in enumerate(
+            queue.entries(queue.offset_min, queue.offset_max - queue.offset_min), queue.offset_min
+        ):
+            if size == BLANK_ENTRY_SIZE:
+                continue
+            assert position > last
+            last = position
+            record = store.read_record(position)
+            assert record is not None
+            assert (record.topic, record.queue_id, record.offset) == (queue.topic, queue.queue_id, offset)

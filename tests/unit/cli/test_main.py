@@ -1,0 +1,106 @@
+"""The command as a whole: what it loads, how it fails, what it returns."""
+
+import subprocess
+import sys
+
+import pytest
+
+from holdfast.cli.main import NOUNS, main
+
+
+@pytest.fixture(autouse=True)
+def _nobody_home(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
+    """No configuration of whoever runs the tests."""
+    for name in ("HOLDFAST_NAMESRV", "HOLDFAST_PROFILE", "HOLDFAST_CONFIG", "HOLDFAST_TIMEOUT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+
+
+def said(capsys: pytest.CaptureFixture[str]) -> str:
+    """Return the one line on standard error."""
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
+    return captured.err
+
+
+def test_an_unknown_noun_is_wrong_usage_with_a_guess(capsys: pytest.CaptureFixture[str]):
+    """One line, status 2."""
+    assert main(["topc", "list"]) == 2
+    assert "Did you mean 'topic'" in said(capsys)
+
+
+def test_an_unknown_verb_is_wrong_usage_with_a_guess(capsys: pytest.CaptureFixture[str]):
+    """One line, status 2."""
+    assert main(["topic", "lst"]) == 2
+    assert "Did you mean 'list'" in said(capsys)
+
+
+def test_an_unknown_option_is_wrong_usage_with_the_nearest(capsys: pytest.CaptureFixture[str]):
+    """One line, status 2, and where to read on."""
+    assert main(["topic", "create", "t", "--quees", "3"]) == 2
+    line = said(capsys)
+    assert "did you mean '--queues'" in line
+    assert "holdfast topic create --help" in line
+
+
+def test_a_missing_argument_is_wrong_usage(capsys: pytest.CaptureFixture[str]):
+    """One line, status 2."""
+    assert main(["topic", "create"]) == 2
+    assert "Missing argument 'TOPIC'" in said(capsys)
+
+
+def test_a_number_that_is_none_is_wrong_usage(capsys: pytest.CaptureFixture[str]):
+    """One line, status 2."""
+    assert main(["topic", "create", "t", "--queues", "many"]) == 2
+    assert "--queues" in said(capsys)
+
+
+def test_an_address_that_is_none_is_wrong_usage(capsys: pytest.CaptureFixture[str]):
+    """Checked before anybody is dialled."""
+    assert main(["topic", "list", "--namesrv", "localhost"]) == 2
+    assert "write host:port" in said(capsys)
+
+
+def test_a_cluster_that_is_not_there_says_what_to_do(capsys: pytest.CaptureFixture[str]):
+    """One line, status 1: where we looked, and the two ways out."""
+    assert main(["topic", "list", "--namesrv", "127.0.0.1:1"]) == 1
+    line = said(capsys)
+    assert "no name server answers at 127.0.0.1:1 (--namesrv)" in line
+    assert "holdfast up" in line
+
+
+def test_debug_lets_the_failure_through():
+    """With --debug the traceback is what is wanted."""
+    with pytest.raises(Exception, match="no name server answers"):
+        main(["topic", "list", "--namesrv", "127.0.0.1:1", "--debug"])
+
+
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]):
+    """And nothing else."""
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("holdfast ")
+
+
+@pytest.mark.parametrize("noun", list(NOUNS))
+def test_every_noun_has_help(noun: str, capsys: pytest.CaptureFixture[str]):
+    """Status 0, on standard output."""
+    assert main([noun, "--help"]) == 0
+    assert "Usage" in capsys.readouterr().out
+
+
+def test_a_role_does_not_load_what_it_does_not_need():
+    """`serve namesrv` starts without client, broker, Spark, HTTP or tables: its start is short."""
+    script = (
+        "import sys\n"
+        "from holdfast.cli.main import main\n"
+        "main(['serve', 'namesrv', '--help'])\n"
+        "import holdfast.nameserver.service\n"
+        "print('\\n'.join(sys.modules), file=sys.stderr)\n"
+    )
+
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+
+    loaded = set(done.stderr.split())
+    for unwanted in ("holdfast.client", "holdfast.broker.core", "holdfast.admin", "prometheus_client", "pyspark"):
+        assert unwanted not in loaded

@@ -1,0 +1,498 @@
+"""Brokers register, renew, conflict and leave."""
+
+import json
+import struct
+import zlib
+
+import pytest
+from tests.support.conversation import START_MS, Conversation
+from tests.support.name_servers import (
+    a_name_server,
+    a_registration,
+    a_topic,
+    addresses,
+    find_route,
+    register,
+    registration_fields,
+)
+
+from holdfast.machine.effects import CloseChannel
+from holdfast.machine.events import TimerFired
+from holdfast.nameserver.core import SCAN_TIMER
+from holdfast.wire.codes import RequestCode, ResponseCode
+
+A, B = "10.0.0.1:10911", "10.0.0.2:10911"
+
+
+def pass_time(server: Conversation, duration_ms: int) -> None:
+    """Let the scans of *duration_ms* happen."""
+    for _ in range(0, duration_ms, 5_000):
+        server.now_ms += 5_000
+        server.happen(TimerFired(SCAN_TIMER, server.now_ms))
+
+
+def heartbeat_fields(name: str = "a", address: str = A, **more: str) -> dict[str, str]:
+    return {"brokerName": name, "brokerAddr": address, "clusterName": "C1", "brokerId": "0", **more}
+
+
+def packed(*topics: str, version: int) -> bytes:
+    """Return a compressed registration as brokers of that version write it."""
+
+    def text(data: bytes) -> bytes:
+        return struct.pack(">i", len(data)) + data
+
+    body = text(b'{"counter":3,"timestamp":5}') + struct.pack(">i", len(topics))
+    body += b"".join(text(topic.encode()) for topic in topics) + text(b"[]")
+    return zlib.compress(body + (struct.pack(">i", 0) if version >= 413 else b""), 9)
+
+
+# Taking registrations.
+
+
+def test_brokers_with_a_topic_in_common_share_its_route():
+    """Every broker that registered the topic is in the route, by name."""
+    server = a_name_server()
+    register(server, "b", B)
+    register(server, "a", A)
+
+    route = find_route(server, "orders")
+
+    assert route is not None
+    assert [broker.broker_name for broker in route.broker_datas] == ["a", "b"]
+    assert [queue.broker_name for queue in route.queue_datas] == ["a", "b"]
+
+
+@pytest.mark.parametrize("header_says_so", ["true", "false"])
+@pytest.mark.parametrize(
+    ("version", "topic"), [(407, "orders 4 4 6 SINGLE_TAG"), (513, 'orders 4 4 6 SINGLE_TAG {"a":"b c"}')]
+)
+def test_a_compressed_registration_is_recognised_by_its_first_byte(version: int, topic: str, header_says_so: str):
+    """4.x says in the header that it compresses, 5.x compresses and denies it."""
+    server = a_name_server()
+
+    answer = register(server, body=packed(topic, version=version), version=version, compressed=header_says_so)
+
+    assert answer.code == 0
+    route = find_route(server, "orders")
+    assert route is not None
+    assert route.queue_datas[0].write_queues == 4
+
+
+def test_a_damaged_registration_is_refused():
+    """The checksum in the header is checked when there is one."""
+    server = a_name_server()
+
+    answer = register(server, bodyCrc32="12345")
+
+    assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "crc32 not match")
+    assert find_route(server, "orders") is None
+
+
+def test_a_registration_without_checksum_is_taken():
+    """Zero means unchecked."""
+    server = a_name_server()
+
+    assert register(server, bodyCrc32="0").code == 0
+    assert find_route(server, "orders") is not None
+
+
+@pytest.mark.parametrize("body", [b"{", b"\x78\x9c rubbish", b"[1]", b'{"topicConfigSerializeWrapper":7}'])
+def test_a_registration_that_cannot_be_read_is_refused_and_changes_nothing(body: bytes):
+    """The broker is told; its channel stays, because the frame itself was sound."""
+    server = a_name_server()
+
+    answer = register(server, body=body)
+
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert answer.remark
+    assert server.ask(RequestCode.GET_BROKER_CLUSTER_INFO).body == b'{"brokerAddrTable":{},"clusterAddrTable":{}}'
+    assert server.closed() == set()
+
+
+def test_a_one_way_registration_counts_and_is_not_answered():
+    """4.9 brokers send it so after they created a topic by themselves."""
+    server = a_name_server()
+    body = a_registration("orders")
+
+    answers = server.tell(RequestCode.REGISTER_BROKER, registration_fields("a", A, body), body=body)
+
+    assert answers == []
+    assert addresses(server) == {"a": {0: A}}
+
+
+def test_a_registration_of_one_topic_adds_to_what_the_broker_had():
+    """After a change brokers send just the topic that changed."""
+    server = a_name_server()
+    channel = server.open()
+    register(server, body=a_registration("orders", "bills", counter=1), channel=channel)
+
+    register(server, body=a_registration(a_topic("bills", 9), counter=2), channel=channel)
+
+    bills = find_route(server, "bills")
+    assert find_route(server, "orders") is not None
+    assert bills is not None
+    assert bills.queue_datas[0].write_queues == 9
+
+
+def test_a_broker_whose_first_registration_has_one_topic_is_taken():
+    """Upstream refuses it; a broker with one topic is still a broker."""
+    server = a_name_server()
+
+    answer = register(server, body=a_registration("orders"))
+
+    assert answer.code == 0
+    assert addresses(server) == {"a": {0: A}}
+
+
+def test_a_full_registration_after_a_partial_one_of_the_same_version_is_read():
+    """After a restart of ours the change may arrive first, then everything under the same data version."""
+    server = a_name_server()
+    channel = server.open()
+    register(server, body=a_registration("orders", counter=5), channel=channel)
+
+    register(server, body=a_registration("orders", "bills", counter=5), channel=channel)
+
+    assert find_route(server, "bills") is not None
+
+
+def test_an_equal_registration_only_renews():
+    """Nothing is rendered anew and nobody is told, whatever time the broker stamps on it."""
+    server = a_name_server()
+    channel = server.open()
+    stamped = '"mappingDataVersion":{{"counter":0,"stateVersion":0,"timestamp":{}}}'
+    body = a_registration("orders").decode()
+    plain = '"mappingDataVersion":{"stateVersion":0,"timestamp":0,"counter":0}'
+    assert plain in body
+    register(server, body=body.replace(plain, stamped.format(1)).encode(), channel=channel)
+    find_route(server, "orders")
+    logged = len(server.logged())
+
+    register(server, body=body.replace(plain, stamped.format(99)).encode(), channel=channel)
+    find_route(server, "orders")
+
+    assert server.machine.counters.routes_rendered == 1
+    assert len(server.logged()) == logged
+
+
+def test_a_changed_registration_changes_the_route():
+    """Clients see the new number of queues with their next query."""
+    server = a_name_server()
+    channel = server.open()
+    register(server, body=a_registration(a_topic("orders", 4), counter=1), channel=channel)
+    find_route(server, "orders")
+
+    register(server, body=a_registration(a_topic("orders", 8), counter=2), channel=channel)
+
+    route = find_route(server, "orders")
+    assert route is not None
+    assert (route.queue_datas[0].read_queues, route.queue_datas[0].write_queues) == (8, 8)
+
+
+def test_brokers_are_told_the_order_configuration():
+    """The answer carries what the KV store has on ordered topics, and nothing when it has nothing."""
+    server = a_name_server()
+    assert register(server).body == b""
+    server.ask(RequestCode.PUT_KV_CONFIG, {"namespace": "ORDER_TOPIC_CONFIG", "key": "orders", "value": "a:4"})
+
+    assert json.loads(register(server).body) == {"table": {"orders": "a:4"}}
+
+
+def test_the_order_configuration_can_be_kept_from_brokers():
+    """It is an option."""
+    server = a_name_server(return_order_topic_config=False)
+    server.ask(RequestCode.PUT_KV_CONFIG, {"namespace": "ORDER_TOPIC_CONFIG", "key": "orders", "value": "a:4"})
+
+    assert register(server).body == b""
+
+
+def test_a_static_topic_is_served_as_its_brokers_registered_it():
+    """Each broker's part of the mapping is passed on, keys quoted for clients that read standard JSON."""
+    server = a_name_server()
+    part = {"bname": "a", "currIdMap": {"0": 0, "2": 1}, "dirty": False, "epoch": 7, "scope": "__global__"}
+    part |= {"topic": "orders", "totalQueues": 4}
+    body = a_registration("orders", mappings={"orders": part})
+    bare = body.replace(b'"0":0,"2":1', b"0:0,2:1")
+    assert bare != body
+
+    register(server, body=bare)
+
+    answer = server.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders"})
+    assert json.loads(answer.body)["topicQueueMappingByBroker"] == {"a": part}
+
+
+# Masters and slaves.
+
+
+def test_a_slave_is_in_the_route_and_is_told_its_master():
+    """It learns where to replicate from; the master is told nothing."""
+    server = a_name_server()
+
+    master = register(server, "a", A)
+    slave = register(server, "a", B, brokerId="1")
+
+    assert master.fields == {}
+    assert slave.fields == {"masterAddr": A, "haServerAddr": f"{A}0"}
+    assert addresses(server) == {"a": {0: A, 1: B}}
+
+
+def test_a_slave_does_not_change_its_masters_topics():
+    """The master decides."""
+    server = a_name_server()
+    register(server, "a", A, body=a_registration("orders"), enableActingMaster="false")
+
+    register(server, "a", B, body=a_registration("old", counter=9), brokerId="1", enableActingMaster="false")
+
+    assert find_route(server, "old") is None
+
+
+@pytest.mark.parametrize(("acting", "is_known"), [({"enableActingMaster": "false"}, True), ({}, False)])
+def test_a_slave_alone_speaks_for_its_name_if_it_is_of_5_x(acting: dict[str, str], *, is_known: bool):
+    """4.x brokers do not say anything about acting masters, and their slaves decide nothing."""
+    server = a_name_server()
+
+    register(server, "a", B, brokerId="1", **acting)
+
+    assert (find_route(server, "orders") is not None) is is_known
+
+
+def test_a_slave_that_outlives_its_master_keeps_the_topics_readable():
+    """Only the master's address leaves the route."""
+    server = a_name_server()
+    master = server.open()
+    register(server, "a", A, channel=master)
+    register(server, "a", B, brokerId="1")
+
+    server.close(master)
+
+    assert addresses(server) == {"a": {1: B}}
+
+
+@pytest.mark.parametrize(("acting", "permission"), [("true", 4), ("false", 6)])
+def test_without_a_master_an_acting_master_takes_no_writes(acting: str, permission: int):
+    """Where acting masters are allowed, the route says that nothing can be written meanwhile."""
+    server = a_name_server()
+    master = server.open()
+    register(server, "a", A, channel=master, enableActingMaster=acting)
+    register(server, "a", B, brokerId="1", enableActingMaster=acting)
+
+    server.close(master)
+
+    route = find_route(server, "orders")
+    assert route is not None
+    assert route.queue_datas[0].permission == permission
+
+
+def test_a_slave_that_becomes_master_moves_to_its_new_id():
+    """One address has one id."""
+    server = a_name_server()
+    register(server, "a", A, brokerId="1", enableActingMaster="false")
+
+    register(server, "a", A, brokerId="0", enableActingMaster="false")
+
+    assert addresses(server) == {"a": {0: A}}
+
+
+# Conflicts.
+
+
+def test_a_broker_that_moved_replaces_its_old_address():
+    """The same id registers from elsewhere, with a state that is not older."""
+    server = a_name_server()
+    old = server.open()
+    register(server, "a", A, channel=old)
+
+    register(server, "a", B, body=a_registration("orders", counter=2))
+
+    assert addresses(server) == {"a": {0: B}}
+    server.close(old)
+    assert addresses(server) == {"a": {0: B}}, "the end of the old channel must not take the new broker along"
+
+
+def test_a_broker_with_an_older_state_cannot_take_an_id_that_is_held():
+    """After a switch of masters the former one must not come back as if nothing had happened."""
+    server = a_name_server()
+    register(server, "a", A, body=a_registration("orders", state_version=2))
+
+    answer = register(server, "a", B, body=a_registration("orders", state_version=1))
+
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert answer.remark is not None
+    assert A in answer.remark
+    assert addresses(server) == {"a": {0: A}}
+
+
+def test_another_broker_at_the_same_address_replaces_the_first():
+    """A process renamed and restarted is not two brokers."""
+    server = a_name_server()
+    register(server, "a", A)
+
+    register(server, "renamed", A)
+
+    assert addresses(server) == {"renamed": {0: A}}
+
+
+# Staying and leaving.
+
+
+def test_a_closed_channel_takes_its_broker_along():
+    """A dead process is noticed at once, not after two minutes."""
+    server = a_name_server()
+    channel = server.open()
+    register(server, "a", A, channel=channel)
+    register(server, "b", B)
+    find_route(server, "orders")
+
+    server.close(channel)
+
+    assert addresses(server) == {"b": {0: B}}
+    assert "broker left" in server.logged()
+
+
+def test_a_topic_whose_last_broker_left_does_not_exist():
+    """Nobody serves it."""
+    server = a_name_server()
+    channel = server.open()
+    register(server, channel=channel)
+
+    server.close(channel)
+
+    assert find_route(server, "orders") is None
+    assert json.loads(server.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER).body) == {"topicList": []}
+
+
+def test_the_end_of_an_earlier_channel_does_not_end_a_broker_that_reconnected():
+    """A lease belongs to the channel that registered last, equal registration or not."""
+    server = a_name_server()
+    old, new = server.open(), server.open()
+    register(server, channel=old)
+    register(server, channel=new)
+
+    server.close(old)
+    assert addresses(server) == {"a": {0: A}}
+
+    server.close(new)
+    assert addresses(server) == {}
+
+
+def test_a_broker_that_says_good_bye_is_gone():
+    """104 takes effect at once; saying it twice is fine."""
+    server = a_name_server()
+    register(server)
+
+    for _ in range(2):
+        assert server.ask(RequestCode.UNREGISTER_BROKER, heartbeat_fields()).code == 0
+
+        assert addresses(server) == {}
+
+
+def test_good_bye_of_a_stranger_does_no_harm():
+    """Name and address must fit together."""
+    server = a_name_server()
+    register(server, "a", A)
+
+    server.ask(RequestCode.UNREGISTER_BROKER, heartbeat_fields("b", A))
+    server.ask(RequestCode.UNREGISTER_BROKER, heartbeat_fields("a", B))
+
+    assert addresses(server) == {"a": {0: A}}
+
+
+def test_a_silent_broker_expires_after_its_timeout_and_not_before():
+    """120 s by default; its channel is closed, because nothing can be on it."""
+    server = a_name_server()
+    channel = server.open()
+    register(server, channel=channel)
+
+    pass_time(server, 120_000)
+    assert addresses(server) == {"a": {0: A}}
+
+    pass_time(server, 5_000)
+    assert addresses(server) == {}
+    assert CloseChannel(channel) in server.effects
+
+
+def test_a_broker_may_ask_for_a_shorter_timeout():
+    """It counts for this broker alone, and a default does for the others."""
+    server = a_name_server()
+    register(server, "a", A, heartbeatTimeoutMillis="10000")
+    register(server, "b", B)
+
+    pass_time(server, 15_000)
+
+    assert addresses(server) == {"b": {0: B}}
+
+
+@pytest.mark.parametrize("how", ["registration", "heartbeat", "version query"])
+def test_a_broker_that_is_heard_of_stays(how: str):
+    """Registering, 904 and 322 all renew."""
+    server = a_name_server()
+    channel = server.open()
+    register(server, channel=channel)
+
+    for _ in range(5):
+        pass_time(server, 60_000)
+        if how == "registration":
+            register(server, channel=channel)
+        elif how == "heartbeat":
+            assert server.ask(RequestCode.BROKER_HEARTBEAT, heartbeat_fields()).code == 0
+        else:
+            server.ask(RequestCode.QUERY_DATA_VERSION, heartbeat_fields(), body=b"{}")
+
+    assert server.now_ms == START_MS + 300_000
+    assert addresses(server) == {"a": {0: A}}
+
+
+def test_a_heartbeat_of_a_stranger_is_answered_and_means_nothing():
+    """It has to register first."""
+    server = a_name_server()
+
+    assert server.ask(RequestCode.BROKER_HEARTBEAT, heartbeat_fields()).code == 0
+    assert addresses(server) == {}
+
+
+# Asking about versions and members.
+
+
+def test_a_version_query_tells_whether_the_broker_should_register():
+    """Unknown brokers and changed ones should; the known version is in the body."""
+    server = a_name_server()
+    ours = b'{"counter":1,"stateVersion":0,"timestamp":1}'
+
+    unknown = server.ask(RequestCode.QUERY_DATA_VERSION, heartbeat_fields(), body=ours)
+    register(server, body=a_registration("SELF_TEST_TOPIC", "orders"))
+    same = server.ask(RequestCode.QUERY_DATA_VERSION, heartbeat_fields(), body=ours)
+    other = server.ask(RequestCode.QUERY_DATA_VERSION, heartbeat_fields(), body=ours.replace(b"1,", b"2,", 1))
+
+    assert (unknown.fields, unknown.body) == ({"changed": "true"}, b"")
+    assert same.fields == {"changed": "false"}
+    assert json.loads(same.body) == {"counter": 1, "stateVersion": 0, "timestamp": 1}
+    assert other.fields == {"changed": "true"}
+
+
+def test_a_first_registration_that_may_be_partial_is_asked_for_again():
+    """Without the topic that every broker has it may be just a change; one more registration settles it."""
+    server = a_name_server()
+    channel = server.open()
+    ours = b'{"counter":1,"stateVersion":0,"timestamp":1}'
+    register(server, channel=channel)
+
+    first = server.ask(RequestCode.QUERY_DATA_VERSION, heartbeat_fields(), body=ours)
+    register(server, channel=channel)
+    second = server.ask(RequestCode.QUERY_DATA_VERSION, heartbeat_fields(), body=ours)
+
+    assert (first.fields, second.fields) == ({"changed": "true"}, {"changed": "false"})
+
+
+def test_the_members_of_a_broker_name_are_told():
+    """901 lists the addresses by id; a name that nobody has is empty."""
+    server = a_name_server()
+    register(server, "a", A)
+    register(server, "a", B, brokerId="1")
+
+    known = server.ask(RequestCode.GET_BROKER_MEMBER_GROUP, {"clusterName": "C1", "brokerName": "a"})
+    unknown = server.ask(RequestCode.GET_BROKER_MEMBER_GROUP, {"clusterName": "C1", "brokerName": "x"})
+
+    group = (
+        b'{"brokerMemberGroup":{"brokerAddrs":{0:"10.0.0.1:10911",1:"10.0.0.2:10911"},"brokerName":"a","cluster":"C1"}}'
+    )
+    assert known.body == group
+    assert unknown.body == b'{"brokerMemberGroup":{"brokerAddrs":{},"brokerName":"x","cluster":"C1"}}'

@@ -1,0 +1,150 @@
+"""The route table: what changes, and what does not."""
+
+import json
+
+from tests.support.name_servers import a_topic
+
+from holdfast.nameserver.routes import RouteTable
+
+
+def a_table(*names: str) -> RouteTable:
+    table = RouteTable()
+    for number, name in enumerate(names):
+        table.seat(name, 0, f"10.0.0.{number}:10911", cluster="C1", zone=None, acting=False)
+    return table
+
+
+def test_only_topics_that_differ_are_changes():
+    """Registering the same again changes nothing; one other number changes one topic."""
+    table = a_table("a")
+    table.host("a", [a_topic("orders"), a_topic("bills")])
+    assert table.take_changes() == {"orders", "bills"}
+
+    table.host("a", [a_topic("orders"), a_topic("bills")])
+    assert table.take_changes() == set()
+
+    table.host("a", [a_topic("orders"), a_topic("bills", 5)])
+    assert table.take_changes() == {"bills"}
+
+
+def test_seating_the_same_address_again_changes_nothing():
+    """A new address changes every topic of that broker, and no other."""
+    table = a_table("a", "b")
+    table.host("a", [a_topic("orders")])
+    table.host("b", [a_topic("bills")])
+    table.take_changes()
+
+    table.seat("a", 0, "10.0.0.0:10911", cluster="C1", zone=None, acting=False)
+    assert table.take_changes() == set()
+
+    table.seat("a", 1, "10.0.0.9:10911", cluster="C1", zone=None, acting=False)
+    assert table.take_changes() == {"orders"}
+
+
+def test_topics_of_one_shape_share_one_value():
+    """Ten thousand topics of four queues cost one description."""
+    table = a_table("a")
+
+    table.host("a", [a_topic(f"topic-{number}") for number in range(100)])
+
+    assert len({id(hosts["a"]) for hosts in table.topics.values()}) == 1
+
+
+def test_a_broker_that_keeps_inventing_shapes_does_not_fill_the_memory():
+    """Sharing starts over, routes stay right."""
+    table = a_table("a")
+
+    for queues in range(1, 5000):
+        table.host("a", [a_topic("orders", queues)])
+
+    assert len(table.brokers["a"].shapes) <= 1024
+    body = table.find_body("orders")
+    assert body is not None
+    assert json.loads(body)["queueDatas"][0]["writeQueueNums"] == 4999
+
+
+def test_a_broker_name_without_addresses_leaves_with_its_topics():
+    """Those that another broker has too stay."""
+    table = a_table("a", "b")
+    table.host("a", [a_topic("orders"), a_topic("bills")])
+    table.host("b", [a_topic("orders")])
+    table.take_changes()
+
+    table.unseat("a", "10.0.0.0:10911")
+
+    assert set(table.topics) == {"orders"}
+    assert set(table.topics["orders"]) == {"b"}
+    assert table.take_changes() == {"orders", "bills"}
+
+
+def test_unseating_a_stranger_changes_nothing():
+    """Neither an unknown name nor an unknown address."""
+    table = a_table("a")
+    table.host("a", [a_topic("orders")])
+    table.take_changes()
+
+    table.unseat("x", "10.0.0.0:10911")
+    table.unseat("a", "10.0.0.8:10911")
+
+    assert table.take_changes() == set()
+
+
+def test_a_static_topics_part_outlives_its_broker():
+    """A queue whose leader is away still has its place."""
+    table = a_table("a", "b")
+    for name in ("a", "b"):
+        table.host(name, [a_topic("orders")])
+        table.map_queues({"orders": {"bname": name, "currIdMap": {"0": 0}}})
+
+    table.unseat("a", "10.0.0.0:10911")
+
+    body = table.find_body("orders")
+    assert body is not None
+    assert set(json.loads(body)["topicQueueMappingByBroker"]) == {"a", "b"}
+
+
+def test_parts_of_static_topics_without_a_broker_are_ignored():
+    """Whatever a peer sends in their place."""
+    table = a_table("a")
+
+    table.map_queues({"orders": 7, "bills": {"bname": 7}, "mails": {}})
+
+    assert table.take_changes() == set()
+
+
+def test_zone_and_filter_servers_are_passed_on():
+    """They are legacies; clients that use them find them."""
+    table = RouteTable()
+    table.seat("a", 0, "10.0.0.1:10911", cluster="C1", zone="z1", acting=True)
+    table.host("a", [a_topic("orders")])
+    table.set_filter_servers("a", "10.0.0.1:10911", ["10.0.0.1:5000"])
+
+    body = table.find_body("orders")
+    assert body is not None
+    route = json.loads(body)
+    assert route["filterServerTable"] == {"10.0.0.1:10911": ["10.0.0.1:5000"]}
+    assert route["brokerDatas"][0]["zoneName"] == "z1"
+    assert route["brokerDatas"][0]["enableActingMaster"] is True
+
+    table.take_changes()
+    table.set_filter_servers("a", "10.0.0.1:10911", [])
+    assert table.take_changes() == {"orders"}
+    body = table.find_body("orders")
+    assert body is not None
+    assert json.loads(body)["filterServerTable"] == {}
+
+
+def test_names_are_escaped():
+    """A broker cannot break out of its place in the route."""
+    table = RouteTable()
+    name = 'a":{"x\\'
+    table.seat(name, 0, 'h"ost:1', cluster='c"1', zone='z"', acting=False)
+    table.host(name, [a_topic("orders")])
+
+    body = table.find_body("orders", order_topic_conf='a"b')
+
+    assert body is not None
+    route = json.loads(body)
+    assert route["brokerDatas"][0]["brokerName"] == name
+    assert route["orderTopicConf"] == 'a"b'
+    assert json.loads(table.cluster_body().replace(b"{0:", b'{"0":'))["clusterAddrTable"] == {'c"1': [name]}

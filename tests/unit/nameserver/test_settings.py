@@ -1,0 +1,60 @@
+"""Settings that tools read and change while the name server runs."""
+
+import json
+
+import pytest
+from tests.support.name_servers import a_name_server, ask_route, register
+
+from holdfast.wire.codes import RequestCode, ResponseCode
+
+
+def test_settings_read_as_properties():
+    """Upstream's keys, sorted, booleans in small letters."""
+    server = a_name_server(listen="127.0.0.1:19876", data="somewhere", order_message_enable=True)
+
+    assert server.ask(RequestCode.GET_NAMESRV_CONFIG).body == (
+        b"bindAddress=127.0.0.1\nbrokerTimeoutMillis=120000\nkvConfigPath=somewhere/kvConfig.json\n"
+        b"listenPort=19876\norderMessageEnable=true\nreturnOrderTopicConfigToBroker=true\n"
+        b"scanNotActiveBrokerInterval=5000\n"
+    )
+
+
+def test_a_change_takes_effect_at_once():
+    """Routes that were rendered before show it too."""
+    server = a_name_server()
+    register(server)
+    server.ask(RequestCode.PUT_KV_CONFIG, {"namespace": "ORDER_TOPIC_CONFIG", "key": "orders", "value": "a:4"})
+    assert b"orderTopicConf" not in ask_route(server, "orders").body
+
+    text = b"# by the operator\r\n\r\norderMessageEnable = true\r\nbrokerTimeoutMillis=60000"
+    answer = server.ask(RequestCode.UPDATE_NAMESRV_CONFIG, body=text)
+
+    assert answer.code == 0
+    assert json.loads(ask_route(server, "orders").body)["orderTopicConf"] == "a:4"
+    assert b"brokerTimeoutMillis=60000\n" in server.ask(RequestCode.GET_NAMESRV_CONFIG).body
+    assert server.logged()[-1] == "settings changed"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (b"orderMessageEnable=true\nlistenPort=1", "listenPort"),
+        (b"orderMessageEnable=true\nnonsense", "nonsense"),
+        (b"orderMessageEnable=maybe", "true or false"),
+        (b"brokerTimeoutMillis=soon", "a number"),
+        (b"brokerTimeoutMillis=0", "from 1"),
+        (b"brokerTimeoutMillis=99999999999", "2147483647"),
+        (b"\xff=1", "known are"),
+    ],
+)
+def test_a_wrong_change_is_refused_as_a_whole(text: bytes, words: str):
+    """The answer says what is wrong, and nothing of it has happened."""
+    server = a_name_server()
+    before = server.ask(RequestCode.GET_NAMESRV_CONFIG).body
+
+    answer = server.ask(RequestCode.UPDATE_NAMESRV_CONFIG, body=text)
+
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert answer.remark is not None
+    assert words in answer.remark
+    assert server.ask(RequestCode.GET_NAMESRV_CONFIG).body == before
