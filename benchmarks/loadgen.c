@@ -362,9 +362,9 @@ static void take_records(struct connection *c, const unsigned char *data, size_t
 static void finish_answer(struct connection *c, int64_t now) {
   c->stage = IN_PREFIX;
   c->have = 0;
-  answered++;
   if (c->record_left || c->record_have) complain("a record cut off", c->record, 0);
   if (!c->answered) return;
+  answered++;
   if (c->code == 0) {
     uint64_t ns = (uint64_t)(now - c->answered->sent_ns);
     accepted++;

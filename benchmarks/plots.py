@@ -20,9 +20,17 @@ def draw(results: Results, folder: Path) -> list[Path]:
     import matplotlib as mpl  # noqa: PLC0415 - only `make bench` installs it
 
     mpl.use("svg")
-    mpl.rcParams |= {"svg.hashsalt": "holdfast", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False}
+    mpl.rcParams |= {
+        "svg.hashsalt": "holdfast",
+        "svg.fonttype": "none",
+        "font.size": 9,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+    }
     folder.mkdir(parents=True, exist_ok=True)
-    files = [_draw_ratios(results, folder / "ratios.svg"), _draw_sends(results, folder / "sends.svg")]
+    files = []
+    if results.cells:
+        files = [_draw_ratios(results, folder / "ratios.svg"), _draw_sends(results, folder / "sends.svg")]
     if results.growth:
         files.append(_draw_growth(results.growth, folder / "growth.svg"))
     return files
@@ -79,7 +87,8 @@ def _draw_sends(results: Results, file: Path) -> Path:
             axes.set_title(f"{flush} flush: {title}")
             if row == 1:
                 axes.set_yscale("log")
-    grid[0][0].legend(frameon=False)
+    if any(result.cell.group.startswith("send") for result in results.cells):
+        grid[0][0].legend(frameon=False)
     figure.tight_layout()
     return _save(figure, file)
 

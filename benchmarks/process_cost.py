@@ -65,7 +65,7 @@ class Spent:
     stolen: float
 
 
-def wait_until_quiet(pid: int, *, quiet_cores: float = 0.08, timeout_s: float = 30.0) -> float:
+def wait_until_quiet(pid: int, *, quiet_cores: float = 0.08, window_s: float = 0.25, timeout_s: float = 30.0) -> float:
     """Wait until *pid* does nearly nothing; return the processor seconds that it still used.
 
     What a server puts off while it is loaded (indexes, checkpoints, garbage) it owes: here it pays.
@@ -73,7 +73,7 @@ def wait_until_quiet(pid: int, *, quiet_cores: float = 0.08, timeout_s: float = 
     start, deadline = cpu_seconds(pid), time.monotonic() + timeout_s
     while True:
         before, since = cpu_seconds(pid), time.monotonic()
-        time.sleep(0.25)
+        time.sleep(window_s)
         used = cpu_seconds(pid) - before
         if used / (time.monotonic() - since) < quiet_cores or time.monotonic() > deadline:
             return cpu_seconds(pid) - start

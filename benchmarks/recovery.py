@@ -23,7 +23,7 @@ from benchmarks.servers import Fleet, Server, create_topic
 
 TOPIC: Final = "Recovery"
 QUEUES: Final = 4
-LOG_SIZE: Final = 1 << 30
+LOG_MIB: Final = 1024
 RECORD_SIZE: Final = 1_220  # at most: 1 KiB of body, 88 of head, topic and properties
 SECONDS_MAX: Final = 10.0
 DERIVED: Final = ("consumequeue", "index", "checkpoint")
@@ -49,14 +49,14 @@ class Recovery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def measure_recovery(
-    bench: Bench, fleet: Fleet, name_server: Server, start: Callable[[Path | None], Server]
+    bench: Bench, fleet: Fleet, name_server: Server, start: Callable[[Path | None], Server], *, log_mib: int = LOG_MIB
 ) -> Recovery:
-    """Fill, crash and start a broker twice. *start* starts one, on a given store or a new one."""
+    """Fill a log of *log_mib*, crash and start a broker twice. *start* starts one, on a given store or a new one."""
     broker = start(None)
     store = broker.store
     assert store is not None
     create_topic(broker, name_server, TOPIC, queues=QUEUES)
-    count = LOG_SIZE // RECORD_SIZE
+    count = log_mib * (1 << 20) // RECORD_SIZE
     load = Load(mode="send", topic=TOPIC, queues=QUEUES, connections=4, in_flight=64, requests=count)
     accepted = bench.load(broker, load).requests
     fleet.crash(broker)

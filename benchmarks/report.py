@@ -76,8 +76,9 @@ def microseconds(value: float) -> str:
 def _head(results: Results) -> str:
     machine = results.machine
     libraries = ", ".join(f"{name} {version}" for name, version in machine.libraries.items())
+    taken = results.taken.get("cells") or next(iter(results.taken.values()), "")
     return (
-        f"{results.started}, {machine.processor}, {machine.cores} cores, {machine.memory_gb:.0f} GB, Linux "
+        f"{taken}, {machine.processor}, {machine.cores} cores, {machine.memory_gb:.0f} GB, Linux "
         f"{machine.kernel}, TCP {machine.congestion_control}; Python {machine.python}, {libraries}; {machine.java}.\n"
         f"Readings of {results.seconds:g} s, medians of {results.rounds} rounds, interleaved; spread is "
         "(max - min) / median. How it is measured and how far to trust it: [performance.md](../performance.md)."
@@ -145,6 +146,7 @@ def _costs(cells: Sequence[CellResult]) -> str:
                     result.cell.name,
                     summary.kind,
                     f"{summary.server_cores:.2f}",
+                    number(summary.figure / summary.server_cores) if summary.server_cores else "",
                     owed,
                     f"{summary.rss_mb:,.0f}",
                     f"{summary.anonymous_mb:,.0f}",
@@ -152,10 +154,11 @@ def _costs(cells: Sequence[CellResult]) -> str:
                     refused,
                 ]
             )
-    head = ["work", "server", "cores", "owed", "RSS MB", "RssAnon MB", "foreign cores", "refused"]
+    head = ["work", "server", "cores", "rate / core", "owed", "RSS MB", "RssAnon MB", "foreign cores", "refused"]
     note = (
-        "Owed: processor seconds that the server still used after the load had ended, per second of load (indexes, "
-        "checkpoints and the like that were put off). RSS counts mapped log files; RssAnon is the server's own memory."
+        "Rate / core: what one core's worth of the server's own time brings. Owed: processor seconds that the server "
+        "still used after the load had ended, per second of load (indexes, checkpoints and the like, put off). RSS "
+        "counts mapped log files; RssAnon is the server's own memory."
     )
     return f"{note}\n\n{table(head, rows)}"
 
@@ -235,12 +238,14 @@ def _idle(results: Results) -> str:
             f"{each.anonymous_mb:,.0f}",
             f"{each.rss_mb:,.0f}",
             f"{each.cores:.2%}",
+            f"{each.settling_seconds:.0f} s",
             ("reached" if each.reached else "**missed**") if kind == "holdfast" else "",
         ]
         for kind, each in results.idle.items()
     ]
     wanted = f"< {idle.ANONYMOUS_MB_MAX:.0f} MB RssAnon, < {idle.CORES_MAX:.0%} of a core"
-    return table([f"idle, {idle.QUEUES:,} queues", "RssAnon MB", "RSS MB", "of a core", f"wanted {wanted}"], rows)
+    head = [f"idle, {idle.QUEUES:,} queues", "RssAnon MB", "RSS MB", "of a core", "until idle", f"wanted {wanted}"]
+    return table(head, rows)
 
 
 def _recovery(results: Results) -> str:

@@ -14,6 +14,7 @@ from benchmarks.idle import Idle
 from benchmarks.judgement import Verdict
 from benchmarks.load import LoadResult
 from benchmarks.measure import CellResult
+from benchmarks.programs import BenchmarkFailed
 from benchmarks.recovery import Recovery
 
 
@@ -44,12 +45,13 @@ class Results(msgspec.Struct, kw_only=True):
         limits: Medians of what the machine can do, by name.
         ceilings: What the generator does against a server that does nothing, by cell.
         profile: Stages of a send: name, our ns, the bare path's ns.
+        taken: When each part was measured.
     """
 
-    started: str
     seconds: float
     rounds: int
     machine: Machine
+    taken: dict[str, str] = {}
     limits: dict[str, float] = {}
     ceilings: dict[str, LoadResult] = {}
     cells: list[CellResult] = []
@@ -85,5 +87,12 @@ def save(results: Results, file: Path) -> None:
 
 
 def load(file: Path) -> Results:
-    """Return what was kept."""
-    return msgspec.json.decode(file.read_bytes(), type=Results)
+    """Return what was kept.
+
+    Raises:
+        BenchmarkFailed: it is of another form.
+    """
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=Results)
+    except msgspec.MsgspecError as error:
+        raise BenchmarkFailed(f"{file} is of another form, remove it or measure everything: {error}") from error

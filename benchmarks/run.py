@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -32,7 +33,7 @@ from benchmarks.load import Load, LoadResult
 from benchmarks.measure import Bench
 from benchmarks.preparation import TOPIC, fill_hot_topics, warm_broker, warm_name_server
 from benchmarks.programs import BenchmarkFailed, Programs, compile_programs
-from benchmarks.recovery import measure_recovery
+from benchmarks.recovery import LOG_MIB, measure_recovery
 from benchmarks.servers import JAVA_VERSION, Fleet, Flush, Kind, Server, create_topic
 
 OUTPUT: Final = Path("docs/benchmarks")
@@ -53,6 +54,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     folder: Path
     output: Path
     base_port: int
+    recovery_mib: int
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,11 +78,8 @@ class Run:
         self._programs = programs
         self._fleet = fleet
         self._bench = Bench(programs.loadgen, say)
-        self.results = results.Results(
-            started=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
-            seconds=plan.seconds,
-            rounds=plan.rounds,
-            machine=results.this_machine(_java_words()),
+        self.results = self._earlier() or results.Results(
+            seconds=plan.seconds, rounds=plan.rounds, machine=results.this_machine(_java_words())
         )
 
     def run(self) -> None:
@@ -97,7 +96,15 @@ class Run:
             if name in self._plan.parts:
                 say(f"== {name}")
                 part()
+                self.results.taken[name] = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
                 self._save()
+
+    def _earlier(self) -> results.Results | None:
+        """Return what an earlier run found on this machine, where only parts are measured anew."""
+        file = self._plan.output / "results.json"
+        if "cells" in self._plan.parts or not file.exists():
+            return None
+        return results.load(file)
 
     def _save(self) -> None:
         """Keep what there is so far: a run that is ended early is not lost."""
@@ -176,6 +183,7 @@ class Run:
         servers: dict[tuple[Kind, str], Server] = {
             (cluster.kind, "async"): cluster.brokers["async"] for cluster in clusters
         }
+        self.results.growth.clear()
         for axis in growth.axes(plan.seconds):
             cells = [cell for _, cell in axis.points]
             found = bench.run_rounds(cells, servers, rounds=min(3, plan.rounds))
@@ -201,7 +209,9 @@ class Run:
             ) -> Server:
                 return start(names, "async", store=store)
 
-            found = measure_recovery(self._bench, self._fleet, cluster.name_server, restart)
+            found = measure_recovery(
+                self._bench, self._fleet, cluster.name_server, restart, log_mib=self._plan.recovery_mib
+            )
             say(f"   {kind}: {found.seconds:.1f} s, with everything made again {found.seconds_rebuilding:.1f} s")
             self.results.recovery[kind] = found
             self._stop(cluster)
@@ -233,6 +243,7 @@ def parse(arguments: Sequence[str] | None = None) -> tuple[argparse.Namespace, f
     parser.add_argument("--folder", type=Path, help="where stores go (default: the temporary folder)")
     parser.add_argument("--output", type=Path, default=OUTPUT, help=f"where results go (default {OUTPUT})")
     parser.add_argument("--base-port", type=int, default=27000)
+    parser.add_argument("--recovery-mib", type=int, default=LOG_MIB, help=f"log to recover (default {LOG_MIB} MiB)")
     options = parser.parse_args(arguments)
     parts = {"limits", "cells", "profile"}
     if not options.quick:
@@ -263,6 +274,7 @@ def make_plan(options: argparse.Namespace, parts: frozenset[str], folder: Path) 
         folder=folder,
         output=options.output,
         base_port=options.base_port,
+        recovery_mib=options.recovery_mib,
     )
 
 
@@ -277,9 +289,18 @@ def check_room(plan: Plan) -> None:
         )
 
 
+def _draw(found: results.Results, output: Path) -> None:
+    try:
+        plots.draw(found, output)
+    except ModuleNotFoundError:
+        say("no plots: matplotlib is missing, `make bench` installs it (benchmarks/requirements.lock)")
+
+
 def main() -> int:
     """Run, and return the exit status."""
     options, parts = parse()
+    # Servers are in sessions of their own: whoever ends this program must still find them ended.
+    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(143))
     folder = Path(tempfile.mkdtemp(prefix="holdfast-bench-", dir=options.folder))
     since = time.monotonic()
     try:
@@ -290,8 +311,7 @@ def main() -> int:
         with Fleet(folder, programs, base_port=plan.base_port) as fleet:
             run = Run(plan, programs, fleet)
             run.run()
-        if run.results.cells:
-            plots.draw(run.results, plan.output)
+        _draw(run.results, plan.output)
     except BenchmarkFailed as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1

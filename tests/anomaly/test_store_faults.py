@@ -1,15 +1,15 @@
-"""For every n: the n-th call to the disk fails, or the power goes at it. Then everything promised must still be there."""
+"""For every n: the n-th call to the disk fails, or the power goes at it. Then all that was promised must be there."""
 
 from __future__ import annotations
 
 from random import Random
 
 import pytest
+from tests.support.store_ledger import SMALL, START_MS, Ledger, append_some, check, housekeep, run_script
 
 from holdfast.model.errors import DiskFailed, StoreError
 from holdfast.sim.disk import SimDisk
 from holdfast.store.message_store import MessageStore
-from tests.support.store_ledger import SMALL, START_MS, Ledger, append_some, check, housekeep, run_script
 
 LATER_MS = START_MS + 10**9
 CHANGES = {"write", "sync", "erase", "create", "replace", "rename", "remove"}
@@ -28,6 +28,7 @@ class Countdown:
         self._only_changes = only_changes
 
     def __call__(self, call: str, path: str) -> None:
+        """Count one call."""
         if self._only_changes and call not in CHANGES:
             return
         self.left -= 1

@@ -19,6 +19,7 @@ REFUSED_BY_JAVA = "127.0.0.1:42911"
 # `file:n` is one request of another recording: the recorder left out what repeats, and so some of what came before.
 SCENARIOS = {
     "5.5.0 brokers start, make static topics, stop": [
+        "5.5.0-json-register:1",
         "5.5.0-json-register-query-version",
         "5.5.0-json-admin-topic:31",
         "5.5.0-json-static-create",

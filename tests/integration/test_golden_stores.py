@@ -54,13 +54,15 @@ class Golden:
         self.store = self.open()
 
     def open(self) -> MessageStore:
+        """Open the folder, again if need be."""
         return MessageStore.open(self.disk, OPTIONS, NOW_MS)
 
     def kind(self, name: str) -> Iterator[Line]:
+        """Return the manifest's lines of one kind."""
         return (line for line in self.lines if line["kind"] == name)
 
 
-@pytest.fixture(params=FOLDERS, ids=lambda param: "-".join(param))
+@pytest.fixture(params=FOLDERS, ids="-".join)
 def golden(request: pytest.FixtureRequest, tmp_path: Path) -> Golden:
     archive, broker = request.param
     with tarfile.open(GOLDEN / f"{archive}.tar.gz") as tar:

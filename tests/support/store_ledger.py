@@ -36,6 +36,7 @@ class Ledger:
         self.ends: dict[QueueName, int] = {}
 
     def note(self, name: QueueName, offset: int, body: bytes) -> None:
+        """Write down a promise."""
         self.bodies[name, offset] = body
         self.ends[name] = max(self.ends.get(name, 0), offset + 1)
 
@@ -65,7 +66,7 @@ def housekeep(store: MessageStore, now_ms: int) -> None:
             file.sync()
         if work.files:
             store.checkpoint(now_ms)
-        if not work.behind:
+        if not work.behind and not work.files:
             return
 
 

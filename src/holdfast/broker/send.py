@@ -33,7 +33,7 @@ from holdfast.wire.command import ONE_WAY, RESPONSE, Command, encode_command
 from holdfast.wire.fields import to_fields
 from holdfast.wire.frame import JSON
 from holdfast.wire.properties import PROPERTIES_SIZE_MAX
-from holdfast.wire.record import BORN_HOST_V6, TRANSACTION_MASK
+from holdfast.wire.record import TRANSACTION_MASK
 from holdfast.wire.send import PREFIXES, SendAnswer, SendHeader, answer_template
 
 _MULTI_TAG: Final = 0x2
@@ -93,7 +93,6 @@ class Sends:
         stage, template, serializer = self._store.stage, self._template, origin.serializer
         born_host, now_ms = origin.born_host, origin.now_ms
         body_size_max, cluster = self._options.message_size_max, self._cluster
-        host_flag = BORN_HOST_V6 if len(born_host) > 8 else 0
         topic, target = "", None
         for header, body in zip(headers, bodies, strict=True):
             fields = header.fields
@@ -127,7 +126,7 @@ class Sends:
                 body,
                 stored_properties,
                 fields.flag,
-                fields.sys_flag & ~BORN_HOST_V6 | host_flag | target.sys_flag,
+                fields.sys_flag | target.sys_flag,
                 fields.born_timestamp,
                 born_host,
                 _tags_code(properties) if _TAGS in properties else 0,
@@ -193,8 +192,7 @@ class Sends:
         queue = self._store.queue(fields.topic, prepared)
         positions: list[int] = []
         first_offset = None
-        stage, host_flag = self._store.stage, BORN_HOST_V6 if len(origin.born_host) > 8 else 0
-        sys_flag = fields.sys_flag & ~BORN_HOST_V6 | host_flag
+        stage = self._store.stage
         for flag, item_body, item_properties in items:
             text = item_properties.decode(errors="replace")
             position, offset = stage(
@@ -202,7 +200,7 @@ class Sends:
                 item_body,
                 item_properties,
                 flag,
-                sys_flag,
+                fields.sys_flag,
                 fields.born_timestamp,
                 origin.born_host,
                 _tags_code(text) if _TAGS in text else 0,

@@ -9,6 +9,7 @@ import random
 from collections.abc import Iterator
 
 from holdfast.broker.core import Broker
+from holdfast.broker.metrics import broker_samples
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.rooms import Rooms
 from holdfast.machine.effects import Log
@@ -102,23 +103,9 @@ class BrokerService:
             )
 
     def _samples(self) -> Iterator[Sample]:
-        store, rooms = self._store, self._rooms
-        assert store is not None
-        assert rooms is not None
-        producing, consuming = rooms.clients.counts()
-        yield Sample("broker_messages_in", "counter", "Messages taken.", rooms.stats.puts.value)
-        yield Sample("broker_messages_out", "counter", "Messages handed out.", rooms.stats.gets.value)
-        yield Sample("broker_pulls_found", "counter", "Pulls that brought messages.", rooms.stats.pulls_found.value)
-        yield Sample("broker_pulls_missed", "counter", "Pulls that brought nothing.", rooms.stats.pulls_missed.value)
-        yield Sample("broker_pulls_parked", "gauge", "Pulls that wait for a message.", len(rooms.pulls.holds))
-        yield Sample("broker_producers", "gauge", "Connections that produce.", producing)
-        yield Sample("broker_consumers", "gauge", "Connections that consume.", consuming)
-        yield Sample("broker_topics", "gauge", "Topics hosted.", len(rooms.topics.all()))
-        yield Sample("broker_log_start_bytes", "gauge", "First position still in the log.", store.start)
-        yield Sample("broker_log_end_bytes", "counter", "Bytes ever written to the log.", store.written)
-        yield Sample("broker_unsynced_bytes", "gauge", "Written, not yet readable.", store.written - store.confirmed)
-        yield Sample("broker_writable", "gauge", "1 while the store takes messages.", int(store.writable))
-        yield Sample("broker_disk_full", "gauge", "1 while the disk is too full to write.", int(store.disk_full))
+        assert self._store is not None
+        assert self._rooms is not None
+        return broker_samples(self._options, self._store, self._rooms)
 
     def _find_fault(self) -> str | None:
         assert self._store is not None

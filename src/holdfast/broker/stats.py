@@ -132,6 +132,7 @@ class BrokerStats:
         # (puts, gets) at the last two midnights.
         self._midnights = [(0, 0), (0, 0)]
         self._day = now_ms // _DAY_MS
+        self._sampled_ms = now_ms
 
     # Counting.
 
@@ -188,7 +189,13 @@ class BrokerStats:
         counter = self._named.get((name, key))
         if counter is None:
             counter = self._named[name, key] = Counter()
+            # It was nothing at the last sample: what is counted before the next one has its part in the rates.
+            counter.sample(self._sampled_ms)
         return counter
+
+    def all_named(self) -> list[tuple[str, str, Counter]]:
+        """Return every counter that has a name, as (name, key, counter)."""
+        return [(name, key, counter) for (name, key), counter in self._named.items()]
 
     def find_named(self, name: str, key: str) -> Counter | None:
         """Return the counter of that name and key, or None when nothing was ever counted."""
@@ -238,6 +245,7 @@ class BrokerStats:
         }
 
     def _sample(self, now_ms: int) -> None:
+        self._sampled_ms = now_ms
         for counter in (self.puts, self.gets, self.pulls_found, self.pulls_missed, *self._named.values()):
             counter.sample(now_ms)
         if now_ms // _DAY_MS != self._day:

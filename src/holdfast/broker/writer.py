@@ -16,7 +16,7 @@ from holdfast.model.topic import SCHEDULE_TOPIC
 from holdfast.store.message_store import MessageStore
 from holdfast.wire.codes import ResponseCode
 from holdfast.wire.properties import PROPERTIES_SIZE_MAX, format_properties
-from holdfast.wire.record import BORN_HOST_V6, TRANSACTION_MASK
+from holdfast.wire.record import TRANSACTION_MASK
 
 DELAY = "DELAY"
 REAL_TOPIC = "REAL_TOPIC"
@@ -91,13 +91,12 @@ class LogWriter:
         tags_code = draft.tags_code
         if tags_code is None:
             tags_code = java_hash(draft.properties.get(TAGS, ""))
-        sys_flag = draft.sys_flag | BORN_HOST_V6 if len(draft.born_host) > 8 else draft.sys_flag & ~BORN_HOST_V6
         position, offset = self._store.stage(
             self._store.queue(draft.topic, draft.queue_id),
             draft.body,
             properties,
             draft.flag,
-            sys_flag,
+            draft.sys_flag,
             draft.born_ms,
             draft.born_host,
             tags_code,

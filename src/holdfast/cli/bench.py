@@ -31,7 +31,6 @@ TOPIC: Final = "holdfast-bench"
 GROUP: Final = "holdfast-bench"
 # Consumers are given up when nothing came for this long.
 _SILENCE_S: Final = 5.0
-_LOOK_S: Final = 0.05
 
 
 def register(root: typer.Typer) -> None:
@@ -109,17 +108,24 @@ class _Consumed:
     def __init__(self) -> None:
         self.count = 0
         self.last_s = time.monotonic()
+        self._came = asyncio.Event()
 
     async def take(self, message: ReceivedMessage) -> None:
         """Listen."""
         del message
         self.count += 1
         self.last_s = time.monotonic()
+        self._came.set()
 
     async def wait_for(self, count: int) -> None:
         """Return once *count* messages came, or when nothing came for a while."""
-        while self.count < count and time.monotonic() - self.last_s < _SILENCE_S:
-            await asyncio.sleep(_LOOK_S)
+        while self.count < count:
+            self._came.clear()
+            try:
+                async with asyncio.timeout(_SILENCE_S):
+                    await self._came.wait()
+            except TimeoutError:
+                return
 
 
 async def _measure(session: Session, load: Load) -> Figures:

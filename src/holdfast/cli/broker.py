@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import re
+from typing import Annotated, Final
 
 import typer
 
@@ -10,6 +11,9 @@ from holdfast.admin.cluster import BrokerStatus
 from holdfast.admin.tables import Facts, Printable, Table, left, right, time_text
 from holdfast.cli.completion import complete_broker
 from holdfast.cli.session import Session, cluster_command
+
+# Figures that only mean something for a broker with thread pools, or that the first table has already.
+_NOISE: Final = re.compile("ThreadPool|Transient|^timer|^brokerVersion|^dispatchMaxBuffer|LockTime|EntireTimeMax")
 
 app = typer.Typer(no_args_is_help=True, help="Look at brokers.")
 
@@ -43,7 +47,7 @@ def describe(
     parts: list[Printable] = []
     for each in found:
         parts.append(status_table([each.status]))
-        parts.append(Facts(list(each.runtime.items()), title="Figures"))
+        parts.append(Facts([pair for pair in each.runtime.items() if not _NOISE.search(pair[0])], title="Figures"))
         parts.append(Facts(list(each.config.items()), title="Settings"))
     session.show({"brokers": found}, *parts)
 

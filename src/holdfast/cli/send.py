@@ -63,7 +63,12 @@ def send(
     results = session.run(_send_all(session, messages, total))
     seconds = time.monotonic() - started_s
     session.show(
-        {"topic": topic, "sent": len(results), "seconds": round(seconds, 3), "results": results},
+        {
+            "topic": topic,
+            "sent": len(results),
+            "seconds": round(seconds, 3),
+            "messages": [_place(result) for result in results],
+        },
         _said(results, seconds),
     )
 
@@ -139,6 +144,17 @@ async def _send_all(session: Session, messages: Iterator[Message], total: int | 
     if failures:
         raise HoldfastError(f"{len(results)} messages sent, then {len(failures)} failed: {failures[0]}")
     return results
+
+
+def _place(result: SendResult) -> dict[str, str | int]:
+    return {
+        "id": result.message_id,
+        "broker": result.queue.broker_name,
+        "queue": result.queue.queue_id,
+        "offset": result.offset,
+        "offset_id": result.offset_id,
+        "status": result.status.name,
+    }
 
 
 def _said(results: list[SendResult], seconds: float) -> str:

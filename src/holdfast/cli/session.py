@@ -82,7 +82,7 @@ class Session:
 
     def confirm(self, question: str, *, yes: bool) -> None:
         """Ask before something is lost. Only a person at a terminal is asked: a script has decided already."""
-        if yes or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        if yes or not is_interactive():
             return
         if not typer.confirm(question, err=True):
             raise typer.Abort
@@ -144,6 +144,11 @@ def _common_options(
     if timeout <= 0:
         raise ConfigError("--timeout must be more than 0")
     return Session(namesrv=namesrv, profile=profile, timeout_s=timeout, as_json=as_json)
+
+
+def is_interactive() -> bool:
+    """Return whether a person can be asked and can answer."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from holdfast.model.numbers import Int32, Int64
+
 
 class GroupConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """How a broker treats a consumer group."""
@@ -13,14 +15,14 @@ class GroupConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     consume_from_min_enable: bool = True
     consume_broadcast_enable: bool = True
     consume_message_orderly: bool = False
-    retry_queue_nums: int = 1
-    retry_max_times: int = 16
+    retry_queue_nums: Int32 = 1
+    retry_max_times: Int32 = 16
     group_retry_policy: dict[str, object] = msgspec.field(default_factory=lambda: {"type": "CUSTOMIZED"})
-    broker_id: int = 0
-    which_broker_when_consume_slowly: int = 1
+    broker_id: Int64 = 0
+    which_broker_when_consume_slowly: Int64 = 1
     notify_consumer_ids_changed_enable: bool = True
-    group_sys_flag: int = 0
-    consume_timeout_minute: int = 15
+    group_sys_flag: Int32 = 0
+    consume_timeout_minute: Int32 = 15
     attributes: dict[str, str] = {}
 
 
@@ -30,7 +32,7 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     topic: str
     sub_string: str = "*"
     tags_set: frozenset[str] = frozenset()
-    code_set: frozenset[int] = frozenset()
-    sub_version: int = 0
+    code_set: frozenset[Int32] = frozenset()
+    sub_version: Int64 = 0
     expression_type: str = "TAG"
     class_filter_mode: bool = False

@@ -10,6 +10,8 @@ from typing import NewType
 
 import msgspec
 
+from holdfast.model.numbers import Int32
+
 Offset = NewType("Offset", int)
 """Count of messages in a queue; the offset of a message is how many came before it."""
 
@@ -22,4 +24,4 @@ class MessageQueue(msgspec.Struct, frozen=True, order=True, rename="camel"):
 
     topic: str
     broker_name: str
-    queue_id: int
+    queue_id: Int32

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from holdfast.model.numbers import Int32, Int64
 from holdfast.model.queue import MessageQueue
 from holdfast.model.topic import Permission
 
@@ -15,7 +16,7 @@ class BrokerData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     cluster: str
     broker_name: str
-    broker_addrs: dict[int, str]
+    broker_addrs: dict[Int64, str]
     zone_name: str | None = None
     enable_acting_master: bool = False
 
@@ -35,10 +36,10 @@ class QueueData(
     """How many queues of a topic one broker has, and what they may be used for."""
 
     broker_name: str
-    read_queues: int
-    write_queues: int
-    permission: int
-    sys_flag: int = 0
+    read_queues: Int32
+    write_queues: Int32
+    permission: Int32
+    sys_flag: Int32 = 0
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=False):

@@ -10,6 +10,8 @@ from enum import IntFlag
 
 import msgspec
 
+from holdfast.model.numbers import Int32
+
 RETRY_PREFIX = "%RETRY%"
 DEAD_LETTER_PREFIX = "%DLQ%"
 AUTO_CREATE_TOPIC = "TBW102"
@@ -58,11 +60,11 @@ class TopicConfig(
     """How one broker hosts a topic."""
 
     name: str
-    read_queues: int = 16
-    write_queues: int = 16
-    permission: int = int(READ_WRITE)
+    read_queues: Int32 = 16
+    write_queues: Int32 = 16
+    permission: Int32 = int(READ_WRITE)
     filter_type: str = "SINGLE_TAG"
-    sys_flag: int = 0
+    sys_flag: Int32 = 0
     order: bool = False
     attributes: dict[str, str] = {}
 

@@ -6,12 +6,14 @@ import random
 from collections.abc import Iterator
 
 from holdfast.machine.effects import Log
+from holdfast.machine.sample import Sample
 from holdfast.nameserver.core import NameServer
 from holdfast.nameserver.kv import FILE
+from holdfast.nameserver.metrics import name_server_samples
 from holdfast.nameserver.options import NameServerOptions
 from holdfast.runtime.address import is_loopback, split_address
 from holdfast.runtime.logs import Emit
-from holdfast.runtime.metrics import MetricsServer, Sample
+from holdfast.runtime.metrics import MetricsServer
 from holdfast.runtime.posix_disk import PosixDisk
 from holdfast.runtime.server import MachineServer
 
@@ -69,14 +71,4 @@ class NameServerService:
 
     def _samples(self) -> Iterator[Sample]:
         assert self._machine is not None
-        counters, routes = self._machine.counters, self._machine.routes
-        yield Sample("namesrv_brokers", "gauge", "Broker addresses that are alive.", len(self._machine.leases))
-        yield Sample("namesrv_topics", "gauge", "Topics that some broker serves.", len(routes.topics))
-        yield Sample("namesrv_channels", "gauge", "Connections that are open.", self._machine.channel_count)
-        yield Sample("namesrv_route_queries", "counter", "Route queries answered.", counters.route_queries)
-        yield Sample("namesrv_route_misses", "counter", "Route queries for unknown topics.", counters.route_misses)
-        yield Sample("namesrv_routes_rendered", "counter", "Route answers put together anew.", counters.routes_rendered)
-        yield Sample("namesrv_requests", "counter", "Requests off the hot path.", counters.requests)
-        yield Sample("namesrv_refusals", "counter", "Requests answered with a failure code.", counters.refusals)
-        yield Sample("namesrv_protocol_faults", "counter", "Peers hung up on.", counters.protocol_faults)
-        yield Sample("namesrv_disk_faults", "counter", "Writes that the disk refused.", counters.disk_faults)
+        return name_server_samples(self._machine)

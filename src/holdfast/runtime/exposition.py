@@ -19,7 +19,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
-from holdfast.runtime.metrics import Sample
+from holdfast.machine.sample import Sample
 
 PREFIX: Final = "holdfast_"
 

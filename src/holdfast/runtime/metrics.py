@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
-import msgspec
-
+from holdfast.machine.sample import Sample
 from holdfast.model.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -24,22 +23,6 @@ if TYPE_CHECKING:
 LOOP_TIMEOUT_S: Final = 5.0
 
 _Result = TypeVar("_Result")
-
-
-class Sample(msgspec.Struct, frozen=True):
-    """One number of a role.
-
-    Attributes:
-        name: Without the common prefix; a counter's without `_total`.
-        kind: A counter only grows, a gauge goes up and down.
-        about: What it counts, for whoever reads `/metrics`.
-    """
-
-    name: str
-    kind: Literal["counter", "gauge"]
-    about: str
-    value: float
-    labels: Mapping[str, str] = {}
 
 
 ReadSamples = Callable[[], Iterable[Sample]]
@@ -108,3 +91,6 @@ class MetricsServer:
             return result.result(LOOP_TIMEOUT_S)
         finally:
             result.cancel()
+
+
+__all__ = ["FindFault", "MetricsServer", "ReadSamples", "Sample"]

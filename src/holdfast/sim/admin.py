@@ -25,6 +25,10 @@ from holdfast.wire.route import TopicList
 
 _PAUSE_MS: Final = 200
 _GROUP: Final = "auditors"
+# With these the next offset is ahead: what lies between has no message, and the checkers know whether that may be.
+_READABLE: Final = frozenset(
+    {ResponseCode.SUCCESS, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED}
+)
 _AUDITED: Final = frozenset({PLAIN_TOPIC, ORDERED_TOPIC, SCHEDULE_TOPIC, HALF_TOPIC})
 
 
@@ -119,7 +123,7 @@ class Auditor(SimClient):
         def answered(answer: Command | HoldfastError) -> None:
             if isinstance(answer, HoldfastError):
                 self.after(_PAUSE_MS, lambda: self._read(queue, offset))
-            elif answer.code in {ResponseCode.SUCCESS, ResponseCode.PULL_RETRY_IMMEDIATELY}:
+            elif answer.code in _READABLE:
                 self._take(queue, offset, answer)
             elif answer.code == ResponseCode.PULL_NOT_FOUND:
                 self.ends[queue] = offset

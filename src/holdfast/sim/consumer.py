@@ -19,7 +19,7 @@ from holdfast.client.offset_book import OffsetBook
 from holdfast.client.process_queue import ProcessQueue
 from holdfast.client.pull_plan import PullOutcome, PullStatus, pull_command, read_pull_answer
 from holdfast.client.rebalance import allocate_average, plan_change
-from holdfast.model.errors import BrokerRefused, HoldfastError
+from holdfast.model.errors import BrokerRefused, CorruptRecord, HoldfastError
 from holdfast.model.group import Subscription
 from holdfast.model.message import ReceivedMessage
 from holdfast.model.queue import MessageQueue
@@ -28,6 +28,7 @@ from holdfast.sim.checkers.places import Place
 from holdfast.sim.client import SimClient
 from holdfast.sim.orders import RECONSUME_MAX, uid_of
 from holdfast.sim.witness import Witness
+from holdfast.sim.world import Violation
 from holdfast.wire import java_json
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command
@@ -264,6 +265,8 @@ class Consumer(SimClient):
             if isinstance(answer, Command):
                 try:
                     self._pulled(claim, window, read_pull_answer(answer, claim.queue, subscription))
+                except CorruptRecord as error:
+                    raise Violation("what is read is what was written", f"{claim.queue}: {error}") from error
                 except BrokerRefused:
                     self.beat()  # Perhaps the broker has forgotten us.
                 else:

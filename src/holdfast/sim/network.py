@@ -216,16 +216,15 @@ class Network:
         peer = socket.peer
         if socket not in self._sockets:
             return
-        if self._is_cut(socket.owner.host, peer.owner.host):
+        hosts = (socket.owner.host, peer.owner.host)
+        if self._is_cut(*hosts) or (not peer.is_open and self._is_cut(*reversed(hosts))):
             self._stall(socket)
             return
         socket.stalled_ms = None
         if not peer.is_open:
-            # Nobody is there: the other host's kernel says so, if its word gets through.
+            # Nobody is there: the other host's kernel says so.
             socket.buffer.clear()
-            self._forget(socket)
-            if socket.is_open and not self._is_cut(peer.owner.host, socket.owner.host):
-                self._reset(socket, "connection reset")
+            self._reset(socket, "connection reset")
             return
         if socket.buffer:
             size = len(socket.buffer)

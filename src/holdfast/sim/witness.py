@@ -33,8 +33,10 @@ class Witness:
             self._progress.skip(queue, empty)
 
     def moved(self, group: str, queue: MessageQueue, asked: int, told: int) -> None:
-        """Take note that a consumer was told to go elsewhere: nothing here moves but the end of a log that was lost."""
-        if queue.broker_name not in self._progress.tainted:
+        """Take note that a consumer was told to go elsewhere: over offsets that are empty, or back to a lost end."""
+        if queue.broker_name in self._places.holed and told > asked:
+            self._progress.skip(queue, self._places.see_row(queue, asked, (), told))
+        elif queue.broker_name not in self._progress.tainted:
             raise Violation(
                 "what was readable stays readable",
                 f"{group} asked {queue.broker_name}/{queue.topic}/{queue.queue_id} for {asked} and was sent to {told}",

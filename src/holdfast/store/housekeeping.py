@@ -3,7 +3,7 @@
     every call       the next log file ahead of time, a slice of the key index, a slice of first offsets
     every interval   a round: write all index tails, have everything synced, then move the mark of the checkpoint
 
-        collect queues -> write their tails, some per call -> sync, some files at a time -> checkpoint
+        collect queues -> write their tails, some per call -> sync, some files at a time -> checkpoint -> sync that
 
 A round takes as many calls as it needs; the mark moves only when all of it is on disk. Knows no timers: it says when it
 wants to be called again.
@@ -56,6 +56,7 @@ class _Round:
         self.store_ms = store_ms
         self.queues = iter(tuple(queues))
         self.is_written = False
+        self.is_marked = False
         self.indexed = 0
         self.index_ms = 0
         self.log_files: tuple[File, ...] = ()
@@ -143,8 +144,14 @@ class Housekeeper:
             if len(some) == QUEUES_PER_CALL:
                 return ()
             self._finish_writing(current)
-        current.is_syncing = True
-        return self._take_files(current)
+        files = self._take_files(current)
+        # With nothing to wait for, the mark moves at once.
+        current.is_syncing = bool(files)
+        if not files:
+            self._write_checkpoint(current)
+            current.is_marked = current.is_syncing = True
+            return (self._opened.checkpoint.file,)
+        return files
 
     def _is_due(self, confirmed: int, now_ms: int) -> bool:
         mark = self._opened.checkpoint.value
@@ -159,17 +166,14 @@ class Housekeeper:
         current.is_written = True
         current.indexed = self._indexer.indexed
         current.index_ms = self._indexer.index.end_ms
-        # The checkpoint of the last round is among them: it was written but not synced.
-        current.log_files = (
-            *self._opened.log.take_unsynced(),
-            *self._indexer.index.take_unsynced(),
-            self._opened.checkpoint.file,
-        )
+        current.log_files = (*self._opened.log.take_unsynced(), *self._indexer.index.take_unsynced())
         unsynced = self._opened.table.files.unsynced
         current.paths = list(unsynced)
         unsynced.clear()
 
     def _take_files(self, current: _Round) -> tuple[File, ...]:
+        if current.is_marked:
+            return (self._opened.checkpoint.file,)
         paths, current.paths = current.paths[:SYNC_FILES_MAX], current.paths[SYNC_FILES_MAX:]
         current.handed_out = paths
         files = (*current.log_files, *map(self._opened.table.files.cache.open, paths))
@@ -182,10 +186,12 @@ class Housekeeper:
         if current is None or not current.is_syncing:
             return
         current.is_syncing = False
-        if not current.paths:
-            self._write_checkpoint(current)
+        if current.is_marked:
             self._round = None
             self._round_ms = now_ms
+        elif not current.paths:
+            self._write_checkpoint(current)
+            current.is_marked = True
 
     def _write_checkpoint(self, current: _Round) -> None:
         old = self._opened.checkpoint.value

@@ -182,7 +182,7 @@ class MessageStore:
 
         May wait for the disk: ask `is_hot` first.
         """
-        if position + size > self.confirmed:
+        if size < 0 or position + size > self.confirmed:
             return None
         files = self._files
         file = files.files.get(position // files.size)

@@ -85,11 +85,14 @@ class QueueTable:
         if not starts:
             return
         self._check_sizes(queue, starts)
-        # A gap in the files cannot be bridged: what is before it is out of reach.
-        first = next(
-            (at for at in reversed(range(1, len(starts))) if starts[at] - starts[at - 1] != self.files.file_size), 0
-        )
-        self.adopt(queue, starts[first], starts[-1] + self.files.file_size)
+        end = starts[0]
+        for start in starts:
+            if start != end:
+                # Behind a file that was lost: recovery makes these again, from where the queue ends now.
+                self.files.cache.remove(f"{queue.folder}/{file_name(start)}")
+            else:
+                end += self.files.file_size
+        self.adopt(queue, starts[0], end)
         self._set_end(queue, find_entry_end(queue, lambda _position, size: size > 0))
 
     def _check_sizes(self, queue: QueueLog, starts: list[int]) -> None:
@@ -136,6 +139,10 @@ class QueueTable:
     def cut(self, queue: QueueLog, position: int) -> None:
         """Forget the entries of records at or behind *position*, on disk too."""
         end = find_entry_end(queue, lambda at, size: size > 0 and at < position)
+        if end == queue.first_file // ENTRY_SIZE < queue.offset_max:
+            # No entry is left to tell where the queue begins: the log will.
+            self.remove_files(queue)
+            return
         self.erase_behind(queue, end)
         self._set_end(queue, end)
 

@@ -18,6 +18,7 @@ from typing import Final
 import msgspec
 
 from holdfast.model.errors import LocalProtocolError, RemoteProtocolError
+from holdfast.model.numbers import Int32, Int64
 from holdfast.wire.codes import LANGUAGE_NAMES, OUR_LANGUAGE, VERSION
 from holdfast.wire.frame import BINARY, JSON, Frame, frame_prefix
 
@@ -28,7 +29,7 @@ _BINARY_START = struct.Struct(">hBhiii")
 _I32 = struct.Struct(">i")
 _I16 = struct.Struct(">h")
 
-_FieldValue = str | int | float | bool | None
+_FieldValue = str | Int64 | float | bool | None
 
 
 class Command(msgspec.Struct, kw_only=True):
@@ -58,11 +59,11 @@ class Command(msgspec.Struct, kw_only=True):
 class _JsonHeader(msgspec.Struct):
     """A JSON header as strangers write it."""
 
-    code: int = 0
-    opaque: int = 0
-    flag: int = 0
-    version: int = 0
-    language: str | int | None = None
+    code: Int32 = 0
+    opaque: Int32 = 0
+    flag: Int32 = 0
+    version: Int32 = 0
+    language: str | Int32 | None = None
     remark: str | None = None
     ext_fields: dict[str, _FieldValue] | None = msgspec.field(default=None, name="extFields")
 
@@ -78,8 +79,6 @@ def decode_command(frame: Frame) -> Command:
         RemoteProtocolError: the header cannot be understood.
     """
     command = _from_json(frame.header) if frame.serializer == JSON else _from_binary(frame.header)
-    if not -0x80000000 <= command.opaque <= 0x7FFFFFFF:
-        raise RemoteProtocolError(f"opaque {command.opaque} has more than 32 bits")
     command.body = bytes(frame.body)
     command.serializer = frame.serializer
     return command

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import types
 from functools import cache
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from holdfast.model.errors import HoldfastError
+from holdfast.model.numbers import Int32
+
+_INT32_MAX: Final = 0x7FFFFFFF
+_INT64_MAX: Final = 0x7FFFFFFFFFFFFFFF
 
 _Header = TypeVar("_Header", bound=msgspec.Struct)
 
@@ -27,18 +31,19 @@ class _Plan(msgspec.Struct, frozen=True):
     attribute: str
     wire_name: str
     kind: type
+    number_max: int
     required: bool
     default: Any
 
 
 @cache
 def _plan(header: type[msgspec.Struct]) -> tuple[_Plan, ...]:
-    hints = get_type_hints(header)
+    hints = get_type_hints(header, include_extras=True)
     return tuple(
         _Plan(
             field.name,
             field.encode_name,
-            _kind(hints[field.name]),
+            *_kind(hints[field.name]),
             field.required,
             field.default,
         )
@@ -46,20 +51,23 @@ def _plan(header: type[msgspec.Struct]) -> tuple[_Plan, ...]:
     )
 
 
-def _kind(annotation: Any) -> type:
-    """Return str, int or bool, whatever else the annotation says about absence."""
+def _kind(annotation: Any) -> tuple[type, int]:
+    """Return str, int or bool, whatever else the annotation says about absence; and the largest number."""
     if get_origin(annotation) in {Union, types.UnionType}:
         (annotation,) = (kind for kind in get_args(annotation) if kind is not type(None))
+    number_max = _INT32_MAX if annotation == Int32 else _INT64_MAX
+    if get_origin(annotation) is Annotated:
+        annotation = get_args(annotation)[0]
     kind = getattr(annotation, "__supertype__", annotation)
     assert kind in {str, int, bool}, f"a header field cannot be {annotation}"
-    return kind  # type: ignore[no-any-return]
+    return kind, number_max
 
 
 def from_fields(header: type[_Header], fields: dict[str, str]) -> _Header:
     """Read a custom header out of a command's fields; unknown fields are ignored.
 
     Raises:
-        BadField: a required field is missing or a number is none.
+        BadField: a required field is missing, or a number is none or too large.
     """
     values: dict[str, Any] = {}
     for plan in _plan(header):
@@ -75,13 +83,20 @@ def from_fields(header: type[_Header], fields: dict[str, str]) -> _Header:
 
 def _read(plan: _Plan, text: str) -> object:
     if plan.kind is int:
-        try:
-            return int(text)
-        except ValueError:
-            raise BadField(f"field {plan.wire_name!r} is {text[:40]!r}, not a number") from None
+        return _number(plan, text)
     if plan.kind is bool:
         return text in {"1", "true"} or text.lower() == "true"
     return text
+
+
+def _number(plan: _Plan, text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        raise BadField(f"field {plan.wire_name!r} is {text[:40]!r}, not a number") from None
+    if not ~plan.number_max <= number <= plan.number_max:
+        raise BadField(f"field {plan.wire_name!r} is {text[:40]!r}, more than {plan.number_max}")
+    return number
 
 
 def to_fields(header: msgspec.Struct) -> dict[str, str]:

@@ -103,9 +103,8 @@ def decode_heartbeat(body: bytes) -> Heartbeat:
     data = java_json.loads(body)
     if not isinstance(data, dict):
         raise RemoteProtocolError("a heartbeat must be an object")
-    for consumer in data.get("consumerDataSet") or []:
-        if isinstance(consumer, dict):
-            _name_enums(consumer)
+    for consumer in _objects(data.get("consumerDataSet")):
+        _name_enums(consumer)
     try:
         return msgspec.convert({key: item for key, item in data.items() if item is not None}, Heartbeat, strict=False)
     except (msgspec.ValidationError, RecursionError) as error:
@@ -125,7 +124,11 @@ def _name_enums(consumer: dict[str, Any]) -> None:
             if number not in set(kind):
                 raise RemoteProtocolError(f"{key} {number} is unknown")
             consumer[key] = kind(number).name
-    for subscription in consumer.get("subscriptionDataSet") or []:
-        if isinstance(subscription, dict):
-            for key in [key for key, item in subscription.items() if item is None]:
-                del subscription[key]
+    for subscription in _objects(consumer.get("subscriptionDataSet")):
+        for key in [key for key, item in subscription.items() if item is None]:
+            del subscription[key]
+
+
+def _objects(value: object) -> list[dict[str, Any]]:
+    """Return the objects in a list; what else a stranger puts there is left for the decoder to refuse."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []

@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from holdfast.model.numbers import Int32, Int64
 from holdfast.wire.codes import OUR_LANGUAGE, VERSION
 from holdfast.wire.command import Command, encode_command
 from holdfast.wire.fields import from_fields
@@ -28,26 +29,26 @@ class PullFields(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
 
     consumer_group: str
     topic: str
-    queue_id: int
-    queue_offset: int
-    max_msg_nums: int = 32
-    sys_flag: int = 0
-    commit_offset: int = -1
-    suspend_timeout_millis: int = 0
+    queue_id: Int32
+    queue_offset: Int64
+    max_msg_nums: Int32 = 32
+    sys_flag: Int32 = 0
+    commit_offset: Int64 = -1
+    suspend_timeout_millis: Int64 = 0
     subscription: str | None = None
-    sub_version: int = 0
+    sub_version: Int64 = 0
     expression_type: str | None = None
-    max_msg_bytes: int | None = None
+    max_msg_bytes: Int32 | None = None
     broker_name: str | None = msgspec.field(default=None, name="bname")
 
 
 class PullHeader(msgspec.Struct, gc=False, kw_only=True):
     """The header of one pull."""
 
-    code: int
-    opaque: int
-    flag: int = 0
-    version: int = 0
+    code: Int32
+    opaque: Int32
+    flag: Int32 = 0
+    version: Int32 = 0
     fields: PullFields = msgspec.field(name="extFields")
 
 

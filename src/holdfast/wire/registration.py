@@ -16,19 +16,21 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.model.errors import RemoteProtocolError
+from holdfast.model.numbers import Int64
 from holdfast.model.topic import TopicConfig
 from holdfast.wire import java_json
 
 BODY_SIZE_MAX: Final = 64 * 1024 * 1024
 _I32 = struct.Struct(">i")
+_PACKED_MEMBERS: Final = ("topicName", "readQueueNums", "writeQueueNums", "perm", "topicFilterType")
 
 
 class DataVersion(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Version of a broker's metadata: equal means unchanged."""
 
-    state_version: int = 0
-    timestamp: int = 0
-    counter: int = 0
+    state_version: Int64 = 0
+    timestamp: Int64 = 0
+    counter: Int64 = 0
 
 
 class RegisterFields(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -115,6 +117,8 @@ def decode_registration(body: bytes, *, version: int) -> Registration:
         raise RemoteProtocolError(f"compressed registration cannot be inflated: {error}") from error
     if inflater.unconsumed_tail:
         raise RemoteProtocolError(f"compressed registration is larger than {BODY_SIZE_MAX} bytes")
+    if not inflater.eof:
+        raise RemoteProtocolError("compressed registration is cut short")
     return _unpack(_Unpacker(inflated), with_mappings=version >= 413)
 
 
@@ -171,18 +175,13 @@ def _topic(text: bytes) -> TopicConfig:
     parts = text.decode(errors="replace").split(" ", 5)
     if len(parts) < 5:
         raise RemoteProtocolError(f"packed topic {text[:80]!r} has too few parts")
+    members: dict[str, Any] = dict(zip(_PACKED_MEMBERS, parts[:5], strict=True))
+    if len(parts) > 5 and parts[5]:
+        members["attributes"] = java_json.decode(parts[5].encode(), dict[str, str])
     try:
-        read_queues, write_queues, permission = (int(part) for part in parts[1:4])
-    except ValueError as error:
-        raise RemoteProtocolError(f"packed topic {text[:80]!r} cannot be read") from error
-    return TopicConfig(
-        name=parts[0],
-        read_queues=read_queues,
-        write_queues=write_queues,
-        permission=permission,
-        filter_type=parts[4],
-        attributes=java_json.decode(parts[5].encode(), dict[str, str]) if len(parts) > 5 and parts[5] else {},
-    )
+        return msgspec.convert(members, TopicConfig, strict=False)
+    except msgspec.ValidationError as error:
+        raise RemoteProtocolError(f"packed topic {text[:80]!r} cannot be read: {error}") from error
 
 
 class VersionAnswer(msgspec.Struct, frozen=True, kw_only=True):

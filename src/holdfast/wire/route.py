@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Final
+from typing import Final
 
 import msgspec
 
+from holdfast.model.numbers import Int32
 from holdfast.model.route import BrokerData, QueueData, Route
 from holdfast.wire import java_json
 from holdfast.wire.codes import OUR_LANGUAGE, VERSION
@@ -28,10 +29,10 @@ class RouteFields(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
 class RouteHeader(msgspec.Struct, gc=False, kw_only=True):
     """The header of one route query, decoded straight from the receive buffer."""
 
-    code: int
-    opaque: Annotated[int, msgspec.Meta(ge=-0x80000000, le=0x7FFFFFFF)]
-    flag: int = 0
-    version: int = 0
+    code: Int32
+    opaque: Int32
+    flag: Int32 = 0
+    version: Int32 = 0
     fields: RouteFields = msgspec.field(name="extFields")
 
 

@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from holdfast.model.numbers import Int32, Int64
 from holdfast.wire.codes import OUR_LANGUAGE, VERSION, RequestCode
 from holdfast.wire.command import Command
 from holdfast.wire.fields import from_fields
@@ -40,15 +41,15 @@ class SendFields(msgspec.Struct, gc=False, kw_only=True):
     producer_group: str = msgspec.field(default="", name="a")
     topic: str = msgspec.field(name="b")
     default_topic: str = msgspec.field(default="TBW102", name="c")
-    default_topic_queue_nums: int = msgspec.field(default=4, name="d")
-    queue_id: int = msgspec.field(name="e")
-    sys_flag: int = msgspec.field(default=0, name="f")
-    born_timestamp: int = msgspec.field(default=0, name="g")
-    flag: int = msgspec.field(default=0, name="h")
+    default_topic_queue_nums: Int32 = msgspec.field(default=4, name="d")
+    queue_id: Int32 = msgspec.field(name="e")
+    sys_flag: Int32 = msgspec.field(default=0, name="f")
+    born_timestamp: Int64 = msgspec.field(default=0, name="g")
+    flag: Int32 = msgspec.field(default=0, name="h")
     properties: str = msgspec.field(default="", name="i")
-    reconsume_times: int = msgspec.field(default=0, name="j")
+    reconsume_times: Int32 = msgspec.field(default=0, name="j")
     unit_mode: bool = msgspec.field(default=False, name="k")
-    max_reconsume_times: int | None = msgspec.field(default=None, name="l")
+    max_reconsume_times: Int32 | None = msgspec.field(default=None, name="l")
     batch: bool = msgspec.field(default=False, name="m")
     broker_name: str | None = msgspec.field(default=None, name="n")
 
@@ -56,10 +57,10 @@ class SendFields(msgspec.Struct, gc=False, kw_only=True):
 class SendHeader(msgspec.Struct, gc=False, kw_only=True):
     """The header of one send."""
 
-    code: int
-    opaque: int
-    flag: int = 0
-    version: int = 0
+    code: Int32
+    opaque: Int32
+    flag: Int32 = 0
+    version: Int32 = 0
     fields: SendFields = msgspec.field(name="extFields")
 
 

@@ -1,7 +1,5 @@
 // Transactional messages: decided at once, or by the broker asking back.
 import java.util.Map;
-import java.util.Set;
-import java.util.concurrent.ConcurrentHashMap;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.producer.LocalTransactionState;
 import org.apache.rocketmq.client.producer.SendStatus;
@@ -26,8 +24,7 @@ final class TransactionChecks {
         String topic = cluster.topic("decided", 2);
         Ledger ledger = new Ledger();
         DefaultMQPushConsumer consumer = cluster.consuming("decided", topic, "*", ledger);
-        Listener listener = new Listener();
-        TransactionMQProducer producer = transactional(cluster, "decided", listener);
+        TransactionMQProducer producer = transactional(cluster, "decided", new Listener());
 
         for (int i = 0; i < COUNT; i++) {
             boolean commit = i % 2 == 0;
@@ -37,7 +34,6 @@ final class TransactionChecks {
         }
 
         SendChecks.finish(cluster, topic, ledger, producer, consumer);
-        Cluster.require(listener.asked.isEmpty(), "asked about decided transactions: " + listener.asked);
     }
 
     /** An undecided message is invisible until the broker has asked its producer, who then commits or rolls back. */
@@ -49,7 +45,6 @@ final class TransactionChecks {
         Listener listener = new Listener() {
             @Override
             public LocalTransactionState checkLocalTransaction(MessageExt half) {
-                super.checkLocalTransaction(half);
                 questions.received(half);
                 return Integer.parseInt(half.getUserProperty("n")) % 2 == 0 ? LocalTransactionState.COMMIT_MESSAGE : LocalTransactionState.ROLLBACK_MESSAGE;
             }
@@ -81,8 +76,6 @@ final class TransactionChecks {
     }
 
     private static class Listener implements TransactionListener {
-        final Set<String> asked = ConcurrentHashMap.newKeySet();
-
         @Override
         public LocalTransactionState executeLocalTransaction(Message message, Object decision) {
             return (LocalTransactionState) decision;
@@ -90,7 +83,6 @@ final class TransactionChecks {
 
         @Override
         public LocalTransactionState checkLocalTransaction(MessageExt half) {
-            asked.add(half.getUserProperty(Ledger.ID));
             return LocalTransactionState.UNKNOW;
         }
     }

@@ -8,6 +8,7 @@ from holdfast.machine.effects import Effect, SetTimer, WriteFile
 from holdfast.sim.disk import SimDisk
 from holdfast.wire import java_json
 from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.command import Command
 
 NOW_MS = 1_700_000_000_000
 
@@ -24,11 +25,11 @@ def a_table(disk: SimDisk | None = None) -> OffsetTable:
     return OffsetTable(disk or SimDisk(), BrokerOptions(), NOW_MS)
 
 
-def query(group: str = "g", queue: int = 0, **fields: object):
+def query(group: str = "g", queue: int = 0, **fields: object) -> Command:
     return a_request(RequestCode.QUERY_CONSUMER_OFFSET, consumerGroup=group, topic="T", queueId=queue, **fields)
 
 
-def update(offset: int, group: str = "g", topic: str = "T", queue: int = 0):
+def update(offset: int, group: str = "g", topic: str = "T", queue: int = 0) -> Command:
     return a_request(
         RequestCode.UPDATE_CONSUMER_OFFSET, consumerGroup=group, topic=topic, queueId=queue, commitOffset=offset
     )
@@ -77,7 +78,7 @@ def test_a_negative_offset_is_ignored(desk: BrokerDesk) -> None:
         (update(1, group="unknown"), ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),
     ],
 )
-def test_a_commit_for_what_is_not_there_is_refused(desk: BrokerDesk, request_, code: ResponseCode) -> None:
+def test_a_commit_for_what_is_not_there_is_refused(desk: BrokerDesk, request_: Command, code: ResponseCode) -> None:
     """A slip of the keyboard must not create anything."""
     (answer,) = desk.ask(request_)
 

@@ -1,6 +1,6 @@
-"""The real `mqadmin`, many commands in one JVM.
+"""A JVM at our command: the real `mqadmin`, and what else only a Java client can tell, many commands in one process.
 
-It exits with 0 whatever happened, so what it prints is all there is to judge by.
+mqadmin exits with 0 whatever happened, so what it prints is all there is to judge by.
 """
 
 import json
@@ -14,12 +14,12 @@ from typing import Any, Self
 from tests.support.child import ChildFailed
 from tests.support.java_peer import JavaPeer
 
-_TIMEOUT_S = 60.0
+_TIMEOUT_S = 100.0
 
 
 @dataclass(frozen=True, slots=True)
 class Seeded:
-    """The first of the messages that `MqAdmin.seed` sent: its two ids and its place."""
+    """The first of the messages that `JavaShell.seed` sent: its two ids and its place."""
 
     unique_id: str
     offset_id: str
@@ -28,27 +28,23 @@ class Seeded:
     offset: int
 
 
-class MqAdmin:
-    """A JVM that runs one mqadmin command after the other against one name server."""
+class JavaShell:
+    """A JVM that runs one command after the other (`java/Shell.java`): mqadmin's, and a few of our own."""
 
     def __init__(self, peer: JavaPeer, name_server: str, home: Path) -> None:
         self._name_server = name_server
-        self._child = peer.start_program("AdminShell", [], home=home)
+        self._child = peer.start_program("Shell", [], home=home)
         self._child.wait_for_line('"ready"', timeout_s=_TIMEOUT_S)
 
-    def run(self, *arguments: str) -> str:
-        """Run one command and return what it printed."""
-        heard = len(self._child.lines())
-        self._child.tell("\t".join([*arguments, "-n", self._name_server]))
-        answer = self._child.wait_for_line('^{"command"', timeout_s=_TIMEOUT_S, after=heard)
-        printed: str = json.loads(answer)["printed"]
-        return printed
+    def mqadmin(self, *arguments: str) -> str:
+        """Run one mqadmin command and return what it printed."""
+        return self._run([*arguments, "-n", self._name_server])[0]
 
-    def run_until(self, holds: Callable[[str], bool], *arguments: str) -> str:
+    def mqadmin_until(self, holds: Callable[[str], bool], *arguments: str) -> str:
         """Run a command again and again until *holds* of what it printed: a change reaches name servers a moment late."""
         deadline = time.monotonic() + _TIMEOUT_S
         while True:
-            printed = self.run(*arguments)
+            printed = self.mqadmin(*arguments)
             if holds(printed):
                 return printed
             if time.monotonic() > deadline:
@@ -56,14 +52,27 @@ class MqAdmin:
 
     def make_topic(self, topic: str, cluster: str, queues: int, brokers: int) -> None:
         """Make a topic of *queues* queues on each of the *brokers* of *cluster* and return once clients find it."""
-        printed = self.run("updateTopic", "-c", cluster, "-t", topic, "-r", str(queues), "-w", str(queues))
+        printed = self.mqadmin("updateTopic", "-c", cluster, "-t", topic, "-r", str(queues), "-w", str(queues))
         assert printed.count("success") == brokers, printed
-        self.run_until(lambda route: route.count('"readQueueNums"') == brokers, "topicRoute", "-t", topic)
+        self.mqadmin_until(lambda route: route.count('"readQueueNums"') == brokers, "topicRoute", "-t", topic)
 
     def seed(self, topic: str, group: str, count: int) -> Seeded:
         """Send *count* messages that *group* consumes and *count* that it does not."""
-        unique_id, offset_id, broker, queue, offset = self.run("seed", topic, group, str(count)).split()
+        unique_id, offset_id, broker, queue, offset = self.run("seed", topic, group, count)[0].split()
         return Seeded(unique_id, offset_id, broker, int(queue), int(offset))
+
+    def run(self, command: str, topic: str, *arguments: str | int) -> tuple[str, list[str]]:
+        """Run one of our own commands; return what it printed last, and the lines before."""
+        return self._run([command, self._name_server, topic, *map(str, arguments)])
+
+    def _run(self, words: list[str]) -> tuple[str, list[str]]:
+        heard = len(self._child.lines())
+        self._child.tell("\t".join(words))
+        answer = self._child.wait_for_line('^{"command"', timeout_s=_TIMEOUT_S, after=heard)
+        report = json.loads(answer)
+        if "error" in report:
+            raise ChildFailed(f"{' '.join(words)}: {report['error']}")
+        return report["printed"], self._child.lines()[heard:-1]
 
     def __enter__(self) -> Self:
         return self

@@ -1,0 +1,23 @@
+"""The numbers of a name server, read from the machine when somebody asks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from holdfast.machine.sample import Sample
+from holdfast.nameserver.core import NameServer
+
+
+def name_server_samples(server: NameServer) -> Iterator[Sample]:
+    """Return every number of the name server as it is now."""
+    counters = server.counters
+    yield Sample("namesrv_brokers", "gauge", "Broker addresses that are alive.", len(server.leases))
+    yield Sample("namesrv_topics", "gauge", "Topics that some broker serves.", len(server.routes.topics))
+    yield Sample("namesrv_channels", "gauge", "Connections that are open.", server.channel_count)
+    yield Sample("namesrv_route_queries", "counter", "Route queries answered.", counters.route_queries)
+    yield Sample("namesrv_route_misses", "counter", "Route queries for unknown topics.", counters.route_misses)
+    yield Sample("namesrv_routes_rendered", "counter", "Route answers put together anew.", counters.routes_rendered)
+    yield Sample("namesrv_requests", "counter", "Requests off the hot path.", counters.requests)
+    yield Sample("namesrv_refusals", "counter", "Requests answered with a failure code.", counters.refusals)
+    yield Sample("namesrv_protocol_faults", "counter", "Peers hung up on.", counters.protocol_faults)
+    yield Sample("namesrv_disk_faults", "counter", "Writes that the disk refused.", counters.disk_faults)

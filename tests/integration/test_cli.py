@@ -1,0 +1,284 @@
+"""Every command against a real cluster: what it does, what it prints, what it returns."""
+
+import asyncio
+import io
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.child import Child
+from tests.support.up import HOLDFAST, READY_TIMEOUT_S, Up
+
+from holdfast.cli.main import main
+from holdfast.client.push_consumer import PushConsumer
+from holdfast.model.message import ReceivedMessage
+
+Ask = Callable[..., Any]
+Say = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    """Two brokers. Tests share them, and use topics and groups of their own."""
+    with Up(tmp_path_factory.mktemp("up") / "data", "--flush", "async") as running:
+        yield running
+
+
+@pytest.fixture
+def ask(cluster: Up, capsys: pytest.CaptureFixture[str]) -> Ask:
+    """Run a command with --json that succeeds and return the document."""
+
+    def run(*words: str) -> Any:
+        assert main([*words, "--json", "--namesrv", cluster.namesrv]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    return run
+
+
+@pytest.fixture
+def say(cluster: Up, capsys: pytest.CaptureFixture[str]) -> Say:
+    """Run a command for people that succeeds and return what it prints."""
+
+    def run(*words: str) -> str:
+        assert main([*words, "--namesrv", cluster.namesrv]) == 0
+        return capsys.readouterr().out
+
+    return run
+
+
+@pytest.fixture
+def fail(cluster: Up, capsys: pytest.CaptureFixture[str]) -> Say:
+    """Run a command that fails with status 1 and return its one line."""
+
+    def run(*words: str) -> str:
+        assert main([*words, "--namesrv", cluster.namesrv]) == 1
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        assert captured.err.count("\n") == 1
+        return captured.err
+
+    return run
+
+
+def test_the_cluster_is_described(cluster: Up, ask: Ask, say: Say):
+    """Name servers, brokers by cluster, and a line per broker."""
+    found = ask("cluster", "describe")
+
+    assert found["name_servers"] == [cluster.namesrv]
+    assert found["clusters"] == {"DefaultCluster": ["broker-a", "broker-b"]}
+    assert {broker["name"]: broker["address"] for broker in found["brokers"]} == cluster.brokers
+    assert all(broker["fault"] is None for broker in found["brokers"])
+    assert "broker-b" in say("cluster", "describe")
+
+
+def test_brokers_are_listed_and_described(cluster: Up, ask: Ask, say: Say, fail: Say):
+    """A broker is found by name or address; an unknown one is told with those that exist."""
+    assert [broker["name"] for broker in ask("broker", "list")["brokers"]] == ["broker-a", "broker-b"]
+    (found,) = ask("broker", "describe", "broker-a")["brokers"]
+    assert found["config"]["brokerName"] == "broker-a"
+    assert ask("broker", "describe", cluster.brokers["broker-a"])["brokers"][0]["status"]["name"] == "broker-a"
+    assert "Settings" in say("broker", "describe", "broker-a")
+    assert "there is broker-a, broker-b" in fail("broker", "describe", "broker-x")
+
+
+def test_a_topic_is_created_listed_described_and_deleted(ask: Ask, say: Say, fail: Say):
+    """From nothing to nothing; every step shows what is there now."""
+    created = ask("topic", "create", "cli-life", "--queues", "3")
+    assert created["created"] is True
+    assert [host["write_queues"] for host in created["hosts"]] == [3, 3]
+
+    (listed,) = [topic for topic in ask("topic", "list")["topics"] if topic["name"] == "cli-life"]
+    assert (listed["queues"], listed["brokers"], listed["permission"]) == (6, ["broker-a", "broker-b"], "rw")
+    described = ask("topic", "describe", "cli-life")
+    assert len(described["queues"]) == 6
+    assert len(ask("topic", "route", "cli-life")["queueDatas"]) == 2
+    assert "broker-a" in say("topic", "describe", "cli-life")
+    assert "cli-life" in say("topic", "list")
+
+    assert "exists already" in fail("topic", "create", "cli-life")
+    assert ask("topic", "create", "cli-life", "--exist-ok")["created"] is False
+
+    assert ask("topic", "delete", "cli-life", "--dry-run")["deleted"] is False
+    assert ask("topic", "delete", "cli-life")["deleted"] is True
+    assert "does not exist" in fail("topic", "describe", "cli-life")
+    assert "does not exist" in fail("topic", "delete", "cli-life")
+
+
+def test_a_topic_can_live_on_some_brokers_only(ask: Ask, fail: Say):
+    """--brokers names them; one that does not exist is told, and nothing is created."""
+    assert "no broker 'broker-x'" in fail("topic", "create", "cli-some", "--brokers", "broker-a,broker-x")
+
+    ask("topic", "create", "cli-some", "--queues", "2", "--brokers", "broker-b")
+
+    assert [host["broker"] for host in ask("topic", "describe", "cli-some")["hosts"]] == ["broker-b"]
+
+
+def test_a_topic_is_changed_and_a_dry_run_changes_nothing(ask: Ask, say: Say):
+    """Before and after are shown; what is not named stays."""
+    ask("topic", "create", "cli-change", "--queues", "2")
+
+    planned = say("topic", "update", "cli-change", "--queues", "4", "--dry-run")
+    assert "would change" in planned
+    assert "2 -> 4" in planned
+    assert [host["write_queues"] for host in ask("topic", "describe", "cli-change")["hosts"]] == [2, 2]
+
+    ask("topic", "update", "cli-change", "--queues", "4", "--permission", "r")
+    hosts = ask("topic", "describe", "cli-change")["hosts"]
+    assert [(host["write_queues"], host["permission"]) for host in hosts] == [(4, "r"), (4, "r")]
+
+
+def test_system_topics_are_listed_only_on_request(ask: Ask):
+    """A newcomer sees their own topics."""
+    shown = {topic["name"] for topic in ask("topic", "list")["topics"]}
+    everything = {topic["name"] for topic in ask("topic", "list", "--all")["topics"]}
+
+    assert "SCHEDULE_TOPIC_XXXX" in everything - shown
+    assert "broker-a" in everything - shown
+
+
+def test_a_message_is_sent_and_found_by_key_and_by_both_ids(ask: Ask, say: Say, fail: Say):
+    """Key, sender's id and broker's id lead to the same message, with tag and properties."""
+    sent = ask("send", "cli-find", "hello", "--key", "k1", "--tag", "paid", "--property", "colour=blue")["messages"][0]
+
+    (by_key,) = ask("message", "query", "cli-find", "--key", "k1")["messages"]
+    assert (by_key["body"], by_key["tags"], by_key["properties"]) == ("hello", "paid", {"colour": "blue"})
+    (by_id,) = ask("message", "query", "cli-find", "--id", sent["id"])["messages"]
+    (by_place,) = ask("message", "query", "cli-find", "--id", sent["offset_id"])["messages"]
+    assert by_key == by_id == by_place
+    assert (by_key["broker"], by_key["queue"], by_key["offset"]) == (sent["broker"], sent["queue"], sent["offset"])
+
+    assert "blue" in say("message", "query", "cli-find", "--key", "k1")
+    assert ask("message", "query", "cli-find", "--key", "other")["messages"] == []
+    assert "no message" in fail("message", "query", "cli-find", "--id", "0" * 32)
+
+
+def test_lines_of_standard_input_are_messages(ask: Ask, monkeypatch: pytest.MonkeyPatch):
+    """One message per line that is not empty; keys before a separator."""
+    lines = io.TextIOWrapper(io.BytesIO(b"a|one\n\nb|two\r\n"))
+    monkeypatch.setattr(sys, "stdin", lines)
+
+    assert ask("send", "cli-lines", "--key-separator", "|")["sent"] == 2
+
+    messages = ask("tail", "cli-lines", "--from", "earliest")["messages"]
+    assert sorted((message["key"], message["body"]) for message in messages) == [("a", "one"), ("b", "two")]
+
+
+def test_a_file_is_one_message_or_its_lines(ask: Ask, tmp_path: Path):
+    """The whole content, byte for byte, or with --lines a message each."""
+    file = tmp_path / "body"
+    file.write_bytes(b"one\ntwo\n")
+
+    assert ask("send", "cli-file", "--file", str(file))["sent"] == 1
+    assert ask("send", "cli-file", "--file", str(file), "--lines")["sent"] == 2
+
+    bodies = [message["body"] for message in ask("tail", "cli-file", "--from", "earliest")["messages"]]
+    assert sorted(bodies) == ["one", "one\ntwo\n", "two"]
+
+
+def test_tail_shows_the_last_the_matching_and_the_tagged(ask: Ask, say: Say):
+    """-N over all queues, a regular expression, a tag, a limit; in the order of storing."""
+    ask("topic", "create", "cli-tail", "--queues", "2")
+    for number in range(12):
+        ask("send", "cli-tail", f"m{number}", "--tag", "even" if number % 2 == 0 else "odd")
+
+    def bodies(*options: str) -> list[str]:
+        return [message["body"] for message in ask("tail", "cli-tail", *options)["messages"]]
+
+    assert bodies("--from", "earliest") == [f"m{number}" for number in range(12)]
+    assert bodies("--from", "-3") == ["m9", "m10", "m11"]
+    assert bodies() == [f"m{number}" for number in range(2, 12)]
+    assert bodies("--from", "earliest", "--tag", "odd", "-n", "2") == ["m1", "m3"]
+    assert bodies("--from", "1h", "--filter", "^m1.$") == ["m10", "m11"]
+    assert bodies("--from", "latest") == []
+    assert say("tail", "cli-tail", "--from", "-1").endswith("[odd]  m11\n")
+
+
+def test_tail_follows_what_arrives(cluster: Up, ask: Ask):
+    """--follow prints the old ones, then each message as it comes; an interrupt ends it."""
+    ask("send", "cli-follow", "before")
+    words = ["tail", "cli-follow", "--from", "earliest", "--follow", "--format", "body", "--namesrv", cluster.namesrv]
+    with Child([HOLDFAST, *words], name="tail") as tail:
+        tail.wait_for_line("^before$", timeout_s=READY_TIMEOUT_S)
+
+        ask("send", "cli-follow", "after")
+
+        tail.wait_for_line("^after$", timeout_s=READY_TIMEOUT_S)
+
+
+def test_a_group_lives_and_its_lag_and_offsets_are_shown_and_reset(ask: Ask, say: Say, fail: Say):
+    """Create, reset to an end, to an offset, dry run, lag, delete."""
+    ask("topic", "create", "cli-lag", "--queues", "1", "--brokers", "broker-a")
+    ask("send", "cli-lag", "x", "--count", "10")
+    assert "does not exist" in fail("group", "describe", "cli-group")
+
+    ask("group", "create", "cli-group", "--retry-max", "3")
+    assert ask("group", "describe", "cli-group")["config"]["retryMaxTimes"] == 3
+    assert "cli-group" in {group["name"] for group in ask("group", "list")["groups"]}
+
+    planned = ask("group", "reset", "cli-group", "cli-lag", "--to", "earliest", "--dry-run")
+    assert [(change["before"], change["after"]) for change in planned["changes"]] == [(None, 0)]
+    assert ask("group", "lag", "cli-group")["queues"] == []
+    ask("group", "reset", "cli-group", "cli-lag", "--to", "earliest")
+    assert ask("group", "lag", "cli-group")["lag"] == 10
+    ask("group", "reset", "cli-group", "cli-lag", "--to", "7")
+    assert ask("group", "lag", "cli-group", "cli-lag")["lag"] == 3
+    ask("group", "reset", "cli-group", "cli-lag", "--to", "1h")
+    assert ask("group", "lag", "cli-group")["lag"] == 10
+    ask("group", "reset", "cli-group", "cli-lag", "--to", "latest")
+    assert ask("group", "lag", "cli-group")["lag"] == 0
+    assert "broker-a" in say("group", "lag", "cli-group")
+
+    assert ask("group", "delete", "cli-group")["deleted"] is True
+    assert "does not exist" in fail("group", "lag", "cli-group")
+
+
+def test_the_members_of_a_group_are_shown_and_protect_it(cluster: Up, ask: Ask, fail: Say):
+    """A consumer that is online is listed with its subscription; its group is not deleted under it."""
+    ask("topic", "create", "cli-members", "--queues", "1")
+
+    async def scenario() -> None:
+        got = asyncio.Event()
+
+        async def listen(message: ReceivedMessage) -> None:
+            del message
+            got.set()
+
+        consumer = PushConsumer(cluster.namesrv, "cli-online", listener=listen, start="earliest")
+        consumer.subscribe("cli-members", "a || b")
+        async with consumer:
+            await asyncio.to_thread(ask, "send", "cli-members", "x", "--tag", "a")
+            await got.wait()
+            found = await asyncio.to_thread(ask, "group", "describe", "cli-online")
+            assert [member["client_id"] for member in found["members"]] == [consumer.client_id]
+            assert found["subscriptions"]["cli-members"] == "a || b"
+            assert (found["kind"], found["model"]) == ("push", "clustering")
+            assert "1 members online" in await asyncio.to_thread(fail, "group", "delete", "cli-online")
+
+    asyncio.run(scenario())
+
+
+def test_a_small_load_gives_rates_and_leaves_nothing_behind(ask: Ask):
+    """Everything sent is acknowledged and consumed; topic and group are gone afterwards."""
+    found = ask("bench", "--seconds", "0.5", "--producers", "1", "--in-flight", "8", "--queues", "2")
+
+    figures = found["figures"]
+    assert figures["sent"] > 0
+    assert figures["failed"] == 0
+    assert figures["consumed"] == figures["sent"]
+    assert 0 < figures["p50_ms"] <= figures["p99_ms"]
+    assert "holdfast-bench" not in {topic["name"] for topic in ask("topic", "list")["topics"]}
+    assert "holdfast-bench" not in {group["name"] for group in ask("group", "list")["groups"]}
+
+
+def test_topic_stats_count_messages(ask: Ask, say: Say):
+    """The sum over the queues, and rates."""
+    ask("send", "cli-stats", "x", "--count", "5")
+
+    found = ask("topic", "stats", "cli-stats")
+
+    assert found["messages"] == 5
+    assert found["puts_per_second"] >= 0
+    assert "puts per second" in say("topic", "stats", "cli-stats")

@@ -1,0 +1,79 @@
+"""Single roles as processes: ready line, metrics, health, logs, orderly end."""
+
+import json
+import urllib.request
+from pathlib import Path
+
+from tests.support.child import Child
+from tests.support.cluster import free_port
+from tests.support.up import HOLDFAST, READY_TIMEOUT_S
+
+from holdfast.cli.main import main
+
+
+def fetch(port: int, path: str) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as answer:
+        return str(answer.read().decode())
+
+
+def ready(child: Child) -> dict[str, str]:
+    """Return what the ready line says."""
+    found: dict[str, str] = json.loads(child.wait_for_line('^{"role"', timeout_s=READY_TIMEOUT_S))
+    return found
+
+
+def test_both_roles_answer_metrics_and_health(tmp_path: Path):
+    """Numbers of the traffic that just was, on an HTTP port of each role's own."""
+    namesrv_metrics, broker_metrics, port = free_port(), free_port(), free_port()
+    namesrv_words = ["serve", "namesrv", "--listen", "127.0.0.1:0", "--json"]
+    with Child([HOLDFAST, *namesrv_words, "--metrics-listen", f"127.0.0.1:{namesrv_metrics}"], name="namesrv") as first:
+        namesrv = ready(first)["address"]
+        words = ["serve", "broker", "--name", "b", "--namesrv", namesrv, "--listen", f"127.0.0.1:{port}", "--json"]
+        words += ["--store", str(tmp_path / "store"), "--metrics-listen", f"127.0.0.1:{broker_metrics}"]
+        with Child([HOLDFAST, *words], name="broker") as second:
+            assert ready(second)["address"] == f"127.0.0.1:{port}"
+            assert main(["topic", "create", "t", "--queues", "1", "--namesrv", namesrv]) == 0
+            assert main(["send", "t", "hello", "--count", "3", "--namesrv", namesrv]) == 0
+
+            assert fetch(broker_metrics, "/health") == "ok\n"
+            assert fetch(namesrv_metrics, "/health") == "ok\n"
+            numbers = fetch(broker_metrics, "/metrics")
+            assert 'holdfast_broker_topic_puts_total{topic="t"} 3.0' in numbers
+            assert 'holdfast_broker_info{broker="b",cluster="DefaultCluster",flush="sync"} 1.0' in numbers
+            assert "holdfast_broker_writable 1.0" in numbers
+            assert "holdfast_namesrv_brokers 1.0" in fetch(namesrv_metrics, "/metrics")
+
+
+def test_a_role_ends_in_order_on_sigterm_and_logs_json_lines():
+    """Status 0; every line on standard error is an object with event and level."""
+    child = Child([HOLDFAST, "serve", "namesrv", "--listen", "127.0.0.1:0", "--log-json"], name="namesrv")
+    child.wait_for_line("name server ready", timeout_s=READY_TIMEOUT_S)
+
+    assert child.stop() == 0
+
+    lines = [json.loads(line) for line in child.lines()]
+    assert [line["event"] for line in lines][-1] == "name server stopped"
+    assert {line["level"] for line in lines} == {"info"}
+
+
+def test_a_role_reads_its_options_from_file_and_environment(tmp_path: Path):
+    """The same options in all three places; the flag wins."""
+    file = tmp_path / "holdfast.toml"
+    file.write_text('[namesrv]\nlisten = "127.0.0.1:1"\n[log]\njson = true\n', encoding="utf-8")
+    words = ["serve", "namesrv", "--config", str(file), "--listen", "127.0.0.1:0"]
+    with Child([HOLDFAST, *words], name="namesrv", environment={"HOLDFAST_LOG_LEVEL": "info"}) as child:
+        line = json.loads(child.wait_for_line("name server ready", timeout_s=READY_TIMEOUT_S))
+
+    assert line["listen"] != "127.0.0.1:1"
+
+
+def test_an_address_that_is_taken_is_one_line_and_status_two(tmp_path: Path):
+    """Told by address; no traceback."""
+    with Child([HOLDFAST, "serve", "namesrv", "--listen", "127.0.0.1:0", "--json"], name="first") as first:
+        address = ready(first)["address"]
+        second = Child([HOLDFAST, "serve", "namesrv", "--listen", address, "--log-level", "error"], name="second")
+
+        assert second.wait(timeout_s=READY_TIMEOUT_S) == 2
+
+    (line,) = second.lines()
+    assert line.startswith(f"holdfast: cannot listen on {address}")

@@ -1,0 +1,77 @@
+"""One run of `java/ClientMatrix.java`: every check of one Java client against one cluster, in one JVM."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.support.java_peer import JavaPeer
+
+CHECKS = (
+    "sync",
+    "async",
+    "oneway",
+    "batch",
+    "big_and_compressed",
+    "chosen_queue",
+    "vip_channel",
+    "auto_created_topic",
+    "refused_queue",
+    "ordered",
+    "group_shares_queues",
+    "restart_continues",
+    "broadcast",
+    "tags",
+    "delayed",
+    "request_reply",
+    "lite_pull_seek",
+    "lite_pull_assign",
+    "plain_pull",
+    "long_poll",
+    "retry_default_delay",
+    "retry_chosen_delay",
+    "dead_letter",
+    "ordered_suspend",
+    "transaction_decided",
+    "transaction_checked_back",
+    "query_by_key",
+    "query_by_id",
+)
+_TIMEOUT_S = 240.0
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What one JVM reported, by check, and what it printed besides."""
+
+    reports: dict[str, dict[str, Any]]
+    printed: str
+    status: int
+
+    def require(self, check: str) -> None:
+        """Fail unless *check* ran and passed; the Java side's own words are the message."""
+        report = self.reports.get(check)
+        assert report is not None, f"the JVM ended with {self.status} and without a word of {check}:\n{self.printed}"
+        assert report["ok"], report["error"]
+
+
+def run_matrix(
+    peer: JavaPeer,
+    name_server: str,
+    prefix: str,
+    home: Path,
+    *,
+    serializer: str = "JSON",
+    checks: Sequence[str] = (),
+) -> Run:
+    """Run *checks*, or all of them, with topics and groups that begin with *prefix*."""
+    options = [
+        f"-Drocketmq.serialize.type={serializer}",
+        # A member that leaves unlocks its queues a moment late: whoever takes over tries again after 5 s instead of 20.
+        "-Drocketmq.client.rebalance.waitInterval=5000",
+    ]
+    with peer.start_program("ClientMatrix", [name_server, prefix, *checks], home=home, options=options) as program:
+        status = program.wait(timeout_s=_TIMEOUT_S)
+        reports = [json.loads(line) for line in program.lines() if line.startswith('{"check"')]
+        return Run({report["check"]: report for report in reports}, program.said(), status)

@@ -1,0 +1,228 @@
+"""Whatever bytes come from the network, a decoder returns a value or raises a typed error; nothing else, and soon."""
+
+import random
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support import recordings
+from tests.support.conversation import Conversation
+from tests.support.mutation import mutate, mutate_value
+from tests.support.name_servers import a_name_server, a_registration, ask_route, register
+
+from holdfast.machine.effects import SendBytes
+from holdfast.machine.events import ChannelId, FramesReceived
+from holdfast.model.errors import HoldfastError
+from holdfast.model.group import GroupConfig
+from holdfast.model.route import Route
+from holdfast.wire import heartbeat, java_json, offsets, registration, route
+from holdfast.wire.batch import split_items
+from holdfast.wire.command import BINARY, JSON, Command, decode_command, encode_command
+from holdfast.wire.fields import from_fields
+from holdfast.wire.frame import Frame, frame_prefix, split_frames
+from holdfast.wire.message_id import parse_message_id
+from holdfast.wire.properties import parse_properties
+from holdfast.wire.pull import PullFields, decode_pull, pull_header
+from holdfast.wire.record import decode_records
+from holdfast.wire.registration import decode_registration, registration_digest
+from holdfast.wire.route import decode_route_query
+from holdfast.wire.send import SendFields, decode_send, send_header
+
+SEEDS = range(25)
+MUTATIONS = 120
+CHECKSUM = re.compile(rb'"bodyCrc32":"\d+"')
+
+BODY_KINDS: tuple[type[Any], ...] = (
+    registration.Registration,
+    registration.DataVersion,
+    heartbeat.ConsumerList,
+    heartbeat.ClientConfigCheck,
+    offsets.LockBody,
+    offsets.LockAnswer,
+    route.ClusterInfo,
+    route.TopicList,
+    route.Table,
+    Route,
+    GroupConfig,
+)
+BODY_DECODERS: tuple[Callable[[bytes], Any], ...] = (
+    java_json.loads,
+    *(lambda body, kind=kind: java_json.decode(body, kind) for kind in BODY_KINDS),
+    heartbeat.decode_heartbeat,
+    route.decode_route,
+    lambda body: decode_registration(body, version=407),
+    lambda body: decode_registration(body, version=513),
+    registration_digest,
+    split_items,
+    lambda body: list(decode_records(body)),
+    lambda body: parse_properties(body.decode(errors="replace")),
+    lambda body: parse_message_id(body.decode(errors="replace")),
+)
+HEADER_KINDS: tuple[type[msgspec.Struct], ...] = (
+    registration.RegisterFields,
+    registration.BrokerFields,
+    offsets.QueryOffsetFields,
+    offsets.UpdateOffsetFields,
+    offsets.SearchOffsetFields,
+    offsets.SendBackFields,
+    offsets.EndTransactionFields,
+    offsets.QueryMessageFields,
+    heartbeat.UnregisterFields,
+    route.KvFields,
+    route.RouteFields,
+    PullFields,
+    SendFields,
+)
+
+
+def decode_everything(data: bytes) -> None:
+    """Hand *data* to every decoder as if it were what that one expects."""
+    with suppress(HoldfastError):
+        frames, taken = split_frames(memoryview(data))
+        assert 0 <= taken <= len(data)
+        for frame in frames:
+            decode_frame(frame)
+    for serializer in (JSON, BINARY):
+        decode_frame(Frame(serializer, memoryview(data), memoryview(b"")))
+    for decode in BODY_DECODERS:
+        with suppress(HoldfastError):
+            decode(data)
+
+
+def decode_frame(frame: Frame) -> None:
+    """Read a header in every way, fast and general."""
+    for fast in (decode_send, decode_pull, decode_route_query):
+        with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            fast(frame.header)
+    try:
+        command = decode_command(frame)
+    except HoldfastError:
+        return
+    for read in (send_header, pull_header):
+        with suppress(HoldfastError):
+            read(command)
+    for kind in HEADER_KINDS:
+        with suppress(HoldfastError):
+            from_fields(kind, command.fields)
+    with suppress(HoldfastError):
+        encode_command(command)
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.binary(max_size=2000))
+def test_any_bytes_at_all(data: bytes):
+    """Noise."""
+    decode_everything(data)
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.text(alphabet='{}[]:,"\\ 0123456789.-+eEtruefalsnul$ref@', max_size=300))
+def test_any_text_that_looks_like_json(text: str):
+    """Noise with the right letters reaches deeper."""
+    decode_everything(text.encode())
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_recorded_frames_that_were_damaged(seed: int):
+    """Real traffic with a few bytes wrong reaches deepest."""
+    chance = random.Random(seed)
+    frames = [recorded.data for recorded in recordings.everything() if len(recorded.data) < 4000]
+
+    for data in chance.choices(frames, k=MUTATIONS):
+        decode_everything(mutate(data, chance))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_recorded_bodies_that_were_damaged(seed: int):
+    """Bodies alone, so that their decoders get past the header."""
+    chance = random.Random(seed)
+    everything = recordings.everything()
+    bodies = [body for recorded in everything if 0 < len(body := bytes(recorded.frame.body)) < 4000]
+
+    for body in chance.choices(bodies, k=MUTATIONS):
+        decode_everything(mutate(body, chance))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_recorded_bodies_of_another_shape(seed: int):
+    """Sound JSON in which a part is of the wrong kind, missing, or a number without end."""
+    chance = random.Random(seed)
+    values = [
+        java_json.loads(recorded.frame.body)
+        for recorded in recordings.everything()
+        if len(recorded.frame.body) < 4000 and bytes(recorded.frame.body[:1]) == b"{"
+    ]
+
+    for value in chance.choices(values, k=MUTATIONS):
+        decode_everything(java_json.encode(mutate_value(value, chance)))
+
+
+def receive_if_whole(server: Conversation, channel: ChannelId, data: bytes) -> None:
+    """Let damaged bytes reach the machine as the shell would: whole frames only, or the connection is gone."""
+    with suppress(HoldfastError):
+        frames, _ = split_frames(memoryview(data))
+        for effect in server.machine.handle(FramesReceived(channel, frames, server.now_ms)):
+            if isinstance(effect, SendBytes):
+                answered, taken = split_frames(memoryview(b"".join(effect.pieces)))
+                assert taken == sum(map(len, effect.pieces)), "half a frame was sent"
+                for frame in answered:
+                    assert decode_command(frame).is_response
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_name_server_survives_damaged_requests_and_goes_on_serving(seed: int):
+    """It answers with whole frames or not at all, and a client of good will is served afterwards."""
+    chance = random.Random(seed)
+    server = a_name_server(data="somewhere" if seed % 2 else None)
+    requests = [
+        recorded
+        for recorded in recordings.everything()
+        if not recorded.is_response and recorded.line["conn"].endswith("-namesrv")
+    ]
+
+    for recorded in chance.choices(requests, k=MUTATIONS):
+        frame = recorded.frame
+        # Unchecked, so that a damaged body gets past its checksum.
+        header, body = CHECKSUM.sub(b'"bodyCrc32":"0"', bytes(frame.header)), bytes(frame.body)
+        if chance.random() < 0.3:
+            header = mutate(header, chance)
+        if body[:1] == b"{" and chance.random() < 0.5:
+            body = java_json.encode(mutate_value(java_json.loads(body), chance))
+        elif body and chance.random() < 0.5:
+            body = mutate(body, chance)
+        receive_if_whole(server, server.open(), frame_prefix(frame.serializer, len(header), len(body)) + header + body)
+        receive_if_whole(server, server.open(), mutate(recorded.data, chance))
+
+    register(server, "survivor", "192.0.2.77:1", body=a_registration("after-all", counter=77), bodyCrc32="0")
+    assert b"survivor" in ask_route(server, "after-all").body
+    server.ask(106)
+    server.ask(206)
+
+
+@pytest.mark.parametrize("serializer", [JSON, BINARY])
+@pytest.mark.parametrize("code", [100, 101, 102, 103, 104, 105, 205, 216, 217, 219, 224, 318, 319, 322, 327, 901, 904])
+def test_a_name_server_answers_every_code_with_nonsense_in_it(serializer: int, code: int):
+    """No fields, empty fields, endless numbers, a body of the wrong kind."""
+    server = a_name_server()
+    register(server)
+    names = ("topic", "brokerName", "brokerAddr", "clusterName", "namespace", "key", "value", "cluster")
+    nonsense: list[dict[str, str]] = [
+        {},
+        dict.fromkeys(names, ""),
+        dict.fromkeys((*names, "brokerId", "bodyCrc32", "heartbeatTimeoutMillis"), "9" * 40),
+        dict.fromkeys((*names, "brokerId"), "\x00"),
+    ]
+
+    for fields in nonsense:
+        for body in (b"", b"{", b"[]", b"7", b"\x78\x9c", b"\xff" * 100, b"a=b\n=\n\n"):
+            channel = server.open()
+            command = Command(code=code, opaque=1, fields=fields, body=body, serializer=serializer)
+            server.receive(channel, encode_command(command))
+
+            assert len(server.answers(channel)) == 1
+            assert channel not in server.closed()

@@ -1,0 +1,133 @@
+"""A cluster that answers from a script: which code, asked of whom, gets what. No sockets.
+
+reach = ScriptedReach(brokers={"broker-a": "a:1"})
+reach.on(RequestCode.GET_MAX_OFFSET, lambda asked: {"offset": "7"})      fields of a success
+reach.on(RequestCode.GET_TOPIC_CONFIG, lambda asked: b'{"topicName":"t"}')  body of a success
+reach.on(RequestCode.DELETE_TOPIC_IN_BROKER, lambda asked: 17)             a refusal with that code
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Self
+
+import msgspec
+
+from holdfast.admin.reach import Header, Reach
+from holdfast.model.errors import BrokerRefused, HoldfastError
+from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.command import Command
+from holdfast.wire.fields import to_fields
+
+NAME_SERVER = "namesrv:9876"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One request."""
+
+    address: str
+    code: RequestCode
+    fields: dict[str, str]
+    body: bytes = b""
+
+
+Reply = dict[str, str] | bytes | int | HoldfastError | Command
+Script = Callable[[Asked], Reply]
+
+
+@dataclass
+class ScriptedReach(Reach):
+    """Answers what the script says; a code without a line gets 3, as from a server that does not know it."""
+
+    brokers_by_name: dict[str, str] = field(default_factory=lambda: {"broker-a": "a:1"})
+    topics: dict[str, dict[str, int]] = field(default_factory=dict)
+    asked: list[Asked] = field(default_factory=list)
+    scripts: dict[RequestCode, Script] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.on(RequestCode.GET_BROKER_CLUSTER_INFO, self._cluster_info)
+        self.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, self._route)
+        self.on(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, lambda _: _json({"topicList": list(self.topics)}))
+
+    @property
+    def name_servers(self) -> tuple[str, ...]:
+        """One of them."""
+        return (NAME_SERVER,)
+
+    def on(self, code: RequestCode, script: Script) -> Self:
+        """Let *script* answer *code*."""
+        self.scripts[code] = script
+        return self
+
+    def of(self, code: RequestCode) -> list[Asked]:
+        """Return every request of that code so far."""
+        return [asked for asked in self.asked if asked.code == code]
+
+    async def ask(self, address: str, code: RequestCode, header: Header = None, body: bytes = b"") -> Command:
+        """Answer from the script; a refusal is raised."""
+        answer = self._reply(Asked(address, code, _fields(header), body))
+        if answer.code != ResponseCode.SUCCESS:
+            raise BrokerRefused(answer.code, answer.remark or "", address=address)
+        return answer
+
+    async def ask_anything(
+        self, address: str, code: RequestCode, header: Header, *, timeout_s: float | None = None
+    ) -> Command:
+        """Answer from the script, refusals too."""
+        del timeout_s
+        return self._reply(Asked(address, code, _fields(header)))
+
+    async def ask_name_server(self, code: RequestCode, header: Header = None, body: bytes = b"") -> Command:
+        """Answer from the script."""
+        return await self.ask(NAME_SERVER, code, header, body)
+
+    async def ask_all_name_servers(self, code: RequestCode, header: Header) -> None:
+        """Take note."""
+        await self.ask(NAME_SERVER, code, header)
+
+    def _reply(self, asked: Asked) -> Command:
+        self.asked.append(asked)
+        script = self.scripts.get(asked.code)
+        reply = 3 if script is None else script(asked)
+        if isinstance(reply, HoldfastError):
+            raise reply
+        if isinstance(reply, Command):
+            return reply
+        if isinstance(reply, int):
+            return Command(code=reply, remark="scripted")
+        if isinstance(reply, bytes):
+            return Command(code=0, body=reply)
+        return Command(code=0, fields=reply)
+
+    def _cluster_info(self, asked: Asked) -> Reply:
+        del asked
+        table = {
+            name: {"cluster": "c", "brokerName": name, "brokerAddrs": {"0": address}}
+            for name, address in self.brokers_by_name.items()
+        }
+        return _json({"brokerAddrTable": table, "clusterAddrTable": {"c": list(table)}})
+
+    def _route(self, asked: Asked) -> Reply:
+        hosts = self.topics.get(asked.fields["topic"])
+        if hosts is None:
+            return ResponseCode.TOPIC_NOT_EXIST
+        return _json(
+            {
+                "brokerDatas": [
+                    {"cluster": "c", "brokerName": name, "brokerAddrs": {"0": self.brokers_by_name[name]}}
+                    for name in hosts
+                ],
+                "queueDatas": [
+                    {"brokerName": name, "readQueueNums": count, "writeQueueNums": count, "perm": 6}
+                    for name, count in hosts.items()
+                ],
+            }
+        )
+
+
+def _fields(header: Header) -> dict[str, str]:
+    return to_fields(header) if isinstance(header, msgspec.Struct) else dict(header or {})
+
+
+def _json(value: object) -> bytes:
+    return msgspec.json.encode(value)

@@ -1,0 +1,93 @@
+"""What `holdfast up` would start."""
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from holdfast.admin.cluster_start import PORT_STEP, broker_names, plan_cluster
+from holdfast.config import UpOptions
+from holdfast.model.errors import ConfigError
+
+
+def test_a_new_folder_gets_two_brokers(tmp_path: Path):
+    """Each with a store of its own, on ports that are free together with their neighbours."""
+    plan = plan_cluster(UpOptions(base_port=0), tmp_path)
+
+    assert [broker.name for broker in plan.brokers] == ["broker-a", "broker-b"]
+    assert len({broker.store for broker in plan.brokers}) == 2
+    assert plan.namesrv not in {broker.address for broker in plan.brokers}
+    assert plan.idle == []
+
+
+def test_a_folder_with_three_brokers_gets_them_all_back(tmp_path: Path):
+    """The same command on the same folder starts the same cluster."""
+    for name in ("broker-a", "broker-b", "broker-c"):
+        (tmp_path / name).mkdir()
+
+    assert len(plan_cluster(UpOptions(base_port=0), tmp_path).brokers) == 3
+
+
+def test_brokers_that_are_left_out_are_named(tmp_path: Path):
+    """Their messages are not served: that must be said."""
+    for name in ("broker-a", "broker-b", "broker-c"):
+        (tmp_path / name).mkdir()
+
+    plan = plan_cluster(UpOptions(base_port=0, brokers=1), tmp_path)
+
+    assert plan.idle == ["broker-b", "broker-c"]
+
+
+def test_brokers_follow_the_base_port_in_steps(tmp_path: Path):
+    """Room for the old clients' port below and for replication above."""
+    base = int(plan_cluster(UpOptions(base_port=0, brokers=1), tmp_path).brokers[0].listen.rpartition(":")[2])
+
+    plan = plan_cluster(UpOptions(base_port=base, namesrv="127.0.0.1:0", brokers=1), tmp_path)
+
+    assert plan.brokers[0].listen == f"127.0.0.1:{base}"
+    assert PORT_STEP > 3
+
+
+@pytest.mark.parametrize("below", [0, 2])
+def test_a_taken_port_is_told_with_the_option_to_change_it(tmp_path: Path, below: int):
+    """Also the second port of a broker, which old clients use."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1] + below
+
+        with pytest.raises(ConfigError, match=rf"port {port} \(or {port - 2}\) of broker-a is taken.*--base-port"):
+            plan_cluster(UpOptions(base_port=port, namesrv="127.0.0.1:0"), tmp_path)
+
+
+def test_a_port_that_cannot_be_is_told(tmp_path: Path):
+    """Ports end at 65535."""
+    with pytest.raises(ConfigError, match="does not exist"):
+        plan_cluster(UpOptions(base_port=65530, namesrv="127.0.0.1:0", brokers=2), tmp_path)
+
+
+def test_listening_everywhere_advertises_an_address_that_can_be_dialled(tmp_path: Path):
+    """Clients cannot dial 0.0.0.0."""
+    plan = plan_cluster(UpOptions(base_port=0, namesrv="0.0.0.0:0", brokers=1), tmp_path)
+
+    assert plan.namesrv_listen.startswith("0.0.0.0:")
+    assert not plan.namesrv.startswith("0.0.0.0")
+    assert not plan.brokers[0].address.startswith("0.0.0.0")
+
+
+def test_the_commands_are_those_a_user_would_type(tmp_path: Path):
+    """`serve` with everything said, so that a restart is the same."""
+    plan = plan_cluster(UpOptions(base_port=0, brokers=1, flush="async"), tmp_path)
+
+    words = plan.broker_spec(plan.brokers[0], ["--log-level", "error"]).command
+
+    assert words[1:5] == ("-m", "holdfast", "serve", "broker")
+    for option, value in (("--name", "broker-a"), ("--flush", "async"), ("--namesrv", plan.namesrv)):
+        assert words[words.index(option) + 1] == value
+    assert "--with-parent" in words
+    assert "namesrv" in plan.name_server_spec([]).command
+
+
+def test_names_go_on_behind_the_alphabet():
+    """Nobody is left without a name."""
+    assert broker_names(28)[24:] == ["broker-y", "broker-z", "broker-27", "broker-28"]

@@ -1,0 +1,132 @@
+"""Operations on consumer groups, against a scripted cluster."""
+
+import asyncio
+
+import msgspec
+import pytest
+from tests.support.scripted_reach import Asked, ScriptedReach
+
+from holdfast.admin.groups import Groups
+from holdfast.admin.reach import NotFound
+from holdfast.model.errors import ConfigError
+from holdfast.model.group import GroupConfig
+from holdfast.wire.codes import RequestCode, ResponseCode
+
+TWO = {"broker-a": "a:1", "broker-b": "b:1"}
+
+
+def a_cluster(*groups: str) -> ScriptedReach:
+    """Two brokers that both know *groups*; nobody is online."""
+    table = {"subscriptionGroupTable": {name: {"groupName": name, "retryMaxTimes": 5} for name in groups}}
+    reach = ScriptedReach(brokers_by_name=TWO)
+    reach.on(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, lambda _: msgspec.json.encode(table))
+    reach.on(RequestCode.GET_CONSUMER_CONNECTION_LIST, lambda _: ResponseCode.CONSUMER_NOT_ONLINE)
+    reach.on(RequestCode.GET_CONSUME_STATS, lambda _: b'{"consumeTps":0.0,"offsetTable":{}}')
+    return reach
+
+
+CONNECTED = {
+    "connectionSet": [{"clientId": "me@1", "clientAddr": "x:5", "language": "JAVA", "version": 479}],
+    "subscriptionTable": {"orders": {"topic": "orders", "subString": "a || b"}, "%RETRY%g": {"topic": "%RETRY%g"}},
+    "consumeType": "CONSUME_PASSIVELY",
+    "messageModel": "CLUSTERING",
+    "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
+}
+
+
+def test_a_member_that_is_connected_to_every_broker_counts_once():
+    """Membership is of the group, not of a broker."""
+    reach = a_cluster("g").on(RequestCode.GET_CONSUMER_CONNECTION_LIST, lambda _: msgspec.json.encode(CONNECTED))
+
+    (summary,) = asyncio.run(Groups(reach).summaries())
+
+    assert (summary.name, summary.members, summary.kind, summary.model) == ("g", 1, "push", "clustering")
+    assert summary.topics == ["orders"]
+
+
+def test_a_group_without_members_is_listed_all_the_same():
+    """A broker that says that nobody is online is no failure."""
+    (summary,) = asyncio.run(Groups(a_cluster("g")).summaries())
+
+    assert (summary.members, summary.kind) == (0, None)
+
+
+def test_groups_of_the_system_are_listed_only_on_request():
+    """A newcomer sees their own."""
+    groups = Groups(a_cluster("g", "TOOLS_CONSUMER", "CID_RMQ_SYS_TRANS"))
+
+    assert [group.name for group in asyncio.run(groups.summaries())] == ["g"]
+    assert len(asyncio.run(groups.summaries(with_system=True))) == 3
+
+
+def test_lag_is_the_sum_over_all_brokers():
+    """Every queue counts from its committed offset; one that never committed from the beginning."""
+
+    def stats(asked: Asked) -> bytes:
+        broker = "broker-a" if asked.address == "a:1" else "broker-b"
+        return (
+            b'{"consumeTps":1.5,"offsetTable":{{"brokerName":"%b","queueId":0,"topic":"orders"}:'
+            b'{"brokerOffset":10,"consumerOffset":%d,"lastTimestamp":7}}}'
+            % (broker.encode(), 4 if broker == "broker-a" else -1)
+        )
+
+    found = asyncio.run(Groups(a_cluster("g").on(RequestCode.GET_CONSUME_STATS, stats)).lag("g"))
+
+    assert (found.lag, found.consumes_per_second) == (16, 3.0)
+    assert [(queue.broker, queue.committed, queue.lag) for queue in found.queues] == [
+        ("broker-a", 4, 6),
+        ("broker-b", None, 10),
+    ]
+
+
+def test_an_unknown_group_is_told_with_the_way_out():
+    """Not an empty answer: a misspelt group would look as if it had caught up."""
+    with pytest.raises(NotFound, match="holdfast group list"):
+        asyncio.run(Groups(a_cluster("g")).lag("gg"))
+
+
+def test_a_group_is_put_on_every_broker():
+    """Wherever its members look it is the same."""
+    reach = a_cluster().on(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, lambda _: {})
+
+    brokers = asyncio.run(Groups(reach).put(GroupConfig(group_name="g", retry_max_times=3)))
+
+    assert brokers == ["broker-a", "broker-b"]
+    bodies = [asked.body for asked in reach.of(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP)]
+    assert [msgspec.json.decode(body)["retryMaxTimes"] for body in bodies] == [3, 3]
+
+
+def test_a_name_that_cannot_be_is_refused():
+    """Before anybody is asked."""
+    with pytest.raises(ConfigError, match="group name"):
+        asyncio.run(Groups(a_cluster()).put(GroupConfig(group_name="a b")))
+
+
+def test_deleting_takes_offsets_and_retry_topic_and_leaves_dead_letters():
+    """What failed for good may still be looked at."""
+    reach = a_cluster("g")
+    reach.topics = {"%RETRY%g": {"broker-a": 1}, "%DLQ%g": {"broker-a": 1}}
+    for code in (
+        RequestCode.DELETE_SUBSCRIPTIONGROUP,
+        RequestCode.DELETE_TOPIC_IN_BROKER,
+        RequestCode.DELETE_TOPIC_IN_NAMESRV,
+    ):
+        reach.on(code, lambda _: {})
+
+    asyncio.run(Groups(reach).delete("g"))
+
+    assert [asked.fields for asked in reach.of(RequestCode.DELETE_SUBSCRIPTIONGROUP)] == [
+        {"groupName": "g", "cleanOffset": "true"}
+    ] * 2
+    assert {asked.fields["topic"] for asked in reach.of(RequestCode.DELETE_TOPIC_IN_BROKER)} == {"%RETRY%g"}
+
+
+def test_describing_joins_settings_members_and_subscriptions():
+    """One answer about the whole group."""
+    reach = a_cluster("g").on(RequestCode.GET_CONSUMER_CONNECTION_LIST, lambda _: msgspec.json.encode(CONNECTED))
+
+    found = asyncio.run(Groups(reach).describe("g"))
+
+    assert (found.config.retry_max_times, found.brokers) == (5, ["broker-a", "broker-b"])
+    assert [member.client_id for member in found.members] == ["me@1"]
+    assert found.subscriptions["orders"] == "a || b"

@@ -1,0 +1,80 @@
+"""Finding stored messages."""
+
+import asyncio
+
+import pytest
+from tests.support.scripted_reach import ScriptedReach
+
+from holdfast.admin.messages import Messages
+from holdfast.admin.reach import NotFound
+from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.host import pack_host
+from holdfast.wire.message_id import format_message_id
+from holdfast.wire.properties import format_properties
+from holdfast.wire.record import StoredRecord, encode_record
+
+ADDRESS = "10.0.0.1:10911"
+
+
+def a_record(body: bytes = b"hello", store_ms: int = 5, **properties: str) -> bytes:
+    host = pack_host(ADDRESS)
+    return encode_record(
+        StoredRecord(
+            0, 700, "t", 3, 17, 0, 0, 1, host, store_ms, host, 0, 0, 0, body, format_properties(properties).encode()
+        )
+    )
+
+
+def a_cluster() -> ScriptedReach:
+    return ScriptedReach(brokers_by_name={"broker-a": ADDRESS}, topics={"t": {"broker-a": 4}})
+
+
+def test_only_messages_that_carry_the_key_are_returned():
+    """The index compares hashes; another key of the same hash is not what was asked for."""
+    body = a_record(KEYS="k1 k2", store_ms=9) + a_record(KEYS="other") + a_record(KEYS="k1", store_ms=3)
+    reach = a_cluster().on(RequestCode.QUERY_MESSAGE, lambda _: body)
+
+    found = asyncio.run(Messages(reach).by_key("t", "k1"))
+
+    assert [(each.broker, each.message.stored_ms) for each in found] == [("broker-a", 3), ("broker-a", 9)]
+
+
+def test_no_message_is_an_answer():
+    """A key that nobody used is no failure."""
+    reach = a_cluster().on(RequestCode.QUERY_MESSAGE, lambda _: ResponseCode.QUERY_NOT_FOUND)
+
+    assert asyncio.run(Messages(reach).by_key("t", "k1")) == []
+
+
+def test_a_brokers_id_leads_straight_to_the_record():
+    """Broker and position are in the id."""
+    reach = a_cluster().on(RequestCode.VIEW_MESSAGE_BY_ID, lambda _: a_record())
+
+    (found,) = asyncio.run(Messages(reach).by_id("t", format_message_id(pack_host(ADDRESS), 700)))
+
+    assert (found.broker, found.message.body) == ("broker-a", b"hello")
+    (asked,) = reach.of(RequestCode.VIEW_MESSAGE_BY_ID)
+    assert (asked.address, asked.fields["offset"]) == (ADDRESS, "700")
+
+
+def test_an_id_cannot_make_us_dial_a_stranger():
+    """An id may name any host: only brokers that the name server knows are asked."""
+    reach = a_cluster().on(RequestCode.QUERY_MESSAGE, lambda _: ResponseCode.QUERY_NOT_FOUND)
+
+    with pytest.raises(NotFound):
+        asyncio.run(Messages(reach).by_id("t", format_message_id(pack_host("6.6.6.6:22"), 700)))
+
+    assert {asked.address for asked in reach.asked} <= {ADDRESS, "namesrv:9876"}
+
+
+def test_a_senders_id_is_searched_for():
+    """It has the length of a broker's id, but nothing begins at that position."""
+    unique = "7F00000147C602D52C7A4C0C6E240001"
+    reach = a_cluster().on(RequestCode.VIEW_MESSAGE_BY_ID, lambda _: 1)
+    reach.on(RequestCode.QUERY_MESSAGE, lambda _: a_record(UNIQ_KEY=unique))
+
+    (found,) = asyncio.run(Messages(reach).by_id("t", unique))
+
+    assert found.message.message_id == unique
+    (asked,) = reach.of(RequestCode.QUERY_MESSAGE)
+    assert asked.fields["_UNIQUE_KEY_QUERY"] == "true"

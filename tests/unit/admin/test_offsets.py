@@ -1,0 +1,81 @@
+"""Places in queues, and where groups go on."""
+
+import asyncio
+
+import pytest
+from tests.support.scripted_reach import ScriptedReach
+
+from holdfast.admin.offsets import Offsets, Target
+from holdfast.admin.reach import NotAllowed, NotFound
+from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.command import Command
+
+
+def a_cluster(*, language: str = "PYTHON", version: int = 479) -> ScriptedReach:
+    """One queue that holds [10, 20); the group stands at 12; the time search says 99."""
+    reach = ScriptedReach(topics={"t": {"broker-a": 1}})
+    end = Command(code=0, fields={"offset": "20"}, language=language, version=version)
+    reach.on(RequestCode.GET_MIN_OFFSET, lambda _: {"offset": "10"})
+    reach.on(RequestCode.GET_MAX_OFFSET, lambda _: end)
+    reach.on(RequestCode.QUERY_CONSUMER_OFFSET, lambda _: {"offset": "12"})
+    reach.on(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, lambda _: {"offset": "99"})
+    reach.on(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, lambda _: {})
+    return reach
+
+
+@pytest.mark.parametrize(
+    ("target", "offset"),
+    [
+        (Target("earliest"), 10),
+        (Target("latest"), 20),
+        (Target("offset", 15), 15),
+        (Target("offset", 3), 10),
+        (Target("offset", 300), 20),
+        (Target("time", 1), 20),
+    ],
+)
+def test_a_target_is_found_within_what_the_queue_holds(target: Target, offset: int):
+    """An offset that is gone means the first one that is there; one in the future means the end."""
+    (change,) = asyncio.run(Offsets(a_cluster()).plan_reset("g", "t", target))
+
+    assert (change.before, change.after, change.end) == (12, offset, 20)
+
+
+def test_a_group_that_never_committed_has_no_place_before():
+    """None, not 0: it would begin where its consumers say."""
+    reach = a_cluster().on(RequestCode.QUERY_CONSUMER_OFFSET, lambda _: ResponseCode.QUERY_NOT_FOUND)
+
+    (change,) = asyncio.run(Offsets(reach).plan_reset("g", "t", Target("earliest")))
+
+    assert change.before is None
+
+
+def test_a_plan_changes_nothing_and_applying_it_names_queue_and_offset():
+    """What was shown is what is done, though messages arrived meanwhile."""
+    reach = a_cluster()
+    offsets = Offsets(reach)
+    changes = asyncio.run(offsets.plan_reset("g", "t", Target("latest")))
+    assert reach.of(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET) == []
+
+    asyncio.run(offsets.apply_reset("g", Target("latest"), changes))
+
+    (asked,) = reach.of(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET)
+    assert (asked.fields["queueId"], asked.fields["offset"], asked.fields["timestamp"]) == ("0", "20", "-1")
+
+
+@pytest.mark.parametrize("target", [Target("offset", 15), Target("earliest")])
+def test_a_broker_that_only_knows_times_is_not_asked_for_an_offset(target: Target):
+    """It would ignore the offset and reset to a time instead."""
+    offsets = Offsets(a_cluster(language="JAVA", version=407))
+
+    if target.kind == "offset":
+        with pytest.raises(NotAllowed, match="only resets to times"):
+            asyncio.run(offsets.plan_reset("g", "t", target))
+    else:
+        assert asyncio.run(offsets.plan_reset("g", "t", target))
+
+
+def test_a_queue_that_is_not_there_is_told():
+    """Not an empty plan that looks like success."""
+    with pytest.raises(NotFound, match="no such queue"):
+        asyncio.run(Offsets(a_cluster()).ranges("t", queue=7))

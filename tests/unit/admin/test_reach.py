@@ -1,0 +1,56 @@
+"""Reaching servers."""
+
+import asyncio
+
+import pytest
+from tests.support.scripted_reach import ScriptedReach
+
+from holdfast.admin.reach import IN_FLIGHT_MAX, NameServerUnreachable, NotFound, Reach, gather
+from holdfast.wire.codes import RequestCode
+
+
+def test_nobody_at_the_name_servers_address_is_told_as_that():
+    """A caller can tell a missing cluster from a missing topic."""
+
+    async def scenario() -> None:
+        async with Reach("127.0.0.1:1;127.0.0.1:2", timeout_s=1) as reach:
+            with pytest.raises(NameServerUnreachable):
+                await reach.ask_name_server(RequestCode.GET_BROKER_CLUSTER_INFO)
+
+    asyncio.run(scenario())
+
+
+def test_masters_are_chosen_by_cluster_and_by_name():
+    """What does not exist is told with what does."""
+    reach = ScriptedReach(brokers_by_name={"broker-a": "a:1", "broker-b": "b:1"})
+
+    assert [broker.name for broker in asyncio.run(reach.masters())] == ["broker-a", "broker-b"]
+    assert [broker.name for broker in asyncio.run(reach.masters(names=["broker-b"]))] == ["broker-b"]
+    with pytest.raises(NotFound, match="no broker 'x'; there is broker-a, broker-b"):
+        asyncio.run(reach.masters(names=["x"]))
+    with pytest.raises(NotFound, match="no cluster 'x'; there is c"):
+        asyncio.run(reach.masters(cluster="x"))
+
+
+def test_a_cluster_without_brokers_is_told():
+    """A name server alone serves nothing."""
+    with pytest.raises(NotFound, match="knows no broker"):
+        asyncio.run(ScriptedReach(brokers_by_name={}).masters())
+
+
+def test_a_bounded_number_is_asked_at_once():
+    """A thousand topics do not become a thousand requests in flight; answers keep the order of the questions."""
+    running = peak = 0
+
+    async def work(item: int) -> int:
+        nonlocal running, peak
+        running += 1
+        peak = max(peak, running)
+        await asyncio.sleep(0)
+        running -= 1
+        return 2 * item
+
+    results = asyncio.run(gather(range(3 * IN_FLIGHT_MAX), work))
+
+    assert results == [2 * item for item in range(3 * IN_FLIGHT_MAX)]
+    assert peak == IN_FLIGHT_MAX

@@ -1,0 +1,133 @@
+"""Reading queues from outside any group."""
+
+import asyncio
+
+import pytest
+from tests.support.scripted_reach import Asked, Reply, ScriptedReach
+
+from holdfast.admin.offsets import QueueRange
+from holdfast.admin.reading import Reader
+from holdfast.model.errors import BrokerRefused, ConnectionLost
+from holdfast.model.queue import MessageQueue
+from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.command import Command
+from holdfast.wire.host import pack_host
+from holdfast.wire.properties import format_properties
+from holdfast.wire.record import StoredRecord, encode_record
+
+HOST = pack_host("10.0.0.1:10911")
+
+
+def a_range(queue_id: int, start: int, end: int) -> QueueRange:
+    return QueueRange(MessageQueue("t", "broker-a", queue_id), "a:1", start, end)
+
+
+def a_record(queue_id: int, offset: int, store_ms: int, tag: str = "x") -> bytes:
+    properties = format_properties({"TAGS": tag}).encode()
+    body = f"{queue_id}:{offset}".encode()
+    return encode_record(
+        StoredRecord(0, 0, "t", queue_id, offset, 0, 0, 0, HOST, store_ms, HOST, 0, 0, 0, body, properties)
+    )
+
+
+def an_answer(code: int, following: int, body: bytes = b"") -> Command:
+    offsets = {"nextBeginOffset": str(following), "minOffset": "0", "maxOffset": "9", "suggestWhichBrokerId": "0"}
+    return Command(code=code, fields=offsets, body=body)
+
+
+def from_queues(queues: dict[int, list[bytes]], per_pull: int = 2) -> ScriptedReach:
+    """A broker whose queues hold these records, and that hands out a few at a time."""
+
+    def pull(asked: Asked) -> Reply:
+        records = queues[int(asked.fields["queueId"])]
+        start = int(asked.fields["queueOffset"])
+        taken = records[start : start + per_pull]
+        if not taken:
+            return an_answer(ResponseCode.PULL_NOT_FOUND, start)
+        return an_answer(0, start + len(taken), b"".join(taken))
+
+    return ScriptedReach().on(RequestCode.PULL_MESSAGE, pull)
+
+
+async def read(reader: Reader, *ranges: QueueRange) -> list[str]:
+    return [message.body.decode() async for message in reader.history(ranges)]
+
+
+def test_queues_are_merged_by_store_time():
+    """The oldest message of all queues comes first, over many pulls."""
+    queues = {
+        0: [a_record(0, offset, 10 * offset) for offset in range(5)],
+        1: [a_record(1, offset, 10 * offset + 5) for offset in range(5)],
+    }
+
+    bodies = asyncio.run(read(Reader(from_queues(queues)), a_range(0, 0, 5), a_range(1, 0, 5)))
+
+    assert bodies == [f"{queue}:{offset}" for offset in range(5) for queue in (0, 1)]
+
+
+def test_nothing_before_the_start_and_behind_the_end_is_read():
+    """What arrives while we read is not history."""
+    queues = {0: [a_record(0, offset, offset) for offset in range(9)]}
+
+    assert asyncio.run(read(Reader(from_queues(queues, per_pull=8)), a_range(0, 2, 5))) == ["0:2", "0:3", "0:4"]
+
+
+def test_a_tag_of_the_same_hash_is_left_out():
+    """The broker compares hashes; `Aa` and `BB` have the same."""
+    queues = {0: [a_record(0, 0, 0, "Aa"), a_record(0, 1, 1, "BB")]}
+
+    assert asyncio.run(read(Reader(from_queues(queues), "BB || C"), a_range(0, 0, 2))) == ["0:1"]
+
+
+def test_a_queue_that_does_not_move_on_ends():
+    """A broker that answers "nothing here" inside the range cannot make us ask for ever."""
+    assert asyncio.run(read(Reader(from_queues({0: []})), a_range(0, 0, 5))) == []
+
+
+def test_a_refusal_is_raised():
+    """Not taken for an empty queue."""
+    reach = ScriptedReach().on(RequestCode.PULL_MESSAGE, lambda _: ResponseCode.NO_PERMISSION)
+
+    with pytest.raises(BrokerRefused):
+        asyncio.run(read(Reader(reach), a_range(0, 0, 5)))
+
+
+def test_following_outlives_a_broker_that_goes_away(monkeypatch: pytest.MonkeyPatch):
+    """The connection is lost, then the message comes; a pull that waits in vain is made again."""
+    monkeypatch.setattr("holdfast.admin.reading._RETRY_S", 0)
+    replies: list[Reply] = [
+        ConnectionLost("gone"),
+        an_answer(ResponseCode.PULL_NOT_FOUND, 5),
+        an_answer(0, 6, a_record(0, 5, 1)),
+    ]
+
+    async def scenario() -> None:
+        done = asyncio.Event()
+
+        def pull(asked: Asked) -> Reply:
+            assert int(asked.fields["sysFlag"]) & 2, "a pull that follows may be parked"
+            if not replies:
+                done.set()
+                return ConnectionLost("gone for good")
+            return replies.pop(0)
+
+        reader = Reader(ScriptedReach().on(RequestCode.PULL_MESSAGE, pull))
+        messages = reader.follow([a_range(0, 0, 5)])
+        message = await anext(messages)
+        await done.wait()
+        await messages.aclose()
+
+        assert message.body == b"0:5"
+
+    asyncio.run(scenario())
+
+
+def test_following_tells_a_failure_that_does_not_pass():
+    """A topic that was deleted ends the reading with the broker's own words."""
+    reach = ScriptedReach().on(RequestCode.PULL_MESSAGE, lambda _: ResponseCode.TOPIC_NOT_EXIST)
+
+    async def scenario() -> None:
+        with pytest.raises(BrokerRefused):
+            await anext(Reader(reach).follow([a_range(0, 0, 5)]))
+
+    asyncio.run(scenario())

@@ -1,0 +1,177 @@
+"""Operations on topics, against a scripted cluster."""
+
+import asyncio
+
+import msgspec
+import pytest
+from tests.support.scripted_reach import Asked, ScriptedReach
+
+from holdfast.admin.topics import Topics, kind_of, permission_from, permission_text
+from holdfast.model.errors import ConfigError, RouteNotFound
+from holdfast.wire.codes import RequestCode
+
+TWO = {"broker-a": "a:1", "broker-b": "b:1"}
+
+
+def a_config(**changes: object) -> bytes:
+    config = {"topicName": "t", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6, "order": False}
+    return msgspec.json.encode(config | changes)
+
+
+def put_into(reach: ScriptedReach) -> None:
+    """Let the cluster carry out what it is told."""
+
+    def put(asked: Asked) -> dict[str, str]:
+        name = next(name for name, address in reach.brokers_by_name.items() if address == asked.address)
+        reach.topics.setdefault(asked.fields["topic"], {})[name] = int(asked.fields["writeQueueNums"])
+        return {}
+
+    reach.on(RequestCode.UPDATE_AND_CREATE_TOPIC, put)
+
+
+def test_only_the_users_topics_are_summed_up():
+    """Topics of the system, of retries and of dead letters are left out unless asked for."""
+    names = ["orders", "%RETRY%g", "%DLQ%g", "TBW102", "broker-a", "c", "c_REPLY_TOPIC", "rmq_sys_x", "RMQ_SYS_Y"]
+    reach = ScriptedReach(topics={name: {"broker-a": 2} for name in names})
+
+    summaries = asyncio.run(Topics(reach).summaries())
+    everything = asyncio.run(Topics(reach).summaries(with_system=True))
+
+    assert [(topic.name, topic.queues, topic.permission) for topic in summaries] == [("orders", 2, "rw")]
+    assert {topic.name: topic.kind for topic in everything} == {
+        "orders": "normal",
+        "%RETRY%g": "retry",
+        "%DLQ%g": "dead-letter",
+        **dict.fromkeys(("TBW102", "broker-a", "c", "c_REPLY_TOPIC", "rmq_sys_x", "RMQ_SYS_Y"), "system"),
+    }
+
+
+def test_a_new_topic_is_planned_on_every_master():
+    """Nothing is asked to change; the plan says what would be new where."""
+    reach = ScriptedReach(brokers_by_name=TWO).on(RequestCode.GET_TOPIC_CONFIG, lambda _: 17)
+
+    changes = asyncio.run(Topics(reach).plan("t", queues=3))
+
+    assert [(change.broker, change.before, change.after.write_queues) for change in changes] == [
+        ("broker-a", None, 3),
+        ("broker-b", None, 3),
+    ]
+    assert reach.of(RequestCode.UPDATE_AND_CREATE_TOPIC) == []
+
+
+def test_a_change_keeps_what_is_not_named():
+    """Only the permission changes; queues and order stay."""
+    reach = ScriptedReach().on(RequestCode.GET_TOPIC_CONFIG, lambda _: a_config(order=True))
+
+    (change,) = asyncio.run(Topics(reach).plan("t", permission=4))
+
+    assert (change.after.write_queues, change.after.permission, change.after.order) == (4, "r", True)
+
+
+def test_a_broker_of_before_5_tells_about_all_its_topics():
+    """Where the question for one topic is unknown, the one for all of them is asked."""
+    table = {"topicConfigTable": {"t": msgspec.json.decode(a_config(writeQueueNums=9))}}
+    reach = ScriptedReach().on(RequestCode.GET_ALL_TOPIC_CONFIG, lambda _: msgspec.json.encode(table))
+
+    (change,) = asyncio.run(Topics(reach).plan("t"))
+
+    assert change.before is not None
+    assert change.before.write_queues == 9
+
+
+def test_a_name_that_cannot_be_is_refused_before_anybody_is_asked():
+    """Blanks and slashes are no topic."""
+    reach = ScriptedReach()
+
+    with pytest.raises(ConfigError, match="may only contain"):
+        asyncio.run(Topics(reach).plan("a/b", queues=1))
+    assert reach.asked == []
+
+
+def test_applying_waits_until_the_name_server_shows_it():
+    """What runs next can rely on the route."""
+    reach = ScriptedReach(brokers_by_name=TWO).on(RequestCode.GET_TOPIC_CONFIG, lambda _: 17)
+    put_into(reach)
+    topics = Topics(reach)
+
+    async def scenario() -> None:
+        await topics.apply("t", await topics.plan("t", queues=3))
+
+    asyncio.run(scenario())
+
+    assert reach.topics["t"] == {"broker-a": 3, "broker-b": 3}
+    assert reach.of(RequestCode.GET_ROUTEINFO_BY_TOPIC)
+    (first, _) = reach.of(RequestCode.UPDATE_AND_CREATE_TOPIC)
+    assert (first.fields["perm"], first.fields["order"], first.fields["readQueueNums"]) == ("6", "false", "3")
+
+
+def test_an_ordered_topic_has_its_queue_counts_written_down():
+    """Keys keep their queues while a broker is away."""
+    reach = ScriptedReach(brokers_by_name=TWO).on(RequestCode.GET_TOPIC_CONFIG, lambda _: 17)
+    reach.on(RequestCode.PUT_KV_CONFIG, lambda _: {})
+    put_into(reach)
+    topics = Topics(reach)
+
+    async def scenario() -> None:
+        await topics.apply("t", await topics.plan("t", queues=3, order=True))
+
+    asyncio.run(scenario())
+
+    (written,) = reach.of(RequestCode.PUT_KV_CONFIG)
+    assert written.fields == {"namespace": "ORDER_TOPIC_CONFIG", "key": "t", "value": "broker-a:3;broker-b:3"}
+
+
+def test_deleting_begins_with_the_brokers():
+    """A name server that forgets first would be told again by the next registration."""
+    reach = ScriptedReach(brokers_by_name=TWO, topics={"t": {"broker-a": 1, "broker-b": 1}})
+    for code in (RequestCode.DELETE_TOPIC_IN_BROKER, RequestCode.DELETE_TOPIC_IN_NAMESRV, RequestCode.DELETE_KV_CONFIG):
+        reach.on(code, lambda _: {})
+
+    asyncio.run(Topics(reach).delete("t"))
+
+    order = [asked.code for asked in reach.asked if asked.fields.get("topic") == "t"]
+    assert order[-3:] == [
+        RequestCode.DELETE_TOPIC_IN_BROKER,
+        RequestCode.DELETE_TOPIC_IN_BROKER,
+        RequestCode.DELETE_TOPIC_IN_NAMESRV,
+    ]
+
+
+def test_a_topic_that_nobody_has_is_told_with_the_way_out():
+    """The text names the command that lists topics."""
+    with pytest.raises(RouteNotFound, match="holdfast topic list"):
+        asyncio.run(Topics(ScriptedReach()).describe("t"))
+
+
+def test_queue_states_are_read_from_object_keys():
+    """Java writes a map whose keys are objects."""
+    body = (
+        b'{"offsetTable":{{"brokerName":"broker-a","queueId":1,"topic":"t"}:{"lastUpdateTimestamp":0,"maxOffset":9,'
+        b'"minOffset":4},{"brokerName":"broker-a","queueId":0,"topic":"t"}:{"lastUpdateTimestamp":5,"maxOffset":2,'
+        b'"minOffset":0}},"topicPutTps":0.0}'
+    )
+    reach = ScriptedReach(topics={"t": {"broker-a": 2}}).on(RequestCode.GET_TOPIC_STATS_INFO, lambda _: body)
+
+    stats = asyncio.run(Topics(reach).stats("t"))
+
+    assert [(state.queue, state.messages, state.last_stored_ms) for state in stats.queues] == [(0, 2, 5), (1, 5, None)]
+    assert stats.messages == 7
+
+
+@pytest.mark.parametrize(("number", "text"), [(6, "rw"), (4, "r"), (2, "w"), (0, "-"), (7, "rw")])
+def test_a_permission_is_shown_as_letters(number: int, text: str):
+    """Inheritance is the system's business and not shown."""
+    assert permission_text(number) == text
+    assert permission_from(text) == number & 6
+
+
+def test_a_permission_that_is_none_is_refused():
+    """The choices are named."""
+    with pytest.raises(ConfigError, match="none of rw, r, w"):
+        permission_from("x")
+
+
+def test_the_kind_of_a_topic_follows_from_its_name():
+    """A topic named like a broker is that broker's."""
+    assert kind_of("orders", set()) == "normal"
+    assert kind_of("orders", {"orders"}) == "system"

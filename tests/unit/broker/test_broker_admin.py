@@ -1,0 +1,142 @@
+import pytest
+from tests.support.broker_clients import a_request
+from tests.support.broker_desk import BrokerDesk, a_pull, a_send
+
+from holdfast.wire import java_json
+from holdfast.wire.codes import RequestCode, ResponseCode
+
+
+@pytest.fixture
+def desk() -> BrokerDesk:
+    desk = BrokerDesk()
+    desk.make_topic("T")
+    return desk
+
+
+def figures(desk: BrokerDesk) -> dict[str, str]:
+    (answer,) = desk.ask(a_request(RequestCode.GET_BROKER_RUNTIME_INFO))
+    table: dict[str, str] = java_json.loads(answer.body)["table"]
+    return table
+
+
+def test_the_figures_that_tools_parse_are_there(desk: BrokerDesk) -> None:
+    """Rates are three numbers with blanks between them: ten seconds, a minute, ten minutes."""
+    table = figures(desk)
+
+    for name in ("putTps", "getTransferredTps", "getTotalTps", "getFoundTps", "getMissTps"):
+        assert [float(word) for word in table[name].split()] == [0.0, 0.0, 0.0]
+    for name in ("commitLogDiskRatio", "timerEnqueueTps", "timerDequeueTps"):
+        float(table[name])
+    for name in (
+        "bootTimestamp",
+        "commitLogMaxOffset",
+        "earliestMessageTimeStamp",
+        "pageCacheLockTimeMills",
+        "pullThreadPoolQueueSize",
+        "sendThreadPoolQueueHeadWaitTimeMills",
+        "timerCongestNum",
+        "timerOffsetBehind",
+        "timerReadBehind",
+    ):
+        int(table[name])
+    assert table["brokerActive"] == "true"
+
+
+def test_the_figures_follow_what_happens(desk: BrokerDesk) -> None:
+    """Messages in and out, the log, and the schedule."""
+    start_ms = desk.now_ms
+    desk.ask(a_send(), a_send(), a_send(i="UNIQ_KEY\x01u\x02DELAY\x011\x02"))
+    desk.ask(a_pull())
+    desk.pass_time(10_000, "stats")
+
+    table = figures(desk)
+
+    assert (table["msgPutTotalTodayNow"], table["msgGetTotalTodayNow"]) == ("3", "2")
+    assert table["putTps"].split()[0] == "0.3"
+    assert table["commitLogMaxOffset"] == str(desk.store.written)
+    assert table["earliestMessageTimeStamp"] == str(start_ms)
+    assert table["scheduleMessageOffset_1"] == "0,1"
+    assert table["runtime"] == "[ 0 days, 0 hours, 0 minutes, 10 seconds ]"
+
+
+def test_a_broker_whose_disk_failed_is_not_active(desk: BrokerDesk) -> None:
+    """Tools show that."""
+    desk.store.fail("gone")
+
+    assert figures(desk)["brokerActive"] == "false"
+
+
+def test_single_counters_are_told(desk: BrokerDesk) -> None:
+    """By upstream's names and keys; one that nothing was ever counted in does not exist."""
+    desk.ask(a_send(), a_send())
+    for _ in range(6):
+        desk.pass_time(10_000, "stats")
+    ask = RequestCode.VIEW_BROKER_STATS_DATA
+
+    (known,) = desk.ask(a_request(ask, statsName="TOPIC_PUT_NUMS", statsKey="T"))
+    (unknown,) = desk.ask(a_request(ask, statsName="TOPIC_PUT_NUMS", statsKey="none"))
+
+    rates = java_json.loads(known.body)
+    assert rates.keys() == {"statsMinute", "statsHour", "statsDay"}
+    assert rates["statsMinute"]["sum"] == 2
+    assert rates["statsMinute"]["tps"] == pytest.approx(2 / 60)
+    assert (unknown.code, unknown.remark) == (
+        ResponseCode.SYSTEM_ERROR,
+        "The stats <TOPIC_PUT_NUMS> <none> not exist",
+    )
+
+
+def test_settings_are_shown_under_upstreams_names(desk: BrokerDesk) -> None:
+    """As lines of a properties file."""
+    (answer,) = desk.ask(a_request(RequestCode.GET_BROKER_CONFIG))
+
+    lines = dict(line.split("=", 1) for line in answer.body.decode().splitlines())
+    assert lines["brokerName"] == "broker-a"
+    assert lines["autoCreateTopicEnable"] == "true"
+    assert (lines["brokerIP1"], lines["listenPort"]) == ("127.0.0.1", "10911")
+    assert java_json.loads(answer.fields["version"].encode())["counter"] >= 0
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [("noSuchKey=1\n", 0), ("brokerName=broker-a\n", 0), ("# nothing", 0), ("maxMessageSize=1\n", 1)],
+)
+def test_a_setting_that_cannot_be_changed_is_not_said_to_be(desk: BrokerDesk, text: str, code: int) -> None:
+    """Names that mean nothing here are ignored, as upstream ignores what it does not know."""
+    (answer,) = desk.ask(a_request(RequestCode.UPDATE_BROKER_CONFIG, text.encode()))
+
+    assert answer.code == code
+
+
+def test_a_replica_gets_the_small_tables(desk: BrokerDesk) -> None:
+    """Delay offsets, request modes, and who copies this broker."""
+    desk.ask(a_send(i="UNIQ_KEY\x01u\x02DELAY\x011\x02"))
+    desk.pass_time(1_000, "delays")
+
+    delays, modes, replicas = desk.ask(
+        a_request(RequestCode.GET_ALL_DELAY_OFFSET),
+        a_request(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE),
+        a_request(RequestCode.GET_BROKER_HA_STATUS),
+    )
+
+    assert java_json.loads(delays.body)["offsetTable"] == {"1": 1}
+    assert java_json.loads(modes.body) == {"messageRequestModeMap": {}}
+    status = java_json.loads(replicas.body)
+    assert (status["master"], status["inSyncSlaveNums"]) == (True, 0)
+    assert status["masterCommitLogMaxOffset"] == desk.store.written
+
+
+@pytest.mark.parametrize("code", [RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, RequestCode.DELETE_EXPIRED_COMMITLOG])
+def test_expired_files_go_when_a_tool_says_so(desk: BrokerDesk, code: RequestCode) -> None:
+    """At any hour, and only those that have expired."""
+    for _ in range(20):
+        desk.ask(a_send(body=b"x" * 100_000))
+    before = desk.store.start
+
+    (fresh,) = desk.ask(a_request(code))
+    assert (fresh.code, desk.store.start) == (0, before)
+    desk.now_ms += 80 * 3_600_000
+    (old,) = desk.ask(a_request(code))
+
+    assert old.code == 0
+    assert desk.store.start > before

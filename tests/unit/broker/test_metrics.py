@@ -1,0 +1,54 @@
+"""The numbers of a broker."""
+
+from tests.support.broker_desk import BrokerDesk
+
+from holdfast.broker.metrics import broker_samples
+from holdfast.wire.codes import RequestCode
+from holdfast.wire.command import Command, encode_command
+
+
+def numbers(desk: BrokerDesk) -> dict[tuple[str, ...], float]:
+    """Return every sample by its name and the values of its labels."""
+    samples = list(broker_samples(desk.options, desk.store, desk.rooms))
+    found = {(sample.name, *sample.labels.values()): sample.value for sample in samples}
+    assert len(found) == len(samples), "no sample comes twice"
+    return found
+
+
+def send(desk: BrokerDesk, topic: str, body: bytes) -> None:
+    fields = {"a": "g", "b": topic, "c": "TBW102", "d": "1", "e": "0", "f": "0", "g": "0", "h": "0", "i": ""}
+    desk.send_bytes(encode_command(Command(code=RequestCode.SEND_MESSAGE_V2, opaque=1, fields=fields, body=body)))
+
+
+def test_what_is_sent_is_counted_in_all_and_by_topic():
+    """Two messages, one topic."""
+    desk = BrokerDesk()
+    before = numbers(desk)
+    assert before["broker_puts",] == 0
+
+    send(desk, "orders", b"one")
+    send(desk, "orders", b"two")
+
+    after = numbers(desk)
+    assert after["broker_puts",] == 2
+    assert after["broker_topic_puts", "orders"] == 2
+    assert after["broker_log_end_position",] > before["broker_log_end_position",]
+
+
+def test_lag_is_what_a_group_has_not_consumed():
+    """By group and topic: the end of its queues less what it committed."""
+    desk = BrokerDesk()
+    for _ in range(3):
+        send(desk, "orders", b"x")
+
+    desk.rooms.offsets.commit("billing", "orders", 0, 1)
+
+    assert numbers(desk)["broker_group_lag", "orders", "billing"] == 2
+
+
+def test_a_queue_that_is_gone_has_no_lag():
+    """Offsets outlive deleted topics; a scrape does not fail over them."""
+    desk = BrokerDesk()
+    desk.rooms.offsets.commit("billing", "gone", 0, 7)
+
+    assert numbers(desk)["broker_group_lag", "gone", "billing"] == 0

@@ -1,0 +1,171 @@
+import pytest
+from tests.support.broker_clients import a_request
+from tests.support.broker_desk import BrokerDesk, a_send
+
+from holdfast.model.topic import TopicConfig
+from holdfast.wire import java_json
+from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.command import Command
+
+
+@pytest.fixture
+def desk() -> BrokerDesk:
+    return BrokerDesk()
+
+
+def a_creation(topic: str = "T", **fields: object) -> Command:
+    asked = {
+        "topic": topic,
+        "defaultTopic": "TBW102",
+        "readQueueNums": 4,
+        "writeQueueNums": 3,
+        "perm": 6,
+        "topicFilterType": "SINGLE_TAG",
+        "topicSysFlag": 0,
+        "order": "false",
+        "attributes": "",
+    }
+    return a_request(RequestCode.UPDATE_AND_CREATE_TOPIC, **(asked | fields))
+
+
+def test_a_topic_is_created_as_asked(desk: BrokerDesk) -> None:
+    """And changed by asking again."""
+    (made,) = desk.ask(a_creation(order="true", attributes="+message.type=FIFO"))
+    (changed,) = desk.ask(a_creation(perm=4, attributes="+reserve.time=3,-message.type"))
+
+    assert (made.code, changed.code) == (0, 0)
+    assert desk.rooms.topics.find("T") == TopicConfig(
+        name="T", read_queues=4, write_queues=3, permission=4, attributes={"reserve.time": "3"}
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "part"),
+    [
+        ({"topic": "bad topic!"}, "bad topic!"),
+        ({"topic": "TBW102"}, "TBW102"),
+        ({"readQueueNums": -1}, "read"),
+        ({"perm": 9}, "permission"),
+        ({"attributes": "message.type=FIFO"}, "message.type=FIFO"),
+        ({"attributes": "+queue.type=BatchCQ"}, "BatchCQ"),
+        ({"readQueueNums": "many"}, "readQueueNums"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_the_reason(desk: BrokerDesk, fields: dict[str, object], part: str) -> None:
+    """Nothing is created then."""
+    (answer,) = desk.ask(a_creation(**fields))
+
+    assert answer.code == ResponseCode.INVALID_PARAMETER
+    assert part in (answer.remark or "")
+    assert desk.rooms.topics.find("T") is None
+
+
+def test_several_topics_are_created_at_once(desk: BrokerDesk) -> None:
+    """All of them, or none when one cannot be."""
+    good = {"topicConfigList": [{"topicName": "T1"}, {"topicName": "T2", "readQueueNums": 2}]}
+    bad = {"topicConfigList": [{"topicName": "T3"}, {"topicName": "a b"}]}
+
+    (made,) = desk.ask(a_request(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, java_json.encode(good)))
+    (refused,) = desk.ask(a_request(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, java_json.encode(bad)))
+
+    assert (made.code, refused.code) == (0, ResponseCode.INVALID_PARAMETER)
+    assert desk.rooms.topics.find("T2") == TopicConfig(name="T2", read_queues=2)
+    assert desk.rooms.topics.find("T3") is None
+
+
+def test_a_deleted_topic_leaves_nothing_behind(desk: BrokerDesk) -> None:
+    """Made again, it is empty and its groups begin anew. Deleting twice is fine."""
+    desk.make_topic("T")
+    desk.ask(a_send())
+    desk.rooms.offsets.commit("g", "T", 0, 1)
+
+    answers = desk.ask(*[a_request(RequestCode.DELETE_TOPIC_IN_BROKER, topic="T")] * 2)
+    desk.make_topic("T")
+
+    assert [answer.code for answer in answers] == [0, 0]
+    queue = desk.store.find_queue("T", 0)
+    assert queue is None or queue.offset_max == 0
+    assert desk.rooms.offsets.find("g", "T", 0) is None
+    (sent,) = desk.ask(a_send())
+    assert sent.fields["queueOffset"] == "0"
+
+
+@pytest.mark.parametrize("topic", ["SCHEDULE_TOPIC_XXXX", "", "TRANS_CHECK_MAX_TIME_TOPIC"])
+def test_what_the_broker_needs_cannot_be_deleted(desk: BrokerDesk, topic: str) -> None:
+    """Nor can nothing."""
+    (answer,) = desk.ask(a_request(RequestCode.DELETE_TOPIC_IN_BROKER, topic=topic))
+
+    assert answer.code == ResponseCode.INVALID_PARAMETER
+
+
+def test_a_topic_is_described(desk: BrokerDesk) -> None:
+    """In upstream's names; an unknown one with upstream's words."""
+    desk.make_topic("T", queues=2)
+
+    (known,) = desk.ask(a_request(RequestCode.GET_TOPIC_CONFIG, topic="T", lo="true"))
+    (unknown,) = desk.ask(a_request(RequestCode.GET_TOPIC_CONFIG, topic="NoSuch", lo="true"))
+
+    assert java_json.loads(known.body) == {
+        "attributes": {},
+        "order": False,
+        "perm": 6,
+        "readQueueNums": 2,
+        "topicFilterType": "SINGLE_TAG",
+        "topicName": "T",
+        "topicSysFlag": 0,
+        "writeQueueNums": 2,
+    }
+    assert (unknown.code, unknown.remark) == (ResponseCode.TOPIC_NOT_EXIST, "No topic in this broker. topic: NoSuch")
+
+
+def test_all_topics_come_whole_or_in_pages(desk: BrokerDesk) -> None:
+    """Old callers want everything; pages put together are the whole."""
+    (whole,) = desk.ask(a_request(RequestCode.GET_ALL_TOPIC_CONFIG))
+    names = set(java_json.loads(whole.body)["topicConfigTable"])
+    paged: set[str] = set()
+    for start in range(0, len(names), 5):
+        page = a_request(RequestCode.GET_ALL_TOPIC_CONFIG, topicSeq=start, maxTopicNum=5, dataVersion="")
+        (answer,) = desk.ask(page)
+        assert answer.fields["totalTopicNum"] == str(len(names))
+        paged |= set(java_json.loads(answer.body)["topicConfigTable"])
+
+    assert "TBW102" in names
+    assert paged == names
+
+
+def test_the_ends_of_every_queue_are_told(desk: BrokerDesk) -> None:
+    """Also of those without messages; keys are objects, the only form that every Java client reads."""
+    desk.make_topic("T", queues=2)
+    desk.ask(a_send(), a_send())
+
+    (answer,) = desk.ask(a_request(RequestCode.GET_TOPIC_STATS_INFO, topic="T"))
+    (unknown,) = desk.ask(a_request(RequestCode.GET_TOPIC_STATS_INFO, topic="none"))
+
+    assert b'{"topic":"T","brokerName":"broker-a","queueId":0}:{' in answer.body
+    table = java_json.loads(answer.body)["offsetTable"]
+    assert [(row["minOffset"], row["maxOffset"], row["lastUpdateTimestamp"]) for row in table.values()] == [
+        (0, 2, desk.now_ms),
+        (0, 0, 0),
+    ]
+    assert unknown.code == ResponseCode.TOPIC_NOT_EXIST
+
+
+def test_the_brokers_own_topics_are_listed(desk: BrokerDesk) -> None:
+    """Tools leave them out of what they show."""
+    (answer,) = desk.ask(a_request(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER))
+
+    names = java_json.loads(answer.body)["topicList"]
+    assert {"SCHEDULE_TOPIC_XXXX", "TBW102", "TRANS_CHECK_MAX_TIME_TOPIC"} <= set(names)
+
+
+def test_queues_of_topics_that_are_gone_can_be_cleaned_up(desk: BrokerDesk) -> None:
+    """Those of living topics stay."""
+    desk.make_topic("T")
+    desk.make_topic("gone")
+    desk.ask(a_send(), a_send("gone"))
+    desk.rooms.topics.delete("gone", desk.now_ms)
+
+    (answer,) = desk.ask(a_request(RequestCode.CLEAN_UNUSED_TOPIC))
+
+    assert answer.code == 0
+    assert {queue.topic for queue in desk.store.list_queues() if queue.offset_max} == {"T"}

@@ -1,0 +1,81 @@
+"""Running one role."""
+
+import asyncio
+import json
+import os
+import sys
+
+import pytest
+
+from holdfast.cli import serve
+from holdfast.cli.main import main
+from holdfast.model.errors import ConfigError
+
+
+class Recorder:
+    """A service that writes down what happens to it."""
+
+    def __init__(self, *, fails: bool = False) -> None:
+        self.address = "127.0.0.1:7"
+        self.events: list[str] = []
+        self._fails = fails
+
+    async def start(self) -> None:
+        """Start, or fail to."""
+        self.events.append("start")
+        if self._fails:
+            raise ConfigError("cannot listen")
+
+    async def stop(self) -> None:
+        """Stop."""
+        self.events.append("stop")
+
+
+@pytest.fixture
+def stdin_pipe(monkeypatch: pytest.MonkeyPatch) -> int:
+    """Standard input is a pipe; the end that its holder writes to."""
+    reading, writing = os.pipe()
+    stream = os.fdopen(reading)
+    monkeypatch.setattr(sys, "stdin", stream)
+    return writing
+
+
+def test_a_role_stops_in_order_when_its_parent_is_gone(stdin_pipe: int, capsys: pytest.CaptureFixture[str]):
+    """The other end of standard input closes, for whatever reason: start, one line, stop."""
+    service = Recorder()
+    os.close(stdin_pipe)
+
+    asyncio.run(serve._serve(service, {"role": "x"}, as_json=True, with_parent=True))
+    sys.stdin.close()
+
+    assert service.events == ["start", "stop"]
+    assert json.loads(capsys.readouterr().out) == {"role": "x", "address": "127.0.0.1:7"}
+
+
+def test_a_role_that_cannot_start_is_stopped_and_says_nothing(capsys: pytest.CaptureFixture[str]):
+    """No ready line: whoever waits for it must not be fooled."""
+    service = Recorder(fails=True)
+
+    with pytest.raises(ConfigError):
+        asyncio.run(serve._serve(service, {}, as_json=True, with_parent=False))
+
+    assert service.events == ["start", "stop"]
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("role", ["namesrv", "broker"])
+def test_a_wrong_option_is_refused_before_anything_starts(role: str, capsys: pytest.CaptureFixture[str]):
+    """One line, status 2, the nearest option."""
+    assert main(["serve", role, "--set", "metrics_lisen=x:1"]) == 2
+    assert "did you mean 'metrics_listen'" in capsys.readouterr().err
+
+
+def test_a_broker_that_listens_everywhere_advertises_an_address():
+    """Clients dial what is advertised; nobody can dial 0.0.0.0."""
+    assert serve._advertised("127.0.0.1:10911") is None
+    advertised = serve._advertised("0.0.0.0:10911")
+    assert advertised is not None
+    assert advertised.endswith(":10911")
+    assert not advertised.startswith("0.0.0.0")
+    with pytest.raises(ConfigError, match="--advertise"):
+        serve._advertised("0.0.0.0:0")

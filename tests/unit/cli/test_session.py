@@ -1,0 +1,97 @@
+"""What commands share."""
+
+import os
+
+import pytest
+import typer
+
+from holdfast.cli.session import Session, cluster_command, parse_pairs
+from holdfast.model.errors import ConfigError
+
+
+@pytest.fixture
+def session() -> Session:
+    return Session(namesrv="127.0.0.1:1", profile=None, timeout_s=1, as_json=False)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Somebody at a terminal who says no; the questions they were asked."""
+    questions: list[str] = []
+
+    def confirm(question: str, **options: object) -> bool:
+        del options
+        questions.append(question)
+        return False
+
+    monkeypatch.setattr(typer, "confirm", confirm)
+    monkeypatch.setattr("holdfast.cli.session.is_interactive", lambda: True)
+    return questions
+
+
+def test_a_person_is_asked_and_can_say_no(session: Session, asked: list[str]):
+    """At a terminal nothing is destroyed without a yes."""
+    with pytest.raises(typer.Abort):
+        session.confirm("Delete it?", yes=False)
+
+    assert asked == ["Delete it?"]
+
+
+def test_yes_is_not_asked_again(session: Session, asked: list[str]):
+    """--yes is the answer."""
+    session.confirm("Delete it?", yes=True)
+
+    assert asked == []
+
+
+def test_a_script_is_not_asked(session: Session):
+    """Without a terminal there is nobody to answer: whoever wrote the script has decided."""
+    session.confirm("Delete it?", yes=False)
+
+
+def test_every_command_gets_the_common_options():
+    """The function has only its own parameters; the command has both."""
+    app = typer.Typer()
+    seen: list[tuple[str, bool, int]] = []
+
+    @cluster_command(app, "look")
+    def look(session: Session, *, count: int = 1) -> None:
+        """Look."""
+        seen.append((session.namesrv, session.as_json, count))
+
+    command = typer.main.get_command(app)
+    command.main(["--namesrv", "h:1", "--json", "--count", "3"], standalone_mode=False)
+
+    assert seen == [("h:1", True, 3)]
+
+
+def test_the_variables_are_read(monkeypatch: pytest.MonkeyPatch):
+    """HOLDFAST_NAMESRV is as good as the option."""
+    app = typer.Typer()
+    seen: list[str] = []
+
+    @cluster_command(app, "look")
+    def look(session: Session) -> None:
+        """Look."""
+        seen.append(session.namesrv)
+
+    monkeypatch.setitem(os.environ, "HOLDFAST_NAMESRV", "v:1")
+    typer.main.get_command(app).main([], standalone_mode=False)
+
+    assert seen == ["v:1"]
+
+
+def test_a_timeout_of_nothing_is_refused():
+    """It would fail every question."""
+    app = typer.Typer()
+    cluster_command(app, "look")(lambda session: None)  # type: ignore[misc]
+
+    with pytest.raises(ConfigError, match="--timeout"):
+        typer.main.get_command(app).main(["--timeout", "0"], standalone_mode=False)
+
+
+def test_pairs_are_name_and_value():
+    """A value may have an equals sign; a pair without one is refused."""
+    assert parse_pairs(["a=1", "b=c=d"], option="--property") == {"a": "1", "b": "c=d"}
+    with pytest.raises(ConfigError, match="--property 'x' is not NAME=VALUE"):
+        parse_pairs(["x"], option="--property")

@@ -1,0 +1,260 @@
+"""Reaching a cluster."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from tests.support.scripted_server import ScriptedServer
+
+from holdfast.client import cluster_client
+from holdfast.client.cluster_client import ClusterClient
+from holdfast.model.errors import BrokerRefused, ConnectionLost, RouteNotFound
+from holdfast.wire.codes import RequestCode
+from holdfast.wire.command import Command, response
+
+ROUTE = RequestCode.GET_ROUTEINFO_BY_TOPIC
+CLUSTERS = (
+    b'{"brokerAddrTable":{"broker-a":{"brokerAddrs":{0:"a:1",1:"a:2"},"brokerName":"broker-a","cluster":"c1"},'
+    b'"broker-b":{"brokerAddrs":{0:"b:1"},"brokerName":"broker-b","cluster":"c2"},'
+    b'"slave":{"brokerAddrs":{1:"s:1"},"brokerName":"slave","cluster":"c1"}},'
+    b'"clusterAddrTable":{"c1":["broker-a","slave"],"c2":["broker-b"]}}'
+)
+
+
+def with_client(story: Callable[[ScriptedServer, ClusterClient], Awaitable[None]]) -> None:
+    async def run() -> None:
+        async with ScriptedServer() as server, ClusterClient(server.address) as client:
+            await story(server, client)
+
+    asyncio.run(run())
+
+
+def test_a_route_is_looked_up_once():
+    """Everybody who wants it meanwhile waits for the same answer; then it is known."""
+
+    async def story(server: ScriptedServer, client: ClusterClient) -> None:
+        server.serve_topic("t", queues=2)
+
+        routes = await asyncio.gather(*(client.route("t") for _ in range(5)))
+        await client.route("t")
+
+        assert len(server.heard_of(ROUTE)) == 1
+        assert len(routes[0].publishable) == 2
+        assert routes[0].masters == {"broker-a": server.address}
+
+    with_client(story)
+
+
+def test_a_refresh_asks_again():
+    """And takes what is new."""
+
+    async def story(server: ScriptedServer, client: ClusterClient) -> None:
+        server.serve_topic("t", queues=2)
+        await client.route("t")
+        server.serve_topic("t", queues=3)
+
+        assert len((await client.route("t", refresh=True)).readable) == 3
+
+    with_client(story)
+
+
+def test_an_unknown_topic_is_not_found():
+    """The text says what to do."""
+
+    async def story(server: ScriptedServer, client: ClusterClient) -> None:
+        server.refuse(ROUTE, 17)
+
+        with pytest.raises(RouteNotFound, match="create it"):
+            await client.route("t")
+        with pytest.raises(RouteNotFound, match="create it first"):
+            await client.publish_route("t")
+
+    with_client(story)
+
+
+def test_a_topic_that_does_not_exist_can_be_sent_to_where_brokers_create_topics():
+    """By the template's route; once the topic is there, by its own."""
+
+    async def story(server: ScriptedServer, client: ClusterClient) -> None:
+        server.serve_topic("TBW102", queues=8)
+
+        borrowed = await client.publish_route("new")
+        assert (borrowed.is_borrowed, len(borrowed.publishable)) == (True, 4)
+
+        server.serve_topic("new", queues=2)
+        assert len((await client.route("new")).publishable) == 2
+        assert not (await client.publish_route("new")).is_borrowed
+
+    with_client(story)
+
+
+def test_a_name_server_that_does_not_answer_is_left():
+    """The next one is asked, and stays in use."""
+
+    async def run() -> None:
+        async with ScriptedServer() as good, ScriptedServer() as bad:
+            await bad.stop()
+            good.serve_topic("t")
+            async with ClusterClient(f"{bad.address};{good.address}") as client:
+                for _ in range(2):
+                    await client.route("t", refresh=True)
+                assert client._name_servers.current == good.address
+            await bad.listen(0)
+
+    asyncio.run(run())
+
+
+def test_no_name_server_at_all_is_an_error():
+    """After each was tried."""
+
+    async def run() -> None:
+        async with ClusterClient("127.0.0.1:1;127.0.0.1:2") as client:
+            with pytest.raises(ConnectionLost):
+                await client.route("t")
+
+    asyncio.run(run())
+
+
+def test_a_refusal_is_raised_with_who_refused():
+    """`ask` returns it instead."""
+
+    async def story(server: ScriptedServer, client: ClusterClient) -> None:
+        server.refuse(30, 2, "busy")
+
+        with pytest.raises(BrokerRefused, match=server.address) as caught:
+            await client.invoke(server.address, Command(code=30))
+        assert (caught.value.code, caught.value.remark) == (2, "busy")
+        assert (await client.ask(server.address, Command(code=30))).code == 2
+
+    with_client(story)
+
+
+def test_brokers_are_found_by_cluster_topic_and_name():
+    """Masters only."""
+
+    async def story(server: ScriptedServer, client: ClusterClient) -> None:
+        server.on(RequestCode.GET_BROKER_CLUSTER_INFO, body=CLUSTERS)
+        server.serve_topic("t")
+
+        assert await client.cluster_brokers() == {"broker-a": "a:1", "broker-b": "b:1"}
+        assert await client.cluster_brokers("c2") == {"broker-b": "b:1"}
+        assert await client.broker_address("broker-b") == "b:1"
+        assert await client.topic_brokers("t") == {"broker-a": server.address}
+        with pytest.raises(RouteNotFound):
+            await client.broker_address("broker-x")
+
+    with_client(story)
+
+
+def test_every_name_server_is_told():
+    """Their state is not shared."""
+
+    async def run() -> None:
+        async with ScriptedServer() as one, ScriptedServer() as two:
+            one.on(100)
+            two.on(100)
+            async with ClusterClient(f"{one.address};{two.address}") as client:
+                await client.every_name_server(Command(code=100))
+                assert len(one.heard_of(100)) == len(two.heard_of(100)) == 1
+                assert set(client.name_servers) == {one.address, two.address}
+
+    asyncio.run(run())
+
+
+def test_the_first_thing_a_broker_hears_is_who_we_are():
+    """Name servers are not told."""
+
+    async def run() -> None:
+        async with ScriptedServer() as name_server, ScriptedServer() as broker:
+            broker.on(RequestCode.HEART_BEAT)
+            broker.on(30)
+            name_server.on(30)
+            client = ClusterClient(
+                name_server.address, heartbeat=lambda: Command(code=RequestCode.HEART_BEAT, body=b"me")
+            )
+            async with client:
+                await client.invoke(broker.address, Command(code=30))
+                await client.invoke(name_server.address, Command(code=30))
+                assert [command.code for command in broker.requests] == [RequestCode.HEART_BEAT, 30]
+                assert name_server.heard_of(RequestCode.HEART_BEAT) == []
+                assert client.connected_brokers() == [broker.address]
+
+    asyncio.run(run())
+
+
+def test_good_byes_are_said_to_connected_brokers():
+    """Before the connection closes."""
+
+    async def run() -> None:
+        async with ScriptedServer() as name_server, ScriptedServer() as broker:
+            broker.on(30)
+            broker.on(RequestCode.UNREGISTER_CLIENT)
+            client = ClusterClient(name_server.address, goodbyes=lambda: [Command(code=RequestCode.UNREGISTER_CLIENT)])
+            async with client:
+                await client.invoke(broker.address, Command(code=30))
+            assert len(broker.heard_of(RequestCode.UNREGISTER_CLIENT)) == 1
+
+    asyncio.run(run())
+
+
+def test_what_brokers_ask_is_answered_by_handlers():
+    """Unknown requests get code 3; a handler that fails gets code 1; one-way requests get nothing."""
+
+    async def story(server: ScriptedServer, client: ClusterClient) -> None:
+        asked: list[tuple[str, int]] = []
+
+        async def answer(address: str, command: Command) -> Command:
+            asked.append((address, command.opaque))
+            return response(command, 0, "fine")
+
+        async def fail(address: str, command: Command) -> Command:
+            raise ValueError("broken")
+
+        client.handle({307: answer, 309: fail})
+        server.on(30)
+        await client.invoke(server.address, Command(code=30))
+
+        for opaque, (code, flag) in enumerate([(307, 2), (307, 0), (309, 0), (999, 0)]):
+            server.push(Command(code=code, opaque=opaque, flag=flag))
+
+        assert (await server.answered(1)).remark == "fine"
+        failed, unknown = await server.answered(2), await server.answered(3)
+        assert (failed.code, failed.remark, unknown.code) == (1, "broken", 3)
+        assert asked == [(server.address, 0), (server.address, 1)]
+        assert not [command for command in server.requests if command.is_response and command.opaque == 0]
+
+    with_client(story)
+
+
+def test_routes_are_polled(monkeypatch: pytest.MonkeyPatch):
+    """Whoever wants to know is told of a change, and of nothing else."""
+    monkeypatch.setattr(cluster_client, "_POLL_TICK_S", 0.01)
+
+    async def run() -> None:
+        changed: asyncio.Queue[str] = asyncio.Queue()
+        async with ScriptedServer() as server:
+            server.serve_topic("t", queues=1)
+            async with ClusterClient(server.address, routes_changed=changed.put_nowait) as client:
+                client.routes._poll_interval_ms = 0
+                client.routes.watch("t")
+                assert await changed.get() == "t"
+                await server.heard(ROUTE, 3)
+                assert changed.empty()
+                server.serve_topic("t", queues=2)
+                assert await changed.get() == "t"
+
+    asyncio.run(run())
+
+
+def test_client_ids_differ():
+    """Also within one process: membership goes by them."""
+
+    async def run() -> None:
+        ids = set()
+        for _ in range(20):
+            async with ClusterClient("127.0.0.1:1") as client:
+                ids.add(client.client_id)
+        assert len(ids) == 20
+        assert all(text.startswith("127.0.0.1@") for text in ids)
+
+    asyncio.run(run())

@@ -1,0 +1,87 @@
+"""How far a consumer got."""
+
+import pytest
+
+from holdfast.client.offset_book import OffsetBook, decode_offsets, encode_offsets
+from holdfast.model.errors import RemoteProtocolError
+from holdfast.model.queue import MessageQueue
+
+ONE, TWO = MessageQueue("t", "b", 0), MessageQueue("t", "b", 1)
+
+
+def test_only_changes_are_to_be_told():
+    """And only until they were told."""
+    book = OffsetBook()
+    book.begin(ONE, 5)
+    book.begin(TWO, 7)
+    assert book.untold() == {}
+
+    book.record(ONE, 6)
+    assert book.untold() == {ONE: 6}
+
+    book.tell(ONE, 6)
+    assert book.untold() == {}
+
+
+def test_what_changed_while_it_was_told_is_told_again():
+    """The telling takes time."""
+    book = OffsetBook()
+    book.record(ONE, 6)
+    book.record(ONE, 7)
+
+    book.tell(ONE, 6)
+
+    assert book.untold() == {ONE: 7}
+
+
+def test_going_back_is_a_change():
+    """An operator may reset a group to the beginning."""
+    book = OffsetBook()
+    book.begin(ONE, 5)
+
+    book.record(ONE, 0)
+
+    assert book.untold() == {ONE: 0}
+
+
+def test_a_forgotten_queue_is_nobodys_business():
+    """Also when an answer comes late."""
+    book = OffsetBook()
+    book.record(ONE, 6)
+
+    book.forget(ONE)
+    book.tell(ONE, 6)
+
+    assert book.untold() == {}
+    assert book.find(ONE) is None
+    assert book.snapshot() == {}
+
+
+def test_offsets_are_written_as_upstream_writes_them():
+    """Objects as keys: Java reads no other form of old."""
+    assert encode_offsets({ONE: 12}) == b'{"offsetTable":{{"topic":"t","brokerName":"b","queueId":0}:12}}'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'{"offsetTable":{{"brokerName":"b","queueId":0,"topic":"t"}:12,{"topic":"t","brokerName":"b","queueId":1}:3}}',
+        (
+            b'{"offsetTable":[{"topic":"t","brokerName":"b","queueId":0,"offset":12},'
+            b'{"topic":"t","brokerName":"b","queueId":"1","offset":"3"}]}'
+        ),
+        encode_offsets({ONE: 12, TWO: 3}),
+    ],
+)
+def test_offsets_are_read_in_every_form(text: bytes):
+    """As Java and C++ clients are told them, and as we write them."""
+    assert decode_offsets(text) == {ONE: 12, TWO: 3}
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"[]", b"{}", b'{"offsetTable":1}', b'{"offsetTable":{"x":1}}', b'{"offsetTable":[1]}']
+)
+def test_what_is_no_table_is_refused(text: bytes):
+    """With a typed error."""
+    with pytest.raises(RemoteProtocolError):
+        decode_offsets(text)

@@ -1,0 +1,105 @@
+"""Where a consumer's offsets are kept."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from tests.support.scripted_server import ScriptedServer
+
+from holdfast.client.cluster_client import ClusterClient
+from holdfast.client.offset_book import decode_offsets
+from holdfast.client.offset_keeper import OffsetKeeper
+from holdfast.client.queue_calls import QueueCalls
+from holdfast.model.errors import ConfigError
+from holdfast.model.queue import MessageQueue
+from holdfast.wire.codes import RequestCode
+
+ONE, TWO = MessageQueue("t", "broker-a", 0), MessageQueue("t", "broker-a", 1)
+COMMIT = RequestCode.UPDATE_CONSUMER_OFFSET
+
+
+def with_calls(story: Callable[[ScriptedServer, QueueCalls], Awaitable[None]]) -> None:
+    async def run() -> None:
+        async with ScriptedServer() as server, ClusterClient(server.address) as client:
+            server.serve_topic("t", queues=2)
+            server.on(RequestCode.GET_MIN_OFFSET, offset="3")
+            await client.route("t")
+            await story(server, QueueCalls(client, "g"))
+
+    asyncio.run(run())
+
+
+def test_a_group_keeps_its_offsets_at_the_broker():
+    """Only what changed is told, until it is taken."""
+
+    async def story(server: ScriptedServer, calls: QueueCalls) -> None:
+        server.on(RequestCode.QUERY_CONSUMER_OFFSET, offset="5")
+        server.on(COMMIT)
+        keeper = OffsetKeeper(calls, "latest")
+        assert await keeper.first(ONE) == 5
+        assert await keeper.save()
+        assert server.heard_of(COMMIT) == []
+
+        keeper.book.record(ONE, 6)
+        server.refuse(COMMIT, 2)
+        assert not await keeper.save()
+        server.on(COMMIT)
+        assert await keeper.save()
+        assert await keeper.save()
+
+        assert [command.fields["commitOffset"] for command in server.heard_of(COMMIT)] == ["6", "6"]
+
+    with_calls(story)
+
+
+def test_a_broadcasting_consumer_keeps_its_offsets_in_a_file(tmp_path: Path):
+    """And tells no broker; the next one with the same file goes on there."""
+    file = tmp_path / "deep" / "offsets.json"
+
+    async def story(server: ScriptedServer, calls: QueueCalls) -> None:
+        keeper = OffsetKeeper(calls, "earliest", file)
+        assert await keeper.first(ONE) == 3
+        keeper.book.record(ONE, 9)
+        assert await keeper.save()
+
+        following = OffsetKeeper(calls, "earliest", file)
+        assert await following.first(ONE) == 9
+        assert await following.first(TWO) == 3
+        following.book.record(TWO, 4)
+        assert await following.save()
+
+        assert decode_offsets(file.read_bytes()) == {ONE: 9, TWO: 4}
+        assert server.heard_of(COMMIT) == []
+
+    with_calls(story)
+
+
+def test_a_file_that_cannot_be_read_is_not_ignored(tmp_path: Path):
+    """Beginning elsewhere would repeat or skip."""
+    file = tmp_path / "offsets.json"
+    file.write_bytes(b"nonsense")
+
+    async def story(server: ScriptedServer, calls: QueueCalls) -> None:
+        with pytest.raises(ConfigError, match=r"offsets\.json"):
+            await OffsetKeeper(calls, "earliest", file).first(ONE)
+
+    with_calls(story)
+
+
+def test_a_file_that_cannot_be_written_is_tried_again(tmp_path: Path):
+    """The consumer goes on meanwhile."""
+    file = tmp_path / "folder" / "offsets.json"
+    (tmp_path / "folder").write_text("in the way")
+
+    async def story(server: ScriptedServer, calls: QueueCalls) -> None:
+        keeper = OffsetKeeper(calls, "earliest", file)
+        keeper._filed = {}
+        keeper.book.record(ONE, 9)
+        assert not await keeper.save()
+
+        (tmp_path / "folder").unlink()
+        assert await keeper.save()
+        assert decode_offsets(file.read_bytes()) == {ONE: 9}
+
+    with_calls(story)

@@ -1,0 +1,281 @@
+"""Pulling one queue, again and again."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from tests.support.deliveries import settle
+from tests.support.scripted_server import ScriptedServer
+from tests.unit.client.test_received import a_record
+
+from holdfast.client import queue_reader
+from holdfast.client.cluster_client import ClusterClient
+from holdfast.client.pull_plan import PullLimits
+from holdfast.client.queue_calls import QueueCalls
+from holdfast.client.queue_reader import Delivery, QueueReader, ReaderPlan
+from holdfast.model.filter import parse_tags
+from holdfast.model.queue import MessageQueue
+from holdfast.wire.codes import RequestCode
+from holdfast.wire.command import Command, response
+
+PULL = RequestCode.PULL_MESSAGE
+QUEUE = MessageQueue("t", "broker-a", 0)
+
+
+class Log:
+    """A queue at the scripted server: messages 0 to *end*."""
+
+    def __init__(self, server: ScriptedServer, end: int) -> None:
+        self.end = end
+        self.damaged = False
+        server.answers[PULL] = self.answer
+
+    def answer(self, command: Command) -> Command | None:
+        """Answer a pull as a broker would; at the end, wait for ever."""
+        offset = int(command.fields["queueOffset"])
+        places = {"suggestWhichBrokerId": "0", "minOffset": "0", "maxOffset": str(self.end)}
+        if offset > self.end:
+            return response(command, 21, fields=places | {"nextBeginOffset": str(self.end)})
+        if offset == self.end:
+            return None
+        last = min(self.end, offset + int(command.fields["maxMsgNums"]))
+        body = bytearray(b"".join(a_record(topic="t", offset=at, body=b"%d" % at) for at in range(offset, last)))
+        if self.damaged:
+            body[88] ^= 1
+        return response(command, fields=places | {"nextBeginOffset": str(last)}, body=bytes(body))
+
+
+class Consumer:
+    """Takes what a reader delivers."""
+
+    def __init__(self, client: ClusterClient) -> None:
+        self.deliveries: list[Delivery] = []
+        self.moves: list[int] = []
+        self.limits = PullLimits()
+        self.news = asyncio.Condition()
+        self.plan = ReaderPlan(
+            client=client,
+            calls=QueueCalls(client, "g"),
+            group="g",
+            subscription=lambda topic: parse_tags(topic, "*"),
+            limits=lambda: self.limits,
+            deliver=self.deliver,
+            moved=lambda _, offset: self.moves.append(offset),
+        )
+        self.arrived = asyncio.Event()
+
+    def deliver(self, deliveries: list[Delivery]) -> None:
+        """Keep them."""
+        self.deliveries += deliveries
+        self.arrived.set()
+
+    async def offsets(self, count: int) -> list[int]:
+        """Return the offsets of what was delivered, once there are *count*."""
+        while len(self.deliveries) < count:
+            self.arrived.clear()
+            await self.arrived.wait()
+        return [delivery.message.offset for delivery in self.deliveries]
+
+
+def with_consumer(story: Callable[[ScriptedServer, Consumer], Awaitable[None]]) -> None:
+    async def run() -> None:
+        async with ScriptedServer() as server, ClusterClient(server.address) as client:
+            server.serve_topic("t")
+            await client.route("t")
+            await story(server, Consumer(client))
+
+    asyncio.run(run())
+
+
+def test_a_queue_is_read_to_its_end():
+    """In order, without repetition, from where it began."""
+
+    async def story(server: ScriptedServer, consumer: Consumer) -> None:
+        Log(server, 100)
+        reader = QueueReader(consumer.plan, QUEUE, 10)
+        reader.start()
+        reader.start()  # twice is once
+
+        assert await consumer.offsets(90) == list(range(10, 100))
+        await server.heard(PULL, 4)
+        assert reader.offset_end == 100
+        assert reader.window.commit_offset == 10
+        reader.stop()
+
+    with_consumer(story)
+
+
+def test_there_is_no_pull_without_room():
+    """Room comes with what is done."""
+
+    async def story(server: ScriptedServer, consumer: Consumer) -> None:
+        Log(server, 100)
+        consumer.limits = PullLimits(message_count_max=32)
+        reader = QueueReader(consumer.plan, QUEUE, 0)
+        reader.start()
+        await consumer.offsets(32)
+        await settle()
+        assert len(server.heard_of(PULL)) == 1
+
+        consumer.deliveries[0].finish()
+        await consumer.offsets(64)
+        assert len(server.heard_of(PULL)) == 2
+        reader.stop()
+
+    with_consumer(story)
+
+
+def test_a_paused_reader_rests():
+    """Until it is nudged."""
+
+    async def story(server: ScriptedServer, consumer: Consumer) -> None:
+        Log(server, 5)
+        reader = QueueReader(consumer.plan, QUEUE, 0)
+        reader.is_paused = True
+        reader.start()
+        await settle()
+        assert server.heard_of(PULL) == []
+
+        reader.is_paused = False
+        reader.nudge()
+        assert await consumer.offsets(5) == list(range(5))
+        reader.stop()
+
+    with_consumer(story)
+
+
+def test_an_offset_that_is_not_there_moves():
+    """To where the broker says; the consumer is told."""
+
+    async def story(server: ScriptedServer, consumer: Consumer) -> None:
+        log = Log(server, 50)
+        reader = QueueReader(consumer.plan, QUEUE, 70)
+        reader.start()
+        await server.heard(PULL, 2)
+
+        assert consumer.moves == [50]
+        assert reader.window.commit_offset == 50
+        assert log.end == 50
+        reader.stop()
+
+    with_consumer(story)
+
+
+def test_a_reset_goes_elsewhere_at_once():
+    """Though a pull waits at the broker; what was delivered before is nobody's business."""
+
+    async def story(server: ScriptedServer, consumer: Consumer) -> None:
+        Log(server, 10)
+        reader = QueueReader(consumer.plan, QUEUE, 0)
+        reader.start()
+        await consumer.offsets(10)
+        await server.heard(PULL, 2)
+        (old, *_) = consumer.deliveries
+        consumer.deliveries.clear()
+
+        reader.reset(7)
+
+        assert await consumer.offsets(3) == [7, 8, 9]
+        assert not old.is_current
+        old.finish()
+        assert reader.window.commit_offset == 7
+        reader.stop()
+
+    with_consumer(story)
+
+
+def test_a_reset_of_a_reader_at_rest_does_not_wake_it():
+    """It begins there when it is started."""
+
+    async def story(server: ScriptedServer, consumer: Consumer) -> None:
+        Log(server, 10)
+        reader = QueueReader(consumer.plan, QUEUE, 0)
+        reader.reset(9)
+        await settle()
+        assert server.heard_of(PULL) == []
+
+        reader.start()
+        assert await consumer.offsets(1) == [9]
+        reader.stop()
+
+    with_consumer(story)
+
+
+def test_a_retired_reader_leaves_nothing_behind():
+    """What it delivered cannot be finished any more: it is another member's."""
+
+    async def story(server: ScriptedServer, consumer: Consumer) -> None:
+        Log(server, 10)
+        reader = QueueReader(consumer.plan, QUEUE, 0)
+        reader.start()
+        await consumer.offsets(10)
+        consumer.deliveries[0].finish()
+
+        reader.retire()
+
+        assert reader.window.commit_offset == 1
+        assert not consumer.deliveries[1].is_current
+
+    with_consumer(story)
+
+
+@pytest.mark.parametrize("code", [2, 24, 25, 215])
+def test_a_refused_pull_is_tried_again(monkeypatch: pytest.MonkeyPatch, code: int):
+    """After a pause; a broker that does not know us is told who we are."""
+    monkeypatch.setattr(queue_reader, "ERROR_PAUSE_S", 0)
+
+    async def story(server: ScriptedServer, consumer: Consumer) -> None:
+        log = Log(server, 1)
+        answers = iter([lambda command: response(command, code, "no"), log.answer])
+
+        def answer(command: Command) -> Command | None:
+            return next(answers, log.answer)(command)
+
+        server.answers[PULL] = answer
+        reader = QueueReader(consumer.plan, QUEUE, 0)
+        reader.start()
+
+        assert await consumer.offsets(1) == [0]
+        reader.stop()
+
+    with_consumer(story)
+
+
+def test_a_lost_connection_is_survived(monkeypatch: pytest.MonkeyPatch):
+    """Reading goes on where it was."""
+    monkeypatch.setattr(queue_reader, "ERROR_PAUSE_S", 0)
+
+    async def story(server: ScriptedServer, consumer: Consumer) -> None:
+        log = Log(server, 3)
+        reader = QueueReader(consumer.plan, QUEUE, 0)
+        reader.start()
+        await consumer.offsets(3)
+        await server.heard(PULL, 2)
+
+        log.end = 5
+        server.drop_connections()
+
+        assert await consumer.offsets(5) == [0, 1, 2, 3, 4]
+        reader.stop()
+
+    with_consumer(story)
+
+
+def test_a_damaged_record_stops_the_queue(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture):
+    """Loudly, with its place; nothing is skipped."""
+    monkeypatch.setattr(queue_reader, "_CORRUPT_PAUSE_S", 0.001)
+
+    async def story(server: ScriptedServer, consumer: Consumer) -> None:
+        log = Log(server, 3)
+        log.damaged = True
+        reader = QueueReader(consumer.plan, QUEUE, 0)
+        reader.start()
+        await server.heard(PULL, 3)
+        assert consumer.deliveries == []
+
+        log.damaged = False
+        assert await consumer.offsets(3) == [0, 1, 2]
+        reader.stop()
+
+    with_consumer(story)
+    assert any("checksum" in record.message and record.levelname == "ERROR" for record in caplog.records)

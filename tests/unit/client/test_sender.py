@@ -1,0 +1,226 @@
+"""Carrying packed messages to brokers."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from tests.support.scripted_server import ScriptedServer
+
+from holdfast.client import sender as sender_module
+from holdfast.client.cluster_client import ClusterClient
+from holdfast.client.outgoing import Outgoing
+from holdfast.client.sender import Parcel, Sender
+from holdfast.model.errors import RemoteProtocolError, SendFailed
+from holdfast.model.message import SendStatus
+from holdfast.model.queue import MessageQueue
+from holdfast.wire.codes import RequestCode
+from holdfast.wire.command import Command, response
+
+SEND = RequestCode.SEND_MESSAGE_V2
+PARCEL = Parcel("t", Outgoing("ID", "UNIQ_KEY\x01ID\x02", b"body", 0, 0))
+STORED = {"msgId": "AB", "queueId": "0", "queueOffset": "7", "transactionId": "TX"}
+
+
+def with_sender(story: Callable[[ScriptedServer, Sender], Awaitable[None]], retries: int = 2) -> None:
+    async def run() -> None:
+        async with ScriptedServer() as server, ClusterClient(server.address) as client:
+            server.serve_topic("t")
+            await story(server, Sender(client, "p", retries=retries))
+
+    asyncio.run(run())
+
+
+def busy_then_stored(times: int) -> Callable[[Command], Command]:
+    left = iter(range(times))
+
+    def answer(command: Command) -> Command:
+        return response(command, 2, "busy") if next(left, None) is not None else response(command, fields=STORED)
+
+    return answer
+
+
+def test_a_stored_message_has_a_receipt():
+    """Where it is, and who said so."""
+
+    async def story(server: ScriptedServer, sender: Sender) -> None:
+        server.on(SEND, **STORED)
+
+        receipt = await sender.send(PARCEL, 5)
+
+        result = receipt.result
+        assert (result.message_id, result.queue, result.offset) == ("ID", MessageQueue("t", "broker-a", 0), 7)
+        assert (result.offset_id, result.status) == ("AB", SendStatus.OK)
+        assert (receipt.address, receipt.transaction_id) == (server.address, "TX")
+
+    with_sender(story)
+
+
+@pytest.mark.parametrize("status", [10, 11, 12])
+def test_stored_but_not_as_safely_is_a_success(status: int):
+    """The result says so."""
+
+    async def story(server: ScriptedServer, sender: Sender) -> None:
+        server.answers[SEND] = lambda command: response(command, status, fields=STORED)
+
+        assert (await sender.send(PARCEL, 5)).result.status == status
+
+    with_sender(story)
+
+
+def test_the_broker_may_choose_the_queue():
+    """The answer says which."""
+
+    async def story(server: ScriptedServer, sender: Sender) -> None:
+        server.on(SEND, **(STORED | {"queueId": "3"}))
+
+        assert (await sender.send(PARCEL, 5)).result.queue.queue_id == 3
+
+    with_sender(story)
+
+
+def test_a_busy_broker_is_tried_again():
+    """Twice, unless told otherwise."""
+
+    async def story(server: ScriptedServer, sender: Sender) -> None:
+        server.answers[SEND] = busy_then_stored(2)
+
+        assert (await sender.send(PARCEL, 5)).result.offset == 7
+        assert len(server.heard_of(SEND)) == 3
+
+    with_sender(story)
+
+
+def test_the_last_refusal_is_reported():
+    """It was certainly not stored."""
+
+    async def story(server: ScriptedServer, sender: Sender) -> None:
+        server.answers[SEND] = busy_then_stored(99)
+
+        with pytest.raises(SendFailed, match=r"3 times.*not stored") as caught:
+            await sender.send(PARCEL, 5)
+        assert (caught.value.maybe_stored, caught.value.code) == (False, 2)
+
+    with_sender(story)
+
+
+def test_a_refusal_of_the_message_itself_is_final():
+    """It would be refused everywhere."""
+
+    async def story(server: ScriptedServer, sender: Sender) -> None:
+        server.refuse(SEND, 13, "illegal")
+
+        with pytest.raises(SendFailed, match=r"once.*illegal"):
+            await sender.send(PARCEL, 5)
+
+    with_sender(story)
+
+
+def test_a_lost_connection_may_have_stored_it():
+    """Even if the last attempt certainly did not."""
+
+    async def story(server: ScriptedServer, sender: Sender) -> None:
+        def answer(command: Command) -> Command | None:
+            if len(server.heard_of(SEND)) > 0:
+                return response(command, 13, "illegal")
+            server.drop_connections()
+            return None
+
+        server.answers[SEND] = answer
+
+        with pytest.raises(SendFailed, match="may have been stored") as caught:
+            await sender.send(PARCEL, 5)
+        assert caught.value.maybe_stored
+
+    with_sender(story)
+
+
+def test_silence_ends_with_the_time_allowed(monkeypatch: pytest.MonkeyPatch):
+    """And may have stored it."""
+    monkeypatch.setattr(sender_module, "ATTEMPT_TIMEOUT_S", 0.05)
+
+    async def story(server: ScriptedServer, sender: Sender) -> None:
+        server.answers[SEND] = lambda _: None
+
+        with pytest.raises(SendFailed, match="2 times") as caught:
+            await sender.send(PARCEL, 30, retries=1)
+        assert caught.value.maybe_stored
+        with pytest.raises(SendFailed, match="once"):
+            await sender.send(PARCEL, 0.01)
+
+    with_sender(story)
+
+
+def test_a_retry_goes_to_another_broker():
+    """A keyed message stays with its queue."""
+
+    async def run() -> None:
+        async with ScriptedServer() as bad, ScriptedServer() as good, ClusterClient(bad.address) as client:
+            bad.serve_topic("t", others={"broker-b": good.address})
+            bad.refuse(SEND, 14, "not available")
+            good.on(SEND, **STORED)
+            sender = Sender(client, "p")
+
+            for _ in range(4):
+                assert (await sender.send(PARCEL, 5)).address == good.address
+            keyed = Parcel("t", PARCEL.outgoing, queue=MessageQueue("t", "broker-a", 0))
+            with pytest.raises(SendFailed):
+                await sender.send(keyed, 5)
+
+    asyncio.run(run())
+
+
+def test_a_stale_route_is_refreshed_before_the_retry():
+    """The topic may have moved."""
+
+    async def run() -> None:
+        async with ScriptedServer() as old, ScriptedServer() as new, ClusterClient(old.address) as client:
+            old.serve_topic("t")
+            await client.route("t")
+            old.refuse(SEND, 17, "no such topic")
+            new.on(SEND, **STORED)
+            new.address, old.address = old.address, new.address
+            old.serve_topic("t")  # the same name, now at the new address
+            new.address, old.address = old.address, new.address
+
+            assert (await Sender(client, "p").send(PARCEL, 5)).address == new.address
+
+    asyncio.run(run())
+
+
+def test_a_one_way_send_waits_for_nothing():
+    """It fails only if there is nobody to send it to."""
+
+    async def story(server: ScriptedServer, sender: Sender) -> None:
+        await sender.send_one_way(PARCEL)
+        (heard,) = await server.heard(SEND)
+        assert (heard.is_one_way, heard.body) == (True, b"body")
+
+        with pytest.raises(SendFailed) as caught:
+            await sender.send_one_way(Parcel("unknown", PARCEL.outgoing))
+        assert not caught.value.maybe_stored
+
+    with_sender(story)
+
+
+def test_a_topic_nobody_may_write_to_is_no_route():
+    """Though it is known."""
+
+    async def story(server: ScriptedServer, sender: Sender) -> None:
+        server.serve_topic("closed", queues=0)
+
+        with pytest.raises(SendFailed, match="takes messages"):
+            await sender.send(Parcel("closed", PARCEL.outgoing), 5)
+
+    with_sender(story)
+
+
+def test_a_success_without_a_place_is_the_brokers_fault():
+    """Nobody could find the message."""
+
+    async def story(server: ScriptedServer, sender: Sender) -> None:
+        server.on(SEND, msgId="AB")
+
+        with pytest.raises(RemoteProtocolError, match="queueId"):
+            await sender.send(PARCEL, 5)
+
+    with_sender(story)

@@ -1,0 +1,16 @@
+"""How wide numbers are."""
+
+import msgspec
+import pytest
+
+from holdfast.model.numbers import Int32, Int64
+
+
+@pytest.mark.parametrize(("kind", "largest"), [(Int32, 2**31 - 1), (Int64, 2**63 - 1)])
+def test_a_number_has_its_width_and_not_one_more(kind: type[int], largest: int):
+    """On both sides of zero; decoders refuse what no layout can hold."""
+    for number in (largest, 0, -largest - 1):
+        assert msgspec.json.decode(str(number), type=kind) == number
+    for number in (largest + 1, -largest - 2, 10**100):
+        with pytest.raises(msgspec.ValidationError):
+            msgspec.json.decode(str(number), type=kind)

@@ -1,0 +1,274 @@
+"""Connections that we dial."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from tests.support.scripted_server import ScriptedServer
+
+from holdfast.model.errors import ConnectionLost, RequestTimeout
+from holdfast.runtime import pool as pool_module
+from holdfast.runtime.pool import Connection, ConnectionPool
+from holdfast.wire.command import Command, response
+
+CODE = 34
+
+
+def nobody(connection: Connection, command: Command) -> None:
+    raise AssertionError("nobody asked anything")
+
+
+def with_pool(story: Callable[[ScriptedServer, ConnectionPool], Awaitable[None]]) -> None:
+    async def run() -> None:
+        pool = ConnectionPool(on_request=nobody)
+        async with ScriptedServer() as server:
+            try:
+                await story(server, pool)
+            finally:
+                await pool.close()
+
+    asyncio.run(run())
+
+
+def test_an_answer_comes_to_who_asked():
+    """Though the server answers in another order."""
+
+    async def story(server: ScriptedServer, pool: ConnectionPool) -> None:
+        held: list[Command] = []
+
+        def swap(command: Command) -> Command | None:
+            held.append(command)
+            if len(held) < 3:
+                return None
+            for late in held[:2]:
+                server.push(response(late, fields=late.fields))
+            return response(command, fields=command.fields)
+
+        server.answers[CODE] = swap
+
+        answers = await asyncio.gather(
+            *(pool.invoke(server.address, Command(code=CODE, fields={"n": str(n)}), 5) for n in range(3))
+        )
+
+        assert [answer.fields["n"] for answer in answers] == ["0", "1", "2"]
+
+    with_pool(story)
+
+
+def test_requests_of_one_turn_leave_in_one_write():
+    """A thousand senders cost one system call."""
+
+    async def story(server: ScriptedServer, pool: ConnectionPool) -> None:
+        server.on(CODE)
+        connection = await pool.connect(server.address)
+
+        await asyncio.gather(*(connection.request(Command(code=CODE), 5) for _ in range(100)))
+
+        assert server.reads == [100]
+
+    with_pool(story)
+
+
+def test_one_connection_serves_all_who_ask_for_it_at_once():
+    """It is dialled once."""
+
+    async def story(server: ScriptedServer, pool: ConnectionPool) -> None:
+        connections = await asyncio.gather(*(pool.connect(server.address) for _ in range(5)))
+
+        assert len(set(connections)) == 1
+        assert pool.addresses() == [server.address]
+
+    with_pool(story)
+
+
+def test_no_answer_in_time_is_a_timeout():
+    """The others on the connection are not concerned, and a late answer is dropped."""
+
+    async def story(server: ScriptedServer, pool: ConnectionPool) -> None:
+        server.answers[CODE] = lambda _: None
+        server.on(CODE + 1)
+
+        late = pool.invoke(server.address, Command(code=CODE), 0.05)
+        with pytest.raises(RequestTimeout, match="may have been carried out"):
+            await late
+        server.push(response(server.heard_of(CODE)[0]))
+        assert (await pool.invoke(server.address, Command(code=CODE + 1), 5)).code == 0
+
+    with_pool(story)
+
+
+def test_a_short_deadline_behind_a_long_one_is_kept():
+    """The earliest deadline is the one that is watched."""
+
+    async def story(server: ScriptedServer, pool: ConnectionPool) -> None:
+        server.answers[CODE] = lambda _: None
+        connection = await pool.connect(server.address)
+        patient = connection.request(Command(code=CODE), 60)
+
+        with pytest.raises(RequestTimeout):
+            await connection.request(Command(code=CODE), 0.05)
+        assert not patient.done()
+        assert connection.in_flight == 1
+        patient.cancel()
+
+    with_pool(story)
+
+
+def test_a_server_that_is_silent_altogether_is_given_up(monkeypatch: pytest.MonkeyPatch):
+    """The next request dials again."""
+    monkeypatch.setattr(pool_module, "_SILENCE_MS_MAX", 0)
+
+    async def story(server: ScriptedServer, pool: ConnectionPool) -> None:
+        server.answers[CODE] = lambda _: None
+        connection = await pool.connect(server.address)
+
+        with pytest.raises(RequestTimeout):
+            await connection.request(Command(code=CODE), 0.05)
+        await connection.closed
+        assert await pool.connect(server.address) is not connection
+
+    with_pool(story)
+
+
+def test_a_lost_connection_fails_what_was_on_it():
+    """And says that it had been sent. Then it is dialled again."""
+
+    async def story(server: ScriptedServer, pool: ConnectionPool) -> None:
+        server.answers[CODE] = lambda _: server.drop_connections()
+        server.on(CODE + 1)
+
+        with pytest.raises(ConnectionLost) as caught:
+            await pool.invoke(server.address, Command(code=CODE), 5)
+        assert caught.value.was_sent
+        assert (await pool.invoke(server.address, Command(code=CODE + 1), 5)).code == 0
+
+    with_pool(story)
+
+
+def test_nobody_there_is_said_so():
+    """Nothing was sent."""
+
+    async def story(server: ScriptedServer, pool: ConnectionPool) -> None:
+        await server.stop()
+        for address in (server.address, "no-port", "127.0.0.1:x"):
+            with pytest.raises(ConnectionLost) as caught:
+                await pool.invoke(address, Command(code=CODE), 5)
+            assert not caught.value.was_sent
+        await server.listen(0)
+
+    with_pool(story)
+
+
+def test_a_one_way_request_is_marked_and_waits_for_nothing():
+    """The server answers it never."""
+
+    async def story(server: ScriptedServer, pool: ConnectionPool) -> None:
+        await pool.send_one_way(server.address, Command(code=CODE))
+
+        (heard,) = await server.heard(CODE)
+        assert heard.is_one_way
+
+    with_pool(story)
+
+
+def test_what_a_server_asks_is_passed_on_and_can_be_answered():
+    """On the same connection."""
+
+    async def run() -> None:
+        def answer(connection: Connection, command: Command) -> None:
+            connection.answer(response(command, 7, "so it is"))
+
+        pool = ConnectionPool(on_request=answer)
+        async with ScriptedServer() as server:
+            server.on(CODE)
+            await pool.invoke(server.address, Command(code=CODE), 5)
+
+            server.push(Command(code=40, opaque=99))
+            answered = await server.answered(99)
+
+            assert (answered.code, answered.remark) == (7, "so it is")
+            await pool.close()
+
+    asyncio.run(run())
+
+
+def test_bytes_that_are_no_protocol_end_the_connection():
+    """Whoever waits on it is told."""
+
+    async def story(server: ScriptedServer, pool: ConnectionPool) -> None:
+        def nonsense(command: Command) -> Command | None:
+            for writer in server._writers:
+                writer.write(b"\xff" * 64)
+            return None
+
+        server.answers[CODE] = nonsense
+        with pytest.raises(ConnectionLost, match="frame size"):
+            await pool.invoke(server.address, Command(code=CODE), 5)
+
+    with_pool(story)
+
+
+def test_closing_lets_what_was_written_leave():
+    """A good-bye arrives. Afterwards nothing can be dialled."""
+
+    async def story(server: ScriptedServer, pool: ConnectionPool) -> None:
+        connection = await pool.connect(server.address)
+        connection.send_one_way(Command(code=CODE))
+
+        await pool.close()
+
+        await server.heard(CODE)
+        with pytest.raises(ConnectionLost, match="closed"):
+            await pool.connect(server.address)
+        with pytest.raises(ConnectionLost):
+            connection.begin(1)
+        with pytest.raises(ConnectionLost):
+            connection.send_one_way(Command(code=CODE))
+
+    with_pool(story)
+
+
+def test_owners_hear_of_connections():
+    """When they are up, and when they are gone."""
+
+    async def run() -> None:
+        opened: list[str] = []
+        closed: list[str] = []
+        pool = ConnectionPool(
+            on_request=nobody,
+            on_open=lambda connection: opened.append(connection.address),
+            on_close=lambda connection: closed.append(connection.address),
+        )
+        async with ScriptedServer() as server:
+            connection = await pool.connect(server.address)
+            assert (opened, closed) == ([server.address], [])
+
+            server.drop_connections()
+            await connection.closed
+
+            assert closed == [server.address]
+            assert pool.find(server.address) is None
+            await pool.close()
+
+    asyncio.run(run())
+
+
+def test_a_peer_that_does_not_read_holds_up_those_who_ask():
+    """Until it reads again; answers are read meanwhile."""
+
+    async def story(server: ScriptedServer, pool: ConnectionPool) -> None:
+        connection = await pool.connect(server.address)
+        assert not connection.is_full
+        await connection.has_room()
+
+        connection.room_gone()
+        waiting = asyncio.create_task(connection.has_room())
+        await asyncio.sleep(0)
+        assert connection.is_full
+        assert not waiting.done()
+
+        connection.room_returned()
+        await waiting
+        assert not connection.is_full
+
+    with_pool(story)

@@ -1,0 +1,526 @@
+"""The door of the log engine: what a broker may rely on."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import pytest
+from tests.support.stores import HOST, NOW_MS, append, bodies, keep_house, open_store, overwrite, stage
+
+from holdfast.model.errors import CorruptRecord, DiskFailed, RecordRefused, StoreError
+from holdfast.sim.disk import SimDisk
+from holdfast.store.message_store import MessageStore
+from holdfast.wire.host import pack_host
+from holdfast.wire.record import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+
+V6 = pack_host("[::1]:1234")
+
+
+def test_offsets_count_messages_and_positions_count_bytes():
+    """Each queue counts from 0; a record begins where the one before ends."""
+    store = open_store()
+
+    placed = [append(store, b"x" * 10), append(store, b"y"), append(store, b"z", queue_id=1)]
+
+    size = 91 + len("orders")
+    assert placed == [(0, 0), (size + 10, 1), (2 * size + 11, 0)]
+    assert bodies(store) == [b"x" * 10, b"y"]
+    assert bodies(store, queue_id=1) == [b"z"]
+
+
+def test_a_queue_that_nothing_was_stored_in_is_not_there():
+    """Asking for it to write makes it, empty; asking whether it is there does not."""
+    store = open_store()
+
+    assert store.find_queue("orders", 0) is None
+    queue = store.queue("orders", 0)
+
+    assert (queue.offset_min, queue.offset_max, queue.next_offset) == (0, 0, 0)
+    assert store.queue("orders", 0) is queue
+
+
+def test_ten_records_of_158_bytes_are_written_before_they_are_readable():
+    """With a sync that does not come, the log has 1580 bytes and the queue none of them."""
+    store = open_store(log_file_size=4096)
+    for _ in range(10):
+        stage(store, b"Once, there was a chance for me!", topic="FooBar", tags="TAG1", keys="1234567890123")
+    store.write()
+
+    queue = store.queue("FooBar", 0)
+    assert (store.written, store.confirmed) == (1580, 0)
+    assert (queue.offset_max, queue.next_offset) == (0, 10)
+    assert store.view(0, 158) is None
+    assert queue.raw_entries(0, 10) == b""
+
+    assert store.confirm(1580) == [queue]
+    assert (queue.offset_max, len(queue.raw_entries(0, 32))) == (10, 200)
+
+
+def test_confirming_a_part_shows_that_part():
+    """Three are confirmed, five are written: readers see three, the next message is the sixth."""
+    store = open_store()
+    for _ in range(3):
+        append(store)
+    confirmed = store.written
+    for _ in range(2):
+        stage(store)
+        store.write()
+
+    store.confirm(confirmed)
+
+    queue = store.queue("orders", 0)
+    assert (queue.offset_max, queue.next_offset) == (3, 5)
+
+
+def test_confirm_names_each_queue_that_grew_once_and_in_order():
+    """That is who is woken."""
+    store = open_store()
+    for queue_id in (2, 0, 2, 1):
+        stage(store, queue_id=queue_id)
+    store.write()
+
+    assert [queue.queue_id for queue in store.confirm(store.written)] == [2, 0, 1]
+    assert store.confirm(store.written) == []
+
+
+def test_properties_that_are_too_long_are_refused_and_take_no_offset():
+    """The limit itself is allowed, one more byte is not, and the next message gets the offset."""
+    store = open_store(log_file_size=1 << 17)
+    queue = store.queue("orders", 0)
+
+    with pytest.raises(RecordRefused, match="32768 bytes"):
+        store.stage(queue, b"", b"p" * 32768, 0, 0, NOW_MS, HOST, 0, NOW_MS)
+
+    assert queue.next_offset == 0
+    assert store.stage(queue, b"", b"p" * 32767, 0, 0, NOW_MS, HOST, 0, NOW_MS) == (0, 0)
+
+
+def test_a_body_of_the_limit_is_taken_and_one_more_byte_is_not():
+    """The limit counts the body alone."""
+    store = open_store(body_size_max=100)
+
+    append(store, b"b" * 100)
+    with pytest.raises(RecordRefused, match="at most 100"):
+        stage(store, b"b" * 101)
+
+    assert bodies(store) == [b"b" * 100]
+
+
+def test_a_record_larger_than_a_file_is_refused():
+    """It could never be placed; a blank would be written for nothing."""
+    store = open_store()
+
+    with pytest.raises(RecordRefused, match="does not fit"):
+        stage(store, b"b" * 1000)
+
+    assert append(store) == (0, 0)
+
+
+def test_records_never_cross_files_and_a_blank_ends_each_file():
+    """What does not fit, with eight bytes to spare, goes to the next file."""
+    disk = SimDisk()
+    store = open_store(disk)
+    overhead = 91 + len("orders")
+
+    append(store, b"a" * (1024 - overhead - overhead - 7))  # leaves one byte too few for an empty body
+    position, _ = append(store, b"")
+    end, _ = append(store, b"b" * (1024 - overhead - 8 - overhead))  # fills the second file to the last byte
+    after, _ = append(store, b"c")
+
+    assert (position, end, after) == (1024, 1024 + overhead, 2048)
+    tail = disk.open("commitlog/00000000000000000000").read(0, 1024)[-overhead - 7 :][:8]
+    assert tail == (overhead + 7).to_bytes(4, "big") + bytes.fromhex("cbd43194")
+    assert [len(body or b"") for body in bodies(store)] == [1024 - 2 * overhead - 7, 0, 1024 - 2 * overhead - 8, 1]
+
+
+def test_many_records_staged_at_once_roll_over_several_files():
+    """One event may fill more than one file."""
+    store = open_store()
+    wanted = [b"%d" % number * 100 for number in range(20)]
+
+    for body in wanted:
+        stage(store, body)
+    store.write()
+    store.confirm(store.written)
+
+    assert bodies(store) == wanted
+
+
+def test_ipv6_hosts_are_stored_and_flagged():
+    """Either host may be of either family; the flag says which, whatever the sender claimed."""
+    store = open_store(store_host=V6)
+
+    append(store, b"four", sys_flag=0x10)
+    append(store, b"six", host=V6)
+
+    four, six = (store.read_record(position) for position, _, _ in store.queue("orders", 0).entries(0, 2))
+    assert four is not None
+    assert six is not None
+    assert (four.born_host, four.store_host, four.sys_flag) == (HOST, V6, 0x20)
+    assert (six.born_host, six.store_host, six.sys_flag) == (V6, V6, 0x30)
+
+
+def test_topics_of_more_than_127_bytes_make_version_2_records():
+    """They are read back like others."""
+    store = open_store()
+
+    append(store, b"long", topic="t" * 128)
+
+    assert bodies(store, "t" * 128) == [b"long"]
+
+
+@pytest.mark.parametrize(("flag", "offsets"), [(TRANSACTION_PREPARED, [0]), (TRANSACTION_ROLLBACK, [0])])
+def test_prepared_and_rollback_records_have_no_place_in_a_queue(flag: int, offsets: list[int]):
+    """They carry offset 0, whatever the queue holds; a commit record counts as any other."""
+    store = open_store()
+    append(store)
+
+    position, offset = append(store, b"half", sys_flag=flag)
+    _, next_offset = append(store, b"committed", sys_flag=TRANSACTION_COMMIT)
+
+    record = store.read_record(position)
+    assert record is not None
+    assert [record.offset, offset] == [0, 0]
+    assert next_offset == 1
+    assert bodies(store) == [b"body", b"committed"]
+
+
+def test_store_times_never_go_back():
+    """A clock that does is not followed: time search needs order."""
+    store = open_store()
+
+    append(store, now_ms=NOW_MS)
+    append(store, now_ms=NOW_MS - 5000)
+
+    assert store.store_time(store.queue("orders", 0), 1) == NOW_MS
+    assert store.last_store_ms == NOW_MS
+
+
+def test_a_failed_write_gives_offsets_back_and_stops_writes():
+    """Nothing of it is confirmed, reads go on, and only a restart takes writes again."""
+    disk = SimDisk()
+    store = open_store(disk)
+    append(store, b"kept")
+    stage(store, b"lost")
+
+    def fail(call: str, path: str) -> None:
+        if call == "write":
+            raise DiskFailed("no space left")
+
+    disk.before = fail
+    with pytest.raises(DiskFailed):
+        store.write()
+    disk.before = None
+
+    assert not store.writable
+    assert store.queue("orders", 0).next_offset == 1
+    with pytest.raises(RecordRefused, match="no space left"):
+        stage(store)
+    assert bodies(store) == [b"kept"]
+    assert append(open_store(disk), b"again")[1] == 1
+
+
+def test_what_was_staged_can_be_discarded():
+    """An event that fails halfway leaves no trace."""
+    store = open_store()
+    append(store)
+
+    for _ in range(20):
+        stage(store, b"x" * 100)
+    store.discard()
+    store.write()
+
+    assert append(store)[1] == 1
+    assert len(bodies(store)) == 2
+
+
+@pytest.mark.parametrize(("position", "size"), [(0, 10_000), (97, 200), (5000, 1), (1 << 60, 8)])
+def test_bytes_that_are_not_there_are_not_viewed(position: int, size: int):
+    """Behind the confirmed end, across files, nowhere at all."""
+    store = open_store()
+    append(store)
+
+    assert store.view(position, size) is None
+
+
+def test_a_record_is_found_at_its_position_only():
+    """Anywhere else there is none, or the bytes are refused."""
+    store = open_store()
+    append(store, b"first")
+    last, _ = append(store, b"last")
+
+    found = store.read_record(last)
+    assert found is not None
+    assert found.body == b"last"
+    assert store.read_record(store.written) is None
+    assert store.read_record(-1) is None
+    for elsewhere in range(1, last):
+        try:
+            assert store.read_record(elsewhere) is None
+        except CorruptRecord as error:
+            assert error.position == elsewhere  # noqa: PT017 - either answer will do
+
+
+# --- time
+
+
+def test_offsets_are_found_by_time():
+    """Exactly, between two, before the first, behind the last; equal times give the first or the last of them."""
+    store = open_store()
+    for seconds in (0, 10, 10, 10, 20):
+        append(store, now_ms=NOW_MS + seconds * 1000)
+    queue = store.queue("orders", 0)
+
+    lower = [store.offset_at_time(queue, NOW_MS + seconds * 1000) for seconds in (-20, 0, 5, 10, 15, 20, 21)]
+    upper = [store.offset_at_time(queue, NOW_MS + seconds * 1000, upper=True) for seconds in (-20, 0, 5, 10, 20, 21)]
+
+    assert lower == [0, 0, 1, 1, 4, 4, 5]
+    assert upper == [0, 0, 0, 3, 4, 4]
+
+
+def test_a_message_that_is_not_there_has_no_time():
+    """Neither before nor behind the queue."""
+    store = open_store()
+    append(store)
+
+    assert store.store_time(store.queue("orders", 0), 1) is None
+    assert store.store_time(store.queue("orders", 0), -1) is None
+
+
+# --- hot and cold
+
+
+def reopened(disk: SimDisk, store: MessageStore, **changes: object) -> MessageStore:
+    store.close(NOW_MS)
+    return open_store(disk, **changes)
+
+
+def test_what_this_process_wrote_is_hot():
+    """It needs no second look."""
+    store = open_store()
+    position, _ = append(store)
+
+    assert store.is_hot(position)
+    assert store.hot_end(position) == store.written
+    assert store.hot_view(position, 101) is not None
+
+
+def test_a_block_is_checked_once_before_it_is_served():
+    """After a restart old records are cold; once read and verified they are hot."""
+    disk = SimDisk()
+    store = open_store(disk)
+    places = [append(store, b"%d" % number) for number in range(5)]
+    store = reopened(disk, store)
+
+    assert not store.is_hot(0)
+    assert store.hot_view(0, 98) is None
+    cold = store.cold_read(0, places[3][0])
+    assert cold is not None
+    file, start, end = cold
+    assert store.verify(0, file.read(start, end)) == places[3][0]
+
+    assert store.hot_end(0) == places[3][0]
+    assert store.hot_view(0, places[3][0]) is not None
+    assert store.hot_view(0, places[3][0] + 1) is None
+
+
+def test_a_flipped_bit_is_reported_with_its_place_and_hides_only_its_record():
+    """Those before and behind it are served."""
+    disk = SimDisk()
+    store = open_store(disk)
+    places = [append(store, b"%d" % number)[0] for number in range(5)]
+    store = reopened(disk, store)
+    overwrite(disk, "commitlog/00000000000000000000", places[2] + 88, b"!")
+
+    cold = store.cold_read(0, store.written)
+    assert cold is not None
+    with pytest.raises(CorruptRecord) as caught:
+        store.verify(0, cold[0].read(cold[1], cold[2]))
+
+    assert caught.value.position == places[2]
+    assert [store.is_hot(position) for position in places] == [True, True, False, True, True]
+
+
+def test_only_the_end_of_the_log_is_taken_to_be_in_memory():
+    """Older records are cold although they are good; reading them makes them hot for a while."""
+    store = open_store(hot_window=300)
+    places = [append(store)[0] for _ in range(6)]
+
+    assert not store.is_hot(places[0])
+    assert store.is_hot(places[5])
+    cold = store.cold_read(places[0], places[2])
+    assert cold is not None
+    store.verify(places[0], cold[0].read(cold[1], cold[2]))
+
+    assert store.is_hot(places[1])
+    assert not store.is_hot(places[2])
+
+
+def test_a_cold_read_ends_with_its_file_and_with_what_is_confirmed():
+    """One effect reads one file."""
+    store = open_store()
+    for _ in range(12):
+        append(store)
+    stage(store)
+    store.write()
+
+    first = store.cold_read(0, 5000)
+    last = store.cold_read(1024, 5000)
+
+    assert first is not None
+    assert last is not None
+    assert first[1:] == (0, 1024)
+    assert last[1:] == (0, store.confirmed - 1024)
+    assert store.cold_read(store.confirmed, 5000) is None
+
+
+# --- keys
+
+
+def test_messages_are_found_by_key_newest_first():
+    """By each word of the keys and by the unique key, only in their topic, only in their time."""
+    store = open_store()
+    first, _ = append(store, keys="k1 k2", now_ms=NOW_MS)
+    second, _ = append(store, keys="k2", now_ms=NOW_MS + 5000)
+    append(store, topic="other", keys="k2", now_ms=NOW_MS + 5000)
+
+    assert store.find_by_key("orders", "k2", 10, 0, NOW_MS * 2) == [second, first]
+    assert store.find_by_key("orders", "k2", 1, 0, NOW_MS * 2) == [second]
+    assert store.find_by_key("orders", "k2", 10, 0, NOW_MS + 4999) == [first]
+    assert store.find_by_key("orders", "k1", 10, NOW_MS + 1, NOW_MS * 2) == []
+    assert store.find_by_key("orders", "k3", 10, 0, NOW_MS * 2) == []
+
+
+def test_keys_with_equal_hashes_are_told_apart():
+    """Aa and BB have one hash in Java."""
+    store = open_store()
+    append(store, keys="Aa")
+    second, _ = append(store, keys="BB")
+
+    assert store.find_by_key("orders", "BB", 10, 0, NOW_MS * 2) == [second]
+
+
+def test_unconfirmed_messages_are_not_found_by_key():
+    """Nobody sees what a crash could take."""
+    store = open_store()
+    stage(store, keys="k")
+    store.write()
+
+    assert store.find_by_key("orders", "k", 10, 0, NOW_MS * 2) == []
+
+
+# --- topics
+
+
+def test_a_deleted_topic_begins_again_at_0():
+    """Also after a crash that makes the log be replayed from its start."""
+    disk = SimDisk()
+    store = open_store(disk)
+    for _ in range(3):
+        append(store, b"old")
+    append(store, b"other", topic="stays")
+    stage(store, b"waiting")
+    store.write()
+
+    store.delete_topic("orders")
+    store.confirm(store.written)
+    assert store.find_queue("orders", 0) is None
+    append(store, b"new")
+    store.log.files.files[0].sync()
+    disk.remove("checkpoint")
+    disk.remove("consumequeue")
+
+    replayed = open_store(disk)
+    assert bodies(replayed) == [b"new"]
+    assert bodies(replayed, "stays") == [b"other"]
+
+
+def test_a_topic_with_a_batch_index_is_refused():
+    """By its folder, or by its configuration."""
+    disk = SimDisk()
+    disk.create("batchconsumequeue/inner/0/00000000000000000000", 460)
+    disk.replace(
+        "config/topics.json", b'{"topicConfigTable":{"conf":{"attributes":{"queue.type":"BatchCQ"}},"plain":{}}}'
+    )
+    store = open_store(disk)
+
+    for topic in ("inner", "conf"):
+        with pytest.raises(StoreError, match="batch index"):
+            store.queue(topic, 0)
+    assert store.queue("plain", 0).offset_max == 0
+
+
+# --- ends
+
+
+def test_an_orderly_end_takes_the_abort_file_away():
+    """While the store is open it is there."""
+    disk = SimDisk()
+    store = open_store(disk)
+    append(store)
+    assert disk.find_size("abort") == 0
+
+    store.close(NOW_MS)
+
+    assert disk.find_size("abort") is None
+    assert open_store(disk).recovered.is_clean
+
+
+def test_closing_confirms_what_was_written():
+    """A sync that was under way is done; nothing written is forgotten."""
+    disk = SimDisk()
+    store = open_store(disk)
+    stage(store, b"written")
+    store.write()
+    stage(store, b"only staged")
+
+    store.close(NOW_MS)
+
+    assert bodies(open_store(disk)) == [b"written"]
+
+
+def test_after_a_fault_the_end_is_not_orderly():
+    """The next start must look for itself."""
+    disk = SimDisk()
+    store = open_store(disk)
+    append(store)
+    store.fail("sync failed")
+
+    store.close(NOW_MS)
+
+    assert not open_store(disk).recovered.is_clean
+
+
+def test_an_index_that_cannot_be_written_stops_writes_but_not_reads():
+    """The entries stay in memory, and in the log."""
+    disk = SimDisk()
+    store = open_store(disk)
+
+    def fail(call: str, path: str) -> None:
+        if path.startswith("consumequeue"):
+            raise DiskFailed("index disk is gone")
+
+    disk.before = fail
+    for number in range(300):
+        if store.writable:
+            append(store, b"%d" % number)
+    disk.before = None
+
+    assert store.fault == "index disk is gone"
+    assert len(bodies(store)) == store.queue("orders", 0).offset_max > 200
+    assert len(bodies(open_store(disk))) == len(bodies(store))
+
+
+def test_idle_queues_are_small():
+    """Ten thousand of them must not cost more than thirty megabytes, nor a file each."""
+    disk = SimDisk()
+    store = open_store(disk)
+    tracemalloc.start()
+    for queue_id in range(2000):
+        store.queue("orders", queue_id)
+    used, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert used / 2000 < 1000
+    keep_house(store)
+    assert disk.list("consumequeue") == []

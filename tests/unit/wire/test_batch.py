@@ -1,0 +1,88 @@
+"""Many messages in one body."""
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.model.errors import LocalProtocolError, RemoteProtocolError
+from holdfast.wire.batch import ITEM_OVERHEAD, encode_items, split_items
+
+# One item as Java writes it: body 010203, KEYS=k1, WAIT=true, TAGS=tagA.
+GOLDEN = bytes.fromhex(
+    "00000035 00000000 00000000 00000000 00000003 010203 001c4b455953016b3102 57414954017472756502 54414753017461674102"
+)
+PROPERTIES = b"KEYS\x01k1\x02WAIT\x01true\x02TAGS\x01tagA\x02"
+
+ITEMS = st.lists(
+    st.tuples(st.integers(min_value=-(2**31), max_value=2**31 - 1), st.binary(max_size=300), st.binary(max_size=100)),
+    max_size=20,
+)
+
+
+def test_an_item_is_written_as_upstream_writes_it():
+    """Golden bytes."""
+    assert encode_items([(0, b"\x01\x02\x03", PROPERTIES)]) == GOLDEN
+
+
+def test_items_of_upstream_are_read():
+    """Two behind one another."""
+    items = split_items(GOLDEN * 2)
+
+    assert [(flag, bytes(body), properties) for flag, body, properties in items] == [
+        (0, b"\x01\x02\x03", PROPERTIES)
+    ] * 2
+
+
+@given(ITEMS)
+def test_what_is_written_is_read_again(items: list[tuple[int, bytes, bytes]]):
+    """Any flags, bodies and properties."""
+    read = split_items(memoryview(encode_items(items)))
+
+    assert [(flag, bytes(body), properties) for flag, body, properties in read] == items
+
+
+def test_bodies_are_views_of_the_batch():
+    """Splitting copies no body."""
+    batch = bytearray(GOLDEN)
+    ((_, body, _),) = split_items(batch)
+
+    batch[20] = 0xFF
+
+    assert bytes(body) == b"\xff\x02\x03"
+
+
+@pytest.mark.parametrize("cut", range(1, len(GOLDEN)))
+def test_a_batch_that_is_cut_short_is_refused(cut: int):
+    """Wherever it is cut."""
+    with pytest.raises(RemoteProtocolError):
+        split_items(GOLDEN + GOLDEN[:cut])
+
+
+@pytest.mark.parametrize(
+    ("at", "value"), [(0, 52), (0, 54), (0, -1), (16, -1), (16, -20), (16, 2**31 - 1), (16, 4), (16, 2)]
+)
+def test_a_size_that_lies_is_refused(at: int, value: int):
+    """The item's own, and its body's."""
+    batch = bytearray(GOLDEN)
+    struct.pack_into(">i", batch, at, value)
+
+    with pytest.raises(RemoteProtocolError, match="batch item 0"):
+        split_items(batch)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_split_or_refused(data: bytes):
+    """Nothing else happens."""
+    try:
+        items = split_items(data)
+    except RemoteProtocolError:
+        return
+    assert sum(ITEM_OVERHEAD + len(body) + len(properties) for _, body, properties in items) == len(data)
+
+
+def test_properties_that_do_not_fit_are_refused():
+    """Their size field has fifteen bits."""
+    with pytest.raises(LocalProtocolError, match="32768"):
+        encode_items([(0, b"", bytes(32768))])

@@ -1,0 +1,151 @@
+"""Route queries and answers, and what else a name server is asked."""
+
+import json
+
+import msgspec
+import pytest
+
+from holdfast.model.errors import RemoteProtocolError
+from holdfast.model.route import BrokerData, QueueData, Route
+from holdfast.wire import java_json
+from holdfast.wire.command import decode_command
+from holdfast.wire.frame import split_frames
+from holdfast.wire.route import (
+    ClusterInfo,
+    TopicList,
+    bare_keys,
+    decode_route,
+    decode_route_query,
+    encode_broker,
+    encode_route,
+    join_cluster_info,
+    join_route,
+    render_answer,
+)
+
+BROKER = BrokerData(cluster="c", broker_name="b", broker_addrs={1: "h:2", 0: "h:1"})
+QUEUE = QueueData(broker_name="b", read_queues=4, write_queues=3, permission=6)
+ROUTE = Route(broker_datas=[BROKER], queue_datas=[QUEUE])
+
+
+def test_a_route_query_is_read_straight_from_the_buffer():
+    """Numbers may come as texts, fields of others are ignored."""
+    header = (
+        b'{"code":105,"extFields":{"topic":"t","acceptStandardJsonOnly":"true","ReqT":"0"},"opaque":"7","version":401}'
+    )
+
+    query = decode_route_query(memoryview(header))
+
+    assert (query.code, query.opaque, query.flag, query.version) == (105, 7, 0, 401)
+    assert (query.fields.topic, query.fields.accept_standard_json_only) == ("t", True)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b'{"code":105,"opaque":1}',
+        b'{"code":105,"opaque":1,"extFields":{}}',
+        b'{"code":105,"extFields":{"topic":"t"}}',
+        b'{"code":105,"opaque":2147483648,"extFields":{"topic":"t"}}',
+    ],
+)
+def test_what_is_no_route_query_is_left_to_the_general_reader(header: bytes):
+    """The fast reader refuses it with an error that is cheap to catch."""
+    with pytest.raises(msgspec.ValidationError):
+        decode_route_query(header)
+
+
+@pytest.mark.parametrize("opaque", [0, 9, 10, 12345, 2**31 - 1, -1, -(2**31)])
+def test_a_rendered_answer_is_a_frame_for_every_number(opaque: int):
+    """The sizes in front fit the count of digits."""
+    answer = render_answer(b"body")
+    digits = b"%d" % opaque
+
+    (frame,), taken = split_frames(memoryview(answer.heads[len(digits)] + digits + answer.tail))
+
+    command = decode_command(frame)
+    assert (command.code, command.flag, command.opaque, command.body) == (0, 1, opaque, b"body")
+    assert taken == len(answer.heads[0]) + len(digits) + len(answer.tail)
+    assert answer.body == b"body"
+
+
+def test_a_route_is_encoded_as_java_clients_expect_it():
+    """Addresses by id, quoted; what is absent is left out; the filter table is always there."""
+    assert json.loads(encode_route(ROUTE)) == {
+        "brokerDatas": [
+            {"brokerAddrs": {"0": "h:1", "1": "h:2"}, "brokerName": "b", "cluster": "c", "enableActingMaster": False}
+        ],
+        "filterServerTable": {},
+        "queueDatas": [{"brokerName": "b", "readQueueNums": 4, "writeQueueNums": 3, "perm": 6, "topicSysFlag": 0}],
+    }
+    assert list(json.loads(encode_route(ROUTE))["brokerDatas"][0]["brokerAddrs"]) == ["0", "1"]
+
+
+@pytest.mark.parametrize(
+    "route",
+    [
+        ROUTE,
+        Route(),
+        Route(broker_datas=[BROKER], queue_datas=[QUEUE], order_topic_conf="b:3", filter_server_table={"h:1": ["h:9"]}),
+        Route(
+            broker_datas=[
+                BrokerData(cluster="ü", broker_name='"', broker_addrs={}, zone_name="z", enable_acting_master=True)
+            ]
+        ),
+    ],
+)
+def test_a_route_survives_encoding(route: Route):
+    """Also with bare keys, as old clients are told it."""
+    assert decode_route(encode_route(route)) == route
+    assert decode_route(bare_keys(encode_route(route))) == route
+
+
+def test_bare_keys_touch_nothing_but_keys():
+    """A text that looks like a key stays as it is."""
+    body = b'{"a":{"0":"x","12":"{\\"3\\":4}"},"b":"\\"5\\":","6":[{"7":8}],"9a":0}'
+
+    assert bare_keys(body) == b'{"a":{0:"x",12:"{\\"3\\":4}"},"b":"\\"5\\":",6:[{7:8}],"9a":0}'
+
+
+def test_a_route_is_joined_from_encoded_parts():
+    """The parts of static topics come last, under the names of their brokers."""
+    body = join_route(
+        [encode_broker(BROKER)],
+        [java_json.encode(QUEUE)],
+        filter_servers={},
+        order_topic_conf="b:3",
+        mappings={'b"': b'{"epoch":1}'},
+    )
+
+    assert json.loads(body) == {
+        **json.loads(encode_route(ROUTE)),
+        "orderTopicConf": "b:3",
+        "topicQueueMappingByBroker": {'b"': {"epoch": 1}},
+    }
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"[]", b"{", b'{"brokerDatas":[{}]}', b'{"brokerDatas":[{"brokerAddrs":{"x":"h"}}]}']
+)
+def test_what_is_no_route_is_refused(body: bytes):
+    """Clients are told by a typed error."""
+    with pytest.raises(RemoteProtocolError):
+        decode_route(body)
+
+
+def test_a_cluster_is_told_with_bare_ids_and_quoted_names():
+    """A broker may be called by a number."""
+    broker = BrokerData(cluster="c", broker_name="7", broker_addrs={0: "h:1"})
+
+    body = join_cluster_info({"7": encode_broker(broker)}, {"c": ["7"]})
+
+    assert body.startswith(b'{"brokerAddrTable":{"7":{"brokerAddrs":{0:"h:1"},')
+    assert java_json.decode(body, ClusterInfo) == ClusterInfo(
+        broker_addr_table={"7": broker}, cluster_addr_table={"c": ["7"]}
+    )
+
+
+def test_a_topic_list_names_a_broker_only_if_there_is_one():
+    """The key is absent otherwise."""
+    assert java_json.encode(TopicList(topic_list=["t"])) == b'{"topicList":["t"]}'
+    assert java_json.encode(TopicList(topic_list=[], broker_addr="h:1")) == b'{"topicList":[],"brokerAddr":"h:1"}'
