@@ -18,12 +18,12 @@
 //
 //   connection   | unsent requests | -> socket -> prefix (8) -> header (JSON) -> body, walked as a stream, never kept
 #include "bench.h"
+#include "latency.h"
+#include "template.h"
 
-#include <stdarg.h>
 #include <sys/epoll.h>
 
 enum mode { SEND, OUTER, PULL, ROUTE, MODES };
-enum place { PLACE_NONE, PLACE_OPAQUE, PLACE_QUEUE, PLACE_OFFSET, PLACE_SERIAL };
 enum stage { IN_PREFIX, IN_HEADER, IN_BODY };
 
 #define OPAQUE_BASE 1000000000u // above what other clients of a test use, and twice it still fits Java's int
@@ -33,7 +33,6 @@ enum stage { IN_PREFIX, IN_HEADER, IN_BODY };
 #define RECORD_HEAD 28 // size, magic, crc, queue id, flag, queue offset
 #define RECORD_MAGIC 0xDAA320A7u
 #define REFUSALS_MAX 16
-#define PARTS_MAX 16
 #define PATIENCE_NS 10000000000LL
 
 static const char *const MODE_NAMES[MODES] = {"send", "outer", "pull", "route"};
@@ -44,13 +43,6 @@ struct options {
   long bytes, step, span, requests;
   double seconds, warm;
   const char *topic, *broker;
-};
-
-// A request is text with places for what differs: `text` goes before the place.
-struct part {
-  char *text;
-  size_t length;
-  enum place place;
 };
 
 struct slot {
@@ -80,16 +72,7 @@ struct connection {
   uint64_t record_offset;
 };
 
-// Latencies in buckets of 1/32 of a power of two: 3 % a step, from 1 ns to minutes.
-#define SUB_BITS 5
-#define BUCKETS (64 << SUB_BITS)
-struct latencies {
-  uint64_t counts[BUCKETS], total, max_ns;
-};
-
 static struct options opt;
-static struct part parts[PARTS_MAX];
-static int part_count;
 static char *body;
 static size_t body_size, request_max, item_size, item_serial_at;
 static struct latencies latencies;
@@ -98,43 +81,11 @@ static uint64_t sent, sent_bytes, answered, accepted, messages, received, reads,
 static bool stopping;
 static int poll_fd;
 
-static int bucket_of(uint64_t ns) {
-  if (ns < 1 << SUB_BITS) return (int)ns;
-  int shift = 63 - __builtin_clzll(ns) - SUB_BITS;
-  return ((shift + 1) << SUB_BITS) + (int)(ns >> shift & ((1 << SUB_BITS) - 1));
-}
-
-static double bucket_us(int bucket) {
-  int shift = (bucket >> SUB_BITS) - 1;
-  uint64_t low = shift < 0 ? (uint64_t)bucket : (uint64_t)((1 << SUB_BITS) + (bucket & ((1 << SUB_BITS) - 1))) << shift;
-  return (low + (shift > 0 ? (1ull << shift) / 2 : 0)) / 1e3;
-}
-
-static double percentile_us(double share) {
-  uint64_t wanted = (uint64_t)(latencies.total * share), seen = 0;
-  for (int i = 0; i < BUCKETS; i++) {
-    seen += latencies.counts[i];
-    if (latencies.counts[i] && seen >= wanted) return bucket_us(i);
-  }
-  return 0;
-}
-
 static void complain(const char *what, const unsigned char *text, size_t length) {
   if (wrong++ < 3) fprintf(stderr, "%s: %.*s\n", what, (int)(length < 400 ? length : 400), (const char *)text);
 }
 
 // ---- requests
-
-static void add_part(enum place place, const char *format, ...) {
-  if (part_count == PARTS_MAX) die("too many parts");
-  char *text = NULL;
-  va_list arguments;
-  va_start(arguments, format);
-  int length = vasprintf(&text, format, arguments);
-  va_end(arguments);
-  if (length < 0) die("out of memory");
-  parts[part_count++] = (struct part){text, (size_t)length, place};
-}
 
 static void add_tail(void) {
   add_part(PLACE_OPAQUE, "},\"flag\":0,\"language\":\"JAVA\",\"opaque\":");
@@ -220,20 +171,6 @@ static void make_request(void) {
   if (opt.mode == OUTER) make_batch_body();
   request_max = 8 + body_size;
   for (int i = 0; i < part_count; i++) request_max += parts[i].length + 20;
-}
-
-static char *put_number(char *to, uint64_t value) {
-  char digits[20];
-  int n = 0;
-  do digits[n++] = (char)('0' + value % 10);
-  while (value /= 10);
-  while (n) *to++ = digits[--n];
-  return to;
-}
-
-static char *put_hex8(char *to, uint32_t value) {
-  for (int shift = 28; shift >= 0; shift -= 4) *to++ = "0123456789ABCDEF"[value >> shift & 15];
-  return to;
 }
 
 static char *put_body(char *to) {
@@ -368,9 +305,7 @@ static void finish_answer(struct connection *c, int64_t now) {
   if (c->code == 0) {
     uint64_t ns = (uint64_t)(now - c->answered->sent_ns);
     accepted++;
-    latencies.counts[bucket_of(ns)]++;
-    latencies.total++;
-    if (ns > latencies.max_ns) latencies.max_ns = ns;
+    note_latency(&latencies, ns);
     if (opt.mode == SEND) messages++;
     if (opt.mode == OUTER) messages += (uint64_t)opt.batch;
   }
@@ -498,8 +433,8 @@ static void report(const struct counters *from, const struct counters *to) {
   printf("\"requests_per_s\":%.1f,\"messages_per_s\":%.1f,\"up_mb_per_s\":%.2f,\"down_mb_per_s\":%.2f,", requests,
          (to->messages - from->messages) / seconds, (to->sent_bytes - from->sent_bytes) / 1e6 / seconds,
          (to->received - from->received) / 1e6 / seconds);
-  printf("\"p50_us\":%.1f,\"p99_us\":%.1f,\"p999_us\":%.1f,\"max_us\":%.1f,", percentile_us(.5), percentile_us(.99),
-         percentile_us(.999), latencies.max_ns / 1e3);
+  printf("\"p50_us\":%.1f,\"p99_us\":%.1f,\"p999_us\":%.1f,\"max_us\":%.1f,", percentile_us(&latencies, .5), percentile_us(&latencies, .99),
+         percentile_us(&latencies, .999), latencies.max_ns / 1e3);
   printf("\"client_cpu\":%.3f,\"answers_per_read\":%.2f,\"total_requests\":%llu,\"unanswered\":%llu,\"wrong\":%llu,",
          (to->cpu - from->cpu) / seconds, (to->answered - from->answered) / (double)(to->reads - from->reads + !reads),
          (unsigned long long)sent, (unsigned long long)(sent - answered), (unsigned long long)wrong);

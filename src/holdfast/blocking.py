@@ -13,21 +13,63 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self, TypedDict, TypeVar, Unpack
 
 from holdfast.client import producer as async_producer
 from holdfast.client import pull_consumer as async_pull_consumer
 from holdfast.client import push_consumer as async_push_consumer
+from holdfast.client.listener import Listener
+from holdfast.client.pull_plan import Prefetch
 from holdfast.client.queue_calls import Start
-from holdfast.client.transaction import Transaction
+from holdfast.client.transaction import Checker, Transaction
 from holdfast.model.filter import EVERYTHING
 from holdfast.model.message import Message, ReceivedMessage, SendResult
 from holdfast.model.queue import MessageQueue
+from holdfast.wire.compression import Codec
 
 _T = TypeVar("_T")
+
+
+class ProducerOptions(TypedDict, total=False):
+    """The options of `holdfast.Producer`."""
+
+    namespace: str | None
+    timeout_s: float
+    retries: int
+    compress_over: int | None
+    codec: Codec
+    batch_bytes_max: int
+    transaction_checker: Checker | None
+
+
+class PushOptions(TypedDict, total=False):
+    """The options of `holdfast.PushConsumer`."""
+
+    listener: Listener | None
+    ordered: bool
+    broadcast: bool
+    offset_file: Path | str | None
+    namespace: str | None
+    start: Start
+    concurrency: int
+    retries_max: int | None
+    pause_s: float
+    prefetch: Prefetch | None
+    close_timeout_s: float
+
+
+class PullOptions(TypedDict, total=False):
+    """The options of `holdfast.PullConsumer`."""
+
+    namespace: str | None
+    start: Start
+    auto_commit: bool
+    prefetch: Prefetch | None
+
 
 _starting: Final = threading.Lock()
 _loops: Final[list[asyncio.AbstractEventLoop]] = []
@@ -53,20 +95,18 @@ def _wait(work: Coroutine[Any, Any, _T]) -> _T:
         raise
 
 
-def _make(kind: Callable[..., _T], arguments: tuple[Any, ...], options: dict[str, Any]) -> _T:
-    """Build an async client on the loop that it will live on."""
-
-    async def make() -> _T:
-        return kind(*arguments, **options)
-
-    return _wait(make())
+async def _call(function: Callable[[], _T]) -> _T:
+    """Call a plain function where it belongs: on the loop."""
+    return function()
 
 
 class Producer:
     """Sends messages. Takes the arguments of `holdfast.Producer`; use it with `with`, or `start` and `close` it."""
 
-    def __init__(self, namesrv: str, group: str = async_producer.DEFAULT_GROUP, **options: Any) -> None:
-        self._producer = _make(async_producer.Producer, (namesrv, group), options)
+    def __init__(
+        self, namesrv: str, group: str = async_producer.DEFAULT_GROUP, **options: Unpack[ProducerOptions]
+    ) -> None:
+        self._producer = _wait(_call(lambda: async_producer.Producer(namesrv, group, **options)))
 
     def start(self) -> None:
         """Get ready."""
@@ -132,16 +172,16 @@ class Producer:
 class PushConsumer:
     """Consumes topics as a member of a group. Takes the arguments of `holdfast.PushConsumer`."""
 
-    def __init__(self, namesrv: str, group: str, **options: Any) -> None:
-        self._consumer = _make(async_push_consumer.PushConsumer, (namesrv, group), options)
+    def __init__(self, namesrv: str, group: str, **options: Unpack[PushOptions]) -> None:
+        self._consumer = _wait(_call(lambda: async_push_consumer.PushConsumer(namesrv, group, **options)))
 
     def subscribe(self, topic: str, tags: str = EVERYTHING) -> None:
         """Consume *topic*. See `holdfast.PushConsumer.subscribe`."""
-        _wait(_call(self._consumer.subscribe, topic, tags))
+        _wait(_call(lambda: self._consumer.subscribe(topic, tags)))
 
     def unsubscribe(self, topic: str) -> None:
         """Consume *topic* no more."""
-        _wait(_call(self._consumer.unsubscribe, topic))
+        _wait(_call(lambda: self._consumer.unsubscribe(topic)))
 
     def start(self) -> None:
         """Join the group and begin to consume."""
@@ -173,7 +213,7 @@ class PushConsumer:
 
     def ack(self, message: ReceivedMessage) -> None:
         """Say that a message of the loop is done, before the loop asks for the next one."""
-        _wait(_call(self._consumer.ack, message))
+        _wait(_call(lambda: self._consumer.ack(message)))
 
     def retry(self, message: ReceivedMessage, delay_level: int = 0) -> None:
         """Let a message of the loop come again later."""
@@ -188,8 +228,8 @@ class PushConsumer:
 class PullConsumer:
     """Reads queues on demand. Takes the arguments of `holdfast.PullConsumer`."""
 
-    def __init__(self, namesrv: str, group: str, **options: Any) -> None:
-        self._consumer = _make(async_pull_consumer.PullConsumer, (namesrv, group), options)
+    def __init__(self, namesrv: str, group: str, **options: Unpack[PullOptions]) -> None:
+        self._consumer = _wait(_call(lambda: async_pull_consumer.PullConsumer(namesrv, group, **options)))
 
     def start(self) -> None:
         """Get ready."""
@@ -210,7 +250,7 @@ class PullConsumer:
 
     def subscribe(self, topic: str, tags: str = EVERYTHING) -> None:
         """Read *topic* together with the other members of the group."""
-        _wait(_call(self._consumer.subscribe, topic, tags))
+        _wait(_call(lambda: self._consumer.subscribe(topic, tags)))
 
     def queues(self, topic: str) -> list[MessageQueue]:
         """Return the queues of *topic*."""
@@ -246,11 +286,11 @@ class PullConsumer:
 
     def pause(self, *queues: MessageQueue) -> None:
         """Return nothing of *queues* until `resume`."""
-        _wait(_call(self._consumer.pause, *queues))
+        _wait(_call(lambda: self._consumer.pause(*queues)))
 
     def resume(self, *queues: MessageQueue) -> None:
         """Read *queues* again."""
-        _wait(_call(self._consumer.resume, *queues))
+        _wait(_call(lambda: self._consumer.resume(*queues)))
 
     def position(self, queue: MessageQueue) -> int:
         """Return the offset of the next message that `poll` returns of *queue*."""
@@ -265,11 +305,5 @@ class PullConsumer:
         _wait(self._consumer.commit(offsets))
 
 
-async def _call(function: Callable[..., _T], *arguments: Any) -> _T:
-    """Call a plain function where it belongs: on the loop."""
-    return function(*arguments)
-
-
-async def _next(iterator: Any) -> ReceivedMessage:
-    message: ReceivedMessage = await anext(iterator)
-    return message
+async def _next(iterator: AsyncIterator[ReceivedMessage]) -> ReceivedMessage:
+    return await anext(iterator)

@@ -44,6 +44,7 @@ class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
         namesrv: Where the name server listens; None means 127.0.0.1:9876.
         base_port: Port of the first broker, the others follow in steps of ten; 0 means any free ports.
         flush: None leaves it to the broker's own setting.
+        metrics_port: Port of the name server's `/metrics`, those of the brokers follow; None means no metrics.
     """
 
     brokers: int | None = None
@@ -51,6 +52,7 @@ class UpOptions(msgspec.Struct, frozen=True, kw_only=True):
     namesrv: str | None = None
     base_port: int = 10911
     flush: Literal["sync", "async"] | None = None
+    metrics_port: int | None = None
 
 
 SECTIONS: Final[dict[str, type[msgspec.Struct]]] = {

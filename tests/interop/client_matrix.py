@@ -37,22 +37,24 @@ CHECKS = (
     "transaction_checked_back",
     "query_by_key",
     "query_by_id",
+    "reset_online",
+    "connected_clients",
 )
 _TIMEOUT_S = 240.0
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one JVM reported, by check, and what it printed besides."""
+    """What one client program reported, by check, and what it printed besides."""
 
     reports: dict[str, dict[str, Any]]
     printed: str
     status: int
 
     def require(self, check: str) -> None:
-        """Fail unless *check* ran and passed; the Java side's own words are the message."""
+        """Fail unless *check* ran and passed; the program's own words are the message."""
         report = self.reports.get(check)
-        assert report is not None, f"the JVM ended with {self.status} and without a word of {check}:\n{self.printed}"
+        assert report is not None, f"it ended with {self.status} and without a word of {check}:\n{self.printed}"
         assert report["ok"], report["error"]
 
 

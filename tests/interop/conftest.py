@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
 from tests.interop.servers import Servers, holdfast_servers, java_servers
 from tests.support import java_peer
 
@@ -23,14 +22,23 @@ _INSTALL = {
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--cluster", choices=["holdfast", "java"], default="holdfast", help="whose servers the clients meet")
+    parser.addoption(
+        "--cluster", choices=["holdfast", "java"], default="holdfast", help="whose servers the clients meet"
+    )
+
+
+def missing(*programs: str) -> str | None:
+    """Return the one line that says what to install, or None where all *programs* are there."""
+    for program in programs:
+        if shutil.which(program) is None:
+            return f"needs `{program}`: install {_INSTALL[program]}"
+    return None
 
 
 def need(*programs: str) -> None:
-    """Skip, with the one line that says what to install, unless all *programs* are there."""
-    for program in programs:
-        if shutil.which(program) is None:
-            pytest.skip(f"needs `{program}`: install {_INSTALL[program]}")
+    """Skip unless all *programs* are there."""
+    if (reason := missing(*programs)) is not None:
+        pytest.skip(reason)
 
 
 def fetched(version: str) -> java_peer.JavaPeer:

@@ -41,7 +41,7 @@ class JavaShell:
         return self._run([*arguments, "-n", self._name_server])[0]
 
     def mqadmin_until(self, holds: Callable[[str], bool], *arguments: str) -> str:
-        """Run a command again and again until *holds* of what it printed: a change reaches name servers a moment late."""
+        """Run a command until *holds* of what it printed: a change reaches name servers a moment late."""
         deadline = time.monotonic() + _TIMEOUT_S
         while True:
             printed = self.mqadmin(*arguments)

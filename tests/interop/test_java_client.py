@@ -5,7 +5,6 @@ always the same: what was sent is what arrives, once, unchanged, in the order of
 """
 
 import pytest
-
 from tests.interop.client_matrix import CHECKS, Run, run_matrix
 from tests.interop.servers import Servers
 from tests.support.java_peer import JavaPeer
@@ -31,13 +30,13 @@ def run(request: pytest.FixtureRequest, servers: Servers, tmp_path_factory: pyte
 
 
 @pytest.mark.parametrize("check", CHECKS)
-def test_a_java_client_gets_what_it_relies_on(run: Run, servers: Servers, check: str):
+def test_a_java_client_gets_what_it_relies_on(run: Run, servers: Servers, check: str) -> None:
     """The check ran and passed."""
     if servers.kind == "java" and check == "restart_continues":
         pytest.skip("a Java broker may take a pull's older commit after the newer one of a consumer that leaves")
     run.require(check)
 
 
-def test_no_check_is_left_out(run: Run):
+def test_no_check_is_left_out(run: Run) -> None:
     """The list in Python and the Java program name the same checks."""
     assert set(run.reports) == set(CHECKS)

@@ -1,13 +1,13 @@
-"""Java and Holdfast in one cluster: either kind of broker registers with either kind of name server, one topic lives on both.
+"""Java and Holdfast in one cluster: either kind of broker under either kind of name server, one topic on both.
 
 A Java client then uses such topics in every way, not knowing which broker is which.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
-
 from tests.interop.client_matrix import CHECKS, Run, run_matrix
 from tests.interop.java_shell import JavaShell, rows
 from tests.interop.servers import CLUSTER, HOLDFAST_SETTINGS, JAVA_SETTINGS
@@ -32,7 +32,7 @@ class Mixed:
     run: Run
 
 
-def start_name_server(kind: str, peer: JavaPeer, processes: Processes, children: list[Child], folder) -> str:
+def start_name_server(kind: str, peer: JavaPeer, processes: Processes, children: list[Child], folder: Path) -> str:
     if kind == "holdfast":
         return processes.start_name_server()
     port = free_port()
@@ -76,13 +76,13 @@ def mixed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.mark.parametrize("check", MIXED_CHECKS)
-def test_a_java_client_uses_both_kinds_of_broker_in_one_topic(mixed: Mixed, check: str):
+def test_a_java_client_uses_both_kinds_of_broker_in_one_topic(mixed: Mixed, check: str) -> None:
     """The check ran and passed on topics that live on our broker and on a Java one."""
     mixed.run.require(check)
 
 
-def test_mqadmin_sees_both_kinds(mixed: Mixed, peer_5: JavaPeer, tmp_path):
-    """clusterList asks both brokers how they are, and gets an answer from both."""
+def test_mqadmin_sees_both_kinds(mixed: Mixed, peer_5: JavaPeer, tmp_path: Path) -> None:
+    """`clusterList` asks both brokers how they are, and gets an answer from both."""
     with JavaShell(peer_5, mixed.name_server, tmp_path) as shell:
         listed = rows(shell.mqadmin("clusterList"))
 
@@ -90,7 +90,7 @@ def test_mqadmin_sees_both_kinds(mixed: Mixed, peer_5: JavaPeer, tmp_path):
     assert all(row[4].startswith("V") for row in listed), listed
 
 
-def test_a_broker_that_leaves_is_forgotten(mixed: Mixed):
+def test_a_broker_that_leaves_is_forgotten(mixed: Mixed) -> None:
     """Whoever stops is taken from the route at once, whichever kind the broker and the name server are. Runs last."""
     mixed.ours.stop()
     wait_until_gone(mixed.name_server, ["ours"])

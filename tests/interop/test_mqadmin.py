@@ -6,7 +6,6 @@ Each test has a topic and a group of its own; they share one JVM and one cluster
 from collections.abc import Iterator
 
 import pytest
-
 from tests.interop.java_shell import JavaShell, fields, route, rows
 from tests.interop.servers import CLUSTER, Servers
 from tests.support.java_peer import JavaPeer
@@ -20,24 +19,26 @@ def shell(servers: Servers, peer_5: JavaPeer, tmp_path_factory: pytest.TempPathF
         yield java
 
 
-def test_cluster_list_shows_every_broker(shell: JavaShell, servers: Servers):
-    """clusterList names each broker with its address, as active, and with a version it can read."""
+def test_cluster_list_shows_every_broker(shell: JavaShell, servers: Servers) -> None:
+    """`clusterList` names each broker with its address, as active, and with a version it can read."""
     listed = rows(shell.mqadmin("clusterList"))
 
-    assert [row[:4] for row in listed] == [[CLUSTER, name, "0", servers.brokers[name]] for name in sorted(servers.brokers)]
+    assert [row[:4] for row in listed] == [
+        [CLUSTER, name, "0", servers.brokers[name]] for name in sorted(servers.brokers)
+    ]
     assert all(row[4].startswith("V") and row[-1] == "true" for row in listed), listed
 
 
-def test_cluster_list_shows_totals(shell: JavaShell, servers: Servers):
-    """clusterList -m has four numbers for each broker."""
+def test_cluster_list_shows_totals(shell: JavaShell, servers: Servers) -> None:
+    """`clusterList` -m has four numbers for each broker."""
     listed = rows(shell.mqadmin("clusterList", "-m"))
 
     assert [row[1] for row in listed] == sorted(servers.brokers)
     assert all(number.isdigit() for row in listed for number in row[2:]), listed
 
 
-def test_broker_status_has_what_operators_read(shell: JavaShell, servers: Servers):
-    """brokerStatus tells version, uptime, rates and totals; the total of puts rises with what is sent."""
+def test_broker_status_has_what_operators_read(shell: JavaShell, servers: Servers) -> None:
+    """`brokerStatus` tells version, uptime, rates and totals; the total of puts rises with what is sent."""
     shell.make_topic("AdminStatus", CLUSTER, 2, len(servers.brokers))
     before = fields(shell.mqadmin("brokerStatus", "-b", servers.first_broker))
 
@@ -51,8 +52,8 @@ def test_broker_status_has_what_operators_read(shell: JavaShell, servers: Server
     assert int(after["commitLogMaxOffset"]) > int(before["commitLogMaxOffset"])
 
 
-def test_topic_list_has_a_new_topic(shell: JavaShell, servers: Servers):
-    """topicList names it, and with -c its cluster and the groups that consume it."""
+def test_topic_list_has_a_new_topic(shell: JavaShell, servers: Servers) -> None:
+    """`topicList` names it, and with -c its cluster and the groups that consume it."""
     shell.make_topic("AdminListed", CLUSTER, 2, len(servers.brokers))
     shell.seed("AdminListed", "AdminListedGroup", 4)
 
@@ -61,22 +62,24 @@ def test_topic_list_has_a_new_topic(shell: JavaShell, servers: Servers):
     assert rows(shell.mqadmin("topicClusterList", "-t", "AdminListed")) == [[CLUSTER]]
 
 
-def test_update_topic_changes_the_route(shell: JavaShell, servers: Servers):
-    """updateTopic sets queue numbers and permission on the broker it names, and clients are told by the name server."""
+def test_update_topic_changes_the_route(shell: JavaShell, servers: Servers) -> None:
+    """`updateTopic` sets queues and permission on the broker it names, and the name server tells clients."""
     shell.make_topic("AdminUpdated", CLUSTER, 3, len(servers.brokers))
 
     shell.mqadmin("updateTopic", "-b", servers.first_broker, "-t", "AdminUpdated", "-r", "5", "-w", "4", "-p", "4")
 
     told = route(shell.mqadmin_until(lambda said: '"readQueueNums":5' in said, "topicRoute", "-t", "AdminUpdated"))
-    queues = {data["brokerName"]: (data["readQueueNums"], data["writeQueueNums"], data["perm"]) for data in told["queueDatas"]}
+    queues = {
+        data["brokerName"]: (data["readQueueNums"], data["writeQueueNums"], data["perm"]) for data in told["queueDatas"]
+    }
     addresses = {data["brokerName"]: data["brokerAddrs"] for data in told["brokerDatas"]}
     first, second = sorted(servers.brokers)
     assert queues == {first: (5, 4, 4), second: (3, 3, 6)}
     assert addresses == {name: {"0": address} for name, address in servers.brokers.items()}
 
 
-def test_delete_topic_forgets_it(shell: JavaShell, servers: Servers):
-    """deleteTopic takes it from brokers and name server: no route is left, and the list has it no more."""
+def test_delete_topic_forgets_it(shell: JavaShell, servers: Servers) -> None:
+    """`deleteTopic` takes it from brokers and name server: no route is left, and the list has it no more."""
     shell.make_topic("AdminDeleted", CLUSTER, 3, len(servers.brokers))
     shell.seed("AdminDeleted", "AdminDeletedGroup", 4)
 
@@ -87,8 +90,8 @@ def test_delete_topic_forgets_it(shell: JavaShell, servers: Servers):
     assert ["AdminDeleted"] not in rows(shell.mqadmin("topicList"))
 
 
-def test_topic_status_counts_every_message(shell: JavaShell, servers: Servers):
-    """topicStatus has one line for each queue; their offsets add up to what was sent."""
+def test_topic_status_counts_every_message(shell: JavaShell, servers: Servers) -> None:
+    """`topicStatus` has one line for each queue; their offsets add up to what was sent."""
     shell.make_topic("AdminCounted", CLUSTER, 3, len(servers.brokers))
     shell.seed("AdminCounted", "AdminCountedGroup", 12)
 
@@ -98,8 +101,8 @@ def test_topic_status_counts_every_message(shell: JavaShell, servers: Servers):
     assert sum(int(row[3]) - int(row[2]) for row in table) == 24
 
 
-def test_consumer_progress_shows_the_lag(shell: JavaShell, servers: Servers):
-    """consumerProgress of a group that consumed half says so, by queue and in total; the list of groups agrees."""
+def test_consumer_progress_shows_the_lag(shell: JavaShell, servers: Servers) -> None:
+    """`consumerProgress` of a group that consumed half says so, by queue and in total; the list of groups agrees."""
     shell.make_topic("AdminProgress", CLUSTER, 2, len(servers.brokers))
     shell.seed("AdminProgress", "AdminProgressGroup", 10)
 
@@ -113,7 +116,7 @@ def test_consumer_progress_shows_the_lag(shell: JavaShell, servers: Servers):
     assert group[-1] == "10", group
 
 
-def test_a_message_is_found_by_key_and_by_id(shell: JavaShell, servers: Servers):
+def test_a_message_is_found_by_key_and_by_id(shell: JavaShell, servers: Servers) -> None:
     """queryMsgByKey, ById, ByUniqueKey and ByOffset lead to the same message; a key that nobody has leads nowhere."""
     shell.make_topic("AdminFound", CLUSTER, 2, len(servers.brokers))
     first = shell.seed("AdminFound", "AdminFoundGroup", 4)
@@ -136,8 +139,8 @@ def test_a_message_is_found_by_key_and_by_id(shell: JavaShell, servers: Servers)
     assert "CODE: 208" in shell.mqadmin("queryMsgByKey", *topic, "-k", "nobody")
 
 
-def test_reset_offset_by_time_moves_the_group(shell: JavaShell, servers: Servers):
-    """resetOffsetByTime takes a group that is away back to a time long ago, and forth to now."""
+def test_reset_offset_by_time_moves_the_group(shell: JavaShell, servers: Servers) -> None:
+    """`resetOffsetByTime` takes a group that is away back to a time long ago, and forth to now."""
     shell.make_topic("AdminReset", CLUSTER, 2, len(servers.brokers))
     shell.seed("AdminReset", "AdminResetGroup", 10)
     reset = ("resetOffsetByTime", "-g", "AdminResetGroup", "-t", "AdminReset", "-s")
@@ -151,13 +154,15 @@ def test_reset_offset_by_time_moves_the_group(shell: JavaShell, servers: Servers
     assert lag_forth == "0", forth
 
 
-def test_update_sub_group_is_kept(shell: JavaShell, servers: Servers):
-    """updateSubGroup sets what a group may do; the broker tells it back, and forgets it with deleteSubGroup."""
+def test_update_sub_group_is_kept(shell: JavaShell, servers: Servers) -> None:
+    """`updateSubGroup` sets what a group may do; the broker tells it back, and forgets it with deleteSubGroup."""
     printed = shell.mqadmin("updateSubGroup", "-c", CLUSTER, "-g", "AdminGroup", "-r", "3", "-q", "2", "-s", "false")
 
     assert printed.count("success") == len(servers.brokers), printed
     told = shell.mqadmin("getConsumerConfig", "-g", "AdminGroup")
-    config = {name.strip(): value.strip() for name, value in (line.split("=", 1) for line in told.splitlines() if "=" in line)}
+    config = {
+        name.strip(): value.strip() for name, value in (line.split("=", 1) for line in told.splitlines() if "=" in line)
+    }
     assert config["retryMaxTimes"] == "3", told
     assert config["retryQueueNums"] == "2", told
     assert config["consumeEnable"] == "false", told
@@ -165,8 +170,8 @@ def test_update_sub_group_is_kept(shell: JavaShell, servers: Servers):
     assert deleted.count("success") >= len(servers.brokers), deleted
 
 
-def test_stats_all_shows_topic_and_group(shell: JavaShell, servers: Servers):
-    """statsAll has one line for a topic and its group, with what the group has yet to consume."""
+def test_stats_all_shows_topic_and_group(shell: JavaShell, servers: Servers) -> None:
+    """`statsAll` has one line for a topic and its group, with what the group has yet to consume."""
     shell.make_topic("AdminStats", CLUSTER, 2, len(servers.brokers))
     shell.seed("AdminStats", "AdminStatsGroup", 6)
 
@@ -175,8 +180,8 @@ def test_stats_all_shows_topic_and_group(shell: JavaShell, servers: Servers):
     assert [row[:3] for row in table if row[0] == "AdminStats"] == [["AdminStats", "AdminStatsGroup", "6"]], table
 
 
-def test_write_permission_is_wiped_and_given_back(shell: JavaShell, servers: Servers):
-    """wipeWritePerm makes a broker read-only for every topic in the route; addWritePerm undoes it."""
+def test_write_permission_is_wiped_and_given_back(shell: JavaShell, servers: Servers) -> None:
+    """`wipeWritePerm` makes a broker read-only for every topic in the route; addWritePerm undoes it."""
     shell.make_topic("AdminWiped", CLUSTER, 2, len(servers.brokers))
     last = max(servers.brokers)
 
@@ -186,13 +191,15 @@ def test_write_permission_is_wiped_and_given_back(shell: JavaShell, servers: Ser
     after = route(shell.mqadmin("topicRoute", "-t", "AdminWiped"))
 
     assert "OK" in wiped, wiped
-    assert {data["brokerName"]: data["perm"] for data in during["queueDatas"]} == {name: 4 if name == last else 6 for name in servers.brokers}
+    assert {data["brokerName"]: data["perm"] for data in during["queueDatas"]} == {
+        name: 4 if name == last else 6 for name in servers.brokers
+    }
     assert "OK" in given, given
     assert {data["perm"] for data in after["queueDatas"]} == {6}
 
 
-def test_order_configuration_is_kept_by_the_name_server(shell: JavaShell):
-    """updateOrderConf puts, gets and deletes the queue numbers of an ordered topic."""
+def test_order_configuration_is_kept_by_the_name_server(shell: JavaShell) -> None:
+    """`updateOrderConf` puts, gets and deletes the queue numbers of an ordered topic."""
     put = shell.mqadmin("updateOrderConf", "-t", "AdminOrder", "-m", "put", "-v", "broker-a:4")
     got = shell.mqadmin("updateOrderConf", "-t", "AdminOrder", "-m", "get")
     deleted = shell.mqadmin("updateOrderConf", "-t", "AdminOrder", "-m", "delete")

@@ -1,9 +1,9 @@
-"""One store folder, opened by turns by our broker and by a Java one: each serves every message that the other wrote, exactly.
+"""One store folder, opened by turns by our broker and by a Java one: each serves exactly what the other wrote.
 
     ours writes -> Java reads all, writes -> ours reads all, writes -> Java reads all
 
-A Java client takes the dumps that are compared: every field of every message, every queue's bounds, the committed offsets,
-and that each message is found again by its id and its key.
+A Java client takes the dumps that are compared: every field of every message, the bounds of every queue, the committed
+offsets; and each message is found again by its id and its key.
 """
 
 import contextlib
@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-
 from tests.interop.java_shell import JavaShell
 from tests.interop.servers import CLUSTER, HOLDFAST_SETTINGS, JAVA_SETTINGS
 from tests.support.child import Child
@@ -44,7 +43,7 @@ class Exchange:
 
     @contextlib.contextmanager
     def opened_by(self, peer: JavaPeer | None, *, crash: bool = False) -> Iterator[None]:
-        """Let a Java broker, or ours if there is no *peer*, have the folder; it stops orderly at the end, or is killed."""
+        """Let a Java broker, or ours without *peer*, have the folder; at the end it stops orderly, or is killed."""
         child = self._start(peer)
         try:
             wait_until_registered(self.name_server, [BROKER])
@@ -57,15 +56,21 @@ class Exchange:
 
     def _start(self, peer: JavaPeer | None) -> Child:
         if peer is None:
-            settings = {**HOLDFAST_SETTINGS, "log_file_size": LOG_FILE_SIZE}
-            where = {"port": self.port, "store": self.store, "cluster": CLUSTER}
-            return self.processes.start_broker(BROKER, self.name_server, settings=settings, **where).child
-        settings = {**JAVA_SETTINGS, "mappedFileSizeCommitLog": str(LOG_FILE_SIZE)}
-        where = {"port": self.port, "store": self.store, "name_server": self.name_server}
-        return peer.start_broker(name=BROKER, cluster=CLUSTER, settings=settings, **where)
+            ours = {**HOLDFAST_SETTINGS, "log_file_size": LOG_FILE_SIZE}
+            return self.processes.start_broker(
+                BROKER, self.name_server, cluster=CLUSTER, port=self.port, store=self.store, settings=ours
+            ).child
+        return peer.start_broker(
+            name=BROKER,
+            cluster=CLUSTER,
+            port=self.port,
+            name_server=self.name_server,
+            store=self.store,
+            settings={**JAVA_SETTINGS, "mappedFileSizeCommitLog": str(LOG_FILE_SIZE)},
+        )
 
     def write(self) -> None:
-        """Add messages, committed offsets, and messages that will be due at somebody else's turn; remember what is there."""
+        """Add messages, committed offsets, and messages due at somebody else's turn; remember what is there."""
         self.shell.run("fill", TOPIC, self.sent, COUNT)
         self.shell.run("commit", TOPIC, GROUP)
         self.sent += COUNT
@@ -101,12 +106,13 @@ def exchange(peer_5: JavaPeer, tmp_path: Path) -> Iterator[Exchange]:
 
 
 def begin(exchange: Exchange) -> None:
-    """Make the topics, on whatever broker is there."""
+    """Make the topics and the group, on whatever broker is there."""
     exchange.shell.make_topic(TOPIC, CLUSTER, 4, 1)
     exchange.shell.make_topic(DELAYED, CLUSTER, 2, 1)
+    assert "success" in exchange.shell.mqadmin("updateSubGroup", "-c", CLUSTER, "-g", GROUP)
 
 
-def test_a_store_goes_back_and_forth_between_ours_and_5_5_0(exchange: Exchange, peer_5: JavaPeer):
+def test_a_store_goes_back_and_forth_between_ours_and_5_5_0(exchange: Exchange, peer_5: JavaPeer) -> None:
     """Twice there and once back, with writes at every turn, nothing is lost or changed; delayed messages come once."""
     with exchange.opened_by(None):
         begin(exchange)
@@ -126,7 +132,7 @@ def test_a_store_goes_back_and_forth_between_ours_and_5_5_0(exchange: Exchange, 
         assert delivered == expected
 
 
-def test_a_store_goes_to_4_9_7_and_back(exchange: Exchange, peer_4: JavaPeer):
+def test_a_store_goes_to_4_9_7_and_back(exchange: Exchange, peer_4: JavaPeer) -> None:
     """There and back, with writes at every turn, nothing is lost or changed."""
     with exchange.opened_by(None):
         begin(exchange)
@@ -143,7 +149,7 @@ def test_a_store_goes_to_4_9_7_and_back(exchange: Exchange, peer_4: JavaPeer):
 @pytest.mark.parametrize("peer_name", ["peer_4", "peer_5"])
 def test_a_store_begun_by_java_survives_crashes_on_either_side(
     exchange: Exchange, request: pytest.FixtureRequest, peer_name: str
-):
+) -> None:
     """Whoever finds the folder of a killed broker recovers it: what was dumped before the crash is there after it."""
     peer: JavaPeer = request.getfixturevalue(peer_name)
 

@@ -120,7 +120,7 @@ def make_topic(name_server: str, brokers: Iterable[str], topic: str, *, queues: 
 
 
 def ask(address: str, code: int, fields: Mapping[str, str]) -> tuple[int, str]:
-    """Put one question to a server on a connection of its own; return the answer's code, and its header and body as text."""
+    """Put one question to a server on its own connection; return the answer's code, and all of it as text."""
     host, port = address.rsplit(":", 1)
     question = {"code": code, "flag": 0, "language": "JAVA", "opaque": 1, "version": 407, "extFields": dict(fields)}
     header = json.dumps(question).encode()
@@ -185,7 +185,7 @@ class Processes:
         flush: str = "async",
         settings: Mapping[str, object] | None = None,
     ) -> Broker:
-        """Start a broker and return it once it listens and the name server knows it; *settings* are any of its options."""
+        """Start a broker with any *settings*; return it once it listens and the name server knows it."""
         port = port or free_port()
         store = store or self._folder / name
         command = ["serve", "broker", "--name", name, "--cluster", cluster, "--namesrv", name_server]
@@ -197,7 +197,8 @@ class Processes:
         return Broker(name, cluster, port, store, child)
 
     def _start(self, arguments: list[str], *, name: str, port: int) -> Child:
-        command = [str(Path(sys.executable).with_name("holdfast")), *arguments]
+        # --with-parent: a test run that is killed leaves no server behind.
+        command = [str(Path(sys.executable).with_name("holdfast")), *arguments, "--with-parent"]
         child = Child(command, name=name)
         self._children.append(child)
         wait_until_listening(child, port)

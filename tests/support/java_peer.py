@@ -124,7 +124,7 @@ class JavaPeer:
 
 
 def fetch(version: str, programs: Path | None = None) -> JavaPeer:
-    """Return the peer of *version*, fetched with Maven unless it is cached, with the Java files of *programs* compiled."""
+    """Return the peer of *version*, fetched unless it is cached, with the Java files of *programs* compiled."""
     jars = cache_home() / "rocketmq-peer" / version
     if not jars.is_dir():
         _fill(jars, version)

@@ -41,6 +41,11 @@ class ScriptedServer:
     async def __aexit__(self, *error: object) -> None:
         await self.stop()
 
+    @property
+    def namesrv(self) -> str:
+        """Another name of the same address: clients tell name servers and brokers apart by the text."""
+        return self.address.replace("127.0.0.1", "localhost")
+
     async def listen(self, port: int) -> None:
         """Begin to listen, or again after `stop`."""
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", port)

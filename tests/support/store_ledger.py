@@ -41,7 +41,7 @@ class Ledger:
         self.ends[name] = max(self.ends.get(name, 0), offset + 1)
 
 
-def append_some(store: MessageStore, ledger: Ledger, random: Random, now_ms: int) -> None:
+def append_some(store: MessageStore, ledger: Ledger, random: Random, now_ms: int, *, is_synced: bool = True) -> None:
     """One event under sync flush: stage a few records, write, sync, confirm; only then are they promised."""
     promised = []
     for _ in range(random.randint(1, 4)):
@@ -51,7 +51,7 @@ def append_some(store: MessageStore, ledger: Ledger, random: Random, now_ms: int
         _, offset = store.stage(store.queue(*name), body, properties, 0, 0, now_ms, HOST, 7, now_ms)
         promised.append((name, offset, body))
     store.write()
-    for file in store.files_to_sync():
+    for file in store.files_to_sync() if is_synced else ():
         file.sync()
     store.confirm(store.written)
     for name, offset, body in promised:

@@ -45,6 +45,7 @@ class BrokerPlan(msgspec.Struct, frozen=True):
     listen: str
     address: str
     store: str
+    metrics: str | None
 
 
 class ClusterPlan(msgspec.Struct, frozen=True):
@@ -62,6 +63,7 @@ class ClusterPlan(msgspec.Struct, frozen=True):
     brokers: list[BrokerPlan]
     flush: str | None
     idle: list[str]
+    metrics: str | None
 
     def name_server_spec(self, extra: Sequence[str]) -> ChildSpec:
         """Return how to start the name server."""
@@ -69,6 +71,7 @@ class ClusterPlan(msgspec.Struct, frozen=True):
         words = ["namesrv", "--listen", self.namesrv_listen, "--data", data]
         # Topics created with --order keep their queues while a broker is away; other topics are not concerned.
         words += ["--set", "order_message_enable=true"]
+        words += ["--metrics-listen", self.metrics] if self.metrics is not None else []
         return _spec("namesrv", [*words, *extra])
 
     def broker_spec(self, broker: BrokerPlan, extra: Sequence[str]) -> ChildSpec:
@@ -76,6 +79,7 @@ class ClusterPlan(msgspec.Struct, frozen=True):
         words = ["broker", "--name", broker.name, "--namesrv", self.namesrv, "--listen", broker.listen]
         words += ["--advertise", broker.address, "--store", broker.store]
         words += ["--flush", self.flush] if self.flush is not None else []
+        words += ["--metrics-listen", broker.metrics] if broker.metrics is not None else []
         return _spec(broker.name, [*words, *extra])
 
 
@@ -98,14 +102,16 @@ def plan_cluster(options: UpOptions, folder: Path) -> ClusterPlan:
             f"port {port} is taken: is a cluster running already? If not, choose with --namesrv HOST:PORT"
         )
     reached = _reached(host)
+    metrics_of_namesrv, *metrics_of_brokers = _metrics_addresses(host, options.metrics_port, 1 + count)
     return ClusterPlan(
         folder=str(folder),
         namesrv=_join(reached, port),
         namesrv_listen=_join(host, port),
         brokers=[
-            BrokerPlan(name, _join(host, port), _join(reached, port), str(folder / name))
-            for name, port in zip(names, ports, strict=True)
+            BrokerPlan(name, _join(host, port), _join(reached, port), str(folder / name), metrics)
+            for name, port, metrics in zip(names, ports, metrics_of_brokers, strict=True)
         ],
+        metrics=metrics_of_namesrv,
         flush=options.flush,
         idle=[name for name in present if name not in names],
     )
@@ -153,6 +159,15 @@ def _choose_ports(host: str, base_port: int, count: int) -> list[int]:
                 "(0 takes free ones)"
             )
     return ports
+
+
+def _metrics_addresses(host: str, first_port: int | None, count: int) -> list[str | None]:
+    if first_port is None:
+        return [None] * count
+    for port in range(first_port, first_port + count):
+        if not _is_free(host, port):
+            raise ConfigError(f"port {port} is taken: choose others for metrics with --metrics-port N")
+    return [_join(host, port) for port in range(first_port, first_port + count)]
 
 
 def _block(port: int) -> tuple[int, ...]:

@@ -14,14 +14,32 @@ from holdfast.machine.effects import Log
 from holdfast.store.message_store import MessageStore
 from holdfast.wire import java_json
 from holdfast.wire.admin import StatsFields
-from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.codes import VERSION, RequestCode, ResponseCode
 from holdfast.wire.fields import from_fields
 from holdfast.wire.route import Table
 
 VERSION_NAME: Final = "V5_3_3"
 _SPANS_MS: Final = (10_000, 60_000, 600_000)
-_POOLS: Final = ("send", "pull", "litePull", "query", "ack", "EndTransaction")
 _GIB: Final = 1 << 30
+
+# Figures of what is not here (pools of threads and queues before them, a timer wheel); tools parse them all the same.
+_POOLS: Final = ("send", "pull", "litePull", "query", "ack", "EndTransaction")
+_ABSENT: Final = (
+    {f"{pool}ThreadPoolQueue{figure}": "0" for pool in _POOLS for figure in ("Size", "HeadWaitTimeMills")}
+    | {f"{pool}ThreadPoolQueueCapacity": "10000" for pool in _POOLS}
+    | {f"timer{figure}": "0" for figure in ("ReadBehind", "OffsetBehind", "CongestNum")}
+    | {f"timer{figure}Tps": "0.0" for figure in ("Enqueue", "Dequeue")}
+    | {f"putMessage{figure}": "0" for figure in ("FailedTimes", "EntireTimeMax")}
+    | {
+        "dispatchMaxBuffer": "0",
+        "getMessageEntireTimeMax": "0",
+        "pageCacheLockTimeMills": "0",
+        "putMessageAverageSize": "0.0",
+        "putMessageDistributeTime": "",
+        "remainTransientStoreBufferNumbs": "0",
+        "startAcceptSendRequestTimeStamp": "0",
+    }
+)
 
 
 class BrokerAdmin:
@@ -122,15 +140,19 @@ class BrokerAdmin:
         return request.answer()
 
     def _figures(self, now_ms: int) -> dict[str, str]:
-        stats, store, disk = self._stats, self._store, self._store.disk_use
+        figures = _ABSENT | self._flow(now_ms) | self._log()
+        for level, (delivered, scheduled) in self._delays.progress().items():
+            figures[f"scheduleMessageOffset_{level}"] = f"{delivered},{scheduled}"
+        return figures
+
+    def _flow(self, now_ms: int) -> dict[str, str]:
+        """Return what comes and goes."""
+        stats = self._stats
         today, yesterday = stats.at_midnights()
-        ratio = f"{disk.used / disk.total:.2f}" if disk.total else "0.0"
-        figures = {
+        return {
             "brokerVersionDesc": VERSION_NAME,
-            "brokerVersion": str(479),
-            "brokerActive": str(store.writable).lower(),
+            "brokerVersion": str(VERSION),
             "bootTimestamp": str(stats.started_ms),
-            "startAcceptSendRequestTimeStamp": "0",
             "runtime": _span_text(now_ms - stats.started_ms),
             "putTps": _tps(stats.puts.tps),
             "getTransferredTps": _tps(stats.gets.tps),
@@ -144,41 +166,25 @@ class BrokerAdmin:
             "msgGetTotalTodayMorning": str(today[1]),
             "msgGetTotalYesterdayMorning": str(yesterday[1]),
             "putMessageTimesTotal": str(stats.puts.value),
-            "putMessageFailedTimes": "0",
-            "putMessageAverageSize": "0.0",
-            "putMessageSizeTotal": str(store.written - store.start),
-            "putMessageEntireTimeMax": "0",
-            "putMessageDistributeTime": "",
-            "getMessageEntireTimeMax": "0",
+        }
+
+    def _log(self) -> dict[str, str]:
+        """Return how the log and the disk below it are."""
+        store, disk = self._store, self._store.disk_use
+        ratio = f"{disk.used / disk.total:.2f}" if disk.total else "0.0"
+        free = disk.total - disk.used
+        return {
+            "brokerActive": str(store.writable).lower(),
             "commitLogMinOffset": str(store.start),
             "commitLogMaxOffset": str(store.written),
             "commitLogDiskRatio": ratio,
             "consumeQueueDiskRatio": ratio,
-            "commitLogDirCapacity": (
-                f"Total : {disk.total / _GIB:.1f} GiB, Free : {(disk.total - disk.used) / _GIB:.1f} GiB."
-            ),
+            "commitLogDirCapacity": f"Total : {disk.total / _GIB:.1f} GiB, Free : {free / _GIB:.1f} GiB.",
+            "putMessageSizeTotal": str(store.written - store.start),
             "earliestMessageTimeStamp": str(self._earliest_ms()),
             "dispatchBehindBytes": str(store.unconfirmed),
             "remainHowManyDataToFlush": f"{store.unconfirmed} B",
-            "dispatchMaxBuffer": "0",
-            "pageCacheLockTimeMills": "0",
-            "remainTransientStoreBufferNumbs": "0",
-            "timerReadBehind": "0",
-            "timerOffsetBehind": "0",
-            "timerCongestNum": "0",
-            "timerEnqueueTps": "0.0",
-            "timerDequeueTps": "0.0",
         }
-        for pool in _POOLS:
-            # There are no pools of threads here, and so no queues before them; tools read the figures all the same.
-            figures |= {
-                f"{pool}ThreadPoolQueueSize": "0",
-                f"{pool}ThreadPoolQueueCapacity": "10000",
-                f"{pool}ThreadPoolQueueHeadWaitTimeMills": "0",
-            }
-        for level, (delivered, scheduled) in self._delays.progress().items():
-            figures[f"scheduleMessageOffset_{level}"] = f"{delivered},{scheduled}"
-        return figures
 
     def _earliest_ms(self) -> int:
         """Return when the oldest record was stored; -1 when there is none, as upstream says it."""

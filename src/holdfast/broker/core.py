@@ -146,7 +146,7 @@ class Broker:
             kind = bytes(frame.header[:_PEEK_SIZE])
             if frame.serializer == JSON and kind in _HOT_SENDS:
                 end = at + 1
-                while end < count and frames[end].header[:_PEEK_SIZE] == kind and frames[end].serializer == JSON:
+                while end < count and frames[end].serializer == JSON and frames[end].header[:_PEEK_SIZE] == kind:
                     end += 1
                 self._take_sends(frames[at:end], event, answers, effects)
                 at = end
@@ -225,7 +225,7 @@ class Broker:
                 self._dispatch(request, answers)
         except (BadField, RemoteProtocolError) as error:
             self._answer(request, Refusal(ResponseCode.INVALID_PARAMETER, str(error)), answers)
-        except RecordRefused as error:
+        except (RecordRefused, DiskFailed) as error:
             self._answer(request, Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, str(error)), answers)
 
     def _dispatch(self, request: Request, answers: list[Piece]) -> None:
@@ -278,7 +278,7 @@ class Broker:
         except StopIteration as stop:
             finish(stop.value, effects)
             return
-        except (CorruptRecord, RecordRefused) as error:
+        except (CorruptRecord, RecordRefused, DiskFailed) as error:
             finish(Refusal(ResponseCode.SYSTEM_ERROR, str(error)), effects)
             return
         self._token += 1
@@ -432,4 +432,7 @@ class Broker:
         return effects + [CloseChannel(channel) for channel in self._held.abandon()]
 
     def _stopping(self, event: Stopping) -> list[Effect]:
-        return self._rooms.stopping(event.now_ms)
+        try:
+            return self._rooms.stopping(event.now_ms)
+        except DiskFailed as error:  # Nothing more can be kept; the next start goes by what is there.
+            return [Log("error", "disk failed", {"reason": str(error)})]

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.broker.config import load_config, save_config, write_config
+from holdfast.broker.config import load_config, write_config
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.records import properties_of, read_scheduled, to_draft
 from holdfast.broker.request import Refusal, Steps
@@ -120,10 +120,10 @@ class Delays:
             self._saved_offsets = saving.offset_table
             effects += write_config(self._disk, NAME, saving)
 
-    def stop(self, now_ms: int) -> None:
-        """Save at once: the broker is about to end and closes its log in order, if the disk still lets it."""
-        if self._store.writable:
-            save_config(self._disk, NAME, self._snapshot(now_ms))
+    def stop(self, now_ms: int, effects: list[Effect]) -> None:
+        """Save once more: the broker is about to end."""
+        self._unsaved = self._snapshot(now_ms)
+        self.on_synced(self._store.confirmed, effects)
 
     def _offer_save(self, now_ms: int) -> None:
         if now_ms >= self._save_ms and self._unsaved is None and self._offsets != self._saved_offsets:
@@ -235,7 +235,10 @@ class _Doubt:
                 if at < position:
                     return found
                 record = yield from read_scheduled(at, size)
-                if record is not None and record.prepared_position and not record.sys_flag & TRANSACTION_MASK:
+                if record is None or record.sys_flag & TRANSACTION_MASK:
+                    continue
+                # The very first record of a log lies at 0, which is also what others have here: its property tells.
+                if record.prepared_position or REAL_TOPIC in properties_of(record):
                     found.add(record.prepared_position)
             end = start
         return found

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from itertools import islice
 
 import msgspec
 
@@ -133,7 +132,7 @@ class GroupAdmin:
         total = len(table.subscription_group_table)
         if page.max_group_num is not None:
             start = max(0, page.group_seq)
-            rows = islice(table.subscription_group_table.items(), start, start + max(1, page.max_group_num))
+            rows = list(table.subscription_group_table.items())[start : start + max(1, page.max_group_num)]
             table = msgspec.structs.replace(table, subscription_group_table=dict(rows))
         return request.answer(fields={"totalGroupNum": str(total)}, body=java_json.encode(table))
 

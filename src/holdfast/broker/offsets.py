@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.broker.config import load_config, save_config, write_config
+from holdfast.broker.config import load_config, write_config
 from holdfast.broker.groups import GroupTable
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.request import Answer, Handlers, Refusal, Request
@@ -157,10 +157,10 @@ class OffsetTable:
             effects += write_config(self._disk, NAME, self.to_wire())
         effects.append(SetTimer(TIMER, now_ms + self._save_interval_ms))
 
-    def stop(self, now_ms: int) -> None:
-        """Save at once: the broker is about to end."""
+    def stop(self, now_ms: int, effects: list[Effect]) -> None:
+        """Save once more: the broker is about to end."""
         self._stamp(now_ms)
-        save_config(self._disk, NAME, self.to_wire())
+        effects += write_config(self._disk, NAME, self.to_wire())
 
     def _stamp(self, now_ms: int) -> None:
         version = self._version

@@ -15,7 +15,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import accumulate
-from typing import Final, cast
+from typing import Final
 
 import msgspec
 
@@ -42,7 +42,7 @@ _SCAN_MAX: Final = 800  # index entries looked at for one answer when a filter l
 _GAP_MAX: Final = 64 * 1024  # what lies between two cold ranges is read too when it is not larger than this
 
 Range = tuple[int, int]
-"""(position, size) of adjacent records."""
+"""(position, size) of a record."""
 
 Pulled = list[Piece] | Steps[list[Piece]] | None
 """The answer; steps that end in it; None when the pull was parked."""
@@ -53,14 +53,15 @@ class _Scan(msgspec.Struct, gc=False):
 
     Attributes:
         next_offset: Where to pull next, if not parked.
+        size: Sum of the records' sizes.
     """
 
     code: int
     remark: str
     next_offset: int
-    ranges: Sequence[Range] = ()
+    positions: Sequence[int] = ()
+    sizes: Sequence[int] = ()
     size: int = 0
-    count: int = 0
 
 
 class Puller(msgspec.Struct, frozen=True):
@@ -199,34 +200,28 @@ class Pulls:
             taken = max(1, bisect_right(list(accumulate(sizes)), size_max))
             positions, sizes = positions[:taken], sizes[:taken]
             total = sum(sizes)
-        return _Scan(
-            ResponseCode.SUCCESS,
-            "FOUND",
-            offset + len(positions),
-            _ranges(positions, sizes, total),
-            total,
-            len(positions),
-        )
+        return _Scan(ResponseCode.SUCCESS, "FOUND", offset + len(positions), positions, sizes, total)
 
     def _respond(self, header: PullHeader, serializer: int, queue: QueueLog, scan: _Scan) -> Pulled:
         head = self._head(header, serializer, queue, scan)
-        if not scan.ranges:
+        positions, sizes = scan.positions, scan.sizes
+        if not positions:
             return [head]
-        self._stats.count_gets(header.fields.consumer_group, header.fields.topic, scan.count, scan.size)
-        store, ranges = self._store, scan.ranges
-        last_position, last_size = ranges[-1]
-        if store.hot_end(ranges[0][0]) < last_position + last_size:
+        self._stats.count_gets(header.fields.consumer_group, header.fields.topic, len(positions), scan.size)
+        first = positions[0]
+        span_size = positions[-1] + sizes[-1] - first
+        span = self._store.hot_view(first, span_size)
+        if span is None:
             return self._fetch(header, serializer, queue, scan)
-        views = [store.view(position, size) for position, size in ranges]
-        if None in views:  # cleaned away between the index and the log
-            return self._fetch(header, serializer, queue, scan)
-        hot = cast("list[memoryview]", views)
-        return [head, hot[0] if len(hot) == 1 else b"".join(hot)]
+        if span_size == scan.size:
+            return [head, span]
+        pairs = zip(positions, sizes, strict=True)
+        return [head, b"".join([span[position - first : position - first + size] for position, size in pairs])]
 
     def _fetch(self, header: PullHeader, serializer: int, queue: QueueLog, scan: _Scan) -> Steps[list[Piece]]:
         """Answer a pull whose records are cold: read them in few large pieces, off the loop."""
         parts: list[Piece] = []
-        for read, ranges in _reads(scan.ranges, self._store.log_file_size):
+        for read, ranges in _reads(scan, self._store.log_file_size):
             try:
                 data = yield read
             except CorruptRecord as error:
@@ -255,30 +250,16 @@ def _codes_of_text(topic: str, expression: str | None) -> frozenset[int] | None:
     return wanted_codes(parse_tags(topic, expression))
 
 
-def _ranges(positions: Sequence[int], sizes: Sequence[int], total: int) -> list[Range]:
-    """Return the records as few ranges: neighbours in the queue are often neighbours in the log."""
-    if positions[-1] + sizes[-1] - positions[0] == total:
-        return [(positions[0], total)]
-    ranges: list[Range] = []
-    start, end = positions[0], positions[0]
-    for position, size in zip(positions, sizes, strict=True):
-        if position != end:
-            ranges.append((start, end - start))
-            start = position
-        end = position + size
-    ranges.append((start, end - start))
-    return ranges
-
-
-def _reads(ranges: Sequence[Range], file_size: int) -> list[tuple[LogRange, list[Range]]]:
-    """Return what to read for cold *ranges*: near ones together, never across the end of a log file."""
+def _reads(scan: _Scan, file_size: int) -> list[tuple[LogRange, list[Range]]]:
+    """Return what to read for cold records: near ones together, never across the end of a log file."""
     reads: list[tuple[LogRange, list[Range]]] = []
-    for position, size in ranges:
+    for position, size in zip(scan.positions, scan.sizes, strict=True):
         if reads:
             read, members = reads[-1]
             near = position - (read.position + read.size) <= _GAP_MAX
             if near and position // file_size == read.position // file_size:
-                reads[-1] = (LogRange(read.position, position + size - read.position), [*members, (position, size)])
+                members.append((position, size))
+                reads[-1] = (LogRange(read.position, position + size - read.position), members)
                 continue
         reads.append((LogRange(position, size), [(position, size)]))
     return reads
@@ -306,8 +287,14 @@ def _select(
         looked_at = at + 1
     if not chosen:
         return _Scan(ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE", offset + looked_at)
-    ranges = _ranges([positions[at] for at in chosen], [sizes[at] for at in chosen], total)
-    return _Scan(ResponseCode.SUCCESS, "FOUND", offset + looked_at, ranges, total, len(chosen))
+    return _Scan(
+        ResponseCode.SUCCESS,
+        "FOUND",
+        offset + looked_at,
+        [positions[at] for at in chosen],
+        [sizes[at] for at in chosen],
+        total,
+    )
 
 
 def _refuse(refusal: Refusal, opaque: int, serializer: int) -> bytes:

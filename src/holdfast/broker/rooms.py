@@ -158,8 +158,8 @@ class Rooms:
         """Say good-bye to the name servers and save what is only in memory."""
         effects: list[Effect] = []
         self.registration.stop(effects)
-        self.offsets.stop(now_ms)
-        self.delays.stop(now_ms)
+        self.offsets.stop(now_ms, effects)
+        self.delays.stop(now_ms, effects)
         return effects
 
     def _clients_timer(self, name: str, now_ms: int, effects: list[Effect]) -> None:

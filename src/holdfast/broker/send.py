@@ -23,7 +23,7 @@ from holdfast.broker.request import Refusal
 from holdfast.broker.stats import BrokerStats
 from holdfast.broker.topics import TopicTable
 from holdfast.machine.effects import Piece
-from holdfast.model.errors import RemoteProtocolError
+from holdfast.model.errors import DiskFailed, RemoteProtocolError
 from holdfast.model.java_hash import java_hash
 from holdfast.model.topic import NOT_SENDABLE_TOPICS, RETRY_PREFIX, TopicConfig
 from holdfast.store.message_store import MessageStore, QueueLog
@@ -32,7 +32,7 @@ from holdfast.wire.codes import ResponseCode
 from holdfast.wire.command import ONE_WAY, RESPONSE, Command, encode_command
 from holdfast.wire.fields import to_fields
 from holdfast.wire.frame import JSON
-from holdfast.wire.properties import PROPERTIES_SIZE_MAX
+from holdfast.wire.properties import PROPERTIES_SIZE_MAX, find_property
 from holdfast.wire.record import TRANSACTION_MASK
 from holdfast.wire.send import PREFIXES, SendAnswer, SendHeader, answer_template
 
@@ -165,12 +165,15 @@ class Sends:
     ) -> None:
         """Take a message that is not plain, or say why not."""
         result: SendAnswer | Refusal
-        if refusal is not None:
-            result = refusal
-        elif header.fields.batch:
-            result = self._take_batch(header, body, origin)
-        else:
-            result = self._careful.take(header, bytes(body), origin.born_host, origin.now_ms)
+        try:
+            if refusal is not None:
+                result = refusal
+            elif header.fields.batch:
+                result = self._take_batch(header, body, origin)
+            else:
+                result = self._careful.take(header, bytes(body), origin.born_host, origin.now_ms)
+        except DiskFailed as error:  # A topic that had to be created could not be kept.
+            result = Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, str(error))
         if not header.flag & ONE_WAY:
             answers.append(_encode(result, header.opaque, origin.serializer))
 
@@ -221,14 +224,10 @@ class Sends:
 
 def _tags_code(properties: str) -> int:
     """Return the hash of the TAGS property. Only called when the name occurs somewhere in the text."""
-    if properties.startswith(_TAGS):
-        start = len(_TAGS)
-    else:
-        start = properties.rfind("\x02" + _TAGS) + 1 + len(_TAGS)
-        if start == len(_TAGS):
-            return 0
-    end = properties.find("\x02", start)
-    return java_hash(properties[start : end if end >= 0 else None])
+    before, _, after = properties.rpartition(_TAGS)
+    if before and before[-1] != "\x02":
+        return java_hash(find_property(properties, "TAGS") or "")
+    return java_hash(after.partition("\x02")[0])
 
 
 def _encode(result: SendAnswer | Refusal, opaque: int, serializer: int) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import Final
 
 import msgspec
@@ -130,7 +129,7 @@ class TopicAdmin:
         total = len(table.topic_config_table)
         if page.max_topic_num is not None:
             start = max(0, page.topic_seq)
-            rows = islice(table.topic_config_table.items(), start, start + max(1, page.max_topic_num))
+            rows = list(table.topic_config_table.items())[start : start + max(1, page.max_topic_num)]
             table = msgspec.structs.replace(table, topic_config_table=dict(rows))
         return request.answer(fields={"totalTopicNum": str(total)}, body=java_json.encode(table))
 

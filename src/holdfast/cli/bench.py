@@ -24,6 +24,7 @@ from holdfast.cli.progress import show_progress
 from holdfast.cli.session import Session, cluster_command
 from holdfast.client.producer import Producer
 from holdfast.client.push_consumer import PushConsumer
+from holdfast.client.queue_calls import Start
 from holdfast.model.errors import HoldfastError
 from holdfast.model.message import Message, ReceivedMessage
 
@@ -94,7 +95,8 @@ async def _run(session: Session, load: Load, *, own_queues: int | None) -> Figur
         else:
             await admin.reach.get_route(load.topic)
         try:
-            return await _measure(session, load)
+            # A topic of its own is new: from its beginning no message can be missed while consumers join.
+            return await _measure(session, load, start="latest" if own_queues is None else "earliest")
         finally:
             if own_queues is not None:
                 await admin.topics.delete(load.topic)
@@ -128,11 +130,11 @@ class _Consumed:
                 return
 
 
-async def _measure(session: Session, load: Load) -> Figures:
+async def _measure(session: Session, load: Load, *, start: Start) -> Figures:
     consumed = _Consumed()
     async with contextlib.AsyncExitStack() as stack:
         for _ in range(load.consumers):
-            consumer = PushConsumer(session.namesrv, GROUP, listener=consumed.take, start="latest", concurrency=64)
+            consumer = PushConsumer(session.namesrv, GROUP, listener=consumed.take, start=start, concurrency=64)
             consumer.subscribe(load.topic)
             await stack.enter_async_context(consumer)
         producers = [

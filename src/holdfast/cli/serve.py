@@ -66,7 +66,7 @@ def register(root: typer.Typer) -> None:
 def serve_namesrv(
     *,
     listen: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Where to listen.  [default: 127.0.0.1:9876]")
+        str | None, typer.Option(metavar="HOST:PORT", help="Where to listen.", show_default="127.0.0.1:9876")
     ] = None,
     data: Annotated[str | None, typer.Option(metavar="DIR", help="Keep the key-value table here.")] = None,
     metrics_listen: MetricsOption = None,
@@ -94,21 +94,25 @@ def serve_namesrv(
 @app.command("broker")
 def serve_broker(
     *,
-    name: Annotated[str | None, typer.Option(help="The broker's name.  [default: broker-a]")] = None,
-    cluster: Annotated[str | None, typer.Option(help="The cluster it belongs to.  [default: DefaultCluster]")] = None,
+    name: Annotated[str | None, typer.Option(help="The broker's name.", show_default="broker-a")] = None,
+    cluster: Annotated[
+        str | None, typer.Option(help="The cluster it belongs to.", show_default="DefaultCluster")
+    ] = None,
     namesrv: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Name servers, ';' between.  [default: 127.0.0.1:9876]")
+        str | None, typer.Option(metavar="HOST:PORT", help="Name servers, ';' between.", show_default="127.0.0.1:9876")
     ] = None,
     listen: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Where to listen.  [default: 127.0.0.1:10911]")
+        str | None, typer.Option(metavar="HOST:PORT", help="Where to listen.", show_default="127.0.0.1:10911")
     ] = None,
     advertise: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="What clients dial, if not the listening address.")
     ] = None,
-    store: Annotated[str | None, typer.Option(metavar="DIR", help="Where messages are kept.  [default: store]")] = None,
+    store: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Where messages are kept.", show_default="store")
+    ] = None,
     flush: Annotated[
         Literal["sync", "async"] | None,
-        typer.Option(help="Acknowledge after the disk has it, or before.  [default: sync]"),
+        typer.Option(help="Acknowledge after the disk has it, or before.", show_default="sync"),
     ] = None,
     metrics_listen: MetricsOption = None,
     config: ConfigOption = None,

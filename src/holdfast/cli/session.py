@@ -23,13 +23,17 @@ from holdfast.admin import tables
 from holdfast.admin.operations import Admin
 from holdfast.admin.reach import NameServerUnreachable
 from holdfast.cli.profiles import find_namesrv
-from holdfast.model.errors import ConfigError
+from holdfast.model.errors import ConfigError, HoldfastError
 
 DEFAULT_TIMEOUT_S: Final = 5.0
 _COMMON: Final = "Cluster"
 
 _Result = TypeVar("_Result")
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+class NotConfirmed(HoldfastError):
+    """Somebody was asked and said no."""
 
 
 class Session:
@@ -85,7 +89,7 @@ class Session:
         if yes or not is_interactive():
             return
         if not typer.confirm(question, err=True):
-            raise typer.Abort
+            raise NotConfirmed("nothing was changed")
 
 
 def cluster_command(app: typer.Typer, name: str, **settings: Any) -> Callable[[_Function], _Function]:

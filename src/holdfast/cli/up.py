@@ -23,7 +23,7 @@ import msgspec
 import typer
 
 from holdfast.admin.cluster_start import ClusterPlan, plan_cluster, wait_until_registered
-from holdfast.cli.serve import ConfigOption, DebugOption, LevelOption, LogJsonOption, SetOption
+from holdfast.cli.serve import ConfigOption, DebugOption, LevelOption, LogJsonOption
 from holdfast.config import LogOptions, Sources, UpOptions, load
 from holdfast.machine.effects import Log
 from holdfast.runtime.address import is_loopback, split_address
@@ -40,41 +40,55 @@ def register(root: typer.Typer) -> None:
 def up(
     *,
     brokers: Annotated[
-        int | None, typer.Option(min=1, help="How many brokers.  [default: those in the data folder, or 2]")
+        int | None, typer.Option(min=1, help="How many brokers.", show_default="those in the data folder, or 2")
     ] = None,
     data: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Keep everything here.  [default: holdfast-data]")
+        str | None, typer.Option(metavar="DIR", help="Keep everything here.", show_default="holdfast-data")
     ] = None,
     namesrv: Annotated[
         str | None,
-        typer.Option(metavar="HOST:PORT", help="Where the name server listens.  [default: 127.0.0.1:9876]"),
+        typer.Option(metavar="HOST:PORT", help="Where the name server listens.", show_default="127.0.0.1:9876"),
     ] = None,
     base_port: Annotated[
         int | None,
-        typer.Option(help="Port of the first broker; 0 takes free ports for everything.  [default: 10911]"),
+        typer.Option(help="Port of the first broker; 0 takes free ports for everything.", show_default="10911"),
     ] = None,
     flush: Annotated[
         Literal["sync", "async"] | None,
-        typer.Option(help="Acknowledge after the disk has it, or before.  [default: sync]"),
+        typer.Option(help="Acknowledge after the disk has it, or before.", show_default="sync"),
+    ] = None,
+    metrics_port: Annotated[
+        int | None, typer.Option(help="Serve /metrics and /health: name server here, brokers on the ports behind.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line when ready.")] = False,
     config: ConfigOption = None,
-    settings: SetOption = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="OPTION=VALUE", help="Set any other option of the brokers; can be repeated."),
+    ] = None,
     log_level: LevelOption = None,
     log_json: LogJsonOption = None,
     debug: DebugOption = False,
 ) -> None:
     """Start a whole cluster: a name server and brokers, restarted when they die, stopped with Ctrl-C."""
     del debug
-    flags = {"brokers": brokers, "data": data, "namesrv": namesrv, "base_port": base_port, "flush": flush}
+    flags = {
+        "brokers": brokers,
+        "data": data,
+        "namesrv": namesrv,
+        "base_port": base_port,
+        "flush": flush,
+        "metrics_port": metrics_port,
+    }
     options = load("up", UpOptions, Sources(file=config, environment=os.environ, flags=flags))
     logs = load("log", LogOptions, Sources(file=config, environment=os.environ, flags={"json": log_json}))
-    emit = start_logging(level=log_level or "info", json=logs.json)
+    emit = start_logging(level=log_level or logs.level, json=logs.json)
+    # One line per registration is news to an operator, not to somebody who tries things out.
+    roles_level = log_level or (logs.level if logs.level != LogOptions().level else "warning")
     folder = Path(options.data).resolve()
     with lock_folder(folder):
         plan = plan_cluster(options, folder)
-        # One line per registration is news to an operator, not to somebody who tries things out.
-        extra = ["--log-level", log_level or "warning", *(["--log-json"] if logs.json else [])]
+        extra = ["--log-level", roles_level, *(["--log-json"] if logs.json else [])]
         extra += ["--config", str(config)] if config is not None else []
         broker_extra = [word for pair in settings or () for word in ("--set", pair)]
         asyncio.run(_run(plan, extra, broker_extra, emit, as_json=as_json))
@@ -146,8 +160,8 @@ def _greeting(plan: ClusterPlan) -> str:
         [
             f"Holdfast is up. Messages are kept in {plan.folder}.",
             "",
-            f"  {'name server':{width}}  {plan.namesrv}",
-            *(f"  {broker.name:{width}}  {broker.address}" for broker in plan.brokers),
+            f"  {'name server':{width}}  {plan.namesrv}{_metrics_text(plan.metrics)}",
+            *(f"  {broker.name:{width}}  {broker.address}{_metrics_text(broker.metrics)}" for broker in plan.brokers),
             "",
             "In another terminal:",
             f'  holdfast send hello "first message"{where}',
@@ -156,3 +170,7 @@ def _greeting(plan: ClusterPlan) -> str:
             "Stop with Ctrl-C; the same command starts it again with everything that was sent.",
         ]
     )
+
+
+def _metrics_text(address: str | None) -> str:
+    return "" if address is None else f"   http://{address}/metrics"

@@ -1,5 +1,7 @@
 """The client library: producers and consumers. What users need is in `holdfast` itself.
 
-Pure modules decide: which queue, which retry, what to pull, what to commit. The others are asyncio shells around them:
-`cluster_client`, `sender`, `producer`, `transaction`, `group_member`, `queue_reader`, `push_consumer`, `pull_consumer`.
+Pure modules decide: which queue and which retry (`send_plan`, `batching`), who serves what (`route_table`), whose
+queues (`rebalance`), what to pull and what an answer means (`pull_plan`, `received`), what is done (`process_queue`),
+what to commit (`offset_book`). The modules that import asyncio are the shells around them, from `cluster_client`, which
+reaches servers, up to `producer`, `push_consumer` and `pull_consumer`, which users hold in their hands.
 """

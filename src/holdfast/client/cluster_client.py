@@ -47,6 +47,11 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+def monotonic_ms() -> int:
+    """Return a clock that never goes back, for what only we look at."""
+    return time.monotonic_ns() // 1_000_000
+
+
 class ClusterClient:
     """A client of one cluster.
 

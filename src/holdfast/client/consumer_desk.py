@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from holdfast.client.cluster_client import Handler, now_ms
+from holdfast.client.cluster_client import Handler, monotonic_ms, now_ms
 from holdfast.client.group_member import GroupMember
 from holdfast.client.listener import ListenerCall
 from holdfast.client.offset_book import decode_offsets
@@ -119,8 +119,7 @@ class ConsumerDesk:
             cached_msg_max_offset=window.next_offset - 1 if is_busy else 0,
             cached_msg_count=window.message_count,
             cached_msg_size_in_mi_b=window.byte_count // _MIB,
-            locked=self._locks is not None and self._locks.is_held(reader.queue, now_ms()),
-            last_lock_timestamp=0 if self._locks is None else self._locks.asked_ms(reader.queue),
+            locked=self._locks is not None and self._locks.is_held(reader.queue, monotonic_ms()),
             last_pull_timestamp=reader.pulled_ms,
         )
 

@@ -31,6 +31,7 @@ log = logging.getLogger("holdfast.client")
 
 REBALANCE_INTERVAL_S: Final = 20.0
 _AGAIN_S: Final = 1.0
+_DOUBLINGS_MAX: Final = 4  # 1, 2, 4, 8, 16 seconds
 
 OnChange = Callable[[AssignmentChange], Awaitable[bool]]
 """Gives up and takes over. False: not everything could be taken over yet, ask again soon."""
@@ -176,17 +177,19 @@ class GroupMember:
         return allocate_average(route.readable, members, self.client.client_id)
 
     async def _rebalance_forever(self) -> None:
-        pause_s = _AGAIN_S
+        failures = 0
         while True:
             self._wake.clear()
-            is_settled = await self.rebalance()
-            pause_s = REBALANCE_INTERVAL_S if is_settled else min(2 * pause_s, REBALANCE_INTERVAL_S)
+            failures = 0 if await self.rebalance() else failures + 1
+            pause_s = (
+                REBALANCE_INTERVAL_S if not failures else min(_AGAIN_S * 2 ** (failures - 1), REBALANCE_INTERVAL_S)
+            )
             try:
                 async with asyncio.timeout(pause_s):
                     await self._wake.wait()
-                pause_s = _AGAIN_S
+                failures = 0  # Something changed: what could not be done may be possible now.
             except TimeoutError:
-                pause_s = _AGAIN_S if is_settled else pause_s
+                continue
 
     async def _find_route(self, topic: str) -> None:
         try:

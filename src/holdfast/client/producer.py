@@ -5,6 +5,9 @@
 
 Every send may be in flight together with thousands of others. Messages of one key are stored in the order in which
 they were sent, also when a send has to be tried again; everything else goes where there is room.
+
+Keys are spread over the queues that a topic has: whoever wants order creates the topic first, because one that brokers
+create by themselves gets its queues only with the first send, and whoever adds queues moves keys to other queues.
 """
 
 from __future__ import annotations
@@ -187,8 +190,16 @@ class Producer:
         """
         if isinstance(message, str):
             message = Message(message, body, tags, key, tuple(keys), delay_level, 0, properties or {})
-        receipt = await self._send(message, queue=queue, timeout_s=timeout_s)
-        return receipt.result
+        if self._namespace:
+            message = self._on_wire(message)
+        parcel = Parcel(message.topic, self._pack(message), message.key, queue)
+        if timeout_s is None:
+            timeout_s = self._timeout_s
+        with self._in_flight:
+            if message.key is None:
+                return (await self._sender.send(parcel, timeout_s)).result
+            async with self._order.turn([(message.topic, message.key)]):
+                return (await self._sender.send(parcel, timeout_s)).result
 
     async def send_many(self, messages: Iterable[Message], *, timeout_s: float | None = None) -> list[SendResult]:
         """Send many messages in few requests and return where each is stored, in the order given.
@@ -282,15 +293,6 @@ class Producer:
         raise failure
 
     # Ways inside.
-
-    async def _send(self, message: Message, *, queue: MessageQueue | None, timeout_s: float | None) -> Receipt:
-        message = self._on_wire(message)
-        parcel = Parcel(message.topic, self._pack(message), message.key, queue)
-        with self._in_flight:
-            if message.key is None:
-                return await self._carry(parcel, timeout_s)
-            async with self._order.turn([(message.topic, message.key)]):
-                return await self._carry(parcel, timeout_s)
 
     async def _carry(self, parcel: Parcel, timeout_s: float | None) -> Receipt:
         return await self._sender.send(parcel, self._timeout_s if timeout_s is None else timeout_s)

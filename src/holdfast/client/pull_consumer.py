@@ -68,6 +68,7 @@ class PullConsumer:
         self._arrived = asyncio.Event()
         self._auto_commit = auto_commit
         self._prefetch = prefetch or Prefetch(message_count_max=1000)
+        self._by_hand: set[MessageQueue] = set()  # assigned, as opposed to subscribed
         self._assigned_tags: dict[str, Subscription] = {}
         self._member = GroupMember(
             namesrv,
@@ -161,15 +162,15 @@ class PullConsumer:
     async def assign(self, queues: Iterable[MessageQueue], tags: str = EVERYTHING) -> None:
         """Read exactly *queues*, whoever else does; each begins where the group committed, else at *start*.
 
-        Queues that come by `subscribe` are not touched.
+        Queues that come by `subscribe` are not touched; do not assign queues of a topic that is subscribed to.
 
         Raises:
             HoldfastError: it could not be found out where to begin.
         """
         wanted = list(queues)
         self._assigned_tags = {queue.topic: parse_tags(queue.topic, tags) for queue in wanted}
-        current = [queue for queue in self._readers if queue.topic not in self._member.subscriptions]
-        change = plan_change(current, wanted)
+        change = plan_change(self._by_hand & set(self._readers), wanted)
+        self._by_hand = set(wanted)
         await self._drop(change.lost)
         for queue in change.gained:
             await self._member.client.route(queue.topic)
@@ -290,6 +291,8 @@ class PullConsumer:
         """Return what is there, the queues in turn."""
         messages: list[ReceivedMessage] = []
         for _ in range(len(self._turn)):
+            if len(messages) >= messages_max:
+                break  # The next poll begins with the queue that would have been next.
             queue = self._turn[0]
             self._turn.rotate(-1)
             buffer = self._buffers[queue]
@@ -317,7 +320,7 @@ class PullConsumer:
         return self._assigned_tags.get(topic) or self._member.subscription(topic)
 
     def _subscribed_queues(self) -> list[MessageQueue]:
-        return [queue for queue in self._readers if queue.topic in self._member.subscriptions]
+        return [queue for queue in self._readers if queue not in self._by_hand]
 
     def _limits(self) -> PullLimits:
         return self._prefetch.share(len(self._readers))

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final, Self
 
-from holdfast.client.cluster_client import now_ms
+from holdfast.client.cluster_client import monotonic_ms
 from holdfast.client.concurrent_work import ConcurrentWork
 from holdfast.client.consumer_desk import ConsumerDesk
 from holdfast.client.group_member import GroupMember
@@ -99,20 +99,7 @@ class PushConsumer:
         )
         self._keeper = OffsetKeeper(self._member.calls, start, Path(offset_file) if offset_file else None)
         call = None if listener is None else ListenerCall(listener, concurrency)
-        self._work: ConcurrentWork | OrderedWork | IterationWork
-        if call is None:
-            self._work = IterationWork(self._hold_lock if ordered else None)
-        elif ordered:
-            self._work = OrderedWork(
-                call,
-                self._hold_lock,
-                self._to_dead_letter,
-                concurrency=concurrency,
-                retries_max=retries_max,
-                pause_s=pause_s,
-            )
-        else:
-            self._work = ConcurrentWork(call, self._failed, concurrency)
+        self._work = self._make_work(call, ordered=ordered, concurrency=concurrency, pause_s=pause_s)
         self._plan = ReaderPlan(
             client=self._member.client,
             calls=self._member.calls,
@@ -126,6 +113,22 @@ class PushConsumer:
         desk = ConsumerDesk(self._member, self._readers, self._keeper, call, self._locks, is_ordered=ordered)
         self._member.client.handle(desk.handlers())
         self._closed = asyncio.Event()
+
+    def _make_work(
+        self, call: ListenerCall | None, *, ordered: bool, concurrency: int, pause_s: float
+    ) -> ConcurrentWork | OrderedWork | IterationWork:
+        if call is None:
+            return IterationWork(self._hold_lock if ordered else None)
+        if not ordered:
+            return ConcurrentWork(call, self._failed, concurrency)
+        return OrderedWork(
+            call,
+            self._hold_lock,
+            self._to_dead_letter,
+            concurrency=concurrency,
+            retries_max=self._retries_max,
+            pause_s=pause_s,
+        )
 
     # Life.
 
@@ -312,12 +315,8 @@ class PushConsumer:
 
     async def _lock(self, queues: list[MessageQueue]) -> set[MessageQueue]:
         assert self._locks is not None
-        asked_ms = now_ms()
-        try:
-            granted = await self._member.calls.lock(queues)
-        except HoldfastError as error:
-            log.warning("queues could not be locked: %s", error)
-            return set()
+        asked_ms = monotonic_ms()
+        granted = await self._member.calls.lock(queues)
         self._locks.grant(granted, asked_ms)
         self._locks.drop(set(queues) - granted)
         return granted
@@ -325,10 +324,7 @@ class PushConsumer:
     async def _unlock(self, queues: list[MessageQueue]) -> None:
         assert self._locks is not None
         self._locks.drop(queues)
-        try:
-            await self._member.calls.unlock(queues)
-        except HoldfastError as error:
-            log.warning("queues could not be unlocked, their locks will run out: %s", error)
+        await self._member.calls.unlock(queues)
 
     async def _renew_locks_forever(self) -> None:
         while True:
@@ -339,6 +335,6 @@ class PushConsumer:
         """Return once only we may consume the reader's queue, or it is not ours any more."""
         if self._locks is None:
             return
-        while self._readers.get(reader.queue) is reader and not self._locks.is_held(reader.queue, now_ms()):
+        while self._readers.get(reader.queue) is reader and not self._locks.is_held(reader.queue, monotonic_ms()):
             if reader.queue not in await self._lock([reader.queue]):
                 await asyncio.sleep(_LOCK_PAUSE_S)

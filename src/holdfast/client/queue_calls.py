@@ -5,6 +5,8 @@ Each call goes to the master of the queue's broker. Awaits answers, decides noth
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Final, Literal, TypeVar
@@ -12,7 +14,7 @@ from typing import Final, Literal, TypeVar
 import msgspec
 
 from holdfast.client.cluster_client import ClusterClient
-from holdfast.model.errors import BrokerRefused, RemoteProtocolError, RouteNotFound
+from holdfast.model.errors import BrokerRefused, HoldfastError, RemoteProtocolError, RouteNotFound
 from holdfast.model.message import ReceivedMessage
 from holdfast.model.queue import MessageQueue
 from holdfast.model.route import MASTER_ID
@@ -32,6 +34,8 @@ from holdfast.wire.offsets import (
     SendBackFields,
     UpdateOffsetFields,
 )
+
+log = logging.getLogger("holdfast.client")
 
 SEND_BACK_TIMEOUT_S: Final = 5.0
 TO_DEAD_LETTER: Final = -1
@@ -132,17 +136,18 @@ class QueueCalls:
         return java_json.decode(answer.body, ConsumerList).consumer_id_list
 
     async def lock(self, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
-        """Ask for the exclusive right to consume *queues*, and return those that were granted."""
-        granted: set[MessageQueue] = set()
-        for address, mine in self._by_address(queues).items():
-            answer = await self._client.invoke(address, self._lock_command(RequestCode.LOCK_BATCH_MQ, mine))
-            granted |= set(java_json.decode(answer.body, LockAnswer).lockOKMQSet)
-        return granted
+        """Ask for the exclusive right to consume *queues*, and return those that were granted.
+
+        What a broker that does not answer would have granted is not granted.
+        """
+        by_address = self._by_address(queues)
+        granted = await asyncio.gather(*(self._lock_at(address, mine) for address, mine in by_address.items()))
+        return set[MessageQueue]().union(*granted)
 
     async def unlock(self, queues: Iterable[MessageQueue]) -> None:
-        """Give the right back."""
-        for address, mine in self._by_address(queues).items():
-            await self._client.invoke(address, self._lock_command(RequestCode.UNLOCK_BATCH_MQ, mine))
+        """Give the right back. Where a broker does not answer, it runs out by itself."""
+        by_address = self._by_address(queues)
+        await asyncio.gather(*(self._unlock_at(address, mine) for address, mine in by_address.items()))
 
     async def send_back(self, message: ReceivedMessage, delay_level: int, retries_max: int | None) -> None:
         """Give a message back: the broker delivers it again later, or to the dead-letter topic after too many times.
@@ -170,8 +175,25 @@ class QueueCalls:
     def _by_address(self, queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
         found: dict[str, list[MessageQueue]] = {}
         for queue in queues:
-            found.setdefault(self.address(queue), []).append(queue)
+            try:
+                found.setdefault(self.address(queue), []).append(queue)
+            except RouteNotFound as error:
+                log.warning("queue %s: %s", queue, error)
         return found
+
+    async def _lock_at(self, address: str, queues: list[MessageQueue]) -> set[MessageQueue]:
+        try:
+            answer = await self._client.invoke(address, self._lock_command(RequestCode.LOCK_BATCH_MQ, queues))
+            return set(queues) & set(java_json.decode(answer.body, LockAnswer).lockOKMQSet)
+        except HoldfastError as error:
+            log.warning("queues %s could not be locked: %s", queues, error)
+            return set()
+
+    async def _unlock_at(self, address: str, queues: list[MessageQueue]) -> None:
+        try:
+            await self._client.invoke(address, self._lock_command(RequestCode.UNLOCK_BATCH_MQ, queues))
+        except HoldfastError as error:
+            log.warning("queues %s could not be unlocked: %s", queues, error)
 
     def _lock_command(self, code: RequestCode, queues: list[MessageQueue]) -> Command:
         body = LockBody(client_id=self._client.client_id, consumer_group=self._group, mq_set=queues)

@@ -38,7 +38,3 @@ class QueueLocks:
         """Say whether only we may consume *queue*."""
         asked_ms = self._asked_ms.get(queue)
         return asked_ms is not None and now_ms - asked_ms < BELIEF_MS
-
-    def asked_ms(self, queue: MessageQueue) -> int:
-        """Return when the lock was asked for that we hold, or 0."""
-        return self._asked_ms.get(queue, 0)

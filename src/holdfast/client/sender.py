@@ -44,9 +44,8 @@ from holdfast.wire.send_request import OutgoingFields, SendTemplate
 
 SEND_TIMEOUT_S: Final = 10.0
 ATTEMPT_TIMEOUT_S: Final = 3.0
-IN_FLIGHT_MAX: Final = 4096
 
-_STORED: Final = frozenset(SendStatus)
+_STORED: Final = {int(status): status for status in SendStatus}
 
 
 class Parcel(msgspec.Struct, frozen=True, gc=False):
@@ -93,7 +92,6 @@ class Sender:
         self._retries = retries
         self._turn = RoundRobin(client.random)
         self._templates: dict[tuple[str, str], SendTemplate] = {}
-        self._slots = asyncio.Semaphore(IN_FLIGHT_MAX)
 
     async def send(self, parcel: Parcel, timeout_s: float, retries: int | None = None) -> Receipt:
         """Carry *parcel* and return where it is. It gets *retries* more attempts, or as many as every other.
@@ -103,24 +101,18 @@ class Sender:
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
-        attempts_max = 1 + (self._retries if retries is None else retries)
-        attempt, maybe_stored = 0, False
-        avoid: str | None = None
+        tries = _Tries(1 + (self._retries if retries is None else retries))
         while True:
-            attempt += 1
-            queue: MessageQueue | None = None
+            queue = tries.queue if parcel.key is not None else None
             try:
                 route = self._client.routes.find(parcel.topic) or await self._client.publish_route(parcel.topic)
-                queue = self.choose(parcel, route, avoid)
-                left_s = min(ATTEMPT_TIMEOUT_S, max(0.001, deadline - loop.time()))
-                async with self._slots:
-                    return await self._attempt(parcel, route, queue, left_s)
+                queue = queue or self.choose(parcel, route, tries.avoid)
+                return await self._attempt(parcel, route, queue, min(ATTEMPT_TIMEOUT_S, deadline - loop.time()))
             except (BrokerRefused, ConnectionLost, RequestTimeout, RouteNotFound) as error:
-                # Only a request that left may have been carried out; one that never got a queue did not leave.
-                maybe_stored = maybe_stored or (queue is not None and _may_have_left(error))
-                if attempt >= attempts_max or not is_retryable(error) or loop.time() >= deadline:
-                    raise SendFailed(error, attempts=attempt, maybe_stored=maybe_stored) from error
-                avoid = await self._prepare_retry(parcel, queue, error, attempt)
+                tries.note(error, queue, stays=parcel.key is not None or parcel.queue is not None)
+                if tries.is_over or loop.time() >= deadline:
+                    raise SendFailed(error, attempts=tries.count, maybe_stored=tries.maybe_stored) from error
+                tries.avoid = await self._prepare_retry(parcel, queue, error, tries.count)
 
     async def send_one_way(self, parcel: Parcel) -> None:
         """Hand *parcel* to the network. Nobody tells whether it arrives.
@@ -154,10 +146,13 @@ class Sender:
         return self._turn.choose(parcel.topic, route.publishable, avoid)
 
     async def _attempt(self, parcel: Parcel, route: TopicRoute, queue: MessageQueue, timeout_s: float) -> Receipt:
-        connection = await self._connect(route, queue)
+        address = route.masters.get(queue.broker_name)
+        connection = None if address is None else self._client.find_connection(address)
+        if connection is None:
+            connection = await self._connect(route, queue)
         if connection.is_full:
             await connection.has_room()
-        opaque, waiting = connection.begin(timeout_s)
+        opaque, waiting = connection.begin(max(0.001, timeout_s))
         connection.write(self._head(parcel, queue, opaque), parcel.outgoing.body)
         answer = await waiting
         if answer.code not in _STORED:
@@ -195,10 +190,41 @@ class Sender:
         return queue.broker_name
 
 
-def _may_have_left(error: HoldfastError) -> bool:
-    if isinstance(error, RequestTimeout):
-        return True
-    return isinstance(error, ConnectionLost) and error.was_sent
+class _Tries:
+    """What became of one send so far.
+
+    Attributes:
+        count: How many attempts there were.
+        queue: Where the last one went: a keyed message goes there again, whatever the route says by now.
+        avoid: The broker that the next one avoids.
+        maybe_stored: Whether an attempt got no answer.
+        is_over: Whether there is no use, or no right, to try again.
+    """
+
+    def __init__(self, allowed: int) -> None:
+        self.count = 0
+        self.queue: MessageQueue | None = None
+        self.avoid: str | None = None
+        self.maybe_stored = False
+        self.is_over = False
+        self._left = allowed
+
+    def note(self, error: HoldfastError, queue: MessageQueue | None, *, stays: bool) -> None:
+        """Take note of an attempt that ended with *error*."""
+        self.count += 1
+        self.queue = queue
+        # One that never got a queue asked a name server only.
+        had_left = queue is not None and _had_left(error)
+        self.maybe_stored = self.maybe_stored or had_left
+        if stays and queue is not None and not had_left and not isinstance(error, BrokerRefused) and self._left > 1:
+            return  # Its broker is away and nothing left: there is nobody else to try, only time to wait for it.
+        self._left -= 1
+        self.is_over = self._left <= 0 or not is_retryable(error)
+
+
+def _had_left(error: HoldfastError) -> bool:
+    """Say whether a request that ended with *error* may have been carried out."""
+    return isinstance(error, RequestTimeout) or (isinstance(error, ConnectionLost) and error.was_sent)
 
 
 def _read_receipt(answer: Command, parcel: Parcel, queue: MessageQueue, address: str) -> Receipt:
@@ -211,5 +237,5 @@ def _read_receipt(answer: Command, parcel: Parcel, queue: MessageQueue, address:
     if queue_id != queue.queue_id:
         queue = MessageQueue(queue.topic, queue.broker_name, queue_id)
     message_id = parcel.outgoing.message_id
-    result = SendResult(message_id, queue, offset, fields.get("msgId", ""), SendStatus(answer.code))
+    result = SendResult(message_id, queue, offset, fields.get("msgId", ""), _STORED[answer.code])
     return Receipt(result, address, fields.get("transactionId") or message_id)

@@ -27,7 +27,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         topic: Where it goes.
-        body: What it says.
+        body: What it says; at least one byte.
         tags: One tag by which consumers may select.
         key: What it is about. Messages of one key go to one queue and stay in order; the key can be searched for.
         keys: More texts by which it can be found. They have no influence on order.
@@ -144,6 +144,8 @@ def find_message_fault(message: Message) -> str | None:
     """Return why *message* cannot be sent, or None when it can."""
     if message.topic in NOT_SENDABLE_TOPICS:
         return f"the topic {message.topic} is the system's own"
+    if not message.body:
+        return "the body is empty, which RocketMQ brokers do not take"
     if not 0 <= message.delay_level <= DELAY_LEVEL_MAX:
         return f"the delay level {message.delay_level} is not in 0..{DELAY_LEVEL_MAX}"
     if not -0x80000000 <= message.flag <= 0x7FFFFFFF:

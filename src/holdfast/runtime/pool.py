@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import deque
 from collections.abc import Callable
 from typing import Final
 
@@ -24,6 +25,8 @@ from holdfast.wire.exchange import Exchange
 from holdfast.wire.frame import Frame
 
 CONNECT_TIMEOUT_S: Final = 3.0
+# More requests than this do not make a server faster, only the waiting longer and the memory larger.
+IN_FLIGHT_MAX: Final = 4096
 _GOODBYE_TIMEOUT_S: Final = 1.0
 # A request came to nothing and the peer has not said a word for this long: it is taken for dead.
 _SILENCE_MS_MAX: Final = 3000
@@ -47,7 +50,8 @@ class Connection:
         self._outgoing: list[Piece] = []
         self._expiry: asyncio.TimerHandle | None = None
         self._heard_ms = self._now_ms()
-        self._room: asyncio.Future[None] | None = None  # pending while the peer does not take what we write
+        self._is_paused = False  # while the peer does not take what we write
+        self._waiting_for_room: deque[asyncio.Future[None]] = deque()
 
     @property
     def is_open(self) -> bool:
@@ -62,7 +66,7 @@ class Connection:
     @property
     def is_full(self) -> bool:
         """Whether the peer does not keep up: await `has_room` before writing more."""
-        return self._room is not None
+        return self._is_paused or len(self._exchange) >= IN_FLIGHT_MAX
 
     async def dial(self) -> None:
         """Connect.
@@ -130,19 +134,22 @@ class Connection:
             self.write(encode_command(command))
 
     async def has_room(self) -> None:
-        """Return once the peer takes what we write. Whoever writes without a limit of their own asks first."""
-        if self._room is not None:
-            await asyncio.shield(self._room)
+        """Return once the peer keeps up, or is gone. Whoever writes without a limit of their own asks first."""
+        while self.is_full and self.is_open:
+            room: asyncio.Future[None] = self._loop.create_future()
+            self._waiting_for_room.append(room)
+            await room
 
     async def close(self, reason: str = "closed by the client") -> None:
         """Let everything written leave, then close."""
         self._flush()
-        if self._channel is None:
+        channel = self._channel
+        if channel is None:
             return
-        self._channel.close(reason)
+        channel.close(reason)
         done, _ = await asyncio.wait({self.closed}, timeout=_GOODBYE_TIMEOUT_S)
         if not done:
-            self._channel.abort(reason)
+            channel.abort(reason)
 
     # What happens on the channel.
 
@@ -166,12 +173,14 @@ class Connection:
             answer = self._exchange.finish(command.opaque)
             if answer is not None and not answer.done():
                 answer.set_result(command)
+        if self._waiting_for_room:
+            self._let_in()
 
     def channel_closed(self, channel: Channel, reason: str) -> None:  # noqa: ARG002 - there is only one
         """Tell everybody who waits, and the owner."""
         if self._expiry is not None:
             self._expiry.cancel()
-        self.room_returned()
+        self._channel = None
         for answer in self._exchange.abandon():
             if not answer.done():
                 answer.set_exception(
@@ -181,20 +190,24 @@ class Connection:
                         was_sent=True,
                     )
                 )
+        self.take_pause(is_paused=False)
         if not self.closed.done():
             self.closed.set_result(None)
         self._on_close(self)
 
-    def room_gone(self) -> None:
-        """Take note that the peer does not keep up."""
-        if self._room is None:
-            self._room = self._loop.create_future()
+    def take_pause(self, *, is_paused: bool) -> None:
+        """Take note that the peer does not take what we write, or takes it again."""
+        self._is_paused = is_paused
+        self._let_in()
 
-    def room_returned(self) -> None:
-        """Take note that the peer has caught up."""
-        if self._room is not None:
-            self._room.set_result(None)
-            self._room = None
+    def _let_in(self) -> None:
+        """Wake as many of those who wait as there is room for."""
+        room = 0 if self._is_paused else IN_FLIGHT_MAX - len(self._exchange)
+        while self._waiting_for_room and room > 0:
+            waiting = self._waiting_for_room.popleft()
+            if not waiting.done():
+                waiting.set_result(None)
+                room -= 1
 
     def _flush(self) -> None:
         outgoing, self._outgoing = self._outgoing, []
@@ -219,6 +232,7 @@ class Connection:
                     RequestTimeout(f"no answer from {self.address} in time; the request may have been carried out")
                 )
         self._expiry = None
+        self._let_in()
         if late and now_ms - self._heard_ms >= _SILENCE_MS_MAX and self._channel is not None:
             self._channel.abort("no answer to anything")
         elif (deadline_ms := self._exchange.next_deadline_ms) is not None:
@@ -238,10 +252,10 @@ class _DialedChannel(Channel):
         self._connection = connection
 
     def pause_writing(self) -> None:
-        self._connection.room_gone()
+        self._connection.take_pause(is_paused=True)
 
     def resume_writing(self) -> None:
-        self._connection.room_returned()
+        self._connection.take_pause(is_paused=False)
 
 
 class ConnectionPool:

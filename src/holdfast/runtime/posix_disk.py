@@ -17,6 +17,7 @@ import fcntl
 import mmap
 import os
 import shutil
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import wraps
@@ -62,13 +63,48 @@ def _find_fallocate() -> Callable[[int, int, int, int], int] | None:
 _fallocate = _find_fallocate()
 
 
+class _Folders:
+    """Which folders have names that may not be on disk yet. Used by the loop and by syncing threads."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._fresh: set[str] = set()
+        self._syncing = threading.Lock()  # Whoever finds a folder synced must know that it is, not that it will be.
+
+    def note_new(self, path: str) -> None:
+        """Remember that *path*, and perhaps folders above it, got a name."""
+        self._fresh.update(_folders_above(path))
+
+    def sync_above(self, path: str) -> None:
+        """Bring the names of *path* and of the folders above it to disk."""
+        with self._syncing:
+            for folder in _folders_above(path):
+                if folder in self._fresh:
+                    # First forgotten, then synced: a name that comes meanwhile is remembered anew.
+                    self._fresh.discard(folder)
+                    self._sync(folder)
+
+    def _sync(self, folder: str) -> None:
+        descriptor = os.open(f"{self._root}/{folder}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _folders_above(path: str) -> list[str]:
+    """Return the folders that *path* is in, the root (an empty text) last."""
+    parts = path.split("/")[:-1]
+    return ["/".join(parts[:count]) for count in range(len(parts), -1, -1)]
+
+
 class PosixFile:
     """One open file."""
 
-    def __init__(self, root: str, path: str, descriptor: int, size: int, *, is_new: bool) -> None:
+    def __init__(self, folders: _Folders, path: str, descriptor: int, size: int, *, is_new: bool) -> None:
         self.path = path
         self.size = size
-        self._root = root
+        self._folders = folders
         self._descriptor = descriptor
         self._is_new = is_new
         self._pages: memoryview | None = None
@@ -79,21 +115,24 @@ class PosixFile:
     def __del__(self) -> None:
         self.close()
 
-    @_failing
     def write(self, at: int, pieces: Sequence[Piece]) -> None:
         """Write *pieces* one behind the other."""
-        if len(pieces) == 1:
-            written = os.pwrite(self._descriptor, pieces[0], at)
-            if written != len(pieces[0]):
-                self._write_rest(pieces, at, written)
-            return
-        for start in range(0, len(pieces), IOV_MAX):
-            part = pieces[start : start + IOV_MAX]
-            size = sum(map(len, part))
-            written = os.pwritev(self._descriptor, part, at)
-            if written != size:
-                self._write_rest(part, at, written)
-            at += size
+        # Once per event of a busy broker: its own guard, and no copies of the list unless it is too long.
+        try:
+            if len(pieces) <= IOV_MAX:
+                written = os.pwritev(self._descriptor, pieces, at)
+                if written != sum(map(len, pieces)):
+                    self._write_rest(pieces, at, written)
+                return
+            for start in range(0, len(pieces), IOV_MAX):
+                part = pieces[start : start + IOV_MAX]
+                size = sum(map(len, part))
+                written = os.pwritev(self._descriptor, part, at)
+                if written != size:
+                    self._write_rest(part, at, written)
+                at += size
+        except OSError as error:
+            raise DiskFailed(f"write failed: {error}") from error
 
     def _write_rest(self, pieces: Sequence[Piece], at: int, written: int) -> None:
         """Write what a short write left: rare enough to copy."""
@@ -125,7 +164,7 @@ class PosixFile:
         os.fdatasync(self._descriptor)
         if self._is_new:
             self._is_new = False
-            _sync_folders(self._root, os.path.dirname(self.path))  # noqa: PTH120 - a path below the root, as text
+            self._folders.sync_above(self.path)
 
     @_failing
     def erase(self, start: int, end: int) -> None:
@@ -151,6 +190,7 @@ class PosixDisk:
 
     def __init__(self, root: str | Path) -> None:
         self._root = str(root)
+        self._folders = _Folders(self._root)
         self._lock: IO[bytes] | None = None
         try:
             Path(self._root).mkdir(parents=True, exist_ok=True)
@@ -167,7 +207,7 @@ class PosixDisk:
         Raises:
             StoreError: another process is at work in the folder.
         """
-        file = Path(self._at("lock")).open("wb")  # noqa: SIM115 - it is held, not used
+        file = Path(self._at("lock")).open("ab")  # noqa: SIM115 - it is held, not used
         try:
             # The kind of lock, and the byte, that Java takes.
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
@@ -176,6 +216,7 @@ class PosixDisk:
             raise StoreError(
                 f"{self._root} is in use by another broker: stop that one, or give this one a folder of its own"
             ) from None
+        file.truncate(0)
         file.write(b"lock")
         file.flush()
         self._lock = file
@@ -215,7 +256,7 @@ class PosixDisk:
     def open(self, path: str) -> File:
         """Open an existing file."""
         descriptor = os.open(self._at(path), os.O_RDWR | os.O_CLOEXEC)
-        return PosixFile(self._root, path, descriptor, os.fstat(descriptor).st_size, is_new=False)
+        return PosixFile(self._folders, path, descriptor, os.fstat(descriptor).st_size, is_new=False)
 
     @_failing
     def create(self, path: str, size: int, *, reserve: bool = False) -> File:
@@ -227,7 +268,8 @@ class PosixDisk:
         except FileNotFoundError:
             Path(full).parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(full, flags, 0o644)
-        file = PosixFile(self._root, path, descriptor, size, is_new=True)
+        self._folders.note_new(path)
+        file = PosixFile(self._folders, path, descriptor, size, is_new=True)
         if reserve and size:
             try:
                 os.posix_fallocate(descriptor, 0, size)
@@ -260,13 +302,15 @@ class PosixDisk:
             stream.flush()
             os.fsync(stream.fileno())
         draft.replace(full)
-        _sync_folders(self._root, os.path.dirname(path))  # noqa: PTH120
+        self._folders.note_new(path)
+        self._folders.sync_above(path)
 
     @_failing
     def rename(self, source: str, target: str) -> None:
         """Move a file; an existing *target* is replaced."""
         Path(self._at(source)).replace(self._at(target))
-        _sync_folders(self._root, os.path.dirname(target))  # noqa: PTH120
+        self._folders.note_new(target)
+        self._folders.sync_above(target)
 
     @_failing
     def remove(self, path: str) -> None:
@@ -284,16 +328,3 @@ class PosixDisk:
         found = os.statvfs(self._root)
         used = (found.f_blocks - found.f_bfree) * found.f_frsize
         return used, used + found.f_bavail * found.f_frsize
-
-
-def _sync_folders(root: str, folder: str) -> None:
-    """Bring the names in *folder*, and of the folders above it up to the root, to disk."""
-    while True:
-        descriptor = os.open(f"{root}/{folder}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        if not folder:
-            return
-        folder = os.path.dirname(folder)  # noqa: PTH120

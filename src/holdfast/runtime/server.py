@@ -58,6 +58,8 @@ class MachineServer:
         self._servers: list[asyncio.Server] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._workers = ThreadPoolExecutor(max_workers=4, thread_name_prefix="disk")
+        # One thread: of two writes of a file the later one must win.
+        self._file_writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="files")
         self._syncer = LogSyncer(self._loop, self._log_synced, self._disk_failed)
         self._stopped = False
         self._idle_timer: asyncio.TimerHandle | None = None
@@ -106,6 +108,7 @@ class MachineServer:
             channel.close("the server is stopping")
         await asyncio.sleep(0)  # let last words reach the sockets
         self._workers.shutdown(wait=True)
+        self._file_writer.shutdown(wait=True)
 
     def feed(self, event: events.Event) -> None:
         """Hand *event* to the machine and perform what it answers."""
@@ -206,14 +209,14 @@ class MachineServer:
             disk.replace(effect.path, effect.data)
             return events.FileWritten(effect.path, now_ms())
 
-        self._work(write)
+        self._work(write, self._file_writer)
 
-    def _work(self, job: Callable[[], events.Event]) -> None:
-        """Run *job* in a disk thread and feed the machine what came of it."""
+    def _work(self, job: Callable[[], events.Event], threads: ThreadPoolExecutor | None = None) -> None:
+        """Run *job* in a disk thread, or one of *threads*, and feed the machine what came of it."""
 
         async def run() -> None:
             try:
-                event = await self._loop.run_in_executor(self._workers, job)
+                event = await self._loop.run_in_executor(threads or self._workers, job)
             except DiskFailed as error:
                 event = events.DiskFault(str(error), now_ms())
             self.feed(event)

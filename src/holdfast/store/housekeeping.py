@@ -23,7 +23,7 @@ from holdfast.store.indexer import Indexer
 from holdfast.store.opening import ABORT_PATH, OpenedStore
 from holdfast.store.snapshot import QueueSnapshot, save_snapshot
 
-QUEUES_PER_CALL = 256
+QUEUES_PER_CALL = 64
 SYNC_FILES_MAX = 128
 CLOSE_RECORDS_MAX = 50_000
 IDLE_MS = 1000
@@ -62,6 +62,7 @@ class _Round:
         self.log_files: tuple[File, ...] = ()
         self.paths: list[str] = []
         self.handed_out: list[str] = []
+        self.handed_files: tuple[File, ...] = ()
         self.is_syncing = False
 
 
@@ -78,6 +79,7 @@ class Housekeeper:
         self._round_ms = now_ms  # When the last round ended.
         self._seen = opened.log.written
         self._to_correct: Iterator[QueueLog] = iter(())
+        self.lacks_room = False  # The log's file is nearly full, and the disk has no room for the next.
 
     def note_grown(self, queues: Iterable[QueueLog]) -> None:
         """Remember queues whose entries are not in their files yet."""
@@ -115,11 +117,15 @@ class Housekeeper:
     def _prepare_next_file(self) -> None:
         """Create the next log file while the current one still has room, so that no send waits for it."""
         log = self._opened.log
-        number, used = divmod(log.written, log.files.size)
-        if used * 2 > log.files.size and number + 1 not in log.files.files:
+        size = log.files.size
+        number, used = divmod(log.written, size)
+        self.lacks_room = False
+        if used * 2 > size and number + 1 not in log.files.files:
             disk_used, disk_total = self._opened.disk.space()
-            if disk_total - disk_used > log.files.size:
+            if disk_total - disk_used > size:
                 log.files.ensure(number + 1)
+            else:
+                self.lacks_room = size - used < size // 8
 
     def _correct_some(self) -> bool:
         """Move the first offsets of some queues behind what was cleaned; return whether there may be more."""
@@ -176,6 +182,7 @@ class Housekeeper:
             return (self._opened.checkpoint.file,)
         paths, current.paths = current.paths[:SYNC_FILES_MAX], current.paths[SYNC_FILES_MAX:]
         current.handed_out = paths
+        current.handed_files += current.log_files
         files = (*current.log_files, *map(self._opened.table.files.cache.open, paths))
         current.log_files = ()
         return files
@@ -208,6 +215,15 @@ class Housekeeper:
             )
         )
 
+    def sync_log(self) -> None:
+        """Sync whatever of the log may not be on disk: files that were handed out may never have been synced."""
+        log = self._opened.log
+        log.take_unsynced()
+        first = max(self._opened.checkpoint.value.position or 0, log.files.start) // log.files.size
+        for number, file in log.files.files.items():
+            if first <= number <= log.written // log.files.size:
+                file.sync()
+
     def close(self, confirmed: int, now_ms: int) -> None:
         """Write and sync everything, note where everything ends, and take the abort file away."""
         opened = self._opened
@@ -220,6 +236,8 @@ class Housekeeper:
             opened.table.files.unsynced.update(dict.fromkeys(self._round.handed_out + self._round.paths))
         last = _Round(confirmed, opened.log.store_ms, ())
         self._finish_writing(last)
+        if self._round is not None:
+            last.log_files += self._round.handed_files
         while files := self._take_files(last):
             for file in files:
                 file.sync()

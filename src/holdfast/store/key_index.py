@@ -9,7 +9,7 @@ sparse, named by a time (ours by the store time of their first record, UTC), and
 hit of the hash: the caller compares real keys.
 
 A file does not say how many slots it has. Those of the options are tried first, then those that follow from upstream's
-default proportion of 1 to 4 and from 1 to 2; a guess counts if the first items are in the chains where they belong. A
+default proportion of 1 to 4 and from 1 to 2; a guess counts if the first and the last item are where they belong. A
 file that fits none is left alone and not searched.
 
 Built lazily from the confirmed log, in slices. Knows nothing of properties and topics.
@@ -32,7 +32,6 @@ NAME_LENGTH = 17
 _SECONDS_MAX = (1 << 31) - 1
 _TIME_MAX_MS = 253_402_300_799_999  # The end of the year 9999: names have four digits for it.
 _GUESSES = (84, 44)  # Bytes per slot when there are 4, or 2, items to a slot.
-_SAMPLE = 8
 
 IndexKey = tuple[int, int, int]
 """(hash, position of the record, its store time)."""
@@ -98,8 +97,7 @@ class IndexFile:
             return
         number = self._head(key_hash % self.slots)
         while number:
-            at = self.items_at + ITEM.size * number
-            found_hash, position, seconds, previous = ITEM.unpack(self.file.read(at, at + ITEM.size))
+            found_hash, position, seconds, previous = self._item(number)
             time_ms = self.begin_ms + seconds * 1000
             if found_hash == key_hash and begin_ms - 1000 <= time_ms <= end_ms:
                 yield position
@@ -107,15 +105,23 @@ class IndexFile:
             number = previous if 0 < previous < number else 0
 
     def holds_together(self) -> bool:
-        """Return whether the first items are in the chains that their hashes call for, given this number of slots."""
+        """Return whether the first and the last item are where they belong, given this number of slots."""
         if self.items < 2:
             return False
-        for number in range(1, min(self.count, _SAMPLE)):
-            at = self.items_at + ITEM.size * number
-            (key_hash,) = SLOT.unpack(self.file.read(at, at + SLOT.size))
-            if key_hash < 0 or self._head(key_hash % self.slots) < number:
-                return False
-        return True
+        if self.count == 1:
+            return True
+        first_hash, first_position, _, first_previous = self._item(1)
+        last_hash, last_position, _, _ = self._item(self.count - 1)
+        return (
+            (first_position, first_previous, last_position) == (self.begin_position, 0, self.end_position)
+            and self._head(first_hash % self.slots) > 0
+            and self._head(last_hash % self.slots) == self.count - 1
+        )
+
+    def _item(self, number: int) -> tuple[int, int, int, int]:
+        at = self.items_at + ITEM.size * number
+        key_hash, position, seconds, previous = ITEM.unpack(self.file.read(at, at + ITEM.size))
+        return key_hash, position, seconds, previous
 
 
 def open_index_file(file: File, slots_wanted: int) -> IndexFile | None:

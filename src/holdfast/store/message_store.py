@@ -111,8 +111,8 @@ class MessageStore:
 
     @property
     def disk_full(self) -> bool:
-        """Whether writes should be refused because the disk is nearly full. As of the last `clean`."""
-        return self.disk_use.is_full
+        """Whether writes should be refused because the disk is nearly full. As of the last `clean` and `housekeep`."""
+        return self.disk_use.is_full or self._housekeeper.lacks_room
 
     @property
     def unconfirmed(self) -> int:
@@ -161,7 +161,7 @@ class MessageStore:
             self.confirmed, queues, entries = batches.popleft()
             for queue, entry in zip(queues, entries, strict=True):
                 queue.tail += entry
-            grown.update(dict.fromkeys(queues))
+                grown[queue] = None
         for queue in grown:
             try:
                 queue.settle()
@@ -345,7 +345,6 @@ class MessageStore:
         self.discard()
         if self.fault is not None:
             return
-        for file in self.files_to_sync():
-            file.sync()
+        self._housekeeper.sync_log()
         self.confirm(self.log.written)
         self._housekeeper.close(self.confirmed, now_ms)

@@ -60,6 +60,11 @@ def open_store(disk: Disk, options: StoreOptions) -> OpenedStore:
     # From here on the folder changes: whoever finds it half changed must know.
     disk.replace(ABORT_PATH, b"")
     recovered = Recovery(files, table, checkpoint, options, deleted, is_clean=is_clean, expected=expected).run()
+    if not is_clean:
+        # What a killed process left in the page cache is readable from now on: a power cut must not take it back.
+        for number, file in files.files.items():
+            if (number + 1) * files.size > recovered.start:
+                file.sync()
     key_index = KeyIndex(disk, options, is_clean=is_clean)
     log = CommitLog(files, options, written=recovered.log_end, store_ms=recovered.store_ms)
     files.ensure(recovered.log_end // files.size)
@@ -112,6 +117,7 @@ def _load_queues(
         for queue_id, (offset_min, offset_max) in bounds.items():
             if not table.restore(QueueLog(table.files, topic, queue_id), offset_min, offset_max):
                 table.queues.clear()
+                table.newest = 0
                 table.load()
                 return snapshot
     return None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from holdfast.model.errors import StoreError
+from holdfast.model.errors import DiskFailed, StoreError
 from holdfast.store.consume_queue import BLANK_ENTRY_SIZE, ENTRY, ENTRY_SIZE, FOLDER, QueueFiles, QueueLog
 from holdfast.store.disk import Disk
 from holdfast.store.log_file import file_name, parse_names
@@ -29,6 +29,7 @@ class QueueTable:
         self.files = files
         self.batch_topics = batch_topics
         self.queues: dict[tuple[str, int], QueueLog] = {}
+        self.newest = 0  # Where the newest record begins that a restored queue knows.
 
     def __iter__(self) -> Iterator[QueueLog]:
         return iter(self.queues.values())
@@ -114,21 +115,24 @@ class QueueTable:
 
     def restore(self, queue: QueueLog, offset_min: int, offset_max: int) -> bool:
         """Take *queue* in with the bounds noted at the last orderly end; False when its files do not bear them out."""
-        size = self.files.file_size
-        if offset_max * ENTRY_SIZE > 0:
-            last = (offset_max - 1) * ENTRY_SIZE
-            path = f"{queue.folder}/{file_name(last - last % size)}"
-            if self.disk.find_size(path) != size:
-                return False
-            self.adopt(queue, offset_min * ENTRY_SIZE // size * size, last - last % size + size)
+        file_size = self.files.file_size
+        last = (offset_max - 1) * ENTRY_SIZE
+        base = last - last % file_size
+        try:
+            file = self.disk.open(f"{queue.folder}/{file_name(base)}")
+        except DiskFailed:
+            return False
+        if file.size != file_size:
+            return False
+        position, size, _ = ENTRY.unpack(file.read(last - base, last - base + ENTRY_SIZE))
+        if size <= 0:
+            return False
+        self.adopt(queue, offset_min * ENTRY_SIZE // file_size * file_size, base + file_size)
         self._set_end(queue, offset_max)
         queue.offset_min = offset_min
-        return not offset_max or self._entry_size(queue, offset_max - 1) > 0
-
-    @staticmethod
-    def _entry_size(queue: QueueLog, offset: int) -> int:
-        _, size, _ = ENTRY.unpack(queue.files.read(queue.folder, offset * ENTRY_SIZE, ENTRY_SIZE))
-        return int(size)
+        if size != BLANK_ENTRY_SIZE:
+            self.newest = max(self.newest, position)
+        return True
 
     @staticmethod
     def _set_end(queue: QueueLog, offset: int) -> None:
@@ -164,13 +168,14 @@ class QueueTable:
     def correct_min(self, queue: QueueLog, log_start: int) -> None:
         """Move the queue's first offset up to the first record that is still in the log; drop files before it."""
         low, high = queue.offset_min, queue.offset_max
+        middle = low  # Mostly nothing has changed: then one look is enough.
         while low < high:
-            middle = (low + high) // 2
             position, size, _ = queue.get_entry(middle)
             if position >= log_start and (position, size) != (0, BLANK_ENTRY_SIZE):
                 high = middle
             else:
                 low = middle + 1
+            middle = (low + high) // 2
         queue.offset_min = low
         size = self.files.file_size
         # The last file stays, as upstream keeps it: it holds the place where the queue goes on.
@@ -184,11 +189,15 @@ class QueueTable:
 def find_entry_end(queue: QueueLog, holds: EntryTest) -> int:
     """Return the offset behind the last entry on disk for which *holds*; it holds for all before, for none behind."""
     low, high = queue.first_file // ENTRY_SIZE, min(queue.offset_max, queue.file_end // ENTRY_SIZE)
+    step = 1
     while low < high:
-        middle = (low + high) // 2
+        # Most queues are far shorter than their file: steps grow from the front until one goes too far.
+        middle = min(low + step, high) - 1 if step else (low + high) // 2
         position, size, _ = ENTRY.unpack(queue.files.read(queue.folder, middle * ENTRY_SIZE, ENTRY_SIZE))
         if holds(position, size):
             low = middle + 1
+            step *= 2
         else:
             high = middle
+            step = 0
     return low

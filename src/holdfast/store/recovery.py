@@ -8,9 +8,9 @@ Where to start: after an orderly end at the last record, to see that it is whole
 that Java left without a mark, where its own times allow. A replayed record that would leave a hole in its queue proves
 that the queue lost more than that: the replay starts again at the file of the last entry the queue still has.
 
-Where the log ends: at the first bytes that are no record and have no record behind them. Records behind damage are
-kept: a record whose body is damaged keeps its place, bytes that are no record at all are covered by a filler record
-that no index takes, and both are reported. Only a damaged end is cut off, and it becomes zeros (hazard H1).
+Where the log ends: at the first bytes that are no good record and have no good record behind them. Records behind
+damage are kept: the damaged bytes are reported and covered by a filler record that no index takes, and the offsets that
+were lost with them stay blank. Only a damaged end is cut off, and it becomes zeros (hazard H1).
 """
 
 from __future__ import annotations
@@ -131,6 +131,8 @@ class Recovery:
 
     def _last_entry_position(self) -> int | None:
         """Return where the last record that any queue knows begins."""
+        if self._table.newest:
+            return self._table.newest if self._files.start <= self._table.newest < self._files.end else None
         last = None
         for queue in self._table:
             if queue.offset_min < queue.offset_max:
@@ -264,21 +266,17 @@ class Recovery:
         position = walk.position
         if walk.stop is Stop.END or (walk.stop is Stop.EMPTY and self._is_clean):
             return None
+        behind, reason = position + FILLER_SIZE_MIN, walk.stop.value
         damaged = judge_at(self._files, position, check_body=False) if walk.stop is Stop.DAMAGED else None
         if isinstance(damaged, WalkedRecord):
             behind = position + damaged.size
-            if find_next_record(self._files, behind) is None:
-                return None
-            # Its place in the queue is its own: whoever reads it is told.
-            self._take(damaged, found)
-            found.damages.append(Damage(position, damaged.size, walk.stop.value))
-            return behind
-        resumed = find_next_record(self._files, position + FILLER_SIZE_MIN)
+            reason += f": {damaged.topic.decode(errors='replace')}/{damaged.queue_id} offset {damaged.offset}"
+        resumed = find_next_record(self._files, behind)
         if resumed is None:
             return None
-        found.damages.append(Damage(position, resumed - position, walk.stop.value))
+        found.damages.append(Damage(position, resumed - position, reason))
         self._lost += resumed - position
-        mend(self._files, position, resumed)
+        mend(self._files, position, resumed, store_ms=found.store_ms)
         return resumed
 
     def _cut_log(self, found: Recovered) -> None:

@@ -84,8 +84,11 @@ def _places(chunk: bytes, magic: bytes) -> list[int]:
     return places
 
 
-def mend(files: LogFiles, position: int, resumed: int) -> None:
-    """Cover [position, resumed) so that a walk passes over it. Synced: the next crash must not find it half done."""
+def mend(files: LogFiles, position: int, resumed: int, *, store_ms: int) -> None:
+    """Cover [position, resumed) so that a walk passes over it. Synced: the next crash must not find it half done.
+
+    *store_ms* is the time of the record before: a filler that looked older would make retention remove what is young.
+    """
     found = files.find(position)
     assert found is not None
     at = position - found.start
@@ -106,7 +109,7 @@ def mend(files: LogFiles, position: int, resumed: int) -> None:
             sys_flag=TRANSACTION_ROLLBACK,
             born_ms=0,
             born_host=_NOWHERE,
-            store_ms=1,
+            store_ms=max(1, store_ms),
             store_host=_NOWHERE,
             reconsume_times=0,
             prepared_position=0,

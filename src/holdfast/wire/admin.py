@@ -13,6 +13,7 @@ import msgspec
 
 from holdfast.model.errors import RemoteProtocolError
 from holdfast.model.group import GroupConfig, Subscription
+from holdfast.model.numbers import Int32
 from holdfast.model.queue import MessageQueue
 from holdfast.model.topic import TopicConfig
 from holdfast.wire import java_json
@@ -29,11 +30,11 @@ class CreateTopicFields(msgspec.Struct, frozen=True, kw_only=True, rename="camel
 
     topic: str
     default_topic: str = ""
-    read_queue_nums: int = 16
-    write_queue_nums: int = 16
-    perm: int = 6
+    read_queue_nums: Int32 = 16
+    write_queue_nums: Int32 = 16
+    perm: Int32 = 6
     topic_filter_type: str = "SINGLE_TAG"
-    topic_sys_flag: int = 0
+    topic_sys_flag: Int32 = 0
     order: bool = False
     attributes: str = ""
 
@@ -93,7 +94,7 @@ class ResetOffsetFields(msgspec.Struct, frozen=True, kw_only=True, rename="camel
     topic: str
     group: str
     timestamp: int = -1
-    queue_id: int = -1
+    queue_id: Int32 = -1
     offset: int = -1
     is_force: bool = False
 
@@ -145,7 +146,7 @@ class QueueEntriesFields(msgspec.Struct, frozen=True, kw_only=True, rename="came
     """Header of 321."""
 
     topic: str
-    queue_id: int
+    queue_id: Int32
     index: int = 0
     count: int = 10
     consumer_group: str = ""
@@ -276,7 +277,7 @@ class CppOffset(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     topic: str
     broker_name: str
-    queue_id: int
+    queue_id: Int32
     offset: int
 
 

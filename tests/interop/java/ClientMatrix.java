@@ -20,6 +20,7 @@ public final class ClientMatrix {
     public static void main(String[] arguments) throws Exception {
         Map<String, Check> checks = new LinkedHashMap<>();
         // Those that mostly wait come first.
+        AdminChecks.register(checks);
         RetryChecks.register(checks);
         TransactionChecks.register(checks);
         ConsumeChecks.register(checks);

@@ -2,7 +2,6 @@
 import java.nio.charset.StandardCharsets;
 import java.util.Comparator;
 import java.util.List;
-import java.util.Map;
 import java.util.TreeMap;
 import java.util.concurrent.Callable;
 import java.util.concurrent.atomic.AtomicInteger;
@@ -165,9 +164,5 @@ final class Cluster {
 
     static void require(boolean holds, Object otherwise) {
         if (!holds) throw new AssertionError(otherwise);
-    }
-
-    static Map<String, Long> sorted(Map<String, Long> map) {
-        return new TreeMap<>(map);
     }
 }

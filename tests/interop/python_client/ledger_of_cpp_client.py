@@ -1,8 +1,8 @@
-"""The PyPI client `rocketmq` 0.4.4 (a C++ library) against a cluster: send, consume, in order too, retry, shut down, come back.
+"""The PyPI client `rocketmq` 0.4.4, a C++ library, against a cluster: send, consume, also in order, retry, come back.
 
     python ledger_of_cpp_client.py NAMESRV PREFIX       (PYTHONPATH names the folder of the installed package)
 
-Prints one JSON line per check and exits with 0 only when all passed. Its bodies are text: the library ends them at a NUL.
+Prints one JSON line per check and exits with 0 only when all passed. Bodies are text: the library ends them at a NUL.
 """
 
 import json
@@ -29,6 +29,7 @@ class Ledger:
         self._arrived = threading.Condition()
 
     def receive(self, message: Any) -> None:
+        """Note an arrival, and wake whoever waits for it."""
         seen = {
             "key": message.keys.decode(),
             "body": message.body,
@@ -43,15 +44,18 @@ class Ledger:
             self._arrived.notify_all()
 
     def wait(self, enough: Callable[[], bool]) -> None:
+        """Return once *enough* has arrived."""
         with self._arrived:
             if not self._arrived.wait_for(enough, PATIENCE_S):
                 keys = [seen["key"] for seen in self.received]
                 raise AssertionError(f"sent {sorted(self.sent)}, received {keys}")
 
     def wait_for_all(self) -> None:
+        """Return once everything sent has arrived at least once."""
         self.wait(lambda: self.sent.keys() <= {seen["key"] for seen in self.received})
 
     def require_each(self, times: int) -> None:
+        """Fail unless everything sent, and nothing else, arrived unchanged and *times* times."""
         for seen in self.received:
             assert self.sent.get(seen["key"]) == seen["body"], f"unexpected or changed: {seen}"
             assert seen["number"].decode() == "№ " + seen["key"].rsplit("-")[-1], seen
@@ -59,6 +63,7 @@ class Ledger:
         assert counts == dict.fromkeys(self.sent, times), counts
 
     def require_order(self) -> None:
+        """Fail unless the messages of each queue arrived by rising offset."""
         last: dict[int, int] = {}
         for seen in self.received:
             assert last.get(seen["queue"], -1) < seen["offset"], f"out of order in queue {seen['queue']}: {seen}"
@@ -111,21 +116,29 @@ def ordered(producer: Producer) -> None:
     ledger.require_order()
 
 
-def retry(producer: Producer) -> None:
-    """Refused once, everything comes once more."""
-    ledger = Ledger()
+class Retry:
+    """Refused once, everything comes once more, ten seconds later: begun first, and finished last."""
 
-    def refuse_once(received: Any) -> None:
-        ledger.receive(received)
+    def __init__(self) -> None:
+        self._ledger = Ledger()
+
+    def begin(self, producer: Producer) -> None:
+        """Send, and return when everything has been refused."""
+        self._consuming = consumer("retry", "retry", self._refuse_once)
+        for number in range(3):
+            producer.send_sync(message(self._ledger, "retry", number))
+        self._ledger.wait_for_all()
+
+    def finish(self) -> None:
+        """Wait for the second delivery of each."""
+        self._ledger.wait(lambda: sum(seen["times"] == 1 for seen in self._ledger.received) >= 3)
+        self._consuming.shutdown()
+        self._ledger.require_each(2)
+
+    def _refuse_once(self, received: Any) -> None:
+        self._ledger.receive(received)
         if received.reconsume_times == 0:
             raise ValueError("not yet")
-
-    consuming = consumer("retry", "retry", refuse_once)
-    for number in range(3):
-        producer.send_sync(message(ledger, "retry", number))
-    ledger.wait(lambda: sum(seen["times"] == 1 for seen in ledger.received) >= 3)
-    consuming.shutdown()
-    ledger.require_each(2)
 
 
 def pulled(producer: Producer) -> None:
@@ -176,16 +189,17 @@ def check(name: str, run: Callable[[], object], results: list[bool]) -> None:
 
 
 def main() -> None:
+    sys.unraisablehook = lambda _: None  # refusing is raising here: a traceback for each would break our lines in two
     producer = Producer(prefix + "producer")
     producer.set_namesrv_addr(name_server)
     producer.start()
     results: list[bool] = []
-    # The retry waits ten seconds for its second delivery: the others run meanwhile.
-    waiting = threading.Thread(target=check, args=("retry", lambda: retry(producer), results))
-    waiting.start()
+    retry = Retry()
+    # One after the other: a sender gets no route while another thread of the library is asking for one.
+    check("refuse", lambda: retry.begin(producer), results)
     for run in (concurrent, ordered, pulled, made_by_sending, come_back):
         check(run.__name__, lambda run=run: run(producer), results)
-    waiting.join()
+    check("retry", retry.finish, results)
     check("shut_down", producer.shutdown, results)
     os._exit(0 if all(results) else 1)  # the library's destructors shut down a second time, and crash
 

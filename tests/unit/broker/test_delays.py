@@ -146,6 +146,19 @@ def test_nothing_is_delivered_twice_after_a_crash(desk: BrokerDesk) -> None:
     assert numbers(again) == list(range(6))
 
 
+def test_nothing_is_delivered_twice_after_a_crash_before_the_first_save(desk: BrokerDesk) -> None:
+    """Without a file everything is in doubt."""
+    desk.ask(a_delayed_send(1, level=1))
+    desk.pass_time(1_000, TIMER, "flush")
+    desk.sync()
+    desk.disk.crash(random.Random(1))
+
+    again = reopen(desk.disk, desk.now_ms)
+    again.pass_time(0, TIMER)
+
+    assert numbers(again) == [1]
+
+
 def test_nothing_is_lost_when_a_crash_takes_what_was_delivered() -> None:
     """The saved offsets never count what the log might yet lose."""
     desk = BrokerDesk(flush="sync")

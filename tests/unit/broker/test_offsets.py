@@ -25,6 +25,15 @@ def a_table(disk: SimDisk | None = None) -> OffsetTable:
     return OffsetTable(disk or SimDisk(), BrokerOptions(), NOW_MS)
 
 
+def stop(table: OffsetTable, disk: SimDisk) -> None:
+    """Let the table save, and its writes reach the disk."""
+    effects: list[Effect] = []
+    table.stop(NOW_MS, effects)
+    for effect in effects:
+        assert isinstance(effect, WriteFile)
+        disk.replace(effect.path, effect.data)
+
+
 def query(group: str = "g", queue: int = 0, **fields: object) -> Command:
     return a_request(RequestCode.QUERY_CONSUMER_OFFSET, consumerGroup=group, topic="T", queueId=queue, **fields)
 
@@ -109,10 +118,10 @@ def test_offsets_are_saved_when_the_broker_stops() -> None:
     disk = SimDisk()
     first = a_table(disk)
     first.commit("g", "T", 0, 5)
-    first.stop(NOW_MS)
+    stop(first, disk)
     second = a_table(disk)
     second.commit("g", "T", 0, 9)
-    second.stop(NOW_MS)
+    stop(second, disk)
 
     assert a_table(disk).find("g", "T", 0) == 9
     disk.replace("config/consumerOffset.json", b"torn")
@@ -129,7 +138,7 @@ def test_a_file_of_a_java_broker_is_read_and_what_we_do_not_use_is_kept() -> Non
     )
 
     table = a_table(disk)
-    table.stop(NOW_MS)
+    stop(table, disk)
 
     assert table.queues_of("g", "T") == {0: 12, 1: 13}
     assert table.find_pulled("g", "T", 0) == 14

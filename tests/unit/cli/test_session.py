@@ -5,7 +5,7 @@ import os
 import pytest
 import typer
 
-from holdfast.cli.session import Session, cluster_command, parse_pairs
+from holdfast.cli.session import NotConfirmed, Session, cluster_command, parse_pairs
 from holdfast.model.errors import ConfigError
 
 
@@ -31,7 +31,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_a_person_is_asked_and_can_say_no(session: Session, asked: list[str]):
     """At a terminal nothing is destroyed without a yes."""
-    with pytest.raises(typer.Abort):
+    with pytest.raises(NotConfirmed, match="nothing was changed"):
         session.confirm("Delete it?", yes=False)
 
     assert asked == ["Delete it?"]

@@ -76,7 +76,7 @@ def test_keyed_messages_go_to_the_queues_of_their_keys():
 
     async def story(client: ClusterClient) -> None:
         carry = Carrier()
-        messages = [Message("t", b"", key=key) for key in ("a", "b", "e", "a")]  # a and e share a queue
+        messages = [Message("t", b"x", key=key) for key in ("a", "b", "e", "a")]  # a and e share a queue
 
         results = await a_batch(client, carry, messages).send(batch_id=lambda: "B", bytes_max=10_000)
 
@@ -91,7 +91,7 @@ def test_what_failed_is_told_apart_from_what_did_not():
 
     async def story(client: ClusterClient) -> None:
         carry = Carrier(lambda parcel: parcel.queue is not None and parcel.queue.queue_id == 1)
-        messages = [Message("t", b"", key="a"), Message("t", b"", key="b")]
+        messages = [Message("t", b"x", key="a"), Message("t", b"x", key="b")]
 
         with pytest.raises(SendManyFailed, match="1 of 2") as caught:
             await a_batch(client, carry, messages).send(batch_id=lambda: "B", bytes_max=10_000)
@@ -111,7 +111,7 @@ def test_nobody_to_send_to_is_known_before_anything_leaves():
         carry = Carrier()
 
         with pytest.raises(SendFailed):
-            await a_batch(client, carry, [Message("t", b""), Message("x", b"", key="k")]).send(
+            await a_batch(client, carry, [Message("t", b"x"), Message("x", b"x", key="k")]).send(
                 batch_id=lambda: "B", bytes_max=10_000
             )
         assert carry.parcels == []

@@ -1,6 +1,10 @@
 """How far a consumer got."""
 
+import contextlib
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from holdfast.client.offset_book import OffsetBook, decode_offsets, encode_offsets
 from holdfast.model.errors import RemoteProtocolError
@@ -85,3 +89,10 @@ def test_what_is_no_table_is_refused(text: bytes):
     """With a typed error."""
     with pytest.raises(RemoteProtocolError):
         decode_offsets(text)
+
+
+@given(st.binary(max_size=100) | st.text(max_size=80).map(lambda text: f'{{"offsetTable":{text}}}'.encode()))
+def test_any_bytes_are_read_or_refused(data: bytes):
+    """Nothing else happens."""
+    with contextlib.suppress(RemoteProtocolError):
+        assert all(isinstance(offset, int) for offset in decode_offsets(data).values())

@@ -1,12 +1,16 @@
 """What to pull next, and what an answer means."""
 
+import contextlib
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.unit.client.test_process_queue import a_message
 from tests.unit.client.test_received import GOLDEN, QUEUE, a_record
 
 from holdfast.client.process_queue import ProcessQueue
 from holdfast.client.pull_plan import Prefetch, PullLimits, PullStatus, pull_command, read_pull_answer, wanted
-from holdfast.model.errors import BrokerRefused, RemoteProtocolError
+from holdfast.model.errors import BrokerRefused, HoldfastError, RemoteProtocolError
 from holdfast.model.filter import parse_tags
 from holdfast.wire.command import Command
 from holdfast.wire.pull import pull_header
@@ -98,3 +102,14 @@ def test_queues_share_what_may_be_pulled_ahead():
     assert prefetch.share(10).byte_count_max == 1024 * 1024
     assert prefetch.share(1000).message_count_max == 32
     assert prefetch.share(1000).byte_count_max == 256 * 1024
+
+
+@given(
+    code=st.sampled_from([0, 19, 20, 21, 1]),
+    fields=st.dictionaries(st.sampled_from([*OFFSETS, "offsetDelta"]), st.text(max_size=30) | st.just("5")),
+    body=st.binary(max_size=200) | st.just(GOLDEN) | st.binary(max_size=20).map(lambda tail: GOLDEN + tail),
+)
+def test_any_answer_is_read_or_refused(code: int, fields: dict[str, str], body: bytes):
+    """With a typed error: nothing a broker says ends a reader."""
+    with contextlib.suppress(HoldfastError):
+        read_pull_answer(Command(code=code, fields=fields, body=body), QUEUE, EVERYTHING)

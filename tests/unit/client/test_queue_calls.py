@@ -136,6 +136,23 @@ def test_locks_are_asked_for_together_and_granted_one_by_one():
     with_calls(story)
 
 
+def test_a_broker_that_does_not_answer_grants_nothing():
+    """The others' locks are good all the same; unlocking is a courtesy."""
+
+    async def story(server: ScriptedServer, calls: QueueCalls) -> None:
+        server.refuse(RequestCode.LOCK_BATCH_MQ, 1)
+        server.refuse(RequestCode.UNLOCK_BATCH_MQ, 1)
+        unknown = MessageQueue("t", "broker-x", 0)
+
+        assert await calls.lock([QUEUE, unknown]) == set()
+        await calls.unlock([QUEUE, unknown])
+
+        server.on(RequestCode.LOCK_BATCH_MQ, body=b'{"lockOKMQSet":[{"topic":"u","brokerName":"b","queueId":0}]}')
+        assert await calls.lock([QUEUE]) == set()
+
+    with_calls(story)
+
+
 def test_a_message_is_given_back_by_its_position():
     """With how much later it shall come."""
 

@@ -23,7 +23,6 @@ def test_a_renewed_lock_is_held_on():
     locks.grant([ONE], 20_000)
 
     assert locks.is_held(ONE, 40_000)
-    assert locks.asked_ms(ONE) == 20_000
 
 
 def test_a_dropped_lock_is_not_held():
@@ -35,4 +34,3 @@ def test_a_dropped_lock_is_not_held():
 
     assert not locks.is_held(ONE, 1)
     assert locks.is_held(TWO, 1)
-    assert locks.asked_ms(ONE) == 0

@@ -1,12 +1,15 @@
 """From the body of a pull answer to messages as users see them."""
 
+import contextlib
 import zlib
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from holdfast.client.received import LazyProperties, read_messages
-from holdfast.model.errors import CorruptRecord, RemoteProtocolError
+from holdfast.model.errors import CorruptRecord, HoldfastError, RemoteProtocolError
 from holdfast.model.queue import MessageQueue
 from holdfast.wire.batch import encode_items
 from holdfast.wire.record import StoredRecord, encode_record
@@ -126,3 +129,15 @@ def test_properties_are_a_mapping():
 
     assert (properties["a"], properties.get("x"), len(properties), set(properties)) == ("b", None, 2, {"a", "c"})
     assert repr(properties) == "{'a': 'b', 'c': '\N{REPLACEMENT CHARACTER}'}"
+
+
+@given(st.data())
+def test_any_damage_is_read_or_refused(data: st.DataObject):
+    """Wherever a record is damaged, and whatever its flags say about its body."""
+    damaged = bytearray(a_record(body=zlib.compress(b"long"), sys_flag=data.draw(st.sampled_from([0, 0x301, 0xC0]))))
+    for _ in range(data.draw(st.integers(0, 4))):
+        damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
+
+    with contextlib.suppress(HoldfastError):
+        for message in read_messages(bytes(damaged), QUEUE, namespace="ns"):
+            assert isinstance(dict(message.properties), dict)

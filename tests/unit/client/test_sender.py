@@ -9,6 +9,7 @@ from tests.support.scripted_server import ScriptedServer
 from holdfast.client import sender as sender_module
 from holdfast.client.cluster_client import ClusterClient
 from holdfast.client.outgoing import Outgoing
+from holdfast.client.send_plan import queue_for_key
 from holdfast.client.sender import Parcel, Sender
 from holdfast.model.errors import RemoteProtocolError, SendFailed
 from holdfast.model.message import SendStatus
@@ -167,6 +168,51 @@ def test_a_retry_goes_to_another_broker():
                 await sender.send(keyed, 5)
 
     asyncio.run(run())
+
+
+def test_a_keyed_message_waits_for_its_broker():
+    """It may go nowhere else, and nothing of it left: as long as there is time, it is tried again."""
+
+    async def run() -> None:
+        async with (
+            ScriptedServer() as name_server,
+            ScriptedServer() as broker,
+            ClusterClient(name_server.address) as client,
+        ):
+            name_server.serve_topic("t", others={"broker-b": broker.address})
+            key = next(
+                key
+                for key in "abcd"
+                if queue_for_key(key, (await client.route("t")).publishable).broker_name[-1] == "b"
+            )
+            port = int(broker.address.rpartition(":")[2])
+            await broker.stop()
+            sending = asyncio.create_task(Sender(client, "p").send(Parcel("t", PARCEL.outgoing, key), 30))
+            await name_server.heard(RequestCode.GET_ROUTEINFO_BY_TOPIC, 5)
+            assert not sending.done()
+
+            name_server.serve_topic("t")  # a name server that lost the broker changes nothing about where it goes
+            broker.on(SEND, **STORED)
+            await broker.listen(port)
+
+            assert (await sending).result.queue.broker_name == "broker-b"
+
+    asyncio.run(run())
+
+
+def test_a_keyed_message_does_not_wait_for_ever():
+    """Its time ends."""
+
+    async def story(server: ScriptedServer, sender: Sender) -> None:
+        keyed = Parcel("t", PARCEL.outgoing, queue=MessageQueue("t", "broker-x", 0))
+
+        with pytest.raises(SendFailed, match="broker-x") as caught:
+            await sender.send(keyed, 0.3)
+        assert not caught.value.maybe_stored
+        with pytest.raises(SendFailed, match="once"):
+            await sender.send(keyed, 30, retries=0)
+
+    with_sender(story)
 
 
 def test_a_stale_route_is_refreshed_before_the_retry():

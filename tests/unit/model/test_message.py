@@ -26,7 +26,7 @@ def test_a_message_is_a_value():
 
 def test_a_sound_message_has_no_fault():
     """With everything it can have."""
-    message = Message("t", b"", tags="x", key="a b", keys=("c",), delay_level=18, flag=-1, properties={"p": "q"})
+    message = Message("t", b"x", tags="x", key="a b", keys=("c",), delay_level=18, flag=-1, properties={"p": "q"})
 
     assert find_message_fault(message) is None
 
@@ -34,15 +34,16 @@ def test_a_sound_message_has_no_fault():
 @pytest.mark.parametrize(
     ("message", "word"),
     [
-        (Message("", b""), "empty"),
-        (Message("a b", b""), "'a b'"),
-        (Message("SCHEDULE_TOPIC_XXXX", b""), "system"),
-        (Message("t", b"", delay_level=19), "19"),
-        (Message("t", b"", delay_level=-1), "-1"),
-        (Message("t", b"", flag=2**31), "32 bits"),
-        (Message("t", b"", keys=("a b",)), "blank"),
-        (Message("t", b"", keys=("",)), "empty"),
-        (Message("t", b"", properties={"UNIQ_KEY": "mine"}), "UNIQ_KEY"),
+        (Message("", b"x"), "empty"),
+        (Message("a b", b"x"), "'a b'"),
+        (Message("SCHEDULE_TOPIC_XXXX", b"x"), "system"),
+        (Message("t", b""), "body"),
+        (Message("t", b"x", delay_level=19), "19"),
+        (Message("t", b"x", delay_level=-1), "-1"),
+        (Message("t", b"x", flag=2**31), "32 bits"),
+        (Message("t", b"x", keys=("a b",)), "blank"),
+        (Message("t", b"x", keys=("",)), "empty"),
+        (Message("t", b"x", properties={"UNIQ_KEY": "mine"}), "UNIQ_KEY"),
     ],
 )
 def test_a_fault_is_named(message: Message, word: str):

@@ -42,6 +42,13 @@ def test_an_order_configuration_decides_where_messages_go():
     assert names(route.publishable("t")) == [("b", 0), ("a", 0), ("a", 1)]
 
 
+def test_what_is_wrong_in_an_order_configuration_counts_nothing():
+    """An operator typed it."""
+    route = a_route(("a", {0: "h:1"}, 6), order="b;c:;d:x;e:-1;a:1")
+
+    assert names(route.publishable("t")) == [("a", 0)]
+
+
 def test_an_address_is_found_by_name_and_id():
     """None when the route does not know it."""
     route = a_route(("a", {0: "h:1", 1: "h:2"}, 6))

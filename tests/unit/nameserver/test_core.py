@@ -118,6 +118,19 @@ def test_clients_before_4_9_4_get_bare_integer_keys(
         assert (b'{"0":"10.0.0.1:10911"}' in answer.body) is not is_bare
 
 
+def test_old_and_new_clients_do_not_get_each_others_answers():
+    """Both styles of one route are at hand, and each client is told in its own."""
+    server = a_name_server()
+    register(server)
+    channel = server.open()
+
+    for version in (400, 401, 400, 401):
+        server.receive(channel, route_frame("orders", version, version=version))
+
+    keys = [(answer.opaque, b'{"0":' in answer.body) for answer in server.answers(channel)]
+    assert keys == [(400, False), (401, True), (400, False), (401, True)]
+
+
 def test_a_change_between_two_queries_of_one_read_is_seen_by_the_second():
     """Requests of one read take effect in order."""
     server = a_name_server()

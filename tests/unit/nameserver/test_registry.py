@@ -267,6 +267,20 @@ def test_a_slave_that_outlives_its_master_keeps_the_topics_readable():
     assert addresses(server) == {"a": {1: B}}
 
 
+def test_a_slave_that_outlives_its_master_is_heard_in_full():
+    """What it registered before counts now, though it says nothing new."""
+    server = a_name_server()
+    master, slave = server.open(), server.open()
+    body = a_registration("orders", "late", counter=2)
+    register(server, "a", A, channel=master, enableActingMaster="false")
+    register(server, "a", B, body=body, channel=slave, brokerId="1", enableActingMaster="false")
+    server.close(master)
+
+    register(server, "a", B, body=body, channel=slave, brokerId="1", enableActingMaster="false")
+
+    assert find_route(server, "late") is not None
+
+
 @pytest.mark.parametrize(("acting", "permission"), [("true", 4), ("false", 6)])
 def test_without_a_master_an_acting_master_takes_no_writes(acting: str, permission: int):
     """Where acting masters are allowed, the route says that nothing can be written meanwhile."""
@@ -304,6 +318,7 @@ def test_a_broker_that_moved_replaces_its_old_address():
     register(server, "a", B, body=a_registration("orders", counter=2))
 
     assert addresses(server) == {"a": {0: B}}
+    assert len(server.machine.leases) == 1
     server.close(old)
     assert addresses(server) == {"a": {0: B}}, "the end of the old channel must not take the new broker along"
 

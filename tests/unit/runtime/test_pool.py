@@ -254,21 +254,72 @@ def test_owners_hear_of_connections():
 
 
 def test_a_peer_that_does_not_read_holds_up_those_who_ask():
-    """Until it reads again; answers are read meanwhile."""
+    """Until it reads again, or is gone; answers are read meanwhile."""
 
     async def story(server: ScriptedServer, pool: ConnectionPool) -> None:
         connection = await pool.connect(server.address)
         assert not connection.is_full
         await connection.has_room()
 
-        connection.room_gone()
+        connection.take_pause(is_paused=True)
         waiting = asyncio.create_task(connection.has_room())
         await asyncio.sleep(0)
         assert connection.is_full
         assert not waiting.done()
-
-        connection.room_returned()
+        connection.take_pause(is_paused=False)
         await waiting
         assert not connection.is_full
+
+        connection.take_pause(is_paused=True)
+        waiting = asyncio.create_task(connection.has_room())
+        await asyncio.sleep(0)
+        server.drop_connections()
+        await waiting
+
+    with_pool(story)
+
+
+def test_no_more_requests_are_in_flight_than_is_good(monkeypatch: pytest.MonkeyPatch):
+    """Whoever asks for room waits for an answer to somebody else; one who gives up takes no room."""
+    monkeypatch.setattr(pool_module, "IN_FLIGHT_MAX", 2)
+
+    async def story(server: ScriptedServer, pool: ConnectionPool) -> None:
+        held: list[Command] = []
+        server.answers[CODE] = held.append
+        connection = await pool.connect(server.address)
+        answers = [connection.request(Command(code=CODE), 5) for _ in range(2)]
+        waiting = [asyncio.create_task(connection.has_room()) for _ in range(3)]
+        await server.heard(CODE, 2)
+        assert not any(task.done() for task in waiting)
+
+        waiting[0].cancel()
+        server.push(response(held[0]))
+        await answers[0]
+        await waiting[1]
+        answers.append(connection.request(Command(code=CODE), 5))
+        await asyncio.sleep(0)
+        assert not waiting[2].done()
+
+        for command in held[1:]:
+            server.push(response(command))
+        await waiting[2]
+        answers[2].cancel()
+
+    with_pool(story)
+
+
+def test_room_comes_back_when_a_request_is_given_up(monkeypatch: pytest.MonkeyPatch):
+    """Its answer is not waited for any more."""
+    monkeypatch.setattr(pool_module, "IN_FLIGHT_MAX", 1)
+
+    async def story(server: ScriptedServer, pool: ConnectionPool) -> None:
+        server.answers[CODE] = lambda _: None
+        connection = await pool.connect(server.address)
+        late = connection.request(Command(code=CODE), 0.05)
+
+        await connection.has_room()
+
+        with pytest.raises(RequestTimeout):
+            await late
 
     with_pool(story)

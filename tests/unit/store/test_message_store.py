@@ -400,6 +400,15 @@ def test_keys_with_equal_hashes_are_told_apart():
     assert store.find_by_key("orders", "BB", 10, 0, NOW_MS * 2) == [second]
 
 
+def test_topics_with_equal_hashes_are_told_apart():
+    """The hash is of topic and key together."""
+    store = open_store()
+    first, _ = append(store, topic="Aa", keys="k")
+    append(store, topic="BB", keys="k")
+
+    assert store.find_by_key("Aa", "k", 10, 0, NOW_MS * 2) == [first]
+
+
 def test_unconfirmed_messages_are_not_found_by_key():
     """Nobody sees what a crash could take."""
     store = open_store()

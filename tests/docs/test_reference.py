@@ -1,0 +1,82 @@
+"""The reference pages name everything that there is."""
+
+import asyncio
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+import typer
+from tests.support.broker_desk import BrokerDesk
+from typer.core import TyperGroup
+
+from holdfast.broker.metrics import broker_samples
+from holdfast.cli.main import NOUNS, build
+from holdfast.config import SECTIONS
+from holdfast.nameserver.options import NameServerOptions
+from holdfast.nameserver.service import NameServerService
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def commands(command: object, path: str = "holdfast") -> Iterator[str]:
+    """Yield the words of every command below *command*."""
+    if not isinstance(command, TyperGroup):
+        yield path
+        return
+    for name, below in command.commands.items():
+        yield from commands(below, f"{path} {name}")
+
+
+@pytest.mark.parametrize("words", list(commands(typer.main.get_command(build([])))))
+def test_every_command_has_an_example(words: str):
+    """Whoever looks for a command finds how it is used."""
+    assert f"`{words}" in (DOCS / "cli.md").read_text(encoding="utf-8")
+
+
+def test_every_noun_is_in_the_tree():
+    """A noun that registers nothing would be documented nowhere."""
+    found = {words.split()[1] for words in commands(typer.main.get_command(build([])))}
+
+    assert found == set(NOUNS)
+
+
+@pytest.mark.parametrize("section", list(SECTIONS))
+def test_every_option_is_explained(section: str):
+    """Each option has a row with its default and its meaning."""
+    text = (DOCS / "operating.md").read_text(encoding="utf-8")
+
+    for field in msgspec.structs.fields(SECTIONS[section]):
+        assert f"\n| `{field.name}` |" in text, f"{section}.{field.name} is not explained"
+
+
+def test_every_number_in_the_tables_is_the_default():
+    """Defaults in the page are those of the code."""
+    text = (DOCS / "operating.md").read_text(encoding="utf-8")
+
+    for kind in SECTIONS.values():
+        for field in msgspec.structs.fields(kind):
+            if isinstance(field.default, int) and not isinstance(field.default, bool):
+                assert re.search(rf"\n\| `{field.name}` \| {field.default} \|", text), field.name
+
+
+def test_every_metric_is_explained():
+    """What a scrape shows can be looked up."""
+    text = (DOCS / "operating.md").read_text(encoding="utf-8")
+    desk = BrokerDesk()
+    desk.rooms.offsets.commit("g", "t", 0, 0)
+
+    async def of_name_server() -> list[str]:
+        service = NameServerService(NameServerOptions(listen="127.0.0.1:0"), lambda _: None)
+        await service.start()
+        samples = [sample.name + ("_total" if sample.kind == "counter" else "") for sample in service._samples()]
+        await service.stop()
+        return samples
+
+    names = [
+        sample.name + ("_total" if sample.kind == "counter" else "")
+        for sample in broker_samples(desk.options, desk.store, desk.rooms)
+    ]
+    for name in names + asyncio.run(of_name_server()):
+        assert f"`holdfast_{name}`" in text, name

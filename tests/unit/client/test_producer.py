@@ -1,0 +1,209 @@
+"""Sending messages. What a real cluster makes of it is shown by tests/integration/test_client.py."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import msgspec
+import pytest
+from tests.support.deliveries import a_received_message, settle
+from tests.support.scripted_server import ScriptedServer
+
+from holdfast.client.producer import Producer
+from holdfast.model.errors import LocalProtocolError, RequestTimeout, SendFailed
+from holdfast.model.message import Message, ReceivedMessage
+from holdfast.model.queue import MessageQueue
+from holdfast.wire.batch import split_items
+from holdfast.wire.codes import RequestCode
+from holdfast.wire.command import Command, response
+from holdfast.wire.properties import parse_properties
+
+SEND = RequestCode.SEND_MESSAGE_V2
+STORED = {"msgId": "0A00000200002A9F0000000000000400", "queueId": "0", "queueOffset": "7"}
+
+
+def with_producer(story: Callable[[ScriptedServer, Producer], Awaitable[None]]) -> None:
+    async def run() -> None:
+        async with ScriptedServer() as server:
+            server.serve_topic("t")
+            server.on(SEND, **STORED)
+            server.on(RequestCode.SEND_BATCH_MESSAGE, **STORED)
+            async with Producer(server.namesrv, "p") as producer:
+                await story(server, producer)
+
+    asyncio.run(run())
+
+
+def test_topic_and_body_make_a_message():
+    """As well as a message does."""
+
+    async def story(server: ScriptedServer, producer: Producer) -> None:
+        await producer.send("t", b"body", tags="x", keys=["a"], properties={"p": "q"})
+        await producer.send(Message("t", b"body", tags="x", keys=("a",), properties={"p": "q"}))
+
+        one, two = (parse_properties(command.fields["i"]) for command in server.heard_of(SEND))
+        assert one.pop("UNIQ_KEY") != two.pop("UNIQ_KEY")
+        assert one == two == {"KEYS": "a", "TAGS": "x", "p": "q"}
+
+    with_producer(story)
+
+
+def test_many_sends_are_in_flight_at_once():
+    """The server sees all of them before it answers any."""
+
+    async def story(server: ScriptedServer, producer: Producer) -> None:
+        await producer.send("t", b"first")
+        held: list[Command] = []
+        server.answers[SEND] = held.append
+
+        sends = [asyncio.create_task(producer.send("t", b"%d" % number)) for number in range(200)]
+        await server.heard(SEND, 201)
+        for command in held:
+            server.push(response(command, fields=STORED))
+        await asyncio.gather(*sends)
+
+    with_producer(story)
+
+
+def test_sends_of_one_key_are_one_at_a_time():
+    """So that a retry cannot overtake."""
+
+    async def story(server: ScriptedServer, producer: Producer) -> None:
+        await producer.send("t", b"first")
+        held: list[Command] = []
+        server.answers[SEND] = held.append
+
+        sends = [asyncio.create_task(producer.send("t", b"x", key=key)) for key in ("a", "a", "b")]
+        await server.heard(SEND, 3)
+        await settle()
+        assert len(held) == 2
+        server.on(SEND, **STORED)
+        for command in held:
+            server.push(response(command, fields=STORED))
+        await asyncio.gather(*sends)
+
+    with_producer(story)
+
+
+def test_closing_waits_for_what_is_in_flight():
+    """And takes nothing new."""
+
+    async def story(server: ScriptedServer, producer: Producer) -> None:
+        held: list[Command] = []
+        server.answers[SEND] = held.append
+        sending = asyncio.create_task(producer.send("t", b"x"))
+        await server.heard(SEND)
+
+        closing = asyncio.create_task(producer.close())
+        await settle()
+        assert not closing.done()
+        with pytest.raises(LocalProtocolError, match="not open"):
+            await producer.send("t", b"late")
+        server.push(response(held[0], fields=STORED))
+
+        assert (await sending).offset == 7
+        await closing
+        (goodbye,) = server.heard_of(RequestCode.UNREGISTER_CLIENT)
+        assert goodbye.fields == {"clientID": producer.client_id, "producerGroup": "p"}
+
+    with_producer(story)
+
+
+def test_a_producer_that_was_not_started_says_so():
+    """With what to write instead."""
+
+    async def story() -> None:
+        with pytest.raises(LocalProtocolError, match="async with"):
+            await Producer("127.0.0.1:1").send("t", b"x")
+
+    asyncio.run(story())
+
+
+def test_a_batch_is_one_request():
+    """Nothing in it is compressed: the flag is the whole batch's."""
+
+    async def story(server: ScriptedServer, producer: Producer) -> None:
+        await producer.send_many([Message("t", b"a" * 10_000), Message("t", b"b")])
+
+        (command,) = server.heard_of(RequestCode.SEND_BATCH_MESSAGE)
+        assert (command.fields["m"], command.fields["f"]) == ("true", "0")
+        assert [bytes(body) for _, body, _ in split_items(command.body)] == [b"a" * 10_000, b"b"]
+
+    with_producer(story)
+
+
+def test_a_half_message_is_marked():
+    """With its group, so that the broker knows whom to ask."""
+
+    async def story(server: ScriptedServer, producer: Producer) -> None:
+        server.on(RequestCode.END_TRANSACTION)
+        async with producer.transaction(Message("t", b"x")):
+            pass
+        with pytest.raises(LocalProtocolError, match="delayed"):
+            async with producer.transaction(Message("t", b"x", delay_level=1)):
+                pytest.fail("it should not have begun")
+
+        (half,) = server.heard_of(SEND)
+        assert half.fields["f"] == "4"
+        assert {"TRAN_MSG": "true", "PGROUP": "p"}.items() <= parse_properties(half.fields["i"]).items()
+
+    with_producer(story)
+
+
+def test_a_request_without_a_reply_ends():
+    """In the time it was given."""
+
+    async def story(server: ScriptedServer, producer: Producer) -> None:
+        with pytest.raises(RequestTimeout, match="nobody replied"):
+            await producer.request(Message("t", b"x"), timeout_s=0.05)
+
+    with_producer(story)
+
+
+def test_names_are_put_into_the_namespace():
+    """Topic and group."""
+
+    async def story() -> None:
+        async with ScriptedServer() as server:
+            server.serve_topic("ns%t")
+            server.on(SEND, **STORED)
+            async with Producer(server.namesrv, "p", namespace="ns") as producer:
+                result = await producer.send("t", b"x")
+                assert [queue.topic for queue in await producer.queues("t")] == ["ns%t"]
+            (command,) = server.heard_of(SEND)
+            assert (command.fields["a"], command.fields["b"], result.queue.topic) == ("ns%p", "ns%t", "ns%t")
+
+    asyncio.run(story())
+
+
+def test_a_reply_without_a_way_back_fails():
+    """No broker serves the reply topic."""
+
+    async def story(server: ScriptedServer, producer: Producer) -> None:
+        server.serve_topic("c_REPLY_TOPIC", queues=0)
+        with pytest.raises(SendFailed, match="c_REPLY_TOPIC"):
+            await producer.reply(a_request(), b"reply")
+
+    with_producer(story)
+
+
+def test_a_reply_tries_the_other_brokers():
+    """Only one of them has the requester's connection: the one that stored the request is asked first."""
+
+    async def story() -> None:
+        async with ScriptedServer() as one, ScriptedServer() as two:
+            one.serve_topic("c_REPLY_TOPIC", others={"broker-b": two.address})
+            one.refuse(RequestCode.SEND_REPLY_MESSAGE_V2, 1, "channel not found")
+            two.on(RequestCode.SEND_REPLY_MESSAGE_V2, **STORED)
+            two.on(RequestCode.HEART_BEAT)
+            two.on(RequestCode.UNREGISTER_CLIENT)
+            async with Producer(one.namesrv, "p") as producer:
+                result = await producer.reply(a_request(), b"reply")
+            assert result.queue.broker_name == "broker-b"
+            assert len(one.heard_of(RequestCode.SEND_REPLY_MESSAGE_V2)) == 1
+
+    asyncio.run(story())
+
+
+def a_request() -> ReceivedMessage:
+    asked = {"CLUSTER": "c", "CORRELATION_ID": "id", "REPLY_TO_CLIENT": "me", "TTL": "1500"}
+    return msgspec.structs.replace(a_received_message(MessageQueue("t", "broker-a", 0), 5), properties=asked)

@@ -1,0 +1,190 @@
+"""Consuming at your own pace. What a real cluster makes of it is shown by tests/integration/test_client.py."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from tests.support.deliveries import until
+from tests.support.scripted_group import ScriptedGroup
+from tests.support.scripted_server import ScriptedServer
+
+from holdfast.client import pull_consumer
+from holdfast.client.pull_consumer import PullConsumer
+from holdfast.model.errors import LocalProtocolError
+from holdfast.model.queue import MessageQueue
+from holdfast.wire.codes import RequestCode
+
+ZERO, ONE = MessageQueue("t", "broker-a", 0), MessageQueue("t", "broker-a", 1)
+
+
+def with_server(story: Callable[[ScriptedServer], Awaitable[None]]) -> None:
+    async def run() -> None:
+        async with ScriptedServer() as server, asyncio.timeout(30):
+            await story(server)
+
+    asyncio.run(run())
+
+
+def test_a_poll_takes_from_every_queue_in_turn():
+    """No queue starves."""
+
+    async def story(server: ScriptedServer) -> None:
+        ScriptedGroup(server, queues=2, end=30)
+        async with PullConsumer(server.namesrv, "g", start="earliest") as consumer:
+            await consumer.assign(await consumer.queues("t"))
+            await until(lambda: all(len(buffer) == 30 for buffer in consumer._buffers.values()))
+
+            first = await consumer.poll(messages_max=10)
+            second = await consumer.poll(messages_max=10)
+
+            assert {message.queue.queue_id for message in first} != {message.queue.queue_id for message in second}
+            assert [message.offset for message in first] == list(range(10))
+
+    with_server(story)
+
+
+def test_the_position_moves_with_what_is_returned():
+    """Not with what is pulled ahead; what the next poll makes done is what is committed."""
+
+    async def story(server: ScriptedServer) -> None:
+        group = ScriptedGroup(server, end=30)
+        async with PullConsumer(server.namesrv, "g", start="earliest", auto_commit=False) as consumer:
+            await consumer.assign([ZERO])
+            assert consumer.position(ZERO) == 0
+            await consumer.poll(5, messages_max=4)
+            assert consumer.position(ZERO) == 4
+            assert await consumer.committed(ZERO) is None
+
+            await consumer.commit()
+            assert await consumer.committed(ZERO) == 4
+            await consumer.commit({ZERO: 2})
+            assert await consumer.committed(ZERO) == 2
+        assert group.committed == {0: 2}
+
+    with_server(story)
+
+
+def test_earlier_polls_are_committed_by_themselves(monkeypatch: pytest.MonkeyPatch):
+    """The last one only when the next comes, or when the consumer is closed."""
+    monkeypatch.setattr(pull_consumer, "COMMIT_INTERVAL_S", 0.001)
+
+    async def story(server: ScriptedServer) -> None:
+        group = ScriptedGroup(server, end=30)
+        async with PullConsumer(server.namesrv, "g", start="earliest") as consumer:
+            await consumer.assign([ZERO])
+            await consumer.poll(5, messages_max=4)
+            await consumer.poll(5, messages_max=4)
+            await until(lambda: group.committed == {0: 4})
+        assert group.committed == {0: 8}
+
+    with_server(story)
+
+
+def test_seeking_forgets_what_was_pulled_ahead():
+    """In one queue, or in all."""
+
+    async def story(server: ScriptedServer) -> None:
+        ScriptedGroup(server, queues=2, end=30)
+        async with PullConsumer(server.namesrv, "g", start="earliest") as consumer:
+            await consumer.assign([ZERO, ONE])
+            await consumer.poll(5, messages_max=5)
+
+            await consumer.seek(ZERO, 28)
+            assert consumer.position(ZERO) == 28
+            await consumer.seek_all("latest")
+            assert (consumer.position(ZERO), consumer.position(ONE)) == (30, 30)
+            assert await consumer.poll(0) == []
+            assert await consumer.offset_of(ZERO, "earliest") == 0
+
+    with_server(story)
+
+
+def test_assigning_anew_drops_the_others():
+    """Those that stay go on where they are."""
+
+    async def story(server: ScriptedServer) -> None:
+        ScriptedGroup(server, queues=2, end=30)
+        async with PullConsumer(server.namesrv, "g", start="earliest") as consumer:
+            await consumer.assign([ZERO])
+            await consumer.poll(5, messages_max=5)
+
+            await consumer.assign([ZERO, ONE])
+            assert consumer.position(ZERO) == 5
+            await consumer.assign([ONE])
+            assert consumer.assignment == [ONE]
+            with pytest.raises(LocalProtocolError, match="assign it"):
+                consumer.position(ZERO)
+
+    with_server(story)
+
+
+def test_a_poll_waits_for_a_message():
+    """Or until its time is over; a closed consumer waits no more."""
+
+    async def story(server: ScriptedServer) -> None:
+        group = ScriptedGroup(server, end=0)
+        async with PullConsumer(server.namesrv, "g", start="earliest") as consumer:
+            await consumer.assign([ZERO])
+            assert await consumer.poll(0.01) == []
+            waiting = asyncio.create_task(consumer.poll(20))
+            group.end[0] = 1
+            await consumer.seek(ZERO, 0)  # the parked pull of the script wakes for nobody
+            assert [message.body for message in await waiting] == [b"0/0"]
+
+            waiting = asyncio.create_task(consumer.poll(20))
+            await asyncio.sleep(0)
+            await consumer.close()
+            assert await waiting == []
+
+    with_server(story)
+
+
+def test_a_paused_queue_returns_nothing():
+    """Not even what was pulled ahead."""
+
+    async def story(server: ScriptedServer) -> None:
+        ScriptedGroup(server, end=5)
+        async with PullConsumer(server.namesrv, "g", start="earliest") as consumer:
+            await consumer.assign([ZERO])
+            await until(lambda: len(consumer._buffers[ZERO]) == 5)
+            consumer.pause(ZERO)
+            assert await consumer.poll(0) == []
+            consumer.resume(ZERO)
+            assert len(await consumer.poll(0)) == 5
+
+    with_server(story)
+
+
+def test_a_subscription_shares_the_queues_with_the_group():
+    """And says in every pull what it wants: tools may come and go without a heartbeat."""
+
+    async def story(server: ScriptedServer) -> None:
+        group = ScriptedGroup(server, queues=2, end=3)
+        group.others = ["zzz"]
+        consumer = PullConsumer(server.namesrv, "g", start="earliest")
+        consumer.subscribe("t", "a || b")
+        async with consumer:
+            await until(lambda: consumer.assignment == [ZERO])
+            (pull, *_) = await server.heard(RequestCode.PULL_MESSAGE)
+            assert (pull.fields["subscription"], pull.fields["sysFlag"]) == ("a || b", "6")
+            consumer.unsubscribe("t")
+            await until(lambda: consumer.assignment == [])
+
+    with_server(story)
+
+
+def test_a_loop_goes_on_until_the_consumer_is_closed():
+    """Message by message."""
+
+    async def story(server: ScriptedServer) -> None:
+        ScriptedGroup(server, end=3)
+        async with PullConsumer(server.namesrv, "g", start="earliest") as consumer:
+            await consumer.assign([ZERO])
+            positions = []
+            async for message in consumer:
+                positions.append((message.offset, consumer.position(ZERO)))
+                if message.offset == 2:
+                    await consumer.close()
+            assert positions == [(0, 1), (1, 2), (2, 3)]
+
+    with_server(story)

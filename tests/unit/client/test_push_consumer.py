@@ -1,0 +1,265 @@
+"""Consuming as a member of a group. What a real cluster makes of it is shown by tests/integration/test_client.py."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from tests.support.deliveries import until
+from tests.support.scripted_group import ScriptedGroup
+from tests.support.scripted_server import ScriptedServer
+
+from holdfast.client import push_consumer
+from holdfast.client.listener import RetryLater
+from holdfast.client.push_consumer import PushConsumer
+from holdfast.model.errors import LocalProtocolError
+from holdfast.model.message import ReceivedMessage
+from holdfast.wire.codes import RequestCode
+from holdfast.wire.command import Command
+
+
+def with_server(story: Callable[[ScriptedServer], Awaitable[None]]) -> None:
+    async def run() -> None:
+        async with ScriptedServer() as server, asyncio.timeout(30):
+            await story(server)
+
+    asyncio.run(run())
+
+
+class Bodies:
+    """A listener that keeps what it gets."""
+
+    def __init__(self) -> None:
+        self.got: list[bytes] = []
+
+    async def __call__(self, message: ReceivedMessage) -> None:
+        """Keep one."""
+        self.got.append(message.body)
+
+
+def test_what_was_consumed_is_committed_every_few_seconds(monkeypatch: pytest.MonkeyPatch):
+    """And when closing."""
+    monkeypatch.setattr(push_consumer, "COMMIT_INTERVAL_S", 0.001)
+
+    async def story(server: ScriptedServer) -> None:
+        group, bodies = ScriptedGroup(server, end=40), Bodies()
+        consumer = PushConsumer(server.namesrv, "g", listener=bodies, start="earliest")
+        consumer.subscribe("t")
+        async with consumer:
+            await until(lambda: group.committed == {0: 40})
+        assert sorted(bodies.got) == sorted(b"0/%d" % number for number in range(40))
+        assert server.heard_of(RequestCode.UNREGISTER_CLIENT)
+
+    with_server(story)
+
+
+def test_a_failed_message_is_given_back_with_the_level_it_asked_for():
+    """And counts as done."""
+
+    async def story(server: ScriptedServer) -> None:
+        group = ScriptedGroup(server, end=3)
+
+        async def listen(message: ReceivedMessage) -> None:
+            if message.offset == 1:
+                raise RetryLater(4)
+
+        consumer = PushConsumer(server.namesrv, "g", listener=listen, start="earliest", retries_max=5)
+        consumer.subscribe("t")
+        async with consumer:
+            await server.heard(RequestCode.CONSUMER_SEND_MSG_BACK)
+            await until(lambda: consumer._readers != {})
+        assert group.given_back == [(1, 4)]
+        assert group.committed == {0: 3}
+        (back,) = server.heard_of(RequestCode.CONSUMER_SEND_MSG_BACK)
+        assert back.fields["maxReconsumeTimes"] == "5"
+
+    with_server(story)
+
+
+def test_closing_gives_back_what_does_not_end():
+    """So that what is done behind it can be committed."""
+
+    async def story(server: ScriptedServer) -> None:
+        group = ScriptedGroup(server, end=3)
+        done: list[int] = []
+
+        async def listen(message: ReceivedMessage) -> None:
+            if message.offset == 0:
+                await asyncio.Event().wait()
+            done.append(message.offset)
+
+        consumer = PushConsumer(server.namesrv, "g", listener=listen, start="earliest", close_timeout_s=0.01)
+        consumer.subscribe("t")
+        async with consumer:
+            await until(lambda: len(done) == 2)
+        assert group.given_back == [(0, 0)]
+        assert group.committed == {0: 3}
+
+    with_server(story)
+
+
+def test_a_lost_queue_is_committed_before_it_is_left():
+    """Its new owner goes on there."""
+
+    async def story(server: ScriptedServer) -> None:
+        group, bodies = ScriptedGroup(server, queues=2, end=10), Bodies()
+        consumer = PushConsumer(server.namesrv, "g", listener=bodies, start="earliest")
+        consumer.subscribe("t")
+        async with consumer:
+            await until(lambda: len(bodies.got) == 20)
+            group.others = ["zzz"]
+            server.push(Command(code=RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, flag=2))
+            await until(lambda: [queue.queue_id for queue in consumer.assignment] == [0])
+            await until(lambda: group.committed == {1: 10})
+
+    with_server(story)
+
+
+def test_an_ordered_consumer_locks_before_it_reads_and_unlocks_when_it_leaves():
+    """And reads nothing that another one has locked."""
+
+    async def story(server: ScriptedServer) -> None:
+        group, bodies = ScriptedGroup(server, queues=2, end=3), Bodies()
+        group.grants_locks = False
+        consumer = PushConsumer(server.namesrv, "g", listener=bodies, ordered=True, start="earliest")
+        consumer.subscribe("t")
+        async with consumer:
+            await server.heard(RequestCode.LOCK_BATCH_MQ)
+            assert consumer.assignment == []
+            group.grants_locks = True
+            consumer._member.wake()
+            await until(lambda: len(bodies.got) == 6)
+            assert group.locked == {0, 1}
+        assert group.locked == set()
+        assert [body for body in bodies.got if body.startswith(b"0")] == [b"0/0", b"0/1", b"0/2"]
+        assert group.committed == {0: 3, 1: 3}
+
+    with_server(story)
+
+
+def test_a_lock_that_ran_out_is_asked_for_again_before_the_next_message(monkeypatch: pytest.MonkeyPatch):
+    """Whatever was read ahead."""
+    monkeypatch.setattr(push_consumer, "_LOCK_PAUSE_S", 0.001)
+
+    async def story(server: ScriptedServer) -> None:
+        group = ScriptedGroup(server, end=2)
+        got: list[bytes] = []
+
+        async def listen(message: ReceivedMessage) -> None:
+            got.append(message.body)
+            if len(got) == 1:
+                group.grants_locks = False
+                assert consumer._locks is not None
+                consumer._locks.drop([message.queue])
+
+        consumer = PushConsumer(server.namesrv, "g", listener=listen, ordered=True, start="earliest")
+        consumer.subscribe("t")
+        async with consumer:
+            await server.heard(RequestCode.LOCK_BATCH_MQ, 4)
+            assert got == [b"0/0"]
+            group.grants_locks = True
+            await until(lambda: len(got) == 2)
+
+    with_server(story)
+
+
+def test_an_operators_reset_reaches_the_listener():
+    """The messages come again."""
+
+    async def story(server: ScriptedServer) -> None:
+        ScriptedGroup(server, end=3)
+        bodies = Bodies()
+        consumer = PushConsumer(server.namesrv, "g", listener=bodies, start="earliest")
+        consumer.subscribe("t")
+        async with consumer:
+            await until(lambda: len(bodies.got) == 3)
+            body = b'{"offsetTable":{{"brokerName":"broker-a","queueId":0,"topic":"t"}:1}}'
+            fields = {"topic": "t", "group": "g"}
+            server.push(Command(code=RequestCode.RESET_CONSUMER_CLIENT_OFFSET, flag=2, fields=fields, body=body))
+            await until(lambda: len(bodies.got) == 5)
+        assert bodies.got[3:] == [b"0/1", b"0/2"]
+
+    with_server(story)
+
+
+def test_a_loop_may_give_a_message_back():
+    """Then it is done with it."""
+
+    async def story(server: ScriptedServer) -> None:
+        group = ScriptedGroup(server, end=2)
+        consumer = PushConsumer(server.namesrv, "g", start="earliest")
+        consumer.subscribe("t")
+        async with consumer:
+            async for message in consumer:
+                if message.offset == 0:
+                    await consumer.retry(message, 3)
+                else:
+                    consumer.ack(message)
+                    break
+        assert group.given_back == [(0, 3)]
+        assert group.committed == {0: 2}
+
+    with_server(story)
+
+
+def test_a_consumer_with_a_listener_cannot_be_iterated():
+    """The listener gets everything."""
+
+    async def story(server: ScriptedServer) -> None:
+        with pytest.raises(LocalProtocolError, match="listener"):
+            aiter(PushConsumer(server.namesrv, "g", listener=Bodies()))
+
+    with_server(story)
+
+
+def test_broadcasting_and_an_offset_file_go_together(tmp_path: Path):
+    """One without the other is a mistake."""
+
+    async def story(server: ScriptedServer) -> None:
+        with pytest.raises(LocalProtocolError, match="offset_file"):
+            PushConsumer(server.namesrv, "g", broadcast=True)
+        with pytest.raises(LocalProtocolError, match="offset_file"):
+            PushConsumer(server.namesrv, "g", offset_file=tmp_path / "offsets")
+
+    with_server(story)
+
+
+def test_a_broadcasting_consumer_drops_what_fails(tmp_path: Path):
+    """There is nobody to give it back to."""
+
+    async def story(server: ScriptedServer) -> None:
+        group = ScriptedGroup(server, end=2)
+        seen: list[int] = []
+
+        async def listen(message: ReceivedMessage) -> None:
+            seen.append(message.offset)
+            raise ValueError("no")
+
+        consumer = PushConsumer(
+            server.namesrv, "g", listener=listen, broadcast=True, offset_file=tmp_path / "offsets", start="earliest"
+        )
+        consumer.subscribe("t")
+        async with consumer:
+            await until(lambda: len(seen) == 2)
+        assert (group.given_back, group.committed) == ([], {})
+        assert b":2" in (tmp_path / "offsets").read_bytes()
+
+    with_server(story)
+
+
+def test_run_returns_when_the_consumer_is_closed():
+    """By somebody else; closing twice is harmless."""
+
+    async def story(server: ScriptedServer) -> None:
+        ScriptedGroup(server)
+        consumer = PushConsumer(server.namesrv, "g", listener=Bodies())
+        consumer.subscribe("t")
+        await consumer.start()
+        running = asyncio.create_task(consumer.run())
+
+        await consumer.close()
+
+        await running
+        await consumer.close()
+
+    with_server(story)

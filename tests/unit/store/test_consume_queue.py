@@ -1,0 +1,103 @@
+"""20-byte entries: bytes as upstream has them, across memory and files."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.model.errors import StoreError
+from holdfast.sim.disk import SimDisk
+from holdfast.store.consume_queue import ENTRY, QueueFiles, QueueLog
+from holdfast.store.file_cache import FileCache
+
+FOLDER = "consumequeue/orders/3"
+
+
+def a_queue(disk: SimDisk, *, entries_per_file: int = 5) -> QueueLog:
+    return QueueLog(QueueFiles(FileCache(disk, 2), entries_per_file * 20, 8), "orders", 3)
+
+
+def add(queue: QueueLog, count: int) -> None:
+    for _ in range(count):
+        queue.tail += ENTRY.pack(1000 + queue.next_offset, 50, queue.next_offset)
+        queue.next_offset += 1
+    queue.settle()
+
+
+def test_an_entry_is_position_size_and_tags_code():
+    """Big-endian, 20 bytes."""
+    disk = SimDisk()
+    queue = a_queue(disk)
+    queue.tail += ENTRY.pack(1 << 33, 158, -2)
+    queue.settle()
+    queue.flush()
+
+    stored = disk.open(f"{FOLDER}/00000000000000000000").read(0, 40)
+    assert stored.hex() == "0000000200000000" + "0000009e" + "fffffffffffffffe" + "00" * 20
+
+
+@pytest.mark.parametrize("flushed", [0, 1, 4, 5, 6, 12])
+def test_entries_are_the_same_wherever_they_are(flushed: int):
+    """In memory, in a file, across files, across both; from each offset on."""
+    queue = a_queue(SimDisk())
+    add(queue, flushed)
+    queue.flush()
+    add(queue, 12 - flushed)
+
+    for start in range(12):
+        for count in (1, 3, 12, 100):
+            found = queue.entries(start, count)
+            assert found == [(1000 + at, 50, at) for at in range(start, min(start + count, 12))]
+
+
+@pytest.mark.parametrize("start", [-1, 12, 13])
+def test_there_is_nothing_outside_the_queue(start: int):
+    """Neither before the first nor behind the last."""
+    queue = a_queue(SimDisk())
+    add(queue, 12)
+
+    assert queue.raw_entries(start, 5) == b""
+
+
+def test_many_entries_are_written_without_being_asked():
+    """Memory holds at most one page of a queue."""
+    queue = a_queue(SimDisk(), entries_per_file=1000)
+
+    add(queue, 204)
+    assert len(queue.tail) == 4080
+    add(queue, 1)
+
+    assert (len(queue.tail), queue.tail_offset, queue.offset_max) == (0, 205, 205)
+
+
+def test_files_are_made_with_their_first_entry_and_at_full_size():
+    """Java refuses files of any other size."""
+    disk = SimDisk()
+    queue = a_queue(disk)
+    assert disk.list(FOLDER) == []
+
+    add(queue, 6)
+    queue.flush()
+
+    assert disk.list(FOLDER) == ["00000000000000000000", "00000000000000000100"]
+    assert disk.find_size(f"{FOLDER}/00000000000000000100") == 100
+
+
+def test_a_queue_that_begins_late_has_blanks_before():
+    """As Java fills them: position 0, the largest size, no tag."""
+    disk = SimDisk()
+    queue = a_queue(disk)
+
+    queue.begin_at(7)
+    add(queue, 1)
+    queue.flush()
+
+    assert (queue.offset_min, queue.offset_max) == (7, 8)
+    stored = disk.open(f"{FOLDER}/00000000000000000100").read(0, 60)
+    assert list(ENTRY.iter_unpack(stored)) == [(0, 0x7FFFFFFF, 0), (0, 0x7FFFFFFF, 0), (1007, 50, 7)]
+
+
+@pytest.mark.parametrize("size", [0, 19, -20])
+def test_files_hold_whole_entries(size: int):
+    """Any other size is a mistake in the settings."""
+    with pytest.raises(StoreError, match="cannot hold entries"):
+        QueueFiles(FileCache(SimDisk(), 2), size, 8)

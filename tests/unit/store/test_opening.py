@@ -1,0 +1,78 @@
+"""Opening folders of all kinds."""
+
+from __future__ import annotations
+
+import pytest
+from tests.support.stores import NOW_MS, append, bodies, open_store, overwrite
+
+from holdfast.model.errors import StoreError
+from holdfast.sim.disk import SimDisk
+from holdfast.store.snapshot import QUEUES_PATH
+
+
+def test_sizes_of_existing_files_are_kept_whatever_the_options_say():
+    """Log files and queue files."""
+    disk = SimDisk()
+    store = open_store(disk)
+    for _ in range(30):
+        append(store)
+    store.close(NOW_MS)
+
+    again = open_store(disk, log_file_size=1 << 20, queue_file_size=2000)
+    for _ in range(30):
+        append(again)
+    again.close(NOW_MS)
+
+    assert {disk.find_size(f"commitlog/{name}") for name in disk.list("commitlog")} == {1024}
+    assert {disk.find_size(f"consumequeue/orders/0/{name}") for name in disk.list("consumequeue/orders/0")} == {100}
+    assert len(bodies(open_store(disk))) == 60
+
+
+def test_files_of_others_do_not_matter():
+    """What a 5.5.0 broker keeps beside."""
+    disk = SimDisk()
+    for path in ("timerwheel", "timerlog/00000000000000000000", "rocksdbstore/CURRENT", "compaction/x", "abort.bak"):
+        disk.create(path, 100)
+    disk.create("index/notanindex", 100)
+    disk.create("index/20231114221320000", 10)
+
+    assert append(open_store(disk)) == (0, 0)
+
+
+def test_a_note_about_queues_that_is_not_true_any_more_is_not_believed():
+    """Queues are then found in their folders."""
+    disk = SimDisk()
+    store = open_store(disk)
+    append(store, b"a")
+    store.close(NOW_MS)
+    note = disk.read_file(QUEUES_PATH) or b""
+    store = open_store(disk)
+    append(store, b"b")
+    store.close(NOW_MS)
+    disk.replace(QUEUES_PATH, note)
+
+    assert bodies(open_store(disk)) == [b"a", b"b"]
+
+
+def test_a_folder_that_cannot_be_a_log_is_refused_with_advice():
+    """The text names the file and what to do."""
+    disk = SimDisk()
+    store = open_store(disk)
+    for _ in range(30):
+        append(store)
+    disk.create("commitlog/00000000000000001024", 77)
+
+    with pytest.raises(StoreError, match=r"00000000000000001024 has 77 bytes .* restore it"):
+        open_store(disk)
+
+
+def test_a_checkpoint_of_zeros_is_no_obstacle():
+    """Then everything is read again."""
+    disk = SimDisk()
+    store = open_store(disk)
+    append(store, b"a")
+    for file in store.files_to_sync():
+        file.sync()
+    overwrite(disk, "checkpoint", 0, bytes(4096))
+
+    assert bodies(open_store(disk)) == [b"a"]

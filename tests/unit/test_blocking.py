@@ -1,0 +1,136 @@
+"""The client library for programs that are not asyncio."""
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+from tests.support.scripted_group import ScriptedGroup
+from tests.support.scripted_server import ScriptedServer
+
+from holdfast import blocking
+from holdfast.model.errors import LocalProtocolError, SendFailed
+from holdfast.model.message import Message, ReceivedMessage
+from holdfast.model.queue import MessageQueue
+from holdfast.wire.codes import RequestCode
+
+QUEUE = MessageQueue("t", "broker-a", 0)
+STORED = {"msgId": "0A00000200002A9F0000000000000400", "queueId": "0", "queueOffset": "7"}
+
+
+@pytest.fixture
+def server() -> Iterator[ScriptedServer]:
+    """A broker that lives on the loop of the blocking clients."""
+    server = blocking._wait(blocking._call(ScriptedServer))
+    blocking._wait(server.listen(0))
+    yield server
+    blocking._wait(server.stop())
+
+
+def test_a_producer_sends(server: ScriptedServer):
+    """One, many, one-way, in a transaction; from any thread."""
+    server.serve_topic("t")
+    for code in (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE, RequestCode.END_TRANSACTION):
+        server.on(code, **STORED)
+
+    with blocking.Producer(server.namesrv, "p", retries=0) as producer:
+        assert producer.send("t", b"one", key="k").offset == 7
+        assert [result.offset for result in producer.send_many([Message("t", b"x")] * 2)] == [7, 8]
+        producer.send_oneway(Message("t", b"one way"))
+        with producer.transaction(Message("t", b"x")) as transaction:
+            assert transaction.message_id
+        with pytest.raises(ValueError, match="mine"), producer.transaction(Message("t", b"x")):
+            raise ValueError("mine")
+        thread = threading.Thread(target=producer.send, args=("t", b"from a thread"))
+        thread.start()
+        thread.join()
+
+    bodies = [command.body for command in server.heard_of(RequestCode.SEND_MESSAGE_V2)]
+    assert {b"one", b"one way", b"from a thread"} <= set(bodies)
+    outcomes = [command.fields["commitOrRollback"] for command in server.heard_of(RequestCode.END_TRANSACTION)]
+    assert outcomes == ["8", "12"]
+
+
+def test_errors_come_out_as_they_are(server: ScriptedServer):
+    """With their types."""
+    server.serve_topic("t")
+    server.refuse(RequestCode.SEND_MESSAGE_V2, 13)
+    with blocking.Producer(server.namesrv) as producer, pytest.raises(SendFailed):
+        producer.send(Message("t", b"x"))
+    with pytest.raises(LocalProtocolError):
+        blocking.PushConsumer(server.namesrv, "g", broadcast=True)
+
+
+def test_a_loop_consumes(server: ScriptedServer):
+    """Each message is done when the next one is asked for; closing ends the loop."""
+    group = ScriptedGroup(server, end=3)
+    consumer = blocking.PushConsumer(server.namesrv, "g", start="earliest")
+    consumer.subscribe("t")
+    with consumer:
+        taken = []
+        for message in consumer:
+            taken.append(message.body)
+            if message.offset == 1:
+                consumer.retry(message)
+            if message.offset == 2:
+                consumer.ack(message)
+                consumer.close()
+    assert taken == [b"0/0", b"0/1", b"0/2"]
+    assert (group.given_back, group.committed) == ([(1, 0)], {0: 3})
+
+
+def test_a_listener_runs_in_a_thread(server: ScriptedServer):
+    """And `run` returns when another thread closes the consumer."""
+    ScriptedGroup(server, end=1)
+    got = threading.Event()
+
+    def listen(message: ReceivedMessage) -> None:
+        assert threading.current_thread() is not threading.main_thread()
+        got.set()
+
+    consumer = blocking.PushConsumer(server.namesrv, "g", listener=listen, start="earliest")
+    consumer.subscribe("t")
+    consumer.subscribe("other")
+    consumer.unsubscribe("other")
+    consumer.start()
+    running = threading.Thread(target=consumer.run)
+    running.start()
+    assert got.wait(30)
+    assert [queue for queue in consumer.assignment if queue.topic == "t"] == [QUEUE]
+    consumer.close()
+    running.join(30)
+    assert not running.is_alive()
+
+
+def test_a_pull_consumer_reads(server: ScriptedServer):
+    """Everything that the async one can do."""
+    group = ScriptedGroup(server, end=5)
+    with blocking.PullConsumer(server.namesrv, "g", start="earliest") as consumer:
+        consumer.assign(consumer.queues("t"))
+        assert [message.offset for message in consumer.poll(20, messages_max=2)] == [0, 1]
+        assert (consumer.assignment, consumer.position(QUEUE)) == ([QUEUE], 2)
+        consumer.commit()
+        assert consumer.committed(QUEUE) == 2
+        consumer.seek(QUEUE, 4)
+        assert next(iter(consumer)).offset == 4
+        consumer.seek_all("earliest")
+        consumer.pause(QUEUE)
+        assert consumer.poll(0) == []
+        consumer.resume(QUEUE)
+        assert consumer.poll(20, messages_max=1)[0].offset == 0
+    assert group.committed == {0: 1}
+
+
+def test_an_exception_leaves_the_last_poll_uncommitted(server: ScriptedServer):
+    """As in the async one."""
+    group = ScriptedGroup(server, end=5)
+
+    def fail() -> None:
+        with blocking.PullConsumer(server.namesrv, "g", start="earliest") as consumer:
+            consumer.assign([QUEUE])
+            consumer.poll(20, messages_max=2)
+            consumer.poll(20, messages_max=2)
+            raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine"):
+        fail()
+    assert group.committed == {0: 2}
