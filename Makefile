@@ -32,6 +32,13 @@ test: check ## the gate: checks and tests, under 15 minutes on 2 cores
 test-all: check ## the full matrix
 	$(BIN)/pytest -q
 
+sim: install ## simulate SEEDS clusters under faults; a failing seed prints how to replay it
+	$(BIN)/python -m holdfast.sim --seeds $(SEEDS)
+
+bench: install ## our servers beside Java's in one run; BENCH=--quick for a few minutes
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r benchmarks/requirements.lock
+	$(BIN)/python -m benchmarks.run $(BENCH)
+
 demo: install ## a cluster, a keyed producer, an ordered group, a killed broker, and the ledger
 	$(BIN)/python -m holdfast.demo
 

@@ -44,12 +44,14 @@ class Servers:
 
 
 def holdfast_servers(folder: Path) -> Iterator[Servers]:
-    """Run a name server and two brokers of ours."""
+    """Run a name server and two brokers of ours, one that syncs before it answers and one that does not."""
     with Processes(folder) as processes:
         name_server = processes.start_name_server()
         brokers = {
-            name: processes.start_broker(name, name_server, cluster=CLUSTER, settings=HOLDFAST_SETTINGS).address
-            for name in ("broker-a", "broker-b")
+            name: processes.start_broker(
+                name, name_server, cluster=CLUSTER, flush=flush, settings=HOLDFAST_SETTINGS
+            ).address
+            for name, flush in (("broker-a", "sync"), ("broker-b", "async"))
         }
         yield Servers("holdfast", name_server, brokers)
 

@@ -213,8 +213,6 @@ def _settings(options: BrokerOptions) -> dict[str, str]:
         "mappedFileSizeCommitLog": str(options.log_file_size),
         "maxMessageSize": str(options.message_size_max),
         "fileReservedTime": str(options.retention_hours),
-        "deleteWhen": options.delete_hour,
-        "diskMaxUsedSpaceRatio": str(options.disk_clean_percent),
         "messageDelayLevel": options.delay_levels,
         "transactionTimeOut": str(options.transaction_timeout_ms),
         "transactionCheckInterval": str(options.transaction_check_interval_ms),

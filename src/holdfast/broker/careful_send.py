@@ -144,6 +144,8 @@ class CarefulSends:
                 return self._topics.create_for_send(
                     topic, fields.default_topic, fields.default_topic_queue_nums, now_ms
                 )
+        elif config.has_batch_index:
+            return Refusal(ResponseCode.NO_PERMISSION, f"topic {topic} has a batch index, which cannot be written yet")
         if topic in NOT_SENDABLE_TOPICS:
             return Refusal(ResponseCode.NO_PERMISSION, f"topic {topic} belongs to the system; send to another one")
         if topic.startswith(RETRY_PREFIX):

@@ -143,25 +143,31 @@ class Delays:
         next_ms = now_ms + min(self._levels.delay_ms(level) for level in range(1, len(self._levels) + 1))
         left = RUN_MAX
         self._busy = True
+        # What comes while this waits for the disk is judged by a later run: *now_ms* is of before it was there.
+        queues = {level: self._store.find_queue(SCHEDULE_TOPIC, level - 1) for level in range(1, len(self._levels) + 1)}
+        ends = {level: queue.offset_max for level, queue in queues.items() if queue is not None}
         try:
-            for level in range(1, len(self._levels) + 1):
-                queue = self._store.find_queue(SCHEDULE_TOPIC, level - 1)
-                if queue is None or queue.offset_max <= self._offsets.get(level, 0):
+            for level, end in ends.items():
+                queue = queues[level]
+                if queue is None or end <= self._offsets.get(level, 0):
                     continue
                 before = self._offsets.get(level, 0)
-                due_ms = yield from self._run_level(level, queue, left, now_ms, effects)
+                due_ms = yield from self._run_level(level, queue, (left, end), now_ms, effects)
                 left -= self._offsets.get(level, 0) - before
                 next_ms = min(next_ms, due_ms)
         finally:
             self._busy = False
         return [*effects, SetTimer(TIMER, next_ms)]
 
-    def _run_level(self, level: int, queue: QueueLog, left: int, now_ms: int, effects: list[Effect]) -> Steps[int]:
-        """Deliver at most *left* due messages of one level; return when the next one is due."""
+    def _run_level(
+        self, level: int, queue: QueueLog, limits: tuple[int, int], now_ms: int, effects: list[Effect]
+    ) -> Steps[int]:
+        """Deliver due messages of one level, up to (count, end offset) as *limits*; return when the next one is due."""
+        left, end = limits
         offset = max(self._offsets.get(level, 0), queue.offset_min)
         latest_ms = now_ms + self._levels.delay_ms(level)
-        while left > 0 and offset < queue.offset_max:
-            entries = queue.entries(offset, min(left, _BATCH))
+        while left > 0 and offset < end:
+            entries = queue.entries(offset, min(left, _BATCH, end - offset))
             if not entries:
                 break
             for position, size, due_ms in entries:

@@ -32,8 +32,6 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True):
     index_slots: int = 5_000_000
     index_entries: int = 20_000_000
     retention_hours: int = 72
-    delete_hour: str = "04"  # hours of the day at which expired files are deleted, `;` between them
-    disk_clean_percent: int = 75  # above: expired files are deleted at any hour
     disk_force_percent: int = 85  # above: the oldest files are deleted though not expired
     disk_full_percent: int = 90  # above: writes are refused, reads go on
 
@@ -60,7 +58,6 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True):
     register_interval_ms: int = 30_000
     client_timeout_ms: int = 120_000
     offset_save_interval_ms: int = 5_000
-    channel_idle_ms: int = 120_000
 
     @property
     def address(self) -> str:

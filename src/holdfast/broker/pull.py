@@ -156,6 +156,10 @@ class Pulls:
             return Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{fields.topic}] not exist, apply first please!")
         if not topic.permission & Permission.READ:
             return Refusal(ResponseCode.NO_PERMISSION, f"topic {fields.topic} may not be read")
+        if topic.has_batch_index:
+            return Refusal(
+                ResponseCode.NO_PERMISSION, f"topic {fields.topic} has a batch index, which cannot be read yet"
+            )
         if not 0 <= fields.queue_id < topic.read_queues:
             return Refusal(
                 ResponseCode.INVALID_PARAMETER,

@@ -89,7 +89,7 @@ class Replies:
         stored = self._writer.append(self._draft(fields, queue_id, properties, request), request.now_ms)
         if isinstance(stored, Refusal):
             return stored
-        self._stats.count_puts([header])
+        self._stats.count_puts(fields.topic, 1, len(request.command.body))
         answer = to_fields(
             SendAnswer(
                 msg_id=format_message_id(self._store_host, stored.position),

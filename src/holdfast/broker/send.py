@@ -2,7 +2,7 @@
 
 The unit is a run: the like frames of one read. Plain messages, nearly all there are, go straight from the receive
 buffer into the log's staging, with no object of their own but the decoded header. Whatever needs a second look (a
-delay, a transaction, a retry topic, a topic that does not exist yet) is copied into a `Draft` and takes the careful path.
+delay, a transaction, a retry topic, an unknown topic) is copied into a `Draft` and takes the careful path.
 
     run ─> decode ─> target (topic, queue) ─┬─ plain ─────> store.stage ─> answer from a template
                                             └─ careful ──> Draft ─> writer ─> answer
@@ -49,7 +49,6 @@ class _Target(msgspec.Struct, frozen=True):
 
     queues: list[QueueLog]
     sys_flag: int  # bits that the topic adds to each message
-    is_batch: bool  # its batches are kept whole
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -94,12 +93,16 @@ class Sends:
         born_host, now_ms = origin.born_host, origin.now_ms
         body_size_max, cluster = self._options.message_size_max, self._cluster
         topic, target = "", None
+        taken, taken_size = 0, 0
         for header, body in zip(headers, bodies, strict=True):
             fields = header.fields
             if fields.topic != topic:
+                if taken:
+                    self._stats.count_puts(topic, taken, taken_size)
+                    taken, taken_size = 0, 0
                 topic = fields.topic
                 target = self._find_target(topic)
-            properties, queue_id = fields.properties, fields.queue_id
+            properties, queue_id, body_size = fields.properties, fields.queue_id, len(body)
             if (
                 refusal is not None
                 or target is None
@@ -109,7 +112,7 @@ class Sends:
                 or _DELAY in properties
                 or _TIMER in properties
                 or _UNIQUE not in properties
-                or len(body) > body_size_max
+                or body_size > body_size_max
                 or serializer != JSON
             ):
                 self._take_carefully(header, body, origin, refusal, answers)
@@ -133,10 +136,13 @@ class Sends:
                 now_ms,
                 fields.reconsume_times,
             )
+            taken += 1
+            taken_size += body_size
             if not header.flag & ONE_WAY:
                 answer = template % (queue_id, position, offset, header.opaque)
                 answers.append(PREFIXES[len(answer)] + answer)
-        self._stats.count_puts(headers)
+        if taken:
+            self._stats.count_puts(topic, taken, taken_size)
 
     def _find_target(self, topic: str) -> _Target | None:
         """Return where plain messages of *topic* go, or None when each needs a careful look."""
@@ -147,9 +153,8 @@ class Sends:
             return self._targets[topic]
         config = self._topics.find(topic)
         target = None
-        if config is not None and topic not in NOT_SENDABLE_TOPICS and not topic.startswith(RETRY_PREFIX):
-            target = self._to_target(config)
-            self._targets[topic] = target
+        if config is not None and is_plain(config):
+            target = self._targets[topic] = self._to_target(config)
         return target
 
     def _to_target(self, config: TopicConfig) -> _Target:
@@ -157,7 +162,6 @@ class Sends:
         return _Target(
             queues=[self._store.queue(config.name, queue_id) for queue_id in range(count)],
             sys_flag=_MULTI_TAG if config.filter_type == "MULTI_TAG" else 0,
-            is_batch=config.attributes.get("queue.type") == "BatchCQ",
         )
 
     def _take_carefully(
@@ -172,6 +176,8 @@ class Sends:
                 result = self._take_batch(header, body, origin)
             else:
                 result = self._careful.take(header, bytes(body), origin.born_host, origin.now_ms)
+                if not isinstance(result, Refusal):
+                    self._stats.count_puts(header.fields.topic, 1, len(body))
         except DiskFailed as error:  # A topic that had to be created could not be kept.
             result = Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, str(error))
         if not header.flag & ONE_WAY:
@@ -214,12 +220,22 @@ class Sends:
             if first_offset is None:
                 first_offset = offset
         assert first_offset is not None
+        self._stats.count_puts(fields.topic, len(items), sum(len(item_body) for _, item_body, _ in items))
         prefix = self._store_host_hex
         return SendAnswer(
             msg_id=",".join([f"{prefix}{position:016X}" for position in positions]),
             queue_id=prepared,
             queue_offset=first_offset,
         )
+
+
+def is_plain(config: TopicConfig) -> bool:
+    """Return whether messages of a topic can be stored without a second look at each."""
+    return (
+        config.name not in NOT_SENDABLE_TOPICS
+        and not config.name.startswith(RETRY_PREFIX)
+        and not config.has_batch_index
+    )
 
 
 def _tags_code(properties: str) -> int:

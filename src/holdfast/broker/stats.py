@@ -11,13 +11,11 @@ seconds.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
 from holdfast.machine.effects import Effect, SetTimer
-from holdfast.wire.send import SendHeader
 
 TIMER: Final = "stats"
 SAMPLE_INTERVAL_MS: Final = 10_000
@@ -127,7 +125,7 @@ class BrokerStats:
         self.pulls_found = Counter()
         self.pulls_missed = Counter()
         self._named: dict[tuple[str, str], Counter] = {}
-        self._topic_puts: dict[str, Counter] = {}
+        self._topic_puts: dict[str, tuple[Counter, Counter]] = {}
         self._group_gets: dict[tuple[str, str], tuple[Counter, Counter]] = {}
         # (puts, gets) at the last two midnights.
         self._midnights = [(0, 0), (0, 0)]
@@ -136,25 +134,17 @@ class BrokerStats:
 
     # Counting.
 
-    def count_puts(self, headers: Sequence[SendHeader]) -> None:
-        """Count the sends of one read."""
-        count = len(headers)
-        self.puts.value += count
+    def count_puts(self, topic: str, messages: int, size: int) -> None:
+        """Count messages that *topic* took, and the bytes of their bodies."""
+        self.puts.value += messages
         self.puts.times += 1
-        counters = self._topic_puts
-        topic, run = "", 0
-        for header in headers:
-            if header.fields.topic == topic:
-                run += 1
-                continue
-            if run:
-                counters[topic].value += run
-            topic, run = header.fields.topic, 1
-            if topic not in counters:
-                counters[topic] = self.named(TOPIC_PUT_NUMS, topic)
-        if run:
-            counters[topic].value += run
-            counters[topic].times += 1
+        counters = self._topic_puts.get(topic)
+        if counters is None:
+            counters = self.named(TOPIC_PUT_NUMS, topic), self.named(TOPIC_PUT_SIZE, topic)
+            self._topic_puts[topic] = counters
+        for counter, amount in zip(counters, (messages, size), strict=True):
+            counter.value += amount
+            counter.times += 1
 
     def count_gets(self, group: str, topic: str, messages: int, size: int) -> None:
         """Count a pull that brought *messages*."""

@@ -68,6 +68,11 @@ class TopicConfig(
     order: bool = False
     attributes: dict[str, str] = {}
 
+    @property
+    def has_batch_index(self) -> bool:
+        """Whether its queues are indexed by batch instead of by message."""
+        return self.attributes.get("queue.type") == "BatchCQ"
+
 
 def retry_topic(group: str) -> str:
     """Return the topic from which *group* gets messages that it failed to consume."""

@@ -7,7 +7,6 @@ from typing import Final
 from holdfast.broker.core import Broker
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.rooms import Rooms
-from holdfast.model.delay import DelayLevels
 from holdfast.model.queue import MessageQueue
 from holdfast.nameserver.core import NameServer
 from holdfast.nameserver.kv import FILE
@@ -36,8 +35,9 @@ GROUP_TOPICS: Final = {WORKERS: PLAIN_TOPIC, ORDERLIES: ORDERED_TOPIC}
 BROKER_TIMEOUT_MS: Final = 9_000
 
 _DELAYS: Final = "1s 2s 1s 2s 2s 3s 3s"
+_DELAYS_MS: Final = tuple(int(text[:-1]) * 1000 for text in _DELAYS.split())
 _NAMESRV_PORT: Final = 9876
-_BROKER_PORT: Final = 10911
+BROKER_PORT: Final = 10911
 
 
 class Cluster:
@@ -63,7 +63,9 @@ class Cluster:
             storm_ms=plan.storm_ms,
             taste=plan.taste,
         )
-        self.witness = Witness(self.orders, self.places, self.progress)
+        self.witness = Witness(self.orders, self.ledger, self.places, self.progress)
+        if "clock" not in plan.faults:
+            self.witness.delays_ms = _DELAYS_MS
         self._hosts = 0
         self.name_servers = [self._name_server(f"namesrv-{number}") for number in range(plan.name_servers)]
         self.namesrv_text = ";".join(f"{node.host}:{_NAMESRV_PORT}" for node in self.name_servers)
@@ -133,8 +135,7 @@ class Cluster:
 
     def _broker(self, name: str) -> Node:
         host = self._next_host()
-        options = self._broker_options(name, f"{host}:{_BROKER_PORT}")
-        levels = DelayLevels(options.delay_levels)
+        options = self._broker_options(name, f"{host}:{BROKER_PORT}")
         store_options = StoreOptions(
             store_host=pack_host(options.address),
             log_file_size=options.log_file_size,
@@ -144,7 +145,7 @@ class Cluster:
             body_size_max=options.message_size_max,
             hot_window=self.plan.hot_window,
             checkpoint_interval_ms=3_000,
-            delay_levels_ms=tuple(levels.delay_ms(level) for level in range(1, len(levels) + 1)),
+            delay_levels_ms=_DELAYS_MS,
         )
 
         def boot(around: Surroundings, now_ms: int) -> Booted:
@@ -153,7 +154,7 @@ class Cluster:
             rooms = Rooms(options, store, around.disk, around.chance, now_ms)
             return Booted(Broker(options, store, rooms), store.close)
 
-        node = self._node(name, boot, disk=SimDisk(), port=_BROKER_PORT, host=host)
+        node = self._node(name, boot, disk=SimDisk(), port=BROKER_PORT, host=host)
         node.on_power_lost = self._power_lost
         return node
 

@@ -303,7 +303,7 @@ class Consumer(SimClient):
         if claim.is_dropped:
             return
         uid = uid_of(message.body)
-        if self._witness.consume(self._group, uid, message.reconsume_times):
+        if self._witness.consume(self._group, uid, message.reconsume_times, self.now_ms):
             self._finish(claim, message, generation)
         else:
             self._send_back(claim, message, generation)

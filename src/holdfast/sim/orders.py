@@ -44,6 +44,7 @@ class Job(msgspec.Struct, frozen=True):
         key: Messages of one key stay in order; *number* counts them.
         is_silent: The producer of this transaction says nothing until it is asked.
         failures: How often consuming it fails before it succeeds; None for always.
+        parts: The messages of a batch, which is sent as one; empty for a single message.
     """
 
     uid: str
@@ -55,6 +56,12 @@ class Job(msgspec.Struct, frozen=True):
     delay_level: int = 0
     is_silent: bool = False
     failures: int | None = 0
+    parts: tuple[Job, ...] = ()
+
+    @property
+    def singles(self) -> tuple[Job, ...]:
+        """The messages that are stored when this is sent: itself, or the parts of the batch."""
+        return self.parts or (self,)
 
     @property
     def body(self) -> bytes:
@@ -110,6 +117,7 @@ class Taste(msgspec.Struct, frozen=True, kw_only=True):
     transactions: float = 0.0
     failing: float = 0.0
     poisoned: float = 0.0
+    batches: float = 0.0
     size_max: int = 600
 
 
@@ -160,6 +168,8 @@ class Orders:
     def _free(self, uid: str) -> Job:
         chance, taste = self._chance, self._taste
         kind, level, is_silent = Kind.PLAIN, 0, False
+        if chance.random() < taste.batches:
+            return self._batch(uid)
         draw = chance.random()
         if draw < taste.delayed:
             kind, level = Kind.DELAYED, chance.choice(_DELAY_LEVELS)
@@ -182,6 +192,13 @@ class Orders:
                 failures=failures,
             )
         )
+
+    def _batch(self, uid: str) -> Job:
+        parts = tuple(
+            self.add(Job(uid=f"{uid}.{number}", topic=PLAIN_TOPIC, kind=Kind.PLAIN, size=self._size()))
+            for number in range(self._chance.randint(2, 6))
+        )
+        return Job(uid=uid, topic=PLAIN_TOPIC, kind=Kind.PLAIN, size=0, parts=parts)
 
     def _size(self) -> int:
         # Mostly small, now and then larger than a page of the disk.

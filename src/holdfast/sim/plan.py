@@ -77,6 +77,7 @@ def draw_plan(chance: Random) -> Plan:
             transactions=chance.choice((0.0, 0.2)),
             failing=chance.choice((0.0, 0.1)),
             poisoned=chance.choice((0.0, 0.02)),
+            batches=chance.choice((0.0, 0.1)),
             size_max=chance.choice((100, 600, 2000)),
         ),
     )

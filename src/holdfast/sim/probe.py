@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+from holdfast.model import property_names as names
 from holdfast.model.errors import HoldfastError
 from holdfast.model.queue import MessageQueue
 from holdfast.sim.checkers.ledger import Ack, Ledger
@@ -15,6 +16,7 @@ from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command
 from holdfast.wire.fields import to_fields
 from holdfast.wire.message_id import parse_message_id
+from holdfast.wire.properties import format_properties
 from holdfast.wire.send import SendFields
 
 _PAUSE_MS = 300
@@ -76,16 +78,20 @@ class Prober(SimClient):
     def _send(self, job: Job, queue: MessageQueue) -> None:
         address = self.routes.find_address(queue.broker_name)
         assert address is not None
-        self._ledger.attempted(job)
+        self._ledger.attempted(job, self.now_ms)
         fields = SendFields(
-            producer_group=PRODUCER_GROUP, topic=job.topic, queue_id=queue.queue_id, born_timestamp=self.now_ms
+            producer_group=PRODUCER_GROUP,
+            topic=job.topic,
+            queue_id=queue.queue_id,
+            born_timestamp=self.now_ms,
+            properties=format_properties({names.UNIQUE_KEY: job.uid}),
         )
 
         def answered(answer: Command | HoldfastError) -> None:
             if isinstance(answer, Command) and answer.code == ResponseCode.SUCCESS:
                 place = Place(queue.broker_name, job.topic, queue.queue_id, int(answer.fields["queueOffset"]))
                 position = parse_message_id(answer.fields["msgId"]).position
-                self._ledger.acknowledged(job, Ack(place, position, self.now_ms))
+                self._ledger.acknowledged(job, Ack(place, position))
                 self.left -= 1
             else:
                 self.after(_PAUSE_MS, lambda: self._send(job, queue))

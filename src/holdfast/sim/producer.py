@@ -6,7 +6,7 @@ from random import Random
 from typing import Final
 
 from holdfast.client.heartbeat import heartbeat_command
-from holdfast.client.outgoing import Packing, pack
+from holdfast.client.outgoing import Outgoing, Packing, pack
 from holdfast.client.send_plan import RoundRobin, backoff_ms, is_retryable, is_route_stale, queue_for_key
 from holdfast.model import property_names as names
 from holdfast.model.errors import HoldfastError
@@ -17,6 +17,7 @@ from holdfast.sim.checkers.places import Place
 from holdfast.sim.client import SimClient, refusal
 from holdfast.sim.orders import PRODUCER_GROUP, TRANSACTIONAL, Job, Kind, Lane, Orders, uid_of
 from holdfast.sim.world import Violation
+from holdfast.wire.batch import encode_items
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command
 from holdfast.wire.fields import from_fields, to_fields
@@ -63,10 +64,6 @@ class Producer(SimClient):
         """Return what brokers are told: a member of the producer group, which may be asked about transactions."""
         return heartbeat_command(self.name, producer=PRODUCER_GROUP)
 
-    def send(self, job: Job, lane: Lane) -> None:
-        """Send one message now, whatever the lane thinks of it."""
-        self._attempt(job, lane, 1, None)
-
     # Sending.
 
     def _pump(self, lane: Lane) -> None:
@@ -83,7 +80,8 @@ class Producer(SimClient):
         if queue is None or address is None:
             self.after(_NO_ROUTE_PAUSE_MS, lambda: self._attempt(job, lane, attempt, avoid))
             return
-        self._ledger.attempted(job)
+        for single in job.singles:
+            self._ledger.attempted(single, self.now_ms)
 
         def answered(answer: Command | HoldfastError) -> None:
             error = answer if isinstance(answer, HoldfastError) else None
@@ -108,20 +106,22 @@ class Producer(SimClient):
         return pinned
 
     def _command(self, job: Job, queue: MessageQueue) -> Command:
-        message = Message(job.topic, job.body, tags="t", key=job.key, delay_level=job.delay_level)
         is_half = job.kind in TRANSACTIONAL
-        extra = {names.TRANSACTION_PREPARED: "true", names.PRODUCER_GROUP: PRODUCER_GROUP} if is_half else None
-        outgoing = pack(message, job.uid, _PACKING, extra)
         fields = SendFields(
             producer_group=PRODUCER_GROUP,
             topic=job.topic,
             queue_id=queue.queue_id,
             sys_flag=TRANSACTION_PREPARED if is_half else 0,
             born_timestamp=self.now_ms,
-            properties=outgoing.properties,
             broker_name=queue.broker_name,
+            batch=bool(job.parts),
         )
-        return Command(code=RequestCode.SEND_MESSAGE_V2, fields=to_fields(fields), body=outgoing.body)
+        packed = [_pack(single) for single in job.singles]
+        if job.parts:
+            body = encode_items([(0, item.body, item.properties.encode()) for item in packed])
+            return Command(code=RequestCode.SEND_BATCH_MESSAGE, fields=to_fields(fields), body=body)
+        fields.properties = packed[0].properties
+        return Command(code=RequestCode.SEND_MESSAGE_V2, fields=to_fields(fields), body=packed[0].body)
 
     def _retry(self, job: Job, lane: Lane, attempt: int, queue: MessageQueue, error: HoldfastError) -> None:
         if not is_retryable(error):
@@ -132,15 +132,17 @@ class Producer(SimClient):
 
     def _acknowledged(self, job: Job, lane: Lane, queue: MessageQueue, address: str, answer: Command) -> None:
         offset = int(answer.fields["queueOffset"])
-        position = parse_message_id(answer.fields["msgId"]).position
-        place = Place(queue.broker_name, job.topic, int(answer.fields["queueId"]), offset)
-        self._ledger.acknowledged(job, Ack(place, position, self.now_ms))
+        positions = [parse_message_id(text).position for text in answer.fields["msgId"].split(",")]
+        queue_id = int(answer.fields["queueId"])
+        for step, (single, position) in enumerate(zip(job.singles, positions, strict=True)):
+            place = Place(queue.broker_name, job.topic, queue_id, offset + step)
+            self._ledger.acknowledged(single, Ack(place, position))
         lane.finish(job)
         if job.kind in TRANSACTIONAL and not job.is_silent:
             fields = EndTransactionFields(
                 producer_group=PRODUCER_GROUP,
                 tran_state_table_offset=offset,
-                commit_log_offset=position,
+                commit_log_offset=positions[0],
                 commit_or_rollback=_outcome(job),
                 msg_id=job.uid,
                 transaction_id=answer.fields.get("transactionId"),
@@ -170,6 +172,13 @@ class Producer(SimClient):
                 transaction_id=asked.transaction_id,
             ),
         )
+
+
+def _pack(job: Job) -> Outgoing:
+    """Return one message as it goes out."""
+    extra = {names.TRANSACTION_PREPARED: "true", names.PRODUCER_GROUP: PRODUCER_GROUP}
+    message = Message(job.topic, job.body, tags="t", key=job.key, delay_level=job.delay_level)
+    return pack(message, job.uid, _PACKING, extra if job.kind in TRANSACTIONAL else None)
 
 
 def _outcome(job: Job) -> int:

@@ -1,7 +1,7 @@
 """One seed, from an empty world to a verdict.
 
     boot ─> topics ─> clients join ─> storm: messages and faults ─> everything healed ─> all acknowledged and consumed
-                                                                      ─> a probe of every queue ─> the audit
+              ─> routes are true ─> a probe of every queue ─> the audit of every queue ─> keys ─> one broker dies
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ import msgspec
 
 from holdfast.model.topic import dead_letter_topic
 from holdfast.sim.admin import Auditor, TopicMaker
-from holdfast.sim.checkers.routes import check_routes
-from holdfast.sim.cluster import WORKERS, Cluster
+from holdfast.sim.cluster import BROKER_PORT, BROKER_TIMEOUT_MS, WORKERS, Cluster
 from holdfast.sim.nemesis import Nemesis
 from holdfast.sim.orders import ORDERED_TOPIC, PLAIN_TOPIC
 from holdfast.sim.plan import Plan, draw_plan
 from holdfast.sim.probe import Prober
+from holdfast.sim.search import Searcher
+from holdfast.sim.survey import Surveyor
 from holdfast.sim.trace import Trace
 from holdfast.sim.world import Violation, World
 
@@ -29,6 +30,7 @@ _DRAIN_MS: Final = 400_000
 _SETTLE_MS: Final = 25_000
 _PROBE_MS: Final = 4_000
 _AUDIT_MS: Final = 60_000
+_SURVEYS: Final = 6
 
 
 class OutOfSteps(Exception):  # noqa: N818 - not an error: the end of what was asked for
@@ -134,8 +136,11 @@ class _Run:
         self._boot()
         self._storm()
         self._drain()
+        surveyor = self._survey()
         self._probe()
         self._audit()
+        self._search()
+        self._bereave(surveyor)
 
     def _wait(self, limit_ms: int, until: Callable[[], bool], promise: str, evidence: Callable[[], str]) -> None:
         if not self._world.run(until_ms=self._world.now_ms + limit_ms, until=until):
@@ -151,7 +156,7 @@ class _Run:
         maker = TopicMaker(
             cluster.namesrv_text,
             self._world.chance("topic-maker"),
-            addresses=[f"{node.host}:10911" for node in cluster.brokers],
+            addresses=list(self._addresses().values()),
             queues=cluster.plan.queues,
         )
         cluster.add_client(maker)
@@ -184,7 +189,36 @@ class _Run:
                 raise Violation("everything is consumed in the end", f"{len(missing)} are not: {missing[:5]}")
             self._pass(1_000)
         self._pass(_SETTLE_MS)
-        check_routes(cluster)
+
+    def _addresses(self) -> dict[str, str]:
+        return {node.name: f"{node.host}:{BROKER_PORT}" for node in self._cluster.brokers}
+
+    def _survey(self) -> Surveyor:
+        """See that every name server knows every broker, and goes on knowing it."""
+        surveyor = Surveyor(self._cluster.namesrv_text, self._world.chance("surveyor"))
+        self._cluster.add_client(surveyor)
+        self._pass(1_500)
+        for _ in range(_SURVEYS):
+            self._check_routes(surveyor)
+            self._pass(1_000)
+        return surveyor
+
+    def _check_routes(self, surveyor: Surveyor) -> None:
+        wrong = surveyor.find_wrong(sorted(node.name for node in self._cluster.brokers if node.is_up))
+        if wrong is not None:
+            raise Violation("routes are true", wrong)
+
+    def _bereave(self, surveyor: Surveyor) -> None:
+        """Take one broker away for good: name servers must come to know of that, too."""
+        chance = self._world.chance("bereavement")
+        node = chance.choice(self._cluster.brokers)
+        if chance.random() < 0.5:
+            node.kill()
+            self._pass(3_000)
+        else:
+            node.power_off()
+            self._pass(BROKER_TIMEOUT_MS + 5_000)
+        self._check_routes(surveyor)
 
     def _probe(self) -> None:
         """See that a parked pull wakes: what is sent now is consumed long before any pull would come by itself."""
@@ -218,3 +252,11 @@ class _Run:
         for job in cluster.ledger.expected():
             if job.failures is None and job.uid not in dead and not cluster.is_tainted(job.uid):
                 raise Violation("what fails too often is a dead letter", f"{job.uid} is not there")
+
+    def _search(self) -> None:
+        cluster = self._cluster
+        searcher = Searcher(
+            cluster.namesrv_text, self._world.chance("searcher"), ledger=cluster.ledger, addresses=self._addresses()
+        )
+        cluster.add_client(searcher)
+        self._wait(_AUDIT_MS, lambda: searcher.is_done, "keys can be looked up", lambda: "not in time")

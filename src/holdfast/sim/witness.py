@@ -6,6 +6,7 @@ from collections import Counter
 
 from holdfast.client.pull_plan import PullOutcome, PullStatus
 from holdfast.model.queue import MessageQueue
+from holdfast.sim.checkers.ledger import Ledger
 from holdfast.sim.checkers.order import Order
 from holdfast.sim.checkers.places import Place, Places
 from holdfast.sim.checkers.progress import Progress
@@ -14,10 +15,16 @@ from holdfast.sim.world import Violation
 
 
 class Witness:
-    """The eyes of the checkers."""
+    """The eyes of the checkers.
 
-    def __init__(self, orders: Orders, places: Places, progress: Progress) -> None:
+    Attributes:
+        delays_ms: How long messages of each level must wait; empty when clocks jump and nobody can tell.
+    """
+
+    def __init__(self, orders: Orders, ledger: Ledger, places: Places, progress: Progress) -> None:
+        self.delays_ms: tuple[int, ...] = ()
         self._orders = orders
+        self._ledger = ledger
         self._places = places
         self._progress = progress
         self._order = Order()
@@ -48,13 +55,16 @@ class Witness:
 
     # Doing.
 
-    def consume(self, group: str, uid: str, reconsume_times: int) -> bool:
+    def consume(self, group: str, uid: str, reconsume_times: int, now_ms: int) -> bool:
         """Consume a message in a concurrent group; return whether that succeeded."""
         job = self._orders.jobs.get(uid)
         if job is None:
             raise Violation("nothing unexpected", f"{group} got {uid!r}, which nobody sent")
         if job.kind is Kind.ROLLED_BACK:
             raise Violation("rolled back is never seen", f"{group} got {uid}")
+        waited_ms = now_ms - self._ledger.sent_ms[uid]
+        if self.delays_ms and job.delay_level and waited_ms < self.delays_ms[job.delay_level - 1]:
+            raise Violation("delayed means later", f"{group} got {uid} of level {job.delay_level} after {waited_ms} ms")
         if job.failures is None or reconsume_times < job.failures:
             return False
         self._progress.finished(group, uid)

@@ -179,7 +179,13 @@ class CommitLog:
         return files
 
     def forget(self, dead: set[QueueLog]) -> None:
-        """Drop what waits to be confirmed for queues that are no more."""
-        for at, (end, queues, entries) in enumerate(self.batches):
+        """Drop what is staged or waits to be confirmed for queues that are no more. The records stay in the log."""
+        for _, queues, entries in (*self.batches, (0, self._queues, self._entries)):
             kept = [(queue, entry) for queue, entry in zip(queues, entries, strict=True) if queue not in dead]
-            self.batches[at] = (end, [queue for queue, _ in kept], [entry for _, entry in kept])
+            queues[:] = [queue for queue, _ in kept]
+            entries[:] = [entry for _, entry in kept]
+
+    @property
+    def staged_end(self) -> int:
+        """Where the log will end once everything staged is written."""
+        return self._next

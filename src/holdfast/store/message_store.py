@@ -144,7 +144,7 @@ class MessageStore:
 
     def delete_topic(self, topic: str) -> None:
         """Remove the queues of *topic*; handles of them are dead. Its records go with their log files."""
-        self._deleted[topic] = self.log.written
+        self._deleted[topic] = self.log.staged_end
         save_deleted(self._disk, self._deleted)
         dead = {queue for queue in self._table if queue.topic == topic}
         self.log.forget(dead)

@@ -22,6 +22,8 @@ from holdfast.model.errors import RemoteProtocolError
 _T = TypeVar("_T")
 
 DEPTH_MAX = 64
+# Keys in keys are read once per level around them, and their quotes are escaped anew: each level doubles the work.
+KEY_DEPTH_MAX = 2
 
 # Strings are matched so as to be stepped over, and possessively: a string of megabytes leaves no trail to go back on.
 _STEP = re.compile(
@@ -30,6 +32,7 @@ _STEP = re.compile(
     | (?P<open>\{)
     | (?P<close>\})(?P<key>\s*+:)?
     | (?<=[{,])(?P<blank>\s*+)(?P<number>-?\d++)(?=\s*+:)
+    | (?P<endless>")
     """,
     re.VERBOSE | re.DOTALL,
 )
@@ -83,8 +86,8 @@ def object_map(items: Iterable[tuple[msgspec.Struct, object]]) -> msgspec.Raw:
 
 def _to_json(raw: bytes, depth: int) -> bytes:
     """Return *raw* with every key that is a number or an object turned into text."""
-    if depth > DEPTH_MAX:
-        raise RemoteProtocolError(f"JSON is nested deeper than {DEPTH_MAX}")
+    if depth > KEY_DEPTH_MAX:
+        raise RemoteProtocolError(f"JSON has keys in keys deeper than {KEY_DEPTH_MAX}")
     pieces: list[bytes] = []
     copied = 0
     for start, end, text in _find_edits(raw, depth):
@@ -108,6 +111,9 @@ def _find_edits(raw: bytes, depth: int) -> list[tuple[int, int, bytes]]:
                 opened.append(found.start())
                 if len(opened) > DEPTH_MAX:
                     raise RemoteProtocolError(f"JSON is nested deeper than {DEPTH_MAX}")
+            case "endless":
+                # Nothing behind it can be read. To look for strings there all the same takes the square of its size.
+                raise RemoteProtocolError("body is not JSON: a text has no end")
             case _ if opened:
                 start, end = opened.pop(), found.end("close")
                 if found["key"] is not None:

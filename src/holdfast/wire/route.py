@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from holdfast.model.errors import RemoteProtocolError
 from holdfast.model.numbers import Int32
 from holdfast.model.route import BrokerData, QueueData, Route
 from holdfast.wire import java_json
@@ -16,6 +17,7 @@ from holdfast.wire.frame import JSON, frame_prefix
 
 # From 4.9.4 on clients read quoted integer keys; before, at least one in the wild reads only bare ones.
 QUOTED_KEYS_VERSION: Final = 401
+QUEUES_MAX: Final = 65_536
 _QUOTED_ID = re.compile(rb'(?<=[{,])"(\d+)":')
 
 
@@ -154,9 +156,14 @@ def decode_route(body: bytes) -> Route:
     """Decode the body of a route answer of any name server.
 
     Raises:
-        RemoteProtocolError: it is not a route.
+        RemoteProtocolError: it is not a route, or claims more queues than anybody can have.
     """
-    return java_json.decode(body, Route)
+    route = java_json.decode(body, Route)
+    for data in route.queue_datas:
+        # Clients make a list of all queues: a lie must not become gigabytes.
+        if not (0 <= data.read_queues <= QUEUES_MAX and 0 <= data.write_queues <= QUEUES_MAX):
+            raise RemoteProtocolError(f"broker {data.broker_name} claims {data.read_queues}/{data.write_queues} queues")
+    return route
 
 
 class ClusterInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

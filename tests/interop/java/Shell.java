@@ -8,6 +8,7 @@
 //   delay NAMESRV TOPIC START COUNT    messages that are due in ten seconds
 //   commit NAMESRV TOPIC GROUP         half of every queue
 //   dump NAMESRV TOPIC GROUP           everything a client can see of a topic, a JSON line each
+//   find NAMESRV TOPIC GROUP           how many messages of the topic are found by their ids
 //   stored NAMESRV TOPIC               how many messages the topic holds
 import java.io.BufferedReader;
 import java.io.ByteArrayOutputStream;
@@ -21,7 +22,7 @@ import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.tools.command.MQAdminStartup;
 
 public final class Shell {
-    private static final Set<String> OURS = Set.of("seed", "fill", "delay", "commit", "dump", "stored");
+    private static final Set<String> OURS = Set.of("seed", "fill", "delay", "commit", "dump", "find", "stored");
 
     public static void main(String[] arguments) throws Exception {
         Hurry.start();
@@ -51,6 +52,7 @@ public final class Shell {
                 case "delay": StoreVerbs.delay(cluster, topic, Integer.parseInt(words[3]), Integer.parseInt(words[4])); return "";
                 case "commit": StoreVerbs.commit(cluster, topic, words[3]); return "";
                 case "dump": StoreVerbs.dump(cluster, topic, words[3]); return "";
+                case "find": return String.valueOf(StoreVerbs.find(cluster, topic, words[3]));
                 case "stored": return String.valueOf(cluster.stored(topic));
                 default: throw new IllegalArgumentException(words[0]);
             }

@@ -73,37 +73,50 @@ final class StoreVerbs {
         consumer.shutdown();
     }
 
-    /** Prints every queue, message and committed offset of *topic*, then how often each key and each id is found. */
+    /** Prints every queue and message of *topic*, and the offsets that *group* committed. */
     static void dump(Cluster cluster, String topic, String group) throws Exception {
         DefaultMQPullConsumer consumer = cluster.pullConsumer(group);
-        int found = 0;
-        int keyed = 0;
         for (MessageQueue queue : new TreeSet<>(Cluster.retry(() -> consumer.fetchSubscribeMessageQueues(topic)))) {
             long min = Cluster.retry(() -> consumer.minOffset(queue));
             long max = Cluster.retry(() -> consumer.maxOffset(queue));
             Report.line("queue", queue.getQueueId(), "min", min, "max", max, "committed", consumer.fetchConsumeOffset(queue, true));
-            for (long at = min; at < max; ) {
-                long from = at;
-                PullResult result = Cluster.retry(() -> consumer.pull(queue, "*", from, 32));
-                Cluster.require(result.getPullStatus() == PullStatus.FOUND && result.getNextBeginOffset() > at, queue + " at " + at + ": " + result);
-                at = result.getNextBeginOffset();
-                for (MessageExt message : result.getMsgFoundList()) {
-                    print(message);
-                    MessageExt placed = cluster.admin.viewMessage(topic, ((MessageClientExt) message).getOffsetMsgId());
-                    if (placed.getQueueOffset() == message.getQueueOffset()) found++;
-                    if (message.getQueueOffset() % 10 == 0 && hasKey(cluster, topic, message)) keyed++;
-                }
-            }
+            for (MessageExt message : read(consumer, queue, min, max)) print(message);
         }
-        Report.line("found_by_id", found, "found_by_key", keyed);
         consumer.shutdown();
     }
 
-    private static boolean hasKey(Cluster cluster, String topic, MessageExt message) throws Exception {
+    /** Looks for every message of *topic* by its id, and for every tenth by its key; returns how many were found by id. */
+    static int find(Cluster cluster, String topic, String group) throws Exception {
+        DefaultMQPullConsumer consumer = cluster.pullConsumer(group);
+        int found = 0;
+        for (MessageQueue queue : Cluster.retry(() -> consumer.fetchSubscribeMessageQueues(topic))) {
+            for (MessageExt message : read(consumer, queue, consumer.minOffset(queue), consumer.maxOffset(queue))) {
+                MessageExt placed = cluster.admin.viewMessage(topic, ((MessageClientExt) message).getOffsetMsgId());
+                Cluster.require(placed.getMsgId().equals(message.getMsgId()), "the id of " + message + " finds " + placed);
+                found++;
+                if (message.getQueueOffset() % 10 == 0) requireKey(cluster, topic, message);
+            }
+        }
+        consumer.shutdown();
+        return found;
+    }
+
+    private static List<MessageExt> read(DefaultMQPullConsumer consumer, MessageQueue queue, long min, long max) throws Exception {
+        List<MessageExt> messages = new ArrayList<>();
+        for (long at = min; at < max; ) {
+            long from = at;
+            PullResult result = Cluster.retry(() -> consumer.pull(queue, "*", from, 32));
+            Cluster.require(result.getPullStatus() == PullStatus.FOUND && result.getNextBeginOffset() > at, queue + " at " + at + ": " + result);
+            at = result.getNextBeginOffset();
+            messages.addAll(result.getMsgFoundList());
+        }
+        return messages;
+    }
+
+    private static void requireKey(Cluster cluster, String topic, MessageExt message) throws Exception {
         String key = message.getKeys().split(" ")[0];
         List<MessageExt> found = Cluster.retry(() -> cluster.admin.queryMessage(topic, key, 8, 0, Long.MAX_VALUE).getMessageList());
         Cluster.require(found.size() == 1 && found.get(0).getCommitLogOffset() == message.getCommitLogOffset(), key + " finds " + found);
-        return true;
     }
 
     private static void print(MessageExt message) throws Exception {

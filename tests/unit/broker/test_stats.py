@@ -6,18 +6,14 @@ from holdfast.broker.stats import (
     SAMPLE_INTERVAL_MS,
     TIMER,
     TOPIC_PUT_NUMS,
+    TOPIC_PUT_SIZE,
     BrokerStats,
     Counter,
     Rate,
 )
 from holdfast.machine.effects import Effect, SetTimer
-from holdfast.wire.send import SendFields, SendHeader
 
 DAY_MS = 86_400_000
-
-
-def a_header(topic: str) -> SendHeader:
-    return SendHeader(code=310, opaque=1, fields=SendFields(topic=topic, queue_id=0))
 
 
 def run(stats: BrokerStats, start_ms: int, seconds: int) -> None:
@@ -33,21 +29,15 @@ def stats() -> BrokerStats:
 
 
 def test_the_sends_of_a_read_are_counted_by_topic(stats: BrokerStats) -> None:
-    """Whatever the order of topics in it."""
-    stats.count_puts([a_header(topic) for topic in ("A", "A", "B", "A")])
-    stats.count_puts([a_header("B")])
+    """Messages and bytes."""
+    stats.count_puts("A", 3, 300)
+    stats.count_puts("B", 1, 50)
+    stats.count_puts("B", 1, 50)
 
     assert stats.puts.value == 5
     assert stats.named(TOPIC_PUT_NUMS, "A").value == 3
     assert stats.named(TOPIC_PUT_NUMS, "B").value == 2
-
-
-def test_a_read_without_sends_counts_nothing(stats: BrokerStats) -> None:
-    """And makes no counter."""
-    stats.count_puts([])
-
-    assert stats.puts.value == 0
-    assert stats.find_named(TOPIC_PUT_NUMS, "") is None
+    assert stats.named(TOPIC_PUT_SIZE, "A").value == 300
 
 
 def test_what_a_group_gets_is_counted_by_topic_and_size(stats: BrokerStats) -> None:
@@ -63,7 +53,7 @@ def test_what_a_group_gets_is_counted_by_topic_and_size(stats: BrokerStats) -> N
 
 def test_a_rate_is_what_happened_within_the_last_minute(stats: BrokerStats) -> None:
     """Counted from the samples; what is older has no part in it."""
-    stats.count_puts([a_header("T")] * 600)
+    stats.count_puts("T", 600, 0)
     run(stats, 0, 60)
 
     assert stats.put_tps("T") == pytest.approx(10.0)
@@ -103,9 +93,9 @@ def test_totals_at_midnight_are_remembered() -> None:
     """Tools show what came today and what came yesterday."""
     stats = BrokerStats()
     stats.start(DAY_MS - 1, [])
-    stats.count_puts([a_header("T")] * 5)
+    stats.count_puts("T", 5, 0)
     stats.on_timer(TIMER, DAY_MS, [])
-    stats.count_puts([a_header("T")] * 2)
+    stats.count_puts("T", 2, 0)
     stats.count_gets("g", "T", 3, 30)
     stats.on_timer(TIMER, 2 * DAY_MS, [])
 
@@ -123,7 +113,8 @@ def test_samples_are_taken_every_ten_seconds(stats: BrokerStats) -> None:
 
 def test_counters_of_a_deleted_topic_are_dropped(stats: BrokerStats) -> None:
     """But not those of its namesakes; counting goes on from nothing if it comes back."""
-    stats.count_puts([a_header("T"), a_header("T2")])
+    stats.count_puts("T", 1, 0)
+    stats.count_puts("T2", 1, 0)
     stats.count_gets("g", "T", 1, 10)
 
     stats.forget_topic("T")
@@ -131,7 +122,7 @@ def test_counters_of_a_deleted_topic_are_dropped(stats: BrokerStats) -> None:
     assert stats.find_named(TOPIC_PUT_NUMS, "T") is None
     assert stats.find_named(GROUP_GET_NUMS, "T@g") is None
     assert stats.find_named(TOPIC_PUT_NUMS, "T2") is not None
-    stats.count_puts([a_header("T")])
+    stats.count_puts("T", 1, 0)
     stats.count_gets("g", "T", 1, 10)
     assert stats.named(TOPIC_PUT_NUMS, "T").value == 1
     assert stats.named(GROUP_GET_NUMS, "T@g").value == 1
@@ -139,7 +130,7 @@ def test_counters_of_a_deleted_topic_are_dropped(stats: BrokerStats) -> None:
 
 def test_the_brokers_own_totals_have_names(stats: BrokerStats) -> None:
     """Tools ask for them by these."""
-    stats.count_puts([a_header("T")])
+    stats.count_puts("T", 1, 0)
 
     total = stats.find_named("BROKER_PUT_NUMS", "DefaultCluster")
 

@@ -444,6 +444,24 @@ def test_a_deleted_topic_begins_again_at_0():
     assert bodies(replayed, "stays") == [b"other"]
 
 
+def test_a_topic_may_be_deleted_in_the_event_that_sends_to_it():
+    """What was staged before is written, and belongs to the topic's earlier life."""
+    disk = SimDisk()
+    store = open_store(disk)
+    append(store, b"old")
+    stage(store, b"too late")
+
+    store.delete_topic("orders")
+    assert stage(store, b"new")[1] == 0
+    store.write()
+    store.confirm(store.written)
+
+    assert bodies(store) == [b"new"]
+    disk.remove("checkpoint")
+    disk.remove("consumequeue")
+    assert bodies(open_store(disk)) == [b"new"]
+
+
 def test_a_topic_with_a_batch_index_is_refused():
     """By its folder, or by its configuration."""
     disk = SimDisk()

@@ -141,6 +141,8 @@ def test_references_cannot_stand_for_more_than_memory_holds():
         b"{0:1}" + b" " * 200_000 + b"x",
         b"{" + b"," * 200_000,
         b"{0:" + b"9" * 200_000 + b"}",
+        b'{"' + b'\\"' * 2_000_000,
+        b"{" * 60 + b"}" + b":1}" * 59,
     ],
 )
 def test_what_is_not_even_javas_json_is_refused(text: bytes):

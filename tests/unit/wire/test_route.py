@@ -149,3 +149,12 @@ def test_a_topic_list_names_a_broker_only_if_there_is_one():
     """The key is absent otherwise."""
     assert java_json.encode(TopicList(topic_list=["t"])) == b'{"topicList":["t"]}'
     assert java_json.encode(TopicList(topic_list=[], broker_addr="h:1")) == b'{"topicList":[],"brokerAddr":"h:1"}'
+
+
+@pytest.mark.parametrize("count", [-1, 65_537, 2**31 - 1])
+def test_a_route_that_claims_impossibly_many_queues_is_refused(count: int) -> None:
+    """A client would make a list of all of them."""
+    body = b'{"queueDatas":[{"brokerName":"b","readQueueNums":4,"writeQueueNums":%d,"perm":6}]}' % count
+
+    with pytest.raises(RemoteProtocolError, match="claims"):
+        decode_route(body)

@@ -25,7 +25,6 @@ class Ack(msgspec.Struct, frozen=True):
 
     place: Place
     position: int
-    now_ms: int
 
 
 class Audited(msgspec.Struct, frozen=True):
@@ -37,17 +36,26 @@ class Audited(msgspec.Struct, frozen=True):
 
 
 class Ledger:
-    """The book of all messages."""
+    """The book of all messages.
+
+    Attributes:
+        attempts: How often each was sent.
+        sent_ms: When each was first sent.
+        acks: What its sender was told, each time.
+        forgiven: Messages that may be lost with their operator's leave.
+    """
 
     def __init__(self, places: Places) -> None:
         self.attempts: Counter[str] = Counter()
+        self.sent_ms: dict[str, int] = {}
         self.acks: dict[str, list[Ack]] = {}
         self.forgiven: set[str] = set()
         self._jobs: dict[str, Job] = {}
         self._places = places
 
-    def attempted(self, job: Job) -> None:
+    def attempted(self, job: Job, now_ms: int) -> None:
         """Take note that *job* is being sent, perhaps again."""
+        self.sent_ms.setdefault(job.uid, now_ms)
         self._jobs[job.uid] = job
         self.attempts[job.uid] += 1
 

@@ -1,0 +1,63 @@
+"""Looks up some messages by their unique key: whatever was acknowledged can be found."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Final
+
+from holdfast.model.errors import HoldfastError
+from holdfast.sim.checkers.ledger import Ack, Ledger
+from holdfast.sim.client import SimClient
+from holdfast.sim.orders import Kind
+from holdfast.sim.world import Violation
+from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.command import Command
+from holdfast.wire.fields import to_fields
+from holdfast.wire.offsets import QueryMessageFields
+from holdfast.wire.record import decode_records
+
+_SAMPLE_MAX: Final = 12
+_PAUSE_MS: Final = 200
+
+
+class Searcher(SimClient):
+    """Looks for a few messages on the brokers that acknowledged them.
+
+    Args:
+        addresses: Where each broker listens.
+    """
+
+    def __init__(self, name_servers: str, chance: Random, *, ledger: Ledger, addresses: dict[str, str]) -> None:
+        super().__init__("searcher", name_servers, chance)
+        self._addresses = addresses
+        plain = [
+            (job.uid, ledger.acks[job.uid][0]) for job in ledger.expected() if job.kind in {Kind.PLAIN, Kind.KEYED}
+        ]
+        self._left = dict(chance.sample(plain, min(_SAMPLE_MAX, len(plain))))
+
+    @property
+    def is_done(self) -> bool:
+        """Whether everything was found."""
+        return not self._left
+
+    def started(self) -> None:
+        """Ask for all of them."""
+        for uid, ack in list(self._left.items()):
+            self._ask(uid, ack)
+
+    def _ask(self, uid: str, ack: Ack) -> None:
+        fields = to_fields(QueryMessageFields(topic=ack.place.topic, key=uid, unique_key=True))
+
+        def answered(answer: Command | HoldfastError) -> None:
+            if isinstance(answer, HoldfastError):
+                self.after(_PAUSE_MS, lambda: self._ask(uid, ack))
+                return
+            is_there = answer.code == ResponseCode.SUCCESS and any(
+                record.position == ack.position for record in decode_records(answer.body)
+            )
+            if not is_there:
+                raise Violation("what was acknowledged is found by its key", f"{uid}: {ack.place}, {answer.remark}")
+            del self._left[uid]
+
+        address = self._addresses[ack.place.broker]
+        self.ask(address, Command(code=RequestCode.QUERY_MESSAGE, fields=fields), answered)
