@@ -57,6 +57,7 @@ _PULL_CODES: Final = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_
 # How a JSON header begins when it can be decoded without asking what it is. Other spellings take the general path.
 _PEEK_SIZE: Final = 12
 _HOT_SENDS: Final = frozenset({b'{"code":310,', b'{"code":320,'})
+_HOT_SEND_CODES: Final = frozenset({RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE})
 _HOT_PULLS: Final = frozenset({b'{"code":11,"', b'{"code":361,'})
 _DECODE_ERRORS: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
@@ -138,38 +139,35 @@ class Broker:
     def _frames_received(self, event: FramesReceived) -> list[Effect]:
         effects: list[Effect] = []
         answers: list[Piece] = []
-        frames = event.frames
         before = self._store.log.written
-        at, count = 0, len(frames)
-        while at < count:
-            frame = frames[at]
-            kind = bytes(frame.header[:_PEEK_SIZE])
-            if frame.serializer == JSON and kind in _HOT_SENDS:
-                end = at + 1
-                while end < count and frames[end].serializer == JSON and frames[end].header[:_PEEK_SIZE] == kind:
-                    end += 1
-                self._take_sends(frames[at:end], event, answers, effects)
-                at = end
-                continue
-            if frame.serializer == JSON and kind in _HOT_PULLS:
-                self._take_pull(frame, event, answers, effects)
-            else:
-                self._take_general(frame, event, answers, effects)
-            at += 1
+        if not self._take_sends(event.frames, event, answers):
+            for frame in event.frames:
+                self._take_frame(frame, event, answers, effects)
         self._write(event.channel, answers, effects, event.now_ms, before)
         if self._rooms.topics.changed:
             self._rooms.registration.announce_changes(effects)
         return effects
 
-    def _take_sends(self, run: list[Frame], event: FramesReceived, answers: list[Piece], effects: list[Effect]) -> None:
+    def _take_sends(self, run: list[Frame], event: FramesReceived, answers: list[Piece]) -> bool:
+        """Take a read of nothing but sends, as one run; do nothing and return False when there is something else."""
+        if bytes(run[0].header[:_PEEK_SIZE]) not in _HOT_SENDS:
+            return False
         try:
             headers = [decode_send(frame.header) for frame in run]
         except _DECODE_ERRORS:
-            for frame in run:
-                self._take_general(frame, event, answers, effects)
-            return
+            return False
+        if not {header.code for header in headers} <= _HOT_SEND_CODES:
+            return False
         origin = Origin(JSON, self._born_hosts[event.channel], event.now_ms)
         self._rooms.sends.take_run(headers, [frame.body for frame in run], origin, answers)
+        return True
+
+    def _take_frame(self, frame: Frame, event: FramesReceived, answers: list[Piece], effects: list[Effect]) -> None:
+        """Take one frame of a read that is not all sends."""
+        if bytes(frame.header[:_PEEK_SIZE]) in _HOT_PULLS:
+            self._take_pull(frame, event, answers, effects)
+        elif not self._take_sends([frame], event, answers):
+            self._take_general(frame, event, answers, effects)
 
     def _take_pull(self, frame: Frame, event: FramesReceived, answers: list[Piece], effects: list[Effect]) -> None:
         try:

@@ -142,9 +142,11 @@ class BrokerStats:
         if counters is None:
             counters = self.named(TOPIC_PUT_NUMS, topic), self.named(TOPIC_PUT_SIZE, topic)
             self._topic_puts[topic] = counters
-        for counter, amount in zip(counters, (messages, size), strict=True):
-            counter.value += amount
-            counter.times += 1
+        counted, sized = counters
+        counted.value += messages
+        counted.times += 1
+        sized.value += size
+        sized.times += 1
 
     def count_gets(self, group: str, topic: str, messages: int, size: int) -> None:
         """Count a pull that brought *messages*."""

@@ -1,4 +1,4 @@
-"""A whole cluster, ready to be lived through: name servers, brokers and clients on their hosts, and the checkers' books."""
+"""A whole cluster, ready to be lived through: name servers, brokers, clients on their hosts, and the checkers' books."""
 
 from __future__ import annotations
 
@@ -191,9 +191,7 @@ class Cluster:
     def _producer(self, name: str) -> Node:
         def boot(around: Surroundings, _now_ms: int) -> Booted:
             return Booted(
-                Producer(
-                    name, self.namesrv_text, around.chance, orders=self.orders, ledger=self.ledger, pins=self.pins
-                )
+                Producer(name, self.namesrv_text, around.chance, orders=self.orders, ledger=self.ledger, pins=self.pins)
             )
 
         return self._node(name, boot)

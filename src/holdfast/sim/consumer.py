@@ -1,7 +1,7 @@
 """A simulated member of a consumer group, concurrent or ordered.
 
     members and routes ─> which queues are mine ─┬─ lost ───> commit, unlock, forget
-                                                 └─ gained ─> lock (ordered) ─> committed offset ─> pull, consume, pull ...
+                                                 └─ gained ─> lock (ordered) ─> committed offset ─> pull, consume ...
 
 Concurrent: messages are consumed in any order, a failure goes back to the broker (36) and comes again from the retry
 topic. Ordered: one after the other per queue while the lock holds, a failure is tried again in place.

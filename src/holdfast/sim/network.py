@@ -7,7 +7,7 @@ one direction or in both, and then each end finds out at a time of its own, or o
 
     process killed     what was sent may still arrive; then the other end sees the close
     power lost         the other end sees nothing: its bytes wait, and are answered by a reset once the host is back
-    link cut           bytes wait until it is mended; the sender gives up after a while and the other end never hears of it
+    link cut           bytes wait until it is mended; the sender gives up after a while, the other end never hears of it
     connection broken  one end sees a reset, the other one too, or not until it sends
 """
 

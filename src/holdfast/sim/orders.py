@@ -134,7 +134,9 @@ class Orders:
             keys = [f"{producer}k{number}" for number in range(chance.randint(1, 3))]
             keyed_count = share // 2 // len(keys)
             free_count = share - keyed_count * len(keys)
-            lanes = [Lane(self._keyed(key, keyed_count), window=1, pause_ms=storm_ms // max(1, keyed_count)) for key in keys]
+            lanes = [
+                Lane(self._keyed(key, keyed_count), window=1, pause_ms=storm_ms // max(1, keyed_count)) for key in keys
+            ]
             jobs = [self._free(f"{producer}-{number}") for number in range(free_count)]
             lanes.append(Lane(jobs, window=chance.randint(1, 8), pause_ms=storm_ms // max(1, free_count)))
             self.lanes[producer] = lanes

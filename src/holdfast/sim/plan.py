@@ -1,7 +1,7 @@
 """What a seed decides before anything happens: how large the cluster is, what is sent, and what will go wrong.
 
-Every run is of its own kind. Some are calm, so that whatever goes wrong there has no excuse; in the others only a few kinds of
-faults are drawn, because a run in which everything breaks at once gets nowhere.
+Every run is of its own kind. Some are calm, so that whatever goes wrong there has no excuse; in the others only a few
+kinds of faults are drawn, because a run in which everything breaks at once gets nowhere.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One seed, from an empty world to a verdict.
 
-    boot ─> topics ─> clients join ─> storm: messages and faults ─> everything healed ─> all acknowledged and consumed
-              ─> routes are true ─> a probe of every queue ─> the audit of every queue ─> keys ─> one broker dies
+boot ─> topics ─> clients join ─> storm: messages and faults ─> everything healed ─> all acknowledged and consumed
+          ─> routes are true ─> a probe of every queue ─> the audit of every queue ─> keys ─> one broker dies
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _AUDIT_MS: Final = 60_000
 _SURVEYS: Final = 6
 
 
-class OutOfSteps(Exception):  # noqa: N818 - not an error: the end of what was asked for
+class OutOfSteps(Exception):
     """The run was told to end here."""
 
 

@@ -1,10 +1,11 @@
 """One simulated process: runs a machine, performs its effects in the virtual world, feeds it what happens.
 
-The twin of `runtime.server`: it decides nothing either, and takes the same liberties. Reads bring frames split and merged
-anywhere; disk work ends later and in any order; a sync may have been done long before its end is told, or only then.
+The twin of `runtime.server`: it decides nothing either, and takes the same liberties. Reads bring frames split and
+merged anywhere; disk work ends later and in any order; a sync may have been done long before its end is told, or only
+then.
 
-A process ends in one of three ways: `stop` in order, `kill` at once, `power_off` together with its host. Whatever was on the
-agenda for it then comes to nothing.
+A process ends in one of three ways: `stop` in order, `kill` at once, `power_off` together with its host. Whatever was
+on the agenda for it then comes to nothing.
 """
 
 from __future__ import annotations
@@ -195,9 +196,7 @@ class Shell:
             return
         checksum = crc32(buffer[:taken])
         self._note("frames", f"channel {socket.tag}, {len(frames)} frames, {taken} bytes {checksum:08x}")
-        answers = self.machine.handle(
-            events.FramesReceived(events.ChannelId(socket.tag), frames, self.now_ms)
-        )
+        answers = self.machine.handle(events.FramesReceived(events.ChannelId(socket.tag), frames, self.now_ms))
         # The views are dead now: whoever kept one shall see that it did.
         buffer[:] = bytes([_SCRIBBLE]) * len(buffer)
         for effect in answers:

@@ -47,7 +47,7 @@ class Surveyor(SimClient):
         self.ask(address, Command(code=RequestCode.GET_ROUTEINFO_BY_TOPIC, fields={"topic": topic}), answered)
 
     def find_wrong(self, alive: list[str]) -> str | None:
-        """Return what is wrong with the routes when the brokers *alive* are there and no others; None when they are true."""
+        """Return what is wrong with the routes when just the brokers *alive* are there; None when they are true."""
         for address in self._name_servers.addresses:
             for topic in _TOPICS:
                 named = self.found.get((address, topic))

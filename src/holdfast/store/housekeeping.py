@@ -172,7 +172,8 @@ class Housekeeper:
         current.is_written = True
         current.indexed = self._indexer.indexed
         current.index_ms = self._indexer.index.end_ms
-        current.log_files = (*self._opened.log.take_unsynced(), *self._indexer.index.take_unsynced())
+        # The mark claims the log as well. Its files may have been handed out to another sync that is not done yet.
+        current.log_files = (*self._unmarked_log_files(), *self._indexer.index.take_unsynced())
         unsynced = self._opened.table.files.unsynced
         current.paths = list(unsynced)
         unsynced.clear()
@@ -217,12 +218,16 @@ class Housekeeper:
 
     def sync_log(self) -> None:
         """Sync whatever of the log may not be on disk: files that were handed out may never have been synced."""
+        self._opened.log.take_unsynced()
+        for file in self._unmarked_log_files():
+            file.sync()
+
+    def _unmarked_log_files(self) -> list[File]:
+        """Return the files of the log from the mark to its end."""
         log = self._opened.log
-        log.take_unsynced()
         first = max(self._opened.checkpoint.value.position or 0, log.files.start) // log.files.size
-        for number, file in log.files.files.items():
-            if first <= number <= log.written // log.files.size:
-                file.sync()
+        last = log.written // log.files.size
+        return [file for number, file in log.files.files.items() if first <= number <= last]
 
     def close(self, confirmed: int, now_ms: int) -> None:
         """Write and sync everything, note where everything ends, and take the abort file away."""

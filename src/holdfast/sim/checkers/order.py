@@ -22,8 +22,6 @@ class Order:
             return
         known = self._next.get((group, job.key), 0)
         if job.number > known:
-            raise Violation(
-                "order per key", f"{group} got number {job.number} of key {job.key} before number {known}"
-            )
+            raise Violation("order per key", f"{group} got number {job.number} of key {job.key} before number {known}")
         if job.number == known:
             self._next[group, job.key] = known + 1

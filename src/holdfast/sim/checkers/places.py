@@ -3,8 +3,8 @@
 A crash must not hand out an offset again that anybody has seen. Where a broker acknowledges before the disk has it, and
 then loses power, what was behind the last sync may be forgotten: `forgive`.
 
-Offsets are contiguous, with one exception: when power is lost, of what was not yet synced and promised to nobody a later
-message may survive and an earlier one not. Its offset then stays empty for ever.
+Offsets are contiguous, with one exception: when power is lost, of what was not yet synced and promised to nobody a
+later message may survive and an earlier one not. Its offset then stays empty for ever.
 """
 
 from __future__ import annotations

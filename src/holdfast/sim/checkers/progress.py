@@ -1,8 +1,8 @@
 """A committed offset never passes a message that nobody consumed; in the end every group has consumed everything.
 
-    offsets of a queue   0 1 2 3 4 5 6 7 8
-    consumed             x x x x   x x
-    frontier                     ^ nothing beyond may be committed
+offsets of a queue   0 1 2 3 4 5 6 7 8
+consumed             x x x x   x x
+frontier                     ^ nothing beyond may be committed
 """
 
 from __future__ import annotations
@@ -93,7 +93,8 @@ class Progress:
         if offset > row.frontier and queue.broker_name not in self.tainted:
             raise Violation(
                 "committed means consumed",
-                f"{group} {queue.broker_name}/{queue.topic}/{queue.queue_id}: committed {offset}, consumed {row.frontier}",
+                f"{group} {queue.broker_name}/{queue.topic}/{queue.queue_id}: committed {offset}, "
+                f"consumed {row.frontier}",
             )
 
     def find_missing(self, group: str, expected: list[Job]) -> list[str]:

@@ -1,0 +1,238 @@
+"""Bugs that we plant into the roles, to see that the simulator finds them.
+
+Each is a small and plausible mistake: one line moved, one case forgotten. `plant` puts it in for as long as a test's
+monkeypatch lives.
+"""
+
+from collections.abc import Callable
+
+import pytest
+
+from holdfast.broker import core, delays, durability, holds, offsets, send_back, transactions, writer
+from holdfast.broker.request import Request
+from holdfast.machine.effects import SendBytes
+from holdfast.model.topic import RETRY_PREFIX
+from holdfast.nameserver import answers, leases, registry
+from holdfast.sim import disk
+from holdfast.store import consume_queue, key_index, log_walk, message_store, recovery, resync
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+BUGS: dict[str, Plant] = {}
+
+
+def bug(plant: Plant) -> Plant:
+    """Add a bug to the list, under the name of its function."""
+    BUGS[plant.__name__] = plant
+    return plant
+
+
+@bug
+def acknowledge_before_sync(patch: pytest.MonkeyPatch) -> None:
+    """The answer leaves while the record is still in the page cache."""
+    write = core.Broker._write
+
+    def hasty(self, channel, pieces, effects, *rest):
+        if pieces and channel is not None:
+            effects.append(SendBytes(channel, pieces))
+        write(self, channel, [], effects, *rest)
+
+    patch.setattr(core.Broker, "_write", hasty)
+
+
+@bug
+def acknowledge_with_any_sync(patch: pytest.MonkeyPatch) -> None:
+    """A sync releases every answer that waits, also those of records written after it began."""
+    release = durability.HeldAnswers.release
+    patch.setattr(durability.HeldAnswers, "release", lambda self, _position: release(self, 1 << 62))
+
+
+@bug
+def confirm_before_sync(patch: pytest.MonkeyPatch) -> None:
+    """Consumers read what a power cut can still take back."""
+    write = core.Broker._write
+
+    def hasty(self, channel, pieces, effects, now_ms, *rest):
+        write(self, channel, pieces, effects, now_ms, *rest)
+        self._wake(self._store.confirm(self._store.written), effects, now_ms)
+
+    patch.setattr(core.Broker, "_write", hasty)
+
+
+@bug
+def index_entry_lost_on_recovery(patch: pytest.MonkeyPatch) -> None:
+    """Recovery leaves one entry of a queue empty."""
+    append = recovery.Recovery._append
+
+    def forgetful(queue, entry):
+        is_lost = queue.next_offset % 5 == 3
+        append(queue, consume_queue.PRE_BLANK if is_lost else entry)
+
+    patch.setattr(recovery.Recovery, "_append", staticmethod(forgetful))
+
+
+@bug
+def torn_tail_accepted(patch: pytest.MonkeyPatch) -> None:
+    """Recovery does not look at checksums."""
+    judge = log_walk.judge
+    patch.setattr(log_walk, "judge", lambda *place, check_body: judge(*place, check_body=False))  # noqa: ARG005
+
+
+@bug
+def recovered_tail_left_unsynced(patch: pytest.MonkeyPatch) -> None:
+    """What a killed process left in the page cache is served, and the next power cut takes it back."""
+    opened = message_store.MessageStore.open.__func__
+    sync = disk.SimFile.sync
+
+    def careless(cls, *arguments):
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(
+                disk.SimFile, "sync", lambda self: None if self.path.startswith("commitlog/") else sync(self)
+            )
+            return opened(cls, *arguments)
+
+    patch.setattr(message_store.MessageStore, "open", classmethod(careless))
+
+
+@bug
+def filler_looks_ancient(patch: pytest.MonkeyPatch) -> None:
+    """What covers damage in the log has the time 1, and retention believes it."""
+    mend = resync.mend
+    patch.setattr(recovery, "mend", lambda *place, store_ms: mend(*place, store_ms=1))  # noqa: ARG005
+
+
+@bug
+def answer_to_the_wrong_channel(patch: pytest.MonkeyPatch) -> None:
+    """Answers that one sync releases are mixed up between their senders."""
+    release = durability.HeldAnswers.release
+
+    def mixed(self, position):
+        sent = release(self, position)
+        return [SendBytes(other.channel, one.pieces) for one, other in zip(sent, sent[1:] + sent[:1], strict=True)]
+
+    patch.setattr(durability.HeldAnswers, "release", mixed)
+
+
+@bug
+def offset_committed_before_consumption(patch: pytest.MonkeyPatch) -> None:
+    """The committed offset is that of the next message, not of the first that is not done."""
+    commit = offsets.OffsetTable.commit
+    patch.setattr(
+        offsets.OffsetTable,
+        "commit",
+        lambda self, group, topic, queue_id, offset: commit(self, group, topic, queue_id, offset + 1),
+    )
+
+
+@bug
+def hold_never_woken(patch: pytest.MonkeyPatch) -> None:
+    """A parked pull waits for its deadline though there is a message."""
+    patch.setattr(holds.Holds, "wake", lambda _self, _queue: [])
+
+
+@bug
+def offset_assigned_twice_after_restart(patch: pytest.MonkeyPatch) -> None:
+    """After a restart a queue goes on one offset too early."""
+    opened = message_store.MessageStore.open.__func__
+
+    def stepped_back(cls, *arguments):
+        store = opened(cls, *arguments)
+        for queue in store.list_queues():
+            queue.next_offset = max(0, queue.next_offset - 1)
+        return store
+
+    patch.setattr(message_store.MessageStore, "open", classmethod(stepped_back))
+
+
+@bug
+def key_index_forgets_on_restart(patch: pytest.MonkeyPatch) -> None:
+    """After a restart the key index goes on at the end of the log, whatever it had missed."""
+    opened = message_store.open_store
+
+    def forgetful(*arguments):
+        found = opened(*arguments)
+        found.indexed = found.log.written
+        return found
+
+    patch.setattr(message_store, "open_store", forgetful)
+    assert key_index is not None
+
+
+@bug
+def name_server_keeps_a_dead_broker(patch: pytest.MonkeyPatch) -> None:
+    """Neither a closed channel nor silence ends a lease."""
+    patch.setattr(registry.Registry, "channel_closed", lambda *_: None)
+    patch.setattr(registry.Registry, "expire", lambda *_: None)
+
+
+@bug
+def name_server_ignores_silence(patch: pytest.MonkeyPatch) -> None:
+    """A broker that falls silent without closing its channel stays for ever."""
+    patch.setattr(leases.Leases, "expired", lambda _self, _now_ms: [])
+
+
+@bug
+def name_server_forgets_a_live_broker(patch: pytest.MonkeyPatch) -> None:
+    """The end of an old channel takes the lease of the new one along."""
+    patch.setattr(leases.Leases, "bind", lambda _self, _lease, _channel: None)
+
+
+@bug
+def name_server_answers_from_an_old_route(patch: pytest.MonkeyPatch) -> None:
+    """A rendered answer outlives the route it was made of."""
+    patch.setattr(answers.RouteAnswers, "drop", lambda _self, _topics: None)
+
+
+@bug
+def returned_message_lost(patch: pytest.MonkeyPatch) -> None:
+    """A message that a consumer gave back is acknowledged and not stored."""
+    accept = writer.LogWriter.accept
+
+    def forgetful(self, draft, now_ms):
+        if draft.topic.startswith(RETRY_PREFIX):
+            return writer.Stored(0, 0, 0)
+        return accept(self, draft, now_ms)
+
+    patch.setattr(writer.LogWriter, "accept", forgetful)
+    assert send_back is not None
+
+
+@bug
+def transaction_committed_after_rollback(patch: pytest.MonkeyPatch) -> None:
+    """A rollback delivers the message."""
+    end = transactions.Transactions.end
+
+    def confused(self, request: Request):
+        if request.command.fields["commitOrRollback"] == "12":
+            request.command.fields["commitOrRollback"] = "8"
+        return end(self, request)
+
+    patch.setattr(transactions.Transactions, "end", confused)
+
+
+@bug
+def transaction_never_asked_about(patch: pytest.MonkeyPatch) -> None:
+    """A half message whose sender fell silent stays half for ever."""
+
+    def idle(_self, *_arguments):
+        return
+        yield
+
+    patch.setattr(transactions.Transactions, "_check_due", idle)
+
+
+@bug
+def delayed_message_delivered_at_once(patch: pytest.MonkeyPatch) -> None:
+    """The schedule does not look at the time."""
+    run = delays.Delays._run
+    patch.setattr(delays.Delays, "_run", lambda self, now_ms: run(self, now_ms + 60_000))
+
+
+@bug
+def delayed_message_delivered_again_after_restart(patch: pytest.MonkeyPatch) -> None:
+    """After a crash nobody looks whether a message was delivered before."""
+
+    def trusting(_self, *_arguments):
+        return False
+        yield
+
+    patch.setattr(delays._Doubt, "was_delivered", trusting)
