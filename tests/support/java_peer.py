@@ -26,6 +26,7 @@ _JVM = (
     "-XX:+UseSerialGC",
     "-XX:-UsePerfData",
     "-Xshare:auto",
+    "--add-opens=java.base/java.lang=ALL-UNNAMED",
     "--add-opens=java.base/java.nio=ALL-UNNAMED",
     "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
     "--add-opens=java.base/jdk.internal.ref=ALL-UNNAMED",

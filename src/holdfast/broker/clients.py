@@ -181,6 +181,17 @@ class ClientTable:
             self._producers.setdefault(producer.group_name, {})[request.channel] = client
             producing.add(producer.group_name)
             self._producing[client.client_id] = client
+        # All at once, because each by itself would be two writes of two files.
+        self._groups.ensure_all([consumer.group_name for consumer in beat.consumer_data_set], request.now_ms)
+        known = [self._groups.find(consumer.group_name) for consumer in beat.consumer_data_set]
+        self._topics.ensure_all(
+            {
+                retry_topic(config.group_name): config.retry_queue_nums
+                for config in known
+                if config is not None and config.retry_queue_nums > 0
+            },
+            request.now_ms,
+        )
         for consumer in beat.consumer_data_set:
             if self._join(consumer, client, beat, request):
                 consuming.add(consumer.group_name)
@@ -249,11 +260,9 @@ class ClientTable:
     def _join(self, consumer: ConsumerData, client: Client, beat: Heartbeat, request: Request) -> bool:
         """Make *client* a member of one group; False when there is no such group and none is made."""
         name = consumer.group_name
-        config = self._groups.ensure(name, request.now_ms)
+        config = self._groups.find(name)
         if config is None:
             return False
-        if config.retry_queue_nums > 0:
-            self._topics.ensure(retry_topic(name), config.retry_queue_nums, request.now_ms)
         membership = self._consumers.get(name)
         if membership is None:
             membership = self._consumers[name] = Membership(

@@ -49,7 +49,7 @@ from holdfast.wire.command import decode_command, encode_command, response
 from holdfast.wire.fields import BadField
 from holdfast.wire.frame import JSON, Frame
 from holdfast.wire.host import pack_host
-from holdfast.wire.pull import decode_pull, pull_header
+from holdfast.wire.pull import PullHeader, decode_pull, pull_header
 from holdfast.wire.send import decode_send, send_header
 
 _SEND_CODES: Final = frozenset({RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE})
@@ -59,6 +59,7 @@ _PEEK_SIZE: Final = 12
 _HOT_SENDS: Final = frozenset({b'{"code":310,', b'{"code":320,'})
 _HOT_SEND_CODES: Final = frozenset({RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE})
 _HOT_PULLS: Final = frozenset({b'{"code":11,"', b'{"code":361,'})
+_HANDED_OUT_MAX: Final = 32 * 1024 * 1024
 _DECODE_ERRORS: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 _HOLDS_TIMER: Final = "holds"
@@ -95,6 +96,8 @@ class Broker:
         self._waiting: dict[int, _Waiting] = {}
         self._token = 0
         self._holds_timer_ms: int | None = None
+        self._told_fault = False
+        self._handed_out = 0  # bytes that pulls of the read at hand were answered with
         self._on: dict[type, Callable[[Any], list[Effect]]] = {
             FramesReceived: self._frames_received,
             ChannelOpened: self._channel_opened,
@@ -112,7 +115,12 @@ class Broker:
 
     def handle(self, event: Event) -> list[Effect]:
         """Take note of *event* and return what shall be done about it, in order."""
-        return self._on[type(event)](event)
+        try:
+            return self._on[type(event)](event)
+        except BaseException:
+            # What half an event staged points into a receive buffer that the next read overwrites.
+            self._store.discard()
+            raise
 
     # Channels.
 
@@ -140,9 +148,11 @@ class Broker:
         effects: list[Effect] = []
         answers: list[Piece] = []
         before = self._store.log.written
+        self._handed_out = 0
         if not self._take_sends(event.frames, event, answers):
             for frame in event.frames:
-                self._take_frame(frame, event, answers, effects)
+                if not self._take_frame(frame, event, answers, effects):
+                    break  # Nothing more is heard from such a peer: it does not get a line of log for every frame.
         self._write(event.channel, answers, effects, event.now_ms, before)
         if self._rooms.topics.changed:
             self._rooms.registration.announce_changes(effects)
@@ -162,20 +172,37 @@ class Broker:
         self._rooms.sends.take_run(headers, [frame.body for frame in run], origin, answers)
         return True
 
-    def _take_frame(self, frame: Frame, event: FramesReceived, answers: list[Piece], effects: list[Effect]) -> None:
-        """Take one frame of a read that is not all sends."""
+    def _take_frame(self, frame: Frame, event: FramesReceived, answers: list[Piece], effects: list[Effect]) -> bool:
+        """Take one frame of a read that is not all sends; False when it cannot be understood."""
         if bytes(frame.header[:_PEEK_SIZE]) in _HOT_PULLS:
-            self._take_pull(frame, event, answers, effects)
-        elif not self._take_sends([frame], event, answers):
-            self._take_general(frame, event, answers, effects)
+            return self._take_pull(frame, event, answers, effects)
+        return self._take_sends([frame], event, answers) or self._take_general(frame, event, answers, effects)
 
-    def _take_pull(self, frame: Frame, event: FramesReceived, answers: list[Piece], effects: list[Effect]) -> None:
+    def _take_pull(self, frame: Frame, event: FramesReceived, answers: list[Piece], effects: list[Effect]) -> bool:
         try:
             header = decode_pull(frame.header)
         except _DECODE_ERRORS:
-            self._take_general(frame, event, answers, effects)
+            return self._take_general(frame, event, answers, effects)
+        self._answer_pull(header, JSON, event, answers, effects)
+        return True
+
+    def _answer_pull(
+        self,
+        header: PullHeader,
+        serializer: int,
+        event: FramesReceived,
+        answers: list[Piece],
+        effects: list[Effect],
+    ) -> None:
+        """Answer a pull; one read may hold thousands, each worth megabytes to a peer that perhaps never reads them."""
+        if self._handed_out > _HANDED_OUT_MAX:
+            answers.append(self._rooms.pulls.put_off(header, serializer))
             return
-        pulled = self._rooms.pulls.take(header, Puller(event.channel, JSON, event.now_ms))
+        pulled = self._rooms.pulls.take(header, Puller(event.channel, serializer, event.now_ms))
+        if isinstance(pulled, list):
+            self._handed_out += sum(map(len, pulled))
+        elif pulled is not None:
+            self._handed_out += self._options.pull_size_max  # Cold: how much it is shows when it has been read.
         self._pulled(pulled, event.channel, event.now_ms, answers, effects)
 
     def _pulled(
@@ -193,17 +220,17 @@ class Broker:
 
             self._advance(pulled, finish, effects)
 
-    def _take_general(self, frame: Frame, event: FramesReceived, answers: list[Piece], effects: list[Effect]) -> None:
-        """Take a request of any kind, or an answer to one of ours."""
+    def _take_general(self, frame: Frame, event: FramesReceived, answers: list[Piece], effects: list[Effect]) -> bool:
+        """Take a request of any kind, or an answer to one of ours; False when it is neither."""
         try:
             command = decode_command(frame)
         except RemoteProtocolError as error:
             effects.append(Log("warning", "bad header", {"peer": self._peers[event.channel], "reason": str(error)}))
             effects.append(CloseChannel(event.channel))
-            return
+            return False
         if command.is_response:
             effects += self._rooms.responded(event.channel, command)
-            return
+            return True
         request = Request(
             command=command,
             channel=event.channel,
@@ -216,15 +243,14 @@ class Broker:
                 origin = Origin(command.serializer, self._born_hosts[event.channel], event.now_ms)
                 self._rooms.sends.take_run([send_header(command)], [command.body], origin, answers)
             elif command.code in _PULL_CODES:
-                puller = Puller(event.channel, command.serializer, event.now_ms)
-                pulled = self._rooms.pulls.take(pull_header(command), puller)
-                self._pulled(pulled, event.channel, event.now_ms, answers, effects)
+                self._answer_pull(pull_header(command), command.serializer, event, answers, effects)
             else:
                 self._dispatch(request, answers)
         except (BadField, RemoteProtocolError) as error:
             self._answer(request, Refusal(ResponseCode.INVALID_PARAMETER, str(error)), answers)
         except (RecordRefused, DiskFailed) as error:
             self._answer(request, Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, str(error)), answers)
+        return True
 
     def _dispatch(self, request: Request, answers: list[Piece]) -> None:
         handler = self._handlers.get(cast("RequestCode", request.command.code))
@@ -419,6 +445,9 @@ class Broker:
             self._token += 1
             effects.append(SyncFiles(work.files, self._token))
         effects.append(SetTimer(_HOUSEKEEP_TIMER, now_ms + work.delay_ms))
+        if not self._store.writable and not self._told_fault:
+            self._told_fault = True
+            effects.append(Log("error", "no more messages are taken until a restart", {"reason": self._store.fault}))
 
     def _files_synced(self, event: FilesSynced) -> list[Effect]:
         self._store.checkpoint(event.now_ms)

@@ -29,6 +29,7 @@ from holdfast.broker.request import Refusal, Steps
 from holdfast.broker.writer import REAL_QUEUE, REAL_TOPIC, LogWriter
 from holdfast.machine.effects import Effect, Log, SetTimer
 from holdfast.model.delay import DelayLevels
+from holdfast.model.numbers import parse_count
 from holdfast.model.topic import HALF_TOPIC, SCHEDULE_TOPIC
 from holdfast.store.consume_queue import BLANK_ENTRY_SIZE, QueueLog
 from holdfast.store.disk import Disk
@@ -253,8 +254,8 @@ class _Doubt:
 def _real_place(record: StoredRecord) -> tuple[str, int] | None:
     """Return the topic and queue that a delayed message is meant for, or None when that cannot be told."""
     properties: dict[str, Any] = properties_of(record)
-    topic, queue_text = properties.get(REAL_TOPIC), properties.get(REAL_QUEUE, "")
+    topic, queue_id = properties.get(REAL_TOPIC), parse_count(properties.get(REAL_QUEUE), -1)
     # A half message cannot be delayed: delivered as it is, it would be one that nobody decides about.
-    if not topic or topic in {HALF_TOPIC, SCHEDULE_TOPIC} or not queue_text.isdecimal():
+    if not topic or topic in {HALF_TOPIC, SCHEDULE_TOPIC} or queue_id < 0:
         return None
-    return topic, int(queue_text)
+    return topic, queue_id

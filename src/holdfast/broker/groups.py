@@ -13,13 +13,14 @@ import msgspec
 from holdfast.broker.config import load_config, save_config
 from holdfast.broker.options import BrokerOptions
 from holdfast.model.group import GroupConfig
+from holdfast.model.topic import RETRY_PREFIX, RETRY_TOPIC_LENGTH_MAX
 from holdfast.store.disk import Disk
 from holdfast.wire.registration import DataVersion
 
 NAME: Final = "subscriptionGroup.json"
 SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"
-GROUP_LENGTH_MAX: Final = 255
+GROUP_LENGTH_MAX: Final = RETRY_TOPIC_LENGTH_MAX - len(RETRY_PREFIX)  # The retry topic is a folder, and must fit too.
 RETRY_QUEUES_MAX: Final = 1024
 _LEGAL_NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 
@@ -74,13 +75,25 @@ class GroupTable:
         known = self._groups.get(group)
         if known is not None:
             return known
-        if not group or len(group) > GROUP_LENGTH_MAX:
-            return None
+        created = self._to_create(group)
+        if created is not None:
+            self.put(created, now_ms)
+        return created
+
+    def ensure_all(self, groups: list[str], now_ms: int) -> None:
+        """Create those of *groups* that `ensure` would create, with one write."""
+        created = [config for name in groups if (config := self._to_create(name)) is not None]
+        if created:
+            self.put_all(created, now_ms)
+
+    def _to_create(self, group: str) -> GroupConfig | None:
+        """Return the group to be made for a name that is not known, or None when none is to be made."""
+        config = GroupConfig(group_name=group)
+        if group in self._groups or find_group_fault(config) is not None:
+            return None  # A name becomes the folder of its retry topic: no other names may come in.
         if not self._auto_create and not group.startswith(SYSTEM_GROUP_PREFIX):
             return None
-        created = GroupConfig(group_name=group)
-        self.put(created, now_ms)
-        return created
+        return config
 
     def put(self, config: GroupConfig, now_ms: int) -> None:
         """Treat the group as *config* says from now on."""

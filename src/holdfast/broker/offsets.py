@@ -216,6 +216,8 @@ class OffsetRequests:
             return Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {fields.consumer_group} not exist!")
         if fields.queue_id < 0 or fields.commit_offset < 0:
             return request.answer(remark="A negative queue or offset says nothing; ignored")
+        if fields.queue_id >= max(topic.read_queues, topic.write_queues):
+            return request.answer(remark=f"Topic {fields.topic} has no queue {fields.queue_id}; ignored")
         if not self._offsets.commit(fields.consumer_group, fields.topic, fields.queue_id, fields.commit_offset):
             return request.answer(remark="Offset has been previously reset")
         return request.answer()

@@ -39,6 +39,7 @@ from holdfast.wire.command import RESPONSE, Command, encode_command
 from holdfast.wire.pull import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND, PullFields, PullHeader, pull_answer_head
 
 _SCAN_MAX: Final = 800  # index entries looked at for one answer when a filter lets few of them through
+_EXPRESSION_KEPT_MAX: Final = 1024
 _GAP_MAX: Final = 64 * 1024  # what lies between two cold ranges is read too when it is not larger than this
 
 Range = tuple[int, int]
@@ -116,6 +117,13 @@ class Pulls:
             return None
         return self._respond(header, puller.serializer, queue, scan)
 
+    def put_off(self, header: PullHeader, serializer: int) -> bytes:
+        """Return the answer to a pull that came with too many others: ask again, for the same."""
+        offset = header.fields.queue_offset
+        offsets = (offset, 0, offset)
+        remark = "TOO_MANY_PULLS_AT_ONCE"
+        return pull_answer_head(serializer, header.opaque, ResponseCode.PULL_RETRY_IMMEDIATELY, remark, offsets, 0)
+
     def retry(self, queue: QueueLog, hold: Hold, *, final: bool) -> Pulled:
         """Look again for a parked pull; park it again when there is nothing for it and this is not its last look."""
         fields = hold.header.fields
@@ -169,7 +177,10 @@ class Pulls:
         if fields.sys_flag & SUBSCRIPTION:
             if not is_tag_type(fields.expression_type):
                 return Refusal(ResponseCode.SYSTEM_ERROR, "only TAG subscriptions are supported, not SQL92")
-            return _codes_of_text(fields.topic, fields.subscription)
+            expression = fields.subscription or ""
+            # Only what many pulls may share is worth keeping, and a stranger's megabytes are not.
+            read = _codes_of_text if len(expression) <= _EXPRESSION_KEPT_MAX else _codes_of_text.__wrapped__
+            return read(fields.topic, expression)
         subscription = self._clients.subscription(fields.consumer_group, fields.topic)
         if subscription is None:
             return Refusal(
@@ -250,7 +261,7 @@ def _unpacker(count: int):  # type: ignore[no-untyped-def] # noqa: ANN202 - the 
 
 
 @lru_cache(maxsize=1024)
-def _codes_of_text(topic: str, expression: str | None) -> frozenset[int] | None:
+def _codes_of_text(topic: str, expression: str) -> frozenset[int] | None:
     return wanted_codes(parse_tags(topic, expression))
 
 

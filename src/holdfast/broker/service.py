@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from typing import Final
+
+import msgspec
 
 from holdfast.broker.core import Broker
 from holdfast.broker.metrics import broker_samples
@@ -24,6 +27,7 @@ from holdfast.store.options import StoreOptions
 from holdfast.wire.host import pack_host
 
 _VIP_DISTANCE = 2
+_DAMAGES_TOLD_MAX: Final = 20
 
 
 class BrokerService:
@@ -53,6 +57,7 @@ class BrokerService:
         host, port = split_address(self._options.listen)
         self._disk.lock()
         store = MessageStore.open(self._disk, store_options(self._options), now_ms())
+        self._tell_recovery(store)
         rooms = Rooms(self._options, store, self._disk, random.Random(), now_ms())
         server = MachineServer(Broker(self._options, store, rooms), emit=self._emit, disk=self._disk)
         self._store, self._rooms, self._server = store, rooms, server
@@ -92,6 +97,17 @@ class BrokerService:
             self._store.close(now_ms())
         self._disk.unlock()
         self._emit(Log("info", "broker stopped", {"name": self._options.name}))
+
+    def _tell_recovery(self, store: MessageStore) -> None:
+        """Say what was found after a crash, and every place that is not what was written."""
+        found = store.recovered
+        if not found.is_clean:
+            checked: dict[str, object] = {"records": found.records, "start": found.start, "end": found.log_end}
+            self._emit(Log("warning", "store recovered after a crash", checked))
+        for damage in found.damages[:_DAMAGES_TOLD_MAX]:
+            self._emit(Log("error", "log damaged", msgspec.structs.asdict(damage)))
+        if len(found.damages) > _DAMAGES_TOLD_MAX:
+            self._emit(Log("error", "log damaged in more places", {"count": len(found.damages) - _DAMAGES_TOLD_MAX}))
 
     async def _listen_vip(self, server: MachineServer, host: str, port: int) -> None:
         try:

@@ -14,7 +14,7 @@ from holdfast.broker.stats import BrokerStats
 from holdfast.broker.topics import TopicTable, find_topic_fault
 from holdfast.model.errors import RemoteProtocolError
 from holdfast.model.queue import MessageQueue
-from holdfast.model.topic import TopicConfig
+from holdfast.model.topic import TopicConfig, find_name_fault
 from holdfast.store.message_store import MessageStore
 from holdfast.wire import java_json
 from holdfast.wire.admin import (
@@ -94,8 +94,9 @@ class TopicAdmin:
     def delete(self, request: Request) -> Answer:
         """Answer 215. Nothing there is fine: a tool asks every broker of a cluster."""
         name = from_fields(TopicFields, request.command.fields).topic
-        if not name:
-            return Refusal(ResponseCode.INVALID_PARAMETER, "The specified topic is blank.")
+        fault = find_name_fault(name)
+        if fault is not None:  # Above all: a name is a folder that is about to be removed.
+            return Refusal(ResponseCode.INVALID_PARAMETER, fault)
         if self._topics.is_system(name):
             return Refusal(ResponseCode.INVALID_PARAMETER, f"The topic[{name}] is conflict with system topic.")
         self._topics.delete(name, request.now_ms)

@@ -135,6 +135,16 @@ class TopicTable:
         self.put(created, now_ms)
         return created
 
+    def ensure_all(self, queues: dict[str, int], now_ms: int) -> None:
+        """Create those topics that are not there, given as name and number of queues, with one write."""
+        created = [
+            TopicConfig(name=name, read_queues=count, write_queues=count)
+            for name, count in queues.items()
+            if name not in self._topics
+        ]
+        if created:
+            self.put_all(created, now_ms)
+
     def delete(self, name: str, now_ms: int) -> None:
         """Stop hosting *name*; not there is fine."""
         if self._topics.pop(name, None) is not None:

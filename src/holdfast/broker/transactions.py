@@ -32,6 +32,7 @@ from holdfast.broker.request import Answer, Handlers, Refusal, Request, Steps
 from holdfast.broker.topics import TopicTable
 from holdfast.broker.writer import DELAY, REAL_QUEUE, REAL_TOPIC, TAGS, Draft, LogWriter, Stored
 from holdfast.machine.effects import Effect, Log, SendBytes, SetTimer
+from holdfast.model.numbers import parse_count
 from holdfast.model.topic import CHECK_MAX_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
 from holdfast.store.consume_queue import BLANK_ENTRY_SIZE
 from holdfast.store.message_store import MessageStore
@@ -318,7 +319,7 @@ class Transactions:
 
     def _check(self, offset: int, half: Half, record: StoredRecord, now_ms: int, effects: list[Effect]) -> None:
         properties = properties_of(record)
-        times = int(text) if (text := properties.get(_CHECK_TIMES, "0")).isdecimal() else 0
+        times = parse_count(properties.get(_CHECK_TIMES), 0)
         if times >= self._options.transaction_check_max:
             self._give_up(offset, record, properties, now_ms, effects)
             return
@@ -391,13 +392,14 @@ class Transactions:
 def _take_place(properties: dict[str, str]) -> tuple[str, int] | None:
     """Take out where a half message belongs, or return None when it does not say."""
     topic, queue_text = properties.pop(REAL_TOPIC, ""), properties.pop(REAL_QUEUE, "")
-    return (topic, int(queue_text)) if topic and queue_text.isdecimal() else None
+    queue_id = parse_count(queue_text, -1)
+    return (topic, queue_id) if topic and queue_id >= 0 else None
 
 
 def _patience_ms(properties: dict[str, str], timeout_ms: int) -> int:
     """Return how long a sender may take before it is asked; it may have asked for more time itself."""
-    wish = properties.get(_IMMUNITY, "")
-    return int(wish) * 1000 if wish.isdecimal() else timeout_ms
+    wish = parse_count(properties.get(_IMMUNITY), -1)
+    return wish * 1000 if wish >= 0 else timeout_ms
 
 
 def _named_offsets(record: StoredRecord | None) -> list[int]:
@@ -405,4 +407,4 @@ def _named_offsets(record: StoredRecord | None) -> list[int]:
     if record is None or properties_of(record).get(TAGS) != _REMOVE:
         return []
     words = bytes(record.body).decode(errors="replace").split(",")
-    return [int(word) for word in words if word.isdecimal()]
+    return [offset for word in words if (offset := parse_count(word, -1)) >= 0]

@@ -12,6 +12,7 @@ import msgspec
 from holdfast.broker.request import Refusal
 from holdfast.model.delay import DelayLevels
 from holdfast.model.java_hash import java_hash
+from holdfast.model.numbers import parse_count
 from holdfast.model.topic import SCHEDULE_TOPIC
 from holdfast.store.message_store import MessageStore
 from holdfast.wire.codes import ResponseCode
@@ -62,7 +63,7 @@ class LogWriter:
 
     def accept(self, draft: Draft, now_ms: int) -> Stored | Refusal:
         """Store *draft*, or put it on the schedule when it has a delay level."""
-        level = _level(draft.properties.get(DELAY))
+        level = parse_count(draft.properties.get(DELAY), 0)
         if level <= 0 or draft.sys_flag & TRANSACTION_MASK:
             return self.append(draft, now_ms)
         level = self._levels.clamp(level)
@@ -105,8 +106,3 @@ class LogWriter:
             draft.prepared_position,
         )
         return Stored(position, offset, draft.queue_id)
-
-
-def _level(text: str | None) -> int:
-    """Return the delay level a property asks for; what is no number asks for none."""
-    return int(text) if text is not None and text.isdecimal() else 0

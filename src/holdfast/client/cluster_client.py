@@ -5,6 +5,9 @@
                   ──> requests of theirs, answered by the handlers given
                   <── heartbeats every 30 s, at once on a new connection
 
+    connection to a broker lost ─> broker_down, its routes looked at again, dialled until it stands or no route has it
+                      it stands ─> heartbeat, as the first thing on it ─ answered ─> broker_up
+
 The asyncio shell around `route_table` and `name_servers`. Knows neither messages nor groups.
 """
 
@@ -34,7 +37,7 @@ from holdfast.wire.route import ClusterInfo, decode_route
 from holdfast.wire.send_request import AUTO_CREATE_QUEUES
 
 REQUEST_TIMEOUT_S: Final = 3.0
-_POLL_TICK_S: Final = 5.0
+_POLL_TICK_S: Final = 1.0
 
 log = logging.getLogger("holdfast.client")
 
@@ -62,6 +65,8 @@ class ClusterClient:
         heartbeat: Makes the request that tells brokers who we are; None to tell nobody.
         goodbyes: Makes the requests that tell brokers that we leave.
         routes_changed: Called with a topic whose route is another one than before.
+        broker_up: Called with the address of a broker that has heard who we are on a new connection, also the first.
+        broker_down: Called with the address of a broker whose connection is gone.
     """
 
     def __init__(
@@ -73,6 +78,8 @@ class ClusterClient:
         heartbeat: Callable[[], Command] | None = None,
         goodbyes: Callable[[], Iterable[Command]] | None = None,
         routes_changed: Callable[[str], None] | None = None,
+        broker_up: Callable[[str], Awaitable[None]] | None = None,
+        broker_down: Callable[[str], None] | None = None,
     ) -> None:
         self.random = Random()
         self.timeout_s = timeout_s
@@ -84,7 +91,16 @@ class ClusterClient:
         self._heartbeat = heartbeat
         self._goodbyes = goodbyes
         self._routes_changed = routes_changed
-        self._pool = ConnectionPool(on_request=self._asked, on_open=self._opened)
+        self._broker_up = broker_up
+        self._broker_down = broker_down
+        self._pool = ConnectionPool(
+            on_request=self._asked,
+            on_open=self._opened,
+            on_close=self._closed,
+            is_wanted=self._is_wanted,
+            chance=self.random,
+        )
+        self._poll_now = asyncio.Event()
         self._lookups: dict[str, asyncio.Task[TopicRoute | None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -299,7 +315,12 @@ class ClusterClient:
     async def beat(self) -> None:
         """Tell every broker of every route who we are, now. Who does not answer is logged."""
         addresses = self.routes.broker_addresses(masters_only=False)
-        await asyncio.gather(*(self._beat(address) for address in addresses))
+        await asyncio.gather(*(self.beat_one(address) for address in addresses))
+
+    async def beat_one(self, address: str) -> None:
+        """Tell one broker who we are, now. If it does not answer, that is logged."""
+        if self._heartbeat is not None:
+            await self._tell(address, self._heartbeat())
 
     async def _look_up(self, topic: str) -> TopicRoute | None:
         """Ask for the route of *topic*; everybody who wants it meanwhile waits for the same answer."""
@@ -326,7 +347,10 @@ class ClusterClient:
 
     async def _poll_forever(self) -> None:
         while True:
-            await asyncio.sleep(_POLL_TICK_S)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_POLL_TICK_S):
+                    await self._poll_now.wait()
+            self._poll_now.clear()
             for topic in self.routes.due(now_ms()):
                 try:
                     await self._look_up(topic)
@@ -340,22 +364,40 @@ class ClusterClient:
             await asyncio.sleep(HEARTBEAT_INTERVAL_MS / 1000)
             await self.beat()
 
-    async def _beat(self, address: str) -> None:
-        if self._heartbeat is not None:
-            await self._tell(address, self._heartbeat())
-
     async def _tell(self, address: str, command: Command) -> None:
         try:
             await self.invoke(address, command)
         except HoldfastError as error:
             log.warning("broker %s was not told (%s): %s", address, RequestCode(command.code).name, error)
 
+    def _is_wanted(self, address: str) -> bool:
+        """Say whether a connection shall stand: a broker of our routes may want to ask us something at any time."""
+        return self._heartbeat is not None and address in self.routes.broker_addresses(masters_only=False)
+
     def _opened(self, connection: Connection) -> None:
-        """Let the first thing that a broker hears be who we are: it may want to ask us something."""
-        if self._heartbeat is None or connection.address in self._name_servers.addresses:
+        """Let the first thing that a broker hears be who we are: what follows on the connection may depend on it."""
+        if connection.address in self._name_servers.addresses:
             return
-        answer = connection.request(self._heartbeat(), self.timeout_s)
-        answer.add_done_callback(lambda done: None if done.cancelled() else done.exception())
+        self.routes.trust(connection.address)
+        if self._heartbeat is not None:
+            self.spawn(self._greet(connection.address, connection.request(self._heartbeat(), self.timeout_s)))
+
+    async def _greet(self, address: str, heard: Awaitable[Command]) -> None:
+        try:
+            await heard
+        except (ConnectionLost, RequestTimeout) as error:
+            log.warning("broker %s was not told who we are: %s", address, error)
+        else:
+            if self._broker_up is not None:
+                await self._broker_up(address)
+
+    def _closed(self, connection: Connection) -> None:
+        if connection.address in self._name_servers.addresses:
+            return
+        self.routes.suspect(connection.address)
+        self._poll_now.set()
+        if self._broker_down is not None:
+            self._broker_down(connection.address)
 
     def _asked(self, connection: Connection, command: Command) -> None:
         self.spawn(self._answer(connection, command))

@@ -4,6 +4,10 @@
                                                      ^ every 20 s, when a broker says so (40), when a route changes,
                                                        sooner again when a round could not be finished
 
+A broker that comes back, or whose connection broke, knows at first only those members that have found it again. For a
+few seconds after a reconnect everybody counts as a member who was one before: otherwise the quickest would take the
+queues of the others.
+
 The asyncio shell around `rebalance`. What giving up and taking over means is the consumer's business.
 """
 
@@ -14,12 +18,12 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final
 
-from holdfast.client.cluster_client import ClusterClient, Handler, now_ms
+from holdfast.client.cluster_client import ClusterClient, Handler, monotonic_ms, now_ms
 from holdfast.client.heartbeat import consumer_data, heartbeat_command, unregister_command
 from holdfast.client.namespace import with_namespace
 from holdfast.client.queue_calls import QueueCalls, Start, start_code
 from holdfast.client.rebalance import AssignmentChange, allocate_average, plan_change
-from holdfast.model.errors import BrokerRefused, HoldfastError, LocalProtocolError, RouteNotFound
+from holdfast.model.errors import HoldfastError, LocalProtocolError, RouteNotFound
 from holdfast.model.filter import EVERYTHING, parse_tags
 from holdfast.model.group import Subscription
 from holdfast.model.queue import MessageQueue
@@ -31,7 +35,9 @@ log = logging.getLogger("holdfast.client")
 
 REBALANCE_INTERVAL_S: Final = 20.0
 _AGAIN_S: Final = 1.0
-_DOUBLINGS_MAX: Final = 4  # 1, 2, 4, 8, 16 seconds
+_AGAIN_S_MAX: Final = 4.0
+# Longer than the longest pause between two dials of a client: then whoever is alive has come back.
+_REUNION_S: Final = 5.0
 
 OnChange = Callable[[AssignmentChange], Awaitable[bool]]
 """Gives up and takes over. False: not everything could be taken over yet, ask again soon."""
@@ -49,6 +55,8 @@ class GroupMember:
         start: Where a queue begins of which the group never committed an offset.
         assigned: Tells which queues we consume now.
         on_change: Called when others should be ours.
+        broker_up: Called with the address of a broker that knows us on a new connection, also the first.
+        broker_down: Called with the address of a broker whose connection is gone.
         handlers: Who answers what brokers ask of us, besides changes of the group.
     """
 
@@ -63,6 +71,8 @@ class GroupMember:
         start: Start,
         assigned: Callable[[], Iterable[MessageQueue]],
         on_change: OnChange,
+        broker_up: Callable[[str], Awaitable[None]] | None = None,
+        broker_down: Callable[[str], None] | None = None,
         handlers: Mapping[int, Handler] | None = None,
     ) -> None:
         fault = find_name_fault(group)
@@ -76,6 +86,9 @@ class GroupMember:
         self._is_push = is_push
         self._assigned = assigned
         self._on_change = on_change
+        self._broker_up = broker_up
+        self._members: dict[str, set[str]] = {}  # by topic, as of the last round
+        self._reunion_until_ms = 0
         self._wake = asyncio.Event()
         self._is_started = False
         self._turn = asyncio.Lock()
@@ -85,6 +98,8 @@ class GroupMember:
             heartbeat=self._heartbeat,
             goodbyes=lambda: [unregister_command(self.client.client_id, consumer=self.group)],
             routes_changed=lambda _: self.wake(),
+            broker_up=self._found_again,
+            broker_down=broker_down,
         )
         self.calls = QueueCalls(self.client, self.group)
 
@@ -160,30 +175,51 @@ class GroupMember:
             route = await self.client.route(topic)
             if self.is_broadcast:
                 return list(route.readable)
-            members = await self.calls.members(topic)
+            members = await self._find_members(topic)
         except RouteNotFound as error:
             log.debug("group %s: %s", self.group, error)
             return None
-        except BrokerRefused as error:
-            log.info("group %s: no members for %s: %s", self.group, topic, error)
-            members = []
         except HoldfastError as error:
             log.warning("group %s: members could not be found out for %s: %s", self.group, topic, error)
             return None
         if self.client.client_id not in members:
-            # The broker lost us, or has not heard of us yet. What we have stays ours until it tells us otherwise.
+            return None  # What we have stays ours until a broker tells us otherwise.
+        return allocate_average(route.readable, sorted(members), self.client.client_id)
+
+    async def _find_members(self, topic: str) -> set[str]:
+        """Return who is in the group.
+
+        Raises:
+            HoldfastError: no broker answered.
+        """
+        members = await self.calls.members(topic)
+        if self.client.client_id not in members:
+            # The brokers lost us, or have not heard of us yet.
             await self.client.beat()
-            return None
-        return allocate_average(route.readable, members, self.client.client_id)
+            members = await self.calls.members(topic)
+        if monotonic_ms() < self._reunion_until_ms:
+            members |= self._members.get(topic, set())
+        self._members[topic] = members
+        return members
+
+    async def _found_again(self, address: str) -> None:
+        """Let the consumer go on with what it has at *address*, and look again once everybody may have come back."""
+        if any(self._members.values()):
+            self._reunion_until_ms = monotonic_ms() + int(_REUNION_S * 1000)
+            self.client.spawn(self._wake_later())
+        if self._broker_up is not None:
+            await self._broker_up(address)
+
+    async def _wake_later(self) -> None:
+        await asyncio.sleep(_REUNION_S)
+        self.wake()
 
     async def _rebalance_forever(self) -> None:
         failures = 0
         while True:
             self._wake.clear()
             failures = 0 if await self.rebalance() else failures + 1
-            pause_s = (
-                REBALANCE_INTERVAL_S if not failures else min(_AGAIN_S * 2 ** (failures - 1), REBALANCE_INTERVAL_S)
-            )
+            pause_s = min(_AGAIN_S * 2 ** min(failures - 1, 9), _AGAIN_S_MAX) if failures else REBALANCE_INTERVAL_S
             try:
                 async with asyncio.timeout(pause_s):
                     await self._wake.wait()

@@ -2,6 +2,7 @@
 
     first(queue)   where to begin: at what was kept, else where the consumer was told to
     save()         keep what changed since the last time
+    repair()       tell brokers again what they may have forgotten
 
 The shell around `offset_book`.
 """
@@ -11,8 +12,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
+from holdfast.client.cluster_client import monotonic_ms
 from holdfast.client.offset_book import OffsetBook, decode_offsets, encode_offsets
 from holdfast.client.queue_calls import QueueCalls, Start
 from holdfast.model.errors import ConfigError, HoldfastError, ProtocolError
@@ -50,8 +53,11 @@ class OffsetKeeper:
                 self._filed = await asyncio.to_thread(_read, self._file)
             found = self._filed.get(queue)
             offset = await self._calls.offset_of(queue, self._start) if found is None else found
-        self.book.begin(queue, offset)
-        return offset
+        return self.book.take_over(queue, offset, monotonic_ms())
+
+    def leave(self, queue: MessageQueue) -> None:
+        """Note that *queue* is somebody else's now; what could not be saved of it is kept for a while."""
+        self.book.leave(queue, monotonic_ms())
 
     async def save(self) -> bool:
         """Keep what changed. False: some could not be kept now and will be tried the next time."""
@@ -70,6 +76,32 @@ class OffsetKeeper:
         for queue, offset in untold.items():
             self.book.tell(queue, offset)
         return True
+
+    async def repair(self, offsets: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
+        """Have the brokers know *offsets*: one that crashed forgot what it was told in its last seconds.
+
+        Returns:
+            Where a broker knows of more than we: somebody else, or an operator, moved the group on meanwhile.
+        """
+        if self._file is not None:
+            return {}
+        found = await asyncio.gather(*(self._repair(queue, offset) for queue, offset in offsets.items()))
+        return {queue: ahead for queue, ahead in zip(offsets, found, strict=True) if ahead is not None}
+
+    async def _repair(self, queue: MessageQueue, offset: int) -> int | None:
+        self.book.distrust(queue)
+        try:
+            committed = await self._calls.committed(queue)
+        except HoldfastError as error:
+            log.warning("the offset of %s could not be asked for: %s", queue, error)
+            return None
+        if committed is not None and committed > offset:
+            return committed
+        if committed == offset:
+            self.book.tell(queue, offset)
+        else:
+            await self._commit(queue, offset)
+        return None
 
     async def _commit(self, queue: MessageQueue, offset: int) -> bool:
         try:

@@ -3,8 +3,8 @@
     queue 0   m1 ── done ── m2 ── raised ── pause ── m2 again ── done ── m3
     queue 1        m1 ── done ── m2 ...                                           several queues at a time
 
-A message that fails holds up its queue: order is worth more than progress. Before each message the lock of the queue is
-looked at, so that no other member of the group consumes the same queue.
+A message that fails holds up its queue: order is worth more than progress. Right before each message is begun the lock of
+its queue is looked at, so that no other member of the group consumes the same queue.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
 from holdfast.client.concurrent_work import spawn
 from holdfast.client.listener import ListenerCall, is_final, log_failure
 from holdfast.client.queue_reader import Delivery, QueueReader
+from holdfast.model.message import ReceivedMessage
 
 log = logging.getLogger("holdfast.client")
 
@@ -27,8 +28,18 @@ HANDOVER_S: Final = 30.0
 
 ToDeadLetter = Callable[[Delivery], Awaitable[bool]]
 """Sends a message to the dead-letter topic. False: it could not."""
-HoldLock = Callable[[QueueReader], Awaitable[None]]
-"""Returns once the lock of the reader's queue is ours."""
+
+
+class ReaderLocks(Protocol):
+    """The locks of the readers' queues."""
+
+    async def hold_lock(self, reader: QueueReader) -> None:
+        """Return once the lock of the reader's queue is ours, or the reader is nobody's business any more."""
+        ...
+
+    def has_lock(self, reader: QueueReader) -> bool:
+        """Say whether the lock is ours now."""
+        ...
 
 
 class OrderedWork:
@@ -36,7 +47,7 @@ class OrderedWork:
 
     Args:
         call: The listener.
-        hold_lock: Waits for the lock of a queue.
+        locks: Who may consume which queue.
         to_dead_letter: Takes what failed too often.
         concurrency: How many queues at a time.
         retries_max: How often a message is tried again before it goes to the dead-letter topic; None for ever.
@@ -46,7 +57,7 @@ class OrderedWork:
     def __init__(
         self,
         call: ListenerCall,
-        hold_lock: HoldLock,
+        locks: ReaderLocks,
         to_dead_letter: ToDeadLetter,
         *,
         concurrency: int,
@@ -54,7 +65,7 @@ class OrderedWork:
         pause_s: float,
     ) -> None:
         self._call = call
-        self._hold_lock = hold_lock
+        self._locks = locks
         self._to_dead_letter = to_dead_letter
         self._slots = asyncio.Semaphore(concurrency)
         self._retries_max = retries_max
@@ -88,8 +99,8 @@ class OrderedWork:
         for line in lines:
             line.is_ending.set()
             line.waiting.clear()
-            if line.task is not None and not line.is_working:
-                line.task.cancel()  # it only waits for a lock
+            if line.task is not None and not line.is_at_work:
+                line.task.cancel()
         tasks = {line.task for line in lines if line.task is not None}
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=timeout_s)
@@ -99,7 +110,7 @@ class OrderedWork:
 
     def _go_on(self, reader: QueueReader, line: _Line) -> None:
         if line.task is None and line.waiting and not line.is_ending.is_set():
-            line.task = spawn(self._run(reader, line))
+            line.task = spawn(self._run(line))
             line.task.add_done_callback(lambda task: self._ended(reader, line, task))
 
     def _ended(self, reader: QueueReader, line: _Line, task: asyncio.Task[None]) -> None:
@@ -108,48 +119,60 @@ class OrderedWork:
             log.error("the line of %s failed", reader.queue, exc_info=error)
         self._go_on(reader, line)
 
-    async def _run(self, reader: QueueReader, line: _Line) -> None:
+    async def _run(self, line: _Line) -> None:
         while line.waiting:
-            await self._hold_lock(reader)
-            if line.waiting and (delivery := line.waiting.popleft()).is_current:
-                line.is_working = True
-                try:
-                    await self._consume(delivery, line)
-                finally:
-                    line.is_working = False
+            await self._consume(line.waiting.popleft(), line)
 
     async def _consume(self, delivery: Delivery, line: _Line) -> None:
         """Work on one message until it is done, or nobody waits for it any more."""
         message = delivery.message
-        while True:
+        while await self._may_begin(delivery, line):
             try:
-                async with self._slots:
-                    await self._call(message)
+                await self._call(message)
             except Exception as error:  # noqa: BLE001 - the user's code: whatever it raises, the message comes again
-                log_failure(message, error)
-                if await self._is_over(delivery, error, message.reconsume_times):
-                    break
-                if await line.rests(self._pause_s) or not delivery.is_current:
-                    return
-                message = msgspec.structs.replace(message, reconsume_times=message.reconsume_times + 1)
-                await self._hold_lock(delivery.reader)
+                failure: Exception | None = error
             else:
-                break
-        delivery.finish()
+                failure = None
+            finally:
+                self._slots.release()
+            if failure is None or await self._is_over(delivery, failure, message):
+                delivery.finish()
+                return
+            if await line.rests(self._pause_s):
+                return
+            message = msgspec.structs.replace(message, reconsume_times=message.reconsume_times + 1)
 
-    async def _is_over(self, delivery: Delivery, error: Exception, times: int) -> bool:
+    async def _may_begin(self, delivery: Delivery, line: _Line) -> bool:
+        """Return True with a slot taken and the lock in hand; False when nobody waits for the message any more."""
+        line.is_at_work = False
+        while delivery.is_current:
+            await self._locks.hold_lock(delivery.reader)
+            await self._slots.acquire()
+            # It may have taken long to get here, and the lock may be gone again.
+            if delivery.is_current and self._locks.has_lock(delivery.reader):
+                line.is_at_work = True
+                return True
+            self._slots.release()
+        return False
+
+    async def _is_over(self, delivery: Delivery, error: Exception, message: ReceivedMessage) -> bool:
         """Say whether that failure was the last, and the message is in the dead-letter topic now."""
-        is_last = is_final(error) or (self._retries_max is not None and times >= self._retries_max)
+        log_failure(message, error)
+        is_last = is_final(error) or (self._retries_max is not None and message.reconsume_times >= self._retries_max)
         return is_last and await self._to_dead_letter(delivery)
 
 
 class _Line:
-    """The messages of one queue that wait, and the task that works on them."""
+    """The messages of one queue that wait, and the task that works on them.
+
+    Attributes:
+        is_at_work: Whether a message is being worked on, as opposed to waiting for its lock or a slot.
+    """
 
     def __init__(self) -> None:
         self.waiting: deque[Delivery] = deque()
         self.task: asyncio.Task[None] | None = None
-        self.is_working = False
+        self.is_at_work = False
         self.is_ending = asyncio.Event()
 
     async def rests(self, pause_s: float) -> bool:

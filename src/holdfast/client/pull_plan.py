@@ -33,7 +33,8 @@ BATCH_BYTES_MAX: Final = 256 * 1024
 SUSPEND_MS: Final = 15_000
 # The broker may look after parked pulls only now and then: answers take longer than the time they were parked for.
 TIMEOUT_S: Final = 30.0
-ERROR_PAUSE_S: Final = 1.0
+ERROR_PAUSE_S: Final = 0.1
+ERROR_PAUSE_S_MAX: Final = 3.0
 
 
 class PullStatus(IntEnum):
@@ -110,6 +111,11 @@ class Prefetch(msgspec.Struct, frozen=True):
             byte_count_max=min(most.byte_count_max, max(BATCH_BYTES_MAX, self.byte_count_max // max(1, queue_count))),
             span_max=most.span_max,
         )
+
+
+def error_pause_s(failures: int) -> float:
+    """Return how long to wait with the next pull after *failures* in a row."""
+    return float(min(ERROR_PAUSE_S * 2 ** min(failures - 1, 10), ERROR_PAUSE_S_MAX))
 
 
 def pull_command(

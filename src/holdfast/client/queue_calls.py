@@ -1,6 +1,7 @@
 """What a consumer group asks brokers about queues: offsets, locks, members, giving a message back.
 
-Each call goes to the master of the queue's broker. Awaits answers, decides nothing.
+Each call goes to the master of the queue's broker. A broker that answers that it does not know us is told who we are,
+and asked once more. Awaits answers, decides nothing.
 """
 
 from __future__ import annotations
@@ -43,7 +44,28 @@ TO_DEAD_LETTER: Final = -1
 Start = Literal["earliest", "latest"] | datetime
 """Where to begin: at the oldest message, behind the newest, or at the first that was stored at a time or later."""
 
+# The broker lost what a heartbeat told it, or has not heard it yet.
+UNKNOWN_TO_BROKER: Final = frozenset(
+    {
+        ResponseCode.SUBSCRIPTION_NOT_EXIST,
+        ResponseCode.SUBSCRIPTION_NOT_LATEST,
+        ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+    }
+)
+
 _Answer = TypeVar("_Answer", bound=msgspec.Struct)
+
+
+class LockOutcome(msgspec.Struct, frozen=True):
+    """What became of a request for locks. Where a broker did not answer, a queue is in neither set.
+
+    Attributes:
+        granted: Only we may consume these.
+        refused: Somebody else holds these.
+    """
+
+    granted: frozenset[MessageQueue] = frozenset()
+    refused: frozenset[MessageQueue] = frozenset()
 
 
 class QueueCalls:
@@ -74,12 +96,12 @@ class QueueCalls:
     async def committed(self, queue: MessageQueue) -> int | None:
         """Return the offset that the group committed, or None when it never did."""
         fields = QueryOffsetFields(consumer_group=self._group, topic=queue.topic, queue_id=queue.queue_id)
-        address = self.address(queue)
-        answer = await self._client.ask(address, _about(queue, RequestCode.QUERY_CONSUMER_OFFSET, fields))
-        if answer.code == ResponseCode.QUERY_NOT_FOUND:
-            return None
-        if answer.code != ResponseCode.SUCCESS:
-            raise BrokerRefused(answer.code, answer.remark or "", address=address)
+        try:
+            answer = await self._invoke(self.address(queue), _about(queue, RequestCode.QUERY_CONSUMER_OFFSET, fields))
+        except BrokerRefused as refusal:
+            if refusal.code == ResponseCode.QUERY_NOT_FOUND:
+                return None
+            raise
         offset = _read(answer, OffsetAnswer).offset
         return offset if offset >= 0 else None
 
@@ -88,7 +110,7 @@ class QueueCalls:
         fields = UpdateOffsetFields(
             consumer_group=self._group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset
         )
-        await self._client.invoke(self.address(queue), _about(queue, RequestCode.UPDATE_CONSUMER_OFFSET, fields))
+        await self._invoke(self.address(queue), _about(queue, RequestCode.UPDATE_CONSUMER_OFFSET, fields))
 
     async def offset_min(self, queue: MessageQueue) -> int:
         """Return the offset of the oldest message."""
@@ -123,26 +145,35 @@ class QueueCalls:
             return 0  # Whatever is to be tried again is the group's own: nothing of it may be skipped.
         return await self.offset_of(queue, start)
 
-    async def members(self, topic: str) -> list[str]:
-        """Return the ids of the group's live members, as a random broker of *topic* knows them."""
+    async def members(self, topic: str) -> set[str]:
+        """Return the ids of the group's live members: of everybody whom a broker of *topic* knows.
+
+        Every broker is asked. One that was just restarted knows only those who have come back to it already; whoever
+        believed it alone would take queues from members that are alive and well.
+
+        Raises:
+            HoldfastError: no broker answered.
+        """
         route = await self._client.route(topic)
-        brokers = sorted({queue.broker_name for queue in route.readable} & set(route.masters)) or sorted(route.masters)
+        brokers = {queue.broker_name for queue in route.readable} & route.masters.keys() or set(route.masters)
         if not brokers:
             raise RouteNotFound(f"no broker of {topic!r} is up")
-        address = route.masters[self._client.random.choice(brokers)]
-        fields = to_fields(ConsumerGroupFields(consumer_group=self._group))
-        command = Command(code=RequestCode.GET_CONSUMER_LIST_BY_GROUP, fields=fields)
-        answer = await self._client.invoke(address, command)
-        return java_json.decode(answer.body, ConsumerList).consumer_id_list
+        asked = (self._members_at(route.masters[name]) for name in sorted(brokers))
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        lists = [answer for answer in answers if not isinstance(answer, BaseException)]
+        for failure in answers:
+            if isinstance(failure, BaseException) and not (lists and isinstance(failure, HoldfastError)):
+                raise failure
+        return set().union(*lists)
 
-    async def lock(self, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
-        """Ask for the exclusive right to consume *queues*, and return those that were granted.
-
-        What a broker that does not answer would have granted is not granted.
-        """
+    async def lock(self, queues: Iterable[MessageQueue]) -> LockOutcome:
+        """Ask for the exclusive right to consume *queues*."""
         by_address = self._by_address(queues)
-        granted = await asyncio.gather(*(self._lock_at(address, mine) for address, mine in by_address.items()))
-        return set[MessageQueue]().union(*granted)
+        outcomes = await asyncio.gather(*(self._lock_at(address, mine) for address, mine in by_address.items()))
+        return LockOutcome(
+            frozenset[MessageQueue]().union(*(outcome.granted for outcome in outcomes)),
+            frozenset[MessageQueue]().union(*(outcome.refused for outcome in outcomes)),
+        )
 
     async def unlock(self, queues: Iterable[MessageQueue]) -> None:
         """Give the right back. Where a broker does not answer, it runs out by itself."""
@@ -166,10 +197,19 @@ class QueueCalls:
             max_reconsume_times=retries_max,
         )
         command = _about(message.queue, RequestCode.CONSUMER_SEND_MSG_BACK, fields)
-        await self._client.invoke(self.address(message.queue), command, SEND_BACK_TIMEOUT_S)
+        await self._invoke(self.address(message.queue), command, SEND_BACK_TIMEOUT_S)
+
+    async def _invoke(self, address: str, command: Command, timeout_s: float | None = None) -> Command:
+        try:
+            return await self._client.invoke(address, command, timeout_s)
+        except BrokerRefused as refusal:
+            if refusal.code not in UNKNOWN_TO_BROKER:
+                raise
+        await self._client.beat_one(address)
+        return await self._client.invoke(address, command, timeout_s)
 
     async def _offset(self, queue: MessageQueue, code: RequestCode, fields: msgspec.Struct) -> int:
-        answer = await self._client.invoke(self.address(queue), _about(queue, code, fields))
+        answer = await self._invoke(self.address(queue), _about(queue, code, fields))
         return _read(answer, OffsetAnswer).offset
 
     def _by_address(self, queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
@@ -181,13 +221,24 @@ class QueueCalls:
                 log.warning("queue %s: %s", queue, error)
         return found
 
-    async def _lock_at(self, address: str, queues: list[MessageQueue]) -> set[MessageQueue]:
+    async def _members_at(self, address: str) -> list[str]:
+        fields = to_fields(ConsumerGroupFields(consumer_group=self._group))
+        command = Command(code=RequestCode.GET_CONSUMER_LIST_BY_GROUP, fields=fields)
         try:
-            answer = await self._client.invoke(address, self._lock_command(RequestCode.LOCK_BATCH_MQ, queues))
-            return set(queues) & set(java_json.decode(answer.body, LockAnswer).lockOKMQSet)
+            answer = await self._client.invoke(address, command)
+        except BrokerRefused as refusal:
+            log.debug("broker %s knows no member of %s: %s", address, self._group, refusal)
+            return []
+        return java_json.decode(answer.body, ConsumerList).consumer_id_list
+
+    async def _lock_at(self, address: str, queues: list[MessageQueue]) -> LockOutcome:
+        try:
+            answer = await self._invoke(address, self._lock_command(RequestCode.LOCK_BATCH_MQ, queues))
+            granted = frozenset(queues) & set(java_json.decode(answer.body, LockAnswer).lockOKMQSet)
         except HoldfastError as error:
             log.warning("queues %s could not be locked: %s", queues, error)
-            return set()
+            return LockOutcome()
+        return LockOutcome(granted, frozenset(queues) - granted)
 
     async def _unlock_at(self, address: str, queues: list[MessageQueue]) -> None:
         try:

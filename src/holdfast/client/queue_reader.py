@@ -4,12 +4,14 @@
          ^                                                             │
          └─────────── behind what was delivered ───────────────────────┘
 
-The asyncio shell around `process_queue` and `pull_plan`. Does not know what is done with the messages.
+A failure changes nothing about the place: the same pull is made again after a pause that grows, or as soon as `resume`
+says that the broker is back. The asyncio shell around `process_queue` and `pull_plan`. Does not know what is done with the messages.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from typing import Final
@@ -19,15 +21,15 @@ import msgspec
 from holdfast.client.cluster_client import ClusterClient, now_ms
 from holdfast.client.process_queue import ProcessQueue
 from holdfast.client.pull_plan import (
-    ERROR_PAUSE_S,
     TIMEOUT_S,
     PullLimits,
     PullOutcome,
     PullStatus,
+    error_pause_s,
     pull_command,
     read_pull_answer,
 )
-from holdfast.client.queue_calls import QueueCalls
+from holdfast.client.queue_calls import UNKNOWN_TO_BROKER, QueueCalls
 from holdfast.model.errors import BrokerRefused, CorruptRecord, HoldfastError
 from holdfast.model.group import Subscription
 from holdfast.model.message import ReceivedMessage
@@ -82,6 +84,8 @@ class QueueReader:
         self._plan = plan
         self._broker_id = MASTER_ID
         self._wake = asyncio.Event()
+        self._resumed = asyncio.Event()
+        self._failures = 0
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -112,19 +116,28 @@ class QueueReader:
         """Look again whether there is room."""
         self._wake.set()
 
+    def resume(self) -> None:
+        """Pull at once if the last pull failed: its broker is back."""
+        self._failures = 0
+        self._resumed.set()
+
     async def _read_forever(self) -> None:
-        pause_s = 0.0
         while True:
-            if pause_s:
-                await asyncio.sleep(pause_s)
             await self._room()
+            self._resumed.clear()
             try:
                 outcome = await self._pull()
             except HoldfastError as error:
-                pause_s = await self._pause_after(error)
-                continue
-            pause_s = 0.0
-            self._take(outcome)
+                await self._rest(await self._pause_after(error))
+            else:
+                self._failures = 0
+                self._take(outcome)
+
+    async def _rest(self, pause_s: float) -> None:
+        """Return after *pause_s*, or when we are told to resume."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(pause_s):
+                await self._resumed.wait()
 
     async def _room(self) -> None:
         """Return once a pull is wanted."""
@@ -170,14 +183,16 @@ class QueueReader:
             log.error("queue %s at offset %d: %s", self.queue, self.window.next_offset, error)
             return _CORRUPT_PAUSE_S
         log.warning("pull of %s at offset %d failed: %s", self.queue, self.window.next_offset, error)
-        self._broker_id = MASTER_ID
+        self._failures += 1
+        pause_s = error_pause_s(self._failures)
         try:
-            if isinstance(error, BrokerRefused) and error.code in _UNKNOWN_TO_BROKER:
-                await self._plan.client.beat()
+            if isinstance(error, BrokerRefused) and error.code in UNKNOWN_TO_BROKER:
+                await self._plan.client.beat_one(self._plan.calls.address(self.queue, self._broker_id))
+            self._broker_id = MASTER_ID
             await self._plan.client.route(self.queue.topic, refresh=True)
         except HoldfastError as again:
             log.warning("the route of %s could not be refreshed: %s", self.queue.topic, again)
-        return ERROR_PAUSE_S
+        return pause_s
 
 
 class Delivery(msgspec.Struct, frozen=True, eq=False, gc=False):
@@ -197,12 +212,3 @@ class Delivery(msgspec.Struct, frozen=True, eq=False, gc=False):
         if self.reader.window.finish(self.message.offset, self.generation):
             self.reader.nudge()
 
-
-# The broker lost what a heartbeat told it, or has not heard it yet.
-_UNKNOWN_TO_BROKER: Final = frozenset(
-    {
-        ResponseCode.SUBSCRIPTION_NOT_EXIST,
-        ResponseCode.SUBSCRIPTION_NOT_LATEST,
-        ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-    }
-)

@@ -4,34 +4,52 @@
        └──── put_template: the topic does not exist yet, a broker will create it on the first send ──> borrowed
 
 A route that cannot be found any more stays: brokers may still take what they took a moment ago, and they know better.
+
+A broker that drops out of a route has crashed, is being restarted, or is gone for good; nobody can tell at first. So it
+is remembered for as long as a client that polls would not have noticed. Meanwhile its queues count as readable, so that
+their owners keep them and their places in them; nothing is sent to it of its own accord.
+
+    a, b ── poll finds a ──> route a, reach a + b ──┬─ b is back within 30 s ──> a, b: nobody lost anything
+                                                    └─ it is not ─────────────> a: others share what is left
+
 Decides what is due for a poll; asks nobody. Time comes in.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Container, Sequence
+from typing import Final, TypeVar
 
 import msgspec
 
 from holdfast.model.queue import MessageQueue
-from holdfast.model.route import MASTER_ID, Route
+from holdfast.model.route import MASTER_ID, BrokerData, QueueData, Route
 
 POLL_INTERVAL_MS: Final = 30_000
 # A borrowed route ends with the first send: the real one is wanted soon.
 _BORROWED_INTERVAL_MS: Final = 5_000
+# A broker dropped out of the route, or its connection broke: news is expected.
+_UNSURE_INTERVAL_MS: Final = 3_000
+
+_Data = TypeVar("_Data", BrokerData, QueueData)
 
 
 class TopicRoute(msgspec.Struct, frozen=True):
     """A route and what follows from it, worked out once.
 
     Attributes:
+        route: What the name server said last.
+        reach: The same, and the brokers that dropped out of it a moment ago.
+        publishable: The queues of *route* that take messages.
+        readable: The queues of *reach* that can be consumed.
+        masters: Broker name -> address of its master, of *reach*.
         is_borrowed: The topic does not exist; this is the template of automatic creation under its name.
-        masters: Broker name -> address of its master.
         generation: Rises with every change of any route, so that what was derived from a route can be kept until then.
     """
 
     topic: str
     route: Route
+    reach: Route
     publishable: tuple[MessageQueue, ...]
     readable: tuple[MessageQueue, ...]
     masters: dict[str, str]
@@ -44,7 +62,7 @@ class TopicRoute(msgspec.Struct, frozen=True):
 
     def any_address_of(self, broker_name: str, broker_id: int = MASTER_ID) -> str | None:
         """Return where *broker_id* of *broker_name* listens; if it is unknown the master, else any slave."""
-        for broker in self.route.broker_datas:
+        for broker in self.reach.broker_datas:
             if broker.broker_name == broker_name:
                 addresses = broker.broker_addrs
                 found = addresses.get(broker_id) or addresses.get(MASTER_ID)
@@ -53,15 +71,27 @@ class TopicRoute(msgspec.Struct, frozen=True):
 
 
 class _Entry(msgspec.Struct):
+    """What is known of one topic.
+
+    Attributes:
+        missing: Broker name -> since when it is missing in the route; those that *reach* still has.
+    """
+
     route: TopicRoute | None = None
     checked_ms: int | None = None
+    missing: dict[str, int] = {}
 
 
 class RouteTable:
-    """The routes of one client."""
+    """The routes of one client.
+
+    Args:
+        poll_interval_ms: How old a route may get; for as long is a broker remembered that dropped out of one.
+    """
 
     def __init__(self, poll_interval_ms: int = POLL_INTERVAL_MS) -> None:
         self._poll_interval_ms = poll_interval_ms
+        self._suspects: set[str] = set()
         self._entries: dict[str, _Entry] = {}
         self._generation = 0
 
@@ -98,22 +128,33 @@ class RouteTable:
         """Return the topics whose routes were not looked at for a poll interval."""
         return [topic for topic, entry in self._entries.items() if self._is_due(entry, now_ms)]
 
+    def suspect(self, address: str) -> None:
+        """Take note that the connection to *address* broke: look at its routes now, and often until `trust`."""
+        self._suspects.add(address)
+        for entry in self._entries.values():
+            if self._is_suspect(entry):
+                entry.checked_ms = None
+
+    def trust(self, address: str) -> None:
+        """Take note that *address* is there again."""
+        self._suspects.discard(address)
+
     def find_address(self, broker_name: str, broker_id: int = MASTER_ID) -> str | None:
         """Return where a broker listens according to any route, or None."""
         for entry in self._entries.values():
             if entry.route is not None:
-                address = entry.route.route.address_of(broker_name, broker_id)
+                address = entry.route.reach.address_of(broker_name, broker_id)
                 if address is not None:
                     return address
         return None
 
     def broker_addresses(self, *, masters_only: bool) -> list[str]:
-        """Return every broker address of every route, each once."""
+        """Return every broker address of every route, each once; also of those that dropped out a moment ago."""
         found = {
             address: None
             for entry in self._entries.values()
             if entry.route is not None
-            for broker in entry.route.route.broker_datas
+            for broker in entry.route.reach.broker_datas
             for broker_id, address in broker.broker_addrs.items()
             if broker_id == MASTER_ID or not masters_only
         }
@@ -122,28 +163,60 @@ class RouteTable:
     def _is_due(self, entry: _Entry, now_ms: int) -> bool:
         if entry.checked_ms is None:
             return True
-        is_borrowed = entry.route is not None and entry.route.is_borrowed
-        interval_ms = _BORROWED_INTERVAL_MS if is_borrowed else self._poll_interval_ms
+        interval_ms = self._poll_interval_ms
+        if entry.route is not None and entry.route.is_borrowed:
+            interval_ms = _BORROWED_INTERVAL_MS
+        elif entry.missing or self._is_suspect(entry):
+            interval_ms = min(interval_ms, _UNSURE_INTERVAL_MS)
         return now_ms - entry.checked_ms >= interval_ms
+
+    def _is_suspect(self, entry: _Entry) -> bool:
+        if entry.route is None or not self._suspects:
+            return False
+        datas = entry.route.reach.broker_datas
+        return any(address in self._suspects for broker in datas for address in broker.broker_addrs.values())
 
     def _put(self, topic: str, route: Route, now_ms: int, *, is_borrowed: bool) -> bool:
         entry = self._entries.setdefault(topic, _Entry())
         entry.checked_ms = now_ms
         old = entry.route
-        if old is not None and old.is_borrowed == is_borrowed and old.route == route:
+        reach = self._reach(entry, route, now_ms)
+        if old is not None and old.is_borrowed == is_borrowed and old.route == route and old.reach == reach:
             return False
         self._generation += 1
         entry.route = TopicRoute(
             topic=topic,
             route=route,
+            reach=reach,
             publishable=tuple(route.publishable(topic)),
-            readable=tuple(route.readable(topic)),
+            readable=tuple(reach.readable(topic)),
             masters={
                 broker.broker_name: broker.broker_addrs[MASTER_ID]
-                for broker in route.broker_datas
+                for broker in reach.broker_datas
                 if MASTER_ID in broker.broker_addrs
             },
             is_borrowed=is_borrowed,
             generation=self._generation,
         )
         return True
+
+    def _reach(self, entry: _Entry, route: Route, now_ms: int) -> Route:
+        """Return *route* and what dropped out of it a moment ago; take note since when."""
+        if entry.route is None or entry.route.is_borrowed:
+            return route
+        before = entry.route.reach
+        lost = {broker.broker_name for broker in before.broker_datas}
+        lost -= {broker.broker_name for broker in route.broker_datas}
+        since = {name: entry.missing.get(name, now_ms) for name in lost}
+        entry.missing = {name: at_ms for name, at_ms in since.items() if now_ms - at_ms < self._poll_interval_ms}
+        if not entry.missing:
+            return route
+        return msgspec.structs.replace(
+            route,
+            broker_datas=[*route.broker_datas, *_of(before.broker_datas, entry.missing)],
+            queue_datas=[*route.queue_datas, *_of(before.queue_datas, entry.missing)],
+        )
+
+
+def _of(datas: Sequence[_Data], brokers: Container[str]) -> list[_Data]:
+    return [data for data in datas if data.broker_name in brokers]

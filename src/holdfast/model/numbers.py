@@ -6,7 +6,7 @@ break a layout. Values made by our own code are not checked again.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 
@@ -15,3 +15,10 @@ Int32 = Annotated[int, msgspec.Meta(ge=-0x80000000, le=0x7FFFFFFF)]
 
 Int64 = Annotated[int, msgspec.Meta(ge=-0x8000000000000000, le=0x7FFFFFFFFFFFFFFF)]
 """Offsets, positions, times, broker ids."""
+
+_DIGITS_MAX: Final = 18  # Whatever they are, an Int64 holds them.
+
+
+def parse_count(text: str | None, default: int) -> int:
+    """Return the number that a stranger wrote, or *default* when it is none, negative, or beyond all measure."""
+    return int(text) if text is not None and len(text) <= _DIGITS_MAX and text.isdecimal() else default

@@ -53,11 +53,12 @@ class ChannelOwner(Protocol):
 class Channel(asyncio.BufferedProtocol):
     """A connection that speaks frames."""
 
-    __slots__ = ("_buffer", "_owner", "_rest", "_transport", "closing_reason", "peer", "quiet_ticks", "tag")
+    __slots__ = ("_buffer", "_filled", "_owner", "_rest", "_transport", "closing_reason", "peer", "quiet_ticks", "tag")
 
     def __init__(self, owner: ChannelOwner) -> None:
         self._owner = owner
-        self._rest: bytes | bytearray = b""
+        self._rest: bytes | bytearray = b""  # of an unfinished frame; of a large one a buffer that is not full yet
+        self._filled = 0  # how much of it has come
         self._buffer = _shared
         self._transport: asyncio.Transport | None = None
         self.peer = ""
@@ -77,20 +78,23 @@ class Channel(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio's signature
         """Offer the shared buffer behind what is left of an unfinished frame."""
-        rest_size = len(self._rest)
-        if rest_size >= SHARED_BUFFER_SIZE // 2:
-            # A large frame: at least double what has really come, never more than the frame will need.
-            wanted = max(frame_size_wanted(memoryview(self._rest)), rest_size + 1)
-            self._buffer = memoryview(bytearray(min(wanted, 2 * rest_size)))
+        filled = self._filled
+        if filled >= SHARED_BUFFER_SIZE // 2:
+            if filled == len(self._rest):
+                # A large frame: at least double what has really come, never more than the frame will need.
+                grown = bytearray(min(max(frame_size_wanted(memoryview(self._rest)), filled + 1), 2 * filled))
+                grown[:filled] = self._rest
+                self._rest = grown
+            self._buffer = memoryview(self._rest)
         else:
             self._buffer = _shared
-        self._buffer[:rest_size] = self._rest
-        return self._buffer[rest_size:]
+            self._buffer[:filled] = self._rest
+        return self._buffer[filled:]
 
     def buffer_updated(self, nbytes: int) -> None:
         """Hand over every whole frame; keep the beginning of the next."""
         self.quiet_ticks = 0
-        received = self._buffer[: len(self._rest) + nbytes]
+        received = self._buffer[: self._filled + nbytes]
         try:
             frames, taken = split_frames(received, frame_size_max=FRAME_SIZE_MAX)
         except RemoteProtocolError as error:
@@ -98,7 +102,10 @@ class Channel(asyncio.BufferedProtocol):
             return
         if frames:
             self._owner.frames_received(self, frames)
-        self._rest = bytes(received[taken:]) if taken < len(received) else b""
+        self._filled = len(received) - taken
+        # A large frame stays where it is: whoever sends it byte by byte must not have it copied byte by byte.
+        if taken or self._buffer is _shared:
+            self._rest = bytes(received[taken:]) if self._filled else b""
 
     def eof_received(self) -> bool:
         """Close our side too: half-open connections are of no use to this protocol."""
@@ -107,7 +114,7 @@ class Channel(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the owner; nothing will be sent or received any more."""
         self._transport = None
-        self._rest = b""
+        self._rest, self._filled = b"", 0
         self._owner.channel_closed(self, self.closing_reason or (str(exc) if exc else "closed by the peer"))
 
     def pause_writing(self) -> None:

@@ -5,8 +5,12 @@
     one-way ────────────────────┘                                  └─> on_request (the peer asks us)
 
 Everything written in one turn of the event loop leaves in one write: a thousand senders in flight cost one system call,
-not a thousand. A connection that broke is dialled again by the next one who needs it. Knows no role and no meaning of
-any code.
+not a thousand. A connection that broke is dialled again by the next one who needs it, and by itself if its owner wants
+it to stand:
+
+    lost ── 0.1 s ── dial ── 0.2 s ── dial ── 0.4 s ── ... ── 2 s ── dial ...      each pause varies a little
+
+Knows no role and no meaning of any code.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ import asyncio
 import math
 from collections import deque
 from collections.abc import Callable
+from random import Random
 from typing import Final
 
 from holdfast.machine.effects import Piece
@@ -30,10 +35,22 @@ IN_FLIGHT_MAX: Final = 4096
 _GOODBYE_TIMEOUT_S: Final = 1.0
 # A request came to nothing and the peer has not said a word for this long: it is taken for dead.
 _SILENCE_MS_MAX: Final = 3000
+REDIAL_S: Final = 0.1
+REDIAL_S_MAX: Final = 2.0
+# A connection that held this long was a good one: when it breaks, dialling begins with the shortest pause.
+_GOOD_S: Final = 2.0
 
 Answer = asyncio.Future[Command]
 OnRequest = Callable[["Connection", Command], None]
 OnChange = Callable[["Connection"], None]
+
+
+def redial_pause_s(failures: int, chance: Random) -> float:
+    """Return how long to wait before the next dial after *failures* in a row.
+
+    A part of it is chance: when a server comes back, not all its clients shall knock at the same moment.
+    """
+    return float(min(REDIAL_S * 2 ** min(failures, 10), REDIAL_S_MAX)) * chance.uniform(0.7, 1.0)
 
 
 class Connection:
@@ -49,7 +66,7 @@ class Connection:
         self._channel: _DialedChannel | None = None
         self._outgoing: list[Piece] = []
         self._expiry: asyncio.TimerHandle | None = None
-        self._heard_ms = self._now_ms()
+        self._heard_ms = self._opened_ms = self._now_ms()
         self._is_paused = False  # while the peer does not take what we write
         self._waiting_for_room: deque[asyncio.Future[None]] = deque()
 
@@ -57,6 +74,11 @@ class Connection:
     def is_open(self) -> bool:
         """Whether something sent now can arrive."""
         return self._channel is not None and self._channel.is_open
+
+    @property
+    def age_s(self) -> float:
+        """For how long it has stood."""
+        return (self._now_ms() - self._opened_ms) / 1000
 
     @property
     def in_flight(self) -> int:
@@ -157,6 +179,7 @@ class Connection:
         """Take note that we are connected."""
         assert isinstance(channel, _DialedChannel)
         self._channel = channel
+        self._opened_ms = self._now_ms()
 
     def frames_received(self, channel: Channel, frames: list[Frame]) -> None:
         """Hand each answer to who waits for it, each request of the peer to the owner."""
@@ -265,16 +288,28 @@ class ConnectionPool:
         on_request: Called with what a peer asks of us, within the read that brought it. Must not block.
         on_open: Called when a connection is up, before anything else is sent on it.
         on_close: Called when a connection is gone.
+        is_wanted: Says whether a connection shall stand: once it was asked for, it is dialled until it does.
+        chance: Spreads the dials of many clients.
     """
 
     def __init__(
-        self, *, on_request: OnRequest, on_open: OnChange | None = None, on_close: OnChange | None = None
+        self,
+        *,
+        on_request: OnRequest,
+        on_open: OnChange | None = None,
+        on_close: OnChange | None = None,
+        is_wanted: Callable[[str], bool] = lambda _: False,
+        chance: Random | None = None,
     ) -> None:
         self._on_request = on_request
         self._on_open = on_open
         self._on_close = on_close
+        self._is_wanted = is_wanted
+        self._chance = chance or Random()
         self._connections: dict[str, Connection] = {}
         self._dialing: dict[str, asyncio.Task[Connection]] = {}
+        self._redials: dict[str, asyncio.TimerHandle] = {}
+        self._failures: dict[str, int] = {}
         self._is_closed = False
 
     def find(self, address: str) -> Connection | None:
@@ -297,12 +332,7 @@ class ConnectionPool:
             return connection
         if self._is_closed:
             raise ConnectionLost(f"this client is closed; nothing was sent to {address}")
-        dialing = self._dialing.get(address)
-        if dialing is None:
-            dialing = asyncio.ensure_future(self._dial(address))
-            self._dialing[address] = dialing
-            dialing.add_done_callback(lambda task: self._dialed(address, task))
-        return await asyncio.shield(dialing)
+        return await asyncio.shield(self._dialing.get(address) or self._begin_dial(address))
 
     async def invoke(self, address: str, command: Command, timeout_s: float) -> Command:
         """Send *command* and return the answer, whatever its code.
@@ -326,11 +356,19 @@ class ConnectionPool:
     async def close(self) -> None:
         """Close every connection after what was written has left. Nothing can be dialled any more."""
         self._is_closed = True
+        for timer in self._redials.values():
+            timer.cancel()
         dialing = list(self._dialing.values())
         for task in dialing:
             task.cancel()
         await asyncio.gather(*dialing, return_exceptions=True)
         await asyncio.gather(*(connection.close() for connection in list(self._connections.values())))
+
+    def _begin_dial(self, address: str) -> asyncio.Task[Connection]:
+        dialing = asyncio.ensure_future(self._dial(address))
+        self._dialing[address] = dialing
+        dialing.add_done_callback(lambda task: self._dialed(address, task))
+        return dialing
 
     async def _dial(self, address: str) -> Connection:
         connection = Connection(address, on_request=self._on_request, on_close=self._closed)
@@ -342,11 +380,33 @@ class ConnectionPool:
 
     def _dialed(self, address: str, task: asyncio.Task[Connection]) -> None:
         self._dialing.pop(address, None)
-        if not task.cancelled():
-            task.exception()  # whoever waits has it; nobody else needs to hear of it
+        # Whoever waits has the exception; nobody else needs to hear of it.
+        if not task.cancelled() and task.exception() is not None:
+            self._dial_later(address)
 
     def _closed(self, connection: Connection) -> None:
-        if self._connections.get(connection.address) is connection:
-            del self._connections[connection.address]
+        address = connection.address
+        if self._connections.get(address) is connection:
+            del self._connections[address]
         if self._on_close is not None:
             self._on_close(connection)
+        if connection.age_s >= _GOOD_S:
+            self._failures.pop(address, None)
+        self._dial_later(address)
+
+    def _dial_later(self, address: str) -> None:
+        """Dial *address* again after a pause that grows, if its connection shall stand."""
+        if self._is_closed or address in self._redials:
+            return
+        if not self._is_wanted(address):
+            self._failures.pop(address, None)
+            return
+        failures = self._failures.get(address, 0)
+        self._failures[address] = failures + 1
+        pause_s = redial_pause_s(failures, self._chance)
+        self._redials[address] = asyncio.get_running_loop().call_later(pause_s, self._dial_again, address)
+
+    def _dial_again(self, address: str) -> None:
+        del self._redials[address]
+        if self.find(address) is None and address not in self._dialing and self._is_wanted(address):
+            self._begin_dial(address)

@@ -29,6 +29,7 @@ from holdfast.store.disk import File, Piece
 
 IOV_MAX = 1024
 _ZEROS = bytes(1 << 20)
+_LEAVES = frozenset({".", ".."})
 _PUNCH_HOLE_KEEP_SIZE = 0x02 | 0x01
 
 _P = ParamSpec("_P")
@@ -228,6 +229,8 @@ class PosixDisk:
             self._lock = None
 
     def _at(self, path: str) -> str:
+        if not _LEAVES.isdisjoint(path.split("/")):
+            raise DiskFailed(f"{path!r} leads out of {self._root}")
         return f"{self._root}/{path}"
 
     @_failing

@@ -29,6 +29,7 @@ CONNECT_TIMEOUT_S: Final = 3.0
 # A connection without traffic in either direction for four ticks is closed, as every RocketMQ peer closes it.
 IDLE_TICK_S: Final = 30.0
 IDLE_TICKS_MAX: Final = 4
+FAULT_PAUSE_MS: Final = 10_000
 Emit = Callable[[effects.Log], None]
 
 
@@ -178,8 +179,14 @@ class MachineServer:
 
     def _fire(self, name: str) -> None:
         self._timers.pop(name, None)
-        if not self._stopped:
+        if self._stopped:
+            return
+        try:
             self.feed(events.TimerFired(name, now_ms()))
+        except Exception:
+            # A fault of ours, told with its traceback. Work that comes round must come round all the same.
+            self._set_timer(effects.SetTimer(name, now_ms() + FAULT_PAUSE_MS))
+            raise
 
     def _log_synced(self, position: int) -> None:
         self.feed(events.LogSynced(position, now_ms()))

@@ -1,4 +1,4 @@
-"""A whole cluster, ready to be lived through: name servers, brokers, clients on their hosts, and the checkers' books."""
+"""A whole cluster, ready to be lived through: name servers, brokers, clients on hosts, and the checkers' books."""
 
 from __future__ import annotations
 

@@ -37,6 +37,7 @@ class Nemesis:
             "kill": self._kill,
             "power": self._power,
             "stop": self._stop,
+            "relapse": self._relapse,
             "partition": self._partition,
             "break": self._break,
             "weather": self._weather,
@@ -131,6 +132,31 @@ class Nemesis:
         if not node.is_up:
             return None
         node.stop(lambda: self._restart(node))
+        return node.name
+
+    def _relapse(self) -> str | None:
+        """Kill a broker while its disk lags behind, and cut its power as soon as it is back."""
+        node = self._chance.choice(self._cluster.brokers)
+        if not node.is_up:
+            return None
+        node.around.pace = DiskPace((2_000, 6_000), (0, 100))
+
+        def cut() -> None:
+            node.power_off()
+            self._restart(node)
+
+        def restart() -> None:
+            node.around.pace = DiskPace()
+            if node.start():
+                self._later((500, 4_000), cut)
+            else:
+                self._restart(node)
+
+        def kill() -> None:
+            node.kill()
+            self._later((100, 1_500), restart)
+
+        self._later((300, 2_000), kill)
         return node.name
 
     # The network.

@@ -17,6 +17,7 @@ FAULTS: Final = (
     "kill",
     "power",
     "stop",
+    "relapse",
     "partition",
     "break",
     "weather",
@@ -26,13 +27,14 @@ FAULTS: Final = (
     "name server",
     "client",
 )
+DURABILITY_FAULTS: Final = ("power", "slow disk", "kill", "slow disk", "relapse")
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """One run.
 
     Attributes:
-        faults: Which kinds of faults happen; none in a calm run.
+        faults: Which kinds of faults happen, one as often as it is named; none in a calm run.
         pause_ms: How long the nemesis rests between two of them, on average.
     """
 
@@ -55,8 +57,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 def draw_plan(chance: Random) -> Plan:
     """Return the plan of a run."""
-    is_calm = chance.random() < 0.1
-    faults = () if is_calm else tuple(chance.sample(FAULTS, chance.randint(1, 5)))
+    faults = _draw_faults(chance)
     return Plan(
         name_servers=chance.choice((1, 1, 2)),
         brokers=chance.choice((1, 2, 2, 3)),
@@ -68,7 +69,7 @@ def draw_plan(chance: Random) -> Plan:
         producers=chance.randint(1, 3),
         workers=chance.randint(1, 3),
         orderlies=chance.randint(1, 3),
-        messages=chance.choice((60, 150, 300)),
+        messages=chance.choice((60, 150, 300, 500)),
         storm_ms=chance.choice((20_000, 40_000, 80_000)),
         faults=faults,
         pause_ms=chance.choice((1_500, 4_000, 8_000)),
@@ -81,3 +82,13 @@ def draw_plan(chance: Random) -> Plan:
             size_max=chance.choice((100, 600, 2000)),
         ),
     )
+
+
+def _draw_faults(chance: Random) -> tuple[str, ...]:
+    """Return the kinds of faults of a run: none, those that durability hangs on, or any few."""
+    draw = chance.random()
+    if draw < 0.1:
+        return ()
+    if draw < 0.4:
+        return (*DURABILITY_FAULTS, *chance.sample(FAULTS, chance.randint(0, 2)))
+    return tuple(chance.sample(FAULTS, chance.randint(1, 5)))

@@ -105,7 +105,7 @@ def run_seed(
         messages=len(cluster.ledger.acks),
         consumed=cluster.progress.consumed_count,
         redelivered=cluster.progress.redelivered,
-        crashes=sum(nemesis.counts[kind] for kind in ("kill", "power", "name server", "client")),
+        crashes=sum(nemesis.counts[kind] for kind in ("kill", "power", "relapse", "name server", "client")),
         restarts=sum(max(0, node.starts - 1) for node in cluster.nodes),
         faults=nemesis.counts.total(),
         steps=world.trace.step,

@@ -5,15 +5,17 @@ Knows the properties that matter to indexes, and the one topic whose entries car
 
 from __future__ import annotations
 
-from holdfast.model.java_hash import hash_units, java_hash
+from holdfast.model.java_hash import hash_behind, java_hash
+from holdfast.model.numbers import parse_count
 from holdfast.model.topic import SCHEDULE_TOPIC
-from holdfast.wire.properties import find_property
+from holdfast.wire.properties import find_marked, find_property
 from holdfast.wire.record import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 
 NOT_QUEUED = 0x4
 """The bit that prepared and rollback records share: neither has a place in a queue."""
 
 KEY_SEPARATOR = b" "
+UNIQUE_KEY, KEYS, VALUE_END = b"UNIQ_KEY\x01", b"KEYS\x01", b"\x02"
 _SCHEDULE = SCHEDULE_TOPIC.encode()
 
 
@@ -26,19 +28,18 @@ def tags_code(topic: bytes, properties: bytes, store_ms: int, delay_levels_ms: t
     """Return the third field of a record's entry: the hash of its tag, or when it is due in the schedule topic."""
     if topic == _SCHEDULE:
         level = find_property(properties, b"DELAY")
-        if level is not None and level.isdigit() and int(level) > 0:
-            return store_ms + delay_levels_ms[min(int(level), len(delay_levels_ms)) - 1]
+        number = parse_count(level.decode(errors="replace"), 0) if level is not None else 0
+        if number > 0:
+            return store_ms + delay_levels_ms[min(number, len(delay_levels_ms)) - 1]
     tags = find_property(properties, b"TAGS")
     return java_hash(tags.decode(errors="replace")) if tags else 0
 
 
 def index_keys(properties: bytes) -> list[bytes]:
     """Return the keys under which a record can be found: its unique key and the words of its keys."""
-    keys: list[bytes] = []
-    unique = find_property(properties, b"UNIQ_KEY")
-    if unique:
-        keys.append(unique)
-    words = find_property(properties, b"KEYS")
+    unique = find_marked(properties, UNIQUE_KEY, VALUE_END)
+    words = find_marked(properties, KEYS, VALUE_END)
+    keys = [unique] if unique else []
     if words:
         keys += [word for word in words.split(KEY_SEPARATOR) if word]
     return keys
@@ -46,7 +47,6 @@ def index_keys(properties: bytes) -> list[bytes]:
 
 def key_hash(topic: bytes, key: bytes) -> int:
     """Return the index hash of a key: never negative."""
-    text = topic + b"#" + key
-    value = hash_units(text) if text.isascii() else java_hash(text.decode(errors="replace"))
+    value = hash_behind(0, topic + b"#" + key)
     # Java's Math.abs leaves the smallest integer negative, and upstream then takes 0.
-    return abs(value) if value != -(1 << 31) else 0
+    return value if value < 1 << 31 else -value & 0x7FFFFFFF

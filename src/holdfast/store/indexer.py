@@ -7,31 +7,20 @@ The index is never built while messages are being stored: a send does not wait f
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from holdfast.model.errors import CorruptRecord
 from holdfast.model.queue import Position
 from holdfast.store.dispatch import has_keys, index_keys, key_hash
-from holdfast.store.key_index import IndexKey, KeyIndex
+from holdfast.store.key_batch import KeyBatch
+from holdfast.store.key_index import KeyIndex
 from holdfast.store.log_file import LogFiles
-from holdfast.store.log_walk import LogWalk, Stop
+from holdfast.store.log_walk import WINDOW_SIZE, Stop, judge_at
 from holdfast.store.options import StoreOptions
-from holdfast.wire.record import StoredRecord
+from holdfast.store.steps import LogRange, Steps
 
 SLICE_RECORDS = 256
 QUERY_RECORDS = 8192
 HITS_MAX = 10_000
 """Hits of a hash that a query looks at: strangers choose the keys."""
-
-
-class RecordReader(Protocol):
-    """The part of the store that a query needs."""
-
-    confirmed: int
-
-    def read_record(self, position: int) -> StoredRecord | None:
-        """Return one confirmed record."""
-        ...
 
 
 class Indexer:
@@ -41,6 +30,7 @@ class Indexer:
         self.index = index
         self._files = files
         self._is_on = options.key_index
+        self._batch = KeyBatch()
         self.indexed = indexed
 
     def is_behind(self, confirmed: int) -> bool:
@@ -52,25 +42,32 @@ class Indexer:
         if not self._is_on:
             self.indexed = confirmed
             return
-        self.indexed = max(self.indexed, self._files.start)
-        walk = LogWalk(self._files, self.indexed, end=confirmed, check_body=False)
-        keys: list[IndexKey] = []
-        for count, record in enumerate(walk, 1):
-            if has_keys(record.sys_flag):
-                keys += [
-                    (key_hash(record.topic, key), record.position, record.store_ms)
-                    for key in index_keys(record.properties)
-                ]
-            if count == records_max:
-                self.index.add(keys)
-                self.indexed = record.position + record.size
-                return
-        self.index.add(keys)
-        # What the walk cannot pass was found bad after it had been good: its file's rest is lost to the index.
-        self.indexed = confirmed if walk.stop is Stop.END else min(confirmed, self._next_file(walk.position))
+        position = max(self.indexed, self._files.start)
+        while records_max > 0 and position < confirmed:
+            found = self._files.find(position)
+            if found is None:
+                position = confirmed
+                break
+            at = position - found.start
+            end = min(confirmed - found.start, self._files.size, at + WINDOW_SIZE)
+            data = found.file.view(at, end)
+            position, count = self._batch.scan(data, position, records_max)
+            records_max -= count
+            if records_max > 0 and position < found.start + end:
+                position = self._take_closely(position)
+                records_max -= 1
+        self.index.add(self._batch.take())
+        self.indexed = min(position, confirmed)
 
-    def _next_file(self, position: int) -> int:
-        return position - position % self._files.size + self._files.size
+    def _take_closely(self, position: int) -> int:
+        """Take the keys of a record that is not plain. Return where the next one begins."""
+        record = judge_at(self._files, position, check_body=False)
+        if isinstance(record, Stop):
+            # A blank; or bytes that were good and are no longer: the rest of the file is lost to the index.
+            return position - position % self._files.size + self._files.size
+        if has_keys(record.sys_flag):
+            self._batch.add(record.topic, index_keys(record.properties), position, record.store_ms)
+        return position + record.size
 
     def find(
         self, reader: RecordReader, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int

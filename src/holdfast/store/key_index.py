@@ -8,6 +8,12 @@ The item count begins at 1, item 0 is never used. The end position is where the 
 sparse, named by a time (ours by the store time of their first record, UTC), and only the last one grows. A hit is a
 hit of the hash: the caller compares real keys.
 
+    slots    |  region  |  region  |  region  | ...     written a region at a time, in turn
+    memory   heads that are newer than the slots
+
+A slot is as likely as any other: written one by one, every key would cost a write of its own. What a crash takes is
+made again from the log.
+
 A file does not say how many slots it has. Those of the options are tried first, then those that follow from upstream's
 default proportion of 1 to 4 and from 1 to 2; a guess counts if the first and the last item are where they belong. A
 file that fits none is left alone and not searched.
@@ -23,12 +29,18 @@ from datetime import UTC, datetime
 
 from holdfast.store.disk import Disk, File
 from holdfast.store.options import StoreOptions
+from holdfast.store.steps import FileRange, Steps
 
 FOLDER = "index"
 HEADER = struct.Struct(">qqqqii")
 SLOT = struct.Struct(">i")
 ITEM = struct.Struct(">iqii")
 NAME_LENGTH = 17
+REGION_SLOTS = 1 << 16
+REGION_KEYS = 1024
+"""After so many keys a region is written."""
+HOT_ITEMS = 1 << 21
+_SCATTERED_MAX = 64  # So many slots are written one by one in the time that a whole region takes.
 _SECONDS_MAX = (1 << 31) - 1
 _TIME_MAX_MS = 253_402_300_799_999  # The end of the year 9999: names have four digits for it.
 _GUESSES = (84, 44)  # Bytes per slot when there are 4, or 2, items to a slot.
@@ -36,9 +48,15 @@ _GUESSES = (84, 44)  # Bytes per slot when there are 4, or 2, items to a slot.
 IndexKey = tuple[int, int, int]
 """(hash, position of the record, its store time)."""
 
+Item = tuple[int, int, int, int]
+"""(hash, position of the record, seconds since the file's begin time, previous item of the chain)."""
+
 
 class IndexFile:
-    """One file of the index."""
+    """One file of the index.
+
+    Invariant: a head in memory is newer than the one in its slot, and only the last file has any.
+    """
 
     def __init__(self, file: File, slots: int) -> None:
         self.file = file
@@ -48,6 +66,10 @@ class IndexFile:
         header: tuple[int, int, int, int, int, int] = HEADER.unpack(file.read(0, HEADER.size))
         self.begin_ms, self.end_ms, self.begin_position, self.end_position, self.used_slots, count = header
         self.count = min(max(count, 1), self.items)
+        self._found = self.count  # Items before this one were written by an earlier process.
+        self._heads: list[dict[int, int]] = [{} for _ in range(-(-slots // REGION_SLOTS))]
+        self._next_region = 0
+        self._keys_since = 0
 
     @property
     def room(self) -> int:
@@ -57,28 +79,61 @@ class IndexFile:
     def add(self, keys: Sequence[IndexKey]) -> None:
         """Add *keys*, in log order; there is room for them."""
         assert len(keys) <= self.room
-        heads: dict[int, int] = {}
+        if not keys:
+            return
+        number = known = self.count
+        if known == 1:
+            _, self.begin_position, self.begin_ms = keys[0]
         items: list[bytes] = []
-        number = self.count
+        heads, slots, begin_ms, pack = self._heads, self.slots, self.begin_ms, ITEM.pack
+        table, unpack_head = self.file.view(HEADER.size, self.items_at), SLOT.unpack_from
+        slot_size, region_slots = SLOT.size, REGION_SLOTS
+        seconds, seconds_of = 0, begin_ms
         for key_hash, position, store_ms in keys:
-            if number == 1:
-                self.begin_ms, self.begin_position = store_ms, position
-            slot = key_hash % self.slots
-            previous = heads.get(slot)
+            slot = key_hash % slots
+            region = heads[slot // region_slots]
+            previous = region.get(slot)
             if previous is None:
-                previous = self._head(slot)
-                self.used_slots += previous == 0
-            seconds = min(max(store_ms - self.begin_ms, 0) // 1000, _SECONDS_MAX)
-            items.append(ITEM.pack(key_hash, position, seconds, previous))
-            heads[slot] = number
+                (previous,) = unpack_head(table, slot_size * slot)
+                if not 0 < previous < known:
+                    previous = 0
+                    self.used_slots += 1
+            if store_ms != seconds_of:
+                seconds, seconds_of = min(max(store_ms - begin_ms, 0) // 1000, _SECONDS_MAX), store_ms
+            items.append(pack(key_hash, position, seconds, previous))
+            region[slot] = number
             number += 1
-        self.file.write(self.items_at + ITEM.size * self.count, items)
-        for slot, head in heads.items():
-            self.file.write(HEADER.size + SLOT.size * slot, (SLOT.pack(head),))
+        self.file.write(self.items_at + ITEM.size * known, (b"".join(items),))
         self.count = number
-        if keys:
-            _, self.end_position, self.end_ms = keys[-1]
+        _, self.end_position, self.end_ms = keys[-1]
         self._write_header()
+        self._keys_since += len(keys)
+        while self._keys_since >= REGION_KEYS:
+            self._keys_since -= REGION_KEYS
+            self._write_region(self._next_region)
+            self._next_region = (self._next_region + 1) % len(heads)
+
+    def write_heads(self) -> Iterator[None]:
+        """Write what is only in memory, a region at a time. Keys may be added in between; theirs may stay in memory."""
+        for region, heads in enumerate(self._heads):
+            if heads:
+                self._write_region(region)
+                yield
+
+    def _write_region(self, region: int) -> None:
+        heads = self._heads[region]
+        start = region * REGION_SLOTS
+        if len(heads) <= _SCATTERED_MAX:
+            for slot, head in heads.items():
+                self.file.write(HEADER.size + SLOT.size * slot, (SLOT.pack(head),))
+        else:
+            at = HEADER.size + SLOT.size * start
+            data = bytearray(self.file.view(at, min(at + SLOT.size * REGION_SLOTS, self.items_at)))
+            pack_head = SLOT.pack_into
+            for slot, head in heads.items():
+                pack_head(data, SLOT.size * (slot - start), head)
+            self.file.write(at, (data,))
+        heads.clear()
 
     def _write_header(self) -> None:
         header = HEADER.pack(
@@ -86,23 +141,29 @@ class IndexFile:
         )
         self.file.write(0, (header,))
 
-    def _head(self, slot: int) -> int:
-        at = HEADER.size + SLOT.size * slot
-        (number,) = SLOT.unpack(self.file.read(at, at + SLOT.size))
+    def find_head(self, key_hash: int) -> Steps[int]:
+        """Return the newest item of the chain that *key_hash* is in, 0 when there is none."""
+        slot = key_hash % self.slots
+        number = self._heads[slot // REGION_SLOTS].get(slot)
+        if number is None:
+            at = HEADER.size + SLOT.size * slot
+            data = yield FileRange(self.file, at, at + SLOT.size)
+            (number,) = SLOT.unpack(data)
         return number if 0 < number < self.count else 0
 
-    def find(self, key_hash: int, begin_ms: int, end_ms: int) -> Iterator[int]:
-        """Yield positions under *key_hash*, newest first, whose time to the second may be in [begin_ms, end_ms]."""
-        if self.count <= 1 or self.end_ms + 1000 < begin_ms or self.begin_ms - 1000 > end_ms:
-            return
-        number = self._head(key_hash % self.slots)
-        while number:
-            found_hash, position, seconds, previous = self._item(number)
-            time_ms = self.begin_ms + seconds * 1000
-            if found_hash == key_hash and begin_ms - 1000 <= time_ms <= end_ms:
-                yield position
-            # Chains lead to older items only: a damaged one cannot lead in a circle.
-            number = previous if 0 < previous < number else 0
+    def find_item(self, number: int) -> Steps[Item]:
+        """Return one item of [1, count)."""
+        at = self.items_at + ITEM.size * number
+        if number >= max(self._found, self.count - HOT_ITEMS):
+            data = self.file.read(at, at + ITEM.size)
+        else:
+            data = yield FileRange(self.file, at, at + ITEM.size)
+        key_hash, position, seconds, previous = ITEM.unpack(data)
+        return key_hash, position, seconds, previous
+
+    def may_hold(self, begin_ms: int, end_ms: int) -> bool:
+        """Return whether a key of this time may be in the file, to the second."""
+        return self.count > 1 and self.end_ms + 1000 >= begin_ms and self.begin_ms - 1000 <= end_ms
 
     def holds_together(self) -> bool:
         """Return whether the first and the last item are where they belong, given this number of slots."""
@@ -110,18 +171,50 @@ class IndexFile:
             return False
         if self.count == 1:
             return True
-        first_hash, first_position, _, first_previous = self._item(1)
-        last_hash, last_position, _, _ = self._item(self.count - 1)
+        first_hash, first_position, _, first_previous = self._read_item(1)
+        last_hash, last_position, _, _ = self._read_item(self.count - 1)
         return (
             (first_position, first_previous, last_position) == (self.begin_position, 0, self.end_position)
-            and self._head(first_hash % self.slots) > 0
-            and self._head(last_hash % self.slots) == self.count - 1
+            and self._read_head(first_hash) > 0
+            and self._read_head(last_hash) == self.count - 1
         )
 
-    def _item(self, number: int) -> tuple[int, int, int, int]:
+    def _read_head(self, key_hash: int) -> int:
+        at = HEADER.size + SLOT.size * (key_hash % self.slots)
+        (number,) = SLOT.unpack(self.file.read(at, at + SLOT.size))
+        return number if 0 < number < self.count else 0
+
+    def _read_item(self, number: int) -> Item:
         at = self.items_at + ITEM.size * number
         key_hash, position, seconds, previous = ITEM.unpack(self.file.read(at, at + ITEM.size))
         return key_hash, position, seconds, previous
+
+
+class Search:
+    """One search, newest hit first."""
+
+    def __init__(self, files: Sequence[IndexFile], key_hash: int, begin_ms: int, end_ms: int) -> None:
+        self._files = [index_file for index_file in files if index_file.may_hold(begin_ms, end_ms)]
+        self._key_hash = key_hash
+        self._begin_ms, self._end_ms = begin_ms, end_ms
+        self._file: IndexFile | None = None
+        self._number = 0
+
+    def next(self) -> Steps[int | None]:
+        """Return the position of the next record that may have the key; its time is right to the second."""
+        while self._number or self._files:
+            if not self._number:
+                self._file = self._files.pop()
+                self._number = yield from self._file.find_head(self._key_hash)
+                continue
+            assert self._file is not None
+            found_hash, position, seconds, previous = yield from self._file.find_item(self._number)
+            # Chains lead to older items only: a damaged one cannot lead in a circle.
+            self._number = previous if 0 < previous < self._number else 0
+            time_ms = self._file.begin_ms + seconds * 1000
+            if found_hash == self._key_hash and self._begin_ms - 1000 <= time_ms <= self._end_ms:
+                return position
+        return None
 
 
 def open_index_file(file: File, slots_wanted: int) -> IndexFile | None:
@@ -168,6 +261,9 @@ class KeyIndex:
         """Add *keys*, in log order."""
         while keys:
             if not self.files or not self.files[-1].room:
+                # All of the last file's heads, at once: it happens once in millions of keys.
+                for _ in self.write_heads():
+                    pass
                 self.files.append(self._create(keys[0][2]))
             index_file = self.files[-1]
             part = keys[: index_file.room]
@@ -185,10 +281,13 @@ class KeyIndex:
         size = HEADER.size + SLOT.size * self._slots + ITEM.size * self._items
         return IndexFile(self._disk.create(f"{FOLDER}/{name}", size), self._slots)
 
-    def find(self, key_hash: int, begin_ms: int, end_ms: int) -> Iterator[int]:
-        """Yield positions of records that may have the key, newest first."""
-        for index_file in reversed(self.files):
-            yield from index_file.find(key_hash, begin_ms, end_ms)
+    def search(self, key_hash: int, begin_ms: int, end_ms: int) -> Search:
+        """Return a search for records that may have the key and were stored in [begin_ms, end_ms]."""
+        return Search(self.files, key_hash, begin_ms, end_ms)
+
+    def write_heads(self) -> Iterator[None]:
+        """Write what is only in memory, in bounded pieces: everything that was added before this call."""
+        return self.files[-1].write_heads() if self.files else iter(())
 
     def clean(self, log_start: int) -> list[str]:
         """Remove files that know only of records before *log_start*, but never the last; return their paths."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from holdfast.model.errors import DiskFailed, StoreError
+from holdfast.model.numbers import parse_count
 from holdfast.store.consume_queue import BLANK_ENTRY_SIZE, ENTRY, ENTRY_SIZE, FOLDER, QueueFiles, QueueLog
 from holdfast.store.disk import Disk
 from holdfast.store.log_file import file_name, parse_names
@@ -75,8 +76,9 @@ class QueueTable:
         """Find every queue in its folder, up to its last entry."""
         for topic in self.disk.list(FOLDER):
             for queue_id in self.disk.list(f"{FOLDER}/{topic.rstrip('/')}"):
-                if topic.endswith("/") and queue_id.endswith("/") and queue_id[:-1].isdigit():
-                    self._load_queue(topic[:-1], int(queue_id[:-1]))
+                number = parse_count(queue_id[:-1], -1)
+                if topic.endswith("/") and queue_id.endswith("/") and number >= 0:
+                    self._load_queue(topic[:-1], number)
 
     def _load_queue(self, topic: str, queue_id: int) -> None:
         queue = QueueLog(self.files, topic, queue_id)

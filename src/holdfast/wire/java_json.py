@@ -36,7 +36,7 @@ _STEP = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-_REFERENCE_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
+_REFERENCE_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d{1,9})\]")
 
 encode = msgspec.json.Encoder().encode
 _decode_plain = msgspec.json.Decoder().decode

@@ -45,19 +45,20 @@ def format_properties(properties: Mapping[str, str]) -> str:
 def find_property(text: AnyStr, name: AnyStr) -> AnyStr | None:
     """Return the value of one property without looking at the others, or None. Takes text or its UTF-8 bytes."""
     if isinstance(text, str):
-        return _find(text, name + NAME_END, VALUE_END)
-    return _find(text, name + b"\x01", b"\x02")
+        return find_marked(text, name + NAME_END, VALUE_END)
+    return find_marked(text, name + b"\x01", b"\x02")
 
 
-def _find(text: AnyStr, key: AnyStr, value_end: AnyStr) -> AnyStr | None:
-    at = text.rfind(key)
+def find_marked(text: AnyStr, marker: AnyStr, value_end: AnyStr) -> AnyStr | None:
+    """Return the value of one property, given its name with the 0x01 behind it: for whoever asks very often."""
+    at = text.rfind(marker)
     while at >= 0:
-        # The key must be all of a name, not the end of a longer one or a part of a value.
+        # The marker must be all of a name, not the end of a longer one or a part of a value.
         if at == 0 or text[at - 1 : at] == value_end:
-            start = at + len(key)
+            start = at + len(marker)
             end = text.find(value_end, start)
             value = text[start:end] if end >= 0 else text[start:]
             if value:
                 return value
-        at = text.rfind(key, 0, at)
+        at = text.rfind(marker, 0, at)
     return None

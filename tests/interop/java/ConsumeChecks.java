@@ -135,7 +135,7 @@ final class ConsumeChecks {
         for (Ledger ledger : ledgers) ledger.requireExact();
     }
 
-    /** "TagA || TagB" brings those two and no other, filtered before they reach the client. */
+    /** "TagA || TagB" brings those two and no other. */
     static void tags(Cluster cluster) throws Exception {
         String topic = cluster.topic("tags", 2);
         Ledger ledger = new Ledger();

@@ -149,6 +149,7 @@ final class PullChecks {
         String topic = cluster.topic("longpoll", 1);
         DefaultMQProducer producer = cluster.producer("longpoll");
         DefaultMQPullConsumer consumer = cluster.pullConsumer("longpoll");
+        consumer.setConsumerTimeoutMillisWhenSuspend(10_000); // half of what the broker may hold it: unless woken, the pull fails
         Map<MessageQueue, Long> next = new HashMap<>();
         for (MessageQueue queue : cluster.queues(producer, topic)) next.put(queue, 0L);
 

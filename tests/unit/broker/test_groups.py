@@ -72,7 +72,7 @@ def test_a_deleted_group_is_gone_for_good() -> None:
 @pytest.mark.parametrize(
     ("config", "part"),
     [
-        (GroupConfig(group_name=""), "1 to 255"),
+        (GroupConfig(group_name=""), "1 to 248"),
         (GroupConfig(group_name="a b"), "a b"),
         (GroupConfig(group_name="g", retry_queue_nums=-1), "retry queues"),
     ],

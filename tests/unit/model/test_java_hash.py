@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.model.java_hash import hash_units, java_hash
+from holdfast.model.java_hash import hash_behind, hash_units, java_hash
 
 
 @pytest.mark.parametrize(
@@ -39,3 +39,17 @@ def test_the_quick_way_agrees_with_the_definition(text: str):
     assert java_hash(text) == expected
     if text.isascii():
         assert hash_units(text.encode()) == expected
+
+
+@given(st.text(max_size=20), st.one_of(st.text(max_size=700).map(str.encode), st.binary(max_size=700)))
+def test_a_text_can_be_hashed_behind_another(prefix: str, text: bytes):
+    """As if both were one, without looking at the first again; what is no text counts as Java's decoder has it."""
+    whole = prefix + text.decode(errors="replace")
+
+    assert hash_behind(java_hash(prefix), text) == java_hash(whole) & 0xFFFFFFFF
+
+
+@pytest.mark.parametrize("text", [b"_1", b"1_0", b" 1", b"+1", b"-1", b"1\n", b"0x1", b"", b"\x00", b"\x7f" * 600])
+def test_what_a_number_may_look_like_does_not_matter(text: bytes):
+    """A text is read as a number, but no sign, blank or underscore in it is taken for a number's."""
+    assert hash_behind(7, text) == (7 * 31 ** len(text) + hash_units(text)) & 0xFFFFFFFF

@@ -44,7 +44,7 @@ def test_a_walk_goes_through_all_files():
     records, walk = walk_all(files)
 
     assert [(record.position, record.topic) for record in records] == [(0, b"t"), (SIZE, b"u" * 200)]
-    assert records[0][1:] == (len(first), 1, 2, 0, 5, b"t", b"TAGS\x01a\x02")
+    assert records[0] == WalkedRecord(0, len(first), 1, 2, 0, 5, b"t", b"TAGS\x01a\x02")
     assert walk.position == SIZE + records[1].size
     assert walk.stop is Stop.EMPTY
 
