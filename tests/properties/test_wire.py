@@ -14,7 +14,7 @@ from holdfast.wire.codes import LANGUAGE_NAMES
 from holdfast.wire.command import BINARY, JSON, Command, decode_command, encode_command
 from holdfast.wire.fields import from_fields, to_fields
 from holdfast.wire.frame import frame_prefix, split_frames
-from holdfast.wire.route import bare_keys, decode_route, encode_route, render_answer
+from holdfast.wire.route import QUEUES_MAX, bare_keys, decode_route, encode_route, render_answer
 
 INT16 = st.integers(-(2**15), 2**15 - 1)
 INT32 = st.integers(-(2**31), 2**31 - 1)
@@ -195,7 +195,8 @@ BROKERS = st.builds(
     zone_name=st.none() | TEXT,
     enable_acting_master=st.booleans(),
 )
-QUEUES = st.builds(QueueData, broker_name=TEXT, read_queues=INT32, write_queues=INT32, permission=INT32, sys_flag=INT32)
+COUNT = st.integers(0, QUEUES_MAX)
+QUEUES = st.builds(QueueData, broker_name=TEXT, read_queues=COUNT, write_queues=COUNT, permission=INT32, sys_flag=INT32)
 ROUTES = st.builds(
     Route,
     broker_datas=st.lists(BROKERS, max_size=3),

@@ -8,14 +8,14 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.broker import core, delays, durability, holds, offsets, send_back, transactions, writer
+from holdfast.broker import core, delays, durability, holds, offsets, transactions, writer
 from holdfast.broker.request import Request
 from holdfast.machine.effects import SendBytes
 from holdfast.model import delay
 from holdfast.model.topic import RETRY_PREFIX
 from holdfast.nameserver import answers, leases, registry
 from holdfast.sim import disk
-from holdfast.store import consume_queue, key_index, log_walk, message_store, recovery, resync
+from holdfast.store import consume_queue, log_walk, message_store, recovery
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 BUGS: dict[str, Plant] = {}
@@ -95,13 +95,6 @@ def recovered_tail_left_unsynced(patch: pytest.MonkeyPatch) -> None:
 
 
 @bug
-def filler_looks_ancient(patch: pytest.MonkeyPatch) -> None:
-    """What covers damage in the log has the time 1, and retention believes it."""
-    mend = resync.mend
-    patch.setattr(recovery, "mend", lambda *place, store_ms: mend(*place, store_ms=1))  # noqa: ARG005
-
-
-@bug
 def answer_to_the_wrong_channel(patch: pytest.MonkeyPatch) -> None:
     """Answers that one sync releases are mixed up between their senders."""
     release = durability.HeldAnswers.release
@@ -155,7 +148,6 @@ def key_index_forgets_on_restart(patch: pytest.MonkeyPatch) -> None:
         return found
 
     patch.setattr(message_store, "open_store", forgetful)
-    assert key_index is not None
 
 
 @bug
@@ -194,7 +186,6 @@ def returned_message_lost(patch: pytest.MonkeyPatch) -> None:
         return accept(self, draft, now_ms)
 
     patch.setattr(writer.LogWriter, "accept", forgetful)
-    assert send_back is not None
 
 
 @bug

@@ -40,6 +40,12 @@ class ScriptedGroup:
             command, fields={"offset": str(self.end[int(command.fields["queueId"])])}
         )
 
+    def restart(self, committed: dict[int, int]) -> None:
+        """Forget what a broker forgets in a crash: members, locks, and the commits of its last seconds."""
+        self.committed = dict(committed)
+        self.locked.clear()
+        self._members.clear()
+
     def _heartbeat(self, command: Command) -> Command:
         self._members.add(json.loads(command.body)["clientID"])
         return response(command)

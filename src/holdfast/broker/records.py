@@ -1,20 +1,15 @@
-"""Looking up one record by its position, for requests that carry a position and nothing else (33, 36, 37, 309).
-
-The position comes from a stranger: it may point beyond the log, into the middle of a record, or at what retention took.
-"""
+"""Records that were looked up, and what becomes of them: for requests that carry a position (33, 36, 37, 309)."""
 
 from __future__ import annotations
 
-import struct
-
-from holdfast.broker.request import LogRange, Steps
 from holdfast.broker.writer import Draft
 from holdfast.model.errors import CorruptRecord
+from holdfast.store.record_steps import decode_at, read_bytes, read_record
+from holdfast.store.steps import LogRange, Steps
 from holdfast.wire.properties import parse_properties
-from holdfast.wire.record import MAGIC_V1, MAGIC_V2, RECORD_SIZE_MIN, StoredRecord, decode_record
+from holdfast.wire.record import StoredRecord
 
-RECORD_SIZE_MAX = 16 * 1024 * 1024
-_HEAD = struct.Struct(">ii")
+__all__ = ["properties_of", "read_bytes", "read_record", "read_scheduled", "to_draft"]
 
 
 def read_scheduled(position: int, size: int) -> Steps[StoredRecord | None]:
@@ -27,35 +22,6 @@ def read_scheduled(position: int, size: int) -> Steps[StoredRecord | None]:
     except CorruptRecord:
         return None
     return decode_at(data, position)
-
-
-def read_bytes(position: int) -> Steps[bytes]:
-    """Return the bytes of the record that begins at *position*; empty when there is none."""
-    if position < 0:
-        return b""
-    head = yield LogRange(position, RECORD_SIZE_MIN)
-    if len(head) < RECORD_SIZE_MIN:
-        return b""
-    size, magic = _HEAD.unpack_from(head)
-    if magic not in {MAGIC_V1, MAGIC_V2} or not RECORD_SIZE_MIN <= size <= RECORD_SIZE_MAX:
-        return b""
-    data = yield LogRange(position, size)
-    return data if decode_at(data, position) is not None else b""
-
-
-def read_record(position: int) -> Steps[StoredRecord | None]:
-    """Return the record that begins at *position*, or None when there is none."""
-    data = yield from read_bytes(position)
-    return decode_at(data, position) if data else None
-
-
-def decode_at(data: bytes, position: int) -> StoredRecord | None:
-    """Return the record in *data* if that is a whole one and says itself that it stands at *position*."""
-    try:
-        record = decode_record(data)
-    except CorruptRecord:
-        return None
-    return record if record.position == position else None
 
 
 def properties_of(record: StoredRecord) -> dict[str, str]:

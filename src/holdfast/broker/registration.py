@@ -2,9 +2,9 @@
 
     absent ─OpenChannel─> dialing ─ChannelOpened─> open ─ChannelClosed─> absent
        ^                     └──ChannelFailed──> absent
-       └── dialed again at the next round, or at the next change
+       └── dialed again after a second, until it is there: it has forgotten all routes
 
-A name server that is down costs nothing but an attempt per round. Every 103 is a full one: the table is encoded once
+A name server that is down costs nothing but an attempt per second. Every 103 is a full one: the table is encoded once
 and a name server of either kind takes what is new in it.
 
 Who creates a topic is answered when the name servers have heard of it, or after a second: its next question goes to
@@ -30,7 +30,9 @@ from holdfast.wire.registration import BrokerFields, RegisterFields, Registratio
 
 TIMER: Final = "registration"
 HELD_TIMER: Final = "registration-answers"
+REDIAL_TIMER: Final = "registration-redial"
 HOLD_MAX_MS: Final = 1_000
+REDIAL_MS: Final = 1_000
 _CRC_MASK: Final = 0x7FFFFFFF
 _HA_DISTANCE: Final = 1
 
@@ -88,6 +90,9 @@ class Registrar:
         if name == HELD_TIMER:
             effects += self._release(now_ms=now_ms)
             return
+        if name == REDIAL_TIMER:
+            self._dial(effects)
+            return
         assert name == TIMER
         self._round(effects)
         effects.append(SetTimer(TIMER, now_ms + self._options.register_interval_ms))
@@ -135,20 +140,24 @@ class Registrar:
         self._register(server, effects)
         return effects
 
-    def channel_failed(self, dialed: str, reason: str, now_ms: int) -> list[Effect]:  # noqa: ARG002
-        """Take note that a name server cannot be reached; the next round tries again."""
+    def channel_failed(self, dialed: str, reason: str, now_ms: int) -> list[Effect]:
+        """Take note that a name server cannot be reached, and try again soon."""
         server = self._servers.get(dialed)
         if server is None:
             return []
         server.is_dialing = False
-        return self._fail(server, reason)
+        return [*self._fail(server, reason), SetTimer(REDIAL_TIMER, now_ms + REDIAL_MS)]
 
-    def channel_closed(self, channel: ChannelId, now_ms: int) -> list[Effect]:  # noqa: ARG002
-        """Take note that a name server is gone; the next round dials it again."""
+    def channel_closed(self, channel: ChannelId, now_ms: int) -> list[Effect]:
+        """Take note that a name server is gone, and dial it again soon."""
         for server in self._servers.values():
             if server.channel == channel:
                 opaque, server.channel, server.waiting_opaque = server.waiting_opaque, None, None
-                return self._release(answered=opaque)
+                return [
+                    *self._release(answered=opaque),
+                    *self._fail(server, "the connection was closed"),
+                    SetTimer(REDIAL_TIMER, now_ms + REDIAL_MS),
+                ]
         return []
 
     def answered(self, channel: ChannelId, command: Command) -> list[Effect] | None:
@@ -193,7 +202,11 @@ class Registrar:
         for server in self._servers.values():
             if server.channel is not None:
                 self._register(server, effects)
-            elif not server.is_dialing:
+        self._dial(effects)
+
+    def _dial(self, effects: list[Effect]) -> None:
+        for server in self._servers.values():
+            if server.channel is None and not server.is_dialing:
                 server.is_dialing = True
                 effects.append(OpenChannel(server.address))
 

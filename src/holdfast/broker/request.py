@@ -8,15 +8,27 @@ that no disk seek ever stalls the loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from typing import TypeVar
+from collections.abc import Callable
 
 import msgspec
 
 from holdfast.machine.effects import Effect
 from holdfast.machine.events import ChannelId
+from holdfast.store.steps import FileRange, LogRange, Steps
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command, response
+
+__all__ = [
+    "Answer",
+    "FileRange",
+    "Handler",
+    "Handlers",
+    "LogRange",
+    "Refusal",
+    "Request",
+    "Steps",
+    "not_supported",
+]
 
 
 class Request(msgspec.Struct, kw_only=True):
@@ -47,19 +59,7 @@ class Refusal(msgspec.Struct, frozen=True):
     remark: str
 
 
-class LogRange(msgspec.Struct, frozen=True):
-    """Bytes of the commit log that a handler wants to see. It is sent b"" when they are gone."""
-
-    position: int
-    size: int
-
-
-_Result = TypeVar("_Result")
-
 Answer = Command | Refusal | None
-Steps = Generator[LogRange, bytes, _Result]
-"""Work that needs log bytes: yields ranges, is sent bytes, returns its result."""
-
 Handler = Callable[[Request], Answer | Steps[Answer]]
 
 

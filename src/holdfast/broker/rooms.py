@@ -26,6 +26,7 @@ from holdfast.broker.options import BrokerOptions
 from holdfast.broker.pull import Pulls
 from holdfast.broker.queries import Queries
 from holdfast.broker.registration import HELD_TIMER as REGISTRATION_HELD_TIMER
+from holdfast.broker.registration import REDIAL_TIMER as REGISTRATION_REDIAL_TIMER
 from holdfast.broker.registration import TIMER as REGISTRATION_TIMER
 from holdfast.broker.registration import Registrar
 from holdfast.broker.relays import TIMER as RELAYS_TIMER
@@ -105,6 +106,7 @@ class Rooms:
             RELAYS_TIMER: self.relays.on_timer,
             REGISTRATION_TIMER: self.registration.on_timer,
             REGISTRATION_HELD_TIMER: self.registration.on_timer,
+            REGISTRATION_REDIAL_TIMER: self.registration.on_timer,
             DELAYS_TIMER: self.delays.on_timer,
             TRANSACTIONS_TIMER: self.transactions.on_timer,
         }

@@ -258,6 +258,11 @@ class ClusterClient:
         assert borrowed is not None
         return borrowed
 
+    def doubt(self, topic: str) -> None:
+        """Look up the route of *topic* again, soon: something about it seems to be out of date."""
+        self.routes.doubt(topic)
+        self._poll_now.set()
+
     async def cluster_info(self) -> ClusterInfo:
         """Return every cluster and broker that the name server knows.
 

@@ -13,12 +13,12 @@ from collections.abc import Mapping
 
 import msgspec
 
-from holdfast.client.cluster_client import Handler, monotonic_ms, now_ms
+from holdfast.client.cluster_client import Handler, now_ms
 from holdfast.client.group_member import GroupMember
 from holdfast.client.listener import ListenerCall
+from holdfast.client.lock_keeper import LockKeeper
 from holdfast.client.offset_book import decode_offsets
 from holdfast.client.offset_keeper import OffsetKeeper
-from holdfast.client.queue_locks import QueueLocks
 from holdfast.client.queue_reader import QueueReader
 from holdfast.client.received import read_messages
 from holdfast.client.running_info import (
@@ -53,7 +53,7 @@ class ConsumerDesk:
         readers: Mapping[MessageQueue, QueueReader],
         keeper: OffsetKeeper,
         call: ListenerCall | None,
-        locks: QueueLocks | None,
+        locks: LockKeeper | None,
         *,
         is_ordered: bool,
     ) -> None:
@@ -119,7 +119,7 @@ class ConsumerDesk:
             cached_msg_max_offset=window.next_offset - 1 if is_busy else 0,
             cached_msg_count=window.message_count,
             cached_msg_size_in_mi_b=window.byte_count // _MIB,
-            locked=self._locks is not None and self._locks.is_held(reader.queue, monotonic_ms()),
+            locked=self._locks is not None and self._locks.has_lock(reader),
             last_pull_timestamp=reader.pulled_ms,
         )
 

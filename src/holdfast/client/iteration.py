@@ -10,25 +10,24 @@ earlier that it is done.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 
+from holdfast.client.lock_keeper import ReaderLocks
 from holdfast.client.queue_reader import Delivery, QueueReader
 from holdfast.model.errors import LocalProtocolError
 from holdfast.model.message import ReceivedMessage
 from holdfast.model.queue import MessageQueue
-
-HoldLock = Callable[[QueueReader], Awaitable[None]]
 
 
 class IterationWork:
     """What is delivered to loops.
 
     Args:
-        hold_lock: Waits for the lock of a queue, if order matters; then there can be one loop only.
+        locks: Who may consume which queue, if order matters; then there can be one loop only.
     """
 
-    def __init__(self, hold_lock: HoldLock | None) -> None:
-        self._hold_lock = hold_lock
+    def __init__(self, locks: ReaderLocks | None) -> None:
+        self._locks = locks
         self._inbox: asyncio.Queue[Delivery | None] = asyncio.Queue()
         self._in_hand: dict[tuple[MessageQueue, int], Delivery] = {}
         self._loops = 0
@@ -53,7 +52,7 @@ class IterationWork:
 
     async def iterate(self) -> AsyncIterator[ReceivedMessage]:
         """Yield messages; each is done when the next one is asked for. Ends when the consumer is closed."""
-        if self._hold_lock is not None and self._loops:
+        if self._locks is not None and self._loops:
             raise LocalProtocolError("an ordered consumer can have one loop only: two would break the order")
         self._loops += 1
         try:
@@ -81,7 +80,7 @@ class IterationWork:
             if delivery is None:
                 self._inbox.put_nowait(None)  # for the other loops
                 return None
-            if self._hold_lock is not None and delivery.is_current:
-                await self._hold_lock(delivery.reader)
+            if self._locks is not None and delivery.is_current:
+                await self._locks.hold_lock(delivery.reader)
             if delivery.is_current:
                 return delivery

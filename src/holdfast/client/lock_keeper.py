@@ -13,15 +13,39 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, Protocol
 
 from holdfast.client.cluster_client import monotonic_ms
 from holdfast.client.queue_calls import QueueCalls
 from holdfast.client.queue_locks import RENEW_INTERVAL_S, QueueLocks
+from holdfast.client.queue_reader import QueueReader
 from holdfast.model.queue import MessageQueue
 
 _PAUSE_S: Final = 1.0
+
+
+class ReaderLocks(Protocol):
+    """Who may consume which queue."""
+
+    async def hold_lock(self, reader: QueueReader) -> None:
+        """Return once only we may consume the reader's queue, or the reader is nobody's business any more."""
+        ...
+
+    def has_lock(self, reader: QueueReader) -> bool:
+        """Say whether only we may consume the reader's queue, as far as anybody can know."""
+        ...
+
+
+class NoLocks:
+    """Everybody consumes everything: there is nothing to wait for."""
+
+    async def hold_lock(self, reader: QueueReader) -> None:
+        """Return at once."""
+
+    def has_lock(self, reader: QueueReader) -> bool:  # noqa: ARG002 - of any
+        """Say yes."""
+        return True
 
 
 class LockKeeper:
@@ -29,26 +53,35 @@ class LockKeeper:
 
     Args:
         calls: The brokers.
-        ours: Tells which queues we consume now.
+        readers: The readers of the queues that are ours now.
         on_refused: Called with queues that somebody else holds.
     """
 
     def __init__(
         self,
         calls: QueueCalls,
-        ours: Callable[[], Iterable[MessageQueue]],
+        readers: Mapping[MessageQueue, QueueReader],
         on_refused: Callable[[Iterable[MessageQueue]], None],
     ) -> None:
         self._calls = calls
-        self._ours = ours
+        self._readers = readers
         self._on_refused = on_refused
         self._locks = QueueLocks()
         self._suspended: set[MessageQueue] = set()
         self._granted = asyncio.Event()
 
-    def is_held(self, queue: MessageQueue) -> bool:
-        """Say whether only we may consume *queue*, as far as anybody can know."""
-        return self._locks.is_held(queue, monotonic_ms())
+    def has_lock(self, reader: QueueReader) -> bool:
+        """Say whether only we may consume the reader's queue, as far as anybody can know."""
+        return self._locks.is_held(reader.queue, monotonic_ms())
+
+    async def hold_lock(self, reader: QueueReader) -> None:
+        """Return once only we may consume the reader's queue, or the reader is nobody's business any more."""
+        queue = reader.queue
+        while not self.has_lock(reader) and self._readers.get(queue) is reader:
+            if queue in self._suspended or queue not in await self.lock([queue]):
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_PAUSE_S):
+                        await self._granted.wait()
 
     async def lock(self, queues: Iterable[MessageQueue]) -> frozenset[MessageQueue]:
         """Ask for the locks of *queues* and return what was granted. Where a broker is silent, nothing changes."""
@@ -80,19 +113,11 @@ class LockKeeper:
         self._suspended -= queues
         return await self.lock(queues)
 
-    async def hold(self, queue: MessageQueue, is_wanted: Callable[[], bool]) -> None:
-        """Return once only we may consume *queue*, or it is not wanted any more."""
-        while is_wanted() and not self.is_held(queue):
-            if queue in self._suspended or queue not in await self.lock([queue]):
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_PAUSE_S):
-                        await self._granted.wait()
-
     async def renew_forever(self) -> None:
         """Ask again and again for the locks of what we consume."""
         while True:
             await asyncio.sleep(RENEW_INTERVAL_S)
-            await self.regain(self._ours())
+            await self.regain(list(self._readers))
 
     def _forget(self, queues: Iterable[MessageQueue]) -> None:
         self._locks.drop(queues)

@@ -3,8 +3,8 @@
     queue 0   m1 ── done ── m2 ── raised ── pause ── m2 again ── done ── m3
     queue 1        m1 ── done ── m2 ...                                           several queues at a time
 
-A message that fails holds up its queue: order is worth more than progress. Right before each message is begun the lock of
-its queue is looked at, so that no other member of the group consumes the same queue.
+A message that fails holds up its queue: order is worth more than progress. Right before each message is begun the lock
+of its queue is looked at, so that no other member of the group consumes the same queue.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
 from holdfast.client.concurrent_work import spawn
 from holdfast.client.listener import ListenerCall, is_final, log_failure
+from holdfast.client.lock_keeper import ReaderLocks
 from holdfast.client.queue_reader import Delivery, QueueReader
 from holdfast.model.message import ReceivedMessage
 
@@ -28,18 +29,6 @@ HANDOVER_S: Final = 30.0
 
 ToDeadLetter = Callable[[Delivery], Awaitable[bool]]
 """Sends a message to the dead-letter topic. False: it could not."""
-
-
-class ReaderLocks(Protocol):
-    """The locks of the readers' queues."""
-
-    async def hold_lock(self, reader: QueueReader) -> None:
-        """Return once the lock of the reader's queue is ours, or the reader is nobody's business any more."""
-        ...
-
-    def has_lock(self, reader: QueueReader) -> bool:
-        """Say whether the lock is ours now."""
-        ...
 
 
 class OrderedWork:

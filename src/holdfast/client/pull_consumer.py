@@ -7,7 +7,9 @@
             ...
 
 Either `subscribe`, and share the queues with the other members of the group, or `assign`, and read what you choose.
-Messages are pulled ahead while you work, but a queue's position moves only when `poll` returns its messages.
+Messages are pulled ahead while you work, but a queue's position moves only when `poll` returns its messages. Positions
+outlive lost connections and restarts of brokers; what was committed is committed again when a broker is back, because
+one that crashed forgets the last seconds.
 
     committed ........ position ........ pulled ahead ........ end of the queue
 """
@@ -70,6 +72,7 @@ class PullConsumer:
         self._prefetch = prefetch or Prefetch(message_count_max=1000)
         self._by_hand: set[MessageQueue] = set()  # assigned, as opposed to subscribed
         self._assigned_tags: dict[str, Subscription] = {}
+        self._committed: dict[MessageQueue, int] = {}  # by `commit`, as opposed to by itself
         self._member = GroupMember(
             namesrv,
             group,
@@ -79,6 +82,7 @@ class PullConsumer:
             start=start,
             assigned=self._subscribed_queues,
             on_change=self._change,
+            broker_up=self._recover,
         )
         self._keeper = OffsetKeeper(self._member.calls, start)
         self._plan = ReaderPlan(
@@ -276,6 +280,7 @@ class PullConsumer:
             await self._member.calls.commit(queue, offset)
             self._keeper.book.record(queue, offset)
             self._keeper.book.tell(queue, offset)
+            self._committed[queue] = offset
 
     # Inside.
 
@@ -341,7 +346,11 @@ class PullConsumer:
         if dropped and self._auto_commit:
             await self._keeper.save()
         for queue in dropped:
-            self._keeper.book.forget(queue)
+            self._committed.pop(queue, None)
+            if self._auto_commit:
+                self._keeper.leave(queue)
+            else:
+                self._keeper.book.forget(queue)
 
     async def _change(self, change: AssignmentChange) -> bool:
         await self._drop(change.lost)
@@ -353,6 +362,16 @@ class PullConsumer:
                 log.warning("queue %s cannot be taken over yet: %s", queue, error)
                 is_settled = False
         return is_settled
+
+    async def _recover(self, address: str) -> None:
+        """Go on with our queues at a broker that is back, and have it know what was committed."""
+        queues = [queue for queue in self._readers if self._member.calls.find_address(queue) == address]
+        for queue in queues:
+            self._readers[queue].resume()
+        book = self._keeper.book
+        offsets = {queue: book.find(queue) if self._auto_commit else self._committed.get(queue) for queue in queues}
+        # Where the broker knows of more, that is nothing to us: positions are the caller's.
+        await self._keeper.repair({queue: offset for queue, offset in offsets.items() if offset is not None})
 
     async def _commit_forever(self) -> None:
         while True:

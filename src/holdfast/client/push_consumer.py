@@ -5,28 +5,40 @@
         await consumer.run()
 
 What the group has consumed is kept at the brokers. Every message is delivered at least once: again after a crash, after
-a failure, and now and then when members come and go.
+a failure, and now and then when members come and go. A broker that is restarted costs no repetition: the consumer keeps
+its queues and its place in them, goes on there as soon as the broker is back, and tells it again how far it is.
+
+Ordered consumption, precisely. Of each queue:
+
+- The listener is called with message n + 1 only after n is done. Done is: it returned, or n went to the dead-letter
+  topic. When messages come again, after a crash or a change of owner, all of them come again from some place on, in
+  order: what is seen for the first time is always seen in the order of the queue.
+- Only the member that holds the queue's lock at its broker begins a message. It stops beginning messages when it loses
+  the connection to the broker, until the broker grants the lock again; and 30 s after the lock was last granted, if the
+  broker is silent. A broker gives the lock to another member when it was given back, or 60 s after it was last renewed.
+  Whoever leaves a queue waits for the running call, but not longer than 30 s, before giving the lock back.
+- So two members never work on one queue at a time, with one exception: a call that is running while its broker is
+  restarted, or that outlives those 30 s, cannot be called back; another member may begin the same message meanwhile.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from typing import Final, Self
 
-from holdfast.client.cluster_client import monotonic_ms
 from holdfast.client.concurrent_work import ConcurrentWork
 from holdfast.client.consumer_desk import ConsumerDesk
 from holdfast.client.group_member import GroupMember
 from holdfast.client.iteration import IterationWork
 from holdfast.client.listener import Listener, ListenerCall, delay_level_of, log_failure
+from holdfast.client.lock_keeper import LockKeeper, NoLocks
 from holdfast.client.offset_keeper import OffsetKeeper
 from holdfast.client.ordered_work import OrderedWork
 from holdfast.client.pull_plan import Prefetch, PullLimits
 from holdfast.client.queue_calls import TO_DEAD_LETTER, Start
-from holdfast.client.queue_locks import RENEW_INTERVAL_S, QueueLocks
 from holdfast.client.queue_reader import Delivery, QueueReader, ReaderPlan
 from holdfast.client.rebalance import AssignmentChange
 from holdfast.model.errors import HoldfastError, LocalProtocolError
@@ -37,7 +49,6 @@ from holdfast.model.queue import MessageQueue
 log = logging.getLogger("holdfast.client")
 
 COMMIT_INTERVAL_S: Final = 5.0
-_LOCK_PAUSE_S: Final = 1.0
 
 
 class PushConsumer:
@@ -48,7 +59,8 @@ class PushConsumer:
         group: The group. Its members share the messages; all of them must subscribe to the same.
         listener: Called with every message; an async function, or a plain one that may block. Returning means done;
             raising means that the message comes again later, see `RetryLater`. Without a listener, iterate.
-        ordered: Deliver the messages of each queue one by one, in order. A message that fails holds up its queue.
+        ordered: Deliver the messages of each queue one by one, in order, see above. A message that fails holds up its
+            queue.
         broadcast: Every member gets every message; what failed does not come again. Offsets are kept in *offset_file*.
         offset_file: Where a broadcasting consumer keeps its offsets.
         namespace: Put before the names of topics and of the group.
@@ -86,7 +98,6 @@ class PushConsumer:
         self._prefetch = prefetch or Prefetch()
         self._retries_max = retries_max
         self._close_timeout_s = close_timeout_s
-        self._locks = QueueLocks() if ordered and not broadcast else None
         self._member = GroupMember(
             namesrv,
             group,
@@ -96,7 +107,12 @@ class PushConsumer:
             start=start,
             assigned=lambda: list(self._readers),
             on_change=self._change,
+            broker_up=self._recover,
+            broker_down=self._suspend,
         )
+        self._locks: LockKeeper | None = None
+        if ordered and not broadcast:
+            self._locks = LockKeeper(self._member.calls, self._readers, self._evict)
         self._keeper = OffsetKeeper(self._member.calls, start, Path(offset_file) if offset_file else None)
         call = None if listener is None else ListenerCall(listener, concurrency)
         self._work = self._make_work(call, ordered=ordered, concurrency=concurrency, pause_s=pause_s)
@@ -117,13 +133,14 @@ class PushConsumer:
     def _make_work(
         self, call: ListenerCall | None, *, ordered: bool, concurrency: int, pause_s: float
     ) -> ConcurrentWork | OrderedWork | IterationWork:
+        locks = self._locks or NoLocks()
         if call is None:
-            return IterationWork(self._hold_lock if ordered else None)
+            return IterationWork(locks if ordered else None)
         if not ordered:
             return ConcurrentWork(call, self._failed, concurrency)
         return OrderedWork(
             call,
-            self._hold_lock,
+            locks,
             self._to_dead_letter,
             concurrency=concurrency,
             retries_max=self._retries_max,
@@ -158,7 +175,7 @@ class PushConsumer:
             raise
         self._member.client.spawn(self._commit_forever())
         if self._locks is not None:
-            self._member.client.spawn(self._renew_locks_forever())
+            self._member.client.spawn(self._locks.renew_forever())
 
     async def close(self) -> None:
         """Leave the group; nothing that was consumed is lost or consumed again.
@@ -176,7 +193,7 @@ class PushConsumer:
         self._record()
         await self._keeper.save()
         if self._locks is not None:
-            await self._unlock(list(self._readers))
+            await self._locks.unlock(list(self._readers))
         await self._member.close()
 
     async def run(self) -> None:
@@ -237,7 +254,7 @@ class PushConsumer:
         await self._give_up(change.lost)
         gained = list(change.gained)
         if self._locks is not None and gained:
-            granted = await self._lock(gained)
+            granted = await self._locks.lock(gained)
             gained = [queue for queue in gained if queue in granted]
         taken = await asyncio.gather(*(self._take_over(queue) for queue in gained))
         self._nudge()
@@ -245,18 +262,35 @@ class PushConsumer:
 
     async def _give_up(self, queues: tuple[MessageQueue, ...]) -> None:
         for queue in queues:
-            reader = self._readers[queue]
-            reader.stop()
-            await self._work.leave(reader)
-            del self._readers[queue]
-            self._keeper.book.record(queue, reader.window.commit_offset)
-            reader.retire()
+            reader = self._readers.get(queue)
+            if reader is not None:  # else it was evicted meanwhile
+                reader.stop()
+                await self._work.leave(reader)
+                self._retire(reader)
         if queues:
             await self._keeper.save()
         for queue in queues:
-            self._keeper.book.forget(queue)
+            self._keeper.leave(queue)
         if self._locks is not None and queues:
-            await self._unlock(list(queues))
+            await self._locks.unlock(queues)
+
+    def _evict(self, queues: Iterable[MessageQueue]) -> None:
+        """Give up, at once, those of *queues* that somebody else has locked; they may come back to us later."""
+        for queue in queues:
+            reader = self._readers.get(queue)
+            if reader is not None:
+                log.warning("queue %s is locked by another member: it is given up", queue)
+                self._retire(reader)
+                self._keeper.leave(queue)
+                self._member.client.spawn(self._work.leave(reader))
+                self._member.wake()
+
+    def _retire(self, reader: QueueReader) -> None:
+        """Let what the reader delivered be nobody's business; take note of how far it got."""
+        if self._readers.get(reader.queue) is reader:
+            del self._readers[reader.queue]
+            self._keeper.book.record(reader.queue, reader.window.commit_offset)
+            reader.retire()
 
     async def _take_over(self, queue: MessageQueue) -> bool:
         try:
@@ -275,6 +309,31 @@ class PushConsumer:
     def _nudge(self) -> None:
         for reader in self._readers.values():
             reader.nudge()
+
+    # Brokers come and go.
+
+    def _suspend(self, address: str) -> None:
+        """Begin nothing more of what is locked at a broker whose connection is lost: it may forget the locks."""
+        if self._locks is not None:
+            self._locks.suspend(self._queues_at(address))
+
+    async def _recover(self, address: str) -> None:
+        """Go on with our queues at a broker that is back: lock them again, repair its offsets, pull."""
+        queues = self._queues_at(address)
+        if self._locks is not None:
+            await self._locks.regain(queues)
+        mine = {queue: self._readers[queue] for queue in queues if queue in self._readers}
+        for reader in mine.values():
+            reader.resume()
+        places = {queue: reader.window.commit_offset for queue, reader in mine.items()}
+        for queue, offset in (await self._keeper.repair(places)).items():
+            if self._readers.get(queue) is mine[queue] and offset > mine[queue].window.commit_offset:
+                log.info("queue %s was consumed by somebody else up to %d meanwhile", queue, offset)
+                mine[queue].reset(offset)
+                self._keeper.book.record(queue, offset)
+
+    def _queues_at(self, address: str) -> list[MessageQueue]:
+        return [queue for queue in self._readers if self._member.calls.find_address(queue) == address]
 
     # Offsets.
 
@@ -310,31 +369,3 @@ class PushConsumer:
             return False
         delivery.finish()
         return True
-
-    # Locks.
-
-    async def _lock(self, queues: list[MessageQueue]) -> set[MessageQueue]:
-        assert self._locks is not None
-        asked_ms = monotonic_ms()
-        granted = await self._member.calls.lock(queues)
-        self._locks.grant(granted, asked_ms)
-        self._locks.drop(set(queues) - granted)
-        return granted
-
-    async def _unlock(self, queues: list[MessageQueue]) -> None:
-        assert self._locks is not None
-        self._locks.drop(queues)
-        await self._member.calls.unlock(queues)
-
-    async def _renew_locks_forever(self) -> None:
-        while True:
-            await asyncio.sleep(RENEW_INTERVAL_S)
-            await self._lock(list(self._readers))
-
-    async def _hold_lock(self, reader: QueueReader) -> None:
-        """Return once only we may consume the reader's queue, or it is not ours any more."""
-        if self._locks is None:
-            return
-        while self._readers.get(reader.queue) is reader and not self._locks.is_held(reader.queue, monotonic_ms()):
-            if reader.queue not in await self._lock([reader.queue]):
-                await asyncio.sleep(_LOCK_PAUSE_S)

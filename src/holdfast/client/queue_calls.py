@@ -86,12 +86,16 @@ class QueueCalls:
         Raises:
             RouteNotFound: its broker is unknown.
         """
-        route = self._client.routes.find(queue.topic)
-        found = None if route is None else route.any_address_of(queue.broker_name, broker_id)
-        found = found or self._client.routes.find_address(queue.broker_name)
+        found = self.find_address(queue, broker_id)
         if found is None:
             raise RouteNotFound(f"nobody knows where the broker {queue.broker_name!r} is")
         return found
+
+    def find_address(self, queue: MessageQueue, broker_id: int = MASTER_ID) -> str | None:
+        """Return the same, or None when its broker is unknown."""
+        route = self._client.routes.find(queue.topic)
+        found = None if route is None else route.any_address_of(queue.broker_name, broker_id)
+        return found or self._client.routes.find_address(queue.broker_name)
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """Return the offset that the group committed, or None when it never did."""

@@ -5,7 +5,8 @@
          └─────────── behind what was delivered ───────────────────────┘
 
 A failure changes nothing about the place: the same pull is made again after a pause that grows, or as soon as `resume`
-says that the broker is back. The asyncio shell around `process_queue` and `pull_plan`. Does not know what is done with the messages.
+says that the broker is back. The asyncio shell around `process_queue` and `pull_plan`. Does not know what is done with
+the messages.
 """
 
 from __future__ import annotations
@@ -30,12 +31,11 @@ from holdfast.client.pull_plan import (
     read_pull_answer,
 )
 from holdfast.client.queue_calls import UNKNOWN_TO_BROKER, QueueCalls
-from holdfast.model.errors import BrokerRefused, CorruptRecord, HoldfastError
+from holdfast.model.errors import BrokerRefused, CorruptRecord, HoldfastError, RouteNotFound
 from holdfast.model.group import Subscription
 from holdfast.model.message import ReceivedMessage
 from holdfast.model.queue import MessageQueue
 from holdfast.model.route import MASTER_ID
-from holdfast.wire.codes import ResponseCode
 
 log = logging.getLogger("holdfast.client")
 
@@ -182,17 +182,15 @@ class QueueReader:
             # It will not mend by itself. The queue stands still, loudly: skipping would lose a message in silence.
             log.error("queue %s at offset %d: %s", self.queue, self.window.next_offset, error)
             return _CORRUPT_PAUSE_S
-        log.warning("pull of %s at offset %d failed: %s", self.queue, self.window.next_offset, error)
         self._failures += 1
-        pause_s = error_pause_s(self._failures)
-        try:
-            if isinstance(error, BrokerRefused) and error.code in UNKNOWN_TO_BROKER:
+        level = logging.WARNING if self._failures == 1 else logging.DEBUG
+        log.log(level, "pull of %s at offset %d failed: %s", self.queue, self.window.next_offset, error)
+        if isinstance(error, BrokerRefused) and error.code in UNKNOWN_TO_BROKER:
+            with contextlib.suppress(RouteNotFound):
                 await self._plan.client.beat_one(self._plan.calls.address(self.queue, self._broker_id))
-            self._broker_id = MASTER_ID
-            await self._plan.client.route(self.queue.topic, refresh=True)
-        except HoldfastError as again:
-            log.warning("the route of %s could not be refreshed: %s", self.queue.topic, again)
-        return pause_s
+        self._broker_id = MASTER_ID
+        self._plan.client.doubt(self.queue.topic)
+        return error_pause_s(self._failures)
 
 
 class Delivery(msgspec.Struct, frozen=True, eq=False, gc=False):
@@ -211,4 +209,3 @@ class Delivery(msgspec.Struct, frozen=True, eq=False, gc=False):
         """Say that the message is done; there may be room for another pull now."""
         if self.reader.window.finish(self.message.offset, self.generation):
             self.reader.nudge()
-

@@ -128,6 +128,12 @@ class RouteTable:
         """Return the topics whose routes were not looked at for a poll interval."""
         return [topic for topic, entry in self._entries.items() if self._is_due(entry, now_ms)]
 
+    def doubt(self, topic: str) -> None:
+        """Let *topic* be due for a poll, if anybody is interested in it."""
+        entry = self._entries.get(topic)
+        if entry is not None:
+            entry.checked_ms = None
+
     def suspect(self, address: str) -> None:
         """Take note that the connection to *address* broke: look at its routes now, and often until `trust`."""
         self._suspects.add(address)

@@ -19,6 +19,7 @@ import struct
 from holdfast.model.errors import StoreError
 from holdfast.store.file_cache import FileCache
 from holdfast.store.log_file import file_name
+from holdfast.store.steps import FileRange
 from holdfast.wire.record import FIXED_SIZE, topic_part
 
 FOLDER = "consumequeue"
@@ -93,6 +94,7 @@ class QueueLog:
         "files",
         "first_file",
         "head_size",
+        "hot_offset",
         "magic",
         "next_offset",
         "offset_max",
@@ -114,6 +116,7 @@ class QueueLog:
         self.offset_min = 0
         self.offset_max = 0
         self.next_offset = 0
+        self.hot_offset = 0  # Entries before it were written by an earlier process: they may not be in memory.
         self.tail = bytearray()
         self.tail_offset = 0
         self.first_file = 0  # First byte of the first file, and behind the last; equal while there is none.
@@ -131,7 +134,7 @@ class QueueLog:
         """Let an empty queue begin at *offset*: what was before is gone from the log."""
         assert not self.tail
         self.offset_min = self.offset_max = self.next_offset = offset
-        self.tail_offset = offset
+        self.tail_offset = self.hot_offset = offset
         base = offset * ENTRY_SIZE
         base -= base % self.files.file_size
         self.first_file = self.file_end = base
@@ -187,3 +190,18 @@ class QueueLog:
         """Return one entry of [offset_min, offset_max)."""
         position, size, tags_code = ENTRY.unpack(self.raw_entries(offset, 1))
         return position, size, tags_code
+
+    def find_cold(self, offset: int, count: int) -> tuple[int, FileRange]:
+        """Return a block of up to *count* entries that *offset*, which is before `hot_offset`, is in.
+
+        That is its first offset, and where it has to be read from.
+
+        Raises:
+            DiskFailed: the file cannot be opened.
+        """
+        base = offset * ENTRY_SIZE
+        base -= base % self.files.file_size
+        start = max(offset - offset % count, base // ENTRY_SIZE)
+        end = min(start + count, (base + self.files.file_size) // ENTRY_SIZE, self.hot_offset)
+        file = self.files.cache.open(f"{self.folder}/{file_name(base)}")
+        return start, FileRange(file, start * ENTRY_SIZE - base, end * ENTRY_SIZE - base)

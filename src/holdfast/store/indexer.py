@@ -15,10 +15,12 @@ from holdfast.store.key_index import KeyIndex
 from holdfast.store.log_file import LogFiles
 from holdfast.store.log_walk import WINDOW_SIZE, Stop, judge_at
 from holdfast.store.options import StoreOptions
-from holdfast.store.steps import LogRange, Steps
+from holdfast.store.record_steps import read_record
+from holdfast.store.steps import Steps
 
 SLICE_RECORDS = 256
-QUERY_RECORDS = 8192
+QUERY_RECORDS = 1024
+"""What a query is made to wait for, and everybody else with it."""
 HITS_MAX = 10_000
 """Hits of a hash that a query looks at: strangers choose the keys."""
 
@@ -59,6 +61,11 @@ class Indexer:
         self.index.add(self._batch.take())
         self.indexed = min(position, confirmed)
 
+    def catch_up(self, confirmed: int) -> None:
+        """Index what a query should not miss."""
+        if self.is_behind(confirmed):
+            self.advance(confirmed, QUERY_RECORDS)
+
     def _take_closely(self, position: int) -> int:
         """Take the keys of a record that is not plain. Return where the next one begins."""
         record = judge_at(self._files, position, check_body=False)
@@ -69,27 +76,26 @@ class Indexer:
             self._batch.add(record.topic, index_keys(record.properties), position, record.store_ms)
         return position + record.size
 
-    def find(
-        self, reader: RecordReader, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int
-    ) -> list[Position]:
+    def find(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> Steps[list[Position]]:
         """Return where records with *key* are, newest first."""
-        if self.is_behind(reader.confirmed):
-            self.advance(reader.confirmed, QUERY_RECORDS)
         wanted = key.encode(errors="surrogatepass")
+        search = self.index.search(key_hash(topic.encode(errors="surrogatepass"), wanted), begin_ms, end_ms)
         found: dict[Position, None] = {}
-        hits = self.index.find(key_hash(topic.encode(), wanted), begin_ms, end_ms)
-        for _, position in zip(range(HITS_MAX), hits, strict=False):
-            if len(found) >= max_count:
+        hits = 0
+        while len(found) < max_count and hits < HITS_MAX:
+            position = yield from search.next()
+            if position is None:
                 break
+            hits += 1
             try:
-                record = reader.read_record(position)
+                record = yield from read_record(position)
             except CorruptRecord:
                 continue
             if (
                 record is not None
                 and record.topic == topic
                 and begin_ms <= record.store_ms <= end_ms
-                and wanted in index_keys(bytes(record.properties))
+                and wanted in index_keys(record.properties)
             ):
                 found[Position(position)] = None
         return list(found)

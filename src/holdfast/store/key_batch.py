@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 
 from holdfast.model.java_hash import hash_all_behind, hash_behind
-from holdfast.store.dispatch import KEYS, UNIQUE_KEY, VALUE_END, index_keys
+from holdfast.store.dispatch import KEYS, UNIQUE_KEY, VALUE_END, has_keys, index_keys
 from holdfast.store.key_index import IndexKey
 from holdfast.wire.record import (
     BORN_HOST_V6,
@@ -71,36 +71,37 @@ class KeyBatch:
         """
         at = count = 0
         end = len(data)
-        topics, unpack, size_min, magic_plain = self._topics, _unpack, RECORD_SIZE_MIN, MAGIC_V1
+        topics, unpack = self._topics, _unpack
         add_prefix, add_key, add_place = self._prefixes.append, self._keys.append, self._places.append
-        while count < records_max and end - at >= size_min:
+        while count < records_max and end - at >= RECORD_SIZE_MIN:
             size, magic, own, sys_flag, store_ms, body_size = unpack(data, at)
             record_end = at + size
             topic_at = at + FIXED_SIZE + body_size
-            if magic != magic_plain or own != position + at or record_end > end or sys_flag & _HOSTS_V6:
+            if magic != MAGIC_V1 or own != position + at or sys_flag & _HOSTS_V6 or record_end > end:
                 break
             if body_size < 0 or topic_at > record_end - 3:
                 break
-            rest = data[topic_at:record_end].tobytes()
-            topic_end = rest[0] + 1
-            start = topic_end + 2
-            if start > len(rest) or start + (rest[topic_end] << 8 | rest[topic_end + 1]) != len(rest):
-                break
             at = record_end
             count += 1
-            if sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK:
-                continue
+            rest = data[topic_at:record_end].tobytes()
+            # That the lengths in it add up is not looked at: nonsense gives keys that no query will find in the record.
+            start = rest[0] + 3
             if rest.rfind(KEYS, start) < 0:
                 marked = rest.rfind(UNIQUE_KEY, start)
                 if marked < 0:
                     continue
-                key_at = marked + 9
+                key_at = marked + len(UNIQUE_KEY)
                 key_end = rest.find(VALUE_END, key_at)
-                if key_end > key_at and (rest[marked - 1] == 2 or marked == start):
-                    topic = rest[1:topic_end]
+                if (
+                    key_end > key_at
+                    and (rest[marked - 1] == 2 or marked == start)
+                    and sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK
+                ):
+                    topic = rest[1 : start - 2]
                     add_prefix(topics.get(topic) or self._hash_topic(topic))
                     add_key(rest[key_at:key_end])
                     add_place((own, store_ms))
                     continue
-            self.add(rest[1:topic_end], index_keys(rest[start:]), own, store_ms)
+            if has_keys(sys_flag):
+                self.add(rest[1 : start - 2], index_keys(rest[start:]), own, store_ms)
         return position + at, count

@@ -33,7 +33,8 @@ from holdfast.store.options import StoreOptions
 from holdfast.store.recovery import Recovered
 from holdfast.store.retention import DiskUse, count_expired, measure_disk
 from holdfast.store.snapshot import save_deleted
-from holdfast.store.time_search import find_offset_at, read_store_time
+from holdfast.store.steps import Steps
+from holdfast.store.time_search import TimeReader, find_offset_at
 from holdfast.store.verified import Verified
 from holdfast.wire.record import StoredRecord, decode_record
 
@@ -230,10 +231,11 @@ class MessageStore:
         end = min(end, self.confirmed, found.start + self._files.size)
         return found.file, position - found.start, end - found.start
 
-    def verify(self, position: int, data: bytes | memoryview) -> int:
+    def verify(self, position: int, data: bytes | memoryview, *, is_guess: bool = False) -> int:
         """Check the records in *data*, read from *position*; return the end of the last whole one.
 
-        Every good one may be viewed from now on, and is taken to be in memory for a while.
+        Every good one may be viewed from now on, and is taken to be in memory for a while. Bytes that are no record are
+        no damage if *is_guess*.
 
         Raises:
             CorruptRecord: a record is damaged. Those before it are good, and so are those behind it that could be
@@ -248,7 +250,7 @@ class MessageStore:
             if isinstance(record, WalkedRecord):
                 at += record.size
                 continue
-            if record in {Stop.BROKEN, Stop.DAMAGED, Stop.EMPTY}:
+            if record is Stop.DAMAGED or (record in {Stop.BROKEN, Stop.EMPTY} and not is_guess):
                 damage = damage or CorruptRecord(at, record.value)
             if record is not Stop.DAMAGED:
                 break
@@ -285,23 +287,26 @@ class MessageStore:
             raise CorruptRecord(position, error.reason) from error
         return record if record.position == position else None
 
-    def store_time(self, queue: QueueLog, offset: int) -> int | None:
-        """Return when the message at *offset* was stored; None when it is gone. May wait for the disk."""
-        return read_store_time(self.view, queue, offset)
+    # --- looking for things: steps, as what they need may not be in memory
 
-    def offset_at_time(self, queue: QueueLog, time_ms: int, *, upper: bool = False) -> int:
+    def store_time(self, queue: QueueLog, offset: int) -> Steps[int | None]:
+        """Return when the message at *offset* was stored; None when it is gone."""
+        return TimeReader(queue).read(offset)
+
+    def offset_at_time(self, queue: QueueLog, time_ms: int, *, upper: bool = False) -> Steps[int]:
         """Return the first offset stored at or after *time_ms*, `offset_max` when there is none.
 
-        With *upper* the last offset stored at or before it, `offset_min` when there is none. May wait for the disk.
+        With *upper* the last offset stored at or before it, `offset_min` when there is none.
         """
-        return find_offset_at(self.view, queue, time_ms, upper=upper)
+        return find_offset_at(queue, time_ms, upper=upper)
 
-    def find_by_key(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> list[Position]:
+    def find_by_key(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> Steps[list[Position]]:
         """Return where records with *key* are that were stored in [begin_ms, end_ms], newest first.
 
-        Looks through a bounded part of what is not indexed yet. May wait for the disk.
+        Looks through a bounded part of what is not indexed yet.
         """
-        return self._indexer.find(self, topic, key, max_count, begin_ms, end_ms)
+        self._indexer.catch_up(self.confirmed)
+        return self._indexer.find(topic, key, max_count, begin_ms, end_ms)
 
     # --- housekeeping
 

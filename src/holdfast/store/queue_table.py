@@ -139,7 +139,7 @@ class QueueTable:
     @staticmethod
     def _set_end(queue: QueueLog, offset: int) -> None:
         assert not queue.tail
-        queue.offset_max = queue.next_offset = queue.tail_offset = offset
+        queue.offset_max = queue.next_offset = queue.tail_offset = queue.hot_offset = offset
         queue.offset_min = min(queue.offset_min, offset)
 
     def cut(self, queue: QueueLog, position: int) -> None:

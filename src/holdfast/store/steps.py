@@ -18,10 +18,15 @@ from holdfast.store.disk import File
 
 
 class LogRange(msgspec.Struct, frozen=True):
-    """Bytes of the commit log: of whole records, or the first ones of a record. Answered by b"" when they are gone."""
+    """Bytes of the commit log: of whole records, or the first ones of a record. Answered by b"" when they are gone.
+
+    Attributes:
+        is_guess: Perhaps no record begins there, as nobody but whoever asks says so. Then that is no damage.
+    """
 
     position: int
     size: int
+    is_guess: bool = False
 
 
 class FileRange(msgspec.Struct, frozen=True):

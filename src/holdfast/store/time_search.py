@@ -1,19 +1,22 @@
 """Find offsets by store time: a bisection of a queue, with times taken from the records.
 
 Store times never go back along the log, so they never go back along a queue. A record that is gone counts as older than
-any time. Knows neither files nor clocks.
+any time. Neither entries nor records need be in memory: they are asked for in steps. Knows neither files nor clocks.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 
-from holdfast.store.consume_queue import QueueLog
-from holdfast.wire.record import BORN_HOST_V6
+from holdfast.model.errors import CorruptRecord
+from holdfast.store.consume_queue import ENTRY, ENTRY_SIZE, Entry, QueueLog
+from holdfast.store.steps import LogRange, Steps
+from holdfast.wire.record import BORN_HOST_V6, RECORD_SIZE_MIN
 
-View = Callable[[int, int], memoryview | None]
+WHOLE_SIZE_MAX = 64 * 1024
+"""Records up to this size are read whole: then they are checked, and need not be read from the disk again."""
 
+_BLOCK = 4096 // ENTRY_SIZE
 _SYS_FLAG_AT = 36
 _STORE_TIME_AT = 56
 _TIMES_END = _STORE_TIME_AT + 12 + 8
@@ -21,25 +24,49 @@ _I32 = struct.Struct(">i")
 _I64 = struct.Struct(">q")
 
 
-def read_store_time(view: View, queue: QueueLog, offset: int) -> int | None:
-    """Return when the message at *offset* was stored; None when it is gone or blank."""
-    if not queue.offset_min <= offset < queue.offset_max:
-        return None
-    position, size, _ = queue.get_entry(offset)
-    data = view(position, size) if size >= _TIMES_END else None
-    if data is None:
-        return None
-    (sys_flag,) = _I32.unpack_from(data, _SYS_FLAG_AT)
-    (store_ms,) = _I64.unpack_from(data, _STORE_TIME_AT + (12 if sys_flag & BORN_HOST_V6 else 0))
-    return int(store_ms)
+class TimeReader:
+    """Reads store times of one queue. Keeps the block of entries that it read last: the end of a bisection is near."""
+
+    def __init__(self, queue: QueueLog) -> None:
+        self._queue = queue
+        self._block = b""
+        self._block_start = 0
+
+    def read(self, offset: int) -> Steps[int | None]:
+        """Return when the message at *offset* was stored; None when it is gone, blank or damaged."""
+        if not self._queue.offset_min <= offset < self._queue.offset_max:
+            return None
+        position, size, _ = yield from self._read_entry(offset)
+        if size < _TIMES_END:
+            return None
+        try:
+            data = yield LogRange(position, size if size <= WHOLE_SIZE_MAX else RECORD_SIZE_MIN)
+        except CorruptRecord:
+            return None
+        if len(data) < _TIMES_END:
+            return None
+        (sys_flag,) = _I32.unpack_from(data, _SYS_FLAG_AT)
+        (store_ms,) = _I64.unpack_from(data, _STORE_TIME_AT + (12 if sys_flag & BORN_HOST_V6 else 0))
+        return int(store_ms)
+
+    def _read_entry(self, offset: int) -> Steps[Entry]:
+        queue = self._queue
+        if offset >= queue.hot_offset:
+            return queue.get_entry(offset)
+        if not 0 <= offset - self._block_start < len(self._block) // ENTRY_SIZE:
+            self._block_start, place = queue.find_cold(offset, _BLOCK)
+            self._block = yield place
+        position, size, tags_code = ENTRY.unpack_from(self._block, (offset - self._block_start) * ENTRY_SIZE)
+        return position, size, tags_code
 
 
-def find_offset_at(view: View, queue: QueueLog, time_ms: int, *, upper: bool) -> int:
+def find_offset_at(queue: QueueLog, time_ms: int, *, upper: bool) -> Steps[int]:
     """Return the first offset at or after *time_ms*, or with *upper* the last one at or before it."""
+    times = TimeReader(queue)
     low, high = queue.offset_min, queue.offset_max
     while low < high:
         middle = (low + high) // 2
-        store_ms = read_store_time(view, queue, middle)
+        store_ms = yield from times.read(middle)
         is_before = store_ms is None or (store_ms <= time_ms if upper else store_ms < time_ms)
         if is_before:
             low = middle + 1

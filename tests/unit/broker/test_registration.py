@@ -3,7 +3,7 @@ import zlib
 import pytest
 
 from holdfast.broker.options import BrokerOptions
-from holdfast.broker.registration import HELD_TIMER, HOLD_MAX_MS, TIMER, Registrar
+from holdfast.broker.registration import HELD_TIMER, HOLD_MAX_MS, REDIAL_MS, REDIAL_TIMER, TIMER, Registrar
 from holdfast.broker.request import Request
 from holdfast.broker.topics import TopicTable
 from holdfast.machine.effects import CloseChannel, Effect, Log, OpenChannel, SendBytes, SetTimer
@@ -73,7 +73,7 @@ def test_every_name_server_is_dialed_at_the_start() -> None:
         OpenChannel("n2:9876"),
     ]
     assert SetTimer(TIMER, NOW_MS + 30_000) in room.effects
-    (log,) = room.registrar.channel_failed("n1:9876", "refused", NOW_MS)
+    log, _ = room.registrar.channel_failed("n1:9876", "refused", NOW_MS)
     later: list[Effect] = []
     room.registrar.on_timer(TIMER, NOW_MS + 30_000, later)
     assert isinstance(log, Log)
@@ -83,15 +83,29 @@ def test_every_name_server_is_dialed_at_the_start() -> None:
 def test_an_unreachable_name_server_is_reported_once() -> None:
     """Not at every round; its return is reported, too."""
     room = Room("n1:9876")
-    assert len(room.registrar.channel_failed("n1:9876", "refused", NOW_MS)) == 1
+    first = room.registrar.channel_failed("n1:9876", "refused", NOW_MS)
     room.registrar.on_timer(TIMER, NOW_MS, [])
-    assert room.registrar.channel_failed("n1:9876", "refused", NOW_MS) == []
+    second = room.registrar.channel_failed("n1:9876", "refused", NOW_MS)
+    assert [len([effect for effect in told if isinstance(effect, Log)]) for told in (first, second)] == [1, 0]
 
     room.open(FIRST, "n1:9876")
     (back,) = room.answer(FIRST, room.sent(FIRST)[0])
 
     assert isinstance(back, Log)
     assert back.event == "registered again"
+
+
+def test_a_name_server_that_went_away_is_dialed_again_within_a_second(room: Room) -> None:
+    """It comes back without any route; clients that start now must not wait for the next round."""
+    lost = room.registrar.channel_closed(FIRST, NOW_MS)
+    dialed: list[Effect] = []
+    room.registrar.on_timer(REDIAL_TIMER, NOW_MS + REDIAL_MS, dialed)
+    failed = room.registrar.channel_failed("n1:9876", "refused", NOW_MS + REDIAL_MS)
+
+    assert [effect.event for effect in lost if isinstance(effect, Log)] == ["cannot register"]
+    assert SetTimer(REDIAL_TIMER, NOW_MS + REDIAL_MS) in lost
+    assert dialed == [OpenChannel("n1:9876")]
+    assert failed == [SetTimer(REDIAL_TIMER, NOW_MS + 2 * REDIAL_MS)]
 
 
 def test_a_new_channel_gets_the_whole_card(room: Room) -> None:

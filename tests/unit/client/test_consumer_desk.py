@@ -11,8 +11,8 @@ from tests.unit.client.test_received import a_record
 from holdfast.client.consumer_desk import ConsumerDesk
 from holdfast.client.group_member import GroupMember
 from holdfast.client.listener import ListenerCall
+from holdfast.client.lock_keeper import LockKeeper
 from holdfast.client.offset_keeper import OffsetKeeper
-from holdfast.client.queue_locks import QueueLocks
 from holdfast.client.queue_reader import QueueReader, ReaderPlan
 from holdfast.model.message import ReceivedMessage
 from holdfast.model.queue import MessageQueue
@@ -49,7 +49,9 @@ class Office:
         self.reader = QueueReader(plan, QUEUE, 10)
         self.keeper = OffsetKeeper(self.member.calls, "latest")
         call = None if listener is None else ListenerCall(listener, 1)
-        desk = ConsumerDesk(self.member, {QUEUE: self.reader}, self.keeper, call, QueueLocks(), is_ordered=True)
+        readers = {QUEUE: self.reader}
+        locks = LockKeeper(self.member.calls, readers, NotImplemented)
+        desk = ConsumerDesk(self.member, readers, self.keeper, call, locks, is_ordered=True)
         self.handlers = desk.handlers()
 
     async def never(self, change: object) -> bool:

@@ -6,6 +6,7 @@ import pytest
 from tests.support.deliveries import a_reader, pulled, settle
 
 from holdfast.client.iteration import IterationWork
+from holdfast.client.lock_keeper import NoLocks
 from holdfast.client.queue_reader import QueueReader
 from holdfast.model.errors import LocalProtocolError
 
@@ -92,10 +93,12 @@ def test_an_ordered_loop_waits_for_the_lock():
     async def story() -> None:
         locked = asyncio.Event()
 
-        async def hold_lock(reader: QueueReader) -> None:
-            await locked.wait()
+        class Locks(NoLocks):
+            async def hold_lock(self, reader: QueueReader) -> None:
+                """Wait for the test."""
+                await locked.wait()
 
-        work, reader = IterationWork(hold_lock), a_reader()
+        work, reader = IterationWork(Locks()), a_reader()
         work.deliver(pulled(reader, 1))
         iterator = work.iterate()
         waiting = asyncio.create_task(anext(iterator))

@@ -96,3 +96,43 @@ def test_any_bytes_are_read_or_refused(data: bytes):
     """Nothing else happens."""
     with contextlib.suppress(RemoteProtocolError):
         assert all(isinstance(offset, int) for offset in decode_offsets(data).values())
+
+
+def test_a_queue_that_comes_back_soon_goes_on_where_it_was():
+    """If the broker could not be told; it begins at an older place, or at a newer one if somebody else was faster."""
+    book = OffsetBook()
+    book.begin(ONE, 5)
+    book.record(ONE, 9)
+    book.leave(ONE, 1000)
+    assert book.find(ONE) is None
+
+    assert book.take_over(ONE, 5, 2000) == 9
+    assert book.untold() == {ONE: 9}
+    book.leave(ONE, 3000)
+    assert book.take_over(ONE, 12, 4000) == 12
+    assert book.untold() == {}
+
+
+def test_a_queue_that_was_told_or_left_long_ago_goes_on_where_the_broker_says():
+    """An operator may have moved the group back."""
+    book = OffsetBook()
+    book.begin(ONE, 5)
+    book.record(ONE, 9)
+    book.tell(ONE, 9)
+    book.leave(ONE, 1000)
+    assert book.take_over(ONE, 5, 1001) == 5
+
+    book.record(ONE, 9)
+    book.leave(ONE, 2000)
+    assert book.take_over(ONE, 5, 2000 + LEFT_MS_MAX) == 5
+
+
+def test_what_a_broker_may_have_forgotten_is_told_again():
+    """Though nothing changed."""
+    book = OffsetBook()
+    book.begin(ONE, 5)
+    assert book.untold() == {}
+
+    book.distrust(ONE)
+
+    assert book.untold() == {ONE: 5}

@@ -22,7 +22,7 @@ class Stage:
         self.lock_changed = asyncio.Event()
         self.work = OrderedWork(
             ListenerCall(self.listen, 1),
-            self.hold_lock,
+            self,
             self.to_dead_letter,
             concurrency=concurrency,
             retries_max=retries_max,
@@ -42,6 +42,10 @@ class Stage:
         while reader.queue.queue_id not in self.locked:
             self.lock_changed.clear()
             await self.lock_changed.wait()
+
+    def has_lock(self, reader: QueueReader) -> bool:
+        """Say whether the test grants the lock."""
+        return reader.queue.queue_id in self.locked
 
     async def to_dead_letter(self, delivery: Delivery) -> bool:
         """Take a message that failed too often."""
@@ -175,6 +179,30 @@ def test_without_the_lock_nothing_is_begun():
         await settle()
         assert stage.begun == [(0, 0, 0)]
         await stage.end(0)
+        await stage.work.stop(5)
+
+    asyncio.run(story())
+
+
+def test_a_lock_that_is_lost_while_waiting_for_a_slot_is_waited_for_again():
+    """Another member may have it by now."""
+
+    async def story() -> None:
+        stage, one, two = Stage(concurrency=1), a_reader(0), a_reader(1)
+        stage.work.deliver(pulled(one, 1))
+        await settle()
+        stage.work.deliver(pulled(two, 1))
+        await settle()
+
+        stage.locked.discard(1)
+        await stage.end(0)
+        assert stage.begun == [(0, 0, 0)]
+
+        stage.locked.add(1)
+        stage.lock_changed.set()
+        await settle()
+        assert stage.begun[1:] == [(1, 0, 0)]
+        await stage.end(1)
         await stage.work.stop(5)
 
     asyncio.run(story())

@@ -5,11 +5,11 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from tests.support.deliveries import until
+from tests.support.deliveries import settle, until
 from tests.support.scripted_group import ScriptedGroup
 from tests.support.scripted_server import ScriptedServer
 
-from holdfast.client import push_consumer
+from holdfast.client import group_member, lock_keeper, push_consumer
 from holdfast.client.listener import RetryLater
 from holdfast.client.push_consumer import PushConsumer
 from holdfast.model.errors import LocalProtocolError
@@ -138,8 +138,8 @@ def test_an_ordered_consumer_locks_before_it_reads_and_unlocks_when_it_leaves():
 
 
 def test_a_lock_that_ran_out_is_asked_for_again_before_the_next_message(monkeypatch: pytest.MonkeyPatch):
-    """Whatever was read ahead."""
-    monkeypatch.setattr(push_consumer, "_LOCK_PAUSE_S", 0.001)
+    """Whatever was read ahead; while nobody answers, nothing is begun."""
+    monkeypatch.setattr(lock_keeper, "_PAUSE_S", 0.001)
 
     async def story(server: ScriptedServer) -> None:
         group = ScriptedGroup(server, end=2)
@@ -148,17 +148,152 @@ def test_a_lock_that_ran_out_is_asked_for_again_before_the_next_message(monkeypa
         async def listen(message: ReceivedMessage) -> None:
             got.append(message.body)
             if len(got) == 1:
-                group.grants_locks = False
+                server.refuse(RequestCode.LOCK_BATCH_MQ, 1, "not now")
                 assert consumer._locks is not None
-                consumer._locks.drop([message.queue])
+                consumer._locks._locks.drop([message.queue])
 
         consumer = PushConsumer(server.namesrv, "g", listener=listen, ordered=True, start="earliest")
         consumer.subscribe("t")
         async with consumer:
             await server.heard(RequestCode.LOCK_BATCH_MQ, 4)
             assert got == [b"0/0"]
-            group.grants_locks = True
+            server.answers[RequestCode.LOCK_BATCH_MQ] = group._lock
             await until(lambda: len(got) == 2)
+
+    with_server(story)
+
+
+def test_a_queue_that_another_member_has_locked_is_given_up(monkeypatch: pytest.MonkeyPatch):
+    """At once; if it comes back, what was done is not done again."""
+    monkeypatch.setattr(group_member, "_AGAIN_S", 0.001)
+
+    async def story(server: ScriptedServer) -> None:
+        group = ScriptedGroup(server, end=4)
+        got: list[bytes] = []
+
+        async def listen(message: ReceivedMessage) -> None:
+            got.append(message.body)
+            if message.offset == 1:
+                group.grants_locks = False
+                assert consumer._locks is not None
+                consumer._locks._locks.drop([message.queue])
+
+        consumer = PushConsumer(server.namesrv, "g", listener=listen, ordered=True, start="earliest")
+        consumer.subscribe("t")
+        async with consumer:
+            await until(lambda: len(got) == 2 and consumer.assignment == [])
+            group.grants_locks = True
+            await until(lambda: len(got) == 4)
+        assert got == [b"0/0", b"0/1", b"0/2", b"0/3"]
+
+    with_server(story)
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_a_restarted_broker_costs_no_repetition(monkeypatch: pytest.MonkeyPatch, *, ordered: bool):
+    """It hears who we are, grants the locks, is told how far we are, and is pulled from where we are. All at once."""
+    monkeypatch.setattr(push_consumer, "COMMIT_INTERVAL_S", 3600)
+
+    async def story(server: ScriptedServer) -> None:
+        group, bodies = ScriptedGroup(server, queues=2, end=5), Bodies()
+        consumer = PushConsumer(server.namesrv, "g", listener=bodies, ordered=ordered, start="earliest")
+        consumer.subscribe("t")
+        async with consumer:
+            await until(lambda: len(bodies.got) == 10)
+            owned = consumer.assignment
+
+            await server.stop()
+            group.restart(committed={0: 3})
+            group.end = {0: 8, 1: 8}
+            server.requests.clear()
+            await server.listen(int(server.address.rpartition(":")[2]))
+
+            await until(lambda: len(bodies.got) == 16)
+            assert sorted(bodies.got) == sorted(b"%d/%d" % (queue, at) for queue in (0, 1) for at in range(8))
+            await until(lambda: min(group.committed.values()) >= 5 and len(group.committed) == 2)
+            assert group.locked == ({0, 1} if ordered else set())
+            assert consumer.assignment == owned
+            to_broker = [command for command in server.requests if command.code != RequestCode.GET_ROUTEINFO_BY_TOPIC]
+            assert to_broker[0].code == RequestCode.HEART_BEAT
+
+    with_server(story)
+
+
+def test_nothing_is_begun_between_a_lost_connection_and_the_next_lock():
+    """The broker may have been restarted, and the queue may be another member's."""
+
+    async def story(server: ScriptedServer) -> None:
+        group = ScriptedGroup(server, end=3)
+        begun: list[int] = []
+        ends: asyncio.Queue[None] = asyncio.Queue()
+
+        async def listen(message: ReceivedMessage) -> None:
+            begun.append(message.offset)
+            await ends.get()
+
+        consumer = PushConsumer(server.namesrv, "g", listener=listen, ordered=True, start="earliest")
+        consumer.subscribe("t")
+        async with consumer:
+            await until(lambda: begun == [0])
+            await server.stop()
+            group.restart(committed={})
+            await until(lambda: not consumer._member.client.connected_brokers())
+            ends.put_nowait(None)
+            await settle()
+            assert begun == [0]
+
+            await server.listen(int(server.address.rpartition(":")[2]))
+            await until(lambda: begun == [0, 1])
+            assert group.locked == {0}
+            for _ in range(2):
+                ends.put_nowait(None)
+            await until(lambda: begun == [0, 1, 2])
+
+    with_server(story)
+
+
+def test_what_another_member_consumed_meanwhile_is_not_consumed_again():
+    """The broker knows of more than we when it is back."""
+
+    async def story(server: ScriptedServer) -> None:
+        group, bodies = ScriptedGroup(server, end=3), Bodies()
+        consumer = PushConsumer(server.namesrv, "g", listener=bodies, start="earliest")
+        consumer.subscribe("t")
+        async with consumer:
+            await until(lambda: len(bodies.got) == 3)
+            await server.stop()
+            group.restart(committed={0: 7})
+            await server.listen(int(server.address.rpartition(":")[2]))
+            await until(lambda: [reader.window.next_offset for reader in consumer._readers.values()] == [7])
+            assert group.committed == {0: 7}
+
+    with_server(story)
+
+
+def test_a_broker_that_drops_out_of_the_route_keeps_its_consumers():
+    """For a while: it may only be restarted, and nobody forgets where they are."""
+
+    async def story(server: ScriptedServer) -> None:
+        group, bodies = ScriptedGroup(server, end=3), Bodies()
+        async with ScriptedServer() as name_server:
+            name_server.serve_topic("t", others={})
+            name_server.answers = dict(server.answers)
+            consumer = PushConsumer(name_server.namesrv, "g", listener=bodies, start="earliest")
+            consumer.subscribe("t")
+            async with consumer:
+                await until(lambda: len(bodies.got) == 3)
+                routes = name_server.answers[RequestCode.GET_ROUTEINFO_BY_TOPIC]
+                name_server.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, body=b'{"brokerDatas":[],"queueDatas":[]}')
+                await server.stop()
+                await until(lambda: consumer._member.client.routes.find("t").publishable == ())  # type: ignore[union-attr]
+                await consumer._member.rebalance()
+                assert len(consumer.assignment) == 1
+
+                name_server.answers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = routes
+                group.end[0] = 5
+                await server.listen(int(server.address.rpartition(":")[2]))
+                await until(lambda: len(bodies.got) == 5)
+            assert bodies.got == [b"0/%d" % at for at in range(5)]
 
     with_server(story)
 

@@ -10,12 +10,13 @@ from tests.support.deliveries import a_received_message
 from tests.support.scripted_server import ScriptedServer
 
 from holdfast.client.cluster_client import ClusterClient
-from holdfast.client.queue_calls import QueueCalls, start_code
-from holdfast.model.errors import BrokerRefused, RemoteProtocolError, RouteNotFound
+from holdfast.client.queue_calls import LockOutcome, QueueCalls, start_code
+from holdfast.model.errors import BrokerRefused, ConnectionLost, RemoteProtocolError, RouteNotFound
 from holdfast.model.queue import MessageQueue
 from holdfast.wire.codes import RequestCode
 from holdfast.wire.command import Command, response
 from holdfast.wire.heartbeat import ConsumeFromWhere
+from holdfast.wire.route import decode_route
 
 QUEUE = MessageQueue("t", "broker-a", 0)
 RETRY = MessageQueue("%RETRY%g", "broker-a", 0)
@@ -100,17 +101,80 @@ def test_a_commit_is_confirmed():
     with_calls(story)
 
 
-def test_members_are_those_that_a_broker_of_the_topic_knows():
-    """By their client ids."""
+def test_members_are_those_that_any_broker_of_the_topic_knows():
+    """By their client ids. One that was restarted knows nobody yet; one that is away is not asked in vain."""
+    members = RequestCode.GET_CONSUMER_LIST_BY_GROUP
 
-    async def story(server: ScriptedServer, calls: QueueCalls) -> None:
-        server.on(RequestCode.GET_CONSUMER_LIST_BY_GROUP, body=b'{"consumerIdList":["a","b"]}')
+    async def run() -> None:
+        async with ScriptedServer() as one, ScriptedServer() as two, ClusterClient(one.namesrv) as client:
+            calls = QueueCalls(client, "g")
+            one.serve_topic("t", others={"broker-b": two.address})
+            one.on(members, body=b'{"consumerIdList":["a","b"]}')
+            two.on(members, body=b'{"consumerIdList":["b","c"]}')
+            assert await calls.members("t") == {"a", "b", "c"}
 
-        assert await calls.members("t") == ["a", "b"]
-        with pytest.raises(RouteNotFound):
-            await calls.members("unknown")
+            two.refuse(members, 1, "no consumer for this group")
+            assert await calls.members("t") == {"a", "b"}
+            await two.stop()
+            assert await calls.members("t") == {"a", "b"}
+            with pytest.raises(RouteNotFound):
+                await calls.members("unknown")
+            await two.listen(0)
 
-    with_calls(story)
+    asyncio.run(run())
+
+
+def test_members_are_unknown_when_no_broker_answers():
+    """That is not the same as an empty group."""
+
+    async def run() -> None:
+        async with ScriptedServer() as server, ClusterClient("127.0.0.1:1") as client:
+            route = decode_route(serve_and_ask(server))
+            client.routes.put("t", route, 0)
+            await server.stop()
+            with pytest.raises(ConnectionLost):
+                await QueueCalls(client, "g").members("t")
+            await server.listen(0)
+
+    asyncio.run(run())
+
+
+def serve_and_ask(server: ScriptedServer) -> bytes:
+    """Return the body of the route of `t`."""
+    server.serve_topic("t")
+    answer = server.answers[RequestCode.GET_ROUTEINFO_BY_TOPIC](
+        Command(code=RequestCode.GET_ROUTEINFO_BY_TOPIC, fields={"topic": "t"})
+    )
+    assert answer is not None
+    return answer.body
+
+
+@pytest.mark.parametrize("code", [24, 25, 26])
+def test_a_broker_that_does_not_know_us_is_told_and_asked_again(code: int):
+    """It may have been restarted. If that does not help, it does not help."""
+
+    async def run() -> None:
+        async with ScriptedServer() as server:
+            heartbeat = Command(code=RequestCode.HEART_BEAT)
+            async with ClusterClient(server.namesrv, heartbeat=lambda: heartbeat) as client:
+                calls = QueueCalls(client, "g")
+                server.serve_topic("t")
+                await client.route("t")
+                server.refuse(RequestCode.UPDATE_CONSUMER_OFFSET, code)
+
+                def know(command: Command) -> Command:
+                    server.on(RequestCode.UPDATE_CONSUMER_OFFSET)
+                    return response(command)
+
+                with pytest.raises(BrokerRefused):
+                    await calls.commit(QUEUE, 6)
+                server.answers[RequestCode.HEART_BEAT] = know
+                await calls.commit(QUEUE, 7)
+
+                told = server.heard_of(RequestCode.UPDATE_CONSUMER_OFFSET)
+                assert [command.fields["commitOffset"] for command in told] == ["6", "6", "7", "7"]
+
+    asyncio.run(run())
 
 
 def test_locks_are_asked_for_together_and_granted_one_by_one():
@@ -126,7 +190,7 @@ def test_locks_are_asked_for_together_and_granted_one_by_one():
         server.answers[RequestCode.LOCK_BATCH_MQ] = grant_first
         server.on(RequestCode.UNLOCK_BATCH_MQ)
 
-        assert await calls.lock([QUEUE, other]) == {QUEUE}
+        assert await calls.lock([QUEUE, other]) == LockOutcome(frozenset({QUEUE}), frozenset({other}))
         await calls.unlock([QUEUE])
 
         (unlocked,) = server.heard_of(RequestCode.UNLOCK_BATCH_MQ)
@@ -137,18 +201,18 @@ def test_locks_are_asked_for_together_and_granted_one_by_one():
 
 
 def test_a_broker_that_does_not_answer_grants_nothing():
-    """The others' locks are good all the same; unlocking is a courtesy."""
+    """And takes nothing away; unlocking is a courtesy."""
 
     async def story(server: ScriptedServer, calls: QueueCalls) -> None:
         server.refuse(RequestCode.LOCK_BATCH_MQ, 1)
         server.refuse(RequestCode.UNLOCK_BATCH_MQ, 1)
         unknown = MessageQueue("t", "broker-x", 0)
 
-        assert await calls.lock([QUEUE, unknown]) == set()
+        assert await calls.lock([QUEUE, unknown]) == LockOutcome()
         await calls.unlock([QUEUE, unknown])
 
         server.on(RequestCode.LOCK_BATCH_MQ, body=b'{"lockOKMQSet":[{"topic":"u","brokerName":"b","queueId":0}]}')
-        assert await calls.lock([QUEUE]) == set()
+        assert await calls.lock([QUEUE]) == LockOutcome(refused=frozenset({QUEUE}))
 
     with_calls(story)
 

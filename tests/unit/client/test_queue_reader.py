@@ -8,7 +8,7 @@ from tests.support.deliveries import settle
 from tests.support.scripted_server import ScriptedServer
 from tests.unit.client.test_received import a_record
 
-from holdfast.client import queue_reader
+from holdfast.client import pull_plan, queue_reader
 from holdfast.client.cluster_client import ClusterClient
 from holdfast.client.pull_plan import PullLimits
 from holdfast.client.queue_calls import QueueCalls
@@ -222,7 +222,7 @@ def test_a_retired_reader_leaves_nothing_behind():
 @pytest.mark.parametrize("code", [2, 24, 25, 215])
 def test_a_refused_pull_is_tried_again(monkeypatch: pytest.MonkeyPatch, code: int):
     """After a pause; a broker that does not know us is told who we are."""
-    monkeypatch.setattr(queue_reader, "ERROR_PAUSE_S", 0)
+    monkeypatch.setattr(pull_plan, "ERROR_PAUSE_S", 0)
 
     async def story(server: ScriptedServer, consumer: Consumer) -> None:
         log = Log(server, 1)
@@ -243,7 +243,7 @@ def test_a_refused_pull_is_tried_again(monkeypatch: pytest.MonkeyPatch, code: in
 
 def test_a_lost_connection_is_survived(monkeypatch: pytest.MonkeyPatch):
     """Reading goes on where it was."""
-    monkeypatch.setattr(queue_reader, "ERROR_PAUSE_S", 0)
+    monkeypatch.setattr(pull_plan, "ERROR_PAUSE_S", 0)
 
     async def story(server: ScriptedServer, consumer: Consumer) -> None:
         log = Log(server, 3)

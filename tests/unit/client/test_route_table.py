@@ -109,3 +109,85 @@ def test_addresses_are_found_by_name():
     assert table.find_address("s") is None
     assert table.broker_addresses(masters_only=True) == ["a:1"]
     assert table.broker_addresses(masters_only=False) == ["a:1", "a:2", "s:2"]
+
+
+def test_a_broker_that_drops_out_of_a_route_is_remembered_for_a_while():
+    """Its queues stay readable, so that their owners keep them; nothing new goes there."""
+    table = RouteTable()
+    table.put("t", a_route("a", "b"), 0)
+
+    assert table.put("t", a_route("a"), 1000)
+
+    route = table.find("t")
+    assert route is not None
+    assert {queue.broker_name for queue in route.readable} == {"a", "b"}
+    assert {queue.broker_name for queue in route.publishable} == {"a"}
+    assert route.masters == {"a": "a:1", "b": "b:1"}
+    assert route.any_address_of("b") == table.find_address("b") == "b:1"
+    assert "b:1" in table.broker_addresses(masters_only=True)
+    assert [broker.broker_name for broker in route.route.broker_datas] == ["a"]
+
+
+def test_a_broker_that_comes_back_in_time_was_never_gone():
+    """Readers see no difference at any moment."""
+    table = RouteTable()
+    table.put("t", a_route("a", "b"), 0)
+    before = table.find("t")
+    table.put("t", a_route("a"), 1000)
+    assert not table.put("t", a_route("a"), 20_000)
+
+    assert table.put("t", a_route("a", "b"), 30_999)
+
+    after = table.find("t")
+    assert before is not None
+    assert after is not None
+    assert (after.readable, after.publishable) == (before.readable, before.publishable)
+    table.put("t", a_route("a"), 31_000)
+    assert not table.put("t", a_route("a"), 60_000), "it is remembered from its second absence on"
+
+
+def test_a_broker_that_stays_away_is_forgotten():
+    """One poll interval after it was missed first."""
+    table = RouteTable()
+    table.put("t", a_route("a", "b"), 0)
+    table.put("t", a_route("a"), 1000)
+
+    assert table.put("t", a_route("a"), 31_000)
+
+    route = table.find("t")
+    assert route is not None
+    assert {queue.broker_name for queue in route.readable} == {"a"}
+    assert route.any_address_of("b") is None
+
+
+def test_queues_that_a_broker_gives_up_are_gone_at_once():
+    """It is there, and says so itself."""
+    table = RouteTable()
+    table.put("t", a_route("a", queues=4), 0)
+
+    table.put("t", a_route("a", queues=2), 1)
+
+    route = table.find("t")
+    assert route is not None
+    assert len(route.readable) == 2
+
+
+def test_a_route_of_which_news_is_expected_is_polled_often():
+    """A broker is missing in it, or its connection broke, or somebody says so."""
+    table = RouteTable()
+    table.put("missing", a_route("a", "b"), 0)
+    table.put("broken", a_route("c"), 0)
+    table.put("calm", a_route("d"), 0)
+    table.put("missing", a_route("a"), 0)
+    assert table.due(2_999) == []
+
+    table.suspect("c:2")
+    assert table.due(0) == ["broken"]
+    table.put("broken", a_route("c"), 0)
+    assert set(table.due(3_000)) == {"missing", "broken"}
+
+    table.trust("c:2")
+    assert table.due(3_000) == ["missing"]
+    table.doubt("calm")
+    table.doubt("unknown")
+    assert set(table.due(0)) == {"calm"}

@@ -88,6 +88,23 @@ def test_connections_that_stop_in_the_middle_of_a_frame_do_not_disturb_each_othe
     with_channel(scenario)
 
 
+def test_a_large_frame_that_comes_byte_by_byte_is_not_copied_byte_by_byte() -> None:
+    """Its buffer stays until it is full, then doubles: a slow peer must not buy our time with its own."""
+    channel = Channel(Owner())
+    frame = a_frame(b"x" * 4_000_000)
+    buffers = set()
+    at = 0
+    while at < 3_000_000:
+        part = channel.get_buffer(-1)
+        size = min(len(part), 300_000 if at < 300_000 else 1000)
+        part[:size] = frame[at : at + size]
+        channel.buffer_updated(size)
+        buffers.add(id(channel._rest))
+        at += size
+
+    assert len(buffers) < 10
+
+
 def test_a_lying_length_closes_that_connection() -> None:
     """Nothing is answered; the owner is told why."""
 

@@ -226,3 +226,11 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path):
 
     with pytest.raises(DiskFailed, match="cannot make the folder"):
         PosixDisk(tmp_path / "file")
+
+
+@pytest.mark.parametrize("path", ["../x", "a/../../x", ".", "a/./b"])
+def test_no_path_leads_out_of_the_folder(disk: PosixDisk, path: str):
+    """Whoever made it up, and whatever is to be done there."""
+    for attempt in (disk.remove, disk.read_file, disk.list, lambda name: disk.create(name, 10)):
+        with pytest.raises(DiskFailed, match="leads out"):
+            attempt(path)

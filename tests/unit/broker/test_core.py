@@ -1,0 +1,140 @@
+"""The broker against peers that lie, flood, or never listen: it answers or hangs up, and is the same afterwards."""
+
+import pytest
+from tests.support.broker_clients import a_request
+from tests.support.broker_desk import BrokerDesk, a_pull, a_send, codes
+
+from holdfast.broker.core import _HANDED_OUT_MAX
+from holdfast.broker.transactions import TIMER as TRANSACTIONS_TIMER
+from holdfast.machine.effects import CloseChannel, Log
+from holdfast.machine.events import ChannelId
+from holdfast.wire import java_json
+from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.command import encode_command
+
+_ENDLESS_NUMBER = "9" * 5000
+_UNIQUE = "UNIQ_KEY\x01A\x02"
+
+
+@pytest.fixture
+def desk() -> BrokerDesk:
+    desk = BrokerDesk()
+    desk.make_topic("T")
+    return desk
+
+
+@pytest.mark.parametrize("name", ["../../x", "..", ".", "a/b", "", "x" * 300, "a\0b"])
+def test_no_name_reaches_a_folder_that_is_not_a_topics(desk: BrokerDesk, name: str) -> None:
+    """Names of topics and groups become folders, which are written and removed."""
+    before = desk.disk.list("consumequeue")
+    desk.ask(a_send())
+
+    answers = desk.ask(
+        a_request(RequestCode.DELETE_TOPIC_IN_BROKER, topic=name),
+        a_request(RequestCode.CONSUMER_SEND_MSG_BACK, group=name, offset=0, delayLevel=-1),
+        a_pull(consumerGroup=name),
+        a_send(f"%RETRY%{name}"),
+    )
+
+    assert 0 not in codes(answers)
+    assert desk.rooms.groups.find(name) is None
+    assert desk.rooms.topics.find(f"%RETRY%{name}") is None
+    assert desk.disk.list("consumequeue") == before
+
+
+def test_a_group_whose_retry_topic_would_be_no_file_name_is_refused(desk: BrokerDesk) -> None:
+    """A folder that cannot be made would stop all writes."""
+    (longest,) = desk.ask(a_pull(consumerGroup="g" * 248))
+    (longer,) = desk.ask(a_pull(consumerGroup="g" * 249))
+
+    assert longest.code == ResponseCode.PULL_NOT_FOUND
+    assert longer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+
+
+def test_numbers_without_end_in_properties_mean_nothing(desk: BrokerDesk) -> None:
+    """Neither at the sending nor later, when a timer looks at what was stored."""
+    prepared = f"{_UNIQUE}TRAN_MSG\x01true\x02PGROUP\x01p\x02CHECK_IMMUNITY_TIME_IN_SECONDS\x01{_ENDLESS_NUMBER}\x02"
+
+    answers = desk.ask(a_send(i=f"{_UNIQUE}DELAY\x01{_ENDLESS_NUMBER}\x02"), a_send(i=prepared, f="4"))
+    for _ in range(3):
+        desk.pass_time(10_000, TRANSACTIONS_TIMER)
+
+    assert codes(answers) == [0, 0]
+    assert desk.rooms.transactions.undecided_count == 1
+
+
+def test_a_fault_of_ours_leaves_nothing_staged(desk: BrokerDesk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Staged bodies are views of a receive buffer: written later, they would be somebody else's bytes."""
+
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(desk.rooms.pulls, "take", fail)
+        with pytest.raises(ZeroDivisionError):
+            desk.ask(a_send(body=b"lost"), a_pull())
+    desk.ask(a_send(body=b"kept"))
+
+    (pulled,) = desk.ask(a_pull())
+    assert b"kept" in pulled.body
+    assert b"lost" not in pulled.body
+
+
+def test_a_read_full_of_nonsense_is_one_line_of_log(desk: BrokerDesk) -> None:
+    """What came before it is answered; of what comes behind it nothing is heard."""
+    answers = desk.send_bytes(encode_command(a_send()) + b"\0\0\0\4\0\0\0\0" * 1000 + encode_command(a_send()))
+
+    assert codes(answers) == [0]
+    assert len([effect for effect in desk.effects if isinstance(effect, Log) and effect.event == "bad header"]) == 1
+    assert [effect for effect in desk.effects if isinstance(effect, CloseChannel)] == [CloseChannel(ChannelId(1))]
+
+
+def test_pulls_of_one_read_are_answered_up_to_a_limit(desk: BrokerDesk) -> None:
+    """The others are told to ask again: a peer that never reads must not make us hold thousands of answers."""
+    for _ in range(40):
+        desk.ask(a_send(body=bytes(100_000)), a_send(queue=1, body=bytes(100_000)))
+
+    answers = desk.ask(*[a_pull(offset=3, maxMsgBytes="4000000") for _ in range(100)])
+
+    found = [answer for answer in answers if answer.code == 0]
+    rest = [answer for answer in answers if answer.code != 0]
+    assert sum(len(answer.body) for answer in found) < _HANDED_OUT_MAX + 4_000_000
+    assert len(found) + len(rest) == 100
+    assert {answer.code for answer in rest} == {ResponseCode.PULL_RETRY_IMMEDIATELY}
+    assert {answer.fields["nextBeginOffset"] for answer in rest} == {"3"}
+
+
+def test_the_groups_of_one_heartbeat_are_kept_with_two_writes(
+    desk: BrokerDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One for the groups and one for their retry topics, however many there are."""
+    written: list[str] = []
+    replace = desk.disk.replace
+
+    def watch(path: str, data: bytes) -> None:
+        written.append(path)
+        replace(path, data)
+
+    monkeypatch.setattr(desk.disk, "replace", watch)
+    body = {"clientID": "c", "consumerDataSet": [{"groupName": f"g{number}"} for number in range(500)]}
+    beat = a_request(RequestCode.HEART_BEAT)
+    beat.body = java_json.encode(body)
+
+    (answer,) = [told for told in desk.ask(beat) if told.is_response]
+
+    assert answer.code == 0
+    assert desk.rooms.clients.members("g499") == ["c"]
+    assert desk.rooms.topics.find("%RETRY%g499") is not None
+    assert len([path for path in written if not path.endswith(".bak")]) == 2
+
+
+def test_a_queue_that_a_topic_does_not_have_keeps_no_offset(desk: BrokerDesk) -> None:
+    """Or two billion of them could be kept for every topic."""
+    desk.ask(a_pull(consumerGroup="g"))
+
+    (answer,) = desk.ask(
+        a_request(RequestCode.UPDATE_CONSUMER_OFFSET, consumerGroup="g", topic="T", queueId=4, commitOffset=7)
+    )
+
+    assert answer.code == 0
+    assert desk.rooms.offsets.queues_of("g", "T") == {}
