@@ -15,7 +15,7 @@ import tomllib
 import types
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -95,7 +95,7 @@ def load(section: str, kind: type[_Options], sources: Sources) -> _Options:
     Raises:
         ConfigError: an option is unknown or a value cannot be used; the text says which, where and what would be right.
     """
-    hints = get_type_hints(kind)
+    hints = get_type_hints(kind, include_extras=True)
     settings: dict[str, _Setting] = {}
     settings |= _from_file(section, hints, sources.file)
     settings |= _from_environment(section, hints, sources.environment)
@@ -205,4 +205,7 @@ def _describe(hint: Any) -> str:
         return " or ".join(_describe(part) for part in get_args(hint) if part is not type(None))
     if _is_list(hint):
         return "a list of texts"
+    if get_origin(hint) is Annotated:
+        kind, limits = get_args(hint)
+        return f"{_describe(kind)}, {limits.ge} {'or more' if limits.le is None else f'to {limits.le}'}"
     return {int: "a whole number", str: "a text", bool: "true or false", float: "a number"}.get(hint, str(hint))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from tests.support.store_ledger import SMALL, START_MS, Ledger, append_some, check, housekeep, run_script
+from tests.support.store_ledger import SMALL, START_MS, Ledger, append_some, check, check_keys, housekeep, run_script
 
 from holdfast.model.errors import DiskFailed, StoreError
 from holdfast.sim.disk import SimDisk
@@ -53,9 +53,11 @@ def survive(disk: SimDisk, ledger: Ledger, seed: int) -> None:
         append_some(store, ledger, random, LATER_MS + step)
         housekeep(store, LATER_MS + step * 5000)
     check(store, ledger)
+    check_keys(store)
     store.close(LATER_MS)
     again = MessageStore.open(disk, SMALL, LATER_MS)
     check(again, ledger)
+    check_keys(again)
     assert again.recovered.is_clean
 
 

@@ -4,10 +4,11 @@ import asyncio
 from collections import Counter
 from pathlib import Path
 
-from tests.support.client_stories import Inbox, broker_addresses, new_name, run, until
+import pytest
+from tests.support.client_stories import Inbox, broker_addresses, new_name, run, until, until_assigned
 from tests.support.cluster import Processes, make_topic, wait_until_gone
 
-from holdfast import ClusterClient, Message, Producer, PushConsumer, SendResult
+from holdfast import ClusterClient, Message, Producer, PullConsumer, PushConsumer, SendResult
 from holdfast.wire import java_json
 from holdfast.wire.codes import RequestCode
 from holdfast.wire.command import Command
@@ -42,6 +43,85 @@ def test_a_killed_broker_costs_no_send_and_no_message(tmp_path: Path):
                 processes.start_broker, "broker-b", name_server, port=victim.port, store=victim.store
             )
             await until(lambda: {message.message_id for message in inbox.messages} >= {r.message_id for r in results})
+
+    with Processes(tmp_path) as processes:
+        run(story(processes))
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+@pytest.mark.parametrize("brokers", [1, 2])
+def test_a_crashed_broker_that_comes_back_costs_no_repetition(tmp_path: Path, *, ordered: bool, brokers: int):
+    """Both members keep their queues and their places, and repair the offsets that the broker forgot."""
+
+    async def story(processes: Processes) -> None:
+        name_server = processes.start_name_server()
+        names = ["broker-a", "broker-b"][:brokers]
+        started = [processes.start_broker(name, name_server, flush="sync") for name in names]
+        make_topic(name_server, [broker.address for broker in started], "t", queues=4)
+        inbox = Inbox()
+        members = [
+            PushConsumer(name_server, "g", listener=inbox, ordered=ordered, start="earliest", concurrency=4)
+            for _ in range(2)
+        ]
+        for member in members:
+            member.subscribe("t")
+        async with Producer(name_server) as producer, members[0], members[1]:
+            await until_assigned(*members, topic="t")
+            await until(lambda: sum(queue.topic == "t" for m in members for queue in m.assignment) == 4 * brokers)
+            owned = [member.assignment for member in members]
+            await producer.send_many(Message("t", b"%d" % number, key=str(number % 16)) for number in range(400))
+            await inbox.wait_for(400)
+
+            await asyncio.to_thread(started[-1].child.kill)
+            victim = started[-1]
+            await asyncio.to_thread(
+                processes.start_broker, victim.name, name_server, port=victim.port, store=victim.store, flush="sync"
+            )
+            await producer.send_many(Message("t", b"%d" % number, key=str(number % 16)) for number in range(400, 800))
+
+            await inbox.wait_for(800)
+            assert inbox.bodies() == Counter(b"%d" % number for number in range(800))
+            assert [member.assignment for member in members] == owned
+            if ordered:
+                for key in range(16):
+                    seen = [int(m.body) for m in inbox.messages if m.properties["KEYS"] == str(key)]
+                    assert seen == sorted(seen)
+        async with PullConsumer(name_server, "g", auto_commit=False) as reader:
+            for queue in await reader.queues("t"):
+                end = await reader.offset_of(queue, "latest")
+                assert (await reader.committed(queue) or 0) == end
+
+    with Processes(tmp_path) as processes:
+        run(story(processes))
+
+
+def test_a_reader_keeps_its_position_through_a_crash(tmp_path: Path):
+    """What it committed by hand is there again; what it did not is not."""
+
+    async def story(processes: Processes) -> None:
+        name_server = processes.start_name_server()
+        broker = processes.start_broker("broker-a", name_server, flush="sync")
+        make_topic(name_server, [broker.address], "t", queues=1)
+        async with Producer(name_server) as producer, PullConsumer(name_server, "g", auto_commit=False) as consumer:
+            await producer.send_many(Message("t", b"%d" % number) for number in range(50))
+            (queue,) = await consumer.queues("t")
+            await consumer.assign([queue])
+            await consumer.seek(queue, "earliest")
+            first = await consumer.poll(10, messages_max=10)
+            await consumer.commit()
+            more = await consumer.poll(10, messages_max=10)
+
+            await asyncio.to_thread(broker.child.kill)
+            await asyncio.to_thread(
+                processes.start_broker, "broker-a", name_server, port=broker.port, store=broker.store, flush="sync"
+            )
+
+            rest = []
+            while len(first + more + rest) < 50:
+                rest += await consumer.poll(10)
+            assert [message.offset for message in first + more + rest] == list(range(50))
+            while await consumer.committed(queue) != len(first):  # noqa: ASYNC110 - it is repaired beside everything else
+                await asyncio.sleep(0.02)
 
     with Processes(tmp_path) as processes:
         run(story(processes))

@@ -4,7 +4,8 @@ Each is a small and plausible mistake: one line moved, one case forgotten. `plan
 monkeypatch lives.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
+from typing import Any
 
 import pytest
 
@@ -32,7 +33,7 @@ def acknowledge_before_sync(patch: pytest.MonkeyPatch) -> None:
     """The answer leaves while the record is still in the page cache."""
     write = core.Broker._write
 
-    def hasty(self, channel, pieces, effects, *rest):
+    def hasty(self: Any, channel: Any, pieces: Any, effects: Any, *rest: Any) -> None:
         if pieces and channel is not None:
             effects.append(SendBytes(channel, pieces))
         write(self, channel, [], effects, *rest)
@@ -52,7 +53,7 @@ def confirm_before_sync(patch: pytest.MonkeyPatch) -> None:
     """Consumers read what a power cut can still take back."""
     write = core.Broker._write
 
-    def hasty(self, channel, pieces, effects, now_ms, *rest):
+    def hasty(self: Any, channel: Any, pieces: Any, effects: Any, now_ms: int, *rest: Any) -> None:
         write(self, channel, pieces, effects, now_ms, *rest)
         self._wake(self._store.confirm(self._store.written), effects, now_ms)
 
@@ -64,7 +65,7 @@ def index_entry_lost_on_recovery(patch: pytest.MonkeyPatch) -> None:
     """Recovery leaves one entry of a queue empty."""
     append = recovery.Recovery._append
 
-    def forgetful(queue, entry):
+    def forgetful(queue: Any, entry: bytes) -> None:
         is_lost = queue.next_offset % 5 == 3
         append(queue, consume_queue.PRE_BLANK if is_lost else entry)
 
@@ -75,7 +76,7 @@ def index_entry_lost_on_recovery(patch: pytest.MonkeyPatch) -> None:
 def torn_tail_accepted(patch: pytest.MonkeyPatch) -> None:
     """Recovery does not look at checksums."""
     judge = log_walk.judge
-    patch.setattr(log_walk, "judge", lambda *place, check_body: judge(*place, check_body=False))  # noqa: ARG005
+    patch.setattr(log_walk, "judge", lambda *place, check_body: judge(*place, check_body=False))
 
 
 @bug
@@ -84,11 +85,9 @@ def recovered_tail_left_unsynced(patch: pytest.MonkeyPatch) -> None:
     opened = message_store.MessageStore.open.__func__
     sync = disk.SimFile.sync
 
-    def careless(cls, *arguments):
+    def careless(cls: Any, *arguments: Any) -> Any:
         with pytest.MonkeyPatch.context() as inner:
-            inner.setattr(
-                disk.SimFile, "sync", lambda self: None if self.path.startswith("commitlog/") else sync(self)
-            )
+            inner.setattr(disk.SimFile, "sync", lambda self: None if self.path.startswith("commitlog/") else sync(self))
             return opened(cls, *arguments)
 
     patch.setattr(message_store.MessageStore, "open", classmethod(careless))
@@ -99,7 +98,7 @@ def answer_to_the_wrong_channel(patch: pytest.MonkeyPatch) -> None:
     """Answers that one sync releases are mixed up between their senders."""
     release = durability.HeldAnswers.release
 
-    def mixed(self, position):
+    def mixed(self: Any, position: int) -> list[SendBytes]:
         sent = release(self, position)
         return [SendBytes(other.channel, one.pieces) for one, other in zip(sent, sent[1:] + sent[:1], strict=True)]
 
@@ -128,7 +127,7 @@ def offset_assigned_twice_after_restart(patch: pytest.MonkeyPatch) -> None:
     """After a restart a queue goes on one offset too early."""
     opened = message_store.MessageStore.open.__func__
 
-    def stepped_back(cls, *arguments):
+    def stepped_back(cls: Any, *arguments: Any) -> Any:
         store = opened(cls, *arguments)
         for queue in store.list_queues():
             queue.next_offset = max(0, queue.next_offset - 1)
@@ -142,7 +141,7 @@ def key_index_forgets_on_restart(patch: pytest.MonkeyPatch) -> None:
     """After a restart the key index goes on at the end of the log, whatever it had missed."""
     opened = message_store.open_store
 
-    def forgetful(*arguments):
+    def forgetful(*arguments: Any) -> Any:
         found = opened(*arguments)
         found.indexed = found.log.written
         return found
@@ -180,7 +179,7 @@ def returned_message_lost(patch: pytest.MonkeyPatch) -> None:
     """A message that a consumer gave back is acknowledged and not stored."""
     accept = writer.LogWriter.accept
 
-    def forgetful(self, draft, now_ms):
+    def forgetful(self: Any, draft: writer.Draft, now_ms: int) -> Any:
         if draft.topic.startswith(RETRY_PREFIX):
             return writer.Stored(0, 0, 0)
         return accept(self, draft, now_ms)
@@ -193,7 +192,7 @@ def transaction_committed_after_rollback(patch: pytest.MonkeyPatch) -> None:
     """A rollback delivers the message."""
     end = transactions.Transactions.end
 
-    def confused(self, request: Request):
+    def confused(self: Any, request: Request) -> Any:
         if request.command.fields["commitOrRollback"] == "12":
             request.command.fields["commitOrRollback"] = "8"
         return end(self, request)
@@ -205,7 +204,7 @@ def transaction_committed_after_rollback(patch: pytest.MonkeyPatch) -> None:
 def transaction_never_asked_about(patch: pytest.MonkeyPatch) -> None:
     """A half message whose sender fell silent stays half for ever."""
 
-    def idle(_self, *_arguments):
+    def idle(_self: Any, *_arguments: Any) -> Iterator[None]:
         return
         yield
 
@@ -222,7 +221,7 @@ def delayed_message_delivered_at_once(patch: pytest.MonkeyPatch) -> None:
 def delayed_message_delivered_again_after_restart(patch: pytest.MonkeyPatch) -> None:
     """After a crash nobody looks whether a message was delivered before."""
 
-    def trusting(_self, *_arguments):
+    def trusting(_self: Any, *_arguments: Any) -> Generator[None, None, bool]:
         return False
         yield
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 import msgspec
 
 from holdfast.model.java_hash import java_hash
@@ -9,6 +12,9 @@ from holdfast.sim.disk import SimDisk
 from holdfast.store.disk import Disk
 from holdfast.store.message_store import MessageStore
 from holdfast.store.options import StoreOptions
+from holdfast.store.steps import FileRange, LogRange, Steps
+
+_Result = TypeVar("_Result")
 
 NOW_MS = 1_700_000_000_000
 HOST = bytes((127, 0, 0, 1, 0, 0, 48, 57))
@@ -79,5 +85,49 @@ def keep_house(store: MessageStore, now_ms: int = NOW_MS) -> None:
             file.sync()
         if work.files:
             store.checkpoint(now_ms)
-        if not work.behind and not work.files:
+        if work.read is not None:
+            work.read.file.read(work.read.start, work.read.end)
+            store.warmed()
+        if not work.behind and not work.files and work.read is None:
             return
+
+
+def finish(
+    store: MessageStore, steps: Steps[_Result], read: Callable[[LogRange | FileRange], bytes] | None = None
+) -> _Result:
+    """Give *steps* every byte that they ask for, by *read* if given, and return their result."""
+    try:
+        wanted = next(steps)
+        while True:
+            wanted = steps.send(read(wanted) if read is not None else _read(store, wanted))
+    except StopIteration as stop:
+        result: _Result = stop.value
+        return result
+
+
+def finish_blind(store: MessageStore, disk: SimDisk, steps: Steps[_Result]) -> tuple[_Result, int]:
+    """Do the same on a disk that may be read between the steps only; return how often that was done, too."""
+
+    def forbid(call: str, path: str) -> None:
+        assert call != "read", f"{path} is read where others wait"
+
+    asked = 0
+    data: bytes | None = None
+    try:
+        while True:
+            disk.before = forbid
+            read = next(steps) if data is None else steps.send(data)
+            disk.before = None
+            data = _read(store, read)
+            asked += 1
+    except StopIteration as stop:
+        return stop.value, asked
+    finally:
+        disk.before = None
+
+
+def _read(store: MessageStore, read: LogRange | FileRange) -> bytes:
+    if isinstance(read, FileRange):
+        return read.file.read(read.start, read.end)
+    view = store.view(read.position, read.size)
+    return bytes(view) if view is not None else b""

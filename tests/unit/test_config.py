@@ -115,6 +115,8 @@ def test_a_pair_without_equals_is_refused():
     ("text", "complaint"),
     [
         ('[broker]\nretention_hours = "many"\n', "broker.retention_hours is 'many': expected a whole number"),
+        ("[broker]\nretention_hours = 0\n", "broker.retention_hours is 0: expected a whole number, 1 or more"),
+        ("[broker]\ndisk_full_percent = 101\n", "is 101: expected a whole number, 1 to 100"),
         ("[broker]\nname = 3\n", "broker.name is 3: expected a text"),
         ("[broker]\nauto_create_topics = 1\n", "broker.auto_create_topics is 1: expected true or false"),
         ('[broker]\nflush = "maybe"\n', "broker.flush is 'maybe': expected 'sync' or 'async'"),

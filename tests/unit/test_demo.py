@@ -1,6 +1,6 @@
 """The demo's ledger: it must see what it is there to see."""
 
-from holdfast.demo import Ledger
+from holdfast.demo import Ledger, standing
 
 
 def play(*consumed: int, acknowledged: int = 3) -> Ledger:
@@ -9,9 +9,9 @@ def play(*consumed: int, acknowledged: int = 3) -> Ledger:
     for number in range(3):
         ledger.send("k", number)
         if number < acknowledged:
-            ledger.acknowledge("k", number)
+            ledger.acknowledge("k", number, "broker-a")
     for number in consumed:
-        ledger.consume("k", number)
+        ledger.consume("k", number, "broker-a")
     return ledger
 
 
@@ -62,7 +62,7 @@ def test_a_message_whose_acknowledgement_got_lost_may_arrive():
 def test_keys_are_independent():
     """Order is promised within a key only."""
     ledger = play(0, 1, 2)
-    ledger.consume("other", 0)
+    ledger.consume("other", 0, "broker-a")
 
     assert ledger.out_of_order == 0
 
@@ -70,3 +70,27 @@ def test_keys_are_independent():
 def test_a_run_in_which_nothing_happened_is_not_right():
     """An empty ledger proves nothing."""
     assert not Ledger().close().is_good
+
+
+def test_while_waiting_it_says_for_what():
+    """How many messages, and whose."""
+    ledger = play(0)
+    ledger.acknowledge("other", 0, "broker-b")
+
+    assert standing(ledger, is_producing=True) == "sent 3  acknowledged 4  consumed 1"
+    assert standing(ledger, is_producing=False) == "waiting for 3 messages to arrive: 2 of broker-a, 1 of broker-b"
+    for number in (1, 2):
+        ledger.consume("k", number, "broker-a")
+    ledger.consume("other", 0, "broker-b")
+    assert standing(ledger, is_producing=False) == "everything has arrived"
+
+
+def test_a_message_that_arrives_before_its_acknowledgement_is_not_missing():
+    """Consumers may be faster than the producer."""
+    ledger = Ledger()
+    ledger.send("k", 0)
+    ledger.consume("k", 0, "broker-a")
+    ledger.acknowledge("k", 0, "broker-a")
+
+    assert not ledger.missing
+    assert ledger.close().is_good

@@ -7,11 +7,13 @@ from typing import Final
 
 from holdfast.broker.delays import Delays
 from holdfast.broker.options import BrokerOptions
-from holdfast.broker.request import Answer, Handlers, Refusal, Request
+from holdfast.broker.request import Answer, Handlers, Refusal, Request, Steps
 from holdfast.broker.stats import BrokerStats, Counter
 from holdfast.broker.topics import TopicTable
 from holdfast.machine.effects import Log
+from holdfast.model.errors import CorruptRecord
 from holdfast.store.message_store import MessageStore
+from holdfast.store.record_steps import read_record
 from holdfast.wire import java_json
 from holdfast.wire.admin import StatsFields
 from holdfast.wire.codes import VERSION, RequestCode, ResponseCode
@@ -75,9 +77,11 @@ class BrokerAdmin:
 
     # Figures.
 
-    def get_figures(self, request: Request) -> Answer:
+    def get_figures(self, request: Request) -> Steps[Answer]:
         """Answer 28."""
-        return request.answer(body=java_json.encode(Table(self._figures(request.now_ms))))
+        earliest_ms = yield from self._earliest_ms()
+        figures = self._figures(request.now_ms) | {"earliestMessageTimeStamp": str(earliest_ms)}
+        return request.answer(body=java_json.encode(Table(figures)))
 
     def get_counter(self, request: Request) -> Answer:
         """Answer 315."""
@@ -181,14 +185,16 @@ class BrokerAdmin:
             "consumeQueueDiskRatio": ratio,
             "commitLogDirCapacity": f"Total : {disk.total / _GIB:.1f} GiB, Free : {free / _GIB:.1f} GiB.",
             "putMessageSizeTotal": str(store.written - store.start),
-            "earliestMessageTimeStamp": str(self._earliest_ms()),
             "dispatchBehindBytes": str(store.unconfirmed),
             "remainHowManyDataToFlush": f"{store.unconfirmed} B",
         }
 
-    def _earliest_ms(self) -> int:
+    def _earliest_ms(self) -> Steps[int]:
         """Return when the oldest record was stored; -1 when there is none, as upstream says it."""
-        record = self._store.read_record(self._store.start)
+        try:
+            record = yield from read_record(self._store.start)
+        except CorruptRecord:
+            return -1
         return record.store_ms if record is not None else -1
 
 

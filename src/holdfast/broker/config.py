@@ -25,7 +25,7 @@ def load_config(disk: Disk, name: str, kind: type[_T]) -> _T | None:
     value = config_files.load_config(disk, name)
     path = config_files.config_path(name)
     if value is None:
-        if disk.find_size(path):
+        if disk.find_size(path) is not None:
             raise StoreError(
                 f"{path} cannot be read and has no good .bak beside it; restore it, or remove it to begin anew"
             )

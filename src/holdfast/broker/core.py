@@ -21,7 +21,7 @@ from holdfast.broker.durability import HeldAnswers
 from holdfast.broker.holds import Hold
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.pull import Pulled, Puller
-from holdfast.broker.request import Answer, LogRange, Refusal, Request, Steps, not_supported
+from holdfast.broker.request import Answer, FileRange, LogRange, Refusal, Request, Steps, not_supported
 from holdfast.broker.rooms import Rooms
 from holdfast.broker.send import Origin
 from holdfast.machine.effects import CloseChannel, Effect, Log, Piece, ReadLog, SendBytes, SetTimer, SyncFiles, SyncLog
@@ -43,6 +43,7 @@ from holdfast.machine.events import (
 )
 from holdfast.model.errors import CorruptRecord, DiskFailed, LocalProtocolError, RecordRefused, RemoteProtocolError
 from holdfast.store.consume_queue import QueueLog
+from holdfast.store.disk import File
 from holdfast.store.message_store import MessageStore
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import decode_command, encode_command, response
@@ -68,17 +69,18 @@ _CLEAN_TIMER: Final = "clean"
 _FLUSH_TIMER: Final = "flush"
 _HOUSEKEEP_MS: Final = 1_000
 _CLEAN_MS: Final = 10_000
+_HOT_STEPS_MAX: Final = 256  # Then others have a turn, as if the bytes had been cold.
 
 Finish = Callable[[Answer | list[Piece], list[Effect]], None]
 """Takes the result of steps that have ended."""
 
 
 class _Waiting(msgspec.Struct):
-    """Steps that wait for cold log bytes."""
+    """Steps that wait for cold bytes."""
 
     steps: Steps[Any]
     finish: Finish
-    read: LogRange
+    read: LogRange | FileRange
 
 
 class Broker:
@@ -95,6 +97,7 @@ class Broker:
         self._peers: dict[ChannelId, str] = {}
         self._waiting: dict[int, _Waiting] = {}
         self._token = 0
+        self._warming = 0  # The token of what is read for the store's sake.
         self._holds_timer_ms: int | None = None
         self._told_fault = False
         self._handed_out = 0  # bytes that pulls of the read at hand were answered with
@@ -293,12 +296,10 @@ class Broker:
                 read = steps.throw(data)
             else:
                 read = next(steps) if data is None else steps.send(data)
-            while True:
-                view = self._store.hot_view(read.position, read.size)
-                cold = None if view is not None else self._store.cold_read(read.position, read.position + read.size)
-                if cold is not None:
-                    break
-                read = steps.send(b"" if view is None else bytes(view))
+            left = _HOT_STEPS_MAX
+            while isinstance(found := self._find(read, at_once=left > 0), bytes):
+                read = steps.send(found)
+                left -= 1
         except StopIteration as stop:
             finish(stop.value, effects)
             return
@@ -307,17 +308,30 @@ class Broker:
             return
         self._token += 1
         self._waiting[self._token] = _Waiting(steps, finish, read)
-        file, start, end = cold
+        file, start, end = found
         effects.append(ReadLog(file, start, end, self._token))
 
+    def _find(self, read: LogRange | FileRange, *, at_once: bool) -> bytes | tuple[File, int, int]:
+        """Return the bytes of *read*, or where they have to be read from when they may not be in memory."""
+        if isinstance(read, FileRange):
+            return read.file, read.start, read.end
+        view = self._store.hot_view(read.position, read.size) if at_once else None
+        if view is not None:
+            return bytes(view)
+        return self._store.cold_read(read.position, read.position + read.size) or b""
+
     def _log_read(self, event: LogRead) -> list[Effect]:
+        if event.token == self._warming:
+            self._store.warmed()
+            return [SetTimer(_HOUSEKEEP_TIMER, event.now_ms)]
         waiting = self._waiting.pop(event.token, None)
         if waiting is None:
             return []
         effects: list[Effect] = []
         data: bytes | CorruptRecord = event.data
         try:
-            self._store.verify(waiting.read.position, event.data)
+            if isinstance(waiting.read, LogRange):
+                self._store.verify(waiting.read.position, event.data, is_guess=waiting.read.is_guess)
         except CorruptRecord as error:
             effects.append(Log("error", "corrupt record", {"position": error.position, "reason": str(error)}))
             data = error
@@ -444,6 +458,10 @@ class Broker:
         if work.files:
             self._token += 1
             effects.append(SyncFiles(work.files, self._token))
+        if work.read is not None:
+            self._token += 1
+            self._warming = self._token
+            effects.append(ReadLog(work.read.file, work.read.start, work.read.end, self._token))
         effects.append(SetTimer(_HOUSEKEEP_TIMER, now_ms + work.delay_ms))
         if not self._store.writable and not self._told_fault:
             self._told_fault = True

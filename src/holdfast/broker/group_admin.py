@@ -16,7 +16,7 @@ from holdfast.broker.clients import ClientTable
 from holdfast.broker.groups import GroupTable, find_group_fault
 from holdfast.broker.offsets import OffsetTable
 from holdfast.broker.options import BrokerOptions
-from holdfast.broker.request import Answer, Handlers, Refusal, Request
+from holdfast.broker.request import Answer, Handlers, Refusal, Request, Steps
 from holdfast.broker.stats import BrokerStats
 from holdfast.broker.topics import TopicTable
 from holdfast.model.group import GroupConfig
@@ -163,7 +163,7 @@ class GroupAdmin:
 
     # Following.
 
-    def get_stats(self, request: Request) -> Answer:
+    def get_stats(self, request: Request) -> Steps[Answer]:
         """Answer 208: how far a group is behind, queue by queue."""
         fields = from_fields(ConsumeStatsFields, request.command.fields)
         group = fields.consumer_group
@@ -176,23 +176,23 @@ class GroupAdmin:
         tps = 0.0
         for topic in topics:
             if self._is_consumed(group, topic):
-                rows += self._follow(group, topic)
+                rows += yield from self._follow(group, topic)
                 tps += self._stats.get_tps(group, topic)
         body = ConsumeStats(offset_table=java_json.object_map(rows), consume_tps=tps)
         return request.answer(body=java_json.encode(body))
 
-    def get_all_stats(self, request: Request) -> Answer:
+    def get_all_stats(self, request: Request) -> Steps[Answer]:
         """Answer 317: how far every group is behind in every topic."""
         only_ordered = from_fields(BrokerStatsFields, request.command.fields).is_order
         stats: list[dict[str, list[ConsumeStats]]] = []
         lag = in_flight = 0
-        for group in self._groups.all():
+        for group in list(self._groups.all()):
             of_group: list[ConsumeStats] = []
             for topic in self._offsets.topics_of(group):
                 config = self._topics.find(topic)
                 if config is None or (only_ordered and not config.order):
                     continue
-                rows = self._follow(group, topic)
+                rows = yield from self._follow(group, topic)
                 lag += sum(row.broker_offset - row.consumer_offset for _, row in rows)
                 in_flight += sum(row.pull_offset - row.consumer_offset for _, row in rows)
                 tps = self._stats.get_tps(group, topic)
@@ -206,16 +206,17 @@ class GroupAdmin:
         )
         return request.answer(body=java_json.encode(body))
 
-    def get_time_spans(self, request: Request) -> Answer:
+    def get_time_spans(self, request: Request) -> Steps[Answer]:
         """Answer 303: from when to when the messages of a topic are, and at which time a group stands."""
         fields = from_fields(GroupFields, request.command.fields)
         config = self._topics.find(fields.topic)
         if config is None:
             return Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{fields.topic}] not exist")
-        spans = [
-            self._span(fields.group, MessageQueue(fields.topic, self._options.name, queue_id), request.now_ms)
-            for queue_id in range(config.read_queues)
-        ]
+        spans = []
+        for queue_id in range(config.read_queues):
+            place = MessageQueue(fields.topic, self._options.name, queue_id)
+            span = yield from self._span(fields.group, place, request.now_ms)
+            spans.append(span)
         return request.answer(body=java_json.encode(TimeSpans(consume_time_span_set=spans)))
 
     def _is_consumed(self, group: str, topic: str) -> bool:
@@ -224,20 +225,21 @@ class GroupAdmin:
         is_left = living is not None and bool(living.subscriptions) and topic not in living.subscriptions
         return self._topics.find(topic) is not None and not is_left
 
-    def _follow(self, group: str, topic: str) -> _Rows:
+    def _follow(self, group: str, topic: str) -> Steps[_Rows]:
         config = self._topics.find(topic)
         count = config.read_queues if config is not None else 0
-        return [
-            (MessageQueue(topic, self._options.name, queue_id), self._follow_queue(group, topic, queue_id))
-            for queue_id in range(count)
-        ]
+        rows: _Rows = []
+        for queue_id in range(count):
+            row = yield from self._follow_queue(group, topic, queue_id)
+            rows.append((MessageQueue(topic, self._options.name, queue_id), row))
+        return rows
 
-    def _follow_queue(self, group: str, topic: str, queue_id: int) -> ConsumerOffset:
+    def _follow_queue(self, group: str, topic: str, queue_id: int) -> Steps[ConsumerOffset]:
         queue = self._store.find_queue(topic, queue_id)
         committed = self._offsets.find(group, topic, queue_id)
         consumed_ms = None
         if queue is not None and committed:
-            consumed_ms = self._store.store_time(queue, committed - 1)
+            consumed_ms = yield from self._store.store_time(queue, committed - 1)
         pulled = self._offsets.find_pulled(group, topic, queue_id)
         return ConsumerOffset(
             broker_offset=queue.offset_max if queue is not None else 0,
@@ -246,26 +248,27 @@ class GroupAdmin:
             last_timestamp=consumed_ms or 0,
         )
 
-    def _span(self, group: str, place: MessageQueue, now_ms: int) -> TimeSpan:
+    def _span(self, group: str, place: MessageQueue, now_ms: int) -> Steps[TimeSpan]:
         queue = self._store.find_queue(place.topic, place.queue_id)
-        first_ms = last_ms = consumed_ms = delay_ms = 0
+        first_ms = last_ms = consumed_ms = next_ms = None
         if queue is not None:
             store = self._store
             committed = self._offsets.find(group, place.topic, place.queue_id) or 0
-            first_ms = store.store_time(queue, queue.offset_min) or 0
-            last_ms = store.store_time(queue, queue.offset_max - 1) or 0
-            consumed_ms = (store.store_time(queue, committed - 1) if committed else first_ms) or 0
-            next_ms = store.store_time(queue, committed)
-            delay_ms = max(0, now_ms - next_ms) if next_ms is not None else 0
+            first_ms = yield from store.store_time(queue, queue.offset_min)
+            last_ms = yield from store.store_time(queue, queue.offset_max - 1)
+            consumed_ms = first_ms
+            if committed:
+                consumed_ms = yield from store.store_time(queue, committed - 1)
+            next_ms = yield from store.store_time(queue, committed)
         return TimeSpan(
             message_queue=place,
-            min_time_stamp=first_ms,
-            min_time_stamp_str=_format_time(first_ms),
-            max_time_stamp=last_ms,
-            max_time_stamp_str=_format_time(last_ms),
-            consume_time_stamp=consumed_ms,
-            consume_time_stamp_str=_format_time(consumed_ms),
-            delay_time=delay_ms,
+            min_time_stamp=first_ms or 0,
+            min_time_stamp_str=_format_time(first_ms or 0),
+            max_time_stamp=last_ms or 0,
+            max_time_stamp_str=_format_time(last_ms or 0),
+            consume_time_stamp=consumed_ms or 0,
+            consume_time_stamp_str=_format_time(consumed_ms or 0),
+            delay_time=max(0, now_ms - next_ms) if next_ms is not None else 0,
         )
 
     def _put_all(self, configs: list[GroupConfig], request: Request) -> Answer:

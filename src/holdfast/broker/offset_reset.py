@@ -13,7 +13,7 @@ from typing import Final
 from holdfast.broker.clients import Client, ClientTable
 from holdfast.broker.offsets import OffsetTable
 from holdfast.broker.options import BrokerOptions
-from holdfast.broker.request import Answer, Handlers, Refusal, Request
+from holdfast.broker.request import Answer, Handlers, Refusal, Request, Steps
 from holdfast.broker.topics import TopicTable
 from holdfast.machine.effects import Effect, SendBytes
 from holdfast.model.queue import MessageQueue
@@ -49,7 +49,7 @@ class OffsetResets:
         """Return what this room answers."""
         return {RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset}
 
-    def reset(self, request: Request) -> Answer:
+    def reset(self, request: Request) -> Steps[Answer]:
         """Answer 222 with the offsets that the group will consume next."""
         fields = from_fields(ResetOffsetFields, request.command.fields)
         config = self._topics.find(fields.topic)
@@ -60,7 +60,7 @@ class OffsetResets:
         for queue_id in queue_ids:
             if queue_id >= config.read_queues:
                 return Refusal(ResponseCode.INVALID_PARAMETER, f"topic {fields.topic} has no queue {queue_id}")
-            target = self._find_target(fields, queue_id)
+            target = yield from self._find_target(fields, queue_id)
             if isinstance(target, Refusal):
                 return target
             targets[MessageQueue(fields.topic, self._options.name, queue_id)] = target
@@ -73,7 +73,7 @@ class OffsetResets:
             request.effects += [_push(client, fields, targets) for client in members]
         return request.answer(body=java_json.encode(OffsetMap(offset_table=offset_map(targets))))
 
-    def _find_target(self, fields: ResetOffsetFields, queue_id: int) -> int | Refusal:
+    def _find_target(self, fields: ResetOffsetFields, queue_id: int) -> Steps[int | Refusal]:
         """Return where the group shall go in one queue."""
         queue = self._store.find_queue(fields.topic, queue_id)
         offset_min, offset_max = (queue.offset_min, queue.offset_max) if queue is not None else (0, 0)
@@ -87,7 +87,7 @@ class OffsetResets:
         if fields.timestamp < 0 or queue is None:
             target = offset_max
         else:
-            target = self._store.offset_at_time(queue, fields.timestamp)
+            target = yield from self._store.offset_at_time(queue, fields.timestamp)
         current = self._offsets.find(fields.group, fields.topic, queue_id)
         if fields.is_force or current is None:
             return target

@@ -5,11 +5,15 @@ The attribute names are the option names of the TOML file, of `HOLDFAST_BROKER_*
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
 DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+Percent = Annotated[int, msgspec.Meta(ge=1, le=100)]
+FileSize = Annotated[int, msgspec.Meta(ge=65_536)]
 
 
 class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,38 +30,38 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True):
     # What it keeps, and how safely. `sync` acknowledges after the disk has it, `async` after the page cache has it.
     store: str = "store"
     flush: Literal["sync", "async"] = "sync"
-    flush_interval_ms: int = 500  # how often `async` syncs all the same
-    log_file_size: int = 1024 * 1024 * 1024
-    queue_file_entries: int = 300_000
-    index_slots: int = 5_000_000
-    index_entries: int = 20_000_000
-    retention_hours: int = 72
-    disk_force_percent: int = 85  # above: the oldest files are deleted though not expired
-    disk_full_percent: int = 90  # above: writes are refused, reads go on
+    flush_interval_ms: Positive = 500  # how often `async` syncs all the same
+    log_file_size: FileSize = 1024 * 1024 * 1024
+    queue_file_entries: Positive = 300_000
+    index_slots: Positive = 5_000_000
+    index_entries: Positive = 20_000_000
+    retention_hours: Positive = 72
+    disk_force_percent: Percent = 85  # above: the oldest files are deleted though not expired
+    disk_full_percent: Percent = 90  # above: writes are refused, reads go on
 
     # What it takes.
-    message_size_max: int = 4 * 1024 * 1024
+    message_size_max: Positive = 4 * 1024 * 1024
     auto_create_topics: bool = True
     auto_create_groups: bool = True
-    default_topic_queues: int = 8
-    unsynced_size_max: int = 256 * 1024 * 1024  # appends waiting for a sync; above: SYSTEM_BUSY
+    default_topic_queues: Positive = 8
+    unsynced_size_max: Positive = 256 * 1024 * 1024  # appends waiting for a sync; above: SYSTEM_BUSY
     parked_pulls_max: int = 100_000
 
     # What it hands out.
-    pull_count_max: int = 4096
-    pull_size_max: int = 4 * 1024 * 1024
-    pull_size_default: int = 256 * 1024  # for clients that name no limit of their own
+    pull_count_max: Positive = 4096
+    pull_size_max: Positive = 4 * 1024 * 1024
+    pull_size_default: Positive = 256 * 1024  # for clients that name no limit of their own
 
     # Delayed messages and transactions.
     delay_levels: str = DELAY_LEVELS
-    transaction_timeout_ms: int = 6_000
-    transaction_check_interval_ms: int = 30_000
-    transaction_check_max: int = 15
+    transaction_timeout_ms: Positive = 6_000
+    transaction_check_interval_ms: Positive = 30_000
+    transaction_check_max: Positive = 15
 
     # Housekeeping.
-    register_interval_ms: int = 30_000
-    client_timeout_ms: int = 120_000
-    offset_save_interval_ms: int = 5_000
+    register_interval_ms: Positive = 30_000
+    client_timeout_ms: Positive = 120_000
+    offset_save_interval_ms: Positive = 5_000
 
     @property
     def address(self) -> str:

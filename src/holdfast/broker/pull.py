@@ -32,11 +32,13 @@ from holdfast.machine.events import ChannelId
 from holdfast.model.errors import CorruptRecord
 from holdfast.model.filter import is_tag_type, parse_tags, wanted_codes
 from holdfast.model.topic import Permission
-from holdfast.store.consume_queue import BLANK_ENTRY_SIZE, QueueLog
+from holdfast.store.consume_queue import QueueLog
 from holdfast.store.message_store import MessageStore
 from holdfast.wire.codes import ResponseCode
 from holdfast.wire.command import RESPONSE, Command, encode_command
+from holdfast.wire.frame import FRAME_SIZE_MAX
 from holdfast.wire.pull import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND, PullFields, PullHeader, pull_answer_head
+from holdfast.wire.record import RECORD_SIZE_MIN
 
 _SCAN_MAX: Final = 800  # index entries looked at for one answer when a filter lets few of them through
 _EXPRESSION_KEPT_MAX: Final = 1024
@@ -208,7 +210,8 @@ class Pulls:
         raw = queue.raw_entries(offset, count if codes is None else max(count, _SCAN_MAX))
         flat = _unpacker(len(raw) // 20)(raw)
         positions, sizes = flat[0::3], flat[1::3]
-        if codes is not None or BLANK_ENTRY_SIZE in sizes:
+        # A blank says that it is larger than any record; a damaged index may say anything.
+        if codes is not None or max(sizes) > FRAME_SIZE_MAX or min(sizes) < RECORD_SIZE_MIN:
             return _select(offset, positions, sizes, flat[2::3], codes, count, size_max)
         total = sum(sizes)
         if total > size_max:
@@ -239,14 +242,18 @@ class Pulls:
         for read, ranges in _reads(scan, self._store.log_file_size):
             try:
                 data = yield read
-            except CorruptRecord as error:
-                return [_refuse(Refusal(ResponseCode.SYSTEM_ERROR, str(error)), header.opaque, serializer)]
+            except CorruptRecord:
+                parts += yield from _fetch_apart(ranges)
+                continue
             for position, size in ranges:
                 part = data[position - read.position : position - read.position + size]
                 if len(part) < size:
                     gone = _Scan(ResponseCode.PULL_RETRY_IMMEDIATELY, "MESSAGE_WAS_REMOVING", queue.offset_min)
                     return [self._head(header, serializer, queue, gone)]
                 parts.append(part)
+        scan.size = sum(map(len, parts))
+        if not parts:
+            scan.code, scan.remark = ResponseCode.PULL_RETRY_IMMEDIATELY, "MESSAGE_IS_DAMAGED"
         return [self._head(header, serializer, queue, scan), *parts]
 
     def _head(self, header: PullHeader, serializer: int, queue: QueueLog, scan: _Scan) -> bytes:
@@ -263,6 +270,23 @@ def _unpacker(count: int):  # type: ignore[no-untyped-def] # noqa: ANN202 - the 
 @lru_cache(maxsize=1024)
 def _codes_of_text(topic: str, expression: str) -> frozenset[int] | None:
     return wanted_codes(parse_tags(topic, expression))
+
+
+def _fetch_apart(ranges: list[Range]) -> Steps[list[Piece]]:
+    """Return the records of a read that met a damaged one, without those that are damaged.
+
+    The damaged one may be of another queue. A consumer that is refused asks again for ever: it is told about in the
+    log, as recovery tells, and passed.
+    """
+    whole: list[Piece] = []
+    for position, size in ranges:
+        try:
+            data = yield LogRange(position, size)
+        except CorruptRecord:
+            continue
+        if len(data) == size:
+            whole.append(data)
+    return whole
 
 
 def _reads(scan: _Scan, file_size: int) -> list[tuple[LogRange, list[Range]]]:
@@ -294,7 +318,7 @@ def _select(
     total = 0
     looked_at = 0
     for at, (size, tag) in enumerate(zip(sizes, tags, strict=True)):
-        if size != BLANK_ENTRY_SIZE and (codes is None or tag in codes):
+        if RECORD_SIZE_MIN <= size <= FRAME_SIZE_MAX and (codes is None or tag in codes):
             if len(chosen) == count_max or (chosen and total + size > size_max):
                 break
             chosen.append(at)

@@ -7,7 +7,7 @@ from typing import Final
 from holdfast.broker.clients import ClientTable
 from holdfast.broker.records import read_bytes
 from holdfast.broker.request import Answer, Handlers, Refusal, Request, Steps
-from holdfast.store.consume_queue import QueueLog
+from holdfast.store.consume_queue import ENTRY, QueueLog
 from holdfast.store.message_store import MessageStore
 from holdfast.wire import java_json
 from holdfast.wire.admin import QueueEntries, QueueEntriesFields, QueueEntry
@@ -53,7 +53,7 @@ class Queries:
         """Answer 12: the newest messages with a key."""
         fields = from_fields(QueryMessageFields, request.command.fields)
         count = FOUND_MAX if fields.unique_key else max(1, min(fields.max_num, FOUND_MAX))
-        positions = self._store.find_by_key(
+        positions = yield from self._store.find_by_key(
             fields.topic, fields.key, count, fields.begin_timestamp, fields.end_timestamp
         )
         parts: list[bytes] = []
@@ -85,12 +85,14 @@ class Queries:
 
     # Queues.
 
-    def search_offset(self, request: Request) -> Answer:
+    def search_offset(self, request: Request) -> Steps[Answer]:
         """Answer 29."""
         fields = from_fields(SearchOffsetFields, request.command.fields)
         queue = self._store.find_queue(fields.topic, fields.queue_id)
         is_upper = fields.boundary_type.upper() == "UPPER"
-        offset = 0 if queue is None else self._store.offset_at_time(queue, fields.timestamp, upper=is_upper)
+        offset = 0
+        if queue is not None:
+            offset = yield from self._store.offset_at_time(queue, fields.timestamp, upper=is_upper)
         return request.answer(fields=to_fields(OffsetAnswer(offset)))
 
     def get_max_offset(self, request: Request) -> Answer:
@@ -103,23 +105,26 @@ class Queries:
         queue = self._find_queue(request)
         return request.answer(fields=to_fields(OffsetAnswer(queue.offset_min if queue is not None else 0)))
 
-    def get_earliest_time(self, request: Request) -> Answer:
+    def get_earliest_time(self, request: Request) -> Steps[Answer]:
         """Answer 32."""
         queue = self._find_queue(request)
-        time_ms = self._store.store_time(queue, queue.offset_min) if queue is not None else None
+        time_ms = None
+        if queue is not None:
+            time_ms = yield from self._store.store_time(queue, queue.offset_min)
         return request.answer(fields=to_fields(TimestampAnswer(-1 if time_ms is None else time_ms)))
 
-    def query_queue(self, request: Request) -> Answer:
+    def query_queue(self, request: Request) -> Steps[Answer]:
         """Answer 321."""
         fields = from_fields(QueueEntriesFields, request.command.fields)
         queue = self._store.find_queue(fields.topic, fields.queue_id)
         if queue is None:
             return Refusal(ResponseCode.SYSTEM_ERROR, f"{fields.queue_id}@{fields.topic} is not exist!")
         start = max(fields.index, queue.offset_min)
-        entries = queue.entries(start, max(0, min(fields.count, ENTRIES_MAX)))
+        raw = yield from queue.fetch_entries(start, max(0, min(fields.count, ENTRIES_MAX)))
         body = QueueEntries(
             queue_data=[
-                QueueEntry(physic_offset=position, physic_size=size, tags_code=code) for position, size, code in entries
+                QueueEntry(physic_offset=position, physic_size=size, tags_code=code)
+                for position, size, code in ENTRY.iter_unpack(raw)
             ],
             min_queue_index=queue.offset_min,
             max_queue_index=queue.offset_max,

@@ -23,7 +23,7 @@ from holdfast.broker.request import Refusal
 from holdfast.broker.stats import BrokerStats
 from holdfast.broker.topics import TopicTable
 from holdfast.machine.effects import Piece
-from holdfast.model.errors import DiskFailed, RemoteProtocolError
+from holdfast.model.errors import DiskFailed, RecordRefused, RemoteProtocolError
 from holdfast.model.java_hash import java_hash
 from holdfast.model.topic import NOT_SENDABLE_TOPICS, RETRY_PREFIX, TopicConfig
 from holdfast.store.message_store import MessageStore, QueueLog
@@ -37,6 +37,7 @@ from holdfast.wire.record import TRANSACTION_MASK
 from holdfast.wire.send import PREFIXES, SendAnswer, SendHeader, answer_template
 
 _MULTI_TAG: Final = 0x2
+_RECORD_REST_MAX: Final = 1024  # what a record is besides body and properties, at most
 # Properties that make a message more than plain.
 _DELAY: Final = "DELAY\x01"
 _TIMER: Final = "TIMER_"
@@ -80,6 +81,9 @@ class Sends:
         self._stats = stats
         self._template = answer_template(store_host)
         self._store_host_hex = store_host.hex().upper()
+        # Larger ones, in a store of small files, are refused by the log itself: they take the careful path.
+        room = store.log_file_size - PROPERTIES_SIZE_MAX - _RECORD_REST_MAX
+        self._body_size_max = min(options.message_size_max, room)
         self._cluster = f"CLUSTER\x01{options.cluster}\x02".encode()
         self._targets: dict[str, _Target | None] = {}
         self._targets_version: object = None
@@ -91,7 +95,7 @@ class Sends:
         refusal = self._careful.find_refusal(origin.now_ms)
         stage, template, serializer = self._store.stage, self._template, origin.serializer
         born_host, now_ms = origin.born_host, origin.now_ms
-        body_size_max, cluster = self._options.message_size_max, self._cluster
+        body_size_max, cluster = self._body_size_max, self._cluster
         topic, target = "", None
         taken, taken_size = 0, 0
         for header, body in zip(headers, bodies, strict=True):
@@ -178,6 +182,8 @@ class Sends:
                 result = self._careful.take(header, bytes(body), origin.born_host, origin.now_ms)
                 if not isinstance(result, Refusal):
                     self._stats.count_puts(header.fields.topic, 1, len(body))
+        except RecordRefused as error:
+            result = Refusal(ResponseCode.MESSAGE_ILLEGAL, str(error))
         except DiskFailed as error:  # A topic that had to be created could not be kept.
             result = Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, str(error))
         if not header.flag & ONE_WAY:
@@ -194,7 +200,7 @@ class Sends:
         except RemoteProtocolError as error:
             return Refusal(ResponseCode.MESSAGE_ILLEGAL, str(error))
         for _, item_body, item_properties in items:
-            if len(item_body) > self._options.message_size_max or len(item_properties) > PROPERTIES_SIZE_MAX:
+            if len(item_body) > self._body_size_max or len(item_properties) > PROPERTIES_SIZE_MAX:
                 return Refusal(ResponseCode.MESSAGE_ILLEGAL, "a message of the batch is larger than allowed")
         if not items:
             return Refusal(ResponseCode.MESSAGE_ILLEGAL, "the batch is empty")

@@ -104,6 +104,8 @@ class BrokerService:
         if not found.is_clean:
             checked: dict[str, object] = {"records": found.records, "start": found.start, "end": found.log_end}
             self._emit(Log("warning", "store recovered after a crash", checked))
+        for path in store.log.files.unused:
+            self._emit(Log("error", "log file not used: one behind it is missing", {"file": path}))
         for damage in found.damages[:_DAMAGES_TOLD_MAX]:
             self._emit(Log("error", "log damaged", msgspec.structs.asdict(damage)))
         if len(found.damages) > _DAMAGES_TOLD_MAX:

@@ -9,7 +9,7 @@ import msgspec
 from holdfast.broker.offsets import OffsetTable
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.registration import Registrar
-from holdfast.broker.request import Answer, Handlers, Refusal, Request
+from holdfast.broker.request import Answer, Handlers, Refusal, Request, Steps
 from holdfast.broker.stats import BrokerStats
 from holdfast.broker.topics import TopicTable, find_topic_fault
 from holdfast.model.errors import RemoteProtocolError
@@ -134,17 +134,17 @@ class TopicAdmin:
             table = msgspec.structs.replace(table, topic_config_table=dict(rows))
         return request.answer(fields={"totalTopicNum": str(total)}, body=java_json.encode(table))
 
-    def get_stats(self, request: Request) -> Answer:
+    def get_stats(self, request: Request) -> Steps[Answer]:
         """Answer 202: the ends of every queue, and when it last grew."""
         name = from_fields(TopicFields, request.command.fields).topic
         config = self._topics.find(name)
         if config is None:
             return Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
         count = max(config.read_queues, config.write_queues)
-        rows = [
-            (MessageQueue(name, self._options.name, queue_id), self._queue_ends(name, queue_id))
-            for queue_id in range(count)
-        ]
+        rows = []
+        for queue_id in range(count):
+            ends = yield from self._queue_ends(name, queue_id)
+            rows.append((MessageQueue(name, self._options.name, queue_id), ends))
         body = TopicStats(offset_table=java_json.object_map(rows), topic_put_tps=self._stats.put_tps(name))
         return request.answer(body=java_json.encode(body))
 
@@ -152,11 +152,11 @@ class TopicAdmin:
         """Answer 305."""
         return request.answer(body=java_json.encode(TopicList(topic_list=self._topics.system_names())))
 
-    def _queue_ends(self, topic: str, queue_id: int) -> TopicOffset:
+    def _queue_ends(self, topic: str, queue_id: int) -> Steps[TopicOffset]:
         queue = self._store.find_queue(topic, queue_id)
         if queue is None:
             return TopicOffset(min_offset=0, max_offset=0, last_update_timestamp=0)
-        grown_ms = self._store.store_time(queue, queue.offset_max - 1)
+        grown_ms = yield from self._store.store_time(queue, queue.offset_max - 1)
         return TopicOffset(
             min_offset=queue.offset_min, max_offset=queue.offset_max, last_update_timestamp=grown_ms or 0
         )

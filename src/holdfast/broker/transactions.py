@@ -32,6 +32,7 @@ from holdfast.broker.request import Answer, Handlers, Refusal, Request, Steps
 from holdfast.broker.topics import TopicTable
 from holdfast.broker.writer import DELAY, REAL_QUEUE, REAL_TOPIC, TAGS, Draft, LogWriter, Stored
 from holdfast.machine.effects import Effect, Log, SendBytes, SetTimer
+from holdfast.model.errors import CorruptRecord
 from holdfast.model.numbers import parse_count
 from holdfast.model.topic import CHECK_MAX_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
 from holdfast.store.consume_queue import BLANK_ENTRY_SIZE
@@ -59,6 +60,7 @@ _REMOVE: Final = "d"
 _GROUP: Final = "PGROUP"
 _UNIQUE_KEY: Final = "UNIQ_KEY"
 _CHECK_TIMES: Final = "TRANSACTION_CHECK_TIMES"
+_SUCCESSOR: Final = "HOLDFAST_SUCCESSOR"
 _IMMUNITY: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 
 
@@ -161,11 +163,13 @@ class Transactions:
         refusal = self._find_refusal(half_offset)
         if refusal is not None:
             return refusal
+        delivered: Stored | None = None
         if fields.commit_or_rollback == TRANSACTION_COMMIT:
             stored = self._deliver(record, properties, request.now_ms)
             if isinstance(stored, Refusal):
                 return stored
-        self._decide(half_offset, request.now_ms)
+            delivered = stored
+        self._decide(half_offset, delivered, request.now_ms)
         return request.answer()
 
     def _find_refusal(self, half_offset: int) -> Refusal | None:
@@ -190,13 +194,17 @@ class Transactions:
         draft.prepared_position = record.position
         return self._writer.append(draft, now_ms)
 
-    def _decide(self, half_offset: int, now_ms: int) -> None:
-        """Write down that a half message is done with. One op for each: 4.x brokers read no other form."""
+    def _decide(self, half_offset: int, successor: Stored | None, now_ms: int) -> None:
+        """Write down that a half message is done with. One op for each: 4.x brokers read no other form.
+
+        The op names the record that takes the half message's place, if any: when power is lost the op may survive
+        and that record not, and then nothing has been decided.
+        """
         op = Draft(
             topic=OP_HALF_TOPIC,
             queue_id=0,
             body=str(half_offset).encode(),
-            properties={TAGS: _REMOVE},
+            properties={TAGS: _REMOVE} | ({_SUCCESSOR: str(successor.position)} if successor is not None else {}),
             born_ms=now_ms,
             born_host=self._store_host,
         )
@@ -261,6 +269,8 @@ class Transactions:
                 record = None
                 if size != BLANK_ENTRY_SIZE:
                     record = yield from read_scheduled(position, size)
+                if record is not None and not (yield from _has_successor(record)):
+                    record = None
                 for half_offset in _named_offsets(record):
                     if half_offset >= self._seen_end:
                         self._decisions.append(_Decision(self._op_seen_end, half_offset))
@@ -333,7 +343,7 @@ class Transactions:
         if isinstance(stored, Refusal):
             self._give_up(offset, record, properties, now_ms, effects)
             return
-        self._decide(offset, now_ms)
+        self._decide(offset, stored, now_ms)
         self._to_ask[stored.offset] = asked[offset % len(asked)]
 
     def _ask(self, client: Client, record: StoredRecord, properties: dict[str, str]) -> Effect:
@@ -366,7 +376,7 @@ class Transactions:
         draft = to_draft(record, properties, topic=CHECK_MAX_TOPIC, queue_id=0)
         stored = self._writer.append(draft, now_ms)
         if not isinstance(stored, Refusal):
-            self._decide(offset, now_ms)
+            self._decide(offset, stored, now_ms)
         else:
             self._undecided.pop(offset, None)
         fields: dict[str, object] = {"offset": offset, "group": properties.get(_GROUP, "")}
@@ -400,6 +410,19 @@ def _patience_ms(properties: dict[str, str], timeout_ms: int) -> int:
     """Return how long a sender may take before it is asked; it may have asked for more time itself."""
     wish = parse_count(properties.get(_IMMUNITY), -1)
     return wish * 1000 if wish >= 0 else timeout_ms
+
+
+def _has_successor(op: StoredRecord) -> Steps[bool]:
+    """Say whether the record that an op names is there. One that names none, a rollback or an op of others, is good."""
+    text = properties_of(op).get(_SUCCESSOR, "")
+    if not text.isdecimal():
+        return True
+    try:
+        successor = yield from read_record(int(text))
+    except CorruptRecord:
+        return False
+    # Where the log was mended there is a record too, but one that stands for lost bytes.
+    return successor is not None and successor.sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK
 
 
 def _named_offsets(record: StoredRecord | None) -> list[int]:

@@ -35,7 +35,8 @@ log = logging.getLogger("holdfast.client")
 
 REBALANCE_INTERVAL_S: Final = 20.0
 _AGAIN_S: Final = 1.0
-_AGAIN_S_MAX: Final = 4.0
+# A queue that is ours but cannot be taken over yet, mostly because its owner has not let go, is not left alone long.
+_HANDOVER_S_MAX: Final = 4.0
 # Longer than the longest pause between two dials of a client: then whoever is alive has come back.
 _REUNION_S: Final = 5.0
 
@@ -91,6 +92,7 @@ class GroupMember:
         self._reunion_until_ms = 0
         self._wake = asyncio.Event()
         self._is_started = False
+        self._is_taking_over = False
         self._turn = asyncio.Lock()
         self.client = ClusterClient(
             namesrv,
@@ -164,10 +166,11 @@ class GroupMember:
                     ours = [queue for queue in self._assigned() if queue.topic == topic]
                 wanted.update(ours)
             change = plan_change(self._assigned(), wanted)
+            self._is_taking_over = False
             if change:
                 log.info("group %s: gives up %s, takes over %s", self.group, change.lost, change.gained)
-                is_settled = await self._on_change(change) and is_settled
-            return is_settled
+                self._is_taking_over = not await self._on_change(change)
+            return is_settled and not self._is_taking_over
 
     async def _ours(self, topic: str) -> list[MessageQueue] | None:
         """Return our queues of *topic*, or None when that cannot be found out now."""
@@ -219,7 +222,9 @@ class GroupMember:
         while True:
             self._wake.clear()
             failures = 0 if await self.rebalance() else failures + 1
-            pause_s = min(_AGAIN_S * 2 ** min(failures - 1, 9), _AGAIN_S_MAX) if failures else REBALANCE_INTERVAL_S
+            pause_s = _HANDOVER_S_MAX if self._is_taking_over else REBALANCE_INTERVAL_S
+            if failures:
+                pause_s = min(_AGAIN_S * 2 ** min(failures - 1, 9), pause_s)
             try:
                 async with asyncio.timeout(pause_s):
                     await self._wake.wait()

@@ -198,7 +198,9 @@ class Producer:
         with self._in_flight:
             if message.key is None:
                 return (await self._sender.send(parcel, timeout_s)).result
-            async with self._order.turn([(message.topic, message.key)]):
+            with self._order.turn(((message.topic, message.key),)) as turn:
+                if not turn.has_come:
+                    await turn.comes()
                 return (await self._sender.send(parcel, timeout_s)).result
 
     async def send_many(self, messages: Iterable[Message], *, timeout_s: float | None = None) -> list[SendResult]:
@@ -215,9 +217,9 @@ class Producer:
         packed = [self._pack(message, packing=_PLAIN) for message in everything]
         keys = {(message.topic, message.key) for message in everything if message.key is not None}
         batch = BatchSender(self._client, lambda parcel: self._carry(parcel, timeout_s), everything, packed)
-        with self._in_flight:
-            async with self._order.turn(keys):
-                return await batch.send(batch_id=self._next_id, bytes_max=self._batch_bytes_max)
+        with self._in_flight, self._order.turn(keys) as turn:
+            await turn.comes()
+            return await batch.send(batch_id=self._next_id, bytes_max=self._batch_bytes_max)
 
     async def send_oneway(self, message: Message) -> None:
         """Send one message without waiting for an answer: fast, and nobody tells whether it arrived.

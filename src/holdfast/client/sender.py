@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from time import monotonic
 from typing import Final
 
 import msgspec
@@ -39,12 +40,14 @@ from holdfast.model.message import SendResult, SendStatus
 from holdfast.model.queue import MessageQueue
 from holdfast.runtime.pool import Connection
 from holdfast.wire.codes import RequestCode
-from holdfast.wire.command import Command
-from holdfast.wire.send_request import OutgoingFields, SendTemplate
+from holdfast.wire.send_request import OutgoingFields, SendReply, SendTemplate
 
 SEND_TIMEOUT_S: Final = 10.0
 ATTEMPT_TIMEOUT_S: Final = 3.0
 
+# What an attempt may end with; anything else is a mistake of somebody's.
+_Failure = BrokerRefused | ConnectionLost | RequestTimeout | RouteNotFound
+_FAILURES: Final = (BrokerRefused, ConnectionLost, RequestTimeout, RouteNotFound)
 _STORED: Final = {int(status): status for status in SendStatus}
 
 
@@ -99,20 +102,33 @@ class Sender:
         Raises:
             SendFailed: it could not be sent.
         """
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + timeout_s
-        tries = _Tries(1 + (self._retries if retries is None else retries))
+        queue: MessageQueue | None = None
+        begun_s = monotonic()
+        try:
+            route = self._client.routes.find(parcel.topic) or await self._client.publish_route(parcel.topic)
+            queue = self.choose(parcel, route, None)
+            return await self._attempt(parcel, route, queue, min(ATTEMPT_TIMEOUT_S, timeout_s))
+        except _FAILURES as error:
+            tries = _Tries(1 + (self._retries if retries is None else retries), begun_s + timeout_s)
+            return await self._go_on(parcel, tries, queue, error)
+
+    async def _go_on(self, parcel: Parcel, tries: _Tries, queue: MessageQueue | None, error: _Failure) -> Receipt:
+        """Try again after an attempt that ended with *error*, until it works or may not be tried any more."""
+        stays = parcel.key is not None or parcel.queue is not None
         while True:
-            queue = tries.queue if parcel.key is not None else None
+            tries.note(error, queue, stays=stays)
+            if tries.is_over or monotonic() >= tries.deadline_s:
+                raise SendFailed(error, attempts=tries.count, maybe_stored=tries.maybe_stored) from error
+            avoid = await self._prepare_retry(parcel, queue, error, tries.count)
+            if parcel.key is None:
+                queue = None
             try:
                 route = self._client.routes.find(parcel.topic) or await self._client.publish_route(parcel.topic)
-                queue = queue or self.choose(parcel, route, tries.avoid)
-                return await self._attempt(parcel, route, queue, min(ATTEMPT_TIMEOUT_S, deadline - loop.time()))
-            except (BrokerRefused, ConnectionLost, RequestTimeout, RouteNotFound) as error:
-                tries.note(error, queue, stays=parcel.key is not None or parcel.queue is not None)
-                if tries.is_over or loop.time() >= deadline:
-                    raise SendFailed(error, attempts=tries.count, maybe_stored=tries.maybe_stored) from error
-                tries.avoid = await self._prepare_retry(parcel, queue, error, tries.count)
+                queue = queue or self.choose(parcel, route, avoid)
+                left_s = tries.deadline_s - monotonic()
+                return await self._attempt(parcel, route, queue, min(ATTEMPT_TIMEOUT_S, left_s))
+            except _FAILURES as again:
+                error = again
 
     async def send_one_way(self, parcel: Parcel) -> None:
         """Hand *parcel* to the network. Nobody tells whether it arrives.
@@ -126,7 +142,7 @@ class Sender:
             connection = await self._connect(route, queue)
             if connection.is_full:
                 await connection.has_room()
-        except (BrokerRefused, ConnectionLost, RequestTimeout, RouteNotFound) as error:
+        except _FAILURES as error:
             raise SendFailed(error, attempts=1, maybe_stored=False) from error
         head = self._head(parcel, queue, 0, one_way=True)
         connection.write(head, parcel.outgoing.body)
@@ -152,12 +168,11 @@ class Sender:
             connection = await self._connect(route, queue)
         if connection.is_full:
             await connection.has_room()
-        opaque, waiting = connection.begin(max(0.001, timeout_s))
+            if not connection.is_open:
+                raise ConnectionLost(f"the connection to {connection.address} is closed; the message was not sent")
+        opaque, waiting = connection.begin_send(max(0.001, timeout_s))
         connection.write(self._head(parcel, queue, opaque), parcel.outgoing.body)
-        answer = await waiting
-        if answer.code not in _STORED:
-            raise BrokerRefused(answer.code, answer.remark or "", address=connection.address)
-        return _read_receipt(answer, parcel, queue, connection.address)
+        return _read_receipt(await waiting, parcel, queue, connection.address)
 
     async def _connect(self, route: TopicRoute, queue: MessageQueue) -> Connection:
         address = route.masters.get(queue.broker_name) or self._client.routes.find_address(queue.broker_name)
@@ -180,7 +195,7 @@ class Sender:
         """Refresh the route if it may be out of date, and return the broker to avoid."""
         if is_route_stale(error):
             # If nobody tells, the next attempt goes by what is known and says what is wrong.
-            with contextlib.suppress(BrokerRefused, ConnectionLost, RequestTimeout, RouteNotFound):
+            with contextlib.suppress(*_FAILURES):
                 await self._client.publish_route(parcel.topic, refresh=True)
         stays = parcel.key is not None or parcel.queue is not None
         route = self._client.routes.find(parcel.topic)
@@ -194,17 +209,15 @@ class _Tries:
     """What became of one send so far.
 
     Attributes:
+        deadline_s: When there is no more time.
         count: How many attempts there were.
-        queue: Where the last one went: a keyed message goes there again, whatever the route says by now.
-        avoid: The broker that the next one avoids.
         maybe_stored: Whether an attempt got no answer.
         is_over: Whether there is no use, or no right, to try again.
     """
 
-    def __init__(self, allowed: int) -> None:
+    def __init__(self, allowed: int, deadline_s: float) -> None:
+        self.deadline_s = deadline_s
         self.count = 0
-        self.queue: MessageQueue | None = None
-        self.avoid: str | None = None
         self.maybe_stored = False
         self.is_over = False
         self._left = allowed
@@ -212,7 +225,6 @@ class _Tries:
     def note(self, error: HoldfastError, queue: MessageQueue | None, *, stays: bool) -> None:
         """Take note of an attempt that ended with *error*."""
         self.count += 1
-        self.queue = queue
         # One that never got a queue asked a name server only.
         had_left = queue is not None and _had_left(error)
         self.maybe_stored = self.maybe_stored or had_left
@@ -227,15 +239,22 @@ def _had_left(error: HoldfastError) -> bool:
     return isinstance(error, RequestTimeout) or (isinstance(error, ConnectionLost) and error.was_sent)
 
 
-def _read_receipt(answer: Command, parcel: Parcel, queue: MessageQueue, address: str) -> Receipt:
-    """Raises RemoteProtocolError: a success that does not say where the message is."""
-    fields = answer.fields
-    try:
-        queue_id, offset = int(fields["queueId"]), int(fields["queueOffset"])
-    except (KeyError, ValueError) as error:
-        raise RemoteProtocolError(f"{address} stored a message but does not say where: {error}") from error
+def _read_receipt(reply: SendReply, parcel: Parcel, queue: MessageQueue, address: str) -> Receipt:
+    """Return what *reply* says.
+
+    Raises:
+        BrokerRefused: it is a refusal.
+        RemoteProtocolError: a success that does not say where the message is.
+    """
+    status = _STORED.get(reply.code)
+    if status is None:
+        raise BrokerRefused(reply.code, reply.remark or "", address=address)
+    fields = reply.fields
+    queue_id, offset = fields.queue_id, fields.queue_offset
+    if queue_id is None or offset is None:
+        raise RemoteProtocolError(f"{address} stored a message but does not say where")
     if queue_id != queue.queue_id:
         queue = MessageQueue(queue.topic, queue.broker_name, queue_id)
     message_id = parcel.outgoing.message_id
-    result = SendResult(message_id, queue, offset, fields.get("msgId", ""), _STORED[answer.code])
-    return Receipt(result, address, fields.get("transactionId") or message_id)
+    result = SendResult(message_id, queue, offset, fields.msg_id, status)
+    return Receipt(result, address, fields.transaction_id or message_id)

@@ -42,6 +42,7 @@ from holdfast.wire.registration import (
 )
 from holdfast.wire.route import MemberGroup, MemberGroupAnswer, Table, bare_keys
 
+QUEUES_MAX: Final = 65_536  # Every client that hears of a queue makes an object for it.
 _CRC_MASK: Final = 0x7FFFFFFF  # 31 bits, as upstream masks every CRC
 
 
@@ -80,7 +81,7 @@ class Registry:
             self._leases.bind(lease, request.channel)
         else:
             registration = decode_registration(body, version=request.command.version)
-            refusal = self._find_conflict(fields, registration)
+            refusal = _find_absurdity(registration) or self._find_conflict(fields, registration)
             if refusal is not None:
                 request.log("warning", "registration refused", broker=fields.broker_name, reason=refusal.remark)
                 return refusal
@@ -235,3 +236,12 @@ class Registry:
         effects.append(
             Log("info", "broker left", {"broker": lease.broker_name, "address": lease.address, "reason": reason})
         )
+
+
+def _find_absurdity(registration: Registration) -> Refusal | None:
+    """Say no to a broker that would have every client of a topic run out of memory."""
+    for topic in registration.topic_config_serialize_wrapper.topic_config_table.values():
+        if not (0 <= topic.read_queues <= QUEUES_MAX and 0 <= topic.write_queues <= QUEUES_MAX):
+            counts = f"{topic.read_queues} read and {topic.write_queues} write queues"
+            return Refusal(ResponseCode.SYSTEM_ERROR, f"topic {topic.name} has {counts}, outside 0..{QUEUES_MAX}")
+    return None

@@ -5,12 +5,16 @@
 
 Roles never write: they return `Log` effects and the shell hands them to `emit`. What libraries say through `logging`
 joins the same stream, so that there is one format to read. Standard output stays free for answers.
+
+What happens is often decided by strangers. An event that comes again and again is written a number of times, then
+counted, so that no peer fills the operator's disk with lines; and a field is no longer than somebody reads.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
+import time
 import traceback
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TextIO
@@ -21,6 +25,11 @@ from holdfast.machine.effects import Log
 
 LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
+WINDOW_S: Final = 10.0
+LINES_MAX: Final = 50  # of one event in one window
+TEXT_SIZE_MAX: Final = 1000
+_EVENTS_MAX: Final = 1000
+
 Emit = Callable[[Log], None]
 
 
@@ -30,6 +39,7 @@ def start_logging(
     json: bool = False,
     stream: TextIO | None = None,
     bound: Mapping[str, object] | None = None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Emit:
     """Return the function that writes one line per event, and catch what libraries log.
 
@@ -38,6 +48,7 @@ def start_logging(
         json: JSON lines instead of text.
         stream: Where to; standard error unless given.
         bound: Fields that every line carries, such as the role's name.
+        clock: Tells when a window ends.
     """
     stream = stream or sys.stderr
     logger = structlog.wrap_logger(
@@ -47,9 +58,11 @@ def start_logging(
         cache_logger_on_first_use=True,
     ).bind(**(bound or {}))
 
-    def emit(effect: Log) -> None:
-        logger.bind(**effect.fields).log(LEVELS.get(effect.level, 20), effect.event)
+    def write(effect: Log) -> None:
+        fields = {name: _shorten(value) for name, value in effect.fields.items()}
+        logger.bind(**fields).log(LEVELS.get(effect.level, 20), effect.event)
 
+    emit = _Throttle(write, clock).emit
     logging.basicConfig(handlers=[_Forward(emit)], level=LEVELS[level], force=True)
     return emit
 
@@ -72,6 +85,37 @@ def _processors(*, json: bool, colors: bool) -> list[Any]:
 def _shorten_time(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
     event["timestamp"] = event["timestamp"][:-3]  # nobody reads microseconds
     return event
+
+
+def _shorten(value: object) -> object:
+    if isinstance(value, str) and len(value) > TEXT_SIZE_MAX and "\n" not in value:  # a traceback is told whole
+        return f"{value[:TEXT_SIZE_MAX]}... ({len(value)} characters)"
+    return value
+
+
+class _Throttle:
+    """Writes each event up to `LINES_MAX` times per window, and says how many more there were."""
+
+    def __init__(self, write: Emit, clock: Callable[[], float]) -> None:
+        self._write = write
+        self._clock = clock
+        self._windows: dict[str, tuple[float, int]] = {}  # event -> (begin, how often since)
+
+    def emit(self, effect: Log) -> None:
+        """Write *effect*, or count it."""
+        now = self._clock()
+        begin, count = self._windows.get(effect.event, (now, 0))
+        if now - begin >= WINDOW_S:
+            if count > LINES_MAX:
+                self._write(Log(effect.level, "not logged", {"what": effect.event, "times": count - LINES_MAX}))
+            begin, count = now, 0
+        if len(self._windows) > _EVENTS_MAX:
+            self._windows.clear()  # Libraries make up events without end.
+        self._windows[effect.event] = begin, count + 1
+        if count < LINES_MAX:
+            self._write(effect)
+        elif count == LINES_MAX:
+            self._write(Log("warning", "too many of these, counted from here on", {"what": effect.event}))
 
 
 class _Forward(logging.Handler):

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import argparse
 import sys
+from random import SystemRandom
+from typing import Final
 
 from holdfast.sim.run import run_seed
 from holdfast.sim.trace import HEADING
+
+# Fresh seeds are drawn below this: they are still easy to type.
+_FRESH: Final = 10_000_000
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the seeds that are asked for; return 1 when one of them failed."""
     parser = argparse.ArgumentParser(prog="python -m holdfast.sim", description=__doc__)
-    parser.add_argument("seed", type=int, help="the first seed")
+    parser.add_argument("seed", type=int, nargs="?", help="the first seed; a fresh one if none is given")
     parser.add_argument("--seeds", type=int, default=1, metavar="N", help="how many seeds, counting up (default 1)")
     parser.add_argument("--steps", type=int, metavar="N", help="end every run after N steps")
     parser.add_argument("--trace", action="store_true", help="print every step")
@@ -21,7 +26,8 @@ def main(arguments: list[str] | None = None) -> int:
     failed = []
     if options.trace:
         _print(HEADING)
-    for seed in range(options.seed, options.seed + options.seeds):
+    first = options.seed if options.seed is not None else SystemRandom().randrange(_FRESH)
+    for seed in range(first, first + options.seeds):
         verdict = run_seed(seed, steps_max=options.steps, show=show)
         _print(verdict.line())
         if verdict.violation is not None:

@@ -144,7 +144,7 @@ class Cluster:
             index_items=options.index_entries,
             body_size_max=options.message_size_max,
             hot_window=self.plan.hot_window,
-            checkpoint_interval_ms=3_000,
+            checkpoint_interval_ms=self.plan.checkpoint_interval_ms,
             delay_levels_ms=_DELAYS_MS,
         )
 

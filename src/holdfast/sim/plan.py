@@ -45,6 +45,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     log_file_size: int = 64 * 1024
     queue_file_entries: int = 50
     hot_window: int = 1 << 40
+    checkpoint_interval_ms: int = 3_000
     producers: int = 2
     workers: int = 2
     orderlies: int = 2

@@ -18,6 +18,7 @@ from holdfast.wire.record import decode_records
 
 _SAMPLE_MAX: Final = 12
 _PAUSE_MS: Final = 200
+_INDEX_MS: Final = 5_000  # The index follows the log; it need not be there in the same moment.
 
 
 class Searcher(SimClient):
@@ -30,6 +31,7 @@ class Searcher(SimClient):
     def __init__(self, name_servers: str, chance: Random, *, ledger: Ledger, addresses: dict[str, str]) -> None:
         super().__init__("searcher", name_servers, chance)
         self._addresses = addresses
+        self._begun_ms = 0
         plain = [
             (job.uid, ledger.acks[job.uid][0]) for job in ledger.expected() if job.kind in {Kind.PLAIN, Kind.KEYED}
         ]
@@ -42,6 +44,7 @@ class Searcher(SimClient):
 
     def started(self) -> None:
         """Ask for all of them."""
+        self._begun_ms = self.now_ms
         for uid, ack in list(self._left.items()):
             self._ask(uid, ack)
 
@@ -55,9 +58,12 @@ class Searcher(SimClient):
             is_there = answer.code == ResponseCode.SUCCESS and any(
                 record.position == ack.position for record in decode_records(answer.body)
             )
-            if not is_there:
+            if is_there:
+                del self._left[uid]
+            elif self.now_ms - self._begun_ms < _INDEX_MS:
+                self.after(_PAUSE_MS, lambda: self._ask(uid, ack))
+            else:
                 raise Violation("what was acknowledged is found by its key", f"{uid}: {ack.place}, {answer.remark}")
-            del self._left[uid]
 
         address = self._addresses[ack.place.broker]
         self.ask(address, Command(code=RequestCode.QUERY_MESSAGE, fields=fields), answered)

@@ -19,7 +19,7 @@ import struct
 from holdfast.model.errors import StoreError
 from holdfast.store.file_cache import FileCache
 from holdfast.store.log_file import file_name
-from holdfast.store.steps import FileRange
+from holdfast.store.steps import FileRange, Steps
 from holdfast.wire.record import FIXED_SIZE, topic_part
 
 FOLDER = "consumequeue"
@@ -191,17 +191,23 @@ class QueueLog:
         position, size, tags_code = ENTRY.unpack(self.raw_entries(offset, 1))
         return position, size, tags_code
 
-    def find_cold(self, offset: int, count: int) -> tuple[int, FileRange]:
-        """Return a block of up to *count* entries that *offset*, which is before `hot_offset`, is in.
-
-        That is its first offset, and where it has to be read from.
+    def fetch_entries(self, start: int, count: int) -> Steps[bytes]:
+        """Return what `raw_entries` does, asking for entries that may not be in memory.
 
         Raises:
-            DiskFailed: the file cannot be opened.
+            DiskFailed: the file of these entries cannot be opened.
         """
-        base = offset * ENTRY_SIZE
-        base -= base % self.files.file_size
-        start = max(offset - offset % count, base // ENTRY_SIZE)
-        end = min(start + count, (base + self.files.file_size) // ENTRY_SIZE, self.hot_offset)
-        file = self.files.cache.open(f"{self.folder}/{file_name(base)}")
-        return start, FileRange(file, start * ENTRY_SIZE - base, end * ENTRY_SIZE - base)
+        end = min(start + count, self.offset_max)
+        if start < self.offset_min or start >= end:
+            return b""
+        parts: list[bytes | bytearray] = []
+        file_size, cold_end = self.files.file_size, min(end, self.hot_offset)
+        while start < cold_end:
+            base = start * ENTRY_SIZE // file_size * file_size
+            stop = min(cold_end, (base + file_size) // ENTRY_SIZE)
+            file = self.files.cache.open(f"{self.folder}/{file_name(base)}")
+            parts.append((yield FileRange(file, start * ENTRY_SIZE - base, stop * ENTRY_SIZE - base)))
+            start = stop
+        if start < end:
+            parts.append(self.raw_entries(start, end - start))
+        return b"".join(parts)

@@ -22,13 +22,17 @@ from holdfast.store.disk import File
 from holdfast.store.indexer import Indexer
 from holdfast.store.opening import ABORT_PATH, OpenedStore
 from holdfast.store.snapshot import QueueSnapshot, save_snapshot
+from holdfast.store.steps import FileRange
 
 QUEUES_PER_CALL = 64
+REGIONS_PER_CALL = 8
 SYNC_FILES_MAX = 128
 CLOSE_RECORDS_MAX = 50_000
 IDLE_MS = 1000
 BUSY_MS = 20  # While sends come in: a slice takes about a millisecond, and sends come first.
 EAGER_MS = 1
+INDEX_FAR = 256 << 20  # So far behind, sends wait a little: otherwise the key index might never catch up.
+FAR_MS = 4
 
 
 class Housekeeping(msgspec.Struct, frozen=True):
@@ -37,10 +41,12 @@ class Housekeeping(msgspec.Struct, frozen=True):
     Attributes:
         delay_ms: When to call again.
         files: To be synced off the loop; then `MessageStore.checkpoint` is called.
+        read: To be read off the loop, only so that it is in memory; then `MessageStore.warmed` is called.
     """
 
     delay_ms: int = IDLE_MS
     files: tuple[File, ...] = ()
+    read: FileRange | None = None
 
     @property
     def behind(self) -> bool:
@@ -55,6 +61,7 @@ class _Round:
         self.position = position
         self.store_ms = store_ms
         self.queues = iter(tuple(queues))
+        self.heads: Iterator[None] | None = None
         self.is_written = False
         self.is_marked = False
         self.indexed = 0
@@ -79,6 +86,7 @@ class Housekeeper:
         self._round_ms = now_ms  # When the last round ended.
         self._seen = opened.log.written
         self._to_correct: Iterator[QueueLog] = iter(())
+        self._warming: FileRange | None = None
         self.lacks_room = False  # The log's file is nearly full, and the disk has no room for the next.
 
     def note_grown(self, queues: Iterable[QueueLog]) -> None:
@@ -103,16 +111,34 @@ class Housekeeper:
     def run(self, confirmed: int, now_ms: int) -> Housekeeping:
         """Do a piece of everything that is due."""
         self._prepare_next_file()
-        if self._indexer.is_behind(confirmed):
-            self._indexer.advance(confirmed)
+        read = self._advance_index(confirmed)
         corrected = self._correct_some()
         files = self._advance_round(confirmed, now_ms)
         is_quiet = self._opened.log.written == self._seen
         self._seen = self._opened.log.written
         waits_for_us = self._round is not None and not self._round.is_syncing
-        if waits_for_us or corrected or self._indexer.is_behind(confirmed):
-            return Housekeeping(EAGER_MS if is_quiet else BUSY_MS, files)
-        return Housekeeping(IDLE_MS, files)
+        indexes = self._indexer.is_behind(confirmed) and self._warming is None
+        if not (waits_for_us or corrected or indexes):
+            return Housekeeping(IDLE_MS, files, read)
+        if is_quiet:
+            return Housekeeping(EAGER_MS, files, read)
+        is_far = indexes and confirmed - self._indexer.indexed > INDEX_FAR
+        return Housekeeping(FAR_MS if is_far else BUSY_MS, files, read)
+
+    def _advance_index(self, confirmed: int) -> FileRange | None:
+        """Index a slice. Return what has to be read first, if anything."""
+        if self._warming is not None or not self._indexer.is_behind(confirmed):
+            return None
+        self._warming = self._indexer.find_cold(confirmed)
+        if self._warming is None:
+            self._indexer.advance(confirmed)
+        return self._warming
+
+    def warmed(self) -> None:
+        """Take note that what was to be read is in memory."""
+        if self._warming is not None:
+            self._indexer.note_warm(self._warming)
+            self._warming = None
 
     def _prepare_next_file(self) -> None:
         """Create the next log file while the current one still has room, so that no send waits for it."""
@@ -147,7 +173,7 @@ class Housekeeper:
             some = tuple(islice(current.queues, QUEUES_PER_CALL))
             for queue in some:
                 queue.flush()
-            if len(some) == QUEUES_PER_CALL:
+            if len(some) == QUEUES_PER_CALL or not self._write_some_heads(current):
                 return ()
             self._finish_writing(current)
         files = self._take_files(current)
@@ -168,10 +194,16 @@ class Housekeeper:
             or confirmed - (mark.position or 0) >= self._options.checkpoint_bytes
         )
 
+    def _write_some_heads(self, current: _Round) -> bool:
+        """Write a piece of the key index that is only in memory; return whether that was the last one."""
+        if current.heads is None:
+            current.indexed = self._indexer.indexed
+            current.index_ms = self._indexer.index.end_ms
+            current.heads = self._indexer.index.write_heads()
+        return len(tuple(islice(current.heads, REGIONS_PER_CALL))) < REGIONS_PER_CALL
+
     def _finish_writing(self, current: _Round) -> None:
         current.is_written = True
-        current.indexed = self._indexer.indexed
-        current.index_ms = self._indexer.index.end_ms
         # The mark claims the log as well. Its files may have been handed out to another sync that is not done yet.
         current.log_files = (*self._unmarked_log_files(), *self._indexer.index.take_unsynced())
         unsynced = self._opened.table.files.unsynced
@@ -240,6 +272,8 @@ class Housekeeper:
             # Whether what it handed out was ever synced is not known: all of it once more.
             opened.table.files.unsynced.update(dict.fromkeys(self._round.handed_out + self._round.paths))
         last = _Round(confirmed, opened.log.store_ms, ())
+        while not self._write_some_heads(last):
+            pass
         self._finish_writing(last)
         if self._round is not None:
             last.log_files += self._round.handed_files

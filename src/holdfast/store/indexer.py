@@ -2,7 +2,9 @@
 
     |==== indexed ====|---- a slice ----|........ confirmed
 
-The index is never built while messages are being stored: a send does not wait for it.
+The index is never built while messages are being stored: a send does not wait for it. Nor does it wait for the disk:
+what is not in memory (the log, when it is far behind; the slots of a file that an earlier process wrote) has to be read
+before, off the loop.
 """
 
 from __future__ import annotations
@@ -16,9 +18,10 @@ from holdfast.store.log_file import LogFiles
 from holdfast.store.log_walk import WINDOW_SIZE, Stop, judge_at
 from holdfast.store.options import StoreOptions
 from holdfast.store.record_steps import read_record
-from holdfast.store.steps import Steps
+from holdfast.store.steps import FileRange, Steps
 
 SLICE_RECORDS = 256
+WARM_SIZE = 4 << 20
 QUERY_RECORDS = 1024
 """What a query is made to wait for, and everybody else with it."""
 HITS_MAX = 10_000
@@ -28,10 +31,15 @@ HITS_MAX = 10_000
 class Indexer:
     """Invariant: every record before `indexed` that has keys is in the index."""
 
-    def __init__(self, index: KeyIndex, files: LogFiles, options: StoreOptions, indexed: int) -> None:
+    def __init__(
+        self, index: KeyIndex, files: LogFiles, options: StoreOptions, indexed: int, *, hot_start: int
+    ) -> None:
         self.index = index
         self._files = files
         self._is_on = options.key_index
+        self._hot_start = hot_start  # From here on this process read the log when it began, or wrote it.
+        self._hot_window = options.hot_window
+        self._warm_end = indexed
         self._batch = KeyBatch()
         self.indexed = indexed
 
@@ -40,41 +48,66 @@ class Indexer:
         return self._is_on and self.indexed < confirmed
 
     def advance(self, confirmed: int, records_max: int = SLICE_RECORDS) -> None:
-        """Index the next records of the confirmed log."""
+        """Index the next records of the confirmed log, as far as they are in memory."""
         if not self._is_on:
             self.indexed = confirmed
             return
         position = max(self.indexed, self._files.start)
-        while records_max > 0 and position < confirmed:
+        until = self._warm_until(confirmed)
+        while records_max > 0 and position < until:
             found = self._files.find(position)
             if found is None:
                 position = confirmed
                 break
             at = position - found.start
-            end = min(confirmed - found.start, self._files.size, at + WINDOW_SIZE)
+            end = min(until - found.start, self._files.size, at + WINDOW_SIZE)
             data = found.file.view(at, end)
             position, count = self._batch.scan(data, position, records_max)
             records_max -= count
             if records_max > 0 and position < found.start + end:
-                position = self._take_closely(position)
-                records_max -= 1
+                position, count = self._take_closely(position)
+                records_max -= count
         self.index.add(self._batch.take())
         self.indexed = min(position, confirmed)
 
     def catch_up(self, confirmed: int) -> None:
-        """Index what a query should not miss."""
-        if self.is_behind(confirmed):
+        """Index what a query should not miss, if it is in memory."""
+        if self.is_behind(confirmed) and self.find_cold(confirmed) is None:
             self.advance(confirmed, QUERY_RECORDS)
 
-    def _take_closely(self, position: int) -> int:
-        """Take the keys of a record that is not plain. Return where the next one begins."""
+    def find_cold(self, confirmed: int) -> FileRange | None:
+        """Return what has to be read off the loop, and noted by `note_warm`, before the next slice."""
+        slots = self.index.files[-1].find_cold() if self.index.files else None
+        position = max(self.indexed, self._files.start)
+        found = self._files.find(position)
+        if slots is not None or found is None or position < self._warm_until(confirmed):
+            return slots
+        at = position - found.start
+        return FileRange(found.file, at, min(at + WARM_SIZE, self._files.size, confirmed - found.start))
+
+    def note_warm(self, place: FileRange) -> None:
+        """Take note that *place* was read."""
+        if self.index.files:
+            self.index.files[-1].note_warm(place)
+        found = self._files.find(max(self.indexed, self._files.start))
+        if found is not None and found.file is place.file:
+            self._warm_end = found.start + place.end
+
+    def _warm_until(self, confirmed: int) -> int:
+        """Return up to where the log may be read on the loop."""
+        if self.indexed >= max(self._hot_start, confirmed - self._hot_window):
+            return confirmed
+        return min(confirmed, self._warm_end)
+
+    def _take_closely(self, position: int) -> tuple[int, int]:
+        """Take the keys of a record that is not plain. Return where to go on, and how many records that were."""
         record = judge_at(self._files, position, check_body=False)
         if isinstance(record, Stop):
             # A blank; or bytes that were good and are no longer: the rest of the file is lost to the index.
-            return position - position % self._files.size + self._files.size
+            return position - position % self._files.size + self._files.size, 0
         if has_keys(record.sys_flag):
             self._batch.add(record.topic, index_keys(record.properties), position, record.store_ms)
-        return position + record.size
+        return position + record.size, 1
 
     def find(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> Steps[list[Position]]:
         """Return where records with *key* are, newest first."""

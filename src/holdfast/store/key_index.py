@@ -40,6 +40,7 @@ REGION_SLOTS = 1 << 16
 REGION_KEYS = 1024
 """After so many keys a region is written."""
 HOT_ITEMS = 1 << 21
+WARM_SIZE = 1 << 20
 _SCATTERED_MAX = 64  # So many slots are written one by one in the time that a whole region takes.
 _SECONDS_MAX = (1 << 31) - 1
 _TIME_MAX_MS = 253_402_300_799_999  # The end of the year 9999: names have four digits for it.
@@ -67,6 +68,7 @@ class IndexFile:
         self.begin_ms, self.end_ms, self.begin_position, self.end_position, self.used_slots, count = header
         self.count = min(max(count, 1), self.items)
         self._found = self.count  # Items before this one were written by an earlier process.
+        self._warm_end = self.items_at if self.count == 1 else HEADER.size  # Slots before it are in memory.
         self._heads: list[dict[int, int]] = [{} for _ in range(-(-slots // REGION_SLOTS))]
         self._next_region = 0
         self._keys_since = 0
@@ -75,6 +77,17 @@ class IndexFile:
     def room(self) -> int:
         """How many more keys fit."""
         return self.items - self.count
+
+    def find_cold(self) -> FileRange | None:
+        """Return what should be read before keys are added: they use any slot, and a disk seek for each is too much."""
+        if self._warm_end >= self.items_at:
+            return None
+        return FileRange(self.file, self._warm_end, min(self._warm_end + WARM_SIZE, self.items_at))
+
+    def note_warm(self, place: FileRange) -> None:
+        """Take note that *place* was read."""
+        if place.file is self.file:
+            self._warm_end = max(self._warm_end, place.end)
 
     def add(self, keys: Sequence[IndexKey]) -> None:
         """Add *keys*, in log order; there is room for them."""
@@ -147,7 +160,10 @@ class IndexFile:
         number = self._heads[slot // REGION_SLOTS].get(slot)
         if number is None:
             at = HEADER.size + SLOT.size * slot
-            data = yield FileRange(self.file, at, at + SLOT.size)
+            if at < self._warm_end:
+                data = self.file.read(at, at + SLOT.size)
+            else:
+                data = yield FileRange(self.file, at, at + SLOT.size)
             (number,) = SLOT.unpack(data)
         return number if 0 < number < self.count else 0
 
@@ -231,21 +247,32 @@ def open_index_file(file: File, slots_wanted: int) -> IndexFile | None:
 class KeyIndex:
     """The files of the index, oldest first."""
 
-    def __init__(self, disk: Disk, options: StoreOptions, *, is_clean: bool) -> None:
+    def __init__(self, disk: Disk, options: StoreOptions, *, is_clean: bool, synced: int | None = None) -> None:
+        """Open what is there. After a crash that is what was synced: all about records before *synced*, if known."""
         self._disk = disk
         self._slots, self._items = options.index_slots, options.index_items
         self.files: list[IndexFile] = []
         self.unsynced: dict[File, None] = {}
         names = [name for name in disk.list(FOLDER) if len(name) == NAME_LENGTH and name.isdigit()]
-        if names and not is_clean:
-            # A crash may have taken any page of the file that was growing. It is made again from the log.
+        while names and not is_clean:
+            # A crash may have taken any page of a file that has grown since. It is made again from the log.
+            begin = self._find_begin(f"{FOLDER}/{names[-1]}")
             disk.remove(f"{FOLDER}/{names.pop()}")
+            if synced is None or (begin is not None and begin < synced):
+                break
         for name in names:
             if (disk.find_size(f"{FOLDER}/{name}") or 0) > HEADER.size:
                 index_file = open_index_file(disk.open(f"{FOLDER}/{name}"), self._slots)
                 if index_file is not None:
                     self.files.append(index_file)
         self._last_name = names[-1] if names else ""
+
+    def _find_begin(self, path: str) -> int | None:
+        """Return where the first record begins that a file knows; None when it knows none."""
+        if (self._disk.find_size(path) or 0) <= HEADER.size:
+            return None
+        index_file = IndexFile(self._disk.open(path), 1)
+        return index_file.begin_position if index_file.count > 1 else None
 
     @property
     def end_position(self) -> int | None:

@@ -57,7 +57,9 @@ class MessageStore:
         self.confirmed = opened.log.written
         self._verified = Verified(opened.recovered.start)
         self._recent: OrderedDict[int, int] = OrderedDict()  # start -> end of cold ranges that were just read
-        self._indexer = Indexer(opened.key_index, self._files, options, opened.indexed)
+        self._indexer = Indexer(
+            opened.key_index, self._files, options, opened.indexed, hot_start=opened.recovered.start
+        )
         self._housekeeper = Housekeeper(opened, self._indexer, now_ms)
         self.disk_use: DiskUse = measure_disk(opened.disk, options)
         # The same methods, without a call in between: they run once per message and once per event.
@@ -327,6 +329,10 @@ class MessageStore:
             self._housekeeper.synced(now_ms)
         except DiskFailed as error:
             self.fail(str(error))
+
+    def warmed(self) -> None:
+        """Take note that what `housekeep` asked to read is in memory."""
+        self._housekeeper.warmed()
 
     def clean(self, now_ms: int) -> list[str]:
         """Remove what has expired, and more when the disk is full. Return the paths of what was removed."""

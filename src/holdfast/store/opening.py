@@ -56,7 +56,7 @@ def open_store(disk: Disk, options: StoreOptions) -> OpenedStore:
     table = QueueTable(disk, queue_files, _find_batch_topics(disk))
     checkpoint = CheckpointFile(disk)
     deleted = load_deleted(disk, files.start)
-    expected = _load_queues(disk, table, checkpoint, files, is_clean=is_clean)
+    expected = _load_queues(disk, table, checkpoint, files, deleted, is_clean=is_clean)
     # From here on the folder changes: whoever finds it half changed must know.
     disk.replace(ABORT_PATH, b"")
     recovered = Recovery(files, table, checkpoint, options, deleted, is_clean=is_clean, expected=expected).run()
@@ -65,7 +65,7 @@ def open_store(disk: Disk, options: StoreOptions) -> OpenedStore:
         for number, file in files.files.items():
             if (number + 1) * files.size > recovered.start:
                 file.sync()
-    key_index = KeyIndex(disk, options, is_clean=is_clean)
+    key_index = KeyIndex(disk, options, is_clean=is_clean, synced=checkpoint.value.indexed)
     log = CommitLog(files, options, written=recovered.log_end, store_ms=recovered.store_ms)
     files.ensure(recovered.log_end // files.size)
     return OpenedStore(
@@ -106,11 +106,25 @@ def _find_batch_topics(disk: Disk) -> frozenset[str]:
 
 
 def _load_queues(
-    disk: Disk, table: QueueTable, checkpoint: CheckpointFile, files: LogFiles, *, is_clean: bool
+    disk: Disk,
+    table: QueueTable,
+    checkpoint: CheckpointFile,
+    files: LogFiles,
+    deleted: dict[str, int],
+    *,
+    is_clean: bool,
 ) -> QueueSnapshot | None:
     """Find the queues. Return the bounds they should have, if they are known and do not have them."""
-    snapshot = load_snapshot(disk) if is_clean else None
-    if snapshot is None or (snapshot.log_start, snapshot.log_end) != (files.start, checkpoint.value.position):
+    snapshot = load_snapshot(disk)
+    if snapshot is None:
+        table.load()
+        return None
+    if not is_clean:
+        # Since then queues have grown, unless their topic was deleted: none is shorter now but one that was damaged.
+        table.load()
+        queues = {topic: bounds for topic, bounds in snapshot.queues.items() if topic not in deleted}
+        return msgspec.structs.replace(snapshot, queues=queues) if snapshot.log_end <= files.end else None
+    if (snapshot.log_start, snapshot.log_end) != (files.start, checkpoint.value.position):
         table.load()
         return None
     for topic, bounds in snapshot.queues.items():

@@ -82,17 +82,18 @@ class Recovery:
     def run(self) -> Recovered:
         """Find the end of the log and make every queue hold exactly what is before it."""
         self._checkpoint_within_log()
-        start: int | None = self._choose_start()
+        start: int = self._choose_start()
         is_sure = self._is_clean
         shortened = self._find_shortened()
-        if is_sure and shortened:
-            start = min(self._start_for(queue, self._files.end) for queue in shortened)
+        if shortened:
+            start = min(start, *(self._start_for(queue, self._files.end) for queue in shortened))
             is_sure = False
-        while start is not None:
-            found = Recovered(start=start, is_clean=self._is_clean, store_ms=self._checkpoint.value.physic_ms)
+        again: int | None = start
+        while again is not None:
+            found = Recovered(start=again, is_clean=self._is_clean, store_ms=self._checkpoint.value.physic_ms)
             if not is_sure:
-                self._cut_queues(start)
-            start = self._replay(found)
+                self._cut_queues(again)
+            again = self._replay(found)
             is_sure = False
         self._cut_log(found)
         for queue in self._table:
@@ -110,6 +111,8 @@ class Recovery:
     def _choose_start(self) -> int:
         mark = self._checkpoint.value.position
         if not self._is_clean:
+            if not self._table.queues:
+                return self._files.start  # Somebody took the indexes away, trusting that they are made again.
             return mark if mark is not None else self._start_by_time()
         last = self._last_entry_position()
         if last is None or (mark is not None and mark - last > TAIL_MAX):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 
 from holdfast.model.errors import CorruptRecord
-from holdfast.store.consume_queue import ENTRY, ENTRY_SIZE, Entry, QueueLog
+from holdfast.store.consume_queue import BLANK_ENTRY_SIZE, ENTRY, ENTRY_SIZE, Entry, QueueLog
 from holdfast.store.steps import LogRange, Steps
 from holdfast.wire.record import BORN_HOST_V6, RECORD_SIZE_MIN
 
@@ -17,11 +17,10 @@ WHOLE_SIZE_MAX = 64 * 1024
 """Records up to this size are read whole: then they are checked, and need not be read from the disk again."""
 
 _BLOCK = 4096 // ENTRY_SIZE
-_SYS_FLAG_AT = 36
+_PLACE_AT = 28
+_PLACE = struct.Struct(">qi")  # Position and sys flag.
 _STORE_TIME_AT = 56
-_TIMES_END = _STORE_TIME_AT + 12 + 8
-_I32 = struct.Struct(">i")
-_I64 = struct.Struct(">q")
+_STORE_TIME = struct.Struct(">q")
 
 
 class TimeReader:
@@ -36,27 +35,33 @@ class TimeReader:
         """Return when the message at *offset* was stored; None when it is gone, blank or damaged."""
         if not self._queue.offset_min <= offset < self._queue.offset_max:
             return None
-        position, size, _ = yield from self._read_entry(offset)
-        if size < _TIMES_END:
+        entry = yield from self._read_entry(offset)
+        if entry is None or not RECORD_SIZE_MIN <= entry[1] < BLANK_ENTRY_SIZE:
             return None
+        position, size, _ = entry
         try:
             data = yield LogRange(position, size if size <= WHOLE_SIZE_MAX else RECORD_SIZE_MIN)
         except CorruptRecord:
             return None
-        if len(data) < _TIMES_END:
+        if len(data) < RECORD_SIZE_MIN:
             return None
-        (sys_flag,) = _I32.unpack_from(data, _SYS_FLAG_AT)
-        (store_ms,) = _I64.unpack_from(data, _STORE_TIME_AT + (12 if sys_flag & BORN_HOST_V6 else 0))
+        own, sys_flag = _PLACE.unpack_from(data, _PLACE_AT)
+        if own != position:
+            return None
+        (store_ms,) = _STORE_TIME.unpack_from(data, _STORE_TIME_AT + (12 if sys_flag & BORN_HOST_V6 else 0))
         return int(store_ms)
 
-    def _read_entry(self, offset: int) -> Steps[Entry]:
+    def _read_entry(self, offset: int) -> Steps[Entry | None]:
         queue = self._queue
         if offset >= queue.hot_offset:
             return queue.get_entry(offset)
         if not 0 <= offset - self._block_start < len(self._block) // ENTRY_SIZE:
-            self._block_start, place = queue.find_cold(offset, _BLOCK)
-            self._block = yield place
-        position, size, tags_code = ENTRY.unpack_from(self._block, (offset - self._block_start) * ENTRY_SIZE)
+            self._block_start = max(queue.offset_min, offset - offset % _BLOCK)
+            self._block = yield from queue.fetch_entries(self._block_start, _BLOCK)
+        at = (offset - self._block_start) * ENTRY_SIZE
+        if at + ENTRY_SIZE > len(self._block):
+            return None  # Removed while we waited.
+        position, size, tags_code = ENTRY.unpack_from(self._block, at)
         return position, size, tags_code
 
 

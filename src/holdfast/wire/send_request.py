@@ -1,16 +1,19 @@
-"""Encode sends (310, 320, 325): the client's side of `send.py`, as thin as that one.
+"""Encode sends (310, 320, 325) and decode their answers: the client's side of `send.py`, as thin as that one.
 
 A producer says the same group, topic and broker again and again; only the numbers, the properties and the body differ.
-The constant part is put into a template once, in the order in which upstream writes it.
+The constant part is put into a template once, in the order in which upstream writes it. An answer is decoded straight
+from the receive buffer into `SendReply`; what cannot be read that way (binary headers, JSON with liberties) goes
+through `Command`.
 """
 
 from __future__ import annotations
 
 import msgspec
 
+from holdfast.model.numbers import Int32, Int64, parse_count
 from holdfast.model.topic import AUTO_CREATE_TOPIC
 from holdfast.wire.codes import OUR_LANGUAGE, VERSION, RequestCode
-from holdfast.wire.command import ONE_WAY
+from holdfast.wire.command import ONE_WAY, Command
 from holdfast.wire.frame import JSON, frame_prefix
 
 AUTO_CREATE_QUEUES = 4
@@ -79,3 +82,35 @@ class SendTemplate:
             opaque,
         )
         return frame_prefix(JSON, len(header), body_size) + header
+
+
+class SendReplyFields(msgspec.Struct, gc=False, rename="camel"):
+    """Where a message was stored. A refusal has none of it."""
+
+    queue_id: Int32 | None = None
+    queue_offset: Int64 | None = None
+    msg_id: str = ""
+    transaction_id: str | None = None
+
+
+class SendReply(msgspec.Struct, gc=False):
+    """The answer to one send, or as much of any other header as it has in common with one."""
+
+    code: Int32
+    opaque: Int32
+    flag: Int32 = 0
+    remark: str | None = None
+    fields: SendReplyFields = msgspec.field(name="extFields", default_factory=SendReplyFields)
+
+
+decode_send_reply = msgspec.json.Decoder(SendReply, strict=False).decode
+
+
+def send_reply(command: Command) -> SendReply:
+    """Return the same for an answer that came the general way. Numbers that are none are missing."""
+    fields = command.fields
+    found = SendReplyFields(msg_id=fields.get("msgId", ""), transaction_id=fields.get("transactionId"))
+    queue_id, offset = parse_count(fields.get("queueId"), -1), parse_count(fields.get("queueOffset"), -1)
+    if queue_id >= 0 and offset >= 0:
+        found.queue_id, found.queue_offset = queue_id, offset
+    return SendReply(command.code, command.opaque, command.flag, command.remark, found)

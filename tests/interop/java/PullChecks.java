@@ -83,12 +83,12 @@ final class PullChecks {
         Ledger ledger = new Ledger();
         send(cluster, topic, ledger);
         DefaultLitePullConsumer consumer = cluster.configured(new DefaultLitePullConsumer(cluster.prefix + "liteassign"));
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET); // a seek may leave two pulls on a queue for a moment
         consumer.setAutoCommit(false);
         consumer.start();
         Set<MessageQueue> queues = new HashSet<>(Cluster.retry(() -> consumer.fetchMessageQueues(topic)));
         consumer.assign(queues);
         for (MessageQueue queue : queues) {
-            consumer.seekToBegin(queue);
             long start = consumer.offsetForTimestamp(queue, 1L);
             long end = consumer.offsetForTimestamp(queue, System.currentTimeMillis() + 60_000);
             Cluster.require(start == 0 && end >= COUNT / queues.size() - 1, queue + " by time: [" + start + ", " + end + ")");

@@ -138,3 +138,10 @@ def test_a_queue_that_a_topic_does_not_have_keeps_no_offset(desk: BrokerDesk) ->
 
     assert answer.code == 0
     assert desk.rooms.offsets.queues_of("g", "T") == {}
+
+
+def test_a_message_larger_than_a_log_file_is_refused_and_its_neighbours_are_not(desk: BrokerDesk) -> None:
+    """The files of a store may be smaller than the largest message that is allowed."""
+    answers = desk.ask(a_send(), a_send(body=bytes(desk.store.log_file_size)), a_send())
+
+    assert codes(answers) == [0, ResponseCode.MESSAGE_ILLEGAL, 0]

@@ -1,7 +1,7 @@
 import pytest
 from tests.support.broker_desk import BrokerDesk, a_pull, a_send, codes
 
-from holdfast.machine.effects import ReadLog, SendBytes
+from holdfast.machine.effects import Log, ReadLog, SendBytes
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import BINARY, Command
 from holdfast.wire.record import decode_records
@@ -261,9 +261,9 @@ def test_cold_records_are_read_off_the_loop_and_checked(desk: BrokerDesk) -> Non
 
 
 def test_a_flipped_bit_is_reported_with_its_place(desk: BrokerDesk) -> None:
-    """The pull is refused; wrong bytes are never served."""
+    """In the log. Wrong bytes are never served, and the good messages around them always."""
     fill(desk, 3)
-    position, size, _ = desk.store.queue("T", 0).entries(1, 1)[0]
+    (before, whole, _), (position, size, _), (behind, _, _) = desk.store.queue("T", 0).entries(0, 3)
     desk.store.close(desk.now_ms)
     file = desk.disk.open("commitlog/00000000000000000000")
     flipped = bytearray(file.read(position, position + size))
@@ -272,9 +272,14 @@ def test_a_flipped_bit_is_reported_with_its_place(desk: BrokerDesk) -> None:
     again = reopen(desk)
 
     (answer,) = again.ask(a_pull())
+    (alone,) = again.ask(a_pull(offset=1, maxMsgNums="1"))
 
-    assert answer.code == ResponseCode.SYSTEM_ERROR
-    assert str(position) in (answer.remark or "")
+    assert answer.code == ResponseCode.SUCCESS
+    assert answer.body == file.read(before, before + whole) + file.read(behind, behind + whole)
+    assert answer.fields["nextBeginOffset"] == "3"
+    assert (alone.code, alone.fields["nextBeginOffset"]) == (ResponseCode.PULL_RETRY_IMMEDIATELY, "2")
+    told = [effect for effect in again.effects if isinstance(effect, Log) and effect.event == "corrupt record"]
+    assert {effect.fields["position"] for effect in told} == {position}
 
 
 def reopen(desk: BrokerDesk) -> BrokerDesk:

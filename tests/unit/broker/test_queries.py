@@ -2,6 +2,9 @@ import pytest
 from tests.support.broker_clients import a_heartbeat, a_request, a_subscription, join
 from tests.support.broker_desk import BrokerDesk, a_send
 
+from holdfast.broker import core
+from holdfast.machine.effects import Effect, Log, ReadLog
+from holdfast.machine.events import Event
 from holdfast.model.java_hash import java_hash
 from holdfast.wire import java_json
 from holdfast.wire.codes import RequestCode, ResponseCode
@@ -143,3 +146,97 @@ def test_entries_of_a_queue_that_does_not_exist_are_an_error(desk: BrokerDesk) -
     (answer,) = desk.ask(a_request(RequestCode.QUERY_CONSUME_QUEUE, topic="none", queueId=4))
 
     assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "4@none is not exist!")
+
+
+def reopened(desk: BrokerDesk) -> BrokerDesk:
+    """Return the broker after an orderly end and a new start: nothing is in memory any more."""
+    desk.store.close(desk.now_ms)
+    again = BrokerDesk(disk=desk.disk)
+    again.make_topic("T")
+    return again
+
+
+def forbid_cold_reads(desk: BrokerDesk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every read fail that happens while the broker handles an event, but of records that were read before."""
+    handle, view = desk.broker.handle, desk.store.view
+    warm: set[tuple[str, int]] = set()
+
+    def forbid(call: str, path: str) -> None:
+        assert call != "read" or path.startswith("commitlog"), f"{path} is read on the loop"
+
+    def blind(event: Event) -> list[Effect]:
+        desk.disk.before = forbid
+        try:
+            effects = handle(event)
+        finally:
+            desk.disk.before = None
+        warm.update((effect.file.path, effect.start) for effect in effects if isinstance(effect, ReadLog))
+        return effects
+
+    def view_warm(position: int, size: int) -> memoryview | None:
+        assert ("commitlog/00000000000000000000", position) in warm, f"the record at {position} is read on the loop"
+        return view(position, size)
+
+    monkeypatch.setattr(desk.broker, "handle", blind)
+    monkeypatch.setattr(desk.store, "view", view_warm)
+
+
+QUERIES = [
+    a_request(RequestCode.QUERY_MESSAGE, topic="T", key="k2", maxNum=10, beginTimestamp=0, endTimestamp=2**63 - 1),
+    a_request(RequestCode.VIEW_MESSAGE_BY_ID, offset=0),
+    a_request(RequestCode.VIEW_MESSAGE_BY_ID, offset=3),
+    a_request(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, topic="T", queueId=0, timestamp=1_700_000_000_100),
+    a_request(RequestCode.GET_EARLIEST_MSG_STORETIME, topic="T", queueId=0),
+    a_request(RequestCode.QUERY_CONSUME_QUEUE, topic="T", queueId=0, index=1, count=5, consumerGroup="g"),
+    a_request(RequestCode.GET_TOPIC_STATS_INFO, topic="T"),
+    a_request(RequestCode.GET_CONSUME_STATS, consumerGroup="g", topic="T"),
+    a_request(RequestCode.GET_BROKER_CONSUME_STATS, isOrder="false"),
+    a_request(RequestCode.QUERY_CONSUME_TIME_SPAN, topic="T", group="g"),
+    a_request(
+        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, topic="T", group="g", timestamp=1_700_000_000_100, isForce="true"
+    ),
+    a_request(RequestCode.GET_BROKER_RUNTIME_INFO),
+]
+
+
+@pytest.mark.parametrize("query", QUERIES, ids=lambda query: str(query.code))
+def test_no_query_makes_the_loop_wait_for_the_disk(
+    desk: BrokerDesk, query: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What may have gone out of memory is read elsewhere; the answer is the same as before."""
+    desk.rooms.groups.ensure("g", desk.now_ms)
+    for number in range(20):
+        send(desk, number, f"k{number % 4}")
+        desk.now_ms += 10
+    desk.rooms.offsets.commit("g", "T", 0, 7)
+    desk.make_topic("last")
+    desk.ask(a_send("last"))  # A start looks at the last record, which is in memory from then on.
+    desk.pass_time(10_000, "housekeep")
+    again = reopened(desk)
+    again.now_ms = desk.now_ms
+    again.rooms.groups.ensure("g", desk.now_ms)
+    again.rooms.offsets.commit("g", "T", 0, 7)
+    (expected,) = desk.ask(query)
+    forbid_cold_reads(again, monkeypatch)
+
+    (answer,) = again.ask(query)
+
+    assert any(isinstance(effect, ReadLog) for effect in again.effects)
+    assert (answer.code, answer.remark, answer.fields) == (expected.code, expected.remark, expected.fields)
+    if query.code != RequestCode.GET_BROKER_RUNTIME_INFO:
+        assert answer.body == expected.body
+    assert not [effect for effect in again.effects if isinstance(effect, Log) and effect.level == "error"]
+
+
+def test_a_long_query_lets_others_have_a_turn(desk: BrokerDesk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even where everything is in memory: now and then it waits as if it were not."""
+    for number in range(20):
+        send(desk, number)
+    quick = by_key(desk, "k")
+    assert not any(isinstance(effect, ReadLog) for effect in desk.effects)
+    monkeypatch.setattr(core, "_HOT_STEPS_MAX", 8)
+
+    slow = by_key(desk, "k")
+
+    assert sum(isinstance(effect, ReadLog) for effect in desk.effects) in range(3, 8)
+    assert bodies(slow) == bodies(quick)

@@ -258,3 +258,104 @@ def test_client_ids_differ():
         assert all(text.startswith("127.0.0.1@") for text in ids)
 
     asyncio.run(run())
+
+
+class Member:
+    """A client that wants its brokers, and hears of them."""
+
+    def __init__(self, namesrv: str) -> None:
+        self.up: asyncio.Queue[str] = asyncio.Queue()
+        self.down: asyncio.Queue[str] = asyncio.Queue()
+        self.client = ClusterClient(
+            namesrv,
+            heartbeat=lambda: Command(code=RequestCode.HEART_BEAT, body=b"me"),
+            broker_up=self.up.put,
+            broker_down=self.down.put_nowait,
+        )
+
+
+def test_a_broker_whose_connection_broke_is_found_again_by_itself():
+    """It hears who we are before anything else, and its routes are looked at meanwhile."""
+
+    async def run() -> None:
+        async with ScriptedServer() as name_server, ScriptedServer() as broker, asyncio.timeout(30):
+            broker.on(RequestCode.HEART_BEAT)
+            name_server.serve_topic("t", others={"broker-b": broker.address})
+            member = Member(name_server.namesrv)
+            async with member.client as client:
+                await client.route("t")
+                await client.beat_one(broker.address)
+                assert await member.up.get() == broker.address
+
+                await broker.stop()
+                assert await member.down.get() == broker.address
+                await name_server.heard(ROUTE, 2)
+                broker.requests.clear()
+                await broker.listen(int(broker.address.rpartition(":")[2]))
+
+                assert await member.up.get() == broker.address
+                assert [command.code for command in broker.requests] == [RequestCode.HEART_BEAT]
+
+    asyncio.run(run())
+
+
+def test_a_broker_that_does_not_hear_us_is_not_up():
+    """It is dialled and told again."""
+
+    async def run() -> None:
+        async with ScriptedServer() as name_server, ScriptedServer() as broker, asyncio.timeout(30):
+            name_server.serve_topic("t", others={"broker-b": broker.address})
+            silence: list[Command] = []
+
+            def hang_up(command: Command) -> None:
+                silence.append(command)
+                broker.drop_connections()
+
+            broker.answers[RequestCode.HEART_BEAT] = hang_up
+            member = Member(name_server.namesrv)
+            async with member.client as client:
+                await client.route("t")
+                await client.connection(broker.address)
+                await broker.heard(RequestCode.HEART_BEAT, 2)
+                assert member.up.empty()
+
+                broker.on(RequestCode.HEART_BEAT)
+                assert await member.up.get() == broker.address
+
+    asyncio.run(run())
+
+
+def test_a_broker_of_no_route_is_left_alone():
+    """Once its connection is gone; nor are name servers dialled for their own sake."""
+
+    async def run() -> None:
+        async with ScriptedServer() as name_server, ScriptedServer() as stranger, asyncio.timeout(30):
+            stranger.on(RequestCode.HEART_BEAT)
+            name_server.serve_topic("t")
+            member = Member(name_server.address)
+            async with member.client as client:
+                await client.route("t")
+                await client.connection(stranger.address)
+                await member.up.get()
+                stranger.drop_connections()
+                name_server.drop_connections()
+
+                assert await member.down.get() == stranger.address
+                assert member.down.empty()
+                assert client._pool._redials.keys() <= {name_server.address}
+
+    asyncio.run(run())
+
+
+def test_a_route_in_doubt_is_looked_up_soon():
+    """Without holding up who doubts it."""
+
+    async def story(server: ScriptedServer, client: ClusterClient) -> None:
+        server.serve_topic("t")
+        await client.route("t")
+
+        client.doubt("t")
+
+        await server.heard(ROUTE, 2)
+
+    with_client(story)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Awaitable, Callable
 
 import pytest
 from tests.support.scripted_server import ScriptedServer
@@ -20,7 +21,14 @@ MEMBERS = RequestCode.GET_CONSUMER_LIST_BY_GROUP
 class Consumer:
     """Has queues, and changes as it is told."""
 
-    def __init__(self, server: ScriptedServer, *, is_push: bool = True, is_broadcast: bool = False) -> None:
+    def __init__(
+        self,
+        server: ScriptedServer,
+        *,
+        is_push: bool = True,
+        is_broadcast: bool = False,
+        broker_up: Callable[[str], Awaitable[None]] | None = None,
+    ) -> None:
         self.queues: set[MessageQueue] = set()
         self.changed = asyncio.Event()
         self.settles = True
@@ -33,6 +41,7 @@ class Consumer:
             start="latest",
             assigned=lambda: self.queues,
             on_change=self.change,
+            broker_up=broker_up,
         )
 
     async def change(self, change: AssignmentChange) -> bool:
@@ -240,5 +249,32 @@ def test_names_that_cannot_exist_are_refused():
                     assigned=list,
                     on_change=consumer.change,
                 )
+
+    asyncio.run(story())
+
+
+def test_those_who_have_not_come_back_yet_are_members_for_a_while(monkeypatch: pytest.MonkeyPatch):
+    """A broker that was restarted knows at first only who found it first."""
+    monkeypatch.setattr(group_member, "_REUNION_S", 0.3)
+
+    async def story() -> None:
+        async with ScriptedServer() as server, asyncio.timeout(30):
+            server.serve_topic("t", queues=4)
+            recovered: asyncio.Queue[str] = asyncio.Queue()
+            consumer = Consumer(server, broker_up=recovered.put)
+            tell_members(server, consumer, "zzz")
+            consumer.member.subscribe("t")
+            await consumer.member.start()
+            assert await consumer.until(2) == [0, 1]
+            assert await recovered.get() == server.address
+
+            tell_members(server, consumer)
+            server.drop_connections()
+            assert await recovered.get() == server.address
+            await consumer.member.rebalance()
+            assert consumer.numbers() == [0, 1]
+
+            assert await consumer.until(4) == [0, 1, 2, 3]  # the other one is gone indeed
+            await close(consumer)
 
     asyncio.run(story())

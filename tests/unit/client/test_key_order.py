@@ -18,7 +18,8 @@ class Stage:
         self.may_end[name] = asyncio.Event()
 
         async def act() -> None:
-            async with self.order.turn(keys):
+            with self.order.turn(keys) as turn:
+                await turn.comes()
                 self.going.append(name)
                 await self.may_end[name].wait()
 
@@ -47,7 +48,7 @@ def test_one_key_goes_one_by_one_in_order():
         for event in stage.may_end.values():
             event.set()
         await asyncio.gather(*tasks)
-        assert not stage.order._last
+        assert not stage.order._lines
 
     asyncio.run(story())
 
@@ -87,6 +88,38 @@ def test_one_who_gives_up_does_not_let_others_pass_those_in_front():
         assert await stage.settle() == ["1", "3"]
         stage.may_end["3"].set()
         await asyncio.gather(first, third)
-        assert not stage.order._last
+        assert not stage.order._lines
 
     asyncio.run(story())
+
+
+def test_one_who_gives_up_first_in_one_line_and_second_in_another_holds_up_nobody():
+    """Whoever is behind them in the first line goes; in the second, nothing changes."""
+
+    async def story() -> None:
+        stage = Stage()
+        tasks = [stage.enter("a", "a"), stage.enter("ab", "b", "a"), stage.enter("b", "b"), stage.enter("a2", "a")]
+        assert await stage.settle() == ["a"]
+
+        tasks[1].cancel()
+        assert await stage.settle() == ["a", "b"]
+
+        stage.may_end["a"].set()
+        assert await stage.settle() == ["a", "b", "a2"]
+        for event in stage.may_end.values():
+            event.set()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert not stage.order._lines
+
+    asyncio.run(story())
+
+
+def test_a_turn_that_has_come_need_not_be_awaited():
+    """Most of the time nobody is in front."""
+    order = KeyOrder()
+
+    with order.turn(["a"]) as first, order.turn(["a", "b"]) as second:
+        assert first.has_come
+        assert not second.has_come
+    with order.turn(["a"]) as third:
+        assert third.has_come

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.client.offset_book import OffsetBook, decode_offsets, encode_offsets
+from holdfast.client.offset_book import LEFT_MS_MAX, OffsetBook, decode_offsets, encode_offsets
 from holdfast.model.errors import RemoteProtocolError
 from holdfast.model.queue import MessageQueue
 

@@ -14,6 +14,7 @@ from holdfast.client.queue_calls import QueueCalls
 from holdfast.model.errors import ConfigError
 from holdfast.model.queue import MessageQueue
 from holdfast.wire.codes import RequestCode
+from holdfast.wire.command import Command, response
 
 ONE, TWO = MessageQueue("t", "broker-a", 0), MessageQueue("t", "broker-a", 1)
 COMMIT = RequestCode.UPDATE_CONSUMER_OFFSET
@@ -101,5 +102,71 @@ def test_a_file_that_cannot_be_written_is_tried_again(tmp_path: Path):
         (tmp_path / "folder").unlink()
         assert await keeper.save()
         assert decode_offsets(file.read_bytes()) == {ONE: 9}
+
+    with_calls(story)
+
+
+def test_a_broker_that_came_back_is_told_what_it_forgot():
+    """Where it knows of more, that is returned; where it does not answer, it is told with the next save."""
+    three = MessageQueue("t", "broker-a", 2)
+    committed = {"0": "3", "1": "20"}
+
+    async def story(server: ScriptedServer, calls: QueueCalls) -> None:
+        def query(command: Command) -> Command:
+            offset = committed.get(command.fields["queueId"])
+            return response(command, 1, "busy") if offset is None else response(command, fields={"offset": offset})
+
+        server.answers[RequestCode.QUERY_CONSUMER_OFFSET] = query
+        server.on(COMMIT)
+        keeper = OffsetKeeper(calls, "latest")
+        for queue in (ONE, TWO, three):
+            keeper.book.begin(queue, 10)
+
+        assert await keeper.repair({ONE: 10, TWO: 10, three: 10}) == {TWO: 20}
+
+        (told,) = server.heard_of(COMMIT)
+        assert (told.fields["queueId"], told.fields["commitOffset"]) == ("0", "10")
+        assert set(keeper.book.untold()) == {TWO, three}
+
+    with_calls(story)
+
+
+def test_a_broker_that_forgot_nothing_is_told_nothing():
+    """Only the connection broke."""
+
+    async def story(server: ScriptedServer, calls: QueueCalls) -> None:
+        server.on(RequestCode.QUERY_CONSUMER_OFFSET, offset="10")
+        keeper = OffsetKeeper(calls, "latest")
+        keeper.book.begin(ONE, 10)
+
+        assert await keeper.repair({ONE: 10}) == {}
+
+        assert server.heard_of(COMMIT) == []
+        assert keeper.book.untold() == {}
+
+    with_calls(story)
+
+
+def test_there_is_nothing_to_repair_in_a_file(tmp_path: Path):
+    """Brokers know nothing of it."""
+
+    async def story(server: ScriptedServer, calls: QueueCalls) -> None:
+        assert await OffsetKeeper(calls, "latest", tmp_path / "offsets").repair({ONE: 1}) == {}
+        assert server.heard_of(RequestCode.QUERY_CONSUMER_OFFSET) == []
+
+    with_calls(story)
+
+
+def test_a_queue_that_could_not_be_saved_goes_on_where_it_was():
+    """When it comes back soon."""
+
+    async def story(server: ScriptedServer, calls: QueueCalls) -> None:
+        server.on(RequestCode.QUERY_CONSUMER_OFFSET, offset="5")
+        keeper = OffsetKeeper(calls, "latest")
+        await keeper.first(ONE)
+        keeper.book.record(ONE, 8)
+        keeper.leave(ONE)
+
+        assert await keeper.first(ONE) == 8
 
     with_calls(story)

@@ -188,3 +188,48 @@ def test_a_loop_goes_on_until_the_consumer_is_closed():
             assert positions == [(0, 1), (1, 2), (2, 3)]
 
     with_server(story)
+
+
+@pytest.mark.parametrize("auto_commit", [True, False])
+def test_a_restarted_broker_costs_neither_positions_nor_commits(monkeypatch: pytest.MonkeyPatch, *, auto_commit: bool):
+    """It is told again what was committed, by the consumer or by its user, and no more than that."""
+    monkeypatch.setattr(pull_consumer, "COMMIT_INTERVAL_S", 3600)
+
+    async def story(server: ScriptedServer) -> None:
+        group = ScriptedGroup(server, end=30)
+        async with PullConsumer(server.namesrv, "g", start="earliest", auto_commit=auto_commit) as consumer:
+            await consumer.assign([ZERO])
+            await consumer.poll(5, messages_max=4)
+            if not auto_commit:
+                await consumer.commit()
+            await consumer.poll(5, messages_max=4)
+
+            await server.stop()
+            group.restart(committed={0: 1})
+            group.end[0] = 40
+            await server.listen(int(server.address.rpartition(":")[2]))
+
+            await until(lambda: group.committed == {0: 4})
+            assert consumer.position(ZERO) == 8
+            messages = []
+            while len(messages) < 32:
+                messages += await consumer.poll(5)
+            assert [message.offset for message in messages] == list(range(8, 40))
+
+    with_server(story)
+
+
+def test_what_was_not_committed_by_hand_is_read_again_after_a_new_assignment():
+    """The position of a queue that was dropped is nobody's."""
+
+    async def story(server: ScriptedServer) -> None:
+        ScriptedGroup(server, end=30)
+        async with PullConsumer(server.namesrv, "g", start="earliest", auto_commit=False) as consumer:
+            await consumer.assign([ZERO])
+            await consumer.poll(5, messages_max=4)
+            await consumer.poll(5, messages_max=4)
+            await consumer.assign([])
+            await consumer.assign([ZERO])
+            assert consumer.position(ZERO) == 0
+
+    with_server(story)

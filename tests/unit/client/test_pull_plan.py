@@ -9,7 +9,15 @@ from tests.unit.client.test_process_queue import a_message
 from tests.unit.client.test_received import GOLDEN, QUEUE, a_record
 
 from holdfast.client.process_queue import ProcessQueue
-from holdfast.client.pull_plan import Prefetch, PullLimits, PullStatus, pull_command, read_pull_answer, wanted
+from holdfast.client.pull_plan import (
+    Prefetch,
+    PullLimits,
+    PullStatus,
+    error_pause_s,
+    pull_command,
+    read_pull_answer,
+    wanted,
+)
 from holdfast.model.errors import BrokerRefused, HoldfastError, RemoteProtocolError
 from holdfast.model.filter import parse_tags
 from holdfast.wire.command import Command
@@ -113,3 +121,9 @@ def test_any_answer_is_read_or_refused(code: int, fields: dict[str, str], body: 
     """With a typed error: nothing a broker says ends a reader."""
     with contextlib.suppress(HoldfastError):
         read_pull_answer(Command(code=code, fields=fields, body=body), QUEUE, EVERYTHING)
+
+
+def test_the_pauses_after_failures_grow():
+    """A broker that is back soon is pulled from soon; one that stays away is not bothered."""
+    assert [error_pause_s(failures) for failures in range(1, 8)] == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3, 3])
+    assert error_pause_s(10_000) == 3

@@ -9,7 +9,7 @@ from tests.support.deliveries import settle, until
 from tests.support.scripted_group import ScriptedGroup
 from tests.support.scripted_server import ScriptedServer
 
-from holdfast.client import group_member, lock_keeper, push_consumer
+from holdfast.client import group_member, lock_keeper, pull_plan, push_consumer
 from holdfast.client.listener import RetryLater
 from holdfast.client.push_consumer import PushConsumer
 from holdfast.model.errors import LocalProtocolError
@@ -24,6 +24,15 @@ def with_server(story: Callable[[ScriptedServer], Awaitable[None]]) -> None:
             await story(server)
 
     asyncio.run(run())
+
+
+def never_mind_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nothing happen because some time is over: what happens does so because something happened before."""
+    monkeypatch.setattr(push_consumer, "COMMIT_INTERVAL_S", 3600)
+    monkeypatch.setattr(lock_keeper, "RENEW_INTERVAL_S", 3600)
+    monkeypatch.setattr(lock_keeper, "_PAUSE_S", 3600)
+    monkeypatch.setattr(pull_plan, "ERROR_PAUSE_S", 3600)
+    monkeypatch.setattr(pull_plan, "ERROR_PAUSE_S_MAX", 3600)
 
 
 class Bodies:
@@ -192,7 +201,7 @@ def test_a_queue_that_another_member_has_locked_is_given_up(monkeypatch: pytest.
 @pytest.mark.parametrize("ordered", [True, False])
 def test_a_restarted_broker_costs_no_repetition(monkeypatch: pytest.MonkeyPatch, *, ordered: bool):
     """It hears who we are, grants the locks, is told how far we are, and is pulled from where we are. All at once."""
-    monkeypatch.setattr(push_consumer, "COMMIT_INTERVAL_S", 3600)
+    never_mind_the_time(monkeypatch)
 
     async def story(server: ScriptedServer) -> None:
         group, bodies = ScriptedGroup(server, queues=2, end=5), Bodies()
@@ -219,8 +228,9 @@ def test_a_restarted_broker_costs_no_repetition(monkeypatch: pytest.MonkeyPatch,
     with_server(story)
 
 
-def test_nothing_is_begun_between_a_lost_connection_and_the_next_lock():
+def test_nothing_is_begun_between_a_lost_connection_and_the_next_lock(monkeypatch: pytest.MonkeyPatch):
     """The broker may have been restarted, and the queue may be another member's."""
+    never_mind_the_time(monkeypatch)
 
     async def story(server: ScriptedServer) -> None:
         group = ScriptedGroup(server, end=3)

@@ -279,3 +279,45 @@ def test_a_damaged_record_stops_the_queue(monkeypatch: pytest.MonkeyPatch, caplo
 
     with_consumer(story)
     assert any("checksum" in record.message and record.levelname == "ERROR" for record in caplog.records)
+
+
+def test_a_reader_that_rests_after_a_failure_can_be_told_to_go_on(monkeypatch: pytest.MonkeyPatch):
+    """Its broker is back; it goes on where it was."""
+    monkeypatch.setattr(pull_plan, "ERROR_PAUSE_S", 3600)
+    monkeypatch.setattr(pull_plan, "ERROR_PAUSE_S_MAX", 3600)
+
+    async def story(server: ScriptedServer, consumer: Consumer) -> None:
+        log = Log(server, 3)
+        reader = QueueReader(consumer.plan, QUEUE, 0)
+        reader.start()
+        await consumer.offsets(3)
+        await server.heard(PULL, 2)
+        log.end = 5
+        server.drop_connections()
+        await server.heard(RequestCode.GET_ROUTEINFO_BY_TOPIC, 2)
+        await settle()
+        assert len(consumer.deliveries) == 3
+
+        reader.resume()
+
+        assert await consumer.offsets(5) == [0, 1, 2, 3, 4]
+        reader.stop()
+
+    with_consumer(story)
+
+
+def test_only_the_first_of_many_failures_is_worth_a_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    """The operator knows by then."""
+    monkeypatch.setattr(pull_plan, "ERROR_PAUSE_S", 0)
+
+    async def story(server: ScriptedServer, consumer: Consumer) -> None:
+        server.refuse(PULL, 2, "busy")
+        reader = QueueReader(consumer.plan, QUEUE, 0)
+        reader.start()
+        await server.heard(PULL, 4)
+        reader.stop()
+
+    with_consumer(story)
+    assert len([record for record in caplog.records if "pull of" in record.message]) == 1

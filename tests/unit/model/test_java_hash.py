@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.model.java_hash import hash_behind, hash_units, java_hash
+from holdfast.model.java_hash import hash_all_behind, hash_behind, hash_units, java_hash
 
 
 @pytest.mark.parametrize(
@@ -41,15 +41,27 @@ def test_the_quick_way_agrees_with_the_definition(text: str):
         assert hash_units(text.encode()) == expected
 
 
-@given(st.text(max_size=20), st.one_of(st.text(max_size=700).map(str.encode), st.binary(max_size=700)))
-def test_a_text_can_be_hashed_behind_another(prefix: str, text: bytes):
-    """As if both were one, without looking at the first again; what is no text counts as Java's decoder has it."""
-    whole = prefix + text.decode(errors="replace")
+KINDS = st.sampled_from(
+    [
+        st.text("0123456789ABCDEF", max_size=40).map(str.encode),
+        st.text(st.characters(max_codepoint=127), max_size=40).map(str.encode),
+        st.text(max_size=40).map(str.encode),
+        st.binary(max_size=40),
+        st.text("0123456789_+- \n", max_size=6).map(str.encode),
+        st.sampled_from([b"A" * 511, b"A" * 512, b"z" * 511, b"z" * 700]),
+    ]
+)
 
-    assert hash_behind(java_hash(prefix), text) == java_hash(whole) & 0xFFFFFFFF
 
+@given(st.lists(st.text(max_size=10), min_size=1, max_size=4), st.data())
+def test_texts_can_be_hashed_behind_others_many_at_once(prefixes: list[str], data: st.DataObject):
+    """As if each pair were one text, whatever kinds come together; what is no text counts as Java's decoder has it."""
+    kind = data.draw(KINDS)
+    texts = [data.draw(kind if data.draw(st.booleans()) else data.draw(KINDS)) for _ in prefixes]
+    whole = [prefix + text.decode(errors="replace") for prefix, text in zip(prefixes, texts, strict=True)]
+    hashes = [java_hash(prefix) for prefix in prefixes]
 
-@pytest.mark.parametrize("text", [b"_1", b"1_0", b" 1", b"+1", b"-1", b"1\n", b"0x1", b"", b"\x00", b"\x7f" * 600])
-def test_what_a_number_may_look_like_does_not_matter(text: bytes):
-    """A text is read as a number, but no sign, blank or underscore in it is taken for a number's."""
-    assert hash_behind(7, text) == (7 * 31 ** len(text) + hash_units(text)) & 0xFFFFFFFF
+    expected = [java_hash(text) & 0xFFFFFFFF for text in whole]
+
+    assert hash_all_behind(hashes, texts) == expected
+    assert [hash_behind(*pair) for pair in zip(hashes, texts, strict=True)] == expected

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast.machine.effects import Log
-from holdfast.runtime.logs import start_logging
+from holdfast.runtime.logs import LINES_MAX, TEXT_SIZE_MAX, WINDOW_S, start_logging
 
 
 @pytest.fixture(autouse=True)
@@ -35,6 +35,38 @@ def test_an_event_is_one_readable_line():
     assert "[info" in line
     assert "broker registered" in line
     assert "role=broker-a topics=12 where='two words'" in line
+
+
+def test_an_event_that_comes_again_and_again_is_counted():
+    """Others are written meanwhile, and the count is told when it comes in the next window."""
+    stream = io.StringIO()
+    now = [0.0]
+    emit = start_logging(json=True, stream=stream, clock=lambda: now[0])
+
+    for _ in range(10_000):
+        emit(Log("warning", "bad header", {}))
+    emit(Log("info", "broker ready", {}))
+    now[0] += WINDOW_S
+    emit(Log("warning", "bad header", {}))
+
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [line["event"] for line in lines[:LINES_MAX]] == ["bad header"] * LINES_MAX
+    assert [(line["event"], line.get("times")) for line in lines[LINES_MAX:]] == [
+        ("too many of these, counted from here on", None),
+        ("broker ready", None),
+        ("not logged", 10_000 - LINES_MAX),
+        ("bad header", None),
+    ]
+
+
+def test_a_text_without_end_is_cut():
+    """A stranger may have written it."""
+    stream = io.StringIO()
+
+    start_logging(stream=stream)(Log("info", "settings changed", {"text": "x" * 1_000_000}))
+
+    assert "(1000000 characters)" in stream.getvalue()
+    assert len(stream.getvalue()) < 2 * TEXT_SIZE_MAX
 
 
 def test_json_lines_are_objects():

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from random import Random
 
 import pytest
+from tests.support.deliveries import until
 from tests.support.scripted_server import ScriptedServer
 
 from holdfast.model.errors import ConnectionLost, RequestTimeout
@@ -367,8 +368,7 @@ def test_a_connection_that_shall_stand_is_dialled_until_it_does(monkeypatch: pyt
             await dials.opened.get()
 
             await server.stop()
-            while len(pauses) < 4:
-                await asyncio.sleep(0.001)
+            await until(lambda: len(pauses) >= 4)
             await server.listen(int(server.address.rpartition(":")[2]))
 
             assert (await dials.opened.get()).is_open

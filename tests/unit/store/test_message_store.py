@@ -5,7 +5,7 @@ from __future__ import annotations
 import tracemalloc
 
 import pytest
-from tests.support.stores import HOST, NOW_MS, append, bodies, keep_house, open_store, overwrite, stage
+from tests.support.stores import HOST, NOW_MS, append, bodies, finish, keep_house, open_store, overwrite, stage
 
 from holdfast.model.errors import CorruptRecord, DiskFailed, RecordRefused, StoreError
 from holdfast.sim.disk import SimDisk
@@ -192,7 +192,7 @@ def test_store_times_never_go_back():
     append(store, now_ms=NOW_MS)
     append(store, now_ms=NOW_MS - 5000)
 
-    assert store.store_time(store.queue("orders", 0), 1) == NOW_MS
+    assert finish(store, store.store_time(store.queue("orders", 0), 1)) == NOW_MS
     assert store.last_store_ms == NOW_MS
 
 
@@ -271,8 +271,13 @@ def test_offsets_are_found_by_time():
         append(store, now_ms=NOW_MS + seconds * 1000)
     queue = store.queue("orders", 0)
 
-    lower = [store.offset_at_time(queue, NOW_MS + seconds * 1000) for seconds in (-20, 0, 5, 10, 15, 20, 21)]
-    upper = [store.offset_at_time(queue, NOW_MS + seconds * 1000, upper=True) for seconds in (-20, 0, 5, 10, 20, 21)]
+    lower = [
+        finish(store, store.offset_at_time(queue, NOW_MS + seconds * 1000)) for seconds in (-20, 0, 5, 10, 15, 20, 21)
+    ]
+    upper = [
+        finish(store, store.offset_at_time(queue, NOW_MS + seconds * 1000, upper=True))
+        for seconds in (-20, 0, 5, 10, 20, 21)
+    ]
 
     assert lower == [0, 0, 1, 1, 4, 4, 5]
     assert upper == [0, 0, 0, 3, 4, 4]
@@ -283,8 +288,8 @@ def test_a_message_that_is_not_there_has_no_time():
     store = open_store()
     append(store)
 
-    assert store.store_time(store.queue("orders", 0), 1) is None
-    assert store.store_time(store.queue("orders", 0), -1) is None
+    assert finish(store, store.store_time(store.queue("orders", 0), 1)) is None
+    assert finish(store, store.store_time(store.queue("orders", 0), -1)) is None
 
 
 # --- hot and cold
@@ -384,11 +389,11 @@ def test_messages_are_found_by_key_newest_first():
     second, _ = append(store, keys="k2", now_ms=NOW_MS + 5000)
     append(store, topic="other", keys="k2", now_ms=NOW_MS + 5000)
 
-    assert store.find_by_key("orders", "k2", 10, 0, NOW_MS * 2) == [second, first]
-    assert store.find_by_key("orders", "k2", 1, 0, NOW_MS * 2) == [second]
-    assert store.find_by_key("orders", "k2", 10, 0, NOW_MS + 4999) == [first]
-    assert store.find_by_key("orders", "k1", 10, NOW_MS + 1, NOW_MS * 2) == []
-    assert store.find_by_key("orders", "k3", 10, 0, NOW_MS * 2) == []
+    assert finish(store, store.find_by_key("orders", "k2", 10, 0, NOW_MS * 2)) == [second, first]
+    assert finish(store, store.find_by_key("orders", "k2", 1, 0, NOW_MS * 2)) == [second]
+    assert finish(store, store.find_by_key("orders", "k2", 10, 0, NOW_MS + 4999)) == [first]
+    assert finish(store, store.find_by_key("orders", "k1", 10, NOW_MS + 1, NOW_MS * 2)) == []
+    assert finish(store, store.find_by_key("orders", "k3", 10, 0, NOW_MS * 2)) == []
 
 
 def test_keys_with_equal_hashes_are_told_apart():
@@ -397,7 +402,7 @@ def test_keys_with_equal_hashes_are_told_apart():
     append(store, keys="Aa")
     second, _ = append(store, keys="BB")
 
-    assert store.find_by_key("orders", "BB", 10, 0, NOW_MS * 2) == [second]
+    assert finish(store, store.find_by_key("orders", "BB", 10, 0, NOW_MS * 2)) == [second]
 
 
 def test_topics_with_equal_hashes_are_told_apart():
@@ -406,7 +411,7 @@ def test_topics_with_equal_hashes_are_told_apart():
     first, _ = append(store, topic="Aa", keys="k")
     append(store, topic="BB", keys="k")
 
-    assert store.find_by_key("Aa", "k", 10, 0, NOW_MS * 2) == [first]
+    assert finish(store, store.find_by_key("Aa", "k", 10, 0, NOW_MS * 2)) == [first]
 
 
 def test_unconfirmed_messages_are_not_found_by_key():
@@ -415,7 +420,7 @@ def test_unconfirmed_messages_are_not_found_by_key():
     stage(store, keys="k")
     store.write()
 
-    assert store.find_by_key("orders", "k", 10, 0, NOW_MS * 2) == []
+    assert finish(store, store.find_by_key("orders", "k", 10, 0, NOW_MS * 2)) == []
 
 
 # --- topics

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from tests.support.stores import HOST, NOW_MS, append, bodies, keep_house, open_store, overwrite
+from tests.support.stores import HOST, NOW_MS, append, bodies, finish, keep_house, open_store, overwrite
 
 from holdfast.sim.disk import SimDisk
 from holdfast.store.checkpoint import Checkpoint, format_checkpoint
@@ -132,7 +132,7 @@ def test_a_mark_that_a_java_broker_has_overtaken_is_void():
     assert open_store(disk).recovered.start == 0
 
 
-@pytest.mark.parametrize("end", ["orderly", "crash"])
+@pytest.mark.parametrize("end", ["orderly", "crash", "crash without a checkpoint"])
 def test_lost_queues_are_rebuilt_from_the_log(end: str):
     """With no queue file left at all, tags included."""
     disk = SimDisk()
@@ -140,7 +140,7 @@ def test_lost_queues_are_rebuilt_from_the_log(end: str):
     keep_house(store, NOW_MS + 20_000)
     if end == "orderly":
         store.close(NOW_MS)
-    else:
+    elif end == "crash without a checkpoint":
         disk.remove("checkpoint")
     disk.remove("consumequeue")
 
@@ -164,6 +164,28 @@ def test_one_queue_that_lost_its_end_is_repaired_although_others_did_not(lost: s
     again = open_store(disk)
 
     assert bodies(again, queue_id=1) == letters(8)
+    assert bodies(again) == [b"later"]
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_one_queue_that_got_lost_is_made_again_after_a_crash(is_deleted: bool):  # noqa: FBT001 - a case
+    """The mark says that its entries were on disk, but they are not: unless its topic was deleted, they must be."""
+    disk = SimDisk()
+    store = open_store(disk)
+    for letter in letters(8):
+        append(store, letter, topic="rare")
+    store.close(NOW_MS)
+    store = open_store(disk)
+    append(store, b"later")
+    keep_house(store, NOW_MS + 20_000)
+    if is_deleted:
+        store.delete_topic("rare")
+    else:
+        disk.remove("consumequeue/rare")
+
+    again = open_store(disk)
+
+    assert bodies(again, "rare") == ([] if is_deleted else letters(8))
     assert bodies(again) == [b"later"]
 
 
@@ -354,7 +376,7 @@ def test_any_damage_to_any_file_is_survived(seed: int):
         for position, size, _ in queue.entries(queue.offset_min, min(1000, queue.offset_max - queue.offset_min)):
             again.view(position, size)
     keep_house(again, NOW_MS + 60_000)
-    again.find_by_key("orders", "k3", 10, 0, 1 << 62)
+    finish(again, again.find_by_key("orders", "k3", 10, 0, 1 << 62))
     _, offset = append(again, b"new", queue_id=7)
     assert bodies(again, queue_id=7)[-1] == b"new"
     assert offset == again.queue("orders", 7).offset_max - 1

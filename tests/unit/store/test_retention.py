@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.stores import NOW_MS, append, bodies, keep_house, open_store, stage
+from tests.support.stores import NOW_MS, append, bodies, finish, keep_house, open_store, stage
 
 from holdfast.sim.disk import SimDisk
 from holdfast.store.message_store import MessageStore
@@ -47,7 +47,7 @@ def test_queues_and_key_index_follow_the_log():
     assert len(disk.list("consumequeue/orders/0")) == queue_files - 20 // 5
     assert len(disk.list("index")) == index_files - 1
     assert len([path for path in removed if path.startswith("index")]) == 1
-    assert store.find_by_key("orders", "k3", 10, 0, 1 << 62) == []
+    assert finish(store, store.find_by_key("orders", "k3", 10, 0, 1 << 62)) == []
 
 
 def test_the_file_that_is_written_to_never_goes():
@@ -104,7 +104,7 @@ def test_reading_what_was_cleaned_finds_nothing():
     assert store.view(0, 100) is None
     assert store.read_record(0) is None
     assert store.cold_read(0, 100) is None
-    assert store.store_time(store.queue("orders", 0), 0) is None
+    assert finish(store, store.store_time(store.queue("orders", 0), 0)) is None
 
 
 def test_a_queue_whose_messages_are_all_gone_keeps_counting():

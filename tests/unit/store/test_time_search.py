@@ -6,10 +6,9 @@ from bisect import bisect_left, bisect_right
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.stores import NOW_MS, append, open_store
+from tests.support.stores import NOW_MS, append, finish, open_store
 
 from holdfast.store.consume_queue import BLANK_ENTRY_SIZE, ENTRY
-from holdfast.store.time_search import read_store_time
 from holdfast.wire.host import pack_host
 
 
@@ -23,8 +22,10 @@ def test_time_search_agrees_with_a_list(steps: list[int], wanted: int):
         append(store, now_ms=time_ms)
     queue = store.queue("orders", 0)
 
-    assert store.offset_at_time(queue, NOW_MS + wanted) == bisect_left(times, NOW_MS + wanted)
-    assert store.offset_at_time(queue, NOW_MS + wanted, upper=True) == max(0, bisect_right(times, NOW_MS + wanted) - 1)
+    assert finish(store, store.offset_at_time(queue, NOW_MS + wanted)) == bisect_left(times, NOW_MS + wanted)
+    assert finish(store, store.offset_at_time(queue, NOW_MS + wanted, upper=True)) == max(
+        0, bisect_right(times, NOW_MS + wanted) - 1
+    )
 
 
 def test_times_are_read_behind_ipv6_hosts():
@@ -32,7 +33,7 @@ def test_times_are_read_behind_ipv6_hosts():
     store = open_store()
     append(store, host=pack_host("[::1]:1"), now_ms=NOW_MS + 5)
 
-    assert store.store_time(store.queue("orders", 0), 0) == NOW_MS + 5
+    assert finish(store, store.store_time(store.queue("orders", 0), 0)) == NOW_MS + 5
 
 
 def test_blank_entries_have_no_time():
@@ -43,4 +44,4 @@ def test_blank_entries_have_no_time():
     queue.tail += ENTRY.pack(0, BLANK_ENTRY_SIZE, 0)
     queue.settle()
 
-    assert read_store_time(store.view, queue, 1) is None
+    assert finish(store, store.store_time(queue, 1)) is None

@@ -1,0 +1,40 @@
+"""The simulator is only as good as the bugs it finds: each of these must break a promise within 200 seeds."""
+
+from collections.abc import Iterator
+
+import pytest
+from tests.sim.planted import BUGS
+
+from holdfast.sim.run import Verdict, run_seed
+
+SEEDS_MAX = 200
+# They need a rare coincidence, and so more seeds than the gate has time for.
+RARE = {"acknowledge_with_any_sync", "torn_tail_accepted"}
+
+
+def failures(seeds: range) -> Iterator[Verdict]:
+    """Yield the runs that break a promise. Code that falls over by itself needs no simulator to be found."""
+    for seed in seeds:
+        verdict = run_seed(seed)
+        assert verdict.detail is None, verdict.detail
+        if verdict.violation is not None:
+            yield verdict
+
+
+def test_there_are_enough_bugs():
+    """Ten, at least."""
+    assert len(BUGS) >= 10
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in RARE else name for name in BUGS]
+)
+def test_a_planted_bug_is_found(name: str, monkeypatch: pytest.MonkeyPatch):
+    """Whatever seed finds it, finds it again."""
+    BUGS[name](monkeypatch)
+
+    found = next(failures(range(SEEDS_MAX)), None)
+
+    assert found is not None, f"{SEEDS_MAX} seeds do not see {name}"
+    assert run_seed(found.seed).violation == found.violation
