@@ -55,7 +55,6 @@ TESTED_ELSEWHERE = {
     "machine/sample.py": "tests/unit/nameserver/test_metrics.py",
     "broker/options.py": "tests/unit/test_config.py",
     "broker/service.py": "tests/integration/test_serve.py",
-    "broker/core.py": "tests/conformance/test_broker_replay.py",
     "broker/rooms.py": "tests/conformance/test_broker_replay.py",
     "broker/request.py": "tests/conformance/test_broker_replay.py",
     "broker/careful_send.py": "tests/unit/broker/test_send.py",
@@ -64,8 +63,6 @@ TESTED_ELSEWHERE = {
     "model/property_names.py": "tests/unit/model/test_message.py",
     "runtime/exposition.py": "tests/unit/runtime/test_metrics.py",
     "runtime/server.py": "tests/integration/test_nameserver.py",
-    "store/disk.py": "tests/unit/runtime/test_posix_disk.py",
-    "store/queue_index.py": "tests/unit/store/test_consume_queue.py",
     "__main__.py": "tests/integration/test_cli.py",
 }
 # Rooms that are one thing seen from outside, and where they are looked at as a whole. Twins are welcome there too.

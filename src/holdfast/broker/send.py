@@ -38,6 +38,7 @@ from holdfast.wire.send import PREFIXES, SendAnswer, SendHeader, answer_template
 
 _MULTI_TAG: Final = 0x2
 _RECORD_REST_MAX: Final = 1024  # what a record is besides body and properties, at most
+_RECORD_ENDS_MAX: Final = 20  # a sender's IPv6 host, and the blank behind the last record of a file
 # Properties that make a message more than plain.
 _DELAY: Final = "DELAY\x01"
 _TIMER: Final = "TIMER_"
@@ -199,12 +200,15 @@ class Sends:
             items = split_items(body)
         except RemoteProtocolError as error:
             return Refusal(ResponseCode.MESSAGE_ILLEGAL, str(error))
-        for _, item_body, item_properties in items:
-            if len(item_body) > self._body_size_max or len(item_properties) > PROPERTIES_SIZE_MAX:
-                return Refusal(ResponseCode.MESSAGE_ILLEGAL, "a message of the batch is larger than allowed")
         if not items:
             return Refusal(ResponseCode.MESSAGE_ILLEGAL, "the batch is empty")
         queue = self._store.queue(fields.topic, prepared)
+        room = self._store.log_file_size - queue.head_size - _RECORD_ENDS_MAX
+        for _, item_body, item_properties in items:
+            body_size, properties_size = len(item_body), len(item_properties)
+            is_large = body_size > self._options.message_size_max or properties_size > PROPERTIES_SIZE_MAX
+            if is_large or body_size + properties_size > room:
+                return Refusal(ResponseCode.MESSAGE_ILLEGAL, "a message of the batch is larger than allowed")
         positions: list[int] = []
         first_offset = None
         stage = self._store.stage

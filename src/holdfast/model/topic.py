@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from enum import IntFlag
+from functools import lru_cache
 
 import msgspec
 
@@ -84,6 +85,7 @@ def dead_letter_topic(group: str) -> str:
     return DEAD_LETTER_PREFIX + group
 
 
+@lru_cache(maxsize=1024)  # a producer asks about the same few names with every message
 def find_name_fault(name: str) -> str | None:
     """Return why *name* cannot be a topic, or None when it can."""
     longest = RETRY_TOPIC_LENGTH_MAX if name.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)) else TOPIC_LENGTH_MAX

@@ -53,7 +53,8 @@ def find_next_record(files: LogFiles, start: int) -> int | None:
         chunk = found.file.read(at - found.start, end - found.start)
         if chunk.count(0) != len(chunk):
             zeros = 0
-            record = _find_in(files, at, chunk)
+            # What comes before it in its file must have room for a filler.
+            record = _find_in(files, at, chunk, max(start, found.start + FILLER_SIZE_MIN))
             if record is not None:
                 return record
         else:
@@ -65,10 +66,12 @@ def find_next_record(files: LogFiles, start: int) -> int | None:
     return None
 
 
-def _find_in(files: LogFiles, start: int, chunk: bytes) -> int | None:
+def _find_in(files: LogFiles, start: int, chunk: bytes, lowest: int) -> int | None:
     places = sorted(place for magic in _MAGICS for place in _places(chunk, magic))
     for place in places:
         address = start + place - 4
+        if address < lowest and address % files.size:
+            continue
         if isinstance(judge_at(files, address), WalkedRecord):
             return address
     return None
@@ -89,17 +92,24 @@ def mend(files: LogFiles, position: int, resumed: int, *, store_ms: int) -> None
 
     *store_ms* is the time of the record before: a filler that looked older would make retention remove what is young.
     """
-    found = files.find(position)
-    assert found is not None
-    at = position - found.start
-    left = files.size - at
-    if resumed >= found.start + files.size:
-        found.file.write(at, (BLANK.pack(left, MAGIC_BLANK),))
-    else:
-        size = resumed - position
-        assert size >= FILLER_SIZE_MIN, "the search began behind that"
-        body_start = at + FIXED_SIZE
-        filler = StoredRecord(
+    while position < resumed:
+        found = files.find(position)
+        assert found is not None
+        at = position - found.start
+        end = min(resumed, found.start + files.size)
+        if end == found.start + files.size:
+            found.file.write(at, (BLANK.pack(files.size - at, MAGIC_BLANK),))
+        else:
+            body = found.file.read(at + FIXED_SIZE, at + FIXED_SIZE + end - position - FILLER_SIZE_MIN)
+            found.file.write(at, (_make_filler(position, end - position, body, store_ms),))
+        found.file.sync()
+        position = end
+
+
+def _make_filler(position: int, size: int, body: bytes, store_ms: int) -> bytes:
+    assert size >= FILLER_SIZE_MIN, "the search left room for it"
+    return encode_record(
+        StoredRecord(
             size=size,
             position=position,
             topic=FILLER_TOPIC,
@@ -114,8 +124,7 @@ def mend(files: LogFiles, position: int, resumed: int, *, store_ms: int) -> None
             reconsume_times=0,
             prepared_position=0,
             body_crc=0,
-            body=found.file.read(body_start, body_start + size - FILLER_SIZE_MIN),
+            body=body,
             properties=b"",
         )
-        found.file.write(at, (encode_record(filler),))
-    found.file.sync()
+    )

@@ -109,6 +109,18 @@ def test_a_registration_that_cannot_be_read_is_refused_and_changes_nothing(body:
     assert server.closed() == set()
 
 
+@pytest.mark.parametrize("queues", [-1, 65_537, 2**31 - 1])
+def test_a_topic_with_more_queues_than_any_client_can_hold_is_refused(queues: int):
+    """Every client that hears of it makes an object for each of them."""
+    server = a_name_server()
+
+    answer = register(server, body=a_registration("good", a_topic("orders", queues)))
+
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert "orders" in (answer.remark or "")
+    assert find_route(server, "good") is None
+
+
 def test_a_one_way_registration_counts_and_is_not_answered():
     """4.9 brokers send it so after they created a topic by themselves."""
     server = a_name_server()

@@ -75,3 +75,23 @@ def test_a_lost_end_of_a_file_becomes_a_blank():
     mend(files, len(first), SIZE, store_ms=5)
 
     assert positions(files) == ([0, SIZE], Stop.EMPTY)
+
+
+@pytest.mark.parametrize("behind", [92, 500])
+def test_a_hole_across_files_is_covered_in_each(behind: int):
+    """Whole files in between, too: otherwise the rest of the last one would be lost to every later walk."""
+    first = a_record(0)
+    place = 2 * SIZE + behind
+    files = a_log(first, b"\xee" * 100, b"\xee" * behind + a_record(place))
+
+    mend(files, len(first), place, store_ms=5)
+
+    assert positions(files) == ([0, 2 * SIZE, place], Stop.EMPTY)
+
+
+def test_a_record_with_no_room_for_a_filler_before_it_does_not_count():
+    """It could never be walked to; the next one can."""
+    near = a_record(SIZE + 91)
+    files = a_log(b"\xff" * SIZE, b"\xff" * 91 + near + a_record(SIZE + 91 + len(near)))
+
+    assert find_next_record(files, 10) == SIZE + 91 + len(near)
