@@ -130,6 +130,14 @@ def test_a_small_body_cannot_become_a_large_one():
         decode_registration(zlib.compress(bytes(BODY_SIZE_MAX + 1)), version=407)
 
 
+def test_a_small_body_cannot_hold_more_mappings_than_there_are_topics_for():
+    """Millions of empty ones are a few kilobytes; reading them would take a minute."""
+    tail = struct.pack(">i", 100_000) + text(b"{}") * 100_000
+
+    with pytest.raises(RemoteProtocolError, match="100000 mappings for 1 topics"):
+        decode_registration(packed(tail=tail), version=413)
+
+
 def test_a_digest_ignores_the_stamp_and_nothing_else():
     """Equal bodies but for the time of sending are equal registrations."""
     body = b'{"a":1,"mappingDataVersion":{"counter":0,"timestamp":%d},"b":%d}'
