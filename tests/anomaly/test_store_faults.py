@@ -9,6 +9,7 @@ from tests.support.store_ledger import SMALL, START_MS, Ledger, append_some, che
 
 from holdfast.model.errors import DiskFailed, StoreError
 from holdfast.sim.disk import SimDisk
+from holdfast.store import housekeeping
 from holdfast.store.message_store import MessageStore
 
 LATER_MS = START_MS + 10**9
@@ -70,6 +71,21 @@ def test_what_was_confirmed_survives_a_power_cut_at_every_call(moment: str, part
     for n in range(1 + part, total + 1, PARTS):
         disk, ledger = SimDisk(), Ledger()
         setattr(disk, moment, Countdown(n, PowerCut(), only_changes=True))
+
+        with pytest.raises(PowerCut):
+            run_script(disk, ledger, Random(1))
+        disk.crash(Random(n))
+
+        survive(disk, ledger, n)
+
+
+def test_what_was_confirmed_survives_where_the_whole_disk_is_synced(monkeypatch: pytest.MonkeyPatch):
+    """As it is with very many queues."""
+    monkeypatch.setattr(housekeeping, "SYNC_FILES_MAX", 1)
+    total = count_calls(only_changes=True)
+    for n in range(1, total + 1, 3):
+        disk, ledger = SimDisk(), Ledger()
+        disk.after = Countdown(n, PowerCut(), only_changes=True)
 
         with pytest.raises(PowerCut):
             run_script(disk, ledger, Random(1))

@@ -4,14 +4,18 @@ import asyncio
 from collections import Counter
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.support.client_stories import Inbox, broker_addresses, new_name, run, until, until_assigned
 from tests.support.cluster import Processes, make_topic, wait_until_gone
 
+import holdfast
 from holdfast import ClusterClient, Message, Producer, PullConsumer, PushConsumer, SendResult
 from holdfast.wire import java_json
 from holdfast.wire.codes import RequestCode
 from holdfast.wire.command import Command
+
+_JAVA_4_9_7 = 407
 
 
 def test_a_killed_broker_costs_no_send_and_no_message(tmp_path: Path):
@@ -137,6 +141,7 @@ def test_an_operator_moves_a_group_back(namesrv: str, topic: str, group: str):
         async with Producer(namesrv) as producer, consumer, ClusterClient(namesrv) as operator:
             await producer.send_many(Message(topic, b"%d" % number) for number in range(10))
             await inbox.wait_for(10)
+            await consumer._keeper.save()  # Java brokers of 4.x move only groups that have committed
             for address in await broker_addresses(namesrv):
                 fields = {"topic": topic, "group": group, "timestamp": "0", "isForce": "true"}
                 await operator.invoke(address, Command(code=RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields=fields))
@@ -144,6 +149,74 @@ def test_an_operator_moves_a_group_back(namesrv: str, topic: str, group: str):
             for _ in range(4):
                 await producer.send(topic, b"new")
             await until(lambda: all(inbox.bodies()[b"%d" % number] == 2 for number in range(10)))
+
+    run(story())
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_a_consumer_that_is_told_to_begin_elsewhere_does_so_at_once(namesrv: str, topic: str, *, ordered: bool):
+    """As brokers tell members of 4.x (220); no message has to come first, and the broker knows the new offsets."""
+
+    async def story() -> None:
+        group, inbox = new_name("group"), Inbox()
+        consumer = PushConsumer(namesrv, group, listener=inbox, ordered=ordered, start="earliest")
+        consumer.subscribe(topic)
+        introduce_as_java_4(consumer)
+        async with Producer(namesrv) as producer, consumer, ClusterClient(namesrv) as operator:
+            await producer.send_many(Message(topic, b"%d" % number) for number in range(10))
+            await inbox.wait_for(10)
+            await consumer._keeper.save()  # Java brokers of 4.x move only groups that have committed
+            for address in await broker_addresses(namesrv):
+                fields = {"topic": topic, "group": group, "timestamp": "0", "isForce": "true"}
+                await operator.invoke(address, Command(code=RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields=fields))
+
+            await inbox.wait_for(20)
+            assert inbox.bodies() == Counter({b"%d" % number: 2 for number in range(10)})
+
+    run(story())
+
+
+def introduce_as_java_4(consumer: PushConsumer) -> None:
+    """Let *consumer* say in its heartbeats that it is a Java client of version 4.9.7."""
+    client = consumer._member.client
+    usual = client._heartbeat
+    assert usual is not None
+    client._heartbeat = lambda: msgspec.structs.replace(usual(), language="JAVA", version=_JAVA_4_9_7)
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_an_operator_has_a_message_consumed(namesrv: str, topic: str, *, ordered: bool):
+    """By a member of their choice, now (309), and sees what the listener made of it. Offsets do not move."""
+
+    async def story() -> None:
+        group, calls = new_name("group"), list[holdfast.ReceivedMessage]()
+
+        def listen(message: holdfast.ReceivedMessage) -> None:
+            calls.append(message)
+            if len(calls) == 3:
+                raise ValueError("not again")
+            if len(calls) == 4:
+                raise holdfast.RetryLater(5)
+
+        consumer = PushConsumer(namesrv, group, listener=listen, ordered=ordered, start="earliest")
+        consumer.subscribe(topic)
+        async with Producer(namesrv) as producer, consumer, ClusterClient(namesrv) as operator:
+            sent = await producer.send(topic, b"hello", tags="red", key="k")
+            await until(lambda: len(calls) == 1)
+            address = await operator.broker_address(sent.queue.broker_name)
+            fields = {"consumerGroup": group, "clientId": consumer.client_id, "msgId": sent.offset_id, "topic": topic}
+            results = []
+            for _ in range(3):
+                command = Command(code=RequestCode.CONSUME_MESSAGE_DIRECTLY, fields=dict(fields))
+                results.append(java_json.loads((await operator.invoke(address, command)).body))
+
+        assert [result["consumeResult"] for result in results] == ["CR_SUCCESS", "CR_THROW_EXCEPTION", "CR_LATER"]
+        assert {result["order"] for result in results} == {ordered}
+        assert "ValueError: not again" in results[1]["remark"]
+        assert len(calls) == 4
+        assert {(call.message_id, call.queue, call.offset, call.body, call.tags, call.key) for call in calls} == {
+            (sent.message_id, sent.queue, sent.offset, b"hello", "red", "k")
+        }
 
     run(story())
 

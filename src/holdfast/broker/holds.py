@@ -38,7 +38,8 @@ class Holds(Generic[_Queue]):
     """Parked pulls by queue, by channel and by deadline."""
 
     def __init__(self) -> None:
-        self._by_queue: dict[_Queue, list[Hold]] = {}
+        # Of each, by identity: thousands may wait for one queue, and all leave when their channel closes.
+        self._by_queue: dict[_Queue, dict[int, Hold]] = {}
         self._by_channel: dict[ChannelId, dict[int, tuple[_Queue, Hold]]] = {}
         self._deadlines: list[tuple[int, int, _Queue, Hold]] = []
         self._ticket = 0
@@ -51,13 +52,13 @@ class Holds(Generic[_Queue]):
         """Let *hold* wait for *queue*."""
         self._ticket += 1
         self._count += 1
-        self._by_queue.setdefault(queue, []).append(hold)
+        self._by_queue.setdefault(queue, {})[id(hold)] = hold
         self._by_channel.setdefault(hold.channel, {})[id(hold)] = (queue, hold)
         heappush(self._deadlines, (hold.deadline_ms, self._ticket, queue, hold))
 
     def wake(self, queue: _Queue) -> list[Hold]:
         """Take out and return every pull that waits for *queue*."""
-        woken = [hold for hold in self._by_queue.pop(queue, ()) if not hold.gone]
+        woken = [hold for hold in self._by_queue.pop(queue, {}).values() if not hold.gone]
         for hold in woken:
             self._forget(hold)
         self._compact()
@@ -97,7 +98,7 @@ class Holds(Generic[_Queue]):
 
     def _remove(self, queue: _Queue, hold: Hold) -> None:
         waiting = self._by_queue[queue]
-        waiting.remove(hold)
+        del waiting[id(hold)]
         if not waiting:
             del self._by_queue[queue]
 

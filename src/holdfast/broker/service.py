@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from typing import Final
-
-import msgspec
 
 from holdfast.broker.core import Broker
 from holdfast.broker.metrics import broker_samples
 from holdfast.broker.options import BrokerOptions
+from holdfast.broker.recovery_report import report_recovery
 from holdfast.broker.rooms import Rooms
 from holdfast.machine.effects import Log
 from holdfast.model.errors import ConfigError
@@ -27,7 +25,6 @@ from holdfast.store.options import StoreOptions
 from holdfast.wire.host import pack_host
 
 _VIP_DISTANCE = 2
-_DAMAGES_TOLD_MAX: Final = 20
 
 
 class BrokerService:
@@ -57,7 +54,8 @@ class BrokerService:
         host, port = split_address(self._options.listen)
         self._disk.lock()
         store = MessageStore.open(self._disk, store_options(self._options), now_ms())
-        self._tell_recovery(store)
+        for line in report_recovery(store.recovered, store.log.files.unused):
+            self._emit(line)
         rooms = Rooms(self._options, store, self._disk, random.Random(), now_ms())
         server = MachineServer(Broker(self._options, store, rooms), emit=self._emit, disk=self._disk)
         self._store, self._rooms, self._server = store, rooms, server
@@ -97,19 +95,6 @@ class BrokerService:
             self._store.close(now_ms())
         self._disk.unlock()
         self._emit(Log("info", "broker stopped", {"name": self._options.name}))
-
-    def _tell_recovery(self, store: MessageStore) -> None:
-        """Say what was found after a crash, and every place that is not what was written."""
-        found = store.recovered
-        if not found.is_clean:
-            checked: dict[str, object] = {"records": found.records, "start": found.start, "end": found.log_end}
-            self._emit(Log("warning", "store recovered after a crash", checked))
-        for path in store.log.files.unused:
-            self._emit(Log("error", "log file not used: one behind it is missing", {"file": path}))
-        for damage in found.damages[:_DAMAGES_TOLD_MAX]:
-            self._emit(Log("error", "log damaged", msgspec.structs.asdict(damage)))
-        if len(found.damages) > _DAMAGES_TOLD_MAX:
-            self._emit(Log("error", "log damaged in more places", {"count": len(found.damages) - _DAMAGES_TOLD_MAX}))
 
     async def _listen_vip(self, server: MachineServer, host: str, port: int) -> None:
         try:

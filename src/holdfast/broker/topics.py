@@ -38,6 +38,7 @@ from holdfast.wire.registration import DataVersion, Topics
 
 NAME: Final = "topics.json"
 QUEUES_MAX: Final = 16_384
+CREATED_AT_ONCE_MAX: Final = 32
 _INHERITED = int(READ_WRITE | Permission.INHERIT)
 
 
@@ -67,6 +68,7 @@ class TopicTable:
             self._topics.pop(AUTO_CREATE_TOPIC, None)
         self.data_version = saved.data_version
         self.changed: set[str] = set()
+        self._created_at = (0, 0)  # (when, how many)
 
     def find(self, name: str) -> TopicConfig | None:
         """Return how *name* is hosted, or None when it is not."""
@@ -115,6 +117,12 @@ class TopicTable:
         base = self._topics.get(template)
         if base is None or not base.permission & Permission.INHERIT:
             return Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please!")
+        # Each is a few syncs, and one read can name thousands of topics: all others would wait for it.
+        when, created_count = self._created_at
+        created_count = created_count + 1 if when == now_ms else 1
+        if created_count > CREATED_AT_ONCE_MAX:
+            return Refusal(ResponseCode.SYSTEM_BUSY, "too many topics are created at once; try again in a moment")
+        self._created_at = (now_ms, created_count)
         count = max(1, min(queues, base.write_queues))
         created = TopicConfig(
             name=name,

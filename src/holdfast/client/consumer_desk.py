@@ -15,13 +15,14 @@ import msgspec
 
 from holdfast.client.cluster_client import Handler, now_ms
 from holdfast.client.group_member import GroupMember
-from holdfast.client.listener import ListenerCall
+from holdfast.client.listener import ListenerCall, RetryLater
 from holdfast.client.lock_keeper import LockKeeper
 from holdfast.client.offset_book import decode_offsets
 from holdfast.client.offset_keeper import OffsetKeeper
 from holdfast.client.queue_reader import QueueReader
 from holdfast.client.received import read_messages
 from holdfast.client.running_info import (
+    DirectOutcome,
     QueueStatus,
     encode_consumer_status,
     encode_direct_result,
@@ -130,10 +131,13 @@ class ConsumerDesk:
         broker_name = command.fields.get("brokerName", "")
         queue = MessageQueue(message.queue.topic, broker_name, message.queue.queue_id)
         begun_ms = now_ms()
-        failure: str | None = None
+        outcome, remark = DirectOutcome.DONE, None
         try:
             await self._call(msgspec.structs.replace(message, queue=queue))
+        except RetryLater as later:
+            outcome, remark = DirectOutcome.LATER, str(later)
         except Exception:  # noqa: BLE001 - the user's code: the operator wants to see what it raises
-            failure = traceback.format_exc(limit=20)
-        body = encode_direct_result(is_ordered=self._is_ordered, failure=failure, spent_ms=now_ms() - begun_ms)
+            outcome, remark = DirectOutcome.FAILED, traceback.format_exc(limit=20)
+        spent_ms = now_ms() - begun_ms
+        body = encode_direct_result(outcome, is_ordered=self._is_ordered, remark=remark, spent_ms=spent_ms)
         return response(command, body=body)

@@ -46,14 +46,23 @@ class OffsetKeeper:
         Raises:
             HoldfastError: it could not be found out. Beginning anywhere would skip or repeat messages.
         """
+        kept = await self._find(queue)
+        offset = await self._calls.first_offset(queue, self._start) if kept is None else kept
+        offset = self.book.take_over(queue, offset, monotonic_ms())
+        if not kept:
+            # Keep it with the next save, though nothing was consumed: whoever begins at the end must not begin at a
+            # later end after a restart, past everything that came meanwhile. Of a queue that still has its first
+            # message brokers say 0 when nothing was committed.
+            self.book.distrust(queue)
+        return offset
+
+    async def _find(self, queue: MessageQueue) -> int | None:
+        """Return what was kept of *queue*."""
         if self._file is None:
-            offset = await self._calls.first_offset(queue, self._start)
-        else:
-            if self._filed is None:
-                self._filed = await asyncio.to_thread(_read, self._file)
-            found = self._filed.get(queue)
-            offset = await self._calls.offset_of(queue, self._start) if found is None else found
-        return self.book.take_over(queue, offset, monotonic_ms())
+            return await self._calls.committed(queue)
+        if self._filed is None:
+            self._filed = await asyncio.to_thread(_read, self._file)
+        return self._filed.get(queue)
 
     def leave(self, queue: MessageQueue) -> None:
         """Note that *queue* is somebody else's now; what could not be saved of it is kept for a while."""

@@ -141,10 +141,7 @@ class QueueCalls:
         return await self.offset_at(queue, start)
 
     async def first_offset(self, queue: MessageQueue, start: Start) -> int:
-        """Return where the group goes on: at what it committed, else at *start*."""
-        committed = await self.committed(queue)
-        if committed is not None:
-            return committed
+        """Return where a group begins that never committed: at *start*."""
         if queue.topic.startswith(RETRY_PREFIX):
             return 0  # Whatever is to be tried again is the group's own: nothing of it may be skipped.
         return await self.offset_of(queue, start)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from enum import StrEnum
 
 import msgspec
 
@@ -83,14 +84,24 @@ def encode_consumer_status(offsets: Mapping[MessageQueue, int]) -> bytes:
     return java_json.encode(_ConsumerStatus(message_queue_table=java_json.object_map(offsets.items())))
 
 
-def encode_direct_result(*, is_ordered: bool, failure: str | None, spent_ms: int) -> bytes:
+class DirectOutcome(StrEnum):
+    """What a listener made of a message. Upstream has more of these, which no listener of ours can mean."""
+
+    DONE = "CR_SUCCESS"
+    LATER = "CR_LATER"
+    FAILED = "CR_THROW_EXCEPTION"
+
+
+def encode_direct_result(
+    outcome: DirectOutcome, *, is_ordered: bool, remark: str | None = None, spent_ms: int
+) -> bytes:
     """Return the body of the answer to 309: what a listener made of a message that an operator sent it."""
     return java_json.encode(
         _DirectResult(
             order=is_ordered,
             auto_commit=True,
-            consume_result="CR_SUCCESS" if failure is None else "CR_THROW_EXCEPTION",
-            remark=failure,
+            consume_result=outcome,
+            remark=remark,
             spent_time_mills=spent_ms,
         )
     )

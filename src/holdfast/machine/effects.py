@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.machine.events import ChannelId
-from holdfast.store.disk import File
+from holdfast.store.disk import File, Syncable
 
 Piece = bytes | bytearray | memoryview
 
@@ -53,9 +53,9 @@ class SyncLog(msgspec.Struct, frozen=True):
 
 
 class SyncFiles(msgspec.Struct, frozen=True):
-    """Bring derived files (indexes, checkpoint) to disk off the loop, then `FilesSynced(token)`."""
+    """Bring derived files (indexes, checkpoint), or the whole disk, to disk off the loop, then `FilesSynced(token)`."""
 
-    files: tuple[File, ...]
+    files: tuple[Syncable, ...]
     token: int
 
 

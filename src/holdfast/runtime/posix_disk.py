@@ -3,6 +3,7 @@
     write   pwritev, 1024 pieces at a time       the page cache has it at once, views of the file see it
     view    a shared read-only mapping           made on first use, lives as long as anything points into it
     sync    fdatasync                            and, once per new file, its folder: a name must survive too
+            syncfs                               for the whole disk, where Linux tells of its failures
     erase   a hole, or zeros where the file system makes none
 
 Descriptors and mappings are let go of when nobody holds the file any more, so a sync in another thread never finds its
@@ -16,6 +17,7 @@ import ctypes.util
 import fcntl
 import mmap
 import os
+import re
 import shutil
 import threading
 from collections.abc import Callable, Sequence
@@ -49,19 +51,26 @@ def _failing(method: Callable[_P, _T]) -> Callable[_P, _T]:
     return guarded
 
 
-def _find_fallocate() -> Callable[[int, int, int, int], int] | None:
-    """Return Linux's fallocate, which can make holes; None where there is none."""
-    name = ctypes.util.find_library("c")
-    if name is None:
+def _find_function(name: str, *arguments: type) -> Callable[..., int] | None:
+    """Return a function of the system's library that Python does not know; None where there is none."""
+    library = ctypes.util.find_library("c")
+    if library is None:
         return None
-    function = getattr(ctypes.CDLL(name, use_errno=True), "fallocate", None)
+    function = getattr(ctypes.CDLL(library, use_errno=True), name, None)
     if function is not None:
-        function.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+        function.argtypes = arguments
         function.restype = ctypes.c_int
     return function
 
 
-_fallocate = _find_fallocate()
+def _tells_failures(release: str) -> bool:
+    """Say whether syncfs of this Linux tells when it could not write: since 5.8."""
+    major, minor, *_ = (*re.findall(r"\d+", release), "0", "0")
+    return (int(major), int(minor)) >= (5, 8)
+
+
+_fallocate = _find_function("fallocate", ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+_syncfs = _find_function("syncfs", ctypes.c_int) if _tells_failures(os.uname().release) else None
 
 
 class _Folders:
@@ -69,21 +78,36 @@ class _Folders:
 
     def __init__(self, root: str) -> None:
         self._root = root
-        self._fresh: set[str] = set()
+        self._fresh: dict[str, int] = {}  # Folder, and the number of the last name that it got
+        self._count = 0
+        self._changing = threading.Lock()
         self._syncing = threading.Lock()  # Whoever finds a folder synced must know that it is, not that it will be.
 
     def note_new(self, path: str) -> None:
         """Remember that *path*, and perhaps folders above it, got a name."""
-        self._fresh.update(_folders_above(path))
+        with self._changing:
+            self._count += 1
+            self._fresh.update(dict.fromkeys(_folders_above(path), self._count))
+
+    def is_new(self, path: str) -> bool:
+        """Return whether the name of *path* may not be on disk yet."""
+        return path.rpartition("/")[0] in self._fresh
 
     def sync_above(self, path: str) -> None:
         """Bring the names of *path* and of the folders above it to disk."""
         with self._syncing:
             for folder in _folders_above(path):
-                if folder in self._fresh:
-                    # First forgotten, then synced: a name that comes meanwhile is remembered anew.
-                    self._fresh.discard(folder)
+                # First forgotten, then synced: a name that comes meanwhile is remembered anew.
+                if self._fresh.pop(folder, None) is not None:
                     self._sync(folder)
+
+    def sync_all(self, sync: Callable[[], None]) -> None:
+        """Bring all names to disk by *sync*. It may take long: nobody who has one name to sync waits for it."""
+        before = self._count
+        sync()
+        with self._changing:
+            for folder in [folder for folder, number in self._fresh.items() if number <= before]:
+                del self._fresh[folder]
 
     def _sync(self, folder: str) -> None:
         descriptor = os.open(f"{self._root}/{folder}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -228,6 +252,30 @@ class PosixDisk:
             self._lock.close()
             self._lock = None
 
+    @property
+    def can_sync(self) -> bool:
+        """Say whether this system can sync a whole file system and tells when that fails."""
+        return _syncfs is not None
+
+    @_failing
+    def sync(self) -> None:
+        """Bring everything to disk, also where a folder leads to another file system."""
+        self._folders.sync_all(self._sync_file_systems)
+
+    def _sync_file_systems(self) -> None:
+        assert _syncfs is not None
+        synced: set[int] = set()
+        for folder in ["", *(name for name in self.list("") if name.endswith("/"))]:
+            descriptor = os.open(self._at(folder), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                device = os.fstat(descriptor).st_dev
+                if device not in synced:
+                    synced.add(device)
+                    if _syncfs(descriptor) != 0:
+                        raise OSError(ctypes.get_errno(), f"cannot sync the file system of {self._at(folder)}")
+            finally:
+                os.close(descriptor)
+
     def _at(self, path: str) -> str:
         if not _LEAVES.isdisjoint(path.split("/")):
             raise DiskFailed(f"{path!r} leads out of {self._root}")
@@ -259,7 +307,9 @@ class PosixDisk:
     def open(self, path: str) -> File:
         """Open an existing file."""
         descriptor = os.open(self._at(path), os.O_RDWR | os.O_CLOEXEC)
-        return PosixFile(self._folders, path, descriptor, os.fstat(descriptor).st_size, is_new=False)
+        size = os.fstat(descriptor).st_size
+        # It may have been made, let go of and opened again before anybody synced it.
+        return PosixFile(self._folders, path, descriptor, size, is_new=self._folders.is_new(path))
 
     @_failing
     def create(self, path: str, size: int, *, reserve: bool = False) -> File:

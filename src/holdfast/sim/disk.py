@@ -1,7 +1,7 @@
 """A disk in memory that tears and forgets: what a real one may do when the power goes.
 
     write   changes pages at once, and remembers what each dirty page held when it was last synced
-    sync    makes the pages of one file, and its name, last
+    sync    makes the pages of one file, and its name, last; that of the disk does so for all files
     crash   every dirty page keeps its new content, falls back to its old one, or is torn between the two;
             a new file whose name was never synced may be gone, a removed one may be back
 
@@ -167,6 +167,18 @@ class SimDisk:
                 left[path] = content.crashed(random)
         self._files = left
         self._removed = {}
+
+    @property
+    def can_sync(self) -> bool:
+        """Say that `sync` may be called."""
+        return True
+
+    def sync(self) -> None:
+        """Make everything last: pages, names, removals."""
+        with self.call("sync", ""):
+            for content in self._files.values():
+                content.sync()
+            self._removed.clear()
 
     def settle_folder(self, path: str) -> None:
         """Make removals beside *path* last: syncing a name syncs its folder."""

@@ -11,7 +11,15 @@ from typing import Protocol
 Piece = bytes | bytearray | memoryview
 
 
-class File(Protocol):
+class Syncable(Protocol):
+    """What can be brought to disk: a file, or a whole disk."""
+
+    def sync(self) -> None:
+        """Bring everything written to disk. Blocks: on a real disk it is called from a thread."""
+        ...
+
+
+class File(Syncable, Protocol):
     """One open file of fixed size."""
 
     path: str
@@ -32,10 +40,6 @@ class File(Protocol):
         """Return a copy of the bytes of [start, end)."""
         ...
 
-    def sync(self) -> None:
-        """Bring everything written to disk. Blocks: on a real disk it is called from a thread."""
-        ...
-
     def erase(self, start: int, end: int) -> None:
         """Make [start, end) read as zeros, giving the space back where the disk can."""
         ...
@@ -45,8 +49,16 @@ class File(Protocol):
         ...
 
 
-class Disk(Protocol):
-    """A folder of files."""
+class Disk(Syncable, Protocol):
+    """A folder of files.
+
+    `sync` brings all of them to disk, and their names, at a price that does not depend on their number.
+    """
+
+    @property
+    def can_sync(self) -> bool:
+        """Whether `sync` may be called: not every system has it, or tells when it fails."""
+        ...
 
     def list(self, folder: str) -> list[str]:
         """Return the names in *folder*, sorted; empty when there is no such folder. Folders end with `/`."""

@@ -5,6 +5,8 @@ Knows the properties that matter to indexes, and the one topic whose entries car
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from holdfast.model.java_hash import hash_behind, java_hash
 from holdfast.model.numbers import parse_count
 from holdfast.model.topic import SCHEDULE_TOPIC
@@ -16,6 +18,7 @@ NOT_QUEUED = 0x4
 
 KEY_SEPARATOR = b" "
 UNIQUE_KEY, KEYS, VALUE_END = b"UNIQ_KEY\x01", b"KEYS\x01", b"\x02"
+_TAGS = b"TAGS\x01"
 _SCHEDULE = SCHEDULE_TOPIC.encode()
 
 
@@ -31,8 +34,13 @@ def tags_code(topic: bytes, properties: bytes, store_ms: int, delay_levels_ms: t
         number = parse_count(level.decode(errors="replace"), 0) if level is not None else 0
         if number > 0:
             return store_ms + delay_levels_ms[min(number, len(delay_levels_ms)) - 1]
-    tags = find_property(properties, b"TAGS")
-    return java_hash(tags.decode(errors="replace")) if tags else 0
+    tags = find_marked(properties, _TAGS, VALUE_END)
+    return _hash_tags(tags) if tags else 0
+
+
+@lru_cache(maxsize=4096)
+def _hash_tags(tags: bytes) -> int:
+    return java_hash(tags.decode(errors="replace"))
 
 
 def index_keys(properties: bytes) -> list[bytes]:

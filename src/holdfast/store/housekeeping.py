@@ -18,7 +18,7 @@ import msgspec
 
 from holdfast.store.checkpoint import Checkpoint
 from holdfast.store.consume_queue import QueueLog
-from holdfast.store.disk import File
+from holdfast.store.disk import File, Syncable
 from holdfast.store.indexer import Indexer
 from holdfast.store.opening import ABORT_PATH, OpenedStore
 from holdfast.store.snapshot import QueueSnapshot, save_snapshot
@@ -45,7 +45,7 @@ class Housekeeping(msgspec.Struct, frozen=True):
     """
 
     delay_ms: int = IDLE_MS
-    files: tuple[File, ...] = ()
+    files: tuple[Syncable, ...] = ()
     read: FileRange | None = None
 
     @property
@@ -162,7 +162,7 @@ class Housekeeper:
 
     # --- rounds
 
-    def _advance_round(self, confirmed: int, now_ms: int) -> tuple[File, ...]:
+    def _advance_round(self, confirmed: int, now_ms: int) -> tuple[Syncable, ...]:
         if self._round is None and self._is_due(confirmed, now_ms):
             self._round = _Round(confirmed, self._opened.log.store_ms, self._grown)
             self._grown = {}
@@ -210,9 +210,15 @@ class Housekeeper:
         current.paths = list(unsynced)
         unsynced.clear()
 
-    def _take_files(self, current: _Round) -> tuple[File, ...]:
+    def _take_files(self, current: _Round) -> tuple[Syncable, ...]:
         if current.is_marked:
             return (self._opened.checkpoint.file,)
+        if len(current.paths) > SYNC_FILES_MAX and self._opened.disk.can_sync:
+            # A burst over ten thousand queues: one sync of everything takes less than ten thousand.
+            current.handed_out, current.paths = current.paths, []
+            current.handed_files += current.log_files
+            current.log_files = ()
+            return (self._opened.disk,)
         paths, current.paths = current.paths[:SYNC_FILES_MAX], current.paths[SYNC_FILES_MAX:]
         current.handed_out = paths
         current.handed_files += current.log_files

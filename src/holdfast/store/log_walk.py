@@ -11,12 +11,12 @@ asked for, its body has its checksum. Knows no queues and repairs nothing.
 from __future__ import annotations
 
 import struct
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from enum import Enum
 
 import msgspec
 
-from holdfast.store.log_file import LogFile, LogFiles
+from holdfast.store.log_file import LogFiles
 from holdfast.wire.record import (
     BLANK_SIZE,
     BORN_HOST_V6,
@@ -155,34 +155,26 @@ class LogWalk:
         self.stop = Stop.END
 
     def __iter__(self) -> Iterator[WalkedRecord]:
-        while (found := self._files.find(self.position)) is not None:
-            self.stop = yield from self._walk_file(found)
-            if self.stop is not Stop.BLANK:
-                return
-            self.position = found.start + self._files.size
-        self.stop = Stop.END
-
-    def _walk_file(self, found: LogFile) -> Generator[WalkedRecord, None, Stop]:
+        files, check_body = self._files, self._check_body
         window_size = WINDOW_SIZE
-        while True:
-            at = self.position - found.start
-            data = found.file.view(at, min(at + window_size, self._files.size))
-            stop = yield from self._walk_window(data, found.start + self._files.size)
-            if stop is not Stop.CUT:
-                return stop
-            if at + len(data) == self._files.size:
-                return Stop.BROKEN
+        while (found := files.find(self.position)) is not None:
+            base = position = self.position
+            file_end = found.start + files.size
+            end = file_end if self._end is None else self._end
+            data = found.file.view(base - found.start, min(base - found.start + window_size, files.size))
+            stop = Stop.END
+            while position < end:
+                record = judge(data, position - base, position, file_end - position, check_body=check_body)
+                if isinstance(record, Stop):
+                    stop = record
+                    break
+                yield record
+                self.position = position = position + record.size
+            if stop is Stop.BLANK:
+                self.position = file_end
+            elif stop is not Stop.CUT or base + len(data) == file_end:
+                self.stop = Stop.BROKEN if stop is Stop.CUT else stop
+                return
             # Not a step in this window: the next record is larger than it.
-            window_size = window_size * 2 if self.position == found.start + at else WINDOW_SIZE
-
-    def _walk_window(self, data: memoryview, file_end: int) -> Generator[WalkedRecord, None, Stop]:
-        base = position = self.position
-        end = file_end if self._end is None else self._end
-        check_body = self._check_body
-        while position < end:
-            record = judge(data, position - base, position, file_end - position, check_body=check_body)
-            if isinstance(record, Stop):
-                return record
-            yield record
-            self.position = position = position + record.size
-        return Stop.END
+            window_size = window_size * 2 if stop is Stop.CUT and position == base else WINDOW_SIZE
+        self.stop = Stop.END

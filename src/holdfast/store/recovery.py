@@ -37,6 +37,10 @@ TAIL_MAX = 64 << 20
 """After an orderly end no more than this is read again: records that no queue takes may be many."""
 
 
+REMAINS_CHUNK = 1 << 20
+_pack_entry = ENTRY.pack
+
+
 class Recovered(msgspec.Struct, kw_only=True):
     """What was found.
 
@@ -44,6 +48,7 @@ class Recovered(msgspec.Struct, kw_only=True):
         log_end: Where the next record goes.
         start: The replay began here; everything behind it was checked.
         store_ms: Store time of the last record.
+        cut: How many bytes behind the end were no record. They are zeros now.
         damages: Places in the middle of the log that are not what was written.
     """
 
@@ -52,6 +57,7 @@ class Recovered(msgspec.Struct, kw_only=True):
     store_ms: int = 0
     is_clean: bool = True
     records: int = 0
+    cut: int = 0
     damages: list[Damage] = []
 
 
@@ -77,7 +83,7 @@ class Recovery:
         self._is_clean = is_clean
         self._expected = expected
         self._lost = 0  # Bytes of the log that hold no readable record: so many records may be missing in queues.
-        self._routes: dict[tuple[bytes, int], QueueLog | None] = {}
+        self._routes: dict[tuple[bytes, int], QueueLog] = {}
 
     def run(self) -> Recovered:
         """Find the end of the log and make every queue hold exactly what is before it."""
@@ -96,9 +102,10 @@ class Recovery:
             again = self._replay(found)
             is_sure = False
         self._cut_log(found)
-        for queue in self._table:
-            if queue.offset_min < queue.offset_max:
-                self._table.correct_min(queue, self._files.start)
+        # As an orderly end left them: then there is no need to open the files of ten thousand queues once more.
+        is_as_noted = self._is_clean and not shortened and found.start == start
+        if not (is_as_noted and 0 < self._table.newest < found.log_end):
+            self._trim_queues(found.log_end)
         return found
 
     def _checkpoint_within_log(self) -> None:
@@ -184,13 +191,15 @@ class Recovery:
         """Put one record into its queue, if it is not there. Return where to start again if its queue lost more."""
         found.records += 1
         found.store_ms = record.store_ms
-        if record.sys_flag & NOT_QUEUED:
+        if record.sys_flag & (NOT_QUEUED | INNER_BATCH):
             return None
-        queue = self._route(record)
+        if self._deleted and record.position < self._deleted.get(record.topic, 0):
+            return None
+        queue = self._routes.get((record.topic, record.queue_id)) or self._find_route(record)
         if queue is None:
             return None
         code = tags_code(record.topic, record.properties, record.store_ms, self._levels)
-        entry = ENTRY.pack(record.position, record.size, code)
+        entry = _pack_entry(record.position, record.size, code)
         if record.offset == queue.next_offset:
             self._append(queue, entry)
             return None
@@ -251,16 +260,13 @@ class Recovery:
         if len(queue.tail) >= FLUSH_SIZE:
             queue.flush()
 
-    def _route(self, record: WalkedRecord) -> QueueLog | None:
-        """Return the queue of a record; None for batch topics and for topics that were deleted later."""
-        if record.sys_flag & INNER_BATCH or record.position < self._deleted.get(record.topic, 0):
+    def _find_route(self, record: WalkedRecord) -> QueueLog | None:
+        """Return the queue of a record; None when its topic is not ours to index."""
+        topic = record.topic.decode(errors="replace")
+        if topic in self._table.batch_topics or "/" in topic or "\0" in topic or topic in {"", ".", ".."}:
             return None
-        key = (record.topic, record.queue_id)
-        if key not in self._routes:
-            topic = record.topic.decode(errors="replace")
-            is_foreign = topic in self._table.batch_topics or "/" in topic or "\0" in topic or topic in {"", ".", ".."}
-            self._routes[key] = None if is_foreign else self._table.get(topic, record.queue_id)
-        return self._routes[key]
+        queue = self._routes[record.topic, record.queue_id] = self._table.get(topic, record.queue_id)
+        return queue
 
     # --- damage and the end
 
@@ -288,11 +294,31 @@ class Recovery:
         if mark is not None and end < mark:
             self._checkpoint.void_mark(end)
         if not self._is_clean or self._has_remains(end):
+            found.cut = self._measure_remains(end)
             self._files.cut(end)
+
+    def _trim_queues(self, log_end: int) -> None:
+        """Let every queue know only of what is in the log."""
         for queue in self._table:
-            if queue.offset_min < queue.offset_max and self._end_position(queue) >= end:
+            if queue.offset_min < queue.offset_max and self._end_position(queue) >= log_end:
                 queue.flush()
-                self._table.cut(queue, end)
+                self._table.cut(queue, log_end)
+            if queue.offset_min < queue.offset_max:
+                self._table.correct_min(queue, self._files.start)
+
+    def _measure_remains(self, end: int) -> int:
+        """Return how many bytes behind the end, in its file, are something."""
+        found = self._files.find(end)
+        remains = at = 0
+        while found is not None and end + at < found.start + self._files.size:
+            start = end + at - found.start
+            chunk = found.file.read(start, min(start + REMAINS_CHUNK, self._files.size))
+            used = len(chunk.rstrip(b"\0"))
+            if not used:
+                break
+            remains = at + used
+            at += len(chunk)
+        return remains
 
     def _has_remains(self, end: int) -> bool:
         """Return whether old bytes lie right behind the end, or at the start of a later file."""

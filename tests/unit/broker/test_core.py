@@ -5,6 +5,7 @@ from tests.support.broker_clients import a_request
 from tests.support.broker_desk import BrokerDesk, a_pull, a_send, codes
 
 from holdfast.broker.core import _HANDED_OUT_MAX
+from holdfast.broker.topics import CREATED_AT_ONCE_MAX
 from holdfast.broker.transactions import TIMER as TRANSACTIONS_TIMER
 from holdfast.machine.effects import CloseChannel, Log
 from holdfast.machine.events import ChannelId
@@ -145,3 +146,15 @@ def test_a_message_larger_than_a_log_file_is_refused_and_its_neighbours_are_not(
     answers = desk.ask(a_send(), a_send(body=bytes(desk.store.log_file_size)), a_send())
 
     assert codes(answers) == [0, ResponseCode.MESSAGE_ILLEGAL, 0]
+
+
+def test_a_read_creates_a_bounded_number_of_topics(desk: BrokerDesk) -> None:
+    """The others are told to come again, and then succeed: each creation is a wait for the disk."""
+    sends = [a_send(f"new-{number}") for number in range(CREATED_AT_ONCE_MAX + 2)]
+
+    first = codes(desk.ask(*sends))
+    desk.pass_time(1)
+    second = codes(desk.ask(*sends))
+
+    assert first == [0] * CREATED_AT_ONCE_MAX + [ResponseCode.SYSTEM_BUSY] * 2
+    assert second == [0] * len(sends)

@@ -10,7 +10,7 @@ from tests.unit.client.test_received import a_record
 
 from holdfast.client.consumer_desk import ConsumerDesk
 from holdfast.client.group_member import GroupMember
-from holdfast.client.listener import ListenerCall
+from holdfast.client.listener import ListenerCall, RetryLater
 from holdfast.client.lock_keeper import LockKeeper
 from holdfast.client.offset_keeper import OffsetKeeper
 from holdfast.client.queue_reader import QueueReader, ReaderPlan
@@ -149,12 +149,17 @@ def test_an_operator_can_have_a_message_consumed():
         got.append(message)
         if message.body == b"bad":
             raise ValueError("cannot")
+        if message.body == b"later":
+            raise RetryLater(3)
 
     async def story(server: ScriptedServer, office: Office) -> None:
         good = await office.ask(RequestCode.CONSUME_MESSAGE_DIRECTLY, a_record(topic="t"), brokerName="broker-a")
         bad = await office.ask(RequestCode.CONSUME_MESSAGE_DIRECTLY, a_record(body=b"bad"), brokerName="broker-a")
 
+        later = await office.ask(RequestCode.CONSUME_MESSAGE_DIRECTLY, a_record(body=b"later"), brokerName="broker-a")
         assert json.loads(good.body)["consumeResult"] == "CR_SUCCESS"
+        assert json.loads(bad.body)["consumeResult"] == "CR_THROW_EXCEPTION"
+        assert json.loads(later.body)["consumeResult"] == "CR_LATER"
         assert "ValueError: cannot" in json.loads(bad.body)["remark"]
         assert got[0].queue == MessageQueue("t", "broker-a", 3)
 

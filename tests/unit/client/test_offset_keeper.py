@@ -11,7 +11,7 @@ from holdfast.client.cluster_client import ClusterClient
 from holdfast.client.offset_book import decode_offsets
 from holdfast.client.offset_keeper import OffsetKeeper
 from holdfast.client.queue_calls import QueueCalls
-from holdfast.model.errors import ConfigError
+from holdfast.model.errors import BrokerRefused, ConfigError
 from holdfast.model.queue import MessageQueue
 from holdfast.wire.codes import RequestCode
 from holdfast.wire.command import Command, response
@@ -168,5 +168,33 @@ def test_a_queue_that_could_not_be_saved_goes_on_where_it_was():
         keeper.leave(ONE)
 
         assert await keeper.first(ONE) == 8
+
+    with_calls(story)
+
+
+def test_where_a_group_begins_is_kept_though_nothing_was_consumed():
+    """Beginning at the end again after a restart would skip what came meanwhile."""
+
+    async def story(server: ScriptedServer, calls: QueueCalls) -> None:
+        server.refuse(RequestCode.QUERY_CONSUMER_OFFSET, 22)
+        server.on(RequestCode.GET_MAX_OFFSET, offset="100")
+        server.on(COMMIT)
+        keeper = OffsetKeeper(calls, "latest")
+
+        assert await keeper.first(ONE) == 100
+        assert await keeper.save()
+
+        assert [command.fields["commitOffset"] for command in server.heard_of(COMMIT)] == ["100"]
+
+    with_calls(story)
+
+
+def test_an_unanswered_question_is_no_place_to_begin():
+    """Taking it for "never committed" would skip or repeat messages."""
+
+    async def story(server: ScriptedServer, calls: QueueCalls) -> None:
+        server.refuse(RequestCode.QUERY_CONSUMER_OFFSET, 1)
+        with pytest.raises(BrokerRefused):
+            await OffsetKeeper(calls, "latest").first(ONE)
 
     with_calls(story)

@@ -3,6 +3,7 @@
 import json
 
 from holdfast.client.running_info import (
+    DirectOutcome,
     QueueStatus,
     encode_consumer_status,
     encode_direct_result,
@@ -38,8 +39,8 @@ def test_consumer_status_tells_how_far_each_queue_is():
 
 def test_a_direct_result_tells_what_the_listener_did():
     """Success, or what it raised."""
-    good = json.loads(encode_direct_result(is_ordered=False, failure=None, spent_ms=3))
-    bad = json.loads(encode_direct_result(is_ordered=True, failure="ValueError", spent_ms=4))
+    good = json.loads(encode_direct_result(DirectOutcome.DONE, is_ordered=False, spent_ms=3))
+    bad = json.loads(encode_direct_result(DirectOutcome.FAILED, is_ordered=True, remark="ValueError", spent_ms=4))
 
     assert good == {"order": False, "autoCommit": True, "consumeResult": "CR_SUCCESS", "spentTimeMills": 3}
     assert (bad["consumeResult"], bad["remark"], bad["order"]) == ("CR_THROW_EXCEPTION", "ValueError", True)

@@ -234,3 +234,90 @@ def test_no_path_leads_out_of_the_folder(disk: PosixDisk, path: str):
     for attempt in (disk.remove, disk.read_file, disk.list, lambda name: disk.create(name, 10)):
         with pytest.raises(DiskFailed, match="leads out"):
             attempt(path)
+
+
+def synced_folders(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    synced: list[str] = []
+    monkeypatch.setattr(posix_disk._Folders, "_sync", lambda _self, folder: synced.append(folder))
+    return synced
+
+
+def test_a_new_name_is_synced_with_the_first_sync_of_its_file(disk: PosixDisk, monkeypatch: pytest.MonkeyPatch):
+    """By whoever has the file open then; later syncs need not."""
+    synced = synced_folders(monkeypatch)
+    disk.create("a/b/c", 10)
+
+    disk.open("a/b/c").sync()
+    disk.open("a/b/c").sync()
+
+    assert synced == ["a/b", "a", ""]
+
+
+@pytest.mark.skipif(not posix_disk._syncfs, reason="this system has no syncfs, or one that hides failures")
+def test_everything_can_be_synced_at_once(disk: PosixDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The file system of the folder, and every other one that a folder in it leads to, once each."""
+    assert disk.can_sync
+    synced = synced_folders(monkeypatch)
+    devices: list[int] = []
+
+    def syncfs(descriptor: int) -> int:
+        devices.append(os.fstat(descriptor).st_dev)
+        return 0
+
+    monkeypatch.setattr(posix_disk, "_syncfs", syncfs)
+    for number in range(5):
+        disk.create(f"a/{number}/f", 10)
+    (tmp_path / "store/b").symlink_to("/dev/shm")
+
+    disk.sync()
+    disk.open("a/3/f").sync()
+
+    here, elsewhere = (tmp_path / "store").stat().st_dev, Path("/dev/shm").stat().st_dev
+    assert devices == [here, elsewhere]
+    assert synced == []
+
+
+@pytest.mark.skipif(not posix_disk._syncfs, reason="this system has no syncfs, or one that hides failures")
+def test_a_name_that_comes_while_everything_is_synced_is_not_forgotten(
+    disk: PosixDisk, monkeypatch: pytest.MonkeyPatch
+):
+    """That sync may have been too early for it."""
+    synced = synced_folders(monkeypatch)
+    disk.create("a/f", 10)
+
+    def syncfs(descriptor: int) -> int:
+        disk.create("b/f", 10)
+        return 0
+
+    monkeypatch.setattr(posix_disk, "_syncfs", syncfs)
+    disk.sync()
+    disk.open("a/f").sync()
+    disk.open("b/f").sync()
+
+    assert synced == ["b", ""]
+
+
+@pytest.mark.skipif(not posix_disk._syncfs, reason="this system has no syncfs, or one that hides failures")
+def test_a_failing_sync_of_everything_is_told(disk: PosixDisk, monkeypatch: pytest.MonkeyPatch):
+    """After it nothing is known to be on disk."""
+    disk.sync()
+    monkeypatch.setattr(posix_disk, "_syncfs", lambda _descriptor: -1)
+
+    with pytest.raises(DiskFailed, match="store"):
+        disk.sync()
+
+
+@pytest.mark.parametrize(
+    ("release", "tells"),
+    [
+        ("5.8.0-generic", True),
+        ("6.1", True),
+        ("5.7.19", False),
+        ("4.18.0-553.el8", False),
+        ("10.0", True),
+        ("x", False),
+    ],
+)
+def test_old_kernels_do_not_tell_of_failed_syncs(release: str, *, tells: bool):
+    """Then files are synced one by one."""
+    assert posix_disk._tells_failures(release) is tells

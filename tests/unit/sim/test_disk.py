@@ -93,6 +93,23 @@ def test_a_removed_file_may_be_back_until_its_folder_is_synced():
     assert back == {(False, None), (False, 10), (True, None)}
 
 
+def test_a_sync_of_the_disk_makes_everything_last():
+    """Pages, new names and removals, of all files."""
+    for seed in range(30):
+        disk = SimDisk()
+        disk.replace("a/gone", b"x")
+        for name in ("a/f", "b/c/g"):
+            disk.create(name, PAGE_SIZE).write(0, [b"n" * PAGE_SIZE])
+        disk.remove("a/gone")
+
+        assert disk.can_sync
+        disk.sync()
+        disk.crash(Random(seed))
+
+        assert (disk.list("a"), disk.list("b/c")) == (["f"], ["g"])
+        assert {disk.read_file(name) for name in ("a/f", "b/c/g")} == {b"n" * PAGE_SIZE}
+
+
 def test_replacing_lasts():
     """All of it, at once."""
     disk = SimDisk()

@@ -7,7 +7,9 @@ from tests.support.stores import NOW_MS, append, keep_house, open_store, stage
 from holdfast.model.errors import DiskFailed
 from holdfast.sim.disk import SimDisk
 from holdfast.store.checkpoint import CheckpointFile
+from holdfast.store.disk import Syncable
 from holdfast.store.housekeeping import QUEUES_PER_CALL, SYNC_FILES_MAX
+from holdfast.store.message_store import MessageStore
 
 LATER_MS = NOW_MS + 10_000
 
@@ -65,25 +67,95 @@ def test_what_comes_during_a_round_waits_for_the_next():
     assert mark(disk) == begun
 
 
+class OldDisk(SimDisk):
+    """One that cannot sync everything at once."""
+
+    @property
+    def can_sync(self) -> bool:
+        """Say so."""
+        return False
+
+
+def sync_rounds(store: MessageStore, disk: SimDisk) -> list[tuple[Syncable, ...]]:
+    """Keep house until the mark has moved; return what was to be synced, call by call."""
+    syncs = []
+    while mark(disk) is None:
+        syncs.append(store.housekeep(LATER_MS).files)
+        store.checkpoint(LATER_MS)
+    return syncs
+
+
 def test_many_queues_are_written_and_synced_in_bounded_pieces():
     """Neither one call nor one sync takes long, however many there are."""
-    disk = SimDisk()
+    disk = OldDisk()
     store = open_store(disk, log_file_size=1 << 20)
-    count = QUEUES_PER_CALL + 50
+    count = QUEUES_PER_CALL + SYNC_FILES_MAX + 50
     for queue_id in range(count):
         append(store, queue_id=queue_id)
 
     first = store.housekeep(LATER_MS)
     assert (first.files, first.behind) == ((), True)
-    syncs = []
-    while mark(disk) is None:
-        work = store.housekeep(LATER_MS)
-        syncs.append(len(work.files))
-        store.checkpoint(LATER_MS)
+    syncs = [len(files) for files in sync_rounds(store, disk)]
 
     assert max(syncs) <= SYNC_FILES_MAX + 10
     assert sum(syncs) >= count
     assert len(disk.list("consumequeue/orders")) == count
+
+
+def test_very_many_queues_are_synced_at_once():
+    """Where the disk can: thousands of syncs would take a minute."""
+    disk = SimDisk()
+    store = open_store(disk, log_file_size=1 << 20)
+    for queue_id in range(SYNC_FILES_MAX + 1):
+        append(store, queue_id=queue_id)
+
+    syncs = [files for files in sync_rounds(store, disk) if files]
+
+    assert syncs == [(disk,)]
+
+
+def test_few_queues_are_synced_by_themselves():
+    """A sync of everything would wait for what others write to the same disk."""
+    disk = SimDisk()
+    store = open_store(disk, log_file_size=1 << 20)
+    for queue_id in range(SYNC_FILES_MAX):
+        append(store, queue_id=queue_id)
+
+    syncs = sync_rounds(store, disk)
+
+    assert not any(disk in files for files in syncs)
+
+
+def test_an_end_syncs_very_many_queues_at_once():
+    """Their files are not even opened for it."""
+    calls: list[tuple[str, str]] = []
+    disk = SimDisk(before=lambda call, path: calls.append((call, path)))
+    store = open_store(disk, log_file_size=1 << 20)
+    for queue_id in range(SYNC_FILES_MAX + 1):
+        append(store, queue_id=queue_id)
+    calls.clear()
+
+    store.close(LATER_MS)
+
+    assert ("sync", "") in calls
+    assert not any(call in {"open", "sync"} and path.startswith("consumequeue") for call, path in calls)
+
+
+def test_a_store_at_rest_does_nothing():
+    """However many queues it has."""
+    calls: list[str] = []
+    disk = SimDisk(before=lambda call, path: calls.append(call))
+    store = open_store(disk, log_file_size=1 << 20)
+    for queue_id in range(300):
+        append(store, queue_id=queue_id, keys="k")
+    keep_house(store, LATER_MS)
+    calls.clear()
+
+    for minute in range(1, 60):
+        work = store.housekeep(LATER_MS + minute * 60_000)
+        assert (work.files, work.read, work.behind) == ((), None, False)
+
+    assert calls == []
 
 
 def test_a_topic_deleted_during_a_round_does_not_disturb_it():

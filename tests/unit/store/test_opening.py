@@ -76,3 +76,21 @@ def test_a_checkpoint_of_zeros_is_no_obstacle():
     overwrite(disk, "checkpoint", 0, bytes(4096))
 
     assert bodies(open_store(disk)) == [b"a"]
+
+
+def test_an_orderly_end_makes_the_next_start_look_at_each_queue_once():
+    """With ten thousand of them, that is what a start takes."""
+    opened: list[str] = []
+    disk = SimDisk()
+    store = open_store(disk, log_file_size=1 << 20)
+    for number in range(60):
+        append(store, queue_id=number % 20)
+    store.close(NOW_MS)
+    disk.before = lambda call, path: opened.append(path) if call == "open" else None
+
+    again = open_store(disk)
+
+    queues = [path for path in opened if path.startswith("consumequeue")]
+    assert len(set(queues)) == 20
+    assert len(queues) <= 21, "and the last record's once more"
+    assert [queue.offset_max for queue in again.list_queues()] == [3] * 20

@@ -1,0 +1,34 @@
+"""What a start tells the operator about the store that it found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from holdfast.machine.effects import Log
+from holdfast.store.recovery import Recovered
+
+DAMAGES_TOLD_MAX: Final = 20
+
+
+def report_recovery(found: Recovered, unused: Sequence[str]) -> Iterator[Log]:
+    """Yield one line about the whole, and one about every place that is not what was written, up to a number.
+
+    *unused* are paths of log files that are no part of the log any more.
+    """
+    checked: dict[str, object] = {"records": found.records, "start": found.start, "end": found.log_end}
+    if found.is_clean and not found.cut:
+        yield Log("info", "store opened", checked)
+    elif found.is_clean:
+        yield Log("warning", "store opened, its log had an unknown end", checked | {"cut": found.cut})
+    else:
+        yield Log("warning", "store recovered after a crash", checked | {"cut": found.cut})
+    for path in unused[:DAMAGES_TOLD_MAX]:
+        yield Log("error", "log file not used: one behind it is missing", {"file": path})
+    for damage in found.damages[:DAMAGES_TOLD_MAX]:
+        yield Log("error", "log damaged", msgspec.structs.asdict(damage))
+    untold = max(0, len(unused) - DAMAGES_TOLD_MAX) + max(0, len(found.damages) - DAMAGES_TOLD_MAX)
+    if untold:
+        yield Log("error", "log damaged in more places", {"count": untold})

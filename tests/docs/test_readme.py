@@ -1,0 +1,139 @@
+"""What the README and the docstrings show works when it is typed: against a cluster that `holdfast up` runs."""
+
+import ast
+import asyncio
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.client_stories import run
+from tests.support.up import HOLDFAST, Up
+
+import holdfast
+from holdfast.admin.operations import Admin
+from holdfast.model.message import ReceivedMessage
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+USUAL = "127.0.0.1:9876"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    """A cluster with the topic and the group that examples speak of."""
+    with Up(tmp_path_factory.mktemp("readme")) as up:
+        run(furnish(up.namesrv))
+        yield up
+
+
+async def furnish(namesrv: str) -> None:
+    """Let there be a message in `orders`, and let `billing` have consumed it."""
+    async with (
+        holdfast.Producer(namesrv) as producer,
+        holdfast.PullConsumer(namesrv, "billing", start="earliest") as consumer,
+    ):
+        await producer.send("orders", b"first", tags="paid")
+        await consumer.assign(await consumer.queues("orders"))
+        while not await consumer.poll():
+            pass
+
+
+def blocks(language: str) -> list[str]:
+    """Return the README's blocks of one language."""
+    return re.findall(rf"^```{language}\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+
+
+def typed(cluster: Up, command: list[str]) -> str:
+    """Return what *command* says to a user of *cluster*."""
+    environment = {**os.environ, "HOLDFAST_NAMESRV": cluster.namesrv}
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=90, env=environment, check=False)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+def test_the_commands_say_what_the_readme_shows(cluster: Up):
+    """But for ids and places, which differ every time."""
+    (shown,) = (block for block in blocks("console") if "topic create" in block)
+    lines = shown.replace("orders", "shell-orders").splitlines()
+    commands = [(lines[at].split(" ", 2)[2], lines[at + 1]) for at in range(0, len(lines), 2)]
+    assert [words.split()[0] for words, _ in commands] == ["topic", "send", "tail"]
+
+    for words, answer in commands[:2]:
+        said = typed(cluster, [HOLDFAST, *_split(words)])
+        assert re.fullmatch(_pattern(answer), said.strip()), said
+
+
+def test_the_python_example_runs(cluster: Up):
+    """As a program of its own, with nothing but the address changed."""
+    (block,) = blocks("python")
+    assert USUAL in block
+
+    said = typed(cluster, [sys.executable, "-c", block.replace(USUAL, cluster.namesrv)])
+
+    assert re.search(r"^stored at .*'orders'.* \d+$", said, re.MULTILINE), said
+    assert re.search(r"^b'.*'$", said, re.MULTILINE), said
+
+
+def examples() -> Iterator[tuple[str, str]]:
+    """Yield every example in a module's docstring: where it is, and its code."""
+    for path in sorted((ROOT / "src" / "holdfast").rglob("*.py")):
+        text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+        for block in re.findall(r"(?:^ {4}.*\n|^\n)+", text, re.MULTILINE):
+            code = textwrap.dedent(block).strip("\n")
+            if f'("{USUAL}"' in code:
+                yield path.relative_to(ROOT / "src" / "holdfast").as_posix(), code
+
+
+def test_the_examples_are_found():
+    """Tests of no examples would pass."""
+    assert {path for path, _ in examples()} >= {
+        "__init__.py",
+        "blocking.py",
+        "client/producer.py",
+        "client/pull_consumer.py",
+        "client/push_consumer.py",
+    }
+
+
+@pytest.mark.parametrize(("path", "code"), list(examples()), ids=lambda value: value if value.endswith(".py") else "")
+def test_the_example_of_a_docstring_runs(cluster: Up, path: str, code: str):
+    """To its end; or, if it consumes for ever, until it has consumed something."""
+
+    async def story() -> None:
+        seen = asyncio.Event()
+
+        async def book(message: ReceivedMessage) -> None:
+            seen.set()
+
+        names: dict[str, Any] = {name: getattr(holdfast, name) for name in holdfast.__all__}
+        names |= {"Admin": Admin, "book": book, "print": lambda *_: seen.set(), "holdfast": holdfast}
+        body = textwrap.indent(code.replace(USUAL, cluster.namesrv), "    ")
+        exec(compile(f"async def example():\n{body}", path, "exec"), names)
+        async with holdfast.Producer(cluster.namesrv) as producer:
+            running = asyncio.create_task(names["example"]())
+            if "PushConsumer" in code:
+                while not seen.is_set() and not running.done():
+                    await producer.send("orders", b"one more", tags="paid")
+                    await asyncio.sleep(0.05)
+                running.cancel()
+            await asyncio.wait([running])
+        assert running.cancelled() or running.exception() is None, repr(running.exception())
+
+    run(story())
+
+
+def _split(words: str) -> list[str]:
+    """Return the words of a shell line, without the comment behind it."""
+    return [word.strip('"') for word in re.findall(r'"[^"]*"|[^\s"]+', words.partition(" #")[0])]
+
+
+def _pattern(shown: str) -> str:
+    """Return a pattern for what is shown, with other ids and places."""
+    pattern = re.sub(r"[0-9A-F]{32}", "[0-9A-F]{32}", re.escape(shown))
+    return re.sub(r"broker\\-.\\ queue\\ \d+\\ offset\\ \d+", r"broker-. queue \\d+ offset \\d+", pattern)

@@ -1,0 +1,37 @@
+import pytest
+
+from holdfast.sim.checkers.order import Order
+from holdfast.sim.orders import Job, Kind
+from holdfast.sim.world import Violation
+
+
+def job(number: int, key: str | None = "k") -> Job:
+    return Job(uid=f"{key}-{number}", topic="ordered", kind=Kind.KEYED, size=10, key=key, number=number)
+
+
+def test_numbers_in_order_are_well_and_so_is_a_repetition():
+    """A message that comes again is no news."""
+    order = Order()
+
+    for number in (0, 1, 0, 1, 2, 1, 3):
+        order.consumed("g", job(number))
+
+
+def test_a_number_before_its_predecessor_is_a_violation():
+    """However early the predecessor may come then."""
+    order = Order()
+    order.consumed("g", job(0))
+
+    with pytest.raises(Violation, match="order per key"):
+        order.consumed("g", job(2))
+
+
+def test_groups_and_keys_are_apart():
+    """Order is a matter between one group and one key."""
+    order = Order()
+    order.consumed("g", job(0))
+    order.consumed("g", job(1))
+
+    order.consumed("other", job(0))
+    order.consumed("g", job(0, "l"))
+    order.consumed("g", job(7, None))

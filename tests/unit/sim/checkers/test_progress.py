@@ -1,0 +1,60 @@
+import pytest
+
+from holdfast.model.queue import MessageQueue
+from holdfast.sim.checkers.places import Place
+from holdfast.sim.checkers.progress import Progress
+from holdfast.sim.orders import Job, Kind
+from holdfast.sim.world import Violation
+
+QUEUE = MessageQueue("t", "broker-a", 0)
+
+
+def consume(progress: Progress, *offsets: int) -> None:
+    for offset in offsets:
+        progress.consumed("g", f"m{offset}", Place("broker-a", "t", 0, offset))
+
+
+def test_what_is_committed_has_been_consumed():
+    """Up to the first offset that has not."""
+    progress = Progress()
+    consume(progress, 0, 1, 3)
+
+    progress.committed("g", QUEUE, 2)
+    with pytest.raises(Violation, match="committed means consumed"):
+        progress.committed("g", QUEUE, 3)
+
+    consume(progress, 2)
+    progress.committed("g", QUEUE, 4)
+
+
+def test_offsets_without_a_message_need_not_be_consumed():
+    """Whether they are found before or after their neighbours."""
+    progress = Progress()
+    progress.skip(QUEUE, [0])
+    consume(progress, 1)
+    progress.skip(QUEUE, [2])
+
+    progress.committed("g", QUEUE, 3)
+
+
+def test_a_redelivery_is_counted_and_in_a_calm_run_a_violation():
+    """There it has no excuse."""
+    progress = Progress()
+    consume(progress, 0, 1, 0)
+    assert progress.redelivered == 1
+
+    progress.is_undisturbed = True
+    with pytest.raises(Violation, match="nothing comes twice"):
+        consume(progress, 1)
+
+
+def test_what_a_group_has_not_finished_is_missing():
+    """To be done with a place is not to have consumed the message: it may have been given back."""
+    progress = Progress()
+    jobs = [Job(uid=uid, topic="t", kind=Kind.PLAIN, size=10) for uid in ("m0", "m1")]
+    consume(progress, 0, 1)
+
+    progress.finished("g", "m1")
+
+    assert progress.find_missing("g", jobs) == ["m0"]
+    assert progress.find_missing("other", jobs) == ["m0", "m1"]
