@@ -41,6 +41,7 @@ from holdfast.wire.pull import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND, PullFields,
 from holdfast.wire.record import RECORD_SIZE_MIN
 
 _SCAN_MAX: Final = 800  # index entries looked at for one answer when a filter lets few of them through
+_AHEAD: Final = 6400  # index entries read ahead when they are cold: as many as the kernel would
 _EXPRESSION_KEPT_MAX: Final = 1024
 _GAP_MAX: Final = 64 * 1024  # what lies between two cold ranges is read too when it is not larger than this
 
@@ -110,6 +111,10 @@ class Pulls:
         if reset is not None:
             moved = _Scan(ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", reset)
             return [self._head(header, puller.serializer, queue, moved)]
+        if fields.queue_offset < queue.hot_offset and queue.is_cold(
+            fields.queue_offset, self._count_entries(fields, codes)
+        ):
+            return self._take_cold(header, puller.serializer, queue, codes)
         scan = self._scan(queue, fields, fields.queue_offset, codes)
         if scan.code == ResponseCode.PULL_NOT_FOUND and fields.sys_flag & SUSPEND and self._may_park(fields):
             deadline_ms = puller.now_ms + fields.suspend_timeout_millis
@@ -204,10 +209,32 @@ class Pulls:
             return _Scan(ResponseCode.PULL_NOT_FOUND, "OFFSET_OVERFLOW_ONE", offset)
         if offset > offset_max:
             return _Scan(ResponseCode.PULL_OFFSET_MOVED, "OFFSET_OVERFLOW_BADLY", offset_max)
+        return self._choose(queue.raw_entries(offset, self._count_entries(fields, codes)), fields, offset, codes)
+
+    def _take_cold(
+        self, header: PullHeader, serializer: int, queue: QueueLog, codes: frozenset[int] | None
+    ) -> Steps[list[Piece]]:
+        """Answer a pull whose index entries are cold."""
+        fields = header.fields
+        offset = fields.queue_offset
+        raw = yield from queue.fetch_entries(offset, self._count_entries(fields, codes), ahead=_AHEAD)
+        if not raw:
+            scan = _Scan(ResponseCode.PULL_RETRY_IMMEDIATELY, "MESSAGE_WAS_REMOVING", queue.offset_min)
+            return [self._head(header, serializer, queue, scan)]
+        answer = self._respond(header, serializer, queue, self._choose(raw, fields, offset, codes))
+        assert answer is not None, "there are entries, so nothing is parked"
+        return answer if isinstance(answer, list) else (yield from answer)
+
+    def _count_entries(self, fields: PullFields, codes: frozenset[int] | None) -> int:
+        """Return how many entries to look at."""
+        count = max(1, min(fields.max_msg_nums, self._options.pull_count_max))
+        return count if codes is None else max(count, _SCAN_MAX)
+
+    def _choose(self, raw: bytes | bytearray, fields: PullFields, offset: int, codes: frozenset[int] | None) -> _Scan:
+        """Choose from index entries, which begin at *offset*."""
         options = self._options
         count = max(1, min(fields.max_msg_nums, options.pull_count_max))
         size_max = min(fields.max_msg_bytes or options.pull_size_default, options.pull_size_max)
-        raw = queue.raw_entries(offset, count if codes is None else max(count, _SCAN_MAX))
         flat = _unpacker(len(raw) // 20)(raw)
         positions, sizes = flat[0::3], flat[1::3]
         # A blank says that it is larger than any record; a damaged index may say anything.

@@ -15,6 +15,7 @@ Knows positions, but not what lies there.
 from __future__ import annotations
 
 import struct
+from collections import OrderedDict
 
 from holdfast.model.errors import StoreError
 from holdfast.store.file_cache import FileCache
@@ -29,6 +30,7 @@ BLANK_ENTRY_SIZE = 0x7FFFFFFF
 PRE_BLANK = ENTRY.pack(0, BLANK_ENTRY_SIZE, 0)
 FLUSH_SIZE = 4096
 HOST_V6_EXTRA = 12
+WARM_QUEUES_MAX = 1024
 
 Entry = tuple[int, int, int]
 """(position, record size, tags code)."""
@@ -44,6 +46,7 @@ class QueueFiles:
         self.file_size = file_size
         self.head_extra = host_size - 8
         self.unsynced: dict[str, None] = {}
+        self.warm: OrderedDict[QueueLog, tuple[int, int]] = OrderedDict()  # Old entries that were just read.
         self._topic_parts: dict[str, tuple[int, bytes]] = {}
 
     def topic_part(self, topic: str) -> tuple[int, bytes]:
@@ -52,6 +55,13 @@ class QueueFiles:
         if part is None:
             part = self._topic_parts[topic] = topic_part(topic)
         return part
+
+    def note_warm(self, queue: QueueLog, start: int, end: int) -> None:
+        """Remember that old entries of *queue* are in memory, of as many queues as are likely to be read at a time."""
+        self.warm[queue] = (start, end)
+        self.warm.move_to_end(queue)
+        if len(self.warm) > WARM_QUEUES_MAX:
+            self.warm.popitem(last=False)
 
     def read(self, folder: str, at: int, size: int) -> bytes:
         """Return bytes of one queue, across files."""
@@ -191,8 +201,17 @@ class QueueLog:
         position, size, tags_code = ENTRY.unpack(self.raw_entries(offset, 1))
         return position, size, tags_code
 
-    def fetch_entries(self, start: int, count: int) -> Steps[bytes]:
+    def is_cold(self, start: int, count: int) -> bool:
+        """Return whether some of these entries may not be in memory."""
+        if start >= self.hot_offset or start < self.offset_min:
+            return False
+        warm_start, warm_end = self.files.warm.get(self, (0, 0))
+        return not warm_start <= start or min(start + count, self.hot_offset) > warm_end
+
+    def fetch_entries(self, start: int, count: int, *, ahead: int = 0) -> Steps[bytes]:
         """Return what `raw_entries` does, asking for entries that may not be in memory.
+
+        Up to *ahead* entries behind them are read too: whoever reads a queue in order has to ask only now and then.
 
         Raises:
             DiskFailed: the file of these entries cannot be opened.
@@ -202,11 +221,15 @@ class QueueLog:
             return b""
         parts: list[bytes | bytearray] = []
         file_size, cold_end = self.files.file_size, min(end, self.hot_offset)
-        while start < cold_end:
+        while start < cold_end and self.is_cold(start, cold_end - start):
             base = start * ENTRY_SIZE // file_size * file_size
-            stop = min(cold_end, (base + file_size) // ENTRY_SIZE)
+            stop = min(cold_end + ahead, self.hot_offset, (base + file_size) // ENTRY_SIZE)
             file = self.files.cache.open(f"{self.folder}/{file_name(base)}")
-            parts.append((yield FileRange(file, start * ENTRY_SIZE - base, stop * ENTRY_SIZE - base)))
+            data = yield FileRange(file, start * ENTRY_SIZE - base, stop * ENTRY_SIZE - base)
+            if ahead:
+                self.files.note_warm(self, start, stop)
+            stop = min(stop, cold_end)
+            parts.append(data[: (stop - start) * ENTRY_SIZE])
             start = stop
         if start < end:
             parts.append(self.raw_entries(start, end - start))

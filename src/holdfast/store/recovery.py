@@ -205,6 +205,11 @@ class Recovery:
             return None
         if record.offset > queue.next_offset:
             return self._bridge(queue, record, entry, found)
+        if queue.offset_min == queue.offset_max:
+            # A crash took its first file and left a later one, with nothing in it: this record is its first.
+            self._begin_anew(queue, record.offset)
+            self._append(queue, entry)
+            return None
         if record.offset >= queue.offset_min and queue.raw_entries(record.offset, 1) == entry:
             return None
         if record.offset == 0 and queue.offset_min == 0 and queue.get_entry(0)[0] < record.position:

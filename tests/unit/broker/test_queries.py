@@ -1,6 +1,6 @@
 import pytest
 from tests.support.broker_clients import a_heartbeat, a_request, a_subscription, join
-from tests.support.broker_desk import BrokerDesk, a_send
+from tests.support.broker_desk import BrokerDesk, a_pull, a_send
 
 from holdfast.broker import core
 from holdfast.machine.effects import Effect, Log, ReadLog
@@ -196,6 +196,9 @@ QUERIES = [
         RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, topic="T", group="g", timestamp=1_700_000_000_100, isForce="true"
     ),
     a_request(RequestCode.GET_BROKER_RUNTIME_INFO),
+    a_pull("T", offset=3),
+    a_pull("T", offset=3, subscription="TagA || TagB"),
+    a_pull("T", offset=3, subscription="TagX"),
 ]
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.stores import NOW_MS, append, finish, open_store
 
 from holdfast.model.errors import StoreError
 from holdfast.sim.disk import SimDisk
+from holdfast.store import consume_queue
 from holdfast.store.consume_queue import ENTRY, QueueFiles, QueueLog
 from holdfast.store.file_cache import FileCache
+from holdfast.store.message_store import MessageStore
+from holdfast.store.steps import FileRange, LogRange
 
 FOLDER = "consumequeue/orders/3"
 
@@ -101,3 +105,63 @@ def test_files_hold_whole_entries(size: int):
     """Any other size is a mistake in the settings."""
     with pytest.raises(StoreError, match="cannot hold entries"):
         QueueFiles(FileCache(SimDisk(), 2), size, 8)
+
+
+def fetch(store: MessageStore, queue: QueueLog, start: int, count: int, ahead: int = 0) -> tuple[list[int], list[int]]:
+    """Return (first bytes of what was read, offsets that were read) of entries that were fetched."""
+    asked: list[int] = []
+
+    def read(wanted: LogRange | FileRange) -> bytes:
+        assert isinstance(wanted, FileRange)
+        base = int(wanted.file.path.rpartition("/")[2])
+        asked.extend(range((base + wanted.start) // 20, (base + wanted.end) // 20))
+        return wanted.file.read(wanted.start, wanted.end)
+
+    raw = finish(store, queue.fetch_entries(start, count, ahead=ahead), read)
+    assert raw == queue.raw_entries(start, count)
+    return [position for position, _, _ in ENTRY.iter_unpack(raw)], asked
+
+
+def test_entries_of_an_earlier_process_are_asked_for():
+    """File by file; those that this process made are there."""
+    disk = SimDisk()
+    store = open_store(disk)
+    positions = [append(store)[0] for _ in range(13)]
+    store.close(NOW_MS)
+    again = open_store(disk)
+    positions += [append(again)[0] for _ in range(4)]
+    queue = again.queue("orders", 0)
+
+    assert fetch(again, queue, 3, 100) == (positions[3:], list(range(3, 13)))
+    assert fetch(again, queue, 13, 2) == (positions[13:15], [])
+    assert fetch(again, queue, 17, 2) == ([], [])
+
+
+def test_who_reads_ahead_has_to_ask_only_now_and_then():
+    """What was read is taken to be in memory for a while, of a bounded number of queues."""
+    disk = SimDisk()
+    store = open_store(disk, queue_file_size=20 * 100)
+    positions = [append(store)[0] for _ in range(50)]
+    store.close(NOW_MS)
+    again = open_store(disk)
+    queue = again.queue("orders", 0)
+
+    assert fetch(again, queue, 0, 5, ahead=20) == (positions[:5], list(range(25)))
+    assert not queue.is_cold(5, 20)
+    assert fetch(again, queue, 5, 20, ahead=20) == (positions[5:25], [])
+    assert queue.is_cold(20, 6)
+    assert fetch(again, queue, 20, 6, ahead=20) == (positions[20:26], list(range(20, 46)))
+    assert queue.is_cold(0, 1), "the last range counts"
+    assert not queue.is_cold(50, 1)
+
+
+def test_the_number_of_queues_read_ahead_is_bounded(monkeypatch: pytest.MonkeyPatch):
+    """Whoever was read last stays."""
+    monkeypatch.setattr(consume_queue, "WARM_QUEUES_MAX", 2)
+    store = open_store()
+    queues = [store.queue("orders", number) for number in range(3)]
+
+    for queue in (*queues, queues[1]):
+        store._table.files.note_warm(queue, 0, 1)
+
+    assert list(store._table.files.warm) == [queues[2], queues[1]]
