@@ -59,7 +59,7 @@ class IndexFile:
     Invariant: a head in memory is newer than the one in its slot, and only the last file has any.
     """
 
-    def __init__(self, file: File, slots: int) -> None:
+    def __init__(self, file: File, slots: int, *, is_new: bool = False) -> None:
         self.file = file
         self.slots = slots
         self.items_at = HEADER.size + SLOT.size * slots
@@ -69,7 +69,9 @@ class IndexFile:
         self.count = min(max(count, 1), self.items)
         self._found = self.count  # Items before this one were written by an earlier process.
         self._warm_end = self.items_at if self.count == 1 else HEADER.size  # Slots before it are in memory.
-        self._heads: list[dict[int, int]] = [{} for _ in range(-(-slots // REGION_SLOTS))]
+        regions = -(-slots // REGION_SLOTS)
+        self._heads: list[dict[int, int]] = [{} for _ in range(regions)]
+        self._is_blank = [is_new] * regions  # Nothing was ever written there: no need to fetch pages of zeros.
         self._next_region = 0
         self._keys_since = 0
 
@@ -99,22 +101,24 @@ class IndexFile:
             _, self.begin_position, self.begin_ms = keys[0]
         items: list[bytes] = []
         heads, slots, begin_ms, pack = self._heads, self.slots, self.begin_ms, ITEM.pack
-        table, unpack_head = self.file.view(HEADER.size, self.items_at), SLOT.unpack_from
-        slot_size, region_slots = SLOT.size, REGION_SLOTS
+        is_blank, unpack_head, slot_size, region_slots = self._is_blank, SLOT.unpack_from, SLOT.size, REGION_SLOTS
+        table = self.file.view(HEADER.size, self.items_at) if not all(is_blank) else None
         seconds, seconds_of = 0, begin_ms
         for key_hash, position, store_ms in keys:
             slot = key_hash % slots
-            region = heads[slot // region_slots]
-            previous = region.get(slot)
+            region = slot // region_slots
+            previous = heads[region].get(slot)
             if previous is None:
-                (previous,) = unpack_head(table, slot_size * slot)
+                previous = 0
+                if table is not None and not is_blank[region]:
+                    (previous,) = unpack_head(table, slot_size * slot)
                 if not 0 < previous < known:
                     previous = 0
                     self.used_slots += 1
             if store_ms != seconds_of:
                 seconds, seconds_of = min(max(store_ms - begin_ms, 0) // 1000, _SECONDS_MAX), store_ms
             items.append(pack(key_hash, position, seconds, previous))
-            region[slot] = number
+            heads[region][slot] = number
             number += 1
         self.file.write(self.items_at + ITEM.size * known, (b"".join(items),))
         self.count = number
@@ -141,11 +145,14 @@ class IndexFile:
                 self.file.write(HEADER.size + SLOT.size * slot, (SLOT.pack(head),))
         else:
             at = HEADER.size + SLOT.size * start
-            data = bytearray(self.file.view(at, min(at + SLOT.size * REGION_SLOTS, self.items_at)))
+            size = min(SLOT.size * REGION_SLOTS, self.items_at - at)
+            data = bytearray(size if self._is_blank[region] else self.file.view(at, at + size))
             pack_head = SLOT.pack_into
             for slot, head in heads.items():
                 pack_head(data, SLOT.size * (slot - start), head)
             self.file.write(at, (data,))
+        if heads:
+            self._is_blank[region] = False
         heads.clear()
 
     def _write_header(self) -> None:
@@ -306,7 +313,7 @@ class KeyIndex:
             name = f"{int(self._last_name) + 1:0{NAME_LENGTH}d}"
         self._last_name = name
         size = HEADER.size + SLOT.size * self._slots + ITEM.size * self._items
-        return IndexFile(self._disk.create(f"{FOLDER}/{name}", size), self._slots)
+        return IndexFile(self._disk.create(f"{FOLDER}/{name}", size), self._slots, is_new=True)
 
     def search(self, key_hash: int, begin_ms: int, end_ms: int) -> Search:
         """Return a search for records that may have the key and were stored in [begin_ms, end_ms]."""
