@@ -375,6 +375,9 @@ class Broker:
             if answers and channel is not None:
                 effects.append(SendBytes(channel, answers))
             self._wake(store.confirm(store.written), effects, now_ms)
+        if self._rooms.offsets.to_wake:
+            reset, self._rooms.offsets.to_wake = self._rooms.offsets.to_wake, []
+            self._wake([store.queue(topic, queue_id) for topic, queue_id in reset], effects, now_ms)
 
     def _log_synced(self, event: LogSynced) -> list[Effect]:
         effects: list[Effect] = []
@@ -384,12 +387,12 @@ class Broker:
         self._rooms.delays.on_synced(event.position, effects)
         return effects
 
-    def _wake(self, grown: list[QueueLog], effects: list[Effect], now_ms: int) -> None:
-        """Look again for the pulls that wait for one of the queues that grew."""
+    def _wake(self, queues: list[QueueLog], effects: list[Effect], now_ms: int) -> None:
+        """Look again for the pulls that wait for one of these queues: they grew, or were reset."""
         holds = self._rooms.pulls.holds
         if not holds:
             return
-        for queue in grown:
+        for queue in queues:
             for hold in holds.wake(queue):
                 self._retry(queue, hold, now_ms, effects, final=False)
 

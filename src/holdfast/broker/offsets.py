@@ -52,6 +52,7 @@ class OffsetTable:
         self._pulled = {key: dict(queues) for key, queues in saved.pull_offset_table.items()}
         self._group_topics = saved.group_topic_map
         self._resets: dict[tuple[str, int], int] = {}
+        self.to_wake: list[tuple[str, int]] = []  # queues whose waiting pulls have a reset to hear of
         self._version = saved.data_version
         self._dirty = False
 
@@ -88,11 +89,12 @@ class OffsetTable:
         return self._pulled.get(_key(group, topic), {}).get(queue_id)
 
     def reset(self, group: str, topic: str, queue_id: int, offset: int, *, deliver: bool) -> None:
-        """Set what *group* will consume next; with *deliver* its consumer is told so at its next pull."""
+        """Set what *group* will consume next; with *deliver* its consumer is told so at its next pull, or at once."""
         key = _key(group, topic)
         self._committed.setdefault(key, {})[queue_id] = offset
         if deliver:
             self._resets[key, queue_id] = offset
+            self.to_wake.append((topic, queue_id))
         else:
             self._resets.pop((key, queue_id), None)
         self._dirty = True

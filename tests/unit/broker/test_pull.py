@@ -231,6 +231,19 @@ def test_a_reset_reaches_a_consumer_with_its_next_pull(desk: BrokerDesk) -> None
     assert len(bodies(after)) == 4
 
 
+def test_a_reset_wakes_a_waiting_pull(desk: BrokerDesk) -> None:
+    """It need not wait for the next message, or for its deadline."""
+    fill(desk, 5)
+    desk.connect(2)
+    desk.ask(a_pull(offset=5, sysFlag=HELD), channel=2)
+    reset = {"topic": "T", "group": "consumers", "timestamp": "0", "isForce": "true"}
+
+    desk.ask(Command(code=RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields=reset))
+
+    (moved,) = desk.answers[2]
+    assert (moved.code, moved.fields["nextBeginOffset"]) == (ResponseCode.PULL_OFFSET_MOVED, "0")
+
+
 def test_binary_and_lite_pulls_are_answered_alike(desk: BrokerDesk) -> None:
     """Same records, in the request's encoding."""
     fill(desk, 2)

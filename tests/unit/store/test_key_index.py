@@ -216,6 +216,7 @@ def plain_file(slots: int, items: int, keys: Sequence[IndexKey]) -> bytes:
     region_keys=st.integers(1, 30),
     scattered=st.integers(0, 5),
     asked=st.sets(st.integers(0, 30)),
+    reopened=st.sets(st.integers(0, 30)),
 )
 @settings(deadline=None, max_examples=150)
 def test_whatever_is_written_when_the_file_is_the_same(
@@ -226,8 +227,9 @@ def test_whatever_is_written_when_the_file_is_the_same(
     region_keys: int,
     scattered: int,
     asked: set[int],
+    reopened: set[int],
 ):
-    """Keys come in parts and slots are written in regions; searches in between see every key."""
+    """Keys come in parts, slots are written in regions, by several processes; searches in between see every key."""
     disk = SimDisk()
     keys = [(key_hash, 100 + number * 7, TIME + number * 300) for number, key_hash in enumerate(hashes)]
     sizes = {"REGION_SLOTS": region, "REGION_KEYS": region_keys, "_SCATTERED_MAX": scattered}
@@ -245,6 +247,9 @@ def test_whatever_is_written_when_the_file_is_the_same(
                 assert hits(index, wanted, *FOREVER) == known[::-1]
             if start >= len(keys):
                 break
+            if turn in reopened:
+                write_heads(index)
+                index = an_index(disk, slots=slots, items=200)
         write_heads(index)
 
     (name,) = disk.list("index")
