@@ -25,13 +25,12 @@ from benchmarks import bare_send
 from holdfast.broker.core import Broker
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.rooms import Rooms
-from holdfast.broker.send import Origin
 from holdfast.broker.service import store_options
-from holdfast.machine.effects import Piece, SendBytes
+from holdfast.machine.effects import SendBytes
 from holdfast.machine.events import ChannelId, ChannelOpened, FramesReceived
 from holdfast.runtime.posix_disk import PosixDisk
 from holdfast.store.message_store import MessageStore
-from holdfast.wire.frame import JSON, Frame, split_frames
+from holdfast.wire.frame import Frame, split_frames
 from holdfast.wire.send import decode_send
 
 TOPIC: Final = "TopicTest"
@@ -151,7 +150,6 @@ def profile_ours(folder: Path, frames: int, rounds: int) -> Stages:
     """Return the stages of our broker."""
     broker, store, rooms = open_broker(folder)
     stages, wire = Stages(frames), Wire()
-    stages.watch(broker, "_take_sends", "sends")
     stages.watch(rooms.sends, "take_run", "run")
     stages.watch(rooms.stats, "count_puts", "count")
     stages.watch(store, "write", "write")
@@ -174,15 +172,15 @@ def profile_ours(folder: Path, frames: int, rounds: int) -> Stages:
 
 def profile_checks(rooms: Rooms, stages: Stages, *, rounds: int, frames: int) -> None:
     """Time a run of sends once more, with staging left out: what remains is checks and answers."""
-    origin, store = Origin(JSON, bytes(8), 1_700_000_000_000), rooms.store
-    staging = store.stage
-    store.stage = lambda *_: (123_456_789, 12_345)
+    store = rooms.store
+    staging = store.stage_run
+    store.stage_run = lambda drafts, _: [(123_456_789, 12_345)] * len(drafts)
     for number in range(rounds):
         split, _ = split_frames(memoryview(make_read(frames, first_opaque=number * frames)))
         headers, bodies = [decode_send(frame.header) for frame in split], [frame.body for frame in split]
-        answers: list[Piece] = []
-        stages.measure("checks", type(rooms.sends).take_run, rooms.sends, headers, bodies, origin, answers)
-    store.stage = staging
+        hosts = [bytes(8)] * frames
+        stages.measure("checks", type(rooms.sends).take_run, rooms.sends, headers, bodies, hosts, 1_700_000_000_000)
+    store.stage_run = staging
 
 
 def profile_index(store: MessageStore, stages: Stages, *, frames: int) -> None:
@@ -220,8 +218,8 @@ def table(ours: Stages, bare: Stages) -> list[tuple[str, float, float | None]]:
     path: list[tuple[str, float, float | None]] = [
         ("receive (kernel)", a("receive"), b("receive")),
         ("split into frames", a("split"), None),
-        ("find runs, dispatch, effects", a("handle") - a("sends") - a("write") - a("confirm"), None),
-        ("decode headers", a("sends") - a("run"), b("decode")),
+        ("find runs, dispatch, effects", a("handle") - a("decode") - a("run") - a("write") - a("confirm"), None),
+        ("decode headers", a("decode"), b("decode")),
         ("checks and answers", checks, None),
         ("stage: checksum, record, entry", a("run") - a("checks"), None),
         ("count", a("count"), None),

@@ -207,5 +207,7 @@ def _describe(hint: Any) -> str:
         return "a list of texts"
     if get_origin(hint) is Annotated:
         kind, limits = get_args(hint)
+        if limits.description is not None:
+            return str(limits.description)
         return f"{_describe(kind)}, {limits.ge} {'or more' if limits.le is None else f'to {limits.le}'}"
     return {int: "a whole number", str: "a text", bool: "true or false", float: "a number"}.get(hint, str(hint))

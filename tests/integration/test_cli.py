@@ -213,6 +213,7 @@ def test_a_group_lives_and_its_lag_and_offsets_are_shown_and_reset(ask: Ask, say
     ask("topic", "create", "cli-lag", "--queues", "1", "--brokers", "broker-a")
     ask("send", "cli-lag", "x", "--count", "10")
     assert "does not exist" in fail("group", "describe", "cli-group")
+    assert "does not exist" in fail("group", "reset", "cli-group", "cli-lag", "--to", "earliest", "--yes")
 
     ask("group", "create", "cli-group", "--retry-max", "3")
     assert ask("group", "describe", "cli-group")["config"]["retryMaxTimes"] == 3

@@ -16,6 +16,7 @@ from tests.support.cluster import free_port
 from tests.support.up import HOLDFAST, READY_TIMEOUT_S
 
 TIMEOUT_S = 30
+MEMORY_LIMIT = 32 * 1024 * 1024
 
 
 class Server:
@@ -50,6 +51,7 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     words = ["serve", request.param, "--listen", f"127.0.0.1:{free_port()}", "--json"]
     if request.param == "broker":
         words += ["--name", "b", "--namesrv", f"127.0.0.1:{free_port()}", "--store", str(folder / "store")]
+    words += ["--set", f"memory_limit={MEMORY_LIMIT}"]
     with Child([HOLDFAST, *words], name=request.param) as child:
         ready = json.loads(child.wait_for_line('^{"role"', timeout_s=READY_TIMEOUT_S))
         yield Server(child, ready["address"], 105 if request.param == "namesrv" else 351)
@@ -110,3 +112,23 @@ def test_five_hundred_halves_of_frames_hold_up_nobody(server: Server):
         for peer in peers:
             peer.close()
     assert server.is_well()
+
+
+def test_unfinished_frames_take_no_more_memory_than_the_limit(server: Server):
+    """Those who hold longest are cut off; everybody else is answered."""
+    before = server.child.memory_size()
+    peers = [server.connect() for _ in range(20)]
+    cut_off = 0
+    try:
+        for peer in peers:
+            try:
+                peer.sendall(struct.pack(">II", 16_000_000, 500) + bytes(15_000_000))
+            except ConnectionError:
+                cut_off += 1
+            assert server.is_well()
+        grown = server.child.memory_size() - before
+    finally:
+        for peer in peers:
+            peer.close()
+
+    assert grown < 3 * MEMORY_LIMIT, f"300 MB were sent, {cut_off} were cut off while they sent"

@@ -67,13 +67,28 @@ def test_a_role_reads_its_options_from_file_and_environment(tmp_path: Path):
     assert line["listen"] != "127.0.0.1:1"
 
 
-def test_an_address_that_is_taken_is_one_line_and_status_two(tmp_path: Path):
-    """Told by address; no traceback."""
+def test_a_port_that_is_taken_is_one_line_and_status_one():
+    """Told by number; no traceback, and nobody says that something stopped which never ran."""
     with Child([HOLDFAST, "serve", "namesrv", "--listen", "127.0.0.1:0", "--json"], name="first") as first:
         address = ready(first)["address"]
-        second = Child([HOLDFAST, "serve", "namesrv", "--listen", address, "--log-level", "error"], name="second")
+        second = Child([HOLDFAST, "serve", "namesrv", "--listen", address, "--log-level", "info"], name="second")
 
-        assert second.wait(timeout_s=READY_TIMEOUT_S) == 2
+        assert second.wait(timeout_s=READY_TIMEOUT_S) == 1
 
     (line,) = second.lines()
-    assert line.startswith(f"holdfast: cannot listen on {address}")
+    assert line.startswith(f"holdfast: port {address.rpartition(':')[2]} of 127.0.0.1 is taken")
+
+
+def test_a_broker_whose_port_is_taken_ends_as_one_line(tmp_path: Path):
+    """Its store is closed in order: the next start has nothing to repair."""
+    words = ["serve", "broker", "--namesrv", "127.0.0.1:1", "--store", str(tmp_path / "store"), "--listen"]
+    with Child([HOLDFAST, "serve", "namesrv", "--listen", "127.0.0.1:0", "--json"], name="first") as first:
+        child = Child([HOLDFAST, *words, ready(first)["address"]], name="broker")
+
+        assert child.wait(timeout_s=READY_TIMEOUT_S) == 1
+
+    assert [line for line in child.lines() if "stopped" in line] == []
+    assert "is taken" in child.lines()[-1]
+    with Child([HOLDFAST, *words, f"127.0.0.1:{free_port()}", "--json"], name="again") as again:
+        ready(again)
+        assert [line for line in again.lines() if "recovered" in line] == []

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.broker import core, delays, durability, holds, offsets, transactions, writer
+from holdfast.broker import delays, durability, holds, offsets, outflow, transactions, writer
 from holdfast.broker.request import Request
 from holdfast.machine.effects import SendBytes
 from holdfast.model import delay
@@ -31,14 +31,13 @@ def bug(plant: Plant) -> Plant:
 @bug
 def acknowledge_before_sync(patch: pytest.MonkeyPatch) -> None:
     """The answer leaves while the record is still in the page cache."""
-    write = core.Broker._write
+    write = outflow.Outflow.write
 
-    def hasty(self: Any, channel: Any, pieces: Any, effects: Any, *rest: Any) -> None:
-        if pieces and channel is not None:
-            effects.append(SendBytes(channel, pieces))
-        write(self, channel, [], effects, *rest)
+    def hasty(self: Any, answers: Any, effects: Any, *rest: Any) -> None:
+        effects += [SendBytes(channel, pieces) for channel, pieces in answers if pieces]
+        write(self, (), effects, *rest)
 
-    patch.setattr(core.Broker, "_write", hasty)
+    patch.setattr(outflow.Outflow, "write", hasty)
 
 
 @bug
@@ -51,13 +50,13 @@ def acknowledge_with_any_sync(patch: pytest.MonkeyPatch) -> None:
 @bug
 def confirm_before_sync(patch: pytest.MonkeyPatch) -> None:
     """Consumers read what a power cut can still take back."""
-    write = core.Broker._write
+    write = outflow.Outflow.write
 
-    def hasty(self: Any, channel: Any, pieces: Any, effects: Any, now_ms: int, *rest: Any) -> None:
-        write(self, channel, pieces, effects, now_ms, *rest)
-        self._wake(self._store.confirm(self._store.written), effects, now_ms)
+    def hasty(self: Any, answers: Any, effects: Any, now_ms: int, *rest: Any) -> None:
+        write(self, answers, effects, now_ms, *rest)
+        self.wake(self._store.confirm(self._store.written), effects, now_ms)
 
-    patch.setattr(core.Broker, "_write", hasty)
+    patch.setattr(outflow.Outflow, "write", hasty)
 
 
 @bug

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from holdfast.broker.core import Broker
 from holdfast.broker.options import BrokerOptions
@@ -14,13 +14,17 @@ from holdfast.machine.events import (
     ChannelClosed,
     ChannelId,
     ChannelOpened,
+    DiskFault,
     Event,
     FramesReceived,
     LogRead,
     LogSynced,
+    ReadsReceived,
     Started,
     TimerFired,
 )
+from holdfast.machine.pressure import MemoryPressure
+from holdfast.model.errors import DiskFailed
 from holdfast.model.topic import TopicConfig
 from holdfast.sim.disk import SimDisk
 from holdfast.store.message_store import MessageStore
@@ -39,7 +43,8 @@ class BrokerDesk:
         self.disk = disk or SimDisk()
         self.options = BrokerOptions(namesrv=(), flush=flush, log_file_size=1 << 20, **options)  # type: ignore[arg-type]
         self.store = MessageStore.open(self.disk, store_options(self.options), self.now_ms)
-        self.rooms = Rooms(self.options, self.store, self.disk, random.Random(7), self.now_ms)
+        self.pressure = MemoryPressure()
+        self.rooms = Rooms(self.options, self.store, self.disk, random.Random(7), self.now_ms, self.pressure)
         self.broker = Broker(self.options, self.store, self.rooms)
         self.effects: list[Effect] = []
         self.answers: dict[int, list[Command]] = {}
@@ -71,8 +76,15 @@ class BrokerDesk:
             elif isinstance(effect, WriteFile):
                 self.disk.replace(effect.path, effect.data)
             elif isinstance(effect, ReadLog):
-                self.feed(LogRead(effect.token, effect.file.read(effect.start, effect.end), self.now_ms))
+                self.feed(self._read(effect))
         return effects
+
+    def _read(self, effect: ReadLog) -> Event:
+        try:
+            data = effect.file.read(effect.start, effect.end)
+        except DiskFailed as error:
+            return DiskFault(str(error), self.now_ms, effect.token)
+        return LogRead(effect.token, data, self.now_ms)
 
     def send_bytes(self, data: bytes, channel: int = 1) -> list[Command]:
         """Let *data* arrive as one read; return the answers that came at once."""
@@ -81,6 +93,16 @@ class BrokerDesk:
         self.answers[channel].clear()
         self.feed(FramesReceived(ChannelId(channel), frames, self.now_ms))
         return list(self.answers[channel])
+
+    def ask_together(self, commands: Mapping[int, Sequence[Command]]) -> dict[int, list[Command]]:
+        """Let the commands of several channels be read in one turn; return what each was answered at once."""
+        reads = []
+        for channel, sent in commands.items():
+            frames, _ = split_frames(memoryview(b"".join(encode_command(command) for command in sent)))
+            reads.append(FramesReceived(ChannelId(channel), frames, self.now_ms))
+            self.answers[channel].clear()
+        self.feed(ReadsReceived(reads, self.now_ms))
+        return {channel: list(self.answers[channel]) for channel in commands}
 
     def ask(self, *commands: Command, channel: int = 1) -> list[Command]:
         """Let *commands* arrive in one read; return the answers that came at once."""

@@ -57,6 +57,11 @@ class Child:
         """The process id."""
         return self._process.pid
 
+    def memory_size(self) -> int:
+        """Return how many bytes of memory it has for itself."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        return 1024 * int(status.partition("RssAnon:")[2].split()[0])
+
     @property
     def is_running(self) -> bool:
         """Whether the program has not ended yet."""

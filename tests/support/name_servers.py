@@ -101,3 +101,8 @@ def route_frame(topic: str, opaque: int, *, version: int = 479, language: str = 
         language=language,
     )
     return encode_command(command)
+
+
+def heartbeat_fields(name: str = "a", address: str = "10.0.0.1:10911", **more: str) -> dict[str, str]:
+    """Return the header by which a broker says that it is there, or that it goes."""
+    return {"brokerName": name, "brokerAddr": address, "clusterName": "C1", "brokerId": "0", **more}

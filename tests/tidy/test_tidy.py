@@ -52,6 +52,8 @@ TESTED_ELSEWHERE = {
     "machine/events.py": "tests/unit/nameserver/test_core.py",
     "machine/effects.py": "tests/unit/nameserver/test_core.py",
     "machine/machine.py": "tests/unit/nameserver/test_core.py",
+    "machine/pressure.py": "tests/unit/runtime/test_budget.py",
+    "machine/reads.py": "tests/unit/broker/test_intake.py",
     "machine/sample.py": "tests/unit/nameserver/test_metrics.py",
     "broker/options.py": "tests/unit/test_config.py",
     "broker/service.py": "tests/integration/test_serve.py",
@@ -59,10 +61,11 @@ TESTED_ELSEWHERE = {
     "broker/request.py": "tests/conformance/test_broker_replay.py",
     "broker/careful_send.py": "tests/unit/broker/test_send.py",
     "broker/writer.py": "tests/unit/broker/test_send.py",
+    "broker/waits.py": "tests/unit/broker/test_stepping.py",
+    "broker/outflow.py": "tests/unit/broker/test_durability.py",
     "admin/operations.py": "tests/integration/test_cli.py",
     "model/property_names.py": "tests/unit/model/test_message.py",
     "runtime/exposition.py": "tests/unit/runtime/test_metrics.py",
-    "runtime/server.py": "tests/integration/test_nameserver.py",
     "__main__.py": "tests/integration/test_cli.py",
 }
 # Rooms that are one thing seen from outside, and where they are looked at as a whole. Twins are welcome there too.

@@ -221,6 +221,14 @@ class Groups:
             await self._reach.ask_all_name_servers(RequestCode.DELETE_TOPIC_IN_NAMESRV, retry)
         return [broker.name for broker in masters]
 
+    async def check_exists(self, name: str) -> None:
+        """Do nothing when a broker knows the group.
+
+        Raises:
+            NotFound: no broker does.
+        """
+        await self._get_configs(name)
+
     async def _get_configs(self, name: str) -> dict[str, GroupConfig]:
         configs = (await self.configs()).get(name)
         if configs is None:

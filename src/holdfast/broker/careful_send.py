@@ -17,6 +17,7 @@ from holdfast.broker.request import Refusal
 from holdfast.broker.topics import TopicTable
 from holdfast.broker.transactions import Transactions
 from holdfast.broker.writer import Draft, LogWriter
+from holdfast.machine.pressure import MemoryPressure
 from holdfast.model.topic import (
     NOT_SENDABLE_TOPICS,
     RETRY_PREFIX,
@@ -28,6 +29,7 @@ from holdfast.model.topic import (
 from holdfast.model.unique_id import UniqueIds
 from holdfast.store.message_store import MessageStore
 from holdfast.wire.codes import ResponseCode
+from holdfast.wire.host import pack_host
 from holdfast.wire.message_id import format_message_id
 from holdfast.wire.properties import parse_properties
 from holdfast.wire.record import TRANSACTION_MASK, TRANSACTION_PREPARED
@@ -51,8 +53,8 @@ class CarefulSends:
         writer: LogWriter,
         transactions: Transactions,
         *,
-        store_host: bytes,
         chance: random.Random,
+        pressure: MemoryPressure,
     ) -> None:
         self._options = options
         self._store = store
@@ -60,8 +62,9 @@ class CarefulSends:
         self._groups = groups
         self._writer = writer
         self._transactions = transactions
-        self._store_host = store_host
+        store_host = self._store_host = pack_host(options.address)
         self._chance = chance
+        self._pressure = pressure
         self._unique_ids = UniqueIds(host=store_host[:-4], process=chance.getrandbits(16), salt=chance.getrandbits(32))
 
     def find_refusal(self, now_ms: int) -> Refusal | None:  # noqa: ARG002 - later refusals look at the clock
@@ -70,8 +73,8 @@ class CarefulSends:
         if store.disk_full:
             return Refusal(
                 ResponseCode.SERVICE_NOT_AVAILABLE,
-                f"the disk of broker {self._options.name} is more than {self._options.disk_full_percent} % full; "
-                "free space or shorten the retention, reading goes on",
+                f"the disk of broker {self._options.name} is more than {self._options.disk_full_percent} % full, or "
+                "has no room for another log file; free space or shorten the retention, reading goes on",
             )
         if not store.writable:
             return Refusal(
@@ -82,6 +85,12 @@ class CarefulSends:
             return Refusal(
                 ResponseCode.SYSTEM_BUSY,
                 f"[PCBUSY_CLEAN_QUEUE]broker {self._options.name} waits for its disk; try again in a moment",
+            )
+        if self._pressure.is_high:
+            return Refusal(
+                ResponseCode.SYSTEM_BUSY,
+                f"[PCBUSY_CLEAN_QUEUE]broker {self._options.name} holds too much for slow connections; "
+                "try again in a moment, or let its operator raise memory_limit",
             )
         return None
 
@@ -150,10 +159,8 @@ class CarefulSends:
             return Refusal(ResponseCode.NO_PERMISSION, f"topic {topic} belongs to the system; send to another one")
         if topic.startswith(RETRY_PREFIX):
             group = self._groups.ensure(topic.removeprefix(RETRY_PREFIX), now_ms)
-            if group is None:
-                return Refusal(
-                    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"the consumer group of {topic} does not exist"
-                )
+            if isinstance(group, Refusal):
+                return group
             config = self._topics.ensure(topic, max(1, group.retry_queue_nums), now_ms)
         assert config is not None
         return config

@@ -181,21 +181,21 @@ class ClientTable:
             self._producers.setdefault(producer.group_name, {})[request.channel] = client
             producing.add(producer.group_name)
             self._producing[client.client_id] = client
-        # All at once, because each by itself would be two writes of two files.
-        self._groups.ensure_all([consumer.group_name for consumer in beat.consumer_data_set], request.now_ms)
-        known = [self._groups.find(consumer.group_name) for consumer in beat.consumer_data_set]
+        known = [self._groups.ensure(consumer.group_name, request.now_ms) for consumer in beat.consumer_data_set]
         self._topics.ensure_all(
             {
                 retry_topic(config.group_name): config.retry_queue_nums
                 for config in known
-                if config is not None and config.retry_queue_nums > 0
+                if not isinstance(config, Refusal) and config.retry_queue_nums > 0
             },
             request.now_ms,
         )
         for consumer in beat.consumer_data_set:
             if self._join(consumer, client, beat, request):
                 consuming.add(consumer.group_name)
-        return request.answer()
+        refusals = [config for config in known if isinstance(config, Refusal)]
+        # The client's next heartbeat brings the others. Groups that must not be are its own business.
+        return next((late for late in refusals if late.code == ResponseCode.SYSTEM_BUSY), None) or request.answer()
 
     def unregister(self, request: Request) -> Answer:
         """Answer 35: the client leaves a group but may stay connected."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TypeVar
 
 import msgspec
 
-from holdfast.machine.effects import WriteFile
+from holdfast.machine.effects import Log, WriteFile
 from holdfast.model.errors import StoreError
 from holdfast.store import config_files
 from holdfast.store.disk import Disk
@@ -34,6 +35,18 @@ def load_config(disk: Disk, name: str, kind: type[_T]) -> _T | None:
         return msgspec.convert(value, kind, strict=False)
     except (msgspec.ValidationError, RecursionError) as error:
         raise StoreError(f"{path} has not the shape it should have: {error}") from error
+
+
+def report_fallbacks(disk: Disk, names: Iterable[str]) -> list[Log]:
+    """Return a line for each file in whose place its `.bak` counts: what was last changed in it is forgotten."""
+    lines: list[Log] = []
+    for name in names:
+        found = config_files.find_config(disk, name)
+        path = config_files.config_path(name)
+        if found is not None and found[0] != path:
+            fields: dict[str, object] = {"file": path, "used": found[0]}
+            lines.append(Log("warning", "configuration missing or damaged, the version before it is used", fields))
+    return lines
 
 
 def save_config(disk: Disk, name: str, value: msgspec.Struct) -> None:

@@ -24,7 +24,7 @@ import msgspec
 
 from holdfast.broker.config import load_config, write_config
 from holdfast.broker.options import BrokerOptions
-from holdfast.broker.records import properties_of, read_scheduled, to_draft
+from holdfast.broker.records import properties_of, read_entries, read_scheduled, to_draft
 from holdfast.broker.request import Refusal, Steps
 from holdfast.broker.writer import REAL_QUEUE, REAL_TOPIC, LogWriter
 from holdfast.machine.effects import Effect, Log, SetTimer
@@ -168,7 +168,7 @@ class Delays:
         offset = max(self._offsets.get(level, 0), queue.offset_min)
         latest_ms = now_ms + self._levels.delay_ms(level)
         while left > 0 and offset < end:
-            entries = queue.entries(offset, min(left, _BATCH, end - offset))
+            entries = yield from read_entries(queue, offset, min(left, _BATCH, end - offset))
             if not entries:
                 break
             for position, size, due_ms in entries:
@@ -236,7 +236,8 @@ class _Doubt:
         end = queue.offset_max
         while end > queue.offset_min:
             start = max(queue.offset_min, end - _BATCH)
-            for at, size, _ in reversed(queue.entries(start, end - start)):
+            entries = yield from read_entries(queue, start, end - start)
+            for at, size, _ in reversed(entries):
                 if size == BLANK_ENTRY_SIZE:
                     continue
                 if at < position:

@@ -39,6 +39,7 @@ from holdfast.wire.admin import (
     TimeSpan,
     TimeSpans,
     TopicFields,
+    cut_page,
 )
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.fields import from_fields
@@ -129,12 +130,9 @@ class GroupAdmin:
         """Answer 201: the whole table, or a page of it."""
         page = from_fields(PageFields, request.command.fields)
         table = self._groups.to_wire()
-        total = len(table.subscription_group_table)
-        if page.max_group_num is not None:
-            start = max(0, page.group_seq)
-            rows = list(table.subscription_group_table.items())[start : start + max(1, page.max_group_num)]
-            table = msgspec.structs.replace(table, subscription_group_table=dict(rows))
-        return request.answer(fields={"totalGroupNum": str(total)}, body=java_json.encode(table))
+        rows = cut_page(table.subscription_group_table, page.group_seq, page.max_group_num)
+        body = java_json.encode(msgspec.structs.replace(table, subscription_group_table=rows))
+        return request.answer(fields={"totalGroupNum": str(len(table.subscription_group_table))}, body=body)
 
     def list_of_topic(self, request: Request) -> Answer:
         """Answer 300: who consumes a topic, or has."""

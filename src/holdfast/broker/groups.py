@@ -1,6 +1,7 @@
 """The consumer groups this broker knows, kept in `config/subscriptionGroup.json`.
 
-A change is on disk before the method that made it returns.
+What an operator asked for is on disk before the method that did it returns. Groups that come into being because
+somebody consumes are kept by `keep`, some seconds later: should a crash be faster, they come into being again.
 """
 
 from __future__ import annotations
@@ -11,10 +12,13 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.broker.config import load_config, save_config
+from holdfast.broker.creation_limit import CreationLimit
 from holdfast.broker.options import BrokerOptions
+from holdfast.broker.request import Refusal
 from holdfast.model.group import GroupConfig
 from holdfast.model.topic import RETRY_PREFIX, RETRY_TOPIC_LENGTH_MAX
 from holdfast.store.disk import Disk
+from holdfast.wire.codes import ResponseCode
 from holdfast.wire.registration import DataVersion
 
 NAME: Final = "subscriptionGroup.json"
@@ -55,6 +59,8 @@ class GroupTable:
         self._groups = {name: GroupConfig(group_name=name) for name in SYSTEM_GROUPS} | saved.subscription_group_table
         self._forbidden = saved.forbidden_table
         self.data_version = saved.data_version
+        self._creations = CreationLimit()
+        self._is_kept = True
 
     def find(self, group: str) -> GroupConfig | None:
         """Return how *group* is treated, or None when nobody knows it."""
@@ -70,30 +76,24 @@ class GroupTable:
             subscription_group_table=self._groups, forbidden_table=self._forbidden, data_version=self.data_version
         )
 
-    def ensure(self, group: str, now_ms: int) -> GroupConfig | None:
-        """Return *group*, created if need be; None when groups are not created by themselves here."""
+    def ensure(self, group: str, now_ms: int) -> GroupConfig | Refusal:
+        """Return *group*, created if need be, or why it cannot be."""
         known = self._groups.get(group)
         if known is not None:
             return known
-        created = self._to_create(group)
-        if created is not None:
-            self.put(created, now_ms)
+        created = GroupConfig(group_name=group)
+        may_create = self._auto_create or group.startswith(SYSTEM_GROUP_PREFIX)
+        # A name becomes the folder of its retry topic: no other names may come in.
+        if not may_create or find_group_fault(created) is not None:
+            return Refusal(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"consumer group {group} does not exist; create it first"
+            )
+        if not self._creations.take(now_ms):
+            return Refusal(
+                ResponseCode.SYSTEM_BUSY, "too many consumer groups are created at once; try again in a moment"
+            )
+        self._change([created], now_ms)
         return created
-
-    def ensure_all(self, groups: list[str], now_ms: int) -> None:
-        """Create those of *groups* that `ensure` would create, with one write."""
-        created = [config for name in groups if (config := self._to_create(name)) is not None]
-        if created:
-            self.put_all(created, now_ms)
-
-    def _to_create(self, group: str) -> GroupConfig | None:
-        """Return the group to be made for a name that is not known, or None when none is to be made."""
-        config = GroupConfig(group_name=group)
-        if group in self._groups or find_group_fault(config) is not None:
-            return None  # A name becomes the folder of its retry topic: no other names may come in.
-        if not self._auto_create and not group.startswith(SYSTEM_GROUP_PREFIX):
-            return None
-        return config
 
     def put(self, config: GroupConfig, now_ms: int) -> None:
         """Treat the group as *config* says from now on."""
@@ -101,20 +101,28 @@ class GroupTable:
 
     def put_all(self, configs: list[GroupConfig], now_ms: int) -> None:
         """Take over all of *configs*, with one write."""
-        self._groups |= {config.group_name: config for config in configs}
-        self._save(now_ms)
+        self._change(configs, now_ms)
+        self.keep()
 
     def delete(self, group: str, now_ms: int) -> None:
         """Forget *group*; not there is fine."""
         if self._groups.pop(group, None) is not None:
-            self._save(now_ms)
+            self._change([], now_ms)
+            self.keep()
 
-    def _save(self, now_ms: int) -> None:
+    def keep(self) -> None:
+        """Put the table on disk, unless it is there already."""
+        if not self._is_kept:
+            save_config(self._disk, NAME, self.to_wire())
+            self._is_kept = True
+
+    def _change(self, configs: list[GroupConfig], now_ms: int) -> None:
+        self._groups |= {config.group_name: config for config in configs}
         version = self.data_version
         self.data_version = DataVersion(
             state_version=version.state_version, timestamp=now_ms, counter=version.counter + 1
         )
-        save_config(self._disk, NAME, self.to_wire())
+        self._is_kept = False
 
 
 def find_group_fault(config: GroupConfig) -> str | None:

@@ -18,7 +18,7 @@ from holdfast.broker.groups import GroupTable
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.request import Answer, Handlers, Refusal, Request
 from holdfast.broker.topics import TopicTable
-from holdfast.machine.effects import Effect, SetTimer
+from holdfast.machine.effects import Effect, Log, SetTimer
 from holdfast.store.disk import Disk
 from holdfast.store.message_store import MessageStore
 from holdfast.wire import java_json
@@ -144,6 +144,28 @@ class OffsetTable:
             group_topic_map=self._group_topics,
             data_version=self._version,
         )
+
+    def clamp(self, topics: TopicTable, store: MessageStore) -> list[Log]:
+        """Move offsets that lie behind the end of their queue back to it, and tell of each.
+
+        The log lost its end: it was not synced when power failed. Messages that now get these offsets again would
+        never be consumed. Done before anybody is served.
+        """
+        lines: list[Log] = []
+        for key, queues in self._committed.items():
+            topic, group = _split(key)
+            config = topics.find(topic)
+            if config is None or config.has_batch_index:
+                continue
+            for queue_id, offset in queues.items():
+                queue = store.find_queue(topic, queue_id)
+                end = 0 if queue is None else queue.offset_max
+                if offset > end:
+                    queues[queue_id] = end
+                    place = {"group": group, "topic": topic, "queue": queue_id, "old": offset, "new": end}
+                    lines.append(Log("warning", "consumer offset behind the end of its queue moved back", {**place}))
+        self._dirty = self._dirty or bool(lines)
+        return lines
 
     # Keeping it.
 

@@ -13,6 +13,15 @@ DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 Percent = Annotated[int, msgspec.Meta(ge=1, le=100)]
+# Both are topics, too. A dot, as in the name of a host, is fine; a folder is not.
+Name = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"\A[%|a-zA-Z0-9_-][%|a-zA-Z0-9_.-]*\Z",
+        max_length=127,
+        description="a text of 1 to 127 letters, digits, '%', '|', '_', '-' and, but for the first, '.'",
+    ),
+]
 FileSize = Annotated[int, msgspec.Meta(ge=65_536)]
 
 
@@ -20,8 +29,8 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of one broker. Sizes are bytes, times milliseconds unless the name says otherwise."""
 
     # Who it is and where it is reached.
-    name: str = "broker-a"
-    cluster: str = "DefaultCluster"
+    name: Name = "broker-a"
+    cluster: Name = "DefaultCluster"
     namesrv: tuple[str, ...] = ("127.0.0.1:9876",)
     listen: str = "127.0.0.1:10911"
     advertise: str | None = None  # what clients dial; the listening address if not set
@@ -46,6 +55,8 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True):
     default_topic_queues: Positive = 8
     unsynced_size_max: Positive = 256 * 1024 * 1024  # appends waiting for a sync; above: SYSTEM_BUSY
     parked_pulls_max: int = 100_000
+    # What all connections may hold in unfinished requests and answers that were not taken; below: room for two frames.
+    memory_limit: Annotated[int, msgspec.Meta(ge=32 * 1024 * 1024)] = 256 * 1024 * 1024
 
     # What it hands out.
     pull_count_max: Positive = 4096

@@ -29,7 +29,7 @@ from holdfast.broker.stats import BrokerStats
 from holdfast.broker.topics import TopicTable
 from holdfast.machine.effects import Piece
 from holdfast.machine.events import ChannelId
-from holdfast.model.errors import CorruptRecord
+from holdfast.model.errors import CorruptRecord, DiskFailed
 from holdfast.model.filter import is_tag_type, parse_tags, wanted_codes
 from holdfast.model.topic import Permission
 from holdfast.store.consume_queue import QueueLog
@@ -40,6 +40,7 @@ from holdfast.wire.frame import FRAME_SIZE_MAX
 from holdfast.wire.pull import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND, PullFields, PullHeader, pull_answer_head
 from holdfast.wire.record import RECORD_SIZE_MIN
 
+SUSPEND_MAX_MS: Final = 5 * 60 * 1000  # Whoever wants to wait longer asks again: nobody parks a pull for ever.
 _SCAN_MAX: Final = 800  # index entries looked at for one answer when a filter lets few of them through
 _AHEAD: Final = 6400  # index entries read ahead when they are cold: as many as the kernel would
 _EXPRESSION_KEPT_MAX: Final = 1024
@@ -114,10 +115,10 @@ class Pulls:
         if fields.queue_offset < queue.hot_offset and queue.is_cold(
             fields.queue_offset, self._count_entries(fields, codes)
         ):
-            return self._take_cold(header, puller.serializer, queue, codes)
+            return _tell_failure(self._take_cold(header, puller.serializer, queue, codes), header, puller.serializer)
         scan = self._scan(queue, fields, fields.queue_offset, codes)
         if scan.code == ResponseCode.PULL_NOT_FOUND and fields.sys_flag & SUSPEND and self._may_park(fields):
-            deadline_ms = puller.now_ms + fields.suspend_timeout_millis
+            deadline_ms = puller.now_ms + min(fields.suspend_timeout_millis, SUSPEND_MAX_MS)
             self.holds.park(
                 queue, Hold(puller.channel, puller.serializer, header, deadline_ms, scan_from=fields.queue_offset)
             )
@@ -159,11 +160,8 @@ class Pulls:
     def _admit(self, fields: PullFields, now_ms: int) -> frozenset[int] | Refusal | None:
         """Return the tag hashes that the puller wants (None: all of them), or why it may not pull."""
         group = self._groups.ensure(fields.consumer_group, now_ms)
-        if group is None:
-            return Refusal(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-                f"consumer group {fields.consumer_group} does not exist; create it first",
-            )
+        if isinstance(group, Refusal):
+            return group
         if not group.consume_enable:
             return Refusal(ResponseCode.NO_PERMISSION, f"consumer group {fields.consumer_group} may not consume")
         topic = self._topics.find(fields.topic)
@@ -257,7 +255,7 @@ class Pulls:
         span_size = positions[-1] + sizes[-1] - first
         span = self._store.hot_view(first, span_size)
         if span is None:
-            return self._fetch(header, serializer, queue, scan)
+            return _tell_failure(self._fetch(header, serializer, queue, scan), header, serializer)
         if span_size == scan.size:
             return [head, span]
         pairs = zip(positions, sizes, strict=True)
@@ -361,6 +359,14 @@ def _select(
         [sizes[at] for at in chosen],
         total,
     )
+
+
+def _tell_failure(steps: Steps[list[Piece]], header: PullHeader, serializer: int) -> Steps[list[Piece]]:
+    """Take *steps*; when they fail the puller is told, and asks again later: nobody shall wait for ever."""
+    try:
+        return (yield from steps)
+    except (CorruptRecord, DiskFailed) as error:
+        return [_refuse(Refusal(ResponseCode.SYSTEM_ERROR, str(error)), header.opaque, serializer)]
 
 
 def _refuse(refusal: Refusal, opaque: int, serializer: int) -> bytes:

@@ -1,15 +1,32 @@
-"""Records that were looked up, and what becomes of them: for requests that carry a position (33, 36, 37, 309)."""
+"""Records and index entries that were looked up, and what becomes of them.
+
+For requests that carry a position (33, 36, 37, 309), and for rooms that follow a queue by themselves.
+"""
 
 from __future__ import annotations
 
+from typing import Final
+
 from holdfast.broker.writer import Draft
 from holdfast.model.errors import CorruptRecord
+from holdfast.store.consume_queue import ENTRY, ENTRY_SIZE, Entry, QueueLog
 from holdfast.store.record_steps import decode_at, read_bytes, read_record
 from holdfast.store.steps import LogRange, Steps
 from holdfast.wire.properties import parse_properties
 from holdfast.wire.record import StoredRecord
 
-__all__ = ["properties_of", "read_bytes", "read_record", "read_scheduled", "to_draft"]
+__all__ = ["properties_of", "read_bytes", "read_entries", "read_record", "read_scheduled", "to_draft"]
+
+_AHEAD: Final = 6400  # index entries read ahead when they are cold: as many as the kernel would
+
+
+def read_entries(queue: QueueLog, start: int, count: int) -> Steps[list[Entry]]:
+    """Return up to *count* entries of *queue* from *start* on, waiting for those that may not be in memory.
+
+    Empty when *start* has gone out of the queue meanwhile.
+    """
+    raw = yield from queue.fetch_entries(start, count, ahead=_AHEAD)
+    return list(ENTRY.iter_unpack(memoryview(raw)[: len(raw) // ENTRY_SIZE * ENTRY_SIZE]))
 
 
 def read_scheduled(position: int, size: int) -> Steps[StoredRecord | None]:

@@ -4,6 +4,9 @@
        ^                     └──ChannelFailed──> absent
        └── dialed again after a second, until it is there: it has forgotten all routes
 
+One that takes a 103 and does not answer in ten seconds is dialed afresh: its process may hang, or the connection be one
+that only we believe in.
+
 A name server that is down costs nothing but an attempt per second. Every 103 is a full one: the table is encoded once
 and a name server of either kind takes what is new in it.
 
@@ -23,6 +26,7 @@ from holdfast.broker.request import Request
 from holdfast.broker.topics import TopicTable
 from holdfast.machine.effects import CloseChannel, Effect, Log, OpenChannel, SendBytes, SetTimer
 from holdfast.machine.events import ChannelId
+from holdfast.model.errors import DiskFailed
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command, encode_command
 from holdfast.wire.fields import to_fields
@@ -31,6 +35,8 @@ from holdfast.wire.registration import BrokerFields, RegisterFields, Registratio
 TIMER: Final = "registration"
 HELD_TIMER: Final = "registration-answers"
 REDIAL_TIMER: Final = "registration-redial"
+OVERDUE_TIMER: Final = "registration-overdue"
+OVERDUE_TICK_MS: Final = 5_000  # Unanswered at two of them in a row is too long.
 HOLD_MAX_MS: Final = 1_000
 REDIAL_MS: Final = 1_000
 _CRC_MASK: Final = 0x7FFFFFFF
@@ -44,6 +50,7 @@ class _NameServer(msgspec.Struct):
     channel: ChannelId | None = None
     is_dialing: bool = False
     waiting_opaque: int | None = None
+    is_late: bool = False  # A registration was unanswered at the last tick, and no answer has come since.
     is_failing: bool = False  # Told once, not at every round.
 
 
@@ -84,6 +91,7 @@ class Registrar:
         """Begin to present the broker."""
         self._round(effects)
         effects.append(SetTimer(TIMER, now_ms + self._options.register_interval_ms))
+        effects.append(SetTimer(OVERDUE_TIMER, now_ms + OVERDUE_TICK_MS))
 
     def on_timer(self, name: str, now_ms: int, effects: list[Effect]) -> None:
         """Present the broker again: name servers forget who does not."""
@@ -93,14 +101,27 @@ class Registrar:
         if name == REDIAL_TIMER:
             self._dial(effects)
             return
+        if name == OVERDUE_TIMER:
+            self._give_up_overdue(effects)
+            effects.append(SetTimer(OVERDUE_TIMER, now_ms + OVERDUE_TICK_MS))
+            return
         assert name == TIMER
         self._round(effects)
         effects.append(SetTimer(TIMER, now_ms + self._options.register_interval_ms))
 
     def announce_changes(self, effects: list[Effect]) -> None:
-        """Register at once when a topic changed since the last time; called at the end of every event."""
-        if self._topics.changed:
-            self._round(effects)
+        """Keep and register topics that changed since the last time; called at the end of every event."""
+        if not self._topics.changed:
+            return
+        try:
+            self._topics.keep()
+        except DiskFailed as error:
+            # Messages of a topic that the disk does not know must not be taken for safe: nobody is told so.
+            effects[:] = [
+                CloseChannel(effect.channel) if isinstance(effect, SendBytes) else effect for effect in effects
+            ]
+            effects.append(Log("error", "disk failed", {"reason": str(error)}))
+        self._round(effects)
 
     def answer_registered(self, request: Request, answer: Command) -> Command | None:
         """Register changed topics and let *answer* wait until the name servers know them; None when it waits."""
@@ -152,13 +173,28 @@ class Registrar:
         """Take note that a name server is gone, and dial it again soon."""
         for server in self._servers.values():
             if server.channel == channel:
-                opaque, server.channel, server.waiting_opaque = server.waiting_opaque, None, None
                 return [
-                    *self._release(answered=opaque),
-                    *self._fail(server, "the connection was closed"),
+                    *self._lose(server, "the connection was closed"),
                     SetTimer(REDIAL_TIMER, now_ms + REDIAL_MS),
                 ]
         return []
+
+    def _lose(self, server: _NameServer, reason: str) -> list[Effect]:
+        """Forget the channel to a name server; nobody waits for its answer any more."""
+        opaque, server.channel, server.waiting_opaque, server.is_late = server.waiting_opaque, None, None, False
+        return [*self._release(answered=opaque), *self._fail(server, reason)]
+
+    def _give_up_overdue(self, effects: list[Effect]) -> None:
+        """Dial those afresh that have not answered for two ticks."""
+        for server in self._servers.values():
+            if server.channel is None or server.waiting_opaque is None:
+                continue
+            if server.is_late:
+                effects.append(CloseChannel(server.channel))
+                effects += self._lose(server, "no answer to a registration")
+            else:
+                server.is_late = True
+        self._dial(effects)
 
     def answered(self, channel: ChannelId, command: Command) -> list[Effect] | None:
         """Take a name server's answer; None when the channel is not one of ours."""
@@ -170,7 +206,7 @@ class Registrar:
     def _judge(self, server: _NameServer, command: Command) -> list[Effect]:
         if command.opaque != server.waiting_opaque:
             return []
-        server.waiting_opaque = None
+        server.waiting_opaque, server.is_late = None, False
         effects = self._release(answered=command.opaque)
         if command.code != ResponseCode.SUCCESS:
             effects += self._fail(server, f"refused with code {command.code}: {command.remark}")

@@ -1,9 +1,8 @@
 """How a request reaches a room of the broker, and what a room may answer.
 
 A room offers handlers by request code. A handler looks at one `Request` and returns the answer, a `Refusal`, or None
-when it answers later or never. A handler that needs log bytes is a generator: it yields the `LogRange` it wants, is
-sent the bytes, and returns its answer. The core fetches hot bytes at once and cold ones through a reader thread, so
-that no disk seek ever stalls the loop.
+when it answers later or never. A handler that has to wait (for log bytes, for another server) is a generator: it
+yields what it waits for, is sent what came of it, and returns its answer (`stepping.py`).
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from holdfast.broker.waits import Procedure
 from holdfast.machine.effects import Effect
 from holdfast.machine.events import ChannelId
 from holdfast.store.steps import FileRange, LogRange, Steps
@@ -60,7 +60,7 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 Answer = Command | Refusal | None
-Handler = Callable[[Request], Answer | Steps[Answer]]
+Handler = Callable[[Request], Answer | Procedure[Answer]]
 
 
 def not_supported(code: int) -> Refusal:

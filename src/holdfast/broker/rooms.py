@@ -10,22 +10,28 @@ import random
 from collections.abc import Callable
 
 from holdfast.broker.broker_admin import BrokerAdmin
+from holdfast.broker.calls import Calls
 from holdfast.broker.careful_send import CarefulSends
 from holdfast.broker.client_admin import ClientAdmin
 from holdfast.broker.clients import TIMER as CLIENTS_TIMER
 from holdfast.broker.clients import ClientTable
+from holdfast.broker.config import report_fallbacks
+from holdfast.broker.delays import NAME as DELAYS_FILE
 from holdfast.broker.delays import TIMER as DELAYS_TIMER
 from holdfast.broker.delays import Delays
 from holdfast.broker.group_admin import GroupAdmin
+from holdfast.broker.groups import NAME as GROUPS_FILE
 from holdfast.broker.groups import GroupTable
 from holdfast.broker.locks import QueueLocks
 from holdfast.broker.offset_reset import OffsetResets
+from holdfast.broker.offsets import NAME as OFFSETS_FILE
 from holdfast.broker.offsets import TIMER as OFFSETS_TIMER
 from holdfast.broker.offsets import OffsetRequests, OffsetTable
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.pull import Pulls
 from holdfast.broker.queries import Queries
 from holdfast.broker.registration import HELD_TIMER as REGISTRATION_HELD_TIMER
+from holdfast.broker.registration import OVERDUE_TIMER as REGISTRATION_OVERDUE_TIMER
 from holdfast.broker.registration import REDIAL_TIMER as REGISTRATION_REDIAL_TIMER
 from holdfast.broker.registration import TIMER as REGISTRATION_TIMER
 from holdfast.broker.registration import Registrar
@@ -38,13 +44,16 @@ from holdfast.broker.send_back import SendBacks
 from holdfast.broker.stats import TIMER as STATS_TIMER
 from holdfast.broker.stats import BrokerStats
 from holdfast.broker.topic_admin import TopicAdmin
+from holdfast.broker.topics import NAME as TOPICS_FILE
 from holdfast.broker.topics import TopicTable
 from holdfast.broker.transactions import TIMER as TRANSACTIONS_TIMER
 from holdfast.broker.transactions import Transactions
 from holdfast.broker.writer import LogWriter
-from holdfast.machine.effects import Effect
+from holdfast.machine.effects import Effect, Log
 from holdfast.machine.events import ChannelId
+from holdfast.machine.pressure import MemoryPressure
 from holdfast.model.delay import DelayLevels
+from holdfast.model.errors import DiskFailed
 from holdfast.store.disk import Disk
 from holdfast.store.message_store import MessageStore
 from holdfast.wire.command import Command
@@ -57,19 +66,28 @@ class Rooms:
     """Everything a broker consists of."""
 
     def __init__(
-        self, options: BrokerOptions, store: MessageStore, disk: Disk, chance: random.Random, now_ms: int
+        self,
+        options: BrokerOptions,
+        store: MessageStore,
+        disk: Disk,
+        chance: random.Random,
+        now_ms: int,
+        pressure: MemoryPressure | None = None,
     ) -> None:
         host = pack_host(options.address)
         levels = DelayLevels(options.delay_levels)
         self.options = options
         self.store = store
+        self._repairs = report_fallbacks(disk, (TOPICS_FILE, GROUPS_FILE, OFFSETS_FILE, DELAYS_FILE))
         self.topics = TopicTable(disk, options, now_ms)
         self.groups = GroupTable(disk, options, now_ms)
         self.offsets = OffsetTable(disk, options, now_ms)
+        self._repairs += self.offsets.clamp(self.topics, store)
         self.stats = BrokerStats(now_ms)
         self.clients = ClientTable(options, self.topics, self.groups)
         self.locks = QueueLocks()
         self.relays = Relays()
+        self.calls = Calls()
         self.registration = Registrar(options, self.topics)
         self.writer = LogWriter(store, levels, message_size_max=options.message_size_max)
         self.delays = Delays(disk, options, levels, store, self.writer)
@@ -83,8 +101,8 @@ class Rooms:
             self.groups,
             self.writer,
             self.transactions,
-            store_host=host,
             chance=chance,
+            pressure=pressure or MemoryPressure(),
         )
         self.sends = Sends(options, store, self.topics, self.careful, self.stats, store_host=host)
         self.pulls = Pulls(options, store, self.topics, self.groups, self.clients, self.offsets, self.stats)
@@ -101,12 +119,13 @@ class Rooms:
         self.broker_admin = BrokerAdmin(options, self.topics, store, self.stats, self.delays)
         self._timers: dict[str, OnTimer] = {
             CLIENTS_TIMER: self._clients_timer,
-            OFFSETS_TIMER: self.offsets.on_timer,
+            OFFSETS_TIMER: self._offsets_timer,
             STATS_TIMER: self.stats.on_timer,
             RELAYS_TIMER: self.relays.on_timer,
             REGISTRATION_TIMER: self.registration.on_timer,
             REGISTRATION_HELD_TIMER: self.registration.on_timer,
             REGISTRATION_REDIAL_TIMER: self.registration.on_timer,
+            REGISTRATION_OVERDUE_TIMER: self.registration.on_timer,
             DELAYS_TIMER: self.delays.on_timer,
             TRANSACTIONS_TIMER: self.transactions.on_timer,
         }
@@ -133,7 +152,7 @@ class Rooms:
 
     def started(self, now_ms: int) -> list[Effect]:
         """Let every room that does things by itself begin."""
-        effects: list[Effect] = []
+        effects: list[Effect] = [*self._repairs]
         for room in (self.registration, self.clients, self.offsets, self.stats, self.delays, self.transactions):
             room.start(now_ms, effects)
         return effects
@@ -160,9 +179,19 @@ class Rooms:
         """Say good-bye to the name servers and save what is only in memory."""
         effects: list[Effect] = []
         self.registration.stop(effects)
+        self.topics.keep()
+        self.groups.keep()
         self.offsets.stop(now_ms, effects)
         self.delays.stop(now_ms, effects)
         return effects
+
+    def _offsets_timer(self, name: str, now_ms: int, effects: list[Effect]) -> None:
+        self.offsets.on_timer(name, now_ms, effects)
+        try:
+            self.topics.keep()
+            self.groups.keep()
+        except DiskFailed as error:
+            effects.append(Log("error", "disk failed", {"reason": str(error)}))
 
     def _clients_timer(self, name: str, now_ms: int, effects: list[Effect]) -> None:
         self.clients.on_timer(name, now_ms, effects)

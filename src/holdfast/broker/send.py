@@ -1,18 +1,19 @@
 """Taking messages: 10, 310 and the batches of 320.
 
-The unit is a run: the like frames of one read. Plain messages, nearly all there are, go straight from the receive
+The unit is a run: the like frames of one turn. Plain messages, nearly all there are, go straight from the receive
 buffer into the log's staging, with no object of their own but the decoded header. Whatever needs a second look (a
 delay, a transaction, a retry topic, an unknown topic) is copied into a `Draft` and takes the careful path.
 
     run ─> decode ─> target (topic, queue) ─┬─ plain ─────> store.stage ─> answer from a template
                                             └─ careful ──> Draft ─> writer ─> answer
 
-Nothing here writes: the core writes once, when the whole read has been staged.
+Nothing here writes: the core writes once, when the whole turn has been staged.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -26,13 +27,14 @@ from holdfast.machine.effects import Piece
 from holdfast.model.errors import DiskFailed, RecordRefused, RemoteProtocolError
 from holdfast.model.java_hash import java_hash
 from holdfast.model.topic import NOT_SENDABLE_TOPICS, RETRY_PREFIX, TopicConfig
+from holdfast.store.commit_log import RecordDraft
 from holdfast.store.message_store import MessageStore, QueueLog
 from holdfast.wire.batch import split_items
 from holdfast.wire.codes import ResponseCode
 from holdfast.wire.command import ONE_WAY, RESPONSE, Command, encode_command
 from holdfast.wire.fields import to_fields
 from holdfast.wire.frame import JSON
-from holdfast.wire.properties import PROPERTIES_SIZE_MAX, find_property
+from holdfast.wire.properties import PROPERTIES_SIZE_MAX, VALUE_END, find_property
 from holdfast.wire.record import TRANSACTION_MASK
 from holdfast.wire.send import PREFIXES, SendAnswer, SendHeader, answer_template
 
@@ -44,6 +46,10 @@ _DELAY: Final = "DELAY\x01"
 _TIMER: Final = "TIMER_"
 _UNIQUE: Final = "UNIQ_KEY\x01"
 _TAGS: Final = "TAGS\x01"
+_PROPERTY_END: Final = ord(VALUE_END)
+_tag_hash = lru_cache(512)(java_hash)  # Topics have few tags.
+# Of properties in characters, so that they are no more than a record can hold when encoded and added to.
+_PROPERTIES_HOT_MAX: Final = 7 * 1024
 
 
 class _Target(msgspec.Struct, frozen=True):
@@ -53,13 +59,7 @@ class _Target(msgspec.Struct, frozen=True):
     sys_flag: int  # bits that the topic adds to each message
 
 
-class Origin(msgspec.Struct, frozen=True):
-    """Where a run came from."""
-
-    serializer: int
-    born_host: bytes
-    now_ms: int
-    version: int = 0
+_NO_TARGET: Final = _Target(queues=[], sys_flag=0)
 
 
 class Sends:
@@ -86,80 +86,86 @@ class Sends:
         room = store.log_file_size - PROPERTIES_SIZE_MAX - _RECORD_REST_MAX
         self._body_size_max = min(options.message_size_max, room)
         self._cluster = f"CLUSTER\x01{options.cluster}\x02".encode()
-        self._targets: dict[str, _Target | None] = {}
+        self._targets: dict[str, _Target] = {}
         self._targets_version: object = None
 
     def take_run(
-        self, headers: Sequence[SendHeader], bodies: Sequence[Piece], origin: Origin, answers: list[Piece]
-    ) -> None:
-        """Stage the messages of one run and append their answers to *answers*, in order."""
-        refusal = self._careful.find_refusal(origin.now_ms)
-        stage, template, serializer = self._store.stage, self._template, origin.serializer
-        born_host, now_ms = origin.born_host, origin.now_ms
+        self,
+        headers: Sequence[SendHeader],
+        bodies: Sequence[Piece],
+        born_hosts: Sequence[bytes],
+        now_ms: int,
+        serializer: int = JSON,
+    ) -> list[Piece]:
+        """Stage the messages of one run and return their answers, in order: nothing for one that wants none."""
+        answers: list[Piece] = []
+        plain: list[SendHeader] = []  # and what their records are made of
+        drafts: list[RecordDraft] = []
+        refusal = self._careful.find_refusal(now_ms)
+        is_hot = refusal is None and serializer == JSON
         body_size_max, cluster = self._body_size_max, self._cluster
-        topic, target = "", None
-        taken, taken_size = 0, 0
-        for header, body in zip(headers, bodies, strict=True):
+        topic, target, queues = "", _NO_TARGET, _NO_TARGET.queues
+        for header, body, born_host in zip(headers, bodies, born_hosts, strict=True):
             fields = header.fields
             if fields.topic != topic:
-                if taken:
-                    self._stats.count_puts(topic, taken, taken_size)
-                    taken, taken_size = 0, 0
+                if plain:
+                    self._stage_plain(topic, plain, drafts, now_ms, answers)
+                    plain, drafts = [], []
                 topic = fields.topic
-                target = self._find_target(topic)
-            properties, queue_id, body_size = fields.properties, fields.queue_id, len(body)
+                target = self._find_target(topic) if is_hot else _NO_TARGET
+                queues = target.queues
+            properties, queue_id, sys_flag = fields.properties, fields.queue_id, fields.sys_flag
             if (
-                refusal is not None
-                or target is None
-                or not 0 <= queue_id < len(target.queues)
-                or fields.sys_flag & TRANSACTION_MASK
+                not 0 <= queue_id < len(queues)
+                or sys_flag & TRANSACTION_MASK
                 or fields.batch
                 or _DELAY in properties
                 or _TIMER in properties
                 or _UNIQUE not in properties
-                or body_size > body_size_max
-                or serializer != JSON
+                or len(properties) > _PROPERTIES_HOT_MAX
+                or len(body) > body_size_max
             ):
-                self._take_carefully(header, body, origin, refusal, answers)
+                if plain:  # Messages are stored in the order in which they came.
+                    self._stage_plain(topic, plain, drafts, now_ms, answers)
+                    plain, drafts = [], []
+                answers.append(self._take_carefully(header, body, born_host, now_ms, serializer, refusal))
                 continue
             stored_properties = properties.encode()
-            if not properties.endswith("\x02"):
-                stored_properties += b"\x02"
-            stored_properties += cluster
-            if len(stored_properties) > PROPERTIES_SIZE_MAX:
-                self._take_carefully(header, body, origin, refusal, answers)
-                continue
-            position, offset = stage(
-                target.queues[queue_id],
-                body,
-                stored_properties,
-                fields.flag,
-                fields.sys_flag | target.sys_flag,
-                fields.born_timestamp,
-                born_host,
-                _tags_code(properties) if _TAGS in properties else 0,
-                now_ms,
-                fields.reconsume_times,
-            )
-            taken += 1
-            taken_size += body_size
-            if not header.flag & ONE_WAY:
-                answer = template % (queue_id, position, offset, header.opaque)
-                answers.append(PREFIXES[len(answer)] + answer)
-        if taken:
-            self._stats.count_puts(topic, taken, taken_size)
+            stored_properties += cluster if stored_properties[-1] == _PROPERTY_END else b"\x02" + cluster
+            plain.append(header)
+            drafts.append((
+                queues[queue_id], body, stored_properties, fields.flag, sys_flag | target.sys_flag,
+                fields.born_timestamp, born_host, _tags_code(properties) if _TAGS in properties else 0,
+                fields.reconsume_times, 0,
+            ))  # fmt: skip
+        if plain:
+            self._stage_plain(topic, plain, drafts, now_ms, answers)
+        return answers
 
-    def _find_target(self, topic: str) -> _Target | None:
-        """Return where plain messages of *topic* go, or None when each needs a careful look."""
+    def _stage_plain(
+        self, topic: str, headers: list[SendHeader], drafts: list[RecordDraft], now_ms: int, answers: list[Piece]
+    ) -> None:
+        """Stage neighbours of a run, all of one topic, and answer them from the template."""
+        template = self._template
+        for header, (position, offset) in zip(headers, self._store.stage_run(drafts, now_ms), strict=True):
+            if header.flag & ONE_WAY:
+                answers.append(b"")
+            else:
+                answer = template % (header.fields.queue_id, position, offset, header.opaque)
+                answers.append(PREFIXES[len(answer)] + answer)
+        self._stats.count_puts(topic, len(drafts), sum([len(draft[1]) for draft in drafts]))
+
+    def _find_target(self, topic: str) -> _Target:
+        """Return where plain messages of *topic* go; a target without queues when each needs a careful look."""
         if self._targets_version is not self._topics.data_version:
             self._targets.clear()
             self._targets_version = self._topics.data_version
         if topic in self._targets:
             return self._targets[topic]
         config = self._topics.find(topic)
-        target = None
-        if config is not None and is_plain(config):
-            target = self._targets[topic] = self._to_target(config)
+        if config is None or not is_plain(config):
+            return _NO_TARGET
+        target = self._targets[topic] = self._to_target(config)
         return target
 
     def _to_target(self, config: TopicConfig) -> _Target:
@@ -170,30 +176,35 @@ class Sends:
         )
 
     def _take_carefully(
-        self, header: SendHeader, body: Piece, origin: Origin, refusal: Refusal | None, answers: list[Piece]
-    ) -> None:
+        self,
+        header: SendHeader,
+        body: Piece,
+        born_host: bytes,
+        now_ms: int,
+        serializer: int,
+        refusal: Refusal | None,
+    ) -> bytes:
         """Take a message that is not plain, or say why not."""
         result: SendAnswer | Refusal
         try:
             if refusal is not None:
                 result = refusal
             elif header.fields.batch:
-                result = self._take_batch(header, body, origin)
+                result = self._take_batch(header, body, born_host, now_ms)
             else:
-                result = self._careful.take(header, bytes(body), origin.born_host, origin.now_ms)
+                result = self._careful.take(header, bytes(body), born_host, now_ms)
                 if not isinstance(result, Refusal):
                     self._stats.count_puts(header.fields.topic, 1, len(body))
         except RecordRefused as error:
             result = Refusal(ResponseCode.MESSAGE_ILLEGAL, str(error))
         except DiskFailed as error:  # A topic that had to be created could not be kept.
             result = Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, str(error))
-        if not header.flag & ONE_WAY:
-            answers.append(_encode(result, header.opaque, origin.serializer))
+        return b"" if header.flag & ONE_WAY else _encode(result, header.opaque, serializer)
 
-    def _take_batch(self, header: SendHeader, body: Piece, origin: Origin) -> SendAnswer | Refusal:
+    def _take_batch(self, header: SendHeader, body: Piece, born_host: bytes, now_ms: int) -> SendAnswer | Refusal:
         """Stage the messages of a batch one behind the other; all of them or none."""
         fields = header.fields
-        prepared = self._careful.prepare_batch(fields, origin.now_ms)
+        prepared = self._careful.prepare_batch(fields, now_ms)
         if isinstance(prepared, Refusal):
             return prepared
         try:
@@ -209,33 +220,20 @@ class Sends:
             is_large = body_size > self._options.message_size_max or properties_size > PROPERTIES_SIZE_MAX
             if is_large or body_size + properties_size > room:
                 return Refusal(ResponseCode.MESSAGE_ILLEGAL, "a message of the batch is larger than allowed")
-        positions: list[int] = []
-        first_offset = None
-        stage = self._store.stage
+        drafts: list[RecordDraft] = []
         for flag, item_body, item_properties in items:
             text = item_properties.decode(errors="replace")
-            position, offset = stage(
-                queue,
-                item_body,
-                item_properties,
-                flag,
-                fields.sys_flag,
-                fields.born_timestamp,
-                origin.born_host,
-                _tags_code(text) if _TAGS in text else 0,
-                origin.now_ms,
-                fields.reconsume_times,
-            )
-            positions.append(position)
-            if first_offset is None:
-                first_offset = offset
-        assert first_offset is not None
-        self._stats.count_puts(fields.topic, len(items), sum(len(item_body) for _, item_body, _ in items))
+            drafts.append((
+                queue, item_body, item_properties, flag, fields.sys_flag, fields.born_timestamp, born_host,
+                _tags_code(text) if _TAGS in text else 0, fields.reconsume_times, 0,
+            ))  # fmt: skip
+        staged = self._store.stage_run(drafts, now_ms)
+        self._stats.count_puts(fields.topic, len(items), sum([len(item_body) for _, item_body, _ in items]))
         prefix = self._store_host_hex
         return SendAnswer(
-            msg_id=",".join([f"{prefix}{position:016X}" for position in positions]),
+            msg_id=",".join([f"{prefix}{position:016X}" for position, _ in staged]),
             queue_id=prepared,
-            queue_offset=first_offset,
+            queue_offset=staged[0][1],
         )
 
 
@@ -251,9 +249,9 @@ def is_plain(config: TopicConfig) -> bool:
 def _tags_code(properties: str) -> int:
     """Return the hash of the TAGS property. Only called when the name occurs somewhere in the text."""
     before, _, after = properties.rpartition(_TAGS)
-    if before and before[-1] != "\x02":
-        return java_hash(find_property(properties, "TAGS") or "")
-    return java_hash(after.partition("\x02")[0])
+    if before and before[-1] != VALUE_END:
+        return _tag_hash(find_property(properties, "TAGS") or "")
+    return _tag_hash(after.partition(VALUE_END)[0])
 
 
 def _encode(result: SendAnswer | Refusal, opaque: int, serializer: int) -> bytes:

@@ -55,8 +55,8 @@ class SendBacks:
         """Answer 36."""
         fields = from_fields(SendBackFields, request.command.fields)
         group = self._groups.ensure(fields.group, request.now_ms)
-        if group is None:
-            return Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {fields.group}")
+        if isinstance(group, Refusal):
+            return group
         if group.retry_queue_nums <= 0:
             return request.answer()  # The group does without retries: the message is done with.
         retry = self._topics.ensure(retry_topic(fields.group), group.retry_queue_nums, request.now_ms)
@@ -84,6 +84,7 @@ class SendBacks:
             times_max = fields.max_reconsume_times
         if record.reconsume_times >= times_max or fields.delay_level < 0:
             topic, queue_id = self._topics.ensure(dead_letter_topic(fields.group), 1, request.now_ms).name, 0
+            self._topics.keep()  # The record may have been cold: then the event that would keep it is over.
             properties[DELAY] = "0"
         else:
             topic, queue_id = retry_topic(fields.group), self._chance.randrange(group.retry_queue_nums)

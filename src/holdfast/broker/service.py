@@ -14,8 +14,9 @@ from holdfast.broker.options import BrokerOptions
 from holdfast.broker.recovery_report import report_recovery
 from holdfast.broker.rooms import Rooms
 from holdfast.machine.effects import Log
-from holdfast.model.errors import ConfigError
+from holdfast.model.errors import ConfigError, PortTaken
 from holdfast.runtime.address import is_loopback, split_address
+from holdfast.runtime.budget import MemoryBudget
 from holdfast.runtime.logs import Emit
 from holdfast.runtime.metrics import MetricsServer, Sample
 from holdfast.runtime.posix_disk import PosixDisk
@@ -42,6 +43,7 @@ class BrokerService:
         self._metrics: MetricsServer | None = None
         self._store: MessageStore | None = None
         self._rooms: Rooms | None = None
+        self._is_ready = False
         self.address = options.listen
 
     async def start(self) -> None:
@@ -49,6 +51,7 @@ class BrokerService:
 
         Raises:
             ConfigError: an address cannot be used.
+            PortTaken: somebody else listens there.
             StoreError: the folder cannot be opened; the message says what to do.
         """
         host, port = split_address(self._options.listen)
@@ -56,8 +59,9 @@ class BrokerService:
         store = MessageStore.open(self._disk, store_options(self._options), now_ms())
         for line in report_recovery(store.recovered, store.log.files.unused):
             self._emit(line)
-        rooms = Rooms(self._options, store, self._disk, random.Random(), now_ms())
-        server = MachineServer(Broker(self._options, store, rooms), emit=self._emit, disk=self._disk)
+        budget = MemoryBudget(self._options.memory_limit, self._emit)
+        rooms = Rooms(self._options, store, self._disk, random.Random(), now_ms(), budget.pressure)
+        server = MachineServer(Broker(self._options, store, rooms), emit=self._emit, disk=self._disk, budget=budget)
         self._store, self._rooms, self._server = store, rooms, server
         port = await server.listen(host, port)
         await self._listen_vip(server, host, port)
@@ -71,6 +75,7 @@ class BrokerService:
             )
             self._emit(Log("warning", warning, {"listen": self.address}))
         server.start()
+        self._is_ready = True
         self._emit(
             Log(
                 "info",
@@ -94,12 +99,13 @@ class BrokerService:
         if self._store is not None:
             self._store.close(now_ms())
         self._disk.unlock()
-        self._emit(Log("info", "broker stopped", {"name": self._options.name}))
+        if self._is_ready:
+            self._emit(Log("info", "broker stopped", {"name": self._options.name}))
 
     async def _listen_vip(self, server: MachineServer, host: str, port: int) -> None:
         try:
             await server.listen(host, port - _VIP_DISTANCE)
-        except ConfigError as error:
+        except (ConfigError, PortTaken) as error:
             # Only clients of before 4.5 need it: worth a line, not worth refusing to start.
             self._emit(
                 Log("warning", "old clients' port is taken", {"port": port - _VIP_DISTANCE, "reason": str(error)})

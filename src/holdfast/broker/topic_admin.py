@@ -24,6 +24,7 @@ from holdfast.wire.admin import (
     TopicFields,
     TopicOffset,
     TopicStats,
+    cut_page,
     parse_attributes,
 )
 from holdfast.wire.codes import RequestCode, ResponseCode
@@ -127,12 +128,9 @@ class TopicAdmin:
         """Answer 21: the whole table, or a page of it."""
         page = from_fields(PageFields, request.command.fields)
         table = self._topics.to_wire()
-        total = len(table.topic_config_table)
-        if page.max_topic_num is not None:
-            start = max(0, page.topic_seq)
-            rows = list(table.topic_config_table.items())[start : start + max(1, page.max_topic_num)]
-            table = msgspec.structs.replace(table, topic_config_table=dict(rows))
-        return request.answer(fields={"totalTopicNum": str(total)}, body=java_json.encode(table))
+        rows = cut_page(table.topic_config_table, page.topic_seq, page.max_topic_num)
+        body = java_json.encode(msgspec.structs.replace(table, topic_config_table=rows))
+        return request.answer(fields={"totalTopicNum": str(len(table.topic_config_table))}, body=body)
 
     def get_stats(self, request: Request) -> Steps[Answer]:
         """Answer 202: the ends of every queue, and when it last grew."""

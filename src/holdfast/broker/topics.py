@@ -1,7 +1,9 @@
 """The topics this broker hosts, kept in `config/topics.json`.
 
-A change is on disk before the method that made it returns, so that an answered creation survives a crash. Which topics
-changed since the last registration is remembered in `changed`; `registration.py` takes them.
+What an operator asked for is on disk before the method that did it returns, so that an answered creation survives a
+crash. What comes into being by itself (`create_for_send`, `ensure`) is kept by `keep`, once for all of an event and
+before its answers leave. Which topics changed since the last registration is remembered in `changed`;
+`registration.py` takes them.
 
 The system topics are those that a Java broker registers: clients and tools look for some of them, and a name server
 takes a broker that presents a single topic for an incremental update.
@@ -14,6 +16,7 @@ from typing import Final
 import msgspec
 
 from holdfast.broker.config import load_config, save_config
+from holdfast.broker.creation_limit import CreationLimit
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.request import Refusal
 from holdfast.model.delay import DelayLevels
@@ -38,7 +41,6 @@ from holdfast.wire.registration import DataVersion, Topics
 
 NAME: Final = "topics.json"
 QUEUES_MAX: Final = 16_384
-CREATED_AT_ONCE_MAX: Final = 32
 _INHERITED = int(READ_WRITE | Permission.INHERIT)
 
 
@@ -68,7 +70,8 @@ class TopicTable:
             self._topics.pop(AUTO_CREATE_TOPIC, None)
         self.data_version = saved.data_version
         self.changed: set[str] = set()
-        self._created_at = (0, 0)  # (when, how many)
+        self._creations = CreationLimit()
+        self._is_kept = True
 
     def find(self, name: str) -> TopicConfig | None:
         """Return how *name* is hosted, or None when it is not."""
@@ -96,13 +99,12 @@ class TopicTable:
             # Repeated creation must still reach name servers that have forgotten the topic.
             self.changed.add(config.name)
             return
-        self._topics[config.name] = config
-        self._save({config.name}, now_ms)
+        self.put_all([config], now_ms)
 
     def put_all(self, configs: list[TopicConfig], now_ms: int) -> None:
         """Host all of *configs*, with one write."""
-        self._topics |= {config.name: config for config in configs}
-        self._save({config.name for config in configs}, now_ms)
+        self._host(configs, now_ms)
+        self.keep()
 
     def create_for_send(self, name: str, template: str, queues: int, now_ms: int) -> TopicConfig | Refusal:
         """Create a topic that somebody sends to, after the topic *template*, if that may be inherited from."""
@@ -117,12 +119,8 @@ class TopicTable:
         base = self._topics.get(template)
         if base is None or not base.permission & Permission.INHERIT:
             return Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please!")
-        # Each is a few syncs, and one read can name thousands of topics: all others would wait for it.
-        when, created_count = self._created_at
-        created_count = created_count + 1 if when == now_ms else 1
-        if created_count > CREATED_AT_ONCE_MAX:
+        if not self._creations.take(now_ms):
             return Refusal(ResponseCode.SYSTEM_BUSY, "too many topics are created at once; try again in a moment")
-        self._created_at = (now_ms, created_count)
         count = max(1, min(queues, base.write_queues))
         created = TopicConfig(
             name=name,
@@ -131,7 +129,7 @@ class TopicTable:
             permission=base.permission & ~Permission.INHERIT,
             filter_type=base.filter_type,
         )
-        self.put(created, now_ms)
+        self._host([created], now_ms)
         return created
 
     def ensure(self, name: str, queues: int, now_ms: int, permission: int = int(READ_WRITE)) -> TopicConfig:
@@ -140,24 +138,25 @@ class TopicTable:
         if known is not None:
             return known
         created = TopicConfig(name=name, read_queues=queues, write_queues=queues, permission=permission)
-        self.put(created, now_ms)
+        self._host([created], now_ms)
         return created
 
     def ensure_all(self, queues: dict[str, int], now_ms: int) -> None:
-        """Create those topics that are not there, given as name and number of queues, with one write."""
+        """Create those topics that are not there, given as name and number of queues."""
         created = [
             TopicConfig(name=name, read_queues=count, write_queues=count)
             for name, count in queues.items()
             if name not in self._topics
         ]
         if created:
-            self.put_all(created, now_ms)
+            self._host(created, now_ms)
 
     def delete(self, name: str, now_ms: int) -> None:
         """Stop hosting *name*; not there is fine."""
         if self._topics.pop(name, None) is not None:
             self.changed.discard(name)
-            self._save(set(), now_ms)
+            self._host([], now_ms)
+            self.keep()
 
     def take_changed(self) -> dict[str, TopicConfig]:
         """Return the topics that changed since this was last asked."""
@@ -165,13 +164,20 @@ class TopicTable:
         self.changed = set()
         return taken
 
-    def _save(self, changed: set[str], now_ms: int) -> None:
+    def keep(self) -> None:
+        """Put the table on disk, unless it is there already."""
+        if not self._is_kept:
+            save_config(self._disk, NAME, _Saved(topic_config_table=self._topics, data_version=self.data_version))
+            self._is_kept = True
+
+    def _host(self, configs: list[TopicConfig], now_ms: int) -> None:
+        self._topics |= {config.name: config for config in configs}
+        self.changed |= {config.name for config in configs}
         version = self.data_version
         self.data_version = DataVersion(
             state_version=version.state_version, timestamp=now_ms, counter=version.counter + 1
         )
-        self.changed |= changed
-        save_config(self._disk, NAME, _Saved(topic_config_table=self._topics, data_version=self.data_version))
+        self._is_kept = False
 
 
 def find_topic_fault(config: TopicConfig) -> str | None:

@@ -27,7 +27,7 @@ from holdfast.broker.clients import Client, ClientTable
 from holdfast.broker.groups import TRANSACTION_GROUP
 from holdfast.broker.offsets import OffsetTable
 from holdfast.broker.options import BrokerOptions
-from holdfast.broker.records import properties_of, read_record, read_scheduled, to_draft
+from holdfast.broker.records import properties_of, read_entries, read_record, read_scheduled, to_draft
 from holdfast.broker.request import Answer, Handlers, Refusal, Request, Steps
 from holdfast.broker.topics import TopicTable
 from holdfast.broker.writer import DELAY, REAL_QUEUE, REAL_TOPIC, TAGS, Draft, LogWriter, Stored
@@ -265,7 +265,10 @@ class Transactions:
         self._op_seen_end = min(max(self._op_seen_end, queue.offset_min), queue.offset_max)
         end = min(queue.offset_max, self._op_seen_end + RUN_MAX)
         while self._op_seen_end < end:
-            for position, size, _ in queue.entries(self._op_seen_end, min(_BATCH, end - self._op_seen_end)):
+            entries = yield from read_entries(queue, self._op_seen_end, min(_BATCH, end - self._op_seen_end))
+            if not entries:
+                return False  # Retention was faster; the next run begins where the queue does.
+            for position, size, _ in entries:
                 record = None
                 if size != BLANK_ENTRY_SIZE:
                     record = yield from read_scheduled(position, size)
@@ -286,7 +289,10 @@ class Transactions:
             return left
         self._seen_end = min(max(self._seen_end, queue.offset_min), queue.offset_max)
         while left and self._seen_end < queue.offset_max:
-            for position, size, _ in queue.entries(self._seen_end, min(left, _BATCH)):
+            entries = yield from read_entries(queue, self._seen_end, min(left, _BATCH))
+            if not entries:
+                return 0  # Retention was faster; the next run begins where the queue does.
+            for position, size, _ in entries:
                 offset = self._seen_end
                 if offset in self._decided_ahead:
                     self._decided_ahead.discard(offset)
@@ -373,6 +379,7 @@ class Transactions:
     ) -> None:
         """Put a half message that nobody ever decided about where an operator can find it."""
         self._topics.ensure(CHECK_MAX_TOPIC, 1, now_ms)
+        self._topics.keep()
         draft = to_draft(record, properties, topic=CHECK_MAX_TOPIC, queue_id=0)
         stored = self._writer.append(draft, now_ms)
         if not isinstance(stored, Refusal):

@@ -164,6 +164,7 @@ def reset(
     target = parse_target(to, local_now())
 
     async def plan(admin: Admin) -> list[OffsetChange]:
+        await admin.groups.check_exists(group)
         return await admin.offsets.plan_reset(group, topic, target, queue=queue, broker=broker)
 
     changes = session.ask(plan)

@@ -11,13 +11,14 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal, Protocol, TypeVar
 
 import msgspec
 import typer
 
+from holdfast.cli.shared_options import command_with
 from holdfast.config import LogOptions, Sources, load
 from holdfast.model.errors import ConfigError
 from holdfast.runtime.address import split_address
@@ -25,6 +26,8 @@ from holdfast.runtime.logs import Emit, start_logging
 from holdfast.runtime.own_host import find_own_host
 
 app = typer.Typer(no_args_is_help=True, help="Run one server in this process.")
+
+_Options = TypeVar("_Options", bound=msgspec.Struct)
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 ConfigOption = Annotated[
@@ -62,14 +65,33 @@ def register(root: typer.Typer) -> None:
     root.add_typer(app, name="serve")
 
 
-@app.command("namesrv")
-def serve_namesrv(
+class RoleStart(msgspec.Struct, frozen=True, kw_only=True):
+    """How a role is started, whichever it is."""
+
+    file: Path | None
+    pairs: list[str]
+    log_level: str | None
+    log_json: bool | None
+    as_json: bool
+    with_parent: bool
+
+    def load(self, section: str, kind: type[_Options], flags: Mapping[str, object]) -> _Options:
+        """Return the options of a role, from all sources."""
+        return load(section, kind, Sources(file=self.file, environment=os.environ, pairs=self.pairs, flags=flags))
+
+    def start_logging(self, **bound: object) -> Emit:
+        """Return what writes log lines, each with *bound* in it."""
+        flags = {"level": self.log_level, "json": self.log_json}
+        options = load("log", LogOptions, Sources(file=self.file, environment=os.environ, flags=flags))
+        return start_logging(level=options.level, json=options.json, bound=bound or None)
+
+    def run(self, service: Service, announced: dict[str, str]) -> None:
+        """Run *service* until somebody wants it to stop; what it is, is *announced* once it serves."""
+        _run(_serve(service, announced, as_json=self.as_json, with_parent=self.with_parent))
+
+
+def _role_options(
     *,
-    listen: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Where to listen.", show_default="127.0.0.1:9876")
-    ] = None,
-    data: Annotated[str | None, typer.Option(metavar="DIR", help="Keep the key-value table here.")] = None,
-    metrics_listen: MetricsOption = None,
     config: ConfigOption = None,
     settings: SetOption = None,
     log_level: LevelOption = None,
@@ -77,22 +99,41 @@ def serve_namesrv(
     as_json: JsonOption = False,
     with_parent: ParentOption = False,
     debug: DebugOption = False,
+) -> RoleStart:
+    """Return how the common options want a role to start. `--debug` is read by `main`, which catches the failures."""
+    del debug
+    return RoleStart(
+        file=config,
+        pairs=settings or [],
+        log_level=log_level,
+        log_json=log_json,
+        as_json=as_json,
+        with_parent=with_parent,
+    )
+
+
+@command_with(_role_options, app, "namesrv")
+def serve_namesrv(
+    start: RoleStart,
+    *,
+    listen: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Where to listen.", show_default="127.0.0.1:9876")
+    ] = None,
+    data: Annotated[str | None, typer.Option(metavar="DIR", help="Keep the key-value table here.")] = None,
+    metrics_listen: MetricsOption = None,
 ) -> None:
     """Run a name server: it knows which brokers serve which topics."""
-    del debug
     from holdfast.nameserver.options import NameServerOptions  # noqa: PLC0415 - a broker does not load a name server
     from holdfast.nameserver.service import NameServerService  # noqa: PLC0415
 
     flags = {"listen": listen, "data": data, "metrics_listen": metrics_listen}
-    sources = Sources(file=config, environment=os.environ, pairs=settings or (), flags=flags)
-    options = load("namesrv", NameServerOptions, sources)
-    emit = _start_logging(config, log_level, log_json=log_json)
-    announced = {"role": "namesrv"}
-    _run(_serve(NameServerService(options, emit), announced, as_json=as_json, with_parent=with_parent))
+    options = start.load("namesrv", NameServerOptions, flags)
+    start.run(NameServerService(options, start.start_logging()), {"role": "namesrv"})
 
 
-@app.command("broker")
+@command_with(_role_options, app, "broker")
 def serve_broker(
+    start: RoleStart,
     *,
     name: Annotated[str | None, typer.Option(help="The broker's name.", show_default="broker-a")] = None,
     cluster: Annotated[
@@ -115,16 +156,8 @@ def serve_broker(
         typer.Option(help="Acknowledge after the disk has it, or before.", show_default="sync"),
     ] = None,
     metrics_listen: MetricsOption = None,
-    config: ConfigOption = None,
-    settings: SetOption = None,
-    log_level: LevelOption = None,
-    log_json: LogJsonOption = None,
-    as_json: JsonOption = False,
-    with_parent: ParentOption = False,
-    debug: DebugOption = False,
 ) -> None:
     """Run a broker: it takes messages, keeps them and hands them out."""
-    del debug
     from holdfast.broker.options import BrokerOptions  # noqa: PLC0415 - a name server does not load a broker
     from holdfast.broker.service import BrokerService  # noqa: PLC0415
 
@@ -138,13 +171,11 @@ def serve_broker(
         "flush": flush,
         "metrics_listen": metrics_listen,
     }
-    sources = Sources(file=config, environment=os.environ, pairs=settings or (), flags=flags)
-    options = load("broker", BrokerOptions, sources)
+    options = start.load("broker", BrokerOptions, flags)
     if options.advertise is None:
         options = msgspec.structs.replace(options, advertise=_advertised(options.listen))
-    emit = _start_logging(config, log_level, log_json=log_json, bound={"broker": options.name})
     announced = {"role": "broker", "name": options.name, "advertise": options.address}
-    _run(_serve(BrokerService(options, emit), announced, as_json=as_json, with_parent=with_parent))
+    start.run(BrokerService(options, start.start_logging(broker=options.name)), announced)
 
 
 def _advertised(listen: str) -> str | None:
@@ -155,14 +186,6 @@ def _advertised(listen: str) -> str | None:
     if port == 0:
         raise ConfigError("a broker that listens on port 0 of every address needs --advertise HOST:PORT")
     return f"{find_own_host()}:{port}"
-
-
-def _start_logging(
-    file: Path | None, level: str | None, *, log_json: bool | None, bound: dict[str, object] | None = None
-) -> Emit:
-    flags = {"level": level, "json": log_json}
-    options = load("log", LogOptions, Sources(file=file, environment=os.environ, flags=flags))
-    return start_logging(level=options.level, json=options.json, bound=bound)
 
 
 def _run(work: Coroutine[Any, Any, None]) -> None:

@@ -29,10 +29,22 @@ class CloseChannel(msgspec.Struct, frozen=True):
     channel: ChannelId
 
 
+class Fault(msgspec.Struct, frozen=True):
+    """A mistake of ours came to light on a channel: tell the operator where, and close that channel alone."""
+
+    channel: ChannelId
+    error: Exception
+
+
 class OpenChannel(msgspec.Struct, frozen=True):
-    """Connect to `host:port`. Answered by `ChannelOpened` with `dialed`, or by `ChannelFailed`."""
+    """Connect to `host:port`. Answered by `ChannelOpened` with `dialed`, or by `ChannelFailed`.
+
+    Attributes:
+        purpose: Comes back with the answer: two rooms of a role may dial the same address.
+    """
 
     address: str
+    purpose: str = ""
 
 
 class SetTimer(msgspec.Struct, frozen=True):
@@ -83,4 +95,4 @@ class Log(msgspec.Struct, frozen=True):
     fields: dict[str, object]
 
 
-Effect = SendBytes | CloseChannel | OpenChannel | SetTimer | SyncLog | SyncFiles | ReadLog | WriteFile | Log
+Effect = SendBytes | CloseChannel | Fault | OpenChannel | SetTimer | SyncLog | SyncFiles | ReadLog | WriteFile | Log

@@ -24,12 +24,14 @@ class ChannelOpened(msgspec.Struct, frozen=True):
     Attributes:
         peer: `host:port` of the other end as the socket shows it.
         dialed: The address given to `OpenChannel`; None when the peer came to us.
+        purpose: What was given to `OpenChannel` with it.
     """
 
     channel: ChannelId
     peer: str
     now_ms: int
     dialed: str | None = None
+    purpose: str = ""
 
 
 class ChannelFailed(msgspec.Struct, frozen=True):
@@ -38,6 +40,7 @@ class ChannelFailed(msgspec.Struct, frozen=True):
     dialed: str
     reason: str
     now_ms: int
+    purpose: str = ""
 
 
 class FramesReceived(msgspec.Struct, frozen=True, gc=False):
@@ -48,6 +51,16 @@ class FramesReceived(msgspec.Struct, frozen=True, gc=False):
 
     channel: ChannelId
     frames: list[Frame]
+    now_ms: int
+
+
+class ReadsReceived(msgspec.Struct, frozen=True, gc=False):
+    """What one turn of the event loop read from several channels, in the order of reading.
+
+    The same as its reads one after the other, but for the price: what is paid once per event is paid once for all.
+    """
+
+    reads: list[FramesReceived]
     now_ms: int
 
 
@@ -80,10 +93,15 @@ class FilesSynced(msgspec.Struct, frozen=True):
 
 
 class DiskFault(msgspec.Struct, frozen=True):
-    """A sync, a read or a write that an effect asked for has failed. The store must take no more writes."""
+    """A sync, a read or a write that an effect asked for has failed. The store must take no more writes.
+
+    Attributes:
+        token: That of the `ReadLog`, if it was a read: somebody waits for its bytes.
+    """
 
     reason: str
     now_ms: int
+    token: int | None = None
 
 
 class LogRead(msgspec.Struct, frozen=True):
@@ -112,6 +130,7 @@ Event = (
     | ChannelOpened
     | ChannelFailed
     | FramesReceived
+    | ReadsReceived
     | ChannelClosed
     | TimerFired
     | LogSynced

@@ -13,7 +13,10 @@ HoldfastError
   StoreError              the log engine
     CorruptRecord           bytes on disk that are not what was written
     DiskFailed              the disk refused; the store takes no more writes
+  PeerFailed              another server did not answer the one that asked it
+  MappingRefused          a change of logical queues that would break one of their rules
   ConfigError             a setting that cannot be used
+  PortTaken               somebody else listens where we should
 """
 
 from __future__ import annotations
@@ -138,5 +141,33 @@ class DiskFailed(StoreError):
     """The disk refused a write, a read or a sync. The store takes no more writes until it is restarted."""
 
 
+class MappingRefused(HoldfastError):
+    """Logical queues cannot be changed, or read, in this way. Nothing was changed.
+
+    Attributes:
+        rule: A short name of the rule that would be broken.
+    """
+
+    def __init__(self, rule: str, text: str) -> None:
+        super().__init__(f"{text} (rule: {rule})")
+        self.rule = rule
+
+
 class ConfigError(HoldfastError):
     """A setting is unknown or has a value that cannot be used. The message names the nearest right one."""
+
+
+class PortTaken(HoldfastError):
+    """Somebody else listens where we should. The setting may be right: it is the machine that is not ready."""
+
+
+class PeerFailed(HoldfastError):
+    """A server that was asked by another server did not answer.
+
+    Attributes:
+        is_unsent: It cannot have heard the question.
+    """
+
+    def __init__(self, reason: str, *, is_unsent: bool = False) -> None:
+        super().__init__(reason)
+        self.is_unsent = is_unsent

@@ -1,9 +1,15 @@
-"""Who serves a topic's queues. JSON names are upstream's: this value is the body of a route answer."""
+"""Who serves a topic's queues. JSON names are upstream's: but for the mappings, this value is the body of a route answer.
+
+normal topic   every broker has queues of its own            (topic, broker, 0), (topic, broker, 1), ...
+static topic   N logical queues, whoever leads them now      (topic, mock broker, 0), ... (topic, mock broker, N-1)
+"""
 
 from __future__ import annotations
 
 import msgspec
 
+from holdfast.model.leadership import Leader, find_leaders
+from holdfast.model.mapping import TopicMapping
 from holdfast.model.numbers import Int32, Int64
 from holdfast.model.queue import MessageQueue
 from holdfast.model.topic import Permission
@@ -43,15 +49,29 @@ class QueueData(
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=False):
-    """Everything a client needs to reach a topic."""
+    """Everything a client needs to reach a topic.
+
+    Attributes:
+        mappings: Of a static topic: broker name to what that broker registered of it.
+    """
 
     broker_datas: list[BrokerData] = []
     queue_datas: list[QueueData] = []
     filter_server_table: dict[str, list[str]] = {}
     order_topic_conf: str | None = None
+    mappings: dict[str, TopicMapping] = {}
+
+    def leaders(self, topic: str) -> dict[MessageQueue, Leader]:
+        """Return the logical queues of a static topic and who leads each; nothing for a normal topic."""
+        return find_leaders(topic, self.mappings.values()) if self.mappings else {}
 
     def publishable(self, topic: str) -> list[MessageQueue]:
-        """Return the queues that take messages: writable, on a broker whose master is known."""
+        """Return the queues that take messages: writable, on a broker whose master is known.
+
+        Of a static topic all of them, also those that have no leader now: a key's queue is one of N, always.
+        """
+        if self.mappings:
+            return list(self.leaders(topic))
         if self.order_topic_conf:
             return [
                 MessageQueue(topic, name, queue_id)
@@ -67,7 +87,9 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defa
         ]
 
     def readable(self, topic: str) -> list[MessageQueue]:
-        """Return the queues that can be consumed; a slave alone is enough."""
+        """Return the queues that can be consumed; a slave alone is enough. Of a static topic all of them."""
+        if self.mappings:
+            return list(self.leaders(topic))
         return [
             MessageQueue(topic, data.broker_name, queue_id)
             for data in sorted(self.queue_datas, key=lambda data: data.broker_name)

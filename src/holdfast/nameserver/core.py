@@ -26,9 +26,11 @@ from holdfast.machine.events import (
     Event,
     FileWritten,
     FramesReceived,
+    ReadsReceived,
     Started,
     TimerFired,
 )
+from holdfast.machine.reads import answer_apart
 from holdfast.model.errors import RemoteProtocolError
 from holdfast.nameserver.answers import RouteAnswers
 from holdfast.nameserver.kv import ORDER_TOPICS, KvStore
@@ -39,12 +41,22 @@ from holdfast.nameserver.registry import Registry
 from holdfast.nameserver.request import Answer, Handlers, Refusal, Request
 from holdfast.nameserver.routes import RouteTable
 from holdfast.nameserver.settings import Settings
+from holdfast.nameserver.static_routes import aware_body, choose_proxy, find_proxies, host_of, mock_body
+from holdfast.nameserver.static_topics import StaticTopic, shorten
 from holdfast.nameserver.topics import TopicDesk
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import decode_command, encode_command, response
 from holdfast.wire.fields import BadField, from_fields
 from holdfast.wire.frame import JSON, Frame
-from holdfast.wire.route import QUOTED_KEYS_VERSION, RouteFields, decode_route_query
+from holdfast.wire.route import (
+    QUOTED_KEYS_VERSION,
+    AskerFields,
+    RouteAnswer,
+    RouteFields,
+    decode_route_asker,
+    decode_route_query,
+    is_mapping_aware,
+)
 
 SCAN_TIMER: Final = "scan"
 _ROUTE: Final = int(RequestCode.GET_ROUTEINFO_BY_TOPIC)
@@ -54,12 +66,16 @@ _MISSING: Final = (
     "See https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 )
 
+_BUSY: Final = "the route of static topic {} cannot be told: {}"
+_NOBODY_ALIVE: Final = "no broker that has it is alive"
+
 
 class Counters(msgspec.Struct):
     """What happened so far, for whoever exports it."""
 
     route_queries: int = 0
     route_misses: int = 0
+    routes_withheld: int = 0
     routes_rendered: int = 0
     requests: int = 0
     refusals: int = 0
@@ -98,6 +114,7 @@ class NameServer:
             RequestCode.UPDATE_NAMESRV_CONFIG: self._change_settings,
         }
         self._rare: dict[type, Callable[[Any], list[Effect]]] = {
+            ReadsReceived: lambda event: answer_apart(self._frames_received, event.reads),
             Started: self._set_scan,
             ChannelOpened: self._channel_opened,
             ChannelClosed: self._channel_closed,
@@ -124,7 +141,7 @@ class NameServer:
         effects: list[Effect] = []
         pieces: list[bytes] = []
         queries = 0
-        standard, bare = self._answers.standard, self._answers.bare
+        standard, bare, static = self._answers.standard, self._answers.bare, self.routes.static.topics
         for frame in event.frames:
             if frame.serializer == JSON:
                 try:
@@ -136,6 +153,8 @@ class NameServer:
                         fields = query.fields
                         is_bare = query.version < QUOTED_KEYS_VERSION and not fields.accept_standard_json_only
                         answer = (bare if is_bare else standard).get(fields.topic)
+                        if answer is None and fields.topic in static:
+                            answer = self._find_static(frame.header, fields.topic, event.channel, is_bare=is_bare)
                         if answer is not None:
                             digits = b"%d" % query.opaque
                             pieces += (answer.heads[len(digits)], digits, answer.tail)
@@ -178,7 +197,7 @@ class NameServer:
             effects=effects,
         )
         answer = self._dispatch(request)
-        self._settle()
+        self._settle(effects)
         if answer is None or command.is_one_way:
             return []
         if isinstance(answer, Refusal):
@@ -203,16 +222,72 @@ class NameServer:
         fields = from_fields(RouteFields, request.command.fields)
         topic = fields.topic
         is_bare = request.command.version < QUOTED_KEYS_VERSION and not fields.accept_standard_json_only
+        static = self.routes.static.find(topic)
+        if static is not None:
+            return self._static_route(request, static, is_bare=is_bare)
         answer = self._answers.find(topic, is_bare=is_bare)
         if answer is None:
             order = self._kv.find(ORDER_TOPICS, topic) if self._settings.order_message_enable else None
             body = self.routes.find_body(topic, order_topic_conf=order)
             if body is None:
-                self.counters.route_misses += 1
-                return Refusal(ResponseCode.TOPIC_NOT_EXIST, _MISSING.format(topic))
+                return self._missing(topic)
             self.counters.routes_rendered += 1
             answer = self._answers.keep(topic, body, is_bare=is_bare)
         return request.answer(body=answer.body)
+
+    def _missing(self, topic: str) -> Refusal:
+        fault = self.routes.static.find_fault(topic)
+        if fault is not None or topic in self.routes.static.topics:
+            return self._busy(topic, fault or _NOBODY_ALIVE)
+        self.counters.route_misses += 1
+        return Refusal(ResponseCode.TOPIC_NOT_EXIST, _MISSING.format(topic))
+
+    # Static topics.
+
+    def _find_static(self, header: memoryview, topic: str, channel: ChannelId, *, is_bare: bool) -> RouteAnswer | None:
+        """Return what the sender of *header* shall hear of a static topic, if it was rendered before."""
+        try:
+            asker = decode_route_asker(header)
+        except _UNREADABLE:
+            return None
+        if is_mapping_aware(asker.language, asker.version, says_so=asker.fields.reads_mappings):
+            return self._answers.aware.get(topic)
+        proxies = self._answers.proxies.get(topic)
+        if not proxies:
+            return None
+        proxy = choose_proxy(host_of(self._peers.get(channel, "")), proxies)
+        return self._answers.find_mock(topic, proxy, is_bare=is_bare)
+
+    def _static_route(self, request: Request, topic: StaticTopic, *, is_bare: bool) -> Answer:
+        """Answer a 105 for a static topic that the hot loop could not."""
+        if topic.served is None:
+            return self._busy(topic.name, shorten(topic.reasons))
+        if topic.holders.isdisjoint(self.routes.brokers):
+            return self._busy(topic.name, _NOBODY_ALIVE)
+        command = request.command
+        asker = from_fields(AskerFields, command.fields)
+        hosts = self.routes.topics.get(topic.name, {})
+        if is_mapping_aware(command.language, command.version, says_so=asker.reads_mappings):
+            answer = self._answers.aware.get(topic.name)
+            if answer is None:
+                self.counters.routes_rendered += 1
+                answer = self._answers.keep_aware(topic.name, aware_body(topic, self.routes.brokers, hosts))
+            return request.answer(body=answer.body)
+        proxies = self._answers.proxies[topic.name] = find_proxies(topic, self.routes.brokers)
+        if not proxies:
+            return self._busy(topic.name, _NOBODY_ALIVE)
+        proxy = choose_proxy(host_of(request.peer), proxies)
+        answer = self._answers.find_mock(topic.name, proxy, is_bare=is_bare)
+        if answer is None:
+            self.counters.routes_rendered += 1
+            body = mock_body(topic, proxy, self.routes.brokers, hosts)
+            answer = self._answers.keep_mock(topic.name, proxy, body, is_bare=is_bare)
+        return request.answer(body=answer.body)
+
+    def _busy(self, topic: str, reason: str) -> Refusal:
+        # Told that it does not exist, a client would create a normal topic of that name.
+        self.counters.routes_withheld += 1
+        return Refusal(ResponseCode.SYSTEM_BUSY, _BUSY.format(topic, reason))
 
     def _get_settings(self, request: Request) -> Answer:
         return request.answer(body=self._settings.text())
@@ -235,13 +310,13 @@ class NameServer:
         effects: list[Effect] = []
         self._peers.pop(event.channel, None)
         self._registry.channel_closed(event.channel, effects)
-        self._settle()
+        self._settle(effects)
         return effects
 
     def _scan(self, event: TimerFired) -> list[Effect]:
         effects: list[Effect] = []
         self._registry.expire(event.now_ms, effects)
-        self._settle()
+        self._settle(effects)
         return effects + self._set_scan(event)
 
     def _set_scan(self, event: Started | TimerFired) -> list[Effect]:
@@ -254,7 +329,8 @@ class NameServer:
         self.counters.disk_faults += 1
         return [Log("error", "disk failed", {"reason": event.reason}), *self._kv_desk.failed(event.reason)]
 
-    def _settle(self) -> None:
-        """Forget the rendered answers that are no longer true."""
+    def _settle(self, effects: list[Effect]) -> None:
+        """Forget the rendered answers that are no longer true, and tell what was noticed about static topics."""
+        effects += self.routes.static.take_logs()
         self._answers.drop(self.routes.take_changes())
         self._answers.drop(self._kv_desk.take_changes())

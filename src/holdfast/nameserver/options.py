@@ -5,6 +5,8 @@ The attribute names are the option names of the TOML file, of `HOLDFAST_NAMESRV_
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 
@@ -25,3 +27,6 @@ class NameServerOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     # Route answers are rendered once and kept; above this size the oldest are forgotten.
     answer_cache_size_max: int = 64 * 1024 * 1024
+
+    # What all connections may hold in unfinished requests and answers that were not taken; above: some are cut off.
+    memory_limit: Annotated[int, msgspec.Meta(ge=32 * 1024 * 1024)] = 256 * 1024 * 1024

@@ -12,6 +12,7 @@ from holdfast.nameserver.kv import FILE
 from holdfast.nameserver.metrics import name_server_samples
 from holdfast.nameserver.options import NameServerOptions
 from holdfast.runtime.address import is_loopback, split_address
+from holdfast.runtime.budget import MemoryBudget
 from holdfast.runtime.logs import Emit
 from holdfast.runtime.metrics import MetricsServer
 from holdfast.runtime.posix_disk import PosixDisk
@@ -32,6 +33,7 @@ class NameServerService:
         self._machine: NameServer | None = None
         self._server: MachineServer | None = None
         self._metrics: MetricsServer | None = None
+        self._is_ready = False
         self.address = options.listen
 
     async def start(self) -> None:
@@ -39,6 +41,7 @@ class NameServerService:
 
         Raises:
             ConfigError: an address or the KV file cannot be used.
+            PortTaken: somebody else listens there.
             StoreError: the data folder cannot be used, perhaps because another name server uses it.
         """
         host, port = split_address(self._options.listen)
@@ -47,7 +50,8 @@ class NameServerService:
             self._disk.lock()
             kept = self._disk.read_file(FILE)
         self._machine = NameServer(self._options, random.Random(), kv_content=kept)
-        self._server = MachineServer(self._machine, emit=self._emit, disk=self._disk)
+        budget = MemoryBudget(self._options.memory_limit, self._emit)
+        self._server = MachineServer(self._machine, emit=self._emit, disk=self._disk, budget=budget)
         port = await self._server.listen(host, port)
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         if self._options.metrics_listen is not None:
@@ -57,6 +61,7 @@ class NameServerService:
             warning = "listening beyond loopback without access control: anyone who reaches this port can change routes"
             self._emit(Log("warning", warning, {"listen": self.address}))
         self._server.start()
+        self._is_ready = True
         self._emit(Log("info", "name server ready", {"listen": self.address, "data": self._options.data}))
 
     async def stop(self) -> None:
@@ -67,7 +72,8 @@ class NameServerService:
             await self._server.stop()
         if self._disk is not None:
             self._disk.unlock()
-        self._emit(Log("info", "name server stopped", {"listen": self.address}))
+        if self._is_ready:
+            self._emit(Log("info", "name server stopped", {"listen": self.address}))
 
     def _samples(self) -> Iterator[Sample]:
         assert self._machine is not None

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 
-from holdfast.model.errors import ConfigError
+from holdfast.model.errors import ConfigError, PortTaken
 
 
 def split_address(text: str) -> tuple[str, int]:
@@ -27,3 +28,12 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def to_listen_error(host: str, port: int, error: OSError, *, option: str) -> ConfigError | PortTaken:
+    """Return what to tell the operator when nobody can listen on *host*:*port*, which *option* sets."""
+    if error.errno == errno.EADDRINUSE:
+        return PortTaken(
+            f"port {port} of {host} is taken: stop what listens there, or choose another with --{option} HOST:PORT"
+        )
+    return ConfigError(f"cannot listen on {host}:{port} (--{option}): {error.strerror or error}")

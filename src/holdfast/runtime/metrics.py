@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from holdfast.machine.sample import Sample
-from holdfast.model.errors import ConfigError
+from holdfast.runtime.address import to_listen_error
 
 if TYPE_CHECKING:
     from wsgiref.simple_server import WSGIServer
@@ -48,6 +48,7 @@ class MetricsServer:
 
         Raises:
             ConfigError: the address cannot be used.
+            PortTaken: somebody else listens there.
         """
         # Loaded only where metrics are asked for: it costs a role a tenth of a second of its start.
         from holdfast.runtime.exposition import build_server  # noqa: PLC0415
@@ -55,7 +56,7 @@ class MetricsServer:
         try:
             self._server = build_server(host, port, self._samples, self._health)
         except OSError as error:
-            raise ConfigError(f"cannot serve metrics on {host}:{port}: {error.strerror or error}") from error
+            raise to_listen_error(host, port, error, option="metrics-listen") from error
         threading.Thread(target=self._server.serve_forever, args=(0.1,), name="metrics", daemon=True).start()
         return self._server.server_port
 

@@ -202,7 +202,7 @@ class Connection:
         self._channel = channel
         self._opened_ms = self._now_ms()
 
-    def frames_received(self, channel: Channel, frames: list[Frame]) -> None:
+    def frames_received(self, channel: Channel, frames: list[Frame]) -> bool:
         """Hand each answer to who waits for it, each request of the peer to the owner."""
         self._heard_ms = self._now_ms()
         try:
@@ -211,9 +211,10 @@ class Connection:
                     self._take(frame)
         except RemoteProtocolError as error:
             channel.abort(str(error))
-            return
+            return False
         if self._waiting_for_room:
             self._let_in()
+        return False
 
     def _take_reply(self, frame: Frame) -> bool:
         """Take an answer that is most likely that to a send; False when it has to be read the general way."""

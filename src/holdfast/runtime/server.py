@@ -6,6 +6,10 @@
 
 The shell owns the world and decides nothing. There is no await between an event and its effects: a machine never sees
 another connection's event halfway through its own.
+
+What one turn of the event loop reads is one event, whichever connections it came from: their records are one write,
+and their answers leave when all of it is done. A peer with one request at a time is not woken for each answer alone,
+which would cost more than all the rest of a send (docs/performance.md).
 """
 
 from __future__ import annotations
@@ -19,8 +23,10 @@ from typing import Any, Final
 
 from holdfast.machine import effects, events
 from holdfast.machine.machine import Machine
-from holdfast.model.errors import ConfigError, DiskFailed
-from holdfast.runtime.channel import Channel
+from holdfast.model.errors import DiskFailed
+from holdfast.runtime.address import to_listen_error
+from holdfast.runtime.budget import MemoryBudget
+from holdfast.runtime.channel import KEPT_SIZE_MAX, Channel, ReceiveBuffer
 from holdfast.runtime.log_sync import LogSyncer
 from holdfast.store.disk import Disk
 from holdfast.wire.frame import Frame
@@ -45,15 +51,21 @@ class MachineServer:
         machine: The role.
         emit: Writes one log line.
         disk: Where `WriteFile` goes; None when the role keeps nothing.
+        budget: What all connections may hold together; None when that is of no interest.
     """
 
-    def __init__(self, machine: Machine, *, emit: Emit, disk: Disk | None = None) -> None:
+    def __init__(
+        self, machine: Machine, *, emit: Emit, disk: Disk | None = None, budget: MemoryBudget | None = None
+    ) -> None:
         self._machine = machine
         self._emit = emit
         self._disk = disk
+        self._budget = budget
         self._loop = asyncio.get_running_loop()
+        self._received = ReceiveBuffer()
+        self._reads: list[events.FramesReceived] = []  # of this turn
         self._channels: dict[int, Channel] = {}
-        self._dialed: dict[Channel, str] = {}
+        self._dialed: dict[Channel, effects.OpenChannel] = {}
         self._channel_count = 0
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._servers: list[asyncio.Server] = []
@@ -62,11 +74,13 @@ class MachineServer:
         # One thread: of two writes of a file the later one must win.
         self._file_writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="files")
         self._syncer = LogSyncer(self._loop, self._log_synced, self._disk_failed)
+        self._turn_ms = 0
         self._stopped = False
         self._idle_timer: asyncio.TimerHandle | None = None
         self._perform: dict[type, Callable[[Any], None]] = {
             effects.SendBytes: self._send,
             effects.CloseChannel: self._close_channel,
+            effects.Fault: self._tell_fault,
             effects.OpenChannel: self._open_channel,
             effects.SetTimer: self._set_timer,
             effects.SyncLog: self._syncer.request,
@@ -81,11 +95,12 @@ class MachineServer:
 
         Raises:
             ConfigError: the address cannot be used.
+            PortTaken: somebody else listens there.
         """
         try:
-            server = await self._loop.create_server(lambda: Channel(self), host, port, backlog=1024)
+            server = await self._loop.create_server(self._make_channel, host, port, backlog=1024)
         except OSError as error:
-            raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+            raise to_listen_error(host, port, error, option="listen") from error
         self._servers.append(server)
         return int(server.sockets[0].getsockname()[1])
 
@@ -112,11 +127,16 @@ class MachineServer:
         self._file_writer.shutdown(wait=True)
 
     def feed(self, event: events.Event) -> None:
-        """Hand *event* to the machine and perform what it answers."""
+        """Hand *event* to the machine and perform what it answers. What was read before it comes before it."""
+        if self._reads:
+            self._end_turn()
         for effect in self._machine.handle(event):
             self._perform[type(effect)](effect)
 
     # What happens on channels.
+
+    def _make_channel(self) -> Channel:
+        return Channel(self, self._budget, self._received)
 
     def channel_opened(self, channel: Channel) -> None:
         """Number a new connection and tell the machine."""
@@ -124,11 +144,33 @@ class MachineServer:
         channel.tag = self._channel_count
         self._channels[channel.tag] = channel
         dialed = self._dialed.pop(channel, None)
-        self.feed(events.ChannelOpened(events.ChannelId(channel.tag), channel.peer, now_ms(), dialed))
+        address, purpose = (None, "") if dialed is None else (dialed.address, dialed.purpose)
+        self.feed(events.ChannelOpened(events.ChannelId(channel.tag), channel.peer, now_ms(), address, purpose))
 
-    def frames_received(self, channel: Channel, frames: list[Frame]) -> None:
-        """Hand over one read."""
-        self.feed(events.FramesReceived(events.ChannelId(channel.tag), frames, now_ms()))
+    def frames_received(self, channel: Channel, frames: list[Frame]) -> bool:
+        """Keep one read until everything that is there to be read has been read."""
+        reads = self._reads
+        if not reads:
+            self._turn_ms = now_ms()
+            self._loop.call_soon(self._end_turn)
+        reads.append(events.FramesReceived(events.ChannelId(channel.tag), frames, self._turn_ms))
+        if self._received.used > KEPT_SIZE_MAX or len(frames[-1].body) > KEPT_SIZE_MAX:
+            self._end_turn()
+        return True
+
+    def _end_turn(self) -> None:
+        """Hand over what was read in this turn."""
+        reads = self._reads
+        if not reads:
+            return
+        self._reads = []
+        try:
+            answered = self._machine.handle(reads[0] if len(reads) == 1 else events.ReadsReceived(reads, self._turn_ms))
+        except Exception as error:  # noqa: BLE001 - told, with its traceback, by whoever keeps the log
+            answered = [effects.Fault(read.channel, error) for read in reads]
+        self._received.used = 0
+        for effect in answered:
+            self._perform[type(effect)](effect)
 
     def channel_closed(self, channel: Channel, reason: str) -> None:
         """Forget a connection and tell the machine."""
@@ -156,19 +198,27 @@ class MachineServer:
         if channel is not None:
             channel.close("the role asked for it")
 
-    def _open_channel(self, effect: effects.OpenChannel) -> None:
-        self._spawn(self._connect(effect.address))
+    def _tell_fault(self, effect: effects.Fault) -> None:
+        channel = self._channels.get(effect.channel)
+        peer = "a closed channel" if channel is None else channel.peer
+        self._loop.call_exception_handler({"message": f"fault while answering {peer}", "exception": effect.error})
+        if channel is not None:
+            channel.abort("a fault of this server, told in its log")
 
-    async def _connect(self, address: str) -> None:
-        host, _, port = address.rpartition(":")
-        channel = Channel(self)
-        self._dialed[channel] = address
+    def _open_channel(self, effect: effects.OpenChannel) -> None:
+        self._spawn(self._connect(effect))
+
+    async def _connect(self, dialed: effects.OpenChannel) -> None:
+        host, _, port = dialed.address.rpartition(":")
+        channel = self._make_channel()
+        self._dialed[channel] = dialed
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 await self._loop.create_connection(lambda: channel, host.strip("[]"), int(port))
         except (OSError, ValueError, TimeoutError) as error:
             self._dialed.pop(channel, None)
-            self.feed(events.ChannelFailed(address, str(error) or "no answer in time", now_ms()))
+            reason = str(error) or "no answer in time"
+            self.feed(events.ChannelFailed(dialed.address, reason, now_ms(), dialed.purpose))
 
     def _set_timer(self, effect: effects.SetTimer) -> None:
         previous = self._timers.pop(effect.name, None)
@@ -204,7 +254,11 @@ class MachineServer:
 
     def _read_log(self, effect: effects.ReadLog) -> None:
         def read() -> events.Event:
-            return events.LogRead(effect.token, effect.file.read(effect.start, effect.end), now_ms())
+            try:
+                data = effect.file.read(effect.start, effect.end)
+            except DiskFailed as error:
+                return events.DiskFault(str(error), now_ms(), effect.token)
+            return events.LogRead(effect.token, data, now_ms())
 
         self._work(read)
 

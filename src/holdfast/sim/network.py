@@ -34,11 +34,11 @@ class SocketOwner(Protocol):
         """Take a connection that somebody made to us."""
         ...
 
-    def connected(self, socket: Socket, dialed: str) -> None:
+    def connected(self, socket: Socket, dialed: str, purpose: str) -> None:
         """Take the connection that we asked for."""
         ...
 
-    def refused(self, dialed: str, reason: str) -> None:
+    def refused(self, dialed: str, reason: str, purpose: str) -> None:
         """Take note that the connection that we asked for cannot be made."""
         ...
 
@@ -111,21 +111,22 @@ class Network:
         """Let connections to *address* go to *owner*."""
         self._listeners[address] = owner
 
-    def connect(self, owner: SocketOwner, address: str) -> None:
+    def connect(self, owner: SocketOwner, address: str, purpose: str = "") -> None:
         """Try to connect; *owner* is told how it ended."""
         host = address.rpartition(":")[0]
         if self._is_cut(owner.host, host):
-            self._later(CONNECT_TIMEOUT_MS, lambda: owner.refused(address, "no answer in time"))
+            self._later(CONNECT_TIMEOUT_MS, lambda: owner.refused(address, "no answer in time", purpose))
         else:
-            self._later(self._delay_ms(), lambda: self._arrive(owner, address, host))
+            self._later(self._delay_ms(), lambda: self._arrive(owner, address, purpose))
 
-    def _arrive(self, owner: SocketOwner, address: str, host: str) -> None:
+    def _arrive(self, owner: SocketOwner, address: str, purpose: str) -> None:
         """Let the wish to connect reach its target."""
+        host = address.rpartition(":")[0]
         listener = self._listeners.get(address)
         if self._is_cut(owner.host, host) or self._is_cut(host, owner.host):
-            self._later(CONNECT_TIMEOUT_MS, lambda: owner.refused(address, "no answer in time"))
+            self._later(CONNECT_TIMEOUT_MS, lambda: owner.refused(address, "no answer in time", purpose))
         elif listener is None:
-            self._later(self._delay_ms(), lambda: owner.refused(address, "connection refused"))
+            self._later(self._delay_ms(), lambda: owner.refused(address, "connection refused", purpose))
         else:
             self._port += 1
             near = Socket(owner, address)
@@ -133,14 +134,14 @@ class Network:
             near.peer, far.peer = far, near
             self._sockets[near] = self._sockets[far] = None
             listener.accepted(far)
-            self._later(self._delay_ms(), lambda: self._establish(near, address))
+            self._later(self._delay_ms(), lambda: self._establish(near, address, purpose))
 
     @staticmethod
-    def _establish(near: Socket, address: str) -> None:
+    def _establish(near: Socket, address: str, purpose: str) -> None:
         if near.is_open:
-            near.owner.connected(near, address)
+            near.owner.connected(near, address, purpose)
         else:  # It broke before the news of it arrived.
-            near.owner.refused(address, "connection reset")
+            near.owner.refused(address, "connection reset", purpose)
 
     def send(self, socket: Socket, data: bytes) -> None:
         """Send *data*; on a socket that is closed or closing it is lost."""

@@ -134,6 +134,8 @@ class Producer(SimClient):
         offset = int(answer.fields["queueOffset"])
         positions = [parse_message_id(text).position for text in answer.fields["msgId"].split(",")]
         queue_id = int(answer.fields["queueId"])
+        if len(positions) != len(job.singles):
+            raise Violation("an answer is that of its request", f"{job.uid}: {len(positions)} messages acknowledged")
         for step, (single, position) in enumerate(zip(job.singles, positions, strict=True)):
             place = Place(queue.broker_name, job.topic, queue_id, offset + step)
             self._ledger.acknowledged(single, Ack(place, position))

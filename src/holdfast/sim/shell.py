@@ -80,6 +80,7 @@ class Shell:
         self._perform: dict[type, Callable[[Any], None]] = {
             effects.SendBytes: self._send,
             effects.CloseChannel: self._close_channel,
+            effects.Fault: self._raise,
             effects.OpenChannel: self._open_channel,
             effects.SetTimer: self._set_timer,
             effects.SyncLog: self._sync_log,
@@ -158,26 +159,26 @@ class Shell:
 
     def accepted(self, socket: Socket) -> None:
         """Number a connection that somebody made to us."""
-        self._take(socket, None)
+        self._take(socket, None, "")
 
-    def connected(self, socket: Socket, dialed: str) -> None:
+    def connected(self, socket: Socket, dialed: str, purpose: str) -> None:
         """Number a connection that we asked for."""
-        self._take(socket, dialed)
+        self._take(socket, dialed, purpose)
 
-    def _take(self, socket: Socket, dialed: str | None) -> None:
+    def _take(self, socket: Socket, dialed: str | None, purpose: str) -> None:
         if not self._is_alive:
             return
         self._channel_count += 1
         socket.tag = self._channel_count
         self._channels[socket.tag] = socket
         self._note("opened", f"channel {socket.tag} {'to' if dialed else 'from'} {socket.shown}")
-        self.feed(events.ChannelOpened(events.ChannelId(socket.tag), socket.shown, self.now_ms, dialed))
+        self.feed(events.ChannelOpened(events.ChannelId(socket.tag), socket.shown, self.now_ms, dialed, purpose))
 
-    def refused(self, dialed: str, reason: str) -> None:
+    def refused(self, dialed: str, reason: str, purpose: str) -> None:
         """Tell the machine that a connection could not be made."""
         if self._is_alive:
             self._note("refused", f"{dialed} {reason}")
-            self.feed(events.ChannelFailed(dialed, reason, self.now_ms))
+            self.feed(events.ChannelFailed(dialed, reason, self.now_ms, purpose))
 
     def received(self, socket: Socket, data: bytes) -> None:
         """Hand over the whole frames of one read."""
@@ -221,8 +222,12 @@ class Shell:
         if socket is not None:
             self._network.close(socket)
 
+    @staticmethod
+    def _raise(effect: effects.Fault) -> None:
+        raise effect.error  # A mistake of ours: that is what is being looked for.
+
     def _open_channel(self, effect: effects.OpenChannel) -> None:
-        self._network.connect(self, effect.address)
+        self._network.connect(self, effect.address, effect.purpose)
 
     def _set_timer(self, effect: effects.SetTimer) -> None:
         self._timer_count += 1
@@ -286,7 +291,11 @@ class Shell:
 
     def _read_log(self, effect: effects.ReadLog) -> None:
         def read() -> events.Event:
-            return events.LogRead(effect.token, effect.file.read(effect.start, effect.end), self.now_ms)
+            try:
+                data = effect.file.read(effect.start, effect.end)
+            except DiskFailed as error:
+                return events.DiskFault(str(error), self.now_ms, effect.token)
+            return events.LogRead(effect.token, data, self.now_ms)
 
         self._work("log read", read)
 

@@ -6,13 +6,14 @@
 
 A record never crosses the end of a file: one that does not fit leaves a blank behind it, and the next file begins.
 
-This is the hot path of a send: `stage` runs once per message and is written to be quick before it is written to be
-short. Knows no clock: store times are given, and only kept from going back.
+This is the hot path of a send: the body of `stage_run` runs once per message and is written to be quick before it is
+written to be short. Knows no clock: store times are given, and only kept from going back.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 
 from holdfast.model.errors import DiskFailed, RecordRefused
 from holdfast.store.consume_queue import ENTRY, HOST_V6_EXTRA, QueueLog
@@ -26,6 +27,9 @@ from holdfast.wire.record import BLANK, BLANK_SIZE, BORN_HOST_V6, CRC_MASK, LAYO
 FOLDER = "commitlog"
 
 Batch = tuple[int, list[QueueLog], list[bytes]]
+
+RecordDraft = tuple[QueueLog, Piece, bytes, int, int, int, bytes, int, int, int]
+"""What a record is made of, as in `stage`, but for the store time. A plain tuple: there is one for every message."""
 
 _pack_entry = ENTRY.pack
 _NO_HOST_BITS = ~(BORN_HOST_V6 | STORE_HOST_V6)
@@ -61,7 +65,7 @@ class CommitLog:
         self._queues: list[QueueLog] = []
         self._entries: list[bytes] = []
 
-    def stage(  # noqa: PLR0913, PLR0917 - once per message: a struct of the arguments would cost more than the call
+    def stage(  # noqa: PLR0913, PLR0917 - the fields of a record
         self,
         queue: QueueLog,
         body: Piece,
@@ -83,44 +87,62 @@ class CommitLog:
         Raises:
             RecordRefused: it is too large, or the store takes no writes. Nothing was staged.
         """
-        body_size = len(body)
-        properties_size = len(properties)
-        if body_size > self._body_size_max or properties_size > PROPERTIES_SIZE_MAX or self.fault is not None:
-            raise self._refusal(body_size, properties_size)
-        size = queue.head_size + body_size + properties_size
-        if len(born_host) == 8:
-            pack = self._pack_v4
-            sys_flag = sys_flag & _NO_HOST_BITS | self._bits_v4
-        else:
-            size += HOST_V6_EXTRA
-            pack = self._pack_v6
-            sys_flag = sys_flag & _NO_HOST_BITS | self._bits_v6
-        if self._next + size + BLANK_SIZE > self._file_end:
-            self._roll(size)
-        position = self._next
-        self._next = position + size
-        if store_ms < self.store_ms:
-            store_ms = self.store_ms
-        else:
-            self.store_ms = store_ms
-        if sys_flag & NOT_QUEUED:
-            offset = 0
-        else:
-            offset = queue.next_offset
-            queue.next_offset = offset + 1
-            self._queues.append(queue)
-            self._entries.append(_pack_entry(position, size, tags_code))
-        self._pieces += (
-            pack(
-                size, queue.magic, crc32(body) & CRC_MASK, queue.queue_id, flag, offset, position, sys_flag, born_ms,
-                born_host, store_ms, self._host, reconsume_times, prepared_position, body_size,
-            ),
-            body,
-            queue.topic_part
-            + (_SMALL_SIZES[properties_size] if properties_size < 1024 else properties_size.to_bytes(2, "big"))
-            + properties,
+        if len(body) > self._body_size_max or len(properties) > PROPERTIES_SIZE_MAX:
+            raise self._refusal(len(body), len(properties))
+        draft = (
+            queue, body, properties, flag, sys_flag, born_ms, born_host, tags_code, reconsume_times, prepared_position
         )  # fmt: skip
-        return position, offset
+        return self.stage_run((draft,), store_ms)[0]
+
+    def stage_run(self, drafts: Sequence[RecordDraft], store_ms: int) -> list[tuple[int, int]]:
+        """Add many records, as `stage` adds one. Whoever calls this has seen to it that none is too large.
+
+        Raises:
+            RecordRefused: the store takes no writes. Nothing was staged.
+        """
+        if self.fault is not None:
+            raise self._refusal(0, 0)
+        store_ms = self.store_ms = max(store_ms, self.store_ms)
+        staged: list[tuple[int, int]] = []
+        pieces, queues, entries, host = self._pieces, self._queues, self._entries, self._host
+        position, room_end = self._next, self._file_end - BLANK_SIZE
+        for (
+            queue, body, properties, flag, sys_flag, born_ms, born_host, tags_code, reconsume_times, prepared_position
+        ) in drafts:  # fmt: skip
+            body_size = len(body)
+            properties_size = len(properties)
+            size = queue.head_size + body_size + properties_size
+            if len(born_host) == 8:
+                pack, host_bits = self._pack_v4, self._bits_v4
+            else:
+                size += HOST_V6_EXTRA
+                pack, host_bits = self._pack_v6, self._bits_v6
+            if position + size > room_end:
+                self._next = position
+                self._roll(size)
+                pieces, position, room_end = self._pieces, self._next, self._file_end - BLANK_SIZE
+            if sys_flag & NOT_QUEUED:
+                offset = 0
+            else:
+                offset = queue.next_offset
+                queue.next_offset = offset + 1
+                queues.append(queue)
+                entries.append(_pack_entry(position, size, tags_code))
+            pieces += (
+                pack(
+                    size, queue.magic, crc32(body) & CRC_MASK, queue.queue_id, flag, offset, position,
+                    sys_flag & _NO_HOST_BITS | host_bits, born_ms, born_host, store_ms, host, reconsume_times,
+                    prepared_position, body_size,
+                ),
+                body,
+                queue.topic_part
+                + (_SMALL_SIZES[properties_size] if properties_size < 1024 else properties_size.to_bytes(2, "big"))
+                + properties,
+            )  # fmt: skip
+            staged.append((position, offset))
+            position += size
+        self._next = position
+        return staged
 
     def _roll(self, size: int) -> None:
         """End the current file with a blank and go on in the next."""

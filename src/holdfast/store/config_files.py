@@ -24,11 +24,17 @@ def config_path(name: str) -> str:
 
 def load_config(disk: Disk, name: str) -> Any | None:
     """Return the content of a file as plain values, of its `.bak` if it cannot be read, or None if neither can."""
+    found = find_config(disk, name)
+    return None if found is None else found[1]
+
+
+def find_config(disk: Disk, name: str) -> tuple[str, Any] | None:
+    """Return which of the two files counts, and its content; None if neither can be read."""
     for path in (config_path(name), config_path(name) + ".bak"):
         data = disk.read_file(path)
         if data:
             try:
-                return java_json.loads(data)
+                return path, java_json.loads(data)
             except RemoteProtocolError:
                 continue
     return None

@@ -87,7 +87,6 @@ class Housekeeper:
         self._seen = opened.log.written
         self._to_correct: Iterator[QueueLog] = iter(())
         self._warming: FileRange | None = None
-        self.lacks_room = False  # The log's file is nearly full, and the disk has no room for the next.
 
     def note_grown(self, queues: Iterable[QueueLog]) -> None:
         """Remember queues whose entries are not in their files yet."""
@@ -145,13 +144,10 @@ class Housekeeper:
         log = self._opened.log
         size = log.files.size
         number, used = divmod(log.written, size)
-        self.lacks_room = False
         if used * 2 > size and number + 1 not in log.files.files:
             disk_used, disk_total = self._opened.disk.space()
             if disk_total - disk_used > size:
                 log.files.ensure(number + 1)
-            else:
-                self.lacks_room = size - used < size // 8
 
     def _correct_some(self) -> bool:
         """Move the first offsets of some queues behind what was cleaned; return whether there may be more."""

@@ -45,6 +45,7 @@ class LogFiles:
         self.folder = folder
         self.size = size
         self.files: dict[int, File] = {}  # by number: address // size
+        self.created_count = 0  # by this process: each took its space from the disk
         self.unused: list[str] = []  # Names of files before a gap in the chain: kept, but no part of it.
 
     @classmethod
@@ -103,6 +104,7 @@ class LogFiles:
         if file is None:
             file = self._disk.create(f"{self.folder}/{file_name(number * self.size)}", self.size, reserve=True)
             self.files[number] = file
+            self.created_count += 1
         return file
 
     def remove_first(self) -> str:

@@ -1,6 +1,6 @@
 """The one door of the log engine.
 
-    stage, stage, stage ... write          one event's records, one write
+    stage, stage_run ... write             one event's records, one write
     confirm(position)                      what is before it becomes readable and is put into its queues
     hot_view / raw_entries                 hot reads, without copying
     cold_read, verify                      what the shell reads off the loop, and the check before it is first served
@@ -27,11 +27,12 @@ from holdfast.store.consume_queue import QueueLog
 from holdfast.store.disk import Disk, File
 from holdfast.store.housekeeping import Housekeeper, Housekeeping
 from holdfast.store.indexer import Indexer
+from holdfast.store.log_room import LogRoom
 from holdfast.store.log_walk import Stop, WalkedRecord, judge
 from holdfast.store.opening import OpenedStore, open_store
 from holdfast.store.options import StoreOptions
 from holdfast.store.recovery import Recovered
-from holdfast.store.retention import DiskUse, count_expired, measure_disk
+from holdfast.store.retention import DiskUse, count_expired
 from holdfast.store.snapshot import save_deleted
 from holdfast.store.steps import Steps
 from holdfast.store.time_search import TimeReader, find_offset_at
@@ -61,9 +62,10 @@ class MessageStore:
             opened.key_index, self._files, options, opened.indexed, hot_start=opened.recovered.start
         )
         self._housekeeper = Housekeeper(opened, self._indexer, now_ms)
-        self.disk_use: DiskUse = measure_disk(opened.disk, options)
-        # The same methods, without a call in between: they run once per message and once per event.
+        self._room = LogRoom(opened.disk, self._files, options)
+        # The same methods, without a call in between: they run at least once per event.
         self.stage = self.log.stage
+        self.stage_run = self.log.stage_run
         self.write = self.log.write
         self.discard = self.log.discard
         self.files_to_sync = self.log.take_unsynced
@@ -114,8 +116,13 @@ class MessageStore:
 
     @property
     def disk_full(self) -> bool:
-        """Whether writes should be refused because the disk is nearly full. As of the last `clean` and `housekeep`."""
-        return self.disk_use.is_full or self._housekeeper.lacks_room
+        """Whether writes should be refused because the disk is nearly full."""
+        return self._room.is_spent(self.log.written)
+
+    @property
+    def disk_use(self) -> DiskUse:
+        """How full the disk is, as of the last look."""
+        return self._room.use
 
     @property
     def unconfirmed(self) -> int:
@@ -318,6 +325,7 @@ class MessageStore:
         A failing disk stops writes; it is not raised.
         """
         try:
+            self._room.measure()
             return self._housekeeper.run(self.confirmed, now_ms)
         except DiskFailed as error:
             self.fail(str(error))
@@ -336,8 +344,8 @@ class MessageStore:
 
     def clean(self, now_ms: int) -> list[str]:
         """Remove what has expired, and more when the disk is full. Return the paths of what was removed."""
-        self.disk_use = measure_disk(self._disk, self.options)
-        count = count_expired(self._files, self.log.written, now_ms, self.options, is_forced=self.disk_use.is_forced)
+        is_forced = self._room.measure().is_forced or self.disk_full
+        count = count_expired(self._files, self.log.written, now_ms, self.options, is_forced=is_forced)
         try:
             removed = [self._files.remove_first() for _ in range(count)]
             if removed:

@@ -7,7 +7,7 @@ client reads; in the structs they are `msgspec.Raw`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -17,6 +17,8 @@ from holdfast.model.numbers import Int32
 from holdfast.model.queue import MessageQueue
 from holdfast.model.topic import TopicConfig
 from holdfast.wire import java_json
+
+_Row = TypeVar("_Row")
 
 
 class TopicFields(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,6 +54,14 @@ class PageFields(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     max_topic_num: int | None = None
     group_seq: int = 0
     max_group_num: int | None = None
+
+
+def cut_page(table: dict[str, _Row], start: int, count: int | None) -> dict[str, _Row]:
+    """Return *count* rows of *table* from number *start* on; all of them when no count was asked for."""
+    if count is None:
+        return table
+    start = max(0, start)
+    return dict(list(table.items())[start : start + max(1, count)])
 
 
 class GroupConfigs(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

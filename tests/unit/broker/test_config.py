@@ -1,7 +1,7 @@
 import msgspec
 import pytest
 
-from holdfast.broker.config import load_config, save_config, write_config
+from holdfast.broker.config import load_config, report_fallbacks, save_config, write_config
 from holdfast.machine.effects import WriteFile
 from holdfast.model.errors import StoreError
 from holdfast.sim.disk import SimDisk
@@ -60,3 +60,20 @@ def test_a_save_off_the_loop_writes_the_same_two_files() -> None:
         WriteFile("config/thing.json", b'{"table":{"1":2}}'),
     ]
     assert write_config(disk, "thing.json", Thing({1: 1})) == []
+
+
+def test_a_file_whose_predecessor_is_used_is_told() -> None:
+    """What was last changed in it is forgotten: somebody may have to change it again. Whole files say nothing."""
+    disk = SimDisk()
+    for name in ("topics.json", "whole.json", "gone.json"):
+        disk.replace(f"config/{name}.bak", b"{}")
+    disk.replace("config/topics.json", b'{"topicConfigTable":{"T1":')
+    disk.replace("config/whole.json", b"{}")
+
+    lines = report_fallbacks(disk, ["topics.json", "whole.json", "gone.json", "never.json"])
+
+    assert [line.fields for line in lines] == [
+        {"file": "config/topics.json", "used": "config/topics.json.bak"},
+        {"file": "config/gone.json", "used": "config/gone.json.bak"},
+    ]
+    assert {line.level for line in lines} == {"warning"}

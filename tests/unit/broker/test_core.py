@@ -4,14 +4,15 @@ import pytest
 from tests.support.broker_clients import a_request
 from tests.support.broker_desk import BrokerDesk, a_pull, a_send, codes
 
-from holdfast.broker.core import _HANDED_OUT_MAX
-from holdfast.broker.topics import CREATED_AT_ONCE_MAX
+from holdfast.broker.creation_limit import CREATED_AT_ONCE_MAX
+from holdfast.broker.intake import _HANDED_OUT_MAX
 from holdfast.broker.transactions import TIMER as TRANSACTIONS_TIMER
 from holdfast.machine.effects import CloseChannel, Log
 from holdfast.machine.events import ChannelId
+from holdfast.model.errors import DiskFailed
 from holdfast.wire import java_json
 from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import encode_command
+from holdfast.wire.command import Command, encode_command
 
 _ENDLESS_NUMBER = "9" * 5000
 _UNIQUE = "UNIQ_KEY\x01A\x02"
@@ -105,28 +106,56 @@ def test_pulls_of_one_read_are_answered_up_to_a_limit(desk: BrokerDesk) -> None:
     assert {answer.fields["nextBeginOffset"] for answer in rest} == {"3"}
 
 
-def test_the_groups_of_one_heartbeat_are_kept_with_two_writes(
-    desk: BrokerDesk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One for the groups and one for their retry topics, however many there are."""
+def watch_writes(desk: BrokerDesk, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the files that are written from now on, without those kept for safety."""
     written: list[str] = []
     replace = desk.disk.replace
 
     def watch(path: str, data: bytes) -> None:
-        written.append(path)
+        if not path.endswith(".bak"):
+            written.append(path)
         replace(path, data)
 
     monkeypatch.setattr(desk.disk, "replace", watch)
-    body = {"clientID": "c", "consumerDataSet": [{"groupName": f"g{number}"} for number in range(500)]}
-    beat = a_request(RequestCode.HEART_BEAT)
-    beat.body = java_json.encode(body)
+    return written
 
-    (answer,) = [told for told in desk.ask(beat) if told.is_response]
+
+def a_heartbeat(count: int) -> Command:
+    beat = a_request(RequestCode.HEART_BEAT)
+    groups = [{"groupName": f"g{number}"} for number in range(count)]
+    beat.body = java_json.encode({"clientID": "c", "consumerDataSet": groups})
+    return beat
+
+
+def test_the_groups_of_one_heartbeat_are_kept_with_two_writes(
+    desk: BrokerDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One for their retry topics, at once, and some seconds later one for the groups, however many there are."""
+    written = watch_writes(desk, monkeypatch)
+
+    (answer,) = [told for told in desk.ask(a_heartbeat(30)) if told.is_response]
+    at_once = list(written)
+    desk.pass_time(5_000, "offsets")
 
     assert answer.code == 0
-    assert desk.rooms.clients.members("g499") == ["c"]
-    assert desk.rooms.topics.find("%RETRY%g499") is not None
-    assert len([path for path in written if not path.endswith(".bak")]) == 2
+    assert desk.rooms.clients.members("g29") == ["c"]
+    assert at_once == ["config/topics.json"]
+    assert written == ["config/topics.json", "config/subscriptionGroup.json"]
+    assert {"g0", "g29"} <= BrokerDesk(disk=desk.disk).rooms.groups.all().keys()
+
+
+def test_a_heartbeat_brings_a_bounded_number_of_groups_into_being(desk: BrokerDesk) -> None:
+    """The client is told, and its next heartbeats bring the others."""
+    beat = a_heartbeat(CREATED_AT_ONCE_MAX + 8)
+
+    first = [told.code for told in desk.ask(beat) if told.is_response]
+    made = len(desk.rooms.groups.all())
+    desk.pass_time(30_000)
+    second = [told.code for told in desk.ask(beat) if told.is_response]
+
+    assert (first, second) == ([ResponseCode.SYSTEM_BUSY], [ResponseCode.SUCCESS])
+    assert len(desk.rooms.groups.all()) == made + 8
+    assert desk.rooms.clients.members(f"g{CREATED_AT_ONCE_MAX + 7}") == ["c"]
 
 
 def test_a_queue_that_a_topic_does_not_have_keeps_no_offset(desk: BrokerDesk) -> None:
@@ -149,7 +178,7 @@ def test_a_message_larger_than_a_log_file_is_refused_and_its_neighbours_are_not(
 
 
 def test_a_read_creates_a_bounded_number_of_topics(desk: BrokerDesk) -> None:
-    """The others are told to come again, and then succeed: each creation is a wait for the disk."""
+    """The others are told to come again, and then succeed."""
     sends = [a_send(f"new-{number}") for number in range(CREATED_AT_ONCE_MAX + 2)]
 
     first = codes(desk.ask(*sends))
@@ -158,3 +187,31 @@ def test_a_read_creates_a_bounded_number_of_topics(desk: BrokerDesk) -> None:
 
     assert first == [0] * CREATED_AT_ONCE_MAX + [ResponseCode.SYSTEM_BUSY] * 2
     assert second == [0] * len(sends)
+
+
+def test_the_topics_of_one_read_are_kept_with_one_write_before_they_are_answered(
+    desk: BrokerDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many there are, everybody waits for the disk once; a crash after the answer forgets none."""
+    written = watch_writes(desk, monkeypatch)
+
+    desk.ask(*[a_send(f"new-{number}") for number in range(20)])
+
+    assert written == ["config/topics.json"]
+    assert {f"new-{number}" for number in range(20)} <= BrokerDesk(disk=desk.disk).rooms.topics.all().keys()
+
+
+def test_a_topic_that_cannot_be_kept_is_not_promised(desk: BrokerDesk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The channel closes instead: the sender knows that it does not know."""
+
+    def fail(path: str, data: bytes) -> None:
+        raise DiskFailed(f"no room for {path}")
+
+    monkeypatch.setattr(desk.disk, "replace", fail)
+    before = len(desk.effects)
+
+    answers = desk.ask(a_send("new"))
+
+    assert answers == []
+    assert CloseChannel(ChannelId(1)) in desk.effects[before:]
+    assert [effect.event for effect in desk.effects[before:] if isinstance(effect, Log)] == ["disk failed"]

@@ -2,9 +2,10 @@ import random
 
 import pytest
 from tests.support.broker_desk import BrokerDesk, a_pull, a_send
+from tests.support.cold_reads import forbid_index_reads
 
 from holdfast.broker.delays import RUN_MAX, TIMER
-from holdfast.machine.effects import SetTimer
+from holdfast.machine.effects import ReadLog, SetTimer
 from holdfast.machine.events import Stopping
 from holdfast.sim.disk import SimDisk
 from holdfast.wire import java_json
@@ -238,3 +239,22 @@ def test_nothing_is_delivered_while_the_store_takes_no_writes(desk: BrokerDesk) 
 
     assert numbers(desk) == []
     assert SetTimer(TIMER, desk.now_ms + 1_000) in desk.effects
+
+
+def test_the_schedule_of_before_a_restart_is_read_off_the_loop(
+    desk: BrokerDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be days old and long gone from memory; so may be what was delivered before a crash."""
+    for number in range(70):
+        desk.ask(a_delayed_send(number))
+    desk.pass_time(LEVEL_3_MS // 2)
+    desk.ask(a_delayed_send(70))
+    desk.pass_time(LEVEL_3_MS // 2, TIMER)
+    desk.store.close(desk.now_ms)
+    again = reopen(desk.disk, desk.now_ms + LEVEL_3_MS)
+    forbid_index_reads(again, monkeypatch)
+
+    again.pass_time(0, TIMER)
+
+    assert any("consumequeue" in effect.file.path for effect in again.effects if isinstance(effect, ReadLog))
+    assert numbers(again) == list(range(71))

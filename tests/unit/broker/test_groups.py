@@ -1,9 +1,12 @@
 import pytest
 
+from holdfast.broker.creation_limit import CREATED_AT_ONCE_MAX
 from holdfast.broker.groups import SYSTEM_GROUPS, GroupTable, find_group_fault
 from holdfast.broker.options import BrokerOptions
+from holdfast.broker.request import Refusal
 from holdfast.model.group import GroupConfig
 from holdfast.sim.disk import SimDisk
+from holdfast.wire.codes import ResponseCode
 
 NOW_MS = 1_700_000_000_000
 
@@ -21,27 +24,60 @@ def test_the_groups_of_tools_exist_from_birth() -> None:
 
 
 def test_a_group_is_made_on_its_first_use() -> None:
-    """And survives a crash from then on."""
+    """And survives a crash once it was kept."""
     disk = SimDisk()
+    table = a_table(disk)
 
-    created = a_table(disk).ensure("g", NOW_MS)
+    created = table.ensure("g", NOW_MS)
+    table.keep()
 
     assert created == GroupConfig(group_name="g")
     assert a_table(disk, auto_create=False).ensure("g", NOW_MS) == created
+
+
+def test_groups_that_come_into_being_are_kept_with_one_write() -> None:
+    """Not one after the other, while everybody waits for the disk; and not again when nothing changed."""
+    disk = SimDisk()
+    table = a_table(disk)
+    calls: list[str] = []
+    disk.before = lambda call, _path: calls.append(call)
+
+    for number in range(20):
+        table.ensure(f"g{number}", NOW_MS)
+    before = list(calls)
+    table.keep()
+    first = calls.count("replace")
+    table.keep()
+
+    assert "replace" not in before
+    assert (first, calls.count("replace")) == (1, 1)
+
+
+def test_strangers_bring_few_groups_into_being_at_once() -> None:
+    """A moment later the next ones may come; those that exist are found all the same."""
+    table = a_table()
+    made = [table.ensure(f"g{number}", NOW_MS) for number in range(CREATED_AT_ONCE_MAX + 1)]
+    again = table.ensure("g0", NOW_MS)
+    later = table.ensure("late", NOW_MS + 1)
+
+    refused = made.pop()
+    assert isinstance(refused, Refusal)
+    assert refused.code == ResponseCode.SYSTEM_BUSY
+    assert not any(isinstance(group, Refusal) for group in [*made, again, later])
 
 
 def test_no_group_is_made_where_the_operator_forbids_it() -> None:
     """But the system's own are."""
     table = a_table(auto_create=False)
 
-    assert table.ensure("g", NOW_MS) is None
-    assert table.ensure("CID_RMQ_SYS_NEW", NOW_MS) is not None
+    assert isinstance(table.ensure("g", NOW_MS), Refusal)
+    assert isinstance(table.ensure("CID_RMQ_SYS_NEW", NOW_MS), GroupConfig)
 
 
 @pytest.mark.parametrize("name", ["", "g" * 256])
 def test_a_name_that_cannot_be_is_not_made(name: str) -> None:
     """It comes from a stranger's heartbeat."""
-    assert a_table().ensure(name, NOW_MS) is None
+    assert isinstance(a_table().ensure(name, NOW_MS), Refusal)
 
 
 def test_settings_are_kept() -> None:

@@ -4,7 +4,7 @@ from tests.support.broker_desk import BrokerDesk, a_send
 
 from holdfast.broker.offsets import NEVER_COMMITTED, TIMER, OffsetTable
 from holdfast.broker.options import BrokerOptions
-from holdfast.machine.effects import Effect, SetTimer, WriteFile
+from holdfast.machine.effects import Effect, Log, SetTimer, WriteFile
 from holdfast.sim.disk import SimDisk
 from holdfast.wire import java_json
 from holdfast.wire.codes import RequestCode, ResponseCode
@@ -223,3 +223,29 @@ def test_a_group_can_be_put_where_another_stands() -> None:
     table.commit("g1", "T", 0, 5)
 
     assert table.queues_of("g2", "T") == {0: 4}
+
+
+def test_offsets_behind_the_end_of_their_queue_are_moved_back_at_the_start() -> None:
+    """The log lost its end in a power cut: messages that get these offsets again must be consumed. Each is told."""
+    desk = BrokerDesk()
+    desk.make_topic("T")
+    for number in range(3):
+        desk.ask(a_send(body=b"%d" % number))
+    table = desk.rooms.offsets
+    for queue_id, offset in ((0, 5), (1, 2), (2, 0)):
+        table.commit("g", "T", queue_id, offset)
+    table.commit("whole", "T", 0, 3)
+    table.commit("g", "elsewhere", 0, 9)
+    desk.pass_time(5_000, TIMER)
+    desk.store.close(desk.now_ms)
+
+    again = BrokerDesk(disk=desk.disk)
+
+    assert again.rooms.offsets.queues_of("g", "T") == {0: 3, 1: 0, 2: 0}
+    assert again.rooms.offsets.queues_of("whole", "T") == {0: 3}
+    assert again.rooms.offsets.queues_of("g", "elsewhere") == {0: 9}, "no topic of ours says where that ends"
+    told = [effect.fields for effect in again.effects if isinstance(effect, Log)]
+    assert told == [
+        {"group": "g", "topic": "T", "queue": 0, "old": 5, "new": 3},
+        {"group": "g", "topic": "T", "queue": 1, "old": 2, "new": 0},
+    ]

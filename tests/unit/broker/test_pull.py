@@ -1,6 +1,7 @@
 import pytest
 from tests.support.broker_desk import BrokerDesk, a_pull, a_send, codes
 
+from holdfast.broker.pull import SUSPEND_MAX_MS
 from holdfast.machine.effects import Log, ReadLog, SendBytes
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import BINARY, Command
@@ -293,6 +294,15 @@ def test_a_flipped_bit_is_reported_with_its_place(desk: BrokerDesk) -> None:
     assert (alone.code, alone.fields["nextBeginOffset"]) == (ResponseCode.PULL_RETRY_IMMEDIATELY, "2")
     told = [effect for effect in again.effects if isinstance(effect, Log) and effect.event == "corrupt record"]
     assert {effect.fields["position"] for effect in told} == {position}
+
+
+def test_nobody_parks_a_pull_for_ever(desk: BrokerDesk) -> None:
+    """However long it says that it wants to wait, it is answered after minutes and may ask again."""
+    assert desk.ask(a_pull(sysFlag=HELD, suspendTimeoutMillis=str(2**62))) == []
+
+    desk.pass_time(SUSPEND_MAX_MS, "holds")
+
+    assert codes(desk.answers[1]) == [ResponseCode.PULL_NOT_FOUND]
 
 
 def reopen(desk: BrokerDesk) -> BrokerDesk:

@@ -1,10 +1,11 @@
 import pytest
 from tests.support.broker_clients import a_heartbeat, a_request, a_subscription, join
 from tests.support.broker_desk import BrokerDesk, a_pull, a_send
+from tests.support.cold_reads import forbid_index_reads
 
-from holdfast.broker import core
+from holdfast.broker import stepping
 from holdfast.machine.effects import Effect, Log, ReadLog
-from holdfast.machine.events import Event
+from holdfast.machine.events import DiskFault, Event
 from holdfast.model.java_hash import java_hash
 from holdfast.wire import java_json
 from holdfast.wire.codes import RequestCode, ResponseCode
@@ -158,18 +159,12 @@ def reopened(desk: BrokerDesk) -> BrokerDesk:
 
 def forbid_cold_reads(desk: BrokerDesk, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every read fail that happens while the broker handles an event, but of records that were read before."""
+    forbid_index_reads(desk, monkeypatch)
     handle, view = desk.broker.handle, desk.store.view
     warm: set[tuple[str, int]] = set()
 
-    def forbid(call: str, path: str) -> None:
-        assert call != "read" or path.startswith("commitlog"), f"{path} is read on the loop"
-
-    def blind(event: Event) -> list[Effect]:
-        desk.disk.before = forbid
-        try:
-            effects = handle(event)
-        finally:
-            desk.disk.before = None
+    def note_warm(event: Event) -> list[Effect]:
+        effects = handle(event)
         warm.update((effect.file.path, effect.start) for effect in effects if isinstance(effect, ReadLog))
         return effects
 
@@ -177,7 +172,7 @@ def forbid_cold_reads(desk: BrokerDesk, monkeypatch: pytest.MonkeyPatch) -> None
         assert ("commitlog/00000000000000000000", position) in warm, f"the record at {position} is read on the loop"
         return view(position, size)
 
-    monkeypatch.setattr(desk.broker, "handle", blind)
+    monkeypatch.setattr(desk.broker, "handle", note_warm)
     monkeypatch.setattr(desk.store, "view", view_warm)
 
 
@@ -237,9 +232,32 @@ def test_a_long_query_lets_others_have_a_turn(desk: BrokerDesk, monkeypatch: pyt
         send(desk, number)
     quick = by_key(desk, "k")
     assert not any(isinstance(effect, ReadLog) for effect in desk.effects)
-    monkeypatch.setattr(core, "_HOT_STEPS_MAX", 8)
+    monkeypatch.setattr(stepping, "_HOT_STEPS_MAX", 8)
 
     slow = by_key(desk, "k")
 
     assert sum(isinstance(effect, ReadLog) for effect in desk.effects) in range(3, 8)
     assert bodies(slow) == bodies(quick)
+
+
+@pytest.mark.parametrize("query", QUERIES, ids=lambda query: str(query.code))
+def test_a_query_whose_cold_read_fails_is_refused(
+    desk: BrokerDesk, query: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the reason, at once; nobody waits for bytes that will not come."""
+    desk.rooms.groups.ensure("g", desk.now_ms)
+    for number in range(20):
+        send(desk, number, f"k{number % 4}")
+    desk.make_topic("last")
+    desk.ask(a_send("last"))
+    desk.pass_time(10_000, "housekeep")
+    again = reopened(desk)
+    again.rooms.groups.ensure("g", desk.now_ms)
+    again.rooms.offsets.commit("g", "T", 0, 7)
+    monkeypatch.setattr(again, "_read", lambda effect: DiskFault("a bad sector", again.now_ms, effect.token))
+
+    (answer,) = again.ask(query)
+
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert "a bad sector" in (answer.remark or "")
+    assert answer.opaque == query.opaque

@@ -3,7 +3,15 @@ import zlib
 import pytest
 
 from holdfast.broker.options import BrokerOptions
-from holdfast.broker.registration import HELD_TIMER, HOLD_MAX_MS, REDIAL_MS, REDIAL_TIMER, TIMER, Registrar
+from holdfast.broker.registration import (
+    HELD_TIMER,
+    HOLD_MAX_MS,
+    OVERDUE_TIMER,
+    REDIAL_MS,
+    REDIAL_TIMER,
+    TIMER,
+    Registrar,
+)
 from holdfast.broker.request import Request
 from holdfast.broker.topics import TopicTable
 from holdfast.machine.effects import CloseChannel, Effect, Log, OpenChannel, SendBytes, SetTimer
@@ -244,3 +252,32 @@ def test_answers_on_other_channels_are_not_ours(room: Room) -> None:
 def test_a_channel_that_nobody_dialed_for_us_is_closed(room: Room) -> None:
     """It can only be a name server that was taken off the list."""
     assert room.registrar.channel_opened(ChannelId(50), "n9:9876", NOW_MS) == [CloseChannel(ChannelId(50))]
+
+
+def test_a_registration_that_is_not_answered_is_repeated_on_a_fresh_connection(room: Room) -> None:
+    """After two ticks, told once: the old connection may be one that only we believe in."""
+    later: list[Effect] = []
+    room.registrar.on_timer(OVERDUE_TIMER, NOW_MS, later)
+    assert [effect for effect in later if not isinstance(effect, SetTimer)] == []
+
+    room.registrar.on_timer(OVERDUE_TIMER, NOW_MS, later)
+    room.effects.clear()
+    room.open(SECOND, "n1:9876")
+
+    assert CloseChannel(FIRST) in later
+    assert OpenChannel("n1:9876") in later
+    assert [effect.fields["reason"] for effect in later if isinstance(effect, Log)] == ["no answer to a registration"]
+    assert [command.code for command in room.sent(SECOND)] == [RequestCode.REGISTER_BROKER]
+    assert room.registrar.channel_closed(FIRST, NOW_MS) == []
+
+
+def test_a_name_server_that_answers_between_two_ticks_is_kept(room: Room) -> None:
+    """Also when the next registration is already under way."""
+    (first,) = room.sent(FIRST)
+    later: list[Effect] = []
+    room.registrar.on_timer(OVERDUE_TIMER, NOW_MS, later)
+    room.answer(FIRST, first)
+    room.registrar.on_timer(TIMER, NOW_MS, room.effects)
+    room.registrar.on_timer(OVERDUE_TIMER, NOW_MS, later)
+
+    assert not [effect for effect in later if isinstance(effect, CloseChannel | OpenChannel | Log)]

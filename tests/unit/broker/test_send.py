@@ -246,3 +246,15 @@ def test_too_many_unsynced_bytes_make_the_broker_busy() -> None:
 
     assert busy.code == ResponseCode.SYSTEM_BUSY
     assert codes(desk.answers[1]) == [0]
+
+
+def test_senders_are_told_to_wait_while_memory_is_short(desk: BrokerDesk) -> None:
+    """Also those of single messages of the hot path; when it is over they are taken again."""
+    desk.pressure.is_high = True
+    (refused,) = desk.ask(a_send())
+    desk.pressure.is_high = False
+    (taken,) = desk.ask(a_send())
+
+    assert codes([refused, taken]) == [ResponseCode.SYSTEM_BUSY, ResponseCode.SUCCESS]
+    assert "memory_limit" in (refused.remark or "")
+    assert taken.fields["queueOffset"] == "0"

@@ -3,11 +3,12 @@ import random
 import pytest
 from tests.support.broker_clients import a_heartbeat, a_request, join, told
 from tests.support.broker_desk import BrokerDesk, a_pull, a_send
+from tests.support.cold_reads import forbid_index_reads
 
 from holdfast.broker.groups import TRANSACTION_GROUP
 from holdfast.broker.transactions import RUN_MAX, TIMER
 from holdfast.broker.writer import Draft
-from holdfast.machine.effects import Log, SetTimer
+from holdfast.machine.effects import Log, ReadLog, SetTimer
 from holdfast.machine.events import Stopping
 from holdfast.model.topic import CHECK_MAX_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
 from holdfast.sim.disk import SimDisk
@@ -397,3 +398,22 @@ def test_many_half_messages_are_read_in_turns(desk: BrokerDesk) -> None:
 
     again.pass_time(0, TIMER)
     assert again.rooms.transactions.undecided_count == RUN_MAX + 5
+
+
+def test_what_was_undecided_before_a_restart_is_read_off_the_loop(
+    desk: BrokerDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half messages and decisions may be long gone from memory."""
+    sent = [send_half(desk, number) for number in range(70)]
+    for half in sent[:69]:
+        decide(desk, half, COMMIT)
+    desk.store.close(desk.now_ms)
+    again = BrokerDesk(disk=desk.disk)
+    forbid_index_reads(again, monkeypatch)
+
+    again.pass_time(0, TIMER)
+
+    assert any("consumequeue" in effect.file.path for effect in again.effects if isinstance(effect, ReadLog))
+    assert again.rooms.transactions.undecided_count == 1
+    assert decide(again, sent[69], COMMIT)[0].code == 0
+    assert decide(again, sent[0], COMMIT)[0].code != 0

@@ -70,6 +70,15 @@ def test_a_wrong_option_is_refused_before_anything_starts(role: str, capsys: pyt
     assert "did you mean 'metrics_listen'" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("name", ["a/b", "..", "", "a b", "x" * 128])
+def test_a_name_that_cannot_be_a_brokers_is_refused_with_the_reason(name: str, capsys: pytest.CaptureFixture[str]):
+    """It becomes a topic and, under `holdfast up`, a folder."""
+    assert main(["serve", "broker", "--name", name]) == 2
+    told = capsys.readouterr().err
+    assert "--name" in told
+    assert "letters, digits" in told
+
+
 def test_a_broker_that_listens_everywhere_advertises_an_address():
     """Clients dial what is advertised; nobody can dial 0.0.0.0."""
     assert serve._advertised("127.0.0.1:10911") is None

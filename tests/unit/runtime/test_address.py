@@ -1,7 +1,9 @@
+import errno
+
 import pytest
 
-from holdfast.model.errors import ConfigError
-from holdfast.runtime.address import is_loopback, split_address
+from holdfast.model.errors import ConfigError, PortTaken
+from holdfast.runtime.address import is_loopback, split_address, to_listen_error
 
 
 @pytest.mark.parametrize(
@@ -27,3 +29,15 @@ def test_what_is_no_address_is_refused_with_an_example(text: str) -> None:
 def test_loopback_is_what_only_this_machine_reaches(host: str, expected: bool) -> None:  # noqa: FBT001
     """A name is not trusted to be loopback, but for localhost."""
     assert is_loopback(host) is expected
+
+
+def test_a_port_that_is_taken_is_told_by_its_number_and_its_option() -> None:
+    """The setting may be right: stopping the other one helps as well. An address that cannot be is a wrong setting."""
+    taken = to_listen_error("::1", 99, OSError(errno.EADDRINUSE, "in use"), option="listen")
+    foreign = to_listen_error("192.0.2.1", 99, OSError(errno.EADDRNOTAVAIL, "not ours"), option="listen")
+
+    assert isinstance(taken, PortTaken)
+    assert "port 99 of ::1 is taken" in str(taken)
+    assert "--listen" in str(taken)
+    assert isinstance(foreign, ConfigError)
+    assert "not ours" in str(foreign)

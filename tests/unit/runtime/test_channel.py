@@ -1,10 +1,12 @@
 import asyncio
 import struct
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 
+from holdfast.machine.effects import Log
 from holdfast.runtime import channel as channel_module
+from holdfast.runtime.budget import MemoryBudget
 from holdfast.runtime.channel import Channel
 from holdfast.wire.frame import Frame
 
@@ -35,13 +37,13 @@ class Owner:
 Scenario = Callable[[Owner, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
-def with_channel(scenario: Scenario) -> None:
+def with_channel(scenario: Scenario, budget: MemoryBudget | None = None) -> None:
     """Run *scenario* with the far end of a real connection."""
 
     async def run() -> None:
         owner = Owner()
         loop = asyncio.get_running_loop()
-        server = await loop.create_server(lambda: Channel(owner), "127.0.0.1", 0)
+        server = await loop.create_server(lambda: Channel(owner, budget), "127.0.0.1", 0)
         reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
         try:
             await scenario(owner, reader, writer)
@@ -52,7 +54,7 @@ def with_channel(scenario: Scenario) -> None:
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("size", [0, 1, 1000, channel_module.SHARED_BUFFER_SIZE, 3_000_000])
+@pytest.mark.parametrize("size", [0, 1, 1000, channel_module.RECEIVE_BUFFER_SIZE, 3_000_000])
 def test_a_frame_of_any_size_arrives_whole(size: int) -> None:
     """Also one larger than the buffer that all connections share."""
 
@@ -152,3 +154,81 @@ def test_a_peer_that_does_not_read_is_not_read_from() -> None:
         assert await owner.bodies.get() == b"after"
 
     with_channel(scenario)
+
+
+def test_answers_that_a_peer_does_not_take_are_held_against_the_budget() -> None:
+    """All of them, also those that come while it is behind; taken ones are not held any more."""
+    lines: list[Log] = []
+    budget = MemoryBudget(1 << 30, lines.append)
+
+    async def scenario(owner: Owner, reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+        channel = await owner.opened.get()
+        channel.send([bytes(30_000_000)])
+        channel.send([bytes(30_000_000)])
+
+        assert budget.held > 40_000_000, "what the sockets have not swallowed"
+
+        await reader.readexactly(60_000_000)
+        channel.send([b"x"])
+        await reader.readexactly(1)
+        assert budget.held == 0
+
+    with_channel(scenario, budget)
+
+
+def test_a_peer_that_takes_nothing_is_cut_off_when_the_budget_is_spent() -> None:
+    """With the reason for the log, and what it held is given back."""
+    lines: list[Log] = []
+    budget = MemoryBudget(50_000_000, lines.append)
+
+    async def scenario(owner: Owner, _reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+        channel = await owner.opened.get()
+        for _ in range(10):
+            channel.send([bytes(10_000_000)])
+
+        assert "answers that were not taken" in await owner.closed.get()
+        assert budget.held == 0
+
+    with_channel(scenario, budget)
+
+
+def receive(channel: Channel, data: bytes) -> Iterator[int]:
+    """Let *data* arrive in reads of at most 100 000 bytes; yield how much has come."""
+    at = 0
+    while at < len(data):
+        part = channel.get_buffer(-1)
+        size = min(len(part), len(data) - at, 100_000)
+        part[:size] = data[at : at + size]
+        channel.buffer_updated(size)
+        at += size
+        yield at
+
+
+def test_unfinished_frames_are_held_against_the_budget() -> None:
+    """What has come of them, not what they promise; a whole frame is not held any more, nor is its buffer."""
+    lines: list[Log] = []
+    budget = MemoryBudget(1 << 30, lines.append)
+    channel = Channel(Owner(), budget)
+    frame = a_frame(b"x" * 4_000_000)
+
+    for at in receive(channel, frame):
+        assert at == len(frame) or at <= budget.held <= 2 * at
+
+    assert budget.held == 0
+    assert channel._buffer.nbytes == channel_module.RECEIVE_BUFFER_SIZE
+
+
+def test_the_oldest_unfinished_frame_goes_when_the_budget_is_spent() -> None:
+    """Somebody who stalls with much must not keep others from sending."""
+    lines: list[Log] = []
+    owner, budget = Owner(), MemoryBudget(5_000_000, lines.append)
+    stalled, other = Channel(owner, budget), Channel(owner, budget)
+
+    for _ in receive(stalled, a_frame(b"s" * 8_000_000)[:3_000_000]):
+        assert stalled.closing_reason == ""
+    for _ in receive(other, a_frame(b"o" * 2_000_000)):
+        assert other.closing_reason == ""
+
+    assert "unfinished requests" in stalled.closing_reason
+    assert owner.bodies.get_nowait() == b"o" * 2_000_000
+    assert budget.held == 0

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from holdfast.model.errors import ConfigError
+from holdfast.model.errors import PortTaken
 from holdfast.runtime import metrics
 from holdfast.runtime.metrics import MetricsServer, Sample
 
@@ -113,7 +113,7 @@ def test_a_port_that_is_taken_is_a_configuration_error():
         first, second = MetricsServer(list, lambda: None), MetricsServer(list, lambda: None)
         port = first.start("127.0.0.1", 0)
         try:
-            with pytest.raises(ConfigError, match=f"cannot serve metrics on 127.0.0.1:{port}"):
+            with pytest.raises(PortTaken, match=f"port {port} of 127.0.0.1 is taken.*--metrics-listen"):
                 second.start("127.0.0.1", port)
         finally:
             first.stop()

@@ -20,11 +20,11 @@ class Party:
     def accepted(self, socket: Socket) -> None:
         self.sockets.append(socket)
 
-    def connected(self, socket: Socket, dialed: str) -> None:
+    def connected(self, socket: Socket, dialed: str, purpose: str) -> None:
         assert dialed == ADDRESS
         self.sockets.append(socket)
 
-    def refused(self, dialed: str, reason: str) -> None:
+    def refused(self, dialed: str, reason: str, purpose: str) -> None:
         self.refused_because.append(reason)
 
     def received(self, socket: Socket, data: bytes) -> None:

@@ -64,18 +64,18 @@ def test_the_file_that_is_written_to_never_goes():
 
 def test_a_disk_that_is_too_full_loses_its_oldest_files_whatever_their_age():
     """Above one limit the oldest files go, above the next writes are refused too; below both nothing happens."""
-    disk = SimDisk(total=100)
+    disk = SimDisk(total=100_000)
     store = one_per_file(disk, 55)
 
-    disk.used = 85
+    disk.used = 85_000
     assert store.clean(NOW_MS) == []
-    disk.used = 86
+    disk.used = 86_000
     assert len(store.clean(NOW_MS)) == 10
     assert not store.disk_full
-    disk.used = 91
+    disk.used = 91_000
     assert len(store.clean(NOW_MS)) == 10
     assert store.disk_full
-    disk.used = 50
+    disk.used = 50_000
     store.clean(NOW_MS)
 
     assert not store.disk_full
@@ -127,12 +127,12 @@ def test_a_queue_whose_messages_are_all_gone_keeps_counting():
     assert append(open_store(disk))[1] == 7
 
 
-@pytest.mark.parametrize("free", [199, 201])
+@pytest.mark.parametrize("free", [400, 401])
 def test_the_next_file_is_created_ahead_only_when_there_is_room(free: int):
-    """A full disk is no reason to refuse writes before the file that is there is nearly full; then it is one."""
-    disk = SimDisk(total=1000)
-    store = open_store(disk, log_file_size=200)
-    disk.used = 1000 - free
+    """A full disk is no reason to refuse writes before the file that is there has become full; then it is one."""
+    disk = SimDisk(total=2000)
+    store = open_store(disk, log_file_size=400)
+    disk.used = 2000 - free
     stage(store, b"x" * 10)
     store.write()
     store.housekeep(NOW_MS)
@@ -141,6 +141,6 @@ def test_the_next_file_is_created_ahead_only_when_there_is_room(free: int):
     append(store, b"y" * 80)
     store.housekeep(NOW_MS)
 
-    assert len(disk.list(LOG)) == 2 + (free > 200)
-    assert store.disk_full == (free < 200)
+    assert len(disk.list(LOG)) == 1 + (free > 400)
+    assert store.disk_full == (free <= 400)
     assert store.writable

@@ -1,0 +1,40 @@
+"""What work may wait for in the middle. See `stepping.py`, which drives it."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from holdfast.store.steps import FileRange, LogRange
+from holdfast.wire.command import Command
+
+_CALL_TIMEOUT_MS: Final = 3_000
+
+
+class PeerCall(msgspec.Struct, frozen=True):
+    """Ask another server."""
+
+    address: str
+    command: Command
+    timeout_ms: int = _CALL_TIMEOUT_MS
+
+
+class Synced(msgspec.Struct, frozen=True):
+    """Wait until everything in the log before this position is on disk."""
+
+    position: int
+
+
+class Pause(msgspec.Struct, frozen=True):
+    """Wait for some time."""
+
+    ms: int
+
+
+Wait = LogRange | FileRange | PeerCall | Synced | Pause
+
+_Result = TypeVar("_Result")
+Procedure = Generator[Wait, Any, _Result]
+"""Yields what it waits for, is sent what came of it, returns its result."""

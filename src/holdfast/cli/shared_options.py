@@ -1,0 +1,43 @@
+"""Options that several commands have in common, said once.
+
+    def common(*, a: Annotated[...] = ..., b: ...) -> Thing      the options, and what they are made into
+    def command(thing: Thing, *, own: Annotated[...]) -> None    a command that has them beside its own
+
+Typer reads a command's options from its signature, so the two signatures are put together.
+"""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import typer
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def command_with(
+    common: Callable[..., Any], app: typer.Typer, name: str, **settings: Any
+) -> Callable[[_Function], _Function]:
+    """Register a function as command *name* of *app*. Its first parameter is what *common* returns."""
+
+    def register(function: _Function) -> _Function:
+        hints = typing.get_type_hints(function, include_extras=True)
+        own = [
+            parameter.replace(annotation=hints[parameter.name])
+            for parameter in list(inspect.signature(function).parameters.values())[1:]
+        ]
+        shared = list(inspect.signature(common, eval_str=True).parameters.values())
+
+        def command(**values: Any) -> None:
+            made = common(**{parameter.name: values.pop(parameter.name) for parameter in shared})
+            function(made, **values)
+
+        command.__signature__ = inspect.Signature(own + shared)  # type: ignore[attr-defined]
+        command.__doc__ = function.__doc__
+        app.command(name, **settings)(command)
+        return function
+
+    return register

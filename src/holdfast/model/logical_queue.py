@@ -1,0 +1,436 @@
+"""Where the records of one logical queue live: a stack of segments, oldest first.
+
+    logical    0 ......... 1000 ......... 1500 ......>
+    segment    gen 0       gen 1          gen 2, the leader
+    physical   a/3 [0,1000) b/0 [0,500)   a/4 [0, open
+
+A move is prepare, seal, open. Each step is a new value; the old one stays what it was.
+
+    [A open]  --prepare-->  [A open, B undecided]  --seal-->  [A sealed, B undecided]  --open_next-->  [A, B open]
+                  <------------------ rollback ----------------------
+
+Our moves leave no hole. Mappings that other tools wrote may have holes, ends that nobody recorded and undecided starts:
+they are read all the same. A forced move leaves a gap on purpose, wide enough that no offset is used twice.
+
+Pure arithmetic: no clock, no disk, no knowledge of who is alive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from holdfast.model.errors import MappingRefused
+from holdfast.model.segment import UNKNOWN, Segment, Status
+
+FORCED_GAP: Final = 2**40
+"""How far above the last known end a forced move opens: more than a fenced leader could still write."""
+
+
+class Row(msgspec.Struct, frozen=True, order=True):
+    """A line of the table that people see: a physical queue, and what it means. Sorts by broker and physical queue."""
+
+    broker: str
+    queue_id: int
+    queue: int
+    label: str
+    status: Status
+
+
+class LogicalQueue(msgspec.Struct, frozen=True):
+    """A logical queue of a topic.
+
+    Attributes:
+        queue: Its number in the topic.
+        segments: Oldest first; those that expired are still listed, until they are used again or pruned.
+    """
+
+    queue: int
+    segments: tuple[Segment, ...]
+
+    # What it is.
+
+    @property
+    def readable(self) -> tuple[Segment, ...]:
+        """The segments that clients may read: all but the expired."""
+        return tuple(segment for segment in self.segments if not segment.expired)
+
+    @property
+    def prepared(self) -> Segment | None:
+        """The next home, while a move is under way; None otherwise."""
+        newest = self.segments[-1]
+        return None if newest.is_decided else newest
+
+    @property
+    def leader(self) -> Segment:
+        """The newest home that was ever opened: it takes the writes, unless it is sealed.
+
+        A queue of which nothing is decided, as Java brokers may report it, is led by its newest home.
+        """
+        for segment in reversed(self.segments):
+            if segment.first >= 0 and not segment.expired:
+                return segment
+        return self.segments[-1]
+
+    @property
+    def generation(self) -> int:
+        """The leader's generation."""
+        return self.leader.generation
+
+    @property
+    def minimum(self) -> int | None:
+        """The first logical offset of the oldest segment that clients may read; None when nothing is decided."""
+        return next((segment.first for segment in self.readable if segment.is_decided), None)
+
+    @property
+    def unresolved(self) -> Segment | None:
+        """The oldest segment that a forced move closed and whose end is still unknown; readers wait there."""
+        return next((segment for segment in self.readable if segment.forced and not segment.is_sealed), None)
+
+    def find(self, generation: int) -> Segment | None:
+        """Return the segment of *generation*, or None."""
+        return next((segment for segment in self.segments if segment.generation == generation), None)
+
+    def locate(self, offset: int) -> Segment | None:
+        """Return the newest segment that begins at or before *offset*.
+
+        An offset older than all of them lands on the oldest: its physical queue then answers with true bounds, which is
+        what a consumer that fell behind needs. An offset in a hole lands on the segment before the hole. None: nothing
+        is decided yet.
+        """
+        oldest = None
+        for segment in reversed(self.segments):  # Nearly every reader is near the end.
+            if segment.first >= 0 and not segment.expired:
+                if segment.first <= offset:
+                    return segment
+                oldest = segment
+        return oldest
+
+    def after(self, segment: Segment, *, decided: bool = True) -> Segment | None:
+        """Return where to read on behind *segment*; None when it is the newest, or when the next is undecided."""
+        newer = (other for other in self.readable if other.generation > segment.generation)
+        following = next(newer, None)
+        return None if following is None or (decided and not following.is_decided) else following
+
+    def logical_min(self, minimums: Mapping[int, int] | None = None) -> int | None:
+        """Return the start of the newest suffix in which no record is missing.
+
+        Holes in which there never was a record, of other tools or of a forced move, end no suffix. A broker that is
+        down does not either: what counts is what was recorded of it.
+
+        Args:
+            minimums: Generation to the smallest physical offset that is still there; where absent, nothing was cleaned.
+        """
+        known = minimums or {}
+        found: int | None = None
+        for segment in reversed(self.segments):
+            # An empty home holds nothing that could be missing.
+            if segment.is_decided and not (segment.is_empty and (segment.expired or found is not None)):
+                kept = known.get(segment.generation, segment.start)
+                if segment.expired or (found is not None and segment.is_sealed and kept >= segment.end):
+                    break
+                found = segment.to_logical_loosely(kept)
+                if kept > segment.start:
+                    break
+            if segment.cut:
+                break
+        return found
+
+    def status_of(self, segment: Segment) -> Status:
+        """Return what may be done with *segment*, which is one of this queue."""
+        if segment.expired:
+            return Status.EXPIRED
+        return Status.NORMAL if segment == self.leader and segment.is_open else Status.READ_ONLY
+
+    def rows(self) -> list[Row]:
+        """Return a row for each physical queue, as the tables of the proposal have them: both ends inclusive."""
+        is_plain = len(self.segments) == 1 and self.segments[0].first == 0 and self.segments[0].is_open
+        return [
+            Row(
+                segment.broker,
+                segment.queue_id,
+                self.queue,
+                str(self.queue) if is_plain else f"{self.queue}({self._span(segment)})",
+                self.status_of(segment),
+            )
+            for segment in self.segments
+        ]
+
+    def _span(self, segment: Segment) -> str:
+        if segment.expired:
+            return "-"
+        if not segment.is_decided:
+            return "prepared"
+        if segment.last is not None:
+            return f"{segment.first}-{segment.last - 1}" if segment.last > segment.first else "empty"
+        return f"{segment.first}-" if segment == self.leader and not segment.forced else f"{segment.first}-?"
+
+    # Moving it.
+
+    def prepare(self, broker: str, queue_id: int, *, generation: int | None = None) -> LogicalQueue:
+        """Return the queue with its next home named, which takes no writes yet.
+
+        An expired physical queue of this logical queue may be named: it is used again from 0, with its old index
+        erased, and its old entry disappears when the home opens. Preparing the same home twice changes nothing.
+
+        Args:
+            broker: Who will lead.
+            queue_id: The physical queue there.
+            generation: Above all others when left out; a caller that burns generations tells a higher one.
+        """
+        number = self.segments[-1].generation + 1 if generation is None else generation
+        target = Segment(generation=number, broker=broker, queue_id=queue_id)
+        if self.prepared is not None:
+            if self.prepared.place == target.place and generation in {None, self.prepared.generation}:
+                return self
+            raise self._refuse(
+                "one move at a time",
+                f"is already being moved to {self.prepared.broker}: wait for that move, or roll it back",
+            )
+        if number <= self.segments[-1].generation:
+            raise self._refuse(
+                "rising generations",
+                f"has had generation {self.segments[-1].generation}, and {number} is not newer: read the mapping again",
+            )
+        if broker == self.leader.broker:
+            raise self._refuse("move elsewhere", f"is led by {broker} already: there is nothing to move")
+        self._require_free(target.place, self.segments)
+        if not self.leader.is_open:
+            raise self._refuse("open leader", f"is not open on {self.leader.broker}: finish or roll back its last move")
+        return LogicalQueue(self.queue, (*self.segments, target))
+
+    def reusable(self, broker: str) -> int | None:
+        """Return the oldest expired physical queue on *broker*, or None."""
+        expired = (segment for segment in self.segments if segment.expired and segment.broker == broker)
+        return next((segment.queue_id for segment in expired), None)
+
+    def reuse(self, broker: str) -> LogicalQueue:
+        """Return the queue prepared to come back to an expired physical queue of *broker*."""
+        queue_id = self.reusable(broker)
+        if queue_id is None:
+            raise self._refuse("reuse what expired", f"has no expired queue on {broker}: give it a new physical queue")
+        return self.prepare(broker, queue_id)
+
+    def seal(self, end: int, last_ms: int = UNKNOWN) -> LogicalQueue:
+        """Return the queue with its leader closed at the physical offset *end*. The same end again changes nothing."""
+        leader = self.leader
+        if leader.end == end and leader.is_decided:
+            return self
+        if not leader.is_open:
+            raise self._refuse(
+                "seal once", f"is not open on {leader.broker}, its end cannot become {end}: read the mapping again"
+            )
+        if end < leader.start:
+            raise self._refuse("ends fit", f"starts at {leader.start} on {leader.broker} and cannot end at {end}")
+        return self._with(leader, end=end, last_ms=last_ms)
+
+    def open_next(self, first_ms: int = UNKNOWN) -> LogicalQueue:
+        """Return the queue led by its prepared home, which begins exactly where the old leader ended."""
+        old, prepared = self.leader, self.prepared
+        if prepared is None:
+            raise self._refuse("prepare first", "has no next home: prepare one before opening it")
+        if old.last is None:
+            raise self._refuse("seal first", f"is still open on {old.broker}: seal it there before opening elsewhere")
+        return self._opened(old, prepared, old.last, first_ms)
+
+    def open_at(self, first: int, first_ms: int = UNKNOWN) -> LogicalQueue:
+        """Return the queue led by its prepared home from *first* on, as upstream's tools decide it: with a hole.
+
+        Only where the old leader cannot tell its end, because it is a Java broker.
+        """
+        old, prepared = self.leader, self.prepared
+        if prepared is None:
+            raise self._refuse("prepare first", "has no next home: prepare one before opening it")
+        if old.is_decided and (first < old.static_max or first <= old.first):
+            raise self._refuse(
+                "offsets rise",
+                f"reaches {old.static_max} on {old.broker} and cannot go on at {first}: choose a later offset",
+            )
+        return self._opened(old, prepared, first, first_ms)
+
+    def _opened(self, old: Segment, prepared: Segment, first: int, first_ms: int) -> LogicalQueue:
+        leader = msgspec.structs.replace(prepared, first=first, first_ms=first_ms)
+        kept = (_retired(segment) if segment == old else segment for segment in self.segments[:-1])
+        return self._without_expired([*kept, leader], {leader.place})
+
+    def rollback(self) -> LogicalQueue:
+        """Return the queue as it was before prepare and seal: its leader open, no next home."""
+        leader = self.leader
+        if self.prepared is None and not leader.is_sealed:
+            raise self._refuse("nothing to roll back", f"is open on {leader.broker} and no move is under way")
+        kept = self.segments if self.prepared is None else self.segments[:-1]
+        if not kept:
+            raise self._refuse("nothing to roll back to", "has no home but the prepared one: open it")
+        before = LogicalQueue(self.queue, kept)
+        return before._with(leader, end=UNKNOWN, last_ms=UNKNOWN) if leader.is_sealed else before
+
+    # When a leader is dead.
+
+    def force(self, broker: str, queue_id: int, *, known_end: int | None = None) -> LogicalQueue:
+        """Return the queue opened elsewhere, without a word of its leader, far above everything that may exist.
+
+        A home that was prepared behind a sealed leader may have been opened without anybody here knowing: it is kept as
+        one of unknown end, so that its records have a place when it returns.
+
+        Args:
+            broker: The new leader.
+            queue_id: A physical queue there, new or expired.
+            known_end: The highest logical end that anybody saw; where left out, what the mapping says.
+        """
+        old, prepared, target = self.leader, self.prepared, (broker, queue_id)
+        if broker == old.broker:
+            raise self._refuse("move elsewhere", f"is led by {broker} itself: a forced move goes to another broker")
+        if prepared is not None and prepared.place == target:
+            prepared = None  # The target is alive, and here to say that it never opened it.
+        known = [segment for segment in self.segments if segment.is_decided]
+        self._require_free(target, known if prepared is None else [*known, prepared])
+        end = max(old.static_max, 0 if known_end is None else known_end)
+        if old.last is None or prepared is None:
+            closed = [msgspec.structs.replace(segment, forced=True) if segment == old else segment for segment in known]
+        else:
+            maybe_opened = msgspec.structs.replace(prepared, first=old.last, forced=True)
+            closed = [*(_retired(segment) if segment == old else segment for segment in known), maybe_opened]
+        number = self.segments[-1].generation + 1
+        leader = Segment(generation=number, broker=broker, queue_id=queue_id, first=end + FORCED_GAP)
+        return self._without_expired([*closed, leader], {segment.place for segment in (*closed[-1:], leader)})
+
+    def fix_end(self, end: int, *, generation: int | None = None, last_ms: int = UNKNOWN) -> LogicalQueue:
+        """Return the queue with the physical end of a closed segment recorded, as its broker told after its return.
+
+        Args:
+            end: The physical end, exclusive.
+            generation: Of which segment; where left out, the one at which readers wait.
+            last_ms: When its last record was stored.
+        """
+        segment = self.unresolved if generation is None else self.find(generation)
+        if segment is None or segment.generation >= self.generation or not segment.is_decided:
+            raise self._refuse("known ends", "has no closed segment whose end is unknown: there is nothing to fix")
+        if segment.end == end:
+            return self
+        if segment.is_sealed:
+            raise self._refuse(
+                "ends stay", f"ended at {segment.end} on {segment.broker}, recorded before; {end} comes too late"
+            )
+        following = self.after(segment)
+        limit = None if following is None else segment.to_physical(following.first)
+        if end < segment.start or (limit is not None and end > limit):
+            raise self._refuse(
+                "ends fit", f"has {segment.start} to {limit} in queue {segment.queue_id} of {segment.broker}, not {end}"
+            )
+        return self._with(segment, end=end, last_ms=last_ms, forced=True)
+
+    def abandon(self, *, generation: int | None = None, known_end: int | None = None) -> LogicalQueue:
+        """Return the queue whose readers no longer wait for a dead broker: the segment ends where it is known to.
+
+        Args:
+            generation: Of which segment; where left out, the one at which readers wait.
+            known_end: The highest logical end that anybody saw; where left out, everything of it is given up.
+        """
+        segment = self.unresolved if generation is None else self.find(generation)
+        if segment is None or segment.is_sealed or not segment.forced:
+            raise self._refuse("known ends", "waits for no dead broker: there is nothing to abandon")
+        end = segment.start if known_end is None else max(segment.to_physical(known_end), segment.start)
+        return self.fix_end(end, generation=segment.generation)
+
+    def reconcile(self, witness: LogicalQueue) -> LogicalQueue:
+        """Return the queue with what a returned broker knows about homes that a forced move passed over.
+
+        Only what lies before the leader and is unknown here is taken: ends, and homes in a gap.
+        """
+        merged = self
+        for segment in witness.segments:
+            own = merged.find(segment.generation)
+            if segment.generation >= self.generation or not segment.is_decided or segment.expired:
+                continue
+            if own is None and any(segment.place == other.place for other in merged.segments):
+                continue
+            if own is None and merged._is_in_gap(segment):
+                both = sorted((*merged.segments, msgspec.structs.replace(segment, forced=True)), key=_by_generation)
+                merged = LogicalQueue(self.queue, tuple(both))
+            elif own is not None and own.place == segment.place and segment.is_sealed and not own.is_sealed:
+                merged = merged.fix_end(segment.end, generation=own.generation, last_ms=segment.last_ms)
+        return merged
+
+    def _is_in_gap(self, segment: Segment) -> bool:
+        older = [other for other in self.readable if other.is_decided and other.generation < segment.generation]
+        newer = [other for other in self.readable if other.is_decided and other.generation > segment.generation]
+        begins = not older or (older[-1].forced and older[-1].first < segment.first)
+        return begins and bool(newer) and max(segment.static_max, segment.first + 1) <= newer[0].first
+
+    # Cleaning up.
+
+    def expire(self, generation: int, queue_id: int) -> LogicalQueue:
+        """Return the queue with the segment out of what clients read, and its physical queue listed as Expired."""
+        segment = self.find(generation)
+        if segment is None or segment.queue_id != queue_id:
+            raise self._refuse("expire what is there", f"has no generation {generation} in a queue {queue_id}")
+        if segment.expired:
+            return self
+        if segment.generation >= self.generation:
+            raise self._refuse("leaders stay", f"is led by queue {queue_id} of {segment.broker}: move it away first")
+        if segment.forced and not segment.is_sealed:
+            raise self._refuse(
+                "known ends", f"has an unknown end on {segment.broker}: wait for its return, or abandon the segment"
+            )
+        return self._with(segment, expired=True)
+
+    def prune(self, removed: Collection[str]) -> LogicalQueue:
+        """Return the queue without the expired entries of brokers that were *removed*."""
+        held = sorted({segment.broker for segment in self.readable if segment.broker in removed})
+        if held:
+            raise self._refuse("records first", f"still needs {', '.join(held)}: move it, and let its records expire")
+        gone = {segment.place for segment in self.segments if segment.broker in removed}
+        return self._without_expired(self.segments, gone)
+
+    def _without_expired(self, segments: Iterable[Segment], places: Collection[tuple[str, int]]) -> LogicalQueue:
+        """Return the queue of *segments*, but for the expired ones in *places*.
+
+        What follows one that held records is cut off from what is older. A gap behind one that held none moves on to
+        the one before.
+        """
+        kept: list[Segment] = []
+        is_lost = False
+        for segment in segments:
+            if segment.expired and segment.place in places:
+                is_lost = is_lost or segment.cut or not segment.is_empty
+                if segment.forced and kept:
+                    kept[-1] = msgspec.structs.replace(kept[-1], forced=True)
+                continue
+            kept.append(msgspec.structs.replace(segment, cut=True) if is_lost and kept else segment)
+            is_lost = False
+        return LogicalQueue(self.queue, tuple(kept))
+
+    def _require_free(self, place: tuple[str, int], segments: Collection[Segment]) -> None:
+        if any(segment.place == place and not segment.expired for segment in segments):
+            raise self._refuse(
+                "one queue, one home",
+                f"still has records in queue {place[1]} of {place[0]}: give it a new physical queue there",
+            )
+
+    def _with(self, changed: Segment, **fields: object) -> LogicalQueue:
+        new = msgspec.structs.replace(changed, **fields)
+        return LogicalQueue(self.queue, tuple(new if segment == changed else segment for segment in self.segments))
+
+    def _refuse(self, rule: str, text: str) -> MappingRefused:
+        return MappingRefused(rule, f"logical queue {self.queue} {text}")
+
+
+def first_home(queue: int, broker: str, queue_id: int, *, start: int = 0) -> LogicalQueue:
+    """Return a logical queue that begins, or that an existing physical queue becomes: offsets stay what they are."""
+    home = Segment(generation=0, broker=broker, queue_id=queue_id, first=start, start=start)
+    return LogicalQueue(queue, (home,))
+
+
+def _retired(old: Segment) -> Segment:
+    """Return a closed home as it is listed from now on.
+
+    An empty one leaves what clients read: upstream's tools refuse two homes with one first offset. Its physical queue
+    holds nothing and may be used again, which is what Expired says.
+    """
+    return msgspec.structs.replace(old, expired=True) if old.is_decided and old.is_empty else old
+
+
+def _by_generation(segment: Segment) -> int:
+    return segment.generation

@@ -1,0 +1,413 @@
+"""The logical queues of a static topic: what one broker records of them, and what all records say together.
+
+    broker a  {0: [a/0 sealed, b/2 open], 1: [a/1 open]}   leads 1
+    broker b  {0: [a/0 sealed, b/2 open], 2: [b/0 open]}   leads 0 and 2
+    merged    {0: [a/0, b/2], 1: [a/1], 2: [b/0]}          each from the record of its leader
+
+A record belongs to one broker. Its epoch rises with every change of the topic; the generation of a queue rises with
+every home, and decides who leads. Knows neither clocks nor who is alive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from typing import Final
+
+import msgspec
+
+from holdfast.model.errors import MappingRefused
+from holdfast.model.logical_queue import FORCED_GAP, LogicalQueue, Row, first_home
+from holdfast.model.segment import UNKNOWN, UNKNOWN_GENERATION, Segment, Status
+
+__all__ = [
+    "FORCED_GAP",
+    "QUEUES_MAX",
+    "UNKNOWN",
+    "UNKNOWN_GENERATION",
+    "LogicalQueue",
+    "MergedTopic",
+    "Row",
+    "Segment",
+    "Status",
+    "TopicMapping",
+    "accept_update",
+    "check",
+    "check_queue",
+    "first_home",
+    "merge",
+    "next_epoch",
+    "table",
+]
+
+QUEUES_MAX: Final = 65_536
+"""How many logical queues a topic can have: clients make a list of all of them."""
+
+_EPOCH_STEP_MS: Final = 1000
+
+
+class TopicMapping(msgspec.Struct, frozen=True, kw_only=True):
+    """What one broker records of a static topic.
+
+    Attributes:
+        topic: Its name.
+        scope: Where its queues are fixed, as on the wire.
+        broker: Whose record this is.
+        epoch: Rises with every change of the topic, anywhere.
+        total: How many logical queues the topic has on all brokers together.
+        queues: Those with which this broker has to do.
+    """
+
+    topic: str
+    broker: str
+    scope: str = "__global__"
+    epoch: int = 0
+    total: int = 0
+    queues: dict[int, LogicalQueue] = {}
+
+    @property
+    def led(self) -> dict[int, int]:
+        """Logical queue to physical queue, for those that this broker leads."""
+        return {
+            number: queue.leader.queue_id
+            for number, queue in sorted(self.queues.items())
+            if queue.leader.broker == self.broker
+        }
+
+    def put(self, *queues: LogicalQueue, epoch: int | None = None) -> TopicMapping:
+        """Return the record with *queues* in place of those of their numbers."""
+        changed = {**self.queues, **{queue.queue: queue for queue in queues}}
+        return msgspec.structs.replace(self, queues=changed, epoch=self.epoch if epoch is None else epoch)
+
+    def without(self, *numbers: int) -> TopicMapping:
+        """Return the record without the queues of these numbers."""
+        kept = {number: queue for number, queue in self.queues.items() if number not in numbers}
+        return msgspec.structs.replace(self, queues=kept)
+
+    def used_on(self, broker: str) -> set[int]:
+        """Return the physical queues of *broker* that are named here, expired ones included."""
+        every = (segment for queue in self.queues.values() for segment in queue.segments)
+        return {segment.queue_id for segment in every if segment.broker == broker}
+
+
+class MergedTopic(msgspec.Struct, frozen=True, kw_only=True):
+    """What all brokers' records of a topic say together.
+
+    Attributes:
+        topic: Its name.
+        scope: Where its queues are fixed, as on the wire.
+        epoch: The highest of all records.
+        total: How many logical queues there are, by the record of the highest epoch.
+        queues: Those that have a leader, each as its leader records it.
+        unled: The numbers of those that have none.
+        missing: Brokers that hold records of the topic, by what others say, and gave no record.
+        superseded: Who claims a queue that has a newer home, in words. Harmless: the newer home is served.
+        contradictions: What cannot all be true, in words. Nothing new is served while there are any.
+    """
+
+    topic: str
+    scope: str
+    epoch: int
+    total: int
+    queues: dict[int, LogicalQueue]
+    unled: list[int]
+    missing: list[str]
+    superseded: list[str]
+    contradictions: list[str]
+
+    @property
+    def complete(self) -> bool:
+        """Whether every queue has its leader and nobody contradicts. A missing broker hides only its old records."""
+        return not self.contradictions and not self.unled
+
+    @property
+    def leaders(self) -> dict[int, str]:
+        """Logical queue to the broker that leads it."""
+        return {number: queue.leader.broker for number, queue in self.queues.items()}
+
+
+def next_epoch(epoch: int, now_ms: int) -> int:
+    """Return the epoch of the next change: never lower, also when clocks go back."""
+    return max(epoch + _EPOCH_STEP_MS, now_ms)
+
+
+def table(queues: Iterable[LogicalQueue]) -> list[Row]:
+    """Return the rows that people see, by broker and physical queue."""
+    return sorted(row for queue in queues for row in queue.rows())
+
+
+def check(mapping: TopicMapping, *, owner: str | None = None, exact: bool = False) -> None:
+    """Judge a record before it is believed.
+
+    Args:
+        mapping: The record.
+        owner: Who presents it; a record that was made for another broker is refused.
+        exact: Whether every end must be known, or forced, as our own moves leave them.
+
+    Raises:
+        MappingRefused: which rule it breaks.
+    """
+    if owner is not None and mapping.broker != owner:
+        raise MappingRefused(
+            "own record",
+            f"{owner} has a mapping of {mapping.topic} that belongs to {mapping.broker}: remove the copied file",
+        )
+    if not 0 <= mapping.total <= QUEUES_MAX:
+        raise MappingRefused("number of queues", f"{mapping.topic} cannot have {mapping.total} logical queues")
+    places: dict[tuple[str, int], int] = {}
+    for number, queue in mapping.queues.items():
+        if number != queue.queue or not 0 <= number < mapping.total:
+            raise MappingRefused(
+                "ids below total",
+                f"{mapping.topic} has {mapping.total} logical queues, but a number {number} is recorded",
+            )
+        check_queue(queue, exact=exact)
+        for place in {segment.place for segment in queue.segments}:
+            if place in places:
+                raise MappingRefused("one queue, one home", _shared(mapping.topic, place, places[place], number))
+            places[place] = number
+
+
+def check_queue(queue: LogicalQueue, *, exact: bool = False) -> None:
+    """Judge one logical queue.
+
+    Raises:
+        MappingRefused: which rule it breaks.
+    """
+    if not queue.segments:
+        raise _fault(queue, "a home at least", "has no home")
+    for segment in queue.segments:
+        _check_numbers(queue, segment)
+    for older, newer in pairwise(queue.segments):
+        _check_neighbours(queue, older, newer)
+    decided = [segment for segment in queue.segments if segment.is_decided]
+    if decided and decided[-1].expired:
+        raise _fault(queue, "leaders stay", f"is led by an expired home on {decided[-1].broker}")
+    _check_places(queue)
+    # The expired still say where their neighbours met, but an empty one says nothing, unless there is a gap behind it.
+    telling = (segment for segment in decided if not segment.expired or segment.forced or not segment.is_empty)
+    for previous, following in pairwise(telling):
+        _check_offsets(queue, previous, following, exact=exact)
+
+
+def _check_numbers(queue: LogicalQueue, segment: Segment) -> None:
+    is_alone = len(queue.segments) == 1
+    if segment.generation < (UNKNOWN_GENERATION if is_alone else 0) or segment.queue_id < 0 or segment.start < 0:
+        raise _fault(queue, "no negative numbers", f"has a negative number in its home on {segment.broker}")
+    if not segment.broker:
+        raise _fault(queue, "homes have brokers", "has a home on a broker without a name")
+    if segment.end != UNKNOWN and segment.end < segment.start:
+        raise _fault(queue, "ends fit", f"ends at {segment.end} before it starts at {segment.start}")
+    if not segment.is_decided and (segment.expired or segment.forced or segment.is_sealed):
+        raise _fault(queue, "decided before closed", f"is closed on {segment.broker}, where it never began")
+
+
+def _check_neighbours(queue: LogicalQueue, older: Segment, newer: Segment) -> None:
+    if older.generation >= newer.generation:
+        raise _fault(queue, "rising generations", f"has generation {newer.generation} after {older.generation}")
+    if not older.is_decided:
+        raise _fault(queue, "only the newest undecided", f"went on before its home on {older.broker} was decided")
+
+
+def _check_places(queue: LogicalQueue) -> None:
+    seen: dict[tuple[str, int], Segment] = {}
+    for segment in queue.segments:
+        earlier = seen.get(segment.place)
+        # An expired home may be prepared again: its old entry goes when the new one opens, not before.
+        if earlier is not None and not (earlier.expired and not segment.is_decided):
+            raise _fault(queue, "one queue, one home", f"has queue {segment.queue_id} of {segment.broker} twice")
+        seen[segment.place] = segment
+
+
+def _check_offsets(queue: LogicalQueue, older: Segment, newer: Segment, *, exact: bool) -> None:
+    if older.first >= newer.first or older.static_max > newer.first:
+        raise _fault(
+            queue,
+            "offsets rise",
+            f"reaches {older.static_max} on {older.broker} and goes on at {newer.first} on {newer.broker}",
+        )
+    if older.last is None:
+        if exact and not (older.forced or older.expired):
+            raise _fault(queue, "only the newest open", f"is open on {older.broker}, and on {newer.broker} too")
+        return
+    if older.last != newer.first and not (older.forced or newer.cut):
+        raise _fault(
+            queue, "contiguous offsets", f"ends at {older.last} on {older.broker} and goes on at {newer.first}"
+        )
+
+
+def _fault(queue: LogicalQueue, rule: str, text: str) -> MappingRefused:
+    return MappingRefused(rule, f"logical queue {queue.queue} {text}: read the mapping from the leader, or repair it")
+
+
+def _shared(topic: str, place: tuple[str, int], one: int, other: int) -> str:
+    return f"queue {place[1]} of {place[0]} is in logical queues {one} and {other} of {topic}: move one of them away"
+
+
+def accept_update(old: TopicMapping, new: TopicMapping) -> TopicMapping:
+    """Return the record of a broker after a tool told it *new*, as upstream accepts updates.
+
+    What happened stays: a home that is known keeps its place, its end and, once decided, its first offset, whatever the
+    tool says; homes and queues that the tool does not know are kept.
+
+    Raises:
+        MappingRefused: it is older than what is known, of another scope, or says of a home that it was elsewhere.
+    """
+    if new.epoch < old.epoch:
+        raise MappingRefused(
+            "rising epochs", f"{new.topic} is at epoch {old.epoch} on {old.broker}, {new.epoch} is older: read it again"
+        )
+    if (new.topic, new.scope, new.broker) != (old.topic, old.scope, old.broker):
+        raise MappingRefused("own record", f"{old.broker} has {old.topic} in scope {old.scope}: this is another record")
+    if new.total < old.total:
+        raise MappingRefused(
+            "queues never shrink", f"{old.topic} has {old.total} logical queues and cannot have {new.total}"
+        )
+    is_same = new.epoch == old.epoch
+    if is_same and (lost := old.queues.keys() - new.queues.keys()):
+        raise MappingRefused(
+            "rising epochs", f"logical queue {min(lost)} of {old.topic} is left out in the same epoch: read it again"
+        )
+    known = {
+        number: _accept_queue(old.queues[number], queue, is_same=is_same) if number in old.queues else queue
+        for number, queue in new.queues.items()
+    }
+    accepted = msgspec.structs.replace(new, queues={**old.queues, **known})
+    check(accepted)
+    return accepted
+
+
+def _accept_queue(old: LogicalQueue, new: LogicalQueue, *, is_same: bool) -> LogicalQueue:
+    homes = {segment.generation: segment for segment in old.segments}
+    for segment in new.segments:
+        known = homes.get(segment.generation)
+        if known is not None and (known.place, known.start) != (segment.place, segment.start):
+            raise _fault(old, "homes stay", f"had generation {segment.generation} on {known.broker}")
+        if known is None and segment.generation < old.generation:
+            continue  # Cleaned here before the tool looked.
+        if known is None or not known.is_decided:
+            homes[segment.generation] = segment
+    if is_same and max(homes) != old.segments[-1].generation:
+        raise _fault(old, "rising epochs", f"gets generation {max(homes)} in an epoch that is known without it")
+    return LogicalQueue(old.queue, tuple(homes[generation] for generation in sorted(homes)))
+
+
+def merge(records: Mapping[str, TopicMapping]) -> MergedTopic:
+    """Return what the records of a topic say together.
+
+    Args:
+        records: Who presents it, to the record. All of one topic; at least one.
+    """
+    assert records, "a topic without records is not a topic"
+    contradictions: list[str] = []
+    believed: dict[str, TopicMapping] = {}
+    for owner, record in sorted(records.items()):
+        try:
+            check(record, owner=owner)
+        except MappingRefused as error:
+            contradictions.append(str(error))
+            continue
+        believed[owner] = record
+    newest = max(believed.values() or records.values(), key=lambda record: record.epoch)
+    contradictions += [fault for record in believed.values() for fault in _stamp_faults(record, newest)]
+    queues: dict[int, LogicalQueue] = {}
+    superseded: list[str] = []
+    claimed: dict[int, list[TopicMapping]] = {}
+    for record in believed.values():
+        for number in record.led:
+            claimed.setdefault(number, []).append(record)
+    for number, claims in sorted(claimed.items()):
+        winner = claims[0] if len(claims) == 1 else _winner(number, claims)
+        queues[number] = winner.queues[number]
+        for loser in claims:
+            if loser is not winner:
+                _judge_claim(number, winner, loser, contradictions, superseded)
+    contradictions += _shared_places(newest.topic, queues)
+    contradictions += _disagreements(queues, believed)
+    return MergedTopic(
+        topic=newest.topic,
+        scope=newest.scope,
+        epoch=newest.epoch,
+        total=newest.total,
+        queues=queues,
+        unled=[number for number in range(min(max(newest.total, 0), QUEUES_MAX)) if number not in queues],
+        missing=sorted({segment.broker for queue in queues.values() for segment in queue.readable} - records.keys()),
+        superseded=superseded,
+        contradictions=contradictions,
+    )
+
+
+def _stamp_faults(record: TopicMapping, newest: TopicMapping) -> list[str]:
+    faults = []
+    if record.topic != newest.topic:
+        faults.append(f"{record.broker} records {record.topic} under the name of {newest.topic}")
+    if record.scope != newest.scope:
+        faults.append(f"{record.broker} has scope {record.scope}, {newest.broker} has {newest.scope}")
+    if record.total != newest.total and record.epoch == newest.epoch:
+        faults.append(
+            f"{record.broker} has {record.total} logical queues and {newest.broker} has {newest.total}, in one epoch"
+        )
+    return faults
+
+
+def _winner(number: int, claims: list[TopicMapping]) -> TopicMapping:
+    """Return whose claim to lead counts: the newest generation, and where Java brokers tell none, the newest epoch."""
+    told = [claim for claim in claims if claim.queues[number].generation != UNKNOWN_GENERATION]
+    untold = [claim for claim in claims if claim not in told]
+    by_epoch = max(untold, key=lambda claim: claim.epoch, default=None)
+    by_generation = max(told, key=lambda claim: (claim.queues[number].generation, claim.epoch), default=None)
+    if by_generation is None or by_epoch is None:
+        found = by_generation or by_epoch
+        assert found is not None, "a queue without claims is not asked for"
+        return found
+    return by_epoch if by_epoch.epoch > by_generation.epoch else by_generation
+
+
+def _judge_claim(
+    number: int, winner: TopicMapping, loser: TopicMapping, contradictions: list[str], superseded: list[str]
+) -> None:
+    won, lost = winner.queues[number].generation, loser.queues[number].generation
+    is_tie = won == lost if UNKNOWN_GENERATION not in {won, lost} else winner.epoch == loser.epoch
+    if is_tie:
+        contradictions.append(f"logical queue {number} is led by {loser.broker} and by {winner.broker}, both newest")
+    else:
+        superseded.append(f"{loser.broker} still claims logical queue {number}, which {winner.broker} leads now")
+
+
+def _shared_places(topic: str, queues: Mapping[int, LogicalQueue]) -> list[str]:
+    faults = []
+    places: dict[tuple[str, int], int] = {}
+    for number, queue in queues.items():
+        for place in sorted({segment.place for segment in queue.segments}):
+            if place in places:
+                faults.append(_shared(topic, place, places[place], number))
+            places[place] = number
+    return faults
+
+
+def _disagreements(queues: Mapping[int, LogicalQueue], believed: Mapping[str, TopicMapping]) -> list[str]:
+    """Return where a broker's own record of its own segment differs from the leader's."""
+    faults = []
+    for number, queue in queues.items():
+        for segment in queue.readable:
+            record = believed.get(segment.broker)
+            own = (
+                None
+                if record is None or number not in record.queues
+                else record.queues[number].find(segment.generation)
+            )
+            if own is not None and segment.generation != UNKNOWN_GENERATION and not _agree(segment, own):
+                faults.append(
+                    f"logical queue {number}: {segment.broker} and {queue.leader.broker} disagree about generation"
+                    f" {segment.generation}"
+                )
+    return faults
+
+
+def _agree(one: Segment, other: Segment) -> bool:
+    """Return whether two records of a segment can both be true; what only one of them knows is no contradiction."""
+    if one.place != other.place or one.start != other.start:
+        return False
+    is_same_first = one.first == other.first or not (one.is_decided and other.is_decided)
+    is_same_end = one.end == other.end or not (one.is_sealed and other.is_sealed)
+    return is_same_first and is_same_end

@@ -1,0 +1,217 @@
+"""What brokers, and operators, say to each other about moving logical queues. Bodies are JSON objects of our own.
+
+    operator ─7001 move─> old leader ─7010 prepare─> new leader
+                                     ─7011 open────>
+                          old leader <─7012 ask────  (after a restart: what became of it?)
+                                     ─7013 abort──>
+
+Numbers here are logical unless they are called physical. Knows no bytes on disk and no order of things.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+
+from holdfast.model.errors import RemoteProtocolError
+from holdfast.model.numbers import Int32, Int64
+from holdfast.model.topic import TopicConfig
+from holdfast.wire.mapping import Home, MappedTopic
+
+_Body = TypeVar("_Body", bound=msgspec.Struct)
+
+
+class MoveOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """7001: move these queues, which the receiver leads, to another broker. Answered with a `Move`."""
+
+    topic: str
+    queues: list[Int32]
+    target: str
+
+
+class Move(msgspec.Struct, frozen=True, kw_only=True):
+    """One group of queues on its way, as operators see it.
+
+    Attributes:
+        state: planned, prepared, granted, done, failed or cancelled.
+        reason: Why it failed, or what it waits for.
+    """
+
+    id: str
+    topic: str
+    queues: list[Int32]
+    source: str
+    target: str
+    state: str
+    reason: str = ""
+    started_ms: Int64 = 0
+    changed_ms: Int64 = 0
+
+
+class MoveList(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer to 7002."""
+
+    moves: list[Move] = []
+
+
+class MoveName(msgspec.Struct, frozen=True, kw_only=True):
+    """7003 and 7004: cancel or take up again a move by its id."""
+
+    id: str
+
+
+class Mappings(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer to 7007: every static topic as the broker records it, and the moves that it drives."""
+
+    topics: list[MappedTopic] = []
+    moves: list[Move] = []
+
+
+class DeleteMappingFields(msgspec.Struct, frozen=True, kw_only=True):
+    """Header of 7009: forget one logical queue of a topic, or with -1 the whole record of the topic."""
+
+    topic: str
+    queue: Int32 = -1
+
+
+class QueueHomes(msgspec.Struct, frozen=True, kw_only=True):
+    """One logical queue and all its homes, oldest first."""
+
+    queue: Int32
+    homes: list[Home]
+
+
+class Prepare(msgspec.Struct, frozen=True, kw_only=True):
+    """7010: be ready to lead these queues. The homes end with the old leader's open one."""
+
+    move: str
+    source: str
+    topic: TopicConfig
+    scope: str
+    epoch: Int64
+    total: Int32
+    queues: list[QueueHomes]
+
+
+class Prepared(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer to 7010: the physical queue that each logical one will get."""
+
+    physical: dict[Int32, Int32]
+
+
+class LockHeld(msgspec.Struct, frozen=True, kw_only=True):
+    """A consumer's lock on a queue."""
+
+    group: str
+    client: str
+    queue: Int32
+    taken_ms: Int64
+
+
+class Opening(msgspec.Struct, frozen=True, kw_only=True):
+    """7011: lead these queues from now on.
+
+    Attributes:
+        queues: Their homes end with the receiver's own, which begins exactly where the one before it ended.
+        offsets: Committed offsets: group to queue to offset.
+    """
+
+    move: str
+    source: str
+    topic: str
+    scope: str
+    epoch: Int64
+    total: Int32
+    queues: list[QueueHomes]
+    offsets: dict[str, dict[Int32, Int64]] = {}
+    locks: list[LockHeld] = []
+
+
+class MoveQuestion(msgspec.Struct, frozen=True, kw_only=True):
+    """7012 and 7013: what became of this move; forget it."""
+
+    move: str
+    topic: str
+    queues: list[Int32]
+
+
+class MoveVerdict(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer to 7012: `going on`, `granted` (then with the opening once more), or `unknown`."""
+
+    state: str
+    opening: Opening | None = None
+
+
+class ForceOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """7005: lead these queues although their leader cannot be asked. The homes are the last that are known."""
+
+    topic: TopicConfig
+    scope: str
+    epoch: Int64
+    total: Int32
+    queues: list[QueueHomes]
+
+
+class AbandonOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """7006: give up what the dead leader may still hold behind this end (logical) of that generation."""
+
+    topic: str
+    queue: Int32
+    generation: Int32
+    end: Int64
+
+
+class DiscardOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """7014, to the leader and then to the home's broker: expire this closed home before its records are cleaned."""
+
+    topic: str
+    queue: Int32
+    generation: Int32
+
+
+class ForgetOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """7015: that broker was removed; drop the expired homes that are listed for it."""
+
+    broker: str
+
+
+class Stamp(msgspec.Struct, frozen=True, kw_only=True):
+    """7008: how many logical queues a topic has, and since which change."""
+
+    topic: TopicConfig
+    scope: str
+    epoch: Int64
+    total: Int32
+
+
+class Members(msgspec.Struct, frozen=True, kw_only=True):
+    """7030: who is connected to a broker, in groups that read static topics. The whole list, every time.
+
+    Attributes:
+        boot_ms: When the broker started: a later start makes earlier lists void.
+        version: Rises with every change since then.
+        groups: Group to client ids.
+    """
+
+    broker: str
+    boot_ms: Int64
+    version: Int64
+    groups: dict[str, list[str]]
+
+
+def decode_body(data: bytes | memoryview, kind: type[_Body]) -> _Body:
+    """Decode a body.
+
+    Raises:
+        RemoteProtocolError: it is none of that kind.
+    """
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise RemoteProtocolError(f"{kind.__name__} cannot be read: {error}") from error
+
+
+def encode_body(body: msgspec.Struct) -> bytes:
+    """Return the JSON of a body."""
+    return msgspec.json.encode(body)

@@ -1,0 +1,67 @@
+"""The names that logical queues wear, on the wire and before people."""
+
+import pytest
+
+from holdfast.model import scope
+from holdfast.model.errors import MappingRefused
+
+
+@pytest.mark.parametrize(
+    ("wire", "shown", "mock", "shown_mock"),
+    [
+        ("__global__", "global", "__syslo__global__", "__logic__global"),
+        ("clusterA", "clusterA", "__syslo__clusterA", "__logic__clusterA"),
+    ],
+)
+def test_a_scope_has_one_name_on_the_wire_and_one_for_people(wire: str, shown: str, mock: str, shown_mock: str):
+    """Both are accepted, and lead to the same scope."""
+    assert scope.to_shown_scope(wire) == shown
+    assert {scope.to_wire_scope(text) for text in (shown, wire)} == {wire}
+    assert scope.mock_broker(wire) == mock
+    assert scope.shown_broker(wire) == shown_mock
+    for name in (mock, shown_mock):
+        assert scope.is_mock_broker(name)
+        assert scope.find_scope(name) == wire
+        assert scope.to_wire_broker(name) == mock
+        assert scope.to_shown_broker(name) == shown_mock
+
+
+def test_real_brokers_stand_for_no_scope():
+    """Their names stay what they are."""
+    assert not scope.is_mock_broker("broker-a")
+    assert scope.find_scope("broker-a") is None
+    assert scope.to_wire_broker("broker-a") == scope.to_shown_broker("broker-a") == "broker-a"
+
+
+def test_a_queue_without_a_leader_belongs_to_nobody():
+    """Upstream has a name for that, which is no scope."""
+    assert scope.is_mock_broker(scope.NOBODY)
+    assert scope.find_scope(scope.NOBODY) is None
+    assert scope.to_shown_broker(scope.NOBODY) == scope.NOBODY
+    assert scope.find_scope("__syslo__") is None
+
+
+def test_a_set_of_clusters_can_be_read():
+    """The proposal joins them by an underscore."""
+    assert scope.find_scope("__logic__east_west") == "east_west"
+
+
+@pytest.mark.parametrize(
+    ("cluster", "reason"),
+    [("global", "means all clusters"), ("a_b", "separates names"), ("", "needs a name")],
+)
+def test_some_clusters_cannot_be_a_scope(cluster: str, reason: str):
+    """Their mock names would be those of something else."""
+    with pytest.raises(MappingRefused, match=reason):
+        scope.to_cluster_scope(cluster)
+
+    assert reason in (scope.find_scope_fault(cluster) or "")
+    assert scope.to_cluster_scope("east-1") == "east-1"
+    assert scope.find_scope_fault("east-1") is None
+
+
+def test_what_people_write_is_judged():
+    """`global` is fine there: it is not a cluster."""
+    assert scope.to_wire_scope("global") == scope.GLOBAL
+    with pytest.raises(MappingRefused, match="separates names"):
+        scope.to_wire_scope("a_b")

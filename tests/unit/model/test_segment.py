@@ -1,0 +1,83 @@
+"""The arithmetic of one home of a logical queue."""
+
+import pytest
+
+from holdfast.model.errors import MappingRefused
+from holdfast.model.segment import Segment, Status
+
+
+def a_segment(first: int = 100, start: int = 10, end: int = -1, **more: bool) -> Segment:
+    return Segment(generation=1, broker="b", queue_id=3, first=first, start=start, end=end, **more)
+
+
+def test_offsets_are_moved_by_the_delta():
+    """There and back, also outside: the physical queue judges that."""
+    segment = a_segment()
+
+    assert segment.delta == 90
+    assert [segment.to_logical(physical) for physical in (10, 11, 60)] == [100, 101, 150]
+    assert [segment.to_physical(logical) for logical in (50, 100, 150)] == [-40, 10, 60]
+    assert segment.to_logical(9) == 100, "what lies before the start counts as the start"
+
+
+@pytest.mark.parametrize(
+    ("first", "end", "physical", "logical"),
+    [
+        (-1, -1, 12, -1),
+        (100, -1, 9, 100),
+        (100, -1, 50, 140),
+        (100, 20, 20, 110),
+        (100, 20, 21, 110),
+        (100, 10, 11, 100),
+    ],
+)
+def test_loosely_an_offset_stays_inside(first: int, end: int, physical: int, logical: int):
+    """As upstream answers sends and minimums: -1 while undecided, never beyond a recorded end."""
+    assert a_segment(first=first, end=end).to_logical_loosely(physical) == logical
+
+
+def test_an_undecided_start_never_enters_arithmetic():
+    """-1 looks like an offset: it is refused, with the way out."""
+    segment = a_segment(first=-1)
+
+    for ask in (lambda: segment.delta, lambda: segment.to_logical(1), lambda: segment.to_physical(1)):
+        with pytest.raises(MappingRefused, match="finish the move or roll it back") as refused:
+            ask()
+        assert refused.value.rule == "undecided"
+    assert segment.last is None
+    assert not segment.holds(0)
+
+
+@pytest.mark.parametrize(
+    ("segment", "last", "static_max"),
+    [
+        (a_segment(), None, 100),
+        (a_segment(end=10), 100, 100),
+        (a_segment(end=25), 115, 115),
+        (a_segment(first=-1, end=25), None, 14),
+    ],
+)
+def test_the_logical_end_is_known_when_the_physical_is(segment: Segment, last: int | None, static_max: int):
+    """Upstream takes the first offset where no end is recorded; we say None."""
+    assert (segment.last, segment.static_max) == (last, static_max)
+
+
+def test_only_a_decided_segment_without_an_end_is_open():
+    """Sealed, forced, expired and undecided ones take no writes."""
+    assert a_segment().is_open
+    closed = [a_segment(end=10), a_segment(forced=True), a_segment(expired=True), a_segment(first=-1)]
+    assert not any(segment.is_open for segment in closed)
+
+
+def test_an_end_bounds_what_it_holds():
+    """The end is exclusive; without one everything from the first on is held."""
+    sealed = a_segment(end=12)
+
+    assert [sealed.holds(offset) for offset in (99, 100, 101, 102)] == [False, True, True, False]
+    assert a_segment().holds(10**12)
+    assert (sealed.is_empty, a_segment(end=10).is_empty, a_segment().is_empty) == (False, True, False)
+
+
+def test_people_see_the_words_of_the_proposal():
+    """Also when printed."""
+    assert [str(status) for status in Status] == ["Normal", "ReadOnly", "Expired"]
