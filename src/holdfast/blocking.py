@@ -140,6 +140,10 @@ class Producer:
             message = Message(message, body, tags, key, tuple(keys), delay_level, 0, properties or {})
         return _wait(self._producer.send(message, timeout_s=timeout_s))
 
+    def queues(self, topic: str) -> list[MessageQueue]:
+        """Return the queues that take messages for *topic*. See `holdfast.Producer.queues`."""
+        return _wait(self._producer.queues(topic))
+
     def send_many(self, messages: Iterable[Message], *, timeout_s: float | None = None) -> list[SendResult]:
         """Send many messages in few requests. See `holdfast.Producer.send_many`."""
         return _wait(self._producer.send_many(list(messages), timeout_s=timeout_s))
@@ -178,6 +182,10 @@ class PushConsumer:
     def subscribe(self, topic: str, tags: str = EVERYTHING) -> None:
         """Consume *topic*. See `holdfast.PushConsumer.subscribe`."""
         _wait(_call(lambda: self._consumer.subscribe(topic, tags)))
+
+    def queues(self, topic: str) -> list[MessageQueue]:
+        """Return all queues of *topic*, whoever consumes them."""
+        return _wait(self._consumer.queues(topic))
 
     def unsubscribe(self, topic: str) -> None:
         """Consume *topic* no more."""

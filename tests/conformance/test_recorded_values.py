@@ -71,7 +71,7 @@ ANSWER_BODIES: dict[int, Callable[[bytes], Any]] = {
     38: lambda body: java_json.decode(body, heartbeat.ConsumerList),
     41: lambda body: java_json.decode(body, offsets.LockAnswer),
     103: lambda body: java_json.decode(body, route.Table),
-    105: decode_route,
+    105: lambda body: java_json.decode(body, route.RouteBody),
     106: lambda body: java_json.decode(body, route.ClusterInfo),
     206: lambda body: java_json.decode(body, route.TopicList),
     224: lambda body: java_json.decode(body, route.TopicList),
@@ -199,16 +199,23 @@ def test_a_recorded_answer_body_fits(code: int):
 
 
 def test_a_recorded_route_is_encoded_as_javas():
-    """Quoted or bare keys, read and written again it is the same object, but for parts of static topics."""
+    """Quoted or bare keys, read and written again it is the same object, but for what Java does not know."""
     found = [recorded for recorded in answers(105) if recorded.frame.body]
+    static_count = 0
 
     for recorded in found:
         theirs = java_json.loads(recorded.command.body)
-        theirs.pop("topicQueueMappingByBroker", None)
         for broker in theirs["brokerDatas"]:
             broker.setdefault("enableActingMaster", False)  # 4.9.7 does not know of it
 
-        assert java_json.loads(encode_route(decode_route(recorded.command.body))) == theirs, recorded
+        ours = java_json.loads(encode_route(decode_route(recorded.command.body)))
+
+        for row in ours.get("topicQueueMappingByBroker", {}).values():
+            del row["holdfast"]
+            row["currIdMap"] = {str(number): queue_id for number, queue_id in row["currIdMap"].items()}
+            static_count += 1
+        assert ours == theirs, recorded
+    assert static_count
 
 
 def test_every_recorded_registration_is_read():

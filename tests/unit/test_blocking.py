@@ -33,6 +33,7 @@ def test_a_producer_sends(server: ScriptedServer):
         server.on(code, **STORED)
 
     with blocking.Producer(server.namesrv, "p", retries=0) as producer:
+        assert producer.queues("t") == [QUEUE]
         assert producer.send("t", b"one", key="k").offset == 7
         assert [result.offset for result in producer.send_many([Message("t", b"x")] * 2)] == [7, 8]
         producer.send_oneway(Message("t", b"one way"))

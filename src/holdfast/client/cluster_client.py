@@ -1,6 +1,7 @@
 """Reaching a cluster: name servers, routes, brokers, heartbeats. What every producer, consumer and tool stands on.
 
     name servers  <── route of a topic, cluster info         asked one at a time; the next one when it does not answer
+                  <── who leads the queues of a topic now?   all at once, when a broker says that it leads one no more
     brokers       <── requests by address                    one connection each
                   ──> requests of theirs, answered by the handlers given
                   <── heartbeats every 30 s, at once on a new connection
@@ -27,17 +28,19 @@ from holdfast.client.heartbeat import INTERVAL_MS as HEARTBEAT_INTERVAL_MS
 from holdfast.client.name_servers import NameServers
 from holdfast.client.route_table import RouteTable, TopicRoute
 from holdfast.model.errors import BrokerRefused, ConnectionLost, HoldfastError, RequestTimeout, RouteNotFound
-from holdfast.model.route import MASTER_ID
+from holdfast.model.route import MASTER_ID, Route
 from holdfast.model.topic import AUTO_CREATE_TOPIC
 from holdfast.runtime.pool import Connection, ConnectionPool
 from holdfast.wire import java_json
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command, response
-from holdfast.wire.route import ClusterInfo, decode_route
+from holdfast.wire.route import MAPPING_FIELD, ClusterInfo, decode_route
 from holdfast.wire.send_request import AUTO_CREATE_QUEUES
 
 REQUEST_TIMEOUT_S: Final = 3.0
 _POLL_TICK_S: Final = 1.0
+# A name server that is away must not hold up what the others know already.
+_SURVEY_S: Final = 0.5
 
 log = logging.getLogger("holdfast.client")
 
@@ -102,6 +105,7 @@ class ClusterClient:
         )
         self._poll_now = asyncio.Event()
         self._lookups: dict[str, asyncio.Task[TopicRoute | None]] = {}
+        self._surveys: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
@@ -130,7 +134,7 @@ class ClusterClient:
 
     async def stop_tasks(self) -> None:
         """End everything that runs by itself; requests can still be made."""
-        tasks = [*self._tasks, *self._lookups.values()]
+        tasks = [*self._tasks, *self._lookups.values(), *self._surveys.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -263,6 +267,18 @@ class ClusterClient:
         self.routes.doubt(topic)
         self._poll_now.set()
 
+    async def refresh_leaders(self, topic: str) -> None:
+        """Ask every name server who leads the queues of *topic*: the one in use may be the last to know.
+
+        Everybody who wants it meanwhile waits for the same answers. If nobody answers, what is known stays.
+        """
+        survey = self._surveys.get(topic)
+        if survey is None:
+            survey = asyncio.ensure_future(self._survey(topic))
+            self._surveys[topic] = survey
+            survey.add_done_callback(lambda _: self._surveys.pop(topic, None))
+        await asyncio.shield(survey)
+
     async def cluster_info(self) -> ClusterInfo:
         """Return every cluster and broker that the name server knows.
 
@@ -337,18 +353,42 @@ class ClusterClient:
         return await asyncio.shield(lookup)
 
     async def _fetch_route(self, topic: str) -> TopicRoute | None:
-        query = Command(code=RequestCode.GET_ROUTEINFO_BY_TOPIC, fields={"topic": topic})
-        answer = await self.ask_name_server(query)
+        answer = await self.ask_name_server(_route_query(topic))
         if answer.code == ResponseCode.TOPIC_NOT_EXIST:
             self.routes.put_missing(topic, now_ms())
             known = self.routes.find(topic)
             return None if known is None or known.is_borrowed else known
         if answer.code != ResponseCode.SUCCESS:
             raise BrokerRefused(answer.code, answer.remark or "", address=self._name_servers.current)
-        changed = self.routes.put(topic, decode_route(answer.body), now_ms())
-        if changed and self._routes_changed is not None:
-            self._routes_changed(topic)
+        if self.routes.put(topic, decode_route(answer.body), now_ms()):
+            self._tell_change(topic)
         return self.routes.find(topic)
+
+    async def _survey(self, topic: str) -> None:
+        addresses = self._name_servers.addresses
+        asked = [asyncio.ensure_future(self._route_at(address, topic)) for address in addresses]
+        try:
+            await asyncio.wait(asked, timeout=_SURVEY_S)
+            routes = [found for task in asked if task.done() and (found := task.result()) is not None]
+        finally:
+            for task in asked:
+                task.cancel()
+        if not routes:
+            return
+        is_everybody = len(routes) == len(addresses)
+        if self.routes.put_all(topic, routes, now_ms(), is_everybody=is_everybody):
+            self._tell_change(topic)
+
+    async def _route_at(self, address: str, topic: str) -> Route | None:
+        try:
+            return decode_route((await self.invoke(address, _route_query(topic))).body)
+        except HoldfastError as error:
+            log.debug("name server %s does not tell the route of %s: %s", address, topic, error)
+            return None
+
+    def _tell_change(self, topic: str) -> None:
+        if self._routes_changed is not None:
+            self._routes_changed(topic)
 
     async def _poll_forever(self) -> None:
         while True:
@@ -425,6 +465,10 @@ class ClusterClient:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a background task of the client failed", exc_info=error)
+
+
+def _route_query(topic: str) -> Command:
+    return Command(code=RequestCode.GET_ROUTEINFO_BY_TOPIC, fields={"topic": topic, MAPPING_FIELD: "1"})
 
 
 def _local_address(towards: str) -> str:

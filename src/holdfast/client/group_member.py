@@ -23,7 +23,7 @@ from holdfast.client.heartbeat import consumer_data, heartbeat_command, unregist
 from holdfast.client.namespace import with_namespace
 from holdfast.client.queue_calls import QueueCalls, Start, start_code
 from holdfast.client.rebalance import AssignmentChange, allocate_average, plan_change
-from holdfast.model.errors import HoldfastError, LocalProtocolError, RouteNotFound
+from holdfast.model.errors import BrokerRefused, HoldfastError, LocalProtocolError, RouteNotFound
 from holdfast.model.filter import EVERYTHING, parse_tags
 from holdfast.model.group import Subscription
 from holdfast.model.queue import MessageQueue
@@ -58,6 +58,7 @@ class GroupMember:
         on_change: Called when others should be ours.
         broker_up: Called with the address of a broker that knows us on a new connection, also the first.
         broker_down: Called with the address of a broker whose connection is gone.
+        route_changed: Called with a topic whose queues, or whose leaders, are others than before.
         handlers: Who answers what brokers ask of us, besides changes of the group.
     """
 
@@ -74,6 +75,7 @@ class GroupMember:
         on_change: OnChange,
         broker_up: Callable[[str], Awaitable[None]] | None = None,
         broker_down: Callable[[str], None] | None = None,
+        route_changed: Callable[[str], None] | None = None,
         handlers: Mapping[int, Handler] | None = None,
     ) -> None:
         fault = find_name_fault(group)
@@ -88,6 +90,7 @@ class GroupMember:
         self._assigned = assigned
         self._on_change = on_change
         self._broker_up = broker_up
+        self._on_route_change = route_changed
         self._members: dict[str, set[str]] = {}  # by topic, as of the last round
         self._reunion_until_ms = 0
         self._wake = asyncio.Event()
@@ -99,7 +102,7 @@ class GroupMember:
             handlers={RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._notified, **(handlers or {})},
             heartbeat=self._heartbeat,
             goodbyes=lambda: [unregister_command(self.client.client_id, consumer=self.group)],
-            routes_changed=lambda _: self.wake(),
+            routes_changed=self._route_changed,
             broker_up=self._found_again,
             broker_down=broker_down,
         )
@@ -205,6 +208,11 @@ class GroupMember:
         self._members[topic] = members
         return members
 
+    def _route_changed(self, topic: str) -> None:
+        if self._on_route_change is not None:
+            self._on_route_change(topic)
+        self.wake()
+
     async def _found_again(self, address: str) -> None:
         """Let the consumer go on with what it has at *address*, and look again once everybody may have come back."""
         if any(self._members.values()):
@@ -237,6 +245,8 @@ class GroupMember:
             await self.client.route(topic)
         except RouteNotFound:
             log.debug("topic %s does not exist yet", topic)
+        except BrokerRefused as refusal:
+            log.debug("topic %s is not ready yet: %s", topic, refusal)
 
     def _subscriptions_changed(self) -> None:
         if self._is_started:

@@ -19,6 +19,7 @@ from holdfast.wire.heartbeat import (
     ProducerData,
     UnregisterFields,
 )
+from holdfast.wire.route import MAPPING_FIELD
 
 INTERVAL_MS: Final = 30_000
 
@@ -30,7 +31,7 @@ def heartbeat_command(client_id: str, *, producer: str | None = None, consumer: 
         producer_data_set=[] if producer is None else [ProducerData(producer)],
         consumer_data_set=[] if consumer is None else [consumer],
     )
-    return Command(code=RequestCode.HEART_BEAT, body=java_json.encode(beat))
+    return Command(code=RequestCode.HEART_BEAT, fields={MAPPING_FIELD: "1"}, body=java_json.encode(beat))
 
 
 def unregister_command(client_id: str, *, producer: str | None = None, consumer: str | None = None) -> Command:

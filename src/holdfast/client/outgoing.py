@@ -53,14 +53,19 @@ def pack(message: Message, message_id: str, packing: Packing, extra: Mapping[str
     Raises:
         LocalProtocolError: it cannot be sent as it is; the text says why.
     """
-    body, sys_flag = message.body, 0
-    if packing.compress_over is not None and len(body) >= packing.compress_over:
-        smaller = compress(body, packing.codec)
-        if len(smaller) < len(body):
-            body, sys_flag = smaller, flag_of(packing.codec)
+    body, sys_flag = shrink(message.body, packing)
     if len(body) > packing.body_size_max:
         raise LocalProtocolError(f"the body has {len(body)} bytes, at most {packing.body_size_max} are taken")
     return Outgoing(message_id, _properties_text(message, message_id, extra), body, sys_flag, message.flag)
+
+
+def shrink(body: bytes, packing: Packing) -> tuple[bytes, int]:
+    """Return *body* compressed, if that is wanted and makes it smaller, and the system's flag that says so."""
+    if packing.compress_over is not None and len(body) >= packing.compress_over:
+        smaller = compress(body, packing.codec)
+        if len(smaller) < len(body):
+            return smaller, flag_of(packing.codec)
+    return body, 0
 
 
 def _properties_text(message: Message, message_id: str, extra: Mapping[str, str] | None) -> str:

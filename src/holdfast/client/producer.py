@@ -7,7 +7,8 @@ Every send may be in flight together with thousands of others. Messages of one k
 they were sent, also when a send has to be tried again; everything else goes where there is room.
 
 Keys are spread over the queues that a topic has: whoever wants order creates the topic first, because one that brokers
-create by themselves gets its queues only with the first send, and whoever adds queues moves keys to other queues.
+create by themselves gets its queues only with the first send, and whoever adds queues moves keys to other queues. The
+queues of a static topic stay while brokers come and go: a key keeps its queue, and its order, whoever leads the queue.
 """
 
 from __future__ import annotations
@@ -42,10 +43,12 @@ from holdfast.model.errors import (
 )
 from holdfast.model.message import Message, ReceivedMessage, SendResult
 from holdfast.model.queue import MessageQueue
+from holdfast.model.scope import is_mock_broker
 from holdfast.model.unique_id import UniqueIds
 from holdfast.wire.codes import RequestCode
 from holdfast.wire.command import Command
 from holdfast.wire.compression import Codec
+from holdfast.wire.host import format_host
 from holdfast.wire.record import TRANSACTION_PREPARED
 
 DEFAULT_GROUP: Final = "holdfast"
@@ -132,6 +135,8 @@ class Producer:
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """Return the queues that take messages for *topic*, in the order by which keys are spread over them.
+
+        Those of a static topic have the name of a broker that does not exist: they are nobody's for good.
 
         Raises:
             RouteNotFound: nobody serves the topic.
@@ -284,7 +289,10 @@ class Producer:
         outgoing = self._pack(message, extra)
         queues = (await self._client.publish_route(message.topic)).publishable
         # The broker that stored the request is one that the requester is connected to.
-        queues = tuple(sorted(queues, key=lambda queue: queue.broker_name != request.queue.broker_name))
+        holder = request.queue.broker_name
+        if is_mock_broker(holder):
+            holder = self._client.routes.find_broker(format_host(request.store_host)) or holder
+        queues = tuple(sorted(queues, key=lambda queue: queue.broker_name != holder))
         failure = SendFailed(RouteNotFound(f"nobody serves {message.topic!r}"), attempts=1, maybe_stored=False)
         for queue in queues:
             parcel = Parcel(message.topic, outgoing, queue=queue, code=RequestCode.SEND_REPLY_MESSAGE_V2)

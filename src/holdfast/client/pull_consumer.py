@@ -83,6 +83,7 @@ class PullConsumer:
             assigned=self._subscribed_queues,
             on_change=self._change,
             broker_up=self._recover,
+            route_changed=self._follow,
         )
         self._keeper = OffsetKeeper(self._member.calls, start)
         self._plan = ReaderPlan(
@@ -364,8 +365,17 @@ class PullConsumer:
         return is_settled
 
     async def _recover(self, address: str) -> None:
-        """Go on with our queues at a broker that is back, and have it know what was committed."""
-        queues = [queue for queue in self._readers if self._member.calls.find_address(queue) == address]
+        """Go on with our queues at a broker that is back."""
+        await self._go_on([queue for queue in self._readers if self._member.calls.find_address(queue) == address])
+
+    def _follow(self, topic: str) -> None:
+        """Go on with our logical queues of *topic* at their new leaders."""
+        moved = [queue for queue, reader in self._readers.items() if queue.topic == topic and reader.follow()]
+        if moved:
+            self._member.client.spawn(self._go_on(moved))
+
+    async def _go_on(self, queues: list[MessageQueue]) -> None:
+        """Pull *queues*, and have whoever serves them now know what was committed."""
         for queue in queues:
             self._readers[queue].resume()
         book = self._keeper.book

@@ -23,10 +23,12 @@ from holdfast.model.filter import EVERYTHING
 from holdfast.model.group import Subscription
 from holdfast.model.message import ReceivedMessage
 from holdfast.model.queue import MessageQueue
+from holdfast.model.scope import is_mock_broker
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command
 from holdfast.wire.fields import BadField, from_fields, to_fields
 from holdfast.wire.pull import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND, PullAnswer, PullFields
+from holdfast.wire.route import MAPPING_FIELD
 
 BATCH_MAX: Final = 32
 BATCH_BYTES_MAX: Final = 256 * 1024
@@ -159,7 +161,10 @@ def pull_command(
         max_msg_bytes=BATCH_BYTES_MAX,
         broker_name=queue.broker_name,
     )
-    return Command(code=RequestCode.PULL_MESSAGE, fields=to_fields(fields))
+    command = Command(code=RequestCode.PULL_MESSAGE, fields=to_fields(fields))
+    if is_mock_broker(queue.broker_name):
+        command.fields[MAPPING_FIELD] = "1"
+    return command
 
 
 def read_pull_answer(

@@ -35,6 +35,7 @@ from holdfast.client.group_member import GroupMember
 from holdfast.client.iteration import IterationWork
 from holdfast.client.listener import Listener, ListenerCall, delay_level_of, log_failure
 from holdfast.client.lock_keeper import LockKeeper, NoLocks
+from holdfast.client.namespace import with_namespace
 from holdfast.client.offset_keeper import OffsetKeeper
 from holdfast.client.ordered_work import OrderedWork
 from holdfast.client.pull_plan import Prefetch, PullLimits
@@ -109,6 +110,7 @@ class PushConsumer:
             on_change=self._change,
             broker_up=self._recover,
             broker_down=self._suspend,
+            route_changed=self._follow,
         )
         self._locks: LockKeeper | None = None
         if ordered and not broadcast:
@@ -217,6 +219,14 @@ class PushConsumer:
         """The queues that this member consumes now."""
         return sorted(self._readers)
 
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """Return all queues of *topic*, whoever consumes them.
+
+        Raises:
+            RouteNotFound: nobody serves it.
+        """
+        return list((await self._member.client.route(with_namespace(self._member.namespace, topic))).readable)
+
     # Without a listener.
 
     def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
@@ -318,8 +328,17 @@ class PushConsumer:
             self._locks.suspend(self._queues_at(address))
 
     async def _recover(self, address: str) -> None:
-        """Go on with our queues at a broker that is back: lock them again, repair its offsets, pull."""
-        queues = self._queues_at(address)
+        """Go on with our queues at a broker that is back."""
+        await self._go_on(self._queues_at(address))
+
+    def _follow(self, topic: str) -> None:
+        """Go on with our logical queues of *topic* at their new leaders."""
+        moved = [queue for queue, reader in self._readers.items() if queue.topic == topic and reader.follow()]
+        if moved:
+            self._member.client.spawn(self._go_on(moved))
+
+    async def _go_on(self, queues: list[MessageQueue]) -> None:
+        """Lock *queues* again, pull, repair their offsets: whoever serves them now may have forgotten."""
         if self._locks is not None:
             await self._locks.regain(queues)
         mine = {queue: self._readers[queue] for queue in queues if queue in self._readers}

@@ -1,7 +1,12 @@
 """What a consumer group asks brokers about queues: offsets, locks, members, giving a message back.
 
-Each call goes to the master of the queue's broker. A broker that answers that it does not know us is told who we are,
-and asked once more. Awaits answers, decides nothing.
+Each call goes to the master of the queue's broker; of a logical queue, to its leader. A broker that answers that it
+does not know us is told who we are, and asked once more; one that leads the queue no more is left for who does.
+
+What failed is given back to its broker, which puts it into the group's retry topic. A record of a logical queue may lie
+on any broker that ever led it, or on one that is to be removed: there the message itself is sent to the retry topic.
+
+Awaits answers, decides nothing.
 """
 
 from __future__ import annotations
@@ -14,11 +19,14 @@ from typing import Final, Literal, TypeVar
 
 import msgspec
 
-from holdfast.client.cluster_client import ClusterClient
+from holdfast.client.cluster_client import ClusterClient, monotonic_ms, now_ms
+from holdfast.client.retry_message import Retry, retry_of
+from holdfast.client.send_plan import backoff_ms, is_moved
 from holdfast.model.errors import BrokerRefused, HoldfastError, RemoteProtocolError, RouteNotFound
-from holdfast.model.message import ReceivedMessage
+from holdfast.model.message import ReceivedMessage, SendStatus
 from holdfast.model.queue import MessageQueue
 from holdfast.model.route import MASTER_ID
+from holdfast.model.scope import is_mock_broker
 from holdfast.model.topic import RETRY_PREFIX
 from holdfast.wire import java_json
 from holdfast.wire.codes import RequestCode, ResponseCode
@@ -40,6 +48,8 @@ log = logging.getLogger("holdfast.client")
 
 SEND_BACK_TIMEOUT_S: Final = 5.0
 TO_DEAD_LETTER: Final = -1
+_SEND_AGAIN_MAX: Final = 3
+_STORED: Final = frozenset(SendStatus)
 
 Start = Literal["earliest", "latest"] | datetime
 """Where to begin: at the oldest message, behind the newest, or at the first that was stored at a time or later."""
@@ -94,6 +104,8 @@ class QueueCalls:
     def find_address(self, queue: MessageQueue, broker_id: int = MASTER_ID) -> str | None:
         """Return the same, or None when its broker is unknown."""
         route = self._client.routes.find(queue.topic)
+        if route is not None and route.leaders:
+            return route.address_of(queue)  # Replicas do not serve logical queues.
         found = None if route is None else route.any_address_of(queue.broker_name, broker_id)
         return found or self._client.routes.find_address(queue.broker_name)
 
@@ -101,7 +113,7 @@ class QueueCalls:
         """Return the offset that the group committed, or None when it never did."""
         fields = QueryOffsetFields(consumer_group=self._group, topic=queue.topic, queue_id=queue.queue_id)
         try:
-            answer = await self._invoke(self.address(queue), _about(queue, RequestCode.QUERY_CONSUMER_OFFSET, fields))
+            answer = await self._ask(queue, RequestCode.QUERY_CONSUMER_OFFSET, fields)
         except BrokerRefused as refusal:
             if refusal.code == ResponseCode.QUERY_NOT_FOUND:
                 return None
@@ -114,7 +126,7 @@ class QueueCalls:
         fields = UpdateOffsetFields(
             consumer_group=self._group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset
         )
-        await self._invoke(self.address(queue), _about(queue, RequestCode.UPDATE_CONSUMER_OFFSET, fields))
+        await self._ask(queue, RequestCode.UPDATE_CONSUMER_OFFSET, fields)
 
     async def offset_min(self, queue: MessageQueue) -> int:
         """Return the offset of the oldest message."""
@@ -188,7 +200,13 @@ class QueueCalls:
             message: As it was pulled.
             delay_level: How much later; 0 lets the broker decide, -1 is the dead-letter topic at once.
             retries_max: How often it may be delivered again; None lets the broker decide.
+
+        Raises:
+            HoldfastError: no broker took it.
         """
+        if is_mock_broker(message.queue.broker_name):
+            await self._send_again(retry_of(message, self._group, delay_level, retries_max))
+            return
         fields = SendBackFields(
             offset=message.position,
             group=self._group,
@@ -197,8 +215,41 @@ class QueueCalls:
             origin_topic=message.topic,
             max_reconsume_times=retries_max,
         )
-        command = _about(message.queue, RequestCode.CONSUMER_SEND_MSG_BACK, fields)
+        bname = {"bname": message.queue.broker_name}
+        command = Command(code=RequestCode.CONSUMER_SEND_MSG_BACK, fields=to_fields(fields) | bname)
         await self._invoke(self.address(message.queue), command, SEND_BACK_TIMEOUT_S)
+
+    async def _send_again(self, retry: Retry) -> None:
+        """Send a message to the retry topic of the group, to one of its brokers that takes it."""
+        route = await self._client.publish_route(retry.topic)
+        queues = self._client.random.sample(route.publishable, len(route.publishable))
+        failure: HoldfastError = RouteNotFound(f"no broker takes messages for the topic {retry.topic!r} now")
+        for queue in queues[:_SEND_AGAIN_MAX]:
+            try:
+                command = retry.command(queue, now_ms())
+                answer = await self._client.ask(self.address(queue), command, SEND_BACK_TIMEOUT_S)
+            except HoldfastError as error:
+                failure = error
+                continue
+            if answer.code in _STORED:
+                return
+            failure = BrokerRefused(answer.code, answer.remark or "", address=self.address(queue))
+        raise failure
+
+    async def _ask(self, queue: MessageQueue, code: RequestCode, fields: msgspec.Struct) -> Command:
+        """Ask whoever serves *queue*. If it has moved, ask again where it is now, for as long as a request may take."""
+        deadline_ms = monotonic_ms() + int(self._client.timeout_s * 1000)
+        command = Command(code=code, fields=to_fields(fields) | {"bname": queue.broker_name})
+        rounds = 0
+        while True:
+            try:
+                return await self._invoke(self.address(queue), command)
+            except BrokerRefused as refusal:
+                if not is_moved(refusal) or monotonic_ms() >= deadline_ms:
+                    raise
+            rounds += 1
+            await self._client.refresh_leaders(queue.topic)
+            await asyncio.sleep(backoff_ms(rounds) / 1000)
 
     async def _invoke(self, address: str, command: Command, timeout_s: float | None = None) -> Command:
         try:
@@ -210,8 +261,7 @@ class QueueCalls:
         return await self._client.invoke(address, command, timeout_s)
 
     async def _offset(self, queue: MessageQueue, code: RequestCode, fields: msgspec.Struct) -> int:
-        answer = await self._invoke(self.address(queue), _about(queue, code, fields))
-        return _read(answer, OffsetAnswer).offset
+        return _read(await self._ask(queue, code, fields), OffsetAnswer).offset
 
     def _by_address(self, queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
         found: dict[str, list[MessageQueue]] = {}
@@ -238,6 +288,9 @@ class QueueCalls:
             granted = frozenset(queues) & set(java_json.decode(answer.body, LockAnswer).lockOKMQSet)
         except HoldfastError as error:
             log.warning("queues %s could not be locked: %s", queues, error)
+            if is_moved(error):
+                for topic in {queue.topic for queue in queues}:
+                    await self._client.refresh_leaders(topic)
             return LockOutcome()
         return LockOutcome(granted, frozenset(queues) - granted)
 
@@ -259,10 +312,6 @@ def start_code(start: Start) -> ConsumeFromWhere:
     if start == "latest":
         return ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
     return ConsumeFromWhere.CONSUME_FROM_TIMESTAMP
-
-
-def _about(queue: MessageQueue, code: RequestCode, fields: msgspec.Struct) -> Command:
-    return Command(code=code, fields=to_fields(fields) | {"bname": queue.broker_name})
 
 
 def _read(answer: Command, kind: type[_Answer]) -> _Answer:

@@ -5,8 +5,10 @@
          └─────────── behind what was delivered ───────────────────────┘
 
 A failure changes nothing about the place: the same pull is made again after a pause that grows, or as soon as `resume`
-says that the broker is back. The asyncio shell around `process_queue` and `pull_plan`. Does not know what is done with
-the messages.
+says that the broker is back. A logical queue is pulled from its leader, also what older leaders hold. While one of them
+is away and a part of the queue cannot be read, the reader waits there: nothing is skipped.
+
+The asyncio shell around `process_queue` and `pull_plan`. Does not know what is done with the messages.
 """
 
 from __future__ import annotations
@@ -31,11 +33,13 @@ from holdfast.client.pull_plan import (
     read_pull_answer,
 )
 from holdfast.client.queue_calls import UNKNOWN_TO_BROKER, QueueCalls
+from holdfast.client.send_plan import backoff_ms, is_moved
 from holdfast.model.errors import BrokerRefused, CorruptRecord, HoldfastError, RouteNotFound
 from holdfast.model.group import Subscription
 from holdfast.model.message import ReceivedMessage
 from holdfast.model.queue import MessageQueue
 from holdfast.model.route import MASTER_ID
+from holdfast.model.scope import is_mock_broker
 
 log = logging.getLogger("holdfast.client")
 
@@ -83,6 +87,7 @@ class QueueReader:
         self.is_paused = False
         self._plan = plan
         self._broker_id = MASTER_ID
+        self._pulled_at: str | None = None  # where the last pull went
         self._wake = asyncio.Event()
         self._resumed = asyncio.Event()
         self._failures = 0
@@ -121,6 +126,18 @@ class QueueReader:
         self._failures = 0
         self._resumed.set()
 
+    def follow(self) -> bool:
+        """Pull from the new leader of a logical queue, if the last pull went to another; say whether that was so."""
+        if self._pulled_at is None or not is_mock_broker(self.queue.broker_name):
+            return False
+        if self._plan.calls.find_address(self.queue) in {None, self._pulled_at}:
+            return False
+        self._pulled_at = None
+        self._failures = 0
+        self.stop()
+        self.start()
+        return True
+
     async def _read_forever(self) -> None:
         while True:
             await self._room()
@@ -156,7 +173,8 @@ class QueueReader:
             with_subscription=plan.with_subscription,
         )
         self.pulled_ms = now_ms()
-        answer = await plan.client.ask(plan.calls.address(self.queue, self._broker_id), command, TIMEOUT_S)
+        self._pulled_at = plan.calls.address(self.queue, self._broker_id)
+        answer = await plan.client.ask(self._pulled_at, command, TIMEOUT_S)
         return read_pull_answer(answer, self.queue, subscription, namespace=plan.namespace)
 
     def _take(self, outcome: PullOutcome) -> None:
@@ -183,6 +201,10 @@ class QueueReader:
             log.error("queue %s at offset %d: %s", self.queue, self.window.next_offset, error)
             return _CORRUPT_PAUSE_S
         self._failures += 1
+        if is_moved(error):
+            log.debug("pull of %s: %s", self.queue, error)
+            await self._plan.client.refresh_leaders(self.queue.topic)
+            return backoff_ms(self._failures) / 1000
         level = logging.WARNING if self._failures == 1 else logging.DEBUG
         log.log(level, "pull of %s at offset %d failed: %s", self.queue, self.window.next_offset, error)
         if isinstance(error, BrokerRefused) and error.code in UNKNOWN_TO_BROKER:

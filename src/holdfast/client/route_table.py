@@ -12,6 +12,11 @@ their owners keep them and their places in them; nothing is sent to it of its ow
     a, b ── poll finds a ──> route a, reach a + b ──┬─ b is back within 30 s ──> a, b: nobody lost anything
                                                     └─ it is not ─────────────> a: others share what is left
 
+Of a static topic all logical queues are there, always; what changes is who leads them. A queue's leader is given up
+only for a newer one, whichever name server answers first:
+
+    route: generation 2 is a's ──> a ── route: generation 3 is b's ──> b ── late route: generation 2 is a's ──> b
+
 Decides what is due for a poll; asks nobody. Time comes in.
 """
 
@@ -22,8 +27,11 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from holdfast.model.leadership import NO_LEADER, Leader, advance, find_leaders
+from holdfast.model.mapping import TopicMapping
 from holdfast.model.queue import MessageQueue
 from holdfast.model.route import MASTER_ID, BrokerData, QueueData, Route
+from holdfast.model.topic import Permission
 
 POLL_INTERVAL_MS: Final = 30_000
 # A borrowed route ends with the first send: the real one is wanted soon.
@@ -40,8 +48,10 @@ class TopicRoute(msgspec.Struct, frozen=True):
     Attributes:
         route: What the name server said last.
         reach: The same, and the brokers that dropped out of it a moment ago.
-        publishable: The queues of *route* that take messages.
+        publishable: The queues of *route* that take messages; keys are spread over them.
+        sendable: Those of them that can be reached now, as far as is known.
         readable: The queues of *reach* that can be consumed.
+        leaders: Of a static topic: each of its logical queues and who leads it.
         masters: Broker name -> address of its master, of *reach*.
         is_borrowed: The topic does not exist; this is the template of automatic creation under its name.
         generation: Rises with every change of any route, so that what was derived from a route can be kept until then.
@@ -51,7 +61,9 @@ class TopicRoute(msgspec.Struct, frozen=True):
     route: Route
     reach: Route
     publishable: tuple[MessageQueue, ...]
+    sendable: tuple[MessageQueue, ...]
     readable: tuple[MessageQueue, ...]
+    leaders: dict[MessageQueue, Leader]
     masters: dict[str, str]
     is_borrowed: bool
     generation: int
@@ -59,6 +71,15 @@ class TopicRoute(msgspec.Struct, frozen=True):
     def master_of(self, broker_name: str) -> str | None:
         """Return where the master of *broker_name* listens, or None."""
         return self.masters.get(broker_name)
+
+    def broker_of(self, queue: MessageQueue) -> str:
+        """Return the name of the broker that serves *queue*: of a logical queue its leader's."""
+        leader = self.leaders.get(queue)
+        return queue.broker_name if leader is None else leader.broker
+
+    def address_of(self, queue: MessageQueue) -> str | None:
+        """Return where the broker that serves *queue* listens, or None."""
+        return self.masters.get(self.broker_of(queue))
 
     def any_address_of(self, broker_name: str, broker_id: int = MASTER_ID) -> str | None:
         """Return where *broker_id* of *broker_name* listens; if it is unknown the master, else any slave."""
@@ -75,11 +96,13 @@ class _Entry(msgspec.Struct):
 
     Attributes:
         missing: Broker name -> since when it is missing in the route; those that *reach* still has.
+        leaders: Of a static topic: who is believed to lead each logical queue.
     """
 
     route: TopicRoute | None = None
     checked_ms: int | None = None
     missing: dict[str, int] = {}
+    leaders: dict[MessageQueue, Leader] = {}
 
 
 class RouteTable:
@@ -107,6 +130,29 @@ class RouteTable:
     def put(self, topic: str, route: Route, now_ms: int) -> bool:
         """Take note of the route of *topic* and say whether it is another one than before."""
         return self._put(topic, route, now_ms, is_borrowed=False)
+
+    def put_all(self, topic: str, routes: Sequence[Route], now_ms: int, *, is_everybody: bool) -> bool:
+        """Take note of what several name servers say of *topic* now, the newest of it.
+
+        Args:
+            topic: The topic.
+            routes: What they say; at least one.
+            now_ms: When.
+            is_everybody: Whether that is all of them. Then what none of them says any more is forgotten: the topic
+                was deleted and made anew, and its generations begin again.
+        """
+        told = [route for route in routes if route.mappings] or routes
+        records = [record for route in told for record in route.mappings.values()]
+        entry = self._entries.setdefault(topic, _Entry())
+        if is_everybody:
+            found = find_leaders(topic, records)
+            entry.leaders = {
+                queue: entry.leaders.get(queue, leader) if leader == NO_LEADER else leader
+                for queue, leader in found.items()
+            }
+        else:
+            entry.leaders = advance(entry.leaders, find_leaders(topic, records))
+        return self._put(topic, _join(told), now_ms, is_borrowed=False)
 
     def put_template(self, topic: str, template: Route, now_ms: int, *, queues_max: int) -> bool:
         """Let *topic*, which does not exist, be served as the template of automatic creation says."""
@@ -154,6 +200,15 @@ class RouteTable:
                     return address
         return None
 
+    def find_broker(self, address: str) -> str | None:
+        """Return the name of the broker that listens at *address* according to any route, or None."""
+        for entry in self._entries.values():
+            if entry.route is not None:
+                for broker in entry.route.reach.broker_datas:
+                    if address in broker.broker_addrs.values():
+                        return broker.broker_name
+        return None
+
     def broker_addresses(self, *, masters_only: bool) -> list[str]:
         """Return every broker address of every route, each once; also of those that dropped out a moment ago."""
         found = {
@@ -172,7 +227,7 @@ class RouteTable:
         interval_ms = self._poll_interval_ms
         if entry.route is not None and entry.route.is_borrowed:
             interval_ms = _BORROWED_INTERVAL_MS
-        elif entry.missing or self._is_suspect(entry):
+        elif entry.missing or self._is_suspect(entry) or NO_LEADER in entry.leaders.values():
             interval_ms = min(interval_ms, _UNSURE_INTERVAL_MS)
         return now_ms - entry.checked_ms >= interval_ms
 
@@ -187,15 +242,23 @@ class RouteTable:
         entry.checked_ms = now_ms
         old = entry.route
         reach = self._reach(entry, route, now_ms)
-        if old is not None and old.is_borrowed == is_borrowed and old.route == route and old.reach == reach:
+        entry.leaders = leaders = advance(entry.leaders, route.leaders(topic)) if route.mappings else {}
+        if (
+            old is not None
+            and (old.is_borrowed, old.route, old.reach) == (is_borrowed, route, reach)
+            and old.leaders == leaders
+        ):
             return False
         self._generation += 1
+        publishable = tuple(leaders) if route.mappings else tuple(route.publishable(topic))
         entry.route = TopicRoute(
             topic=topic,
             route=route,
             reach=reach,
-            publishable=tuple(route.publishable(topic)),
-            readable=tuple(reach.readable(topic)),
+            publishable=publishable,
+            sendable=_sendable(route, leaders) if route.mappings else publishable,
+            readable=tuple(leaders) if route.mappings else tuple(reach.readable(topic)),
+            leaders=leaders,
             masters={
                 broker.broker_name: broker.broker_addrs[MASTER_ID]
                 for broker in reach.broker_datas
@@ -222,6 +285,28 @@ class RouteTable:
             broker_datas=[*route.broker_datas, *_of(before.broker_datas, entry.missing)],
             queue_datas=[*route.queue_datas, *_of(before.queue_datas, entry.missing)],
         )
+
+
+def _sendable(route: Route, leaders: dict[MessageQueue, Leader]) -> tuple[MessageQueue, ...]:
+    """Return the logical queues whose leaders are up, and were not told to take nothing."""
+    ready = {broker.broker_name for broker in route.broker_datas if MASTER_ID in broker.broker_addrs}
+    ready -= {data.broker_name for data in route.queue_datas if not data.permission & Permission.WRITE}
+    return tuple(queue for queue, leader in leaders.items() if leader.broker in ready)
+
+
+def _join(routes: Sequence[Route]) -> Route:
+    """Return the newest of *routes* with what only the others know: a broker that has registered there only."""
+    newest = max(routes, key=lambda route: max((record.epoch for record in route.mappings.values()), default=0))
+    brokers = {data.broker_name: data for route in (*routes, newest) for data in route.broker_datas}
+    queues = {data.broker_name: data for route in (*routes, newest) for data in route.queue_datas}
+    records: dict[str, TopicMapping] = {}
+    for record in (record for route in routes for record in route.mappings.values()):
+        known = records.get(record.broker)
+        if known is None or record.epoch > known.epoch:
+            records[record.broker] = record
+    return msgspec.structs.replace(
+        newest, broker_datas=list(brokers.values()), queue_datas=list(queues.values()), mappings=records
+    )
 
 
 def _of(datas: Sequence[_Data], brokers: Container[str]) -> list[_Data]:

@@ -3,6 +3,8 @@
     keyed        abs(javaHash(key) % N) over the sorted queues: every client of any language chooses the same
     not keyed    round robin from a random start; a retry goes to another broker if there is one
 
+    static       the same over all logical queues, whether or not they have a leader now
+
 A keyed message never changes its queue: that would break its order. Chance comes in as a `Random`; asks nobody.
 """
 
@@ -89,6 +91,29 @@ def is_retryable(error: HoldfastError) -> bool:
 def is_route_stale(error: HoldfastError) -> bool:
     """Say whether the route should be looked up again before the next attempt."""
     return not isinstance(error, BrokerRefused) or error.code in STALE_ROUTE_CODES
+
+
+def is_moved(error: HoldfastError) -> bool:
+    """Say whether a broker does not lead the logical queue: nothing failed, only somebody else is to be asked."""
+    return isinstance(error, BrokerRefused) and error.code == ResponseCode.NOT_LEADER_FOR_QUEUE
+
+
+def only_time_helps(error: HoldfastError, *, has_queue: bool, had_left: bool, stays: bool, is_static: bool) -> bool:
+    """Say whether there is nothing to do about *error* but to wait: as long as there is time, it costs no attempt.
+
+    Args:
+        error: How the attempt ended.
+        has_queue: Whether it got as far as a queue.
+        had_left: Whether the message may have arrived.
+        stays: Whether it may go to one queue only.
+        is_static: Whether that is a logical queue: its leader comes back, or another takes over.
+    """
+    if isinstance(error, BrokerRefused):
+        # The name server knows the topic, but not yet the whole of it.
+        return not has_queue and error.code == ResponseCode.SYSTEM_BUSY
+    if not has_queue or isinstance(error, RequestTimeout):
+        return False
+    return is_static or (stays and not had_left)
 
 
 def backoff_ms(attempt: int) -> int:

@@ -4,7 +4,11 @@
         ^            └───> refused, lost, late ──> may be tried again? ── no ──> SendFailed
         └────────────────── yes: another broker; the same queue if the message has a key
 
-The shell around `send_plan`. Many sends are in flight at once: nothing here waits for another send, but for room.
+A logical queue is where its leader is, and only time is lost while that is unclear: a broker that leads it no more
+(501), one that is being restarted, a queue without a leader. None of this is told to the caller before time is up.
+
+The shell around `send_plan`. Many sends are in flight at once. None waits for another, but for room on its connection,
+and for those that are under way to the old leader of its logical queue.
 """
 
 from __future__ import annotations
@@ -18,13 +22,16 @@ import msgspec
 
 from holdfast.client.cluster_client import ClusterClient, now_ms
 from holdfast.client.outgoing import Outgoing
+from holdfast.client.queue_lanes import QueueLanes
 from holdfast.client.route_table import TopicRoute
 from holdfast.client.send_plan import (
     RETRIES_DEFAULT,
     RoundRobin,
     backoff_ms,
+    is_moved,
     is_retryable,
     is_route_stale,
+    only_time_helps,
     queue_for_key,
 )
 from holdfast.model.errors import (
@@ -38,12 +45,15 @@ from holdfast.model.errors import (
 )
 from holdfast.model.message import SendResult, SendStatus
 from holdfast.model.queue import MessageQueue
+from holdfast.model.scope import NOBODY
 from holdfast.runtime.pool import Connection
 from holdfast.wire.codes import RequestCode
 from holdfast.wire.send_request import OutgoingFields, SendReply, SendTemplate
 
 SEND_TIMEOUT_S: Final = 10.0
 ATTEMPT_TIMEOUT_S: Final = 3.0
+# Where there are other brokers they are tried without a pause, but not for ever.
+_ROUNDS_AT_ONCE: Final = 3
 
 # What an attempt may end with; anything else is a mistake of somebody's.
 _Failure = BrokerRefused | ConnectionLost | RequestTimeout | RouteNotFound
@@ -94,6 +104,7 @@ class Sender:
         self._group = group
         self._retries = retries
         self._turn = RoundRobin(client.random)
+        self._lanes = QueueLanes()
         self._templates: dict[tuple[str, str], SendTemplate] = {}
 
     async def send(self, parcel: Parcel, timeout_s: float, retries: int | None = None) -> Receipt:
@@ -107,7 +118,8 @@ class Sender:
         try:
             route = self._client.routes.find(parcel.topic) or await self._client.publish_route(parcel.topic)
             queue = self.choose(parcel, route, None)
-            return await self._attempt(parcel, route, queue, min(ATTEMPT_TIMEOUT_S, timeout_s))
+            attempt = self._attempt_in_lane if route.leaders else self._attempt
+            return await attempt(parcel, route, queue, min(ATTEMPT_TIMEOUT_S, timeout_s))
         except _FAILURES as error:
             tries = _Tries(1 + (self._retries if retries is None else retries), begun_s + timeout_s)
             return await self._go_on(parcel, tries, queue, error)
@@ -116,17 +128,19 @@ class Sender:
         """Try again after an attempt that ended with *error*, until it works or may not be tried any more."""
         stays = parcel.key is not None or parcel.queue is not None
         while True:
-            tries.note(error, queue, stays=stays)
+            known = self._client.routes.find(parcel.topic)
+            is_static = known is not None and bool(known.leaders)
+            tries.note(error, queue, stays=stays, is_static=is_static)
             if tries.is_over or monotonic() >= tries.deadline_s:
-                raise SendFailed(error, attempts=tries.count, maybe_stored=tries.maybe_stored) from error
-            avoid = await self._prepare_retry(parcel, queue, error, tries.count)
+                raise SendFailed(error, attempts=max(1, tries.count), maybe_stored=tries.maybe_stored) from error
+            avoid = await self._prepare_retry(parcel, queue, error, tries)
             if parcel.key is None:
                 queue = None
             try:
                 route = self._client.routes.find(parcel.topic) or await self._client.publish_route(parcel.topic)
                 queue = queue or self.choose(parcel, route, avoid)
-                left_s = tries.deadline_s - monotonic()
-                return await self._attempt(parcel, route, queue, min(ATTEMPT_TIMEOUT_S, left_s))
+                attempt = self._attempt_in_lane if route.leaders else self._attempt
+                return await attempt(parcel, route, queue, min(ATTEMPT_TIMEOUT_S, tries.left_s))
             except _FAILURES as again:
                 error = again
 
@@ -144,7 +158,7 @@ class Sender:
                 await connection.has_room()
         except _FAILURES as error:
             raise SendFailed(error, attempts=1, maybe_stored=False) from error
-        head = self._head(parcel, queue, 0, one_way=True)
+        head = self._head(parcel, queue, route.broker_of(queue), 0, one_way=True)
         connection.write(head, parcel.outgoing.body)
 
     def choose(self, parcel: Parcel, route: TopicRoute, avoid: str | None) -> MessageQueue:
@@ -159,10 +173,33 @@ class Sender:
             raise RouteNotFound(f"no broker takes messages for the topic {parcel.topic!r} now")
         if parcel.key is not None:
             return queue_for_key(parcel.key, route.publishable)
-        return self._turn.choose(parcel.topic, route.publishable, avoid)
+        # If no leader is up, anybody's: one of them will be back before the others.
+        queues = route.sendable or route.publishable
+        if route.leaders and avoid is not None:
+            queues = tuple(queue for queue in queues if route.broker_of(queue) != avoid) or queues
+        return self._turn.choose(parcel.topic, queues, avoid)
+
+    async def _attempt_in_lane(
+        self, parcel: Parcel, route: TopicRoute, queue: MessageQueue, timeout_s: float
+    ) -> Receipt:
+        """Do the same for a logical queue, once nothing is under way to another leader of it."""
+        deadline_s = monotonic() + timeout_s
+        while not self._lanes.enter(queue, route.broker_of(queue)):
+            try:
+                async with asyncio.timeout(deadline_s - monotonic()):
+                    await self._lanes.drained(queue)
+            except TimeoutError:
+                text = f"what was sent to the old leader of {queue} is not answered; the message was not sent"
+                raise ConnectionLost(text) from None
+            route = self._client.routes.find(parcel.topic) or route
+        try:
+            return await self._attempt(parcel, route, queue, deadline_s - monotonic())
+        finally:
+            self._lanes.leave(queue)
 
     async def _attempt(self, parcel: Parcel, route: TopicRoute, queue: MessageQueue, timeout_s: float) -> Receipt:
-        address = route.masters.get(queue.broker_name)
+        broker = route.broker_of(queue) if route.leaders else queue.broker_name
+        address = route.masters.get(broker)
         connection = None if address is None else self._client.find_connection(address)
         if connection is None:
             connection = await self._connect(route, queue)
@@ -171,38 +208,48 @@ class Sender:
             if not connection.is_open:
                 raise ConnectionLost(f"the connection to {connection.address} is closed; the message was not sent")
         opaque, waiting = connection.begin_send(max(0.001, timeout_s))
-        connection.write(self._head(parcel, queue, opaque), parcel.outgoing.body)
+        connection.write(self._head(parcel, queue, broker, opaque), parcel.outgoing.body)
         return _read_receipt(await waiting, parcel, queue, connection.address)
 
     async def _connect(self, route: TopicRoute, queue: MessageQueue) -> Connection:
-        address = route.masters.get(queue.broker_name) or self._client.routes.find_address(queue.broker_name)
+        broker = route.broker_of(queue)
+        if broker == NOBODY:
+            raise RouteNotFound(f"logical queue {queue.queue_id} of {queue.topic!r} has no leader now")
+        address = route.masters.get(broker) or self._client.routes.find_address(broker)
         if address is None:
-            raise RouteNotFound(f"nobody knows where the master of broker {queue.broker_name!r} is")
+            raise RouteNotFound(f"nobody knows where the master of broker {broker!r} is")
         return self._client.find_connection(address) or await self._client.connection(address)
 
-    def _head(self, parcel: Parcel, queue: MessageQueue, opaque: int, *, one_way: bool = False) -> bytes:
-        template = self._templates.get((parcel.topic, queue.broker_name))
+    def _head(self, parcel: Parcel, queue: MessageQueue, broker: str, opaque: int, *, one_way: bool = False) -> bytes:
+        template = self._templates.get((parcel.topic, broker))
         if template is None:
-            template = SendTemplate(self._group, parcel.topic, queue.broker_name)
-            self._templates[parcel.topic, queue.broker_name] = template
+            template = self._templates[parcel.topic, broker] = SendTemplate(self._group, parcel.topic, broker)
         outgoing = parcel.outgoing
         fields = OutgoingFields(queue.queue_id, outgoing.sys_flag, now_ms(), outgoing.flag, outgoing.properties)
         return template.head(opaque, fields, len(outgoing.body), code=parcel.code, one_way=one_way)
 
     async def _prepare_retry(
-        self, parcel: Parcel, queue: MessageQueue | None, error: HoldfastError, attempt: int
+        self, parcel: Parcel, queue: MessageQueue | None, error: HoldfastError, tries: _Tries
     ) -> str | None:
         """Refresh the route if it may be out of date, and return the broker to avoid."""
-        if is_route_stale(error):
-            # If nobody tells, the next attempt goes by what is known and says what is wrong.
-            with contextlib.suppress(*_FAILURES):
+        # If nobody tells, the next attempt goes by what is known and says what is wrong.
+        before = self._client.routes.find(parcel.topic)
+        with contextlib.suppress(*_FAILURES):
+            if is_moved(error) or (is_route_stale(error) and before is not None and before.leaders):
+                await self._client.refresh_leaders(parcel.topic)
+            elif is_route_stale(error):
                 await self._client.publish_route(parcel.topic, refresh=True)
-        stays = parcel.key is not None or parcel.queue is not None
         route = self._client.routes.find(parcel.topic)
-        if queue is None or stays or route is None or len(route.masters) < 2:
-            await asyncio.sleep(backoff_ms(attempt) / 1000)
-            return None
-        return queue.broker_name
+        avoid = None
+        if queue is not None and before is not None and route is not None:
+            if is_moved(error) and route.broker_of(queue) != before.broker_of(queue):
+                return None  # Somebody else leads it now: there is nothing to wait for.
+            stays = parcel.key is not None or parcel.queue is not None
+            if not (stays or is_moved(error)) and len(route.masters) > 1:
+                avoid = route.broker_of(queue)
+        if avoid is None or tries.rounds > _ROUNDS_AT_ONCE:
+            await asyncio.sleep(min(backoff_ms(tries.rounds) / 1000, tries.left_s))
+        return avoid
 
 
 class _Tries:
@@ -210,7 +257,8 @@ class _Tries:
 
     Attributes:
         deadline_s: When there is no more time.
-        count: How many attempts there were.
+        count: How many attempts there were, but for those that a broker sent elsewhere.
+        rounds: How many there were altogether.
         maybe_stored: Whether an attempt got no answer.
         is_over: Whether there is no use, or no right, to try again.
     """
@@ -218,18 +266,29 @@ class _Tries:
     def __init__(self, allowed: int, deadline_s: float) -> None:
         self.deadline_s = deadline_s
         self.count = 0
+        self.rounds = 0
         self.maybe_stored = False
         self.is_over = False
         self._left = allowed
 
-    def note(self, error: HoldfastError, queue: MessageQueue | None, *, stays: bool) -> None:
+    @property
+    def left_s(self) -> float:
+        """How much time there is."""
+        return max(0.0, self.deadline_s - monotonic())
+
+    def note(self, error: HoldfastError, queue: MessageQueue | None, *, stays: bool, is_static: bool) -> None:
         """Take note of an attempt that ended with *error*."""
+        self.rounds += 1
+        if is_moved(error):
+            return
         self.count += 1
         # One that never got a queue asked a name server only.
-        had_left = queue is not None and _had_left(error)
+        has_queue = queue is not None
+        had_left = has_queue and _had_left(error)
         self.maybe_stored = self.maybe_stored or had_left
-        if stays and queue is not None and not had_left and not isinstance(error, BrokerRefused) and self._left > 1:
-            return  # Its broker is away and nothing left: there is nobody else to try, only time to wait for it.
+        waits = only_time_helps(error, has_queue=has_queue, had_left=had_left, stays=stays, is_static=is_static)
+        if waits and self._left > 1:
+            return
         self._left -= 1
         self.is_over = self._left <= 0 or not is_retryable(error)
 

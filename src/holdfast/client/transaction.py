@@ -25,6 +25,7 @@ from holdfast.model import property_names as names
 from holdfast.model.errors import HoldfastError, LocalProtocolError
 from holdfast.model.message import ReceivedMessage, SendResult
 from holdfast.model.queue import MessageQueue
+from holdfast.model.scope import is_mock_broker
 from holdfast.wire.codes import RequestCode
 from holdfast.wire.command import Command
 from holdfast.wire.fields import from_fields, to_fields
@@ -79,18 +80,25 @@ class TransactionDesk:
         """
         result = receipt.result
         self._remember(result.message_id, outcome)
+        stored = parse_message_id(result.offset_id)
         fields = EndTransactionFields(
             producer_group=self._group,
             tran_state_table_offset=result.offset,
-            commit_log_offset=parse_message_id(result.offset_id).position,
+            commit_log_offset=stored.position,
             commit_or_rollback=outcome,
             msg_id=result.message_id,
             transaction_id=receipt.transaction_id,
             topic=topic,
         )
         command = Command(code=RequestCode.END_TRANSACTION, fields=to_fields(fields))
-        command.fields["bname"] = result.queue.broker_name
-        await self._client.invoke(receipt.address, command)
+        address, broker = receipt.address, result.queue.broker_name
+        if is_mock_broker(broker):
+            # The one that answered may only have passed it on to the leader of the queue: the id says who has it.
+            holder = self._client.routes.find_broker(stored.address)
+            address = receipt.address if holder is None else stored.address
+            broker = holder or self._client.routes.find_broker(address) or broker
+        command.fields["bname"] = broker
+        await self._client.invoke(address, command)
 
     async def check(self, address: str, command: Command) -> None:
         """Answer a broker that asks how a transaction ended (39)."""

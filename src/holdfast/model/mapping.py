@@ -312,12 +312,13 @@ def merge(records: Mapping[str, TopicMapping]) -> MergedTopic:
     contradictions += [fault for record in believed.values() for fault in _stamp_faults(record, newest)]
     queues: dict[int, LogicalQueue] = {}
     superseded: list[str] = []
-    claimed: dict[int, list[TopicMapping]] = {}
-    for record in believed.values():
-        for number in record.led:
-            claimed.setdefault(number, []).append(record)
-    for number, claims in sorted(claimed.items()):
+    for number, claims in sorted(_claims(believed.values()).items()):
         winner = claims[0] if len(claims) == 1 else _winner(number, claims)
+        newest_home = max(record.queues[number].generation for record in believed.values() if number in record.queues)
+        if UNKNOWN_GENERATION < winner.queues[number].generation < newest_home:
+            # The home after it was opened, as somebody knows who does not lead any more: its leader is yet to be heard.
+            superseded.append(f"{winner.broker} still claims logical queue {number}, which has moved on since")
+            continue
         queues[number] = winner.queues[number]
         for loser in claims:
             if loser is not winner:
@@ -335,6 +336,15 @@ def merge(records: Mapping[str, TopicMapping]) -> MergedTopic:
         superseded=superseded,
         contradictions=contradictions,
     )
+
+
+def _claims(records: Iterable[TopicMapping]) -> dict[int, list[TopicMapping]]:
+    """Return who claims to lead which queue."""
+    claimed: dict[int, list[TopicMapping]] = {}
+    for record in records:
+        for number in record.led:
+            claimed.setdefault(number, []).append(record)
+    return claimed
 
 
 def _stamp_faults(record: TopicMapping, newest: TopicMapping) -> list[str]:

@@ -1,7 +1,7 @@
-"""Who serves a topic's queues. JSON names are upstream's: but for the mappings, this value is the body of a route answer.
+"""Who serves a topic's queues. JSON names are upstream's: but for its mappings, a route is the body of an answer.
 
-normal topic   every broker has queues of its own            (topic, broker, 0), (topic, broker, 1), ...
-static topic   N logical queues, whoever leads them now      (topic, mock broker, 0), ... (topic, mock broker, N-1)
+normal topic   every broker has queues of its own          (topic, broker, 0), (topic, broker, 1), ...
+static topic   N logical queues, whoever leads them now    (topic, mock broker, 0), ... (topic, mock broker, N-1)
 """
 
 from __future__ import annotations

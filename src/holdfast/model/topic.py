@@ -22,10 +22,20 @@ OP_HALF_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 SELF_TEST_TOPIC = "SELF_TEST_TOPIC"
 OFFSET_MOVED_TOPIC = "OFFSET_MOVED_EVENT"
 CHECK_MAX_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
+MAPPING_TOPIC = "SYS_HOLDFAST_MAPPING"
+"""What happened to the logical queues of a broker. Hosted by nobody: it is not registered, and nobody reads it."""
 
 # Clients may read these but never write into them: the broker alone gives their records meaning.
 NOT_SENDABLE_TOPICS = frozenset(
-    {SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, CHECK_MAX_TOPIC, SELF_TEST_TOPIC, OFFSET_MOVED_TOPIC}
+    {
+        SCHEDULE_TOPIC,
+        HALF_TOPIC,
+        OP_HALF_TOPIC,
+        CHECK_MAX_TOPIC,
+        SELF_TEST_TOPIC,
+        OFFSET_MOVED_TOPIC,
+        MAPPING_TOPIC,
+    }
 )
 SYSTEM_PREFIX = "rmq_sys_"
 

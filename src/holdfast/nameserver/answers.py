@@ -1,8 +1,9 @@
 """Route answers, rendered once: what makes ninety thousand queries a second possible on one core.
 
-An answer is kept until the route of its topic changes. There are two of each at most: standard JSON, and the bare
-integer keys that clients before 4.9.4 want. Only routes that exist are kept, so that asking for nonsense takes no
-memory, and when all answers together grow beyond the limit the oldest go.
+An answer is kept until the route of its topic changes. Of a normal topic there are two at most: standard JSON, and the
+bare integer keys that clients before 4.9.4 want. Of a static topic there is one for clients that read mappings, and for
+the others two for each broker that stands in for the mock one. Only routes that exist are kept, so that asking for
+nonsense takes no memory, and when all answers together grow beyond the limit the oldest go.
 """
 
 from __future__ import annotations
@@ -13,27 +14,41 @@ from holdfast.wire.route import RouteAnswer, bare_keys, render_answer
 
 
 class RouteAnswers:
-    """Answers by topic, in both styles. The hot loop reads the two dictionaries directly."""
+    """Answers by topic, in all forms. The hot loop reads the dictionaries of normal topics directly."""
 
     def __init__(self, size_max: int) -> None:
         self.standard: dict[str, RouteAnswer] = {}
         self.bare: dict[str, RouteAnswer] = {}
+        self.aware: dict[str, RouteAnswer] = {}
+        self.proxies: dict[str, tuple[str, ...]] = {}
+        self._mock: dict[str, dict[tuple[str, bool], RouteAnswer]] = {}
         self._size = 0
         self._size_max = size_max
 
     def find(self, topic: str, *, is_bare: bool) -> RouteAnswer | None:
-        """Return the answer about *topic*, if it was rendered before."""
+        """Return the answer about a normal *topic*, if it was rendered before."""
         return (self.bare if is_bare else self.standard).get(topic)
 
+    def find_mock(self, topic: str, proxy: str, *, is_bare: bool) -> RouteAnswer | None:
+        """Return the answer about a static *topic* with the address of *proxy*, if it was rendered before."""
+        return self._mock.get(topic, {}).get((proxy, is_bare))
+
     def keep(self, topic: str, body: bytes, *, is_bare: bool) -> RouteAnswer:
-        """Render the answer that carries *body* and keep it."""
+        """Render the answer about a normal topic that carries *body* and keep it."""
         answers = self.bare if is_bare else self.standard
-        assert topic not in answers, "an answer is dropped before it is rendered anew"
+        return self._keep(answers, topic, bare_keys(body) if is_bare else body)
+
+    def keep_aware(self, topic: str, body: bytes) -> RouteAnswer:
+        """Render the answer about a static topic for clients that read mappings, and keep it."""
+        return self._keep(self.aware, topic, body)
+
+    def keep_mock(self, topic: str, proxy: str, body: bytes, *, is_bare: bool) -> RouteAnswer:
+        """Render the answer about a static topic for other clients of *proxy*, and keep it."""
         answer = render_answer(bare_keys(body) if is_bare else body)
+        self._mock.setdefault(topic, {})[proxy, is_bare] = answer
         self._size += _size(answer)
-        answers[topic] = answer
-        while self._size > self._size_max and len(answers) > 1:
-            self._forget(answers, next(iter(answers)))
+        while self._size > self._size_max and len(self._mock) > 1:
+            self._forget_mock(next(iter(self._mock)))
         return answer
 
     def drop(self, topics: Iterable[str]) -> None:
@@ -41,17 +56,32 @@ class RouteAnswers:
         for topic in topics:
             self._forget(self.standard, topic)
             self._forget(self.bare, topic)
+            self._forget(self.aware, topic)
+            self._forget_mock(topic)
+            self.proxies.pop(topic, None)
 
     def drop_all(self) -> None:
         """Forget every answer."""
-        self.standard.clear()
-        self.bare.clear()
+        for answers in (self.standard, self.bare, self.aware, self.proxies, self._mock):
+            answers.clear()
         self._size = 0
+
+    def _keep(self, answers: dict[str, RouteAnswer], topic: str, body: bytes) -> RouteAnswer:
+        assert topic not in answers, "an answer is dropped before it is rendered anew"
+        answer = render_answer(body)
+        self._size += _size(answer)
+        answers[topic] = answer
+        while self._size > self._size_max and len(answers) > 1:
+            self._forget(answers, next(iter(answers)))
+        return answer
 
     def _forget(self, answers: dict[str, RouteAnswer], topic: str) -> None:
         answer = answers.pop(topic, None)
         if answer is not None:
             self._size -= _size(answer)
+
+    def _forget_mock(self, topic: str) -> None:
+        self._size -= sum(map(_size, self._mock.pop(topic, {}).values()))
 
 
 def _size(answer: RouteAnswer) -> int:

@@ -13,6 +13,14 @@ def name_server_samples(server: NameServer) -> Iterator[Sample]:
     counters = server.counters
     yield Sample("namesrv_brokers", "gauge", "Broker addresses that are alive.", len(server.leases))
     yield Sample("namesrv_topics", "gauge", "Topics that some broker serves.", len(server.routes.topics))
+    static = server.routes.static.topics.values()
+    withheld = [topic for topic in static if topic.reasons]
+    contradicting = sum(topic.merged is not None and bool(topic.merged.contradictions) for topic in withheld)
+    yield Sample("namesrv_static_topics", "gauge", "Topics of which some broker reported a mapping.", len(static))
+    yield Sample("namesrv_static_withheld", "gauge", "Static topics not served as reported.", len(withheld))
+    yield Sample("namesrv_static_contradictions", "gauge", "Static topics that contradict themselves.", contradicting)
+    yield Sample("namesrv_mapping_refusals", "counter", "Mappings that were refused.", server.routes.static.refusals)
+    yield Sample("namesrv_routes_withheld", "counter", "Route queries answered with busy.", counters.routes_withheld)
     yield Sample("namesrv_channels", "gauge", "Connections that are open.", server.channel_count)
     yield Sample("namesrv_route_queries", "counter", "Route queries answered.", counters.route_queries)
     yield Sample("namesrv_route_misses", "counter", "Route queries for unknown topics.", counters.route_misses)

@@ -26,8 +26,10 @@ from holdfast.nameserver.leases import Lease, Leases
 from holdfast.nameserver.request import Answer, Handlers, Refusal, Request
 from holdfast.nameserver.routes import RouteTable
 from holdfast.nameserver.settings import Settings
+from holdfast.nameserver.static_topics import shorten
 from holdfast.wire import java_json
 from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.command import Command
 from holdfast.wire.fields import from_fields, to_fields
 from holdfast.wire.registration import (
     BrokerFields,
@@ -36,6 +38,7 @@ from holdfast.wire.registration import (
     RegisterAnswer,
     RegisterFields,
     Registration,
+    Topics,
     VersionAnswer,
     decode_registration,
     registration_digest,
@@ -85,7 +88,12 @@ class Registry:
             if refusal is not None:
                 request.log("warning", "registration refused", broker=fields.broker_name, reason=refusal.remark)
                 return refusal
-            self._apply(request, fields, registration, digest)
+            refused = self._apply(request, fields, registration, digest)
+            if refused:
+                # Taken but for some topics. Upstream's brokers do not look at the remark, ours tell their operator.
+                answer = self._welcome(request, fields)
+                answer.remark = shorten(refused)
+                return answer
         return self._welcome(request, fields)
 
     def _find_conflict(self, fields: RegisterFields, registration: Registration) -> Refusal | None:
@@ -102,7 +110,8 @@ class Registry:
             f" {holder.data_version.state_version}; {fields.broker_addr} has {ours}",
         )
 
-    def _apply(self, request: Request, fields: RegisterFields, registration: Registration, digest: int) -> None:
+    def _apply(self, request: Request, fields: RegisterFields, registration: Registration, digest: int) -> list[str]:
+        """Take what a broker says of itself; return what of it cannot be served, in words."""
         name, address = fields.broker_name, fields.broker_addr
         self._make_room(request, fields)
         topics = registration.topic_config_serialize_wrapper
@@ -115,9 +124,7 @@ class Registry:
             zone=fields.zone_name,
             acting=bool(fields.enable_acting_master),
         )
-        if self._decides_topics(fields):
-            self._routes.host(name, topics.topic_config_table.values())
-            self._routes.map_queues(topics.topic_queue_mapping_info_map)
+        refused = self._take_topics(name, topics) if self._decides_topics(fields) else []
         self._routes.set_filter_servers(name, address, registration.filter_server_list)
         self._leases.grant(
             Lease(
@@ -130,7 +137,7 @@ class Registry:
                 data_version=topics.data_version,
                 timeout_ms=fields.heartbeat_timeout_millis or self._settings.broker_timeout_ms,
                 renewed_ms=request.now_ms,
-                registration=digest,
+                registration=None if refused else digest,  # Whoever is refused is told so each time.
                 is_partial=before is None and SELF_TEST_TOPIC not in topics.topic_config_table,
             )
         )
@@ -144,6 +151,17 @@ class Registry:
                 address=address,
                 topics=len(topics.topic_config_table),
             )
+        return refused
+
+    def _take_topics(self, name: str, topics: Topics) -> list[str]:
+        """Take a broker's topics; return what cannot be served, in words."""
+        configs = topics.topic_config_table
+        refused = self._routes.map_queues(name, topics.topic_queue_mapping_info_map)
+        # Without its mapping a static topic would look like a normal one.
+        unknown = {topic for topic in refused if not self._routes.static.has_report(name, topic)}
+        hosted = configs.values()
+        self._routes.host(name, [config for config in hosted if config.name not in unknown] if unknown else hosted)
+        return [*refused.values(), *self._routes.find_intrusions(name, configs)]
 
     def _make_room(self, request: Request, fields: RegisterFields) -> None:
         """End what the newcomer replaces: another broker at its address, or another address under its id."""
@@ -166,7 +184,7 @@ class Registry:
         lowest = min(self._routes.brokers[fields.broker_name].addresses)
         return fields.enable_acting_master is not None and fields.broker_id == lowest
 
-    def _welcome(self, request: Request, fields: RegisterFields) -> Answer:
+    def _welcome(self, request: Request, fields: RegisterFields) -> Command:
         answer = RegisterAnswer()
         broker = self._routes.brokers[fields.broker_name]
         master = broker.addresses.get(MASTER_ID)

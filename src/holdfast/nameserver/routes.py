@@ -2,7 +2,7 @@
 
     brokers   name  -> cluster, addresses by id, its queue shapes, its encoded text
     topics    topic -> broker name -> Hosting
-    mappings  topic -> broker name -> the broker's part of a static topic, as it registered it
+    static    topic -> what brokers reported of its logical queues (`static_topics.py`)
 
 A route is put together only when somebody asks for it, out of parts that were encoded when they changed. Brokers have
 few shapes (4 queues, readable and writable, ...) and many topics, so all topics of one shape share one `Hosting`:
@@ -13,14 +13,14 @@ Does not know who is alive (`leases.py`), nor what a request looks like.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
 
 from holdfast.model.route import MASTER_ID, BrokerData, QueueData
 from holdfast.model.topic import Permission, TopicConfig
-from holdfast.wire import java_json
+from holdfast.nameserver.static_topics import INTRUDES, StaticTopics
 from holdfast.wire.route import encode_broker, encode_queue, join_cluster_info, join_route
 
 # A broker that keeps inventing shapes starts over here; nothing depends on sharing but speed.
@@ -92,14 +92,14 @@ class RouteTable:
     def __init__(self) -> None:
         self.brokers: dict[str, Broker] = {}
         self.topics: dict[str, dict[str, Hosting]] = {}
-        self._mappings: dict[str, dict[str, bytes]] = {}
+        self.static = StaticTopics(self.brokers)
         self._filter_servers: dict[str, list[str]] = {}
         self._changed: set[str] = set()
 
     def take_changes(self) -> set[str]:
         """Return the topics whose routes changed since the last call."""
         changed, self._changed = self._changed, set()
-        return changed
+        return changed | self.static.take_changes()
 
     # Brokers come and go.
 
@@ -131,9 +131,9 @@ class RouteTable:
         if broker.addresses:
             return
         del self.brokers[name]
-        # Its part of a static topic stays: a queue whose leader is away still has a place (and no other).
         for topic in [topic for topic, hosts in self.topics.items() if name in hosts]:
             self._drop(topic, name)
+        self.static.leave(name)
 
     def set_filter_servers(self, name: str, address: str, servers: list[str]) -> None:
         """Tell clients of *address* about its class filter servers."""
@@ -148,6 +148,7 @@ class RouteTable:
     def _note_change_of(self, broker: Broker) -> None:
         broker.encode()
         self._changed.update(topic for topic, hosts in self.topics.items() if broker.name in hosts)
+        self._changed.update(self.static.held_by(broker.name))
 
     # Topics come and go.
 
@@ -157,6 +158,13 @@ class RouteTable:
         for topic in topics:
             hosting = broker.shape(topic.read_queues, topic.write_queues, topic.permission, topic.sys_flag)
             self._set(topic.name, name, hosting)
+
+    def find_intrusions(self, name: str, topics: Iterable[str]) -> Iterator[str]:
+        """Tell which of *topics*, normal ones on a broker, are not served because there is a static one of the name."""
+        for topic in topics if self.static.topics else ():
+            found = self.static.topics.get(topic)
+            if found is not None and name in found.intruders:
+                yield f"{topic} on {name}: {INTRUDES}"
 
     def host_queues(self, topic: str, queues: Iterable[QueueData]) -> str | None:
         """Add or change one topic on several brokers; return the first that is not known, and then change nothing."""
@@ -170,27 +178,28 @@ class RouteTable:
             self._set(topic, queue.broker_name, hosting)
         return None
 
-    def map_queues(self, mappings: Mapping[str, Any]) -> None:
-        """Keep parts of static topics, by topic, each under the broker name that it carries."""
-        for topic, mapping in mappings.items():
-            name = mapping.get("bname") if isinstance(mapping, dict) else None
-            if not isinstance(name, str):
-                continue
-            text = java_json.encode(mapping)
-            parts = self._mappings.setdefault(topic, {})
-            if parts.get(name) != text:
-                parts[name] = text
-                self._changed.add(topic)
+    def map_queues(self, name: str, mappings: Mapping[str, Any]) -> dict[str, str]:
+        """Take a broker's reports of static topics, before its topics are hosted; return those refused, and why."""
+        refused = {}
+        for topic, plain in mappings.items():
+            hosts = self.topics.get(topic, {})
+            reason = self.static.report(name, topic, plain, normal_hosts=hosts.keys())
+            if reason is not None:
+                refused[topic] = reason
+            else:
+                self.static.meet_normal(topic, hosts.keys())
+        return refused
 
     def delete_topic(self, topic: str, *, cluster: str | None = None) -> bool:
         """Forget a topic, everywhere or in one cluster; return whether there was something to forget."""
         hosts = self.topics.get(topic, {})
-        names = {*hosts, *self._mappings.get(topic, {})}
+        static = self.static.topics.get(topic)
+        names = {*hosts, *(static.reports if static is not None else ())}
         if cluster is not None:
             names = {name for name in names if name not in self.brokers or self.brokers[name].cluster == cluster}
         for name in names:
             self._drop(topic, name)
-            self._drop_mapping(topic, name)
+        self.static.drop(topic, names)
         return bool(names)
 
     def set_wiped(self, name: str, *, is_wiped: bool) -> int:
@@ -210,27 +219,25 @@ class RouteTable:
         if hosts.get(name) is not hosting:
             hosts[name] = hosting
             self._changed.add(topic)
+            self.static.meet_normal(topic, hosts.keys())
 
     def _drop(self, topic: str, name: str) -> None:
         hosts = self.topics.get(topic, {})
         if hosts.pop(name, None) is not None:
             self._changed.add(topic)
+            self.static.meet_normal(topic, hosts.keys())
             if not hosts:
                 del self.topics[topic]
-
-    def _drop_mapping(self, topic: str, name: str) -> None:
-        parts = self._mappings.get(topic, {})
-        if parts.pop(name, None) is not None:
-            self._changed.add(topic)
-            if not parts:
-                del self._mappings[topic]
 
     # What clients ask.
 
     def find_body(self, topic: str, *, order_topic_conf: str | None = None) -> bytes | None:
-        """Return the body of a route answer, or None when nobody serves the topic."""
+        """Return the body of the route answer of a normal topic, or None when nobody serves it."""
         hosts = self.topics.get(topic)
-        if hosts is None:
+        static = self.static.topics.get(topic)
+        if hosts is not None and static is not None:
+            hosts = {name: hosting for name, hosting in hosts.items() if name in static.normal_hosts}
+        if not hosts:
             return None
         brokers = [self.brokers[name] for name in sorted(hosts)]
         return join_route(
@@ -248,7 +255,6 @@ class RouteTable:
             if self._filter_servers
             else {},
             order_topic_conf=order_topic_conf,
-            mappings=self._mappings.get(topic),
         )
 
     def clusters(self) -> dict[str, list[str]]:

@@ -9,6 +9,7 @@ from holdfast.model.route import MASTER_ID, Route
 from holdfast.nameserver.leases import Leases
 from holdfast.nameserver.request import Answer, Handlers, Refusal, Request
 from holdfast.nameserver.routes import RouteTable
+from holdfast.nameserver.static_topics import INTRUDES
 from holdfast.wire import java_json
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.fields import from_fields
@@ -108,6 +109,8 @@ class TopicDesk:
 
     def _register(self, request: Request) -> Answer:
         topic = from_fields(TopicFields, request.command.fields).topic
+        if self._routes.static.find(topic) is not None:
+            return Refusal(ResponseCode.SYSTEM_ERROR, f"topic {topic} cannot be registered: {INTRUDES}")
         route = java_json.decode(request.command.body or b"{}", Route)
         stranger = self._routes.host_queues(topic, route.queue_datas)
         if stranger is not None:

@@ -90,8 +90,17 @@ def encode_command(command: Command) -> bytes:
     Raises:
         LocalProtocolError: the binary encoding cannot carry it.
     """
+    return encode_head(command, len(command.body)) + command.body
+
+
+def encode_head(command: Command, body_size: int) -> bytes:
+    """Return what goes before a body of *body_size* bytes that need not be copied.
+
+    Raises:
+        LocalProtocolError: the binary encoding cannot carry it.
+    """
     header = _to_json(command) if command.serializer == JSON else _to_binary(command)
-    return frame_prefix(command.serializer, len(header), len(command.body)) + header + command.body
+    return frame_prefix(command.serializer, len(header), body_size) + header
 
 
 def response(
@@ -213,4 +222,14 @@ def _language_name(number: int) -> str:
     return LANGUAGE_NAMES[number] if 0 <= number < len(LANGUAGE_NAMES) else "OTHER"
 
 
-__all__ = ["BINARY", "JSON", "ONE_WAY", "RESPONSE", "Command", "decode_command", "encode_command", "response"]
+__all__ = [
+    "BINARY",
+    "JSON",
+    "ONE_WAY",
+    "RESPONSE",
+    "Command",
+    "decode_command",
+    "encode_command",
+    "encode_head",
+    "response",
+]

@@ -180,7 +180,7 @@ def to_extras(mapping: TopicMapping) -> Extras:
     """Return what upstream has no place for."""
     return Extras(
         queues={
-            number: [_to_home(segment) for segment in mapping.queues[number].segments]
+            number: [to_home(segment) for segment in mapping.queues[number].segments]
             for number in sorted(mapping.queues)
         }
     )
@@ -214,7 +214,7 @@ def from_info(info: Info) -> TopicMapping:
     """
     _require_sane(info)
     known = {} if info.extras is None else info.extras.queues
-    queues = {number: LogicalQueue(number, tuple(map(_from_home, homes))) for number, homes in known.items()}
+    queues = {number: LogicalQueue(number, tuple(map(from_home, homes))) for number, homes in known.items()}
     for number, queue_id in info.led.items():
         queue = queues.get(number)
         if queue is None or queue.leader.place != (info.broker, queue_id):
@@ -223,7 +223,8 @@ def from_info(info: Info) -> TopicMapping:
     return _to_mapping(info, queues)
 
 
-def _to_home(segment: Segment) -> Home:
+def to_home(segment: Segment) -> Home:
+    """Return a home with everything we know of it."""
     return Home(
         segment.generation,
         segment.broker,
@@ -239,7 +240,8 @@ def _to_home(segment: Segment) -> Home:
     )
 
 
-def _from_home(home: Home) -> Segment:
+def from_home(home: Home) -> Segment:
+    """Return the segment that a home describes. Not judged."""
     return Segment(**{name: getattr(home, name) for name in home.__struct_fields__})
 
 
@@ -247,7 +249,7 @@ def _enrich(told: list[Segment], homes: list[Home]) -> tuple[Segment, ...]:
     """Return homes as upstream told them, with what we know beside."""
     if not homes:
         return tuple(told)
-    ours = {segment.generation: segment for segment in map(_from_home, homes)}
+    ours = {segment.generation: segment for segment in map(from_home, homes)}
     filled = [_fill(segment, ours.get(segment.generation)) for segment in told]
     generations = {segment.generation for segment in told}
     # Expired homes are never told. One that was opened again, or is as new as the newest, is no longer what we knew.

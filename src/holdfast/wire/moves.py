@@ -171,7 +171,7 @@ class DiscardOrder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ForgetOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """7015: that broker was removed; drop the expired homes that are listed for it."""
+    """7015: that broker was removed; drop the expired homes that are listed for it. Old copies may still name it."""
 
     broker: str
 

@@ -1,4 +1,7 @@
-"""Offsets and lookups: 12, 14, 15, 29-33, 43, and the locks of ordered consumption (41, 42)."""
+"""Offsets and lookups: 12, 14, 15, 29-33, 43, and the locks of ordered consumption (41, 42).
+
+The queue of a static topic is a logical one, unless `lo` says false: then a broker asks another one for a physical one.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ class QueueFields(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     topic: str
     queue_id: int
     committed: bool = True
+    is_logical: bool | None = msgspec.field(default=None, name="lo")
 
 
 class QueryOffsetFields(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -22,6 +26,7 @@ class QueryOffsetFields(msgspec.Struct, frozen=True, kw_only=True, rename="camel
     topic: str
     queue_id: int
     set_zero_if_not_found: bool | None = None
+    is_logical: bool | None = msgspec.field(default=None, name="lo")
 
 
 class UpdateOffsetFields(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -31,6 +36,7 @@ class UpdateOffsetFields(msgspec.Struct, frozen=True, kw_only=True, rename="came
     topic: str
     queue_id: int
     commit_offset: int
+    is_logical: bool | None = msgspec.field(default=None, name="lo")
 
 
 class SearchOffsetFields(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -40,6 +46,7 @@ class SearchOffsetFields(msgspec.Struct, frozen=True, kw_only=True, rename="came
     queue_id: int
     timestamp: int
     boundary_type: str = "LOWER"
+    is_logical: bool | None = msgspec.field(default=None, name="lo")
 
 
 class OffsetAnswer(msgspec.Struct, frozen=True):

@@ -15,6 +15,7 @@ from holdfast.wire.codes import OUR_LANGUAGE, VERSION
 from holdfast.wire.command import Command, encode_command
 from holdfast.wire.fields import from_fields
 from holdfast.wire.frame import JSON, frame_prefix
+from holdfast.wire.route import MAPPING_FIELD
 
 # Bits of `sys_flag` in a pull.
 COMMIT_OFFSET: Final = 1
@@ -40,6 +41,8 @@ class PullFields(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
     expression_type: str | None = None
     max_msg_bytes: Int32 | None = None
     broker_name: str | None = msgspec.field(default=None, name="bname")
+    is_logical: bool | None = msgspec.field(default=None, name="lo")  # False: of a static topic a physical queue.
+    reads_mappings: bool | None = msgspec.field(default=None, name=MAPPING_FIELD)
 
 
 class PullHeader(msgspec.Struct, gc=False, kw_only=True):
@@ -49,6 +52,7 @@ class PullHeader(msgspec.Struct, gc=False, kw_only=True):
     opaque: Int32
     flag: Int32 = 0
     version: Int32 = 0
+    language: str | Int32 | None = None
     fields: PullFields = msgspec.field(name="extFields")
 
 
@@ -66,6 +70,7 @@ def pull_header(command: Command) -> PullHeader:
         opaque=command.opaque,
         flag=command.flag,
         version=command.version,
+        language=command.language,
         fields=from_fields(PullFields, command.fields),
     )
 
@@ -82,13 +87,19 @@ class PullAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 _ANSWER: Final = (
     b'{"code":%%d,"extFields":{"suggestWhichBrokerId":"0","nextBeginOffset":"%%d","minOffset":"%%d","maxOffset":"%%d",'
-    b'"topicSysFlag":"0","groupSysFlag":"0"},"flag":1,"language":"%b","opaque":%%d,"remark":"%%b",'
+    b'%%b"topicSysFlag":"0","groupSysFlag":"0"},"flag":1,"language":"%b","opaque":%%d,"remark":"%%b",'
     b'"serializeTypeCurrentRPC":"JSON","version":%d}' % (OUR_LANGUAGE.encode(), VERSION)
 )
 
 
 def pull_answer_head(
-    serializer: int, opaque: int, code: int, remark: str, offsets: tuple[int, int, int], body_size: int
+    serializer: int,
+    opaque: int,
+    code: int,
+    remark: str,
+    offsets: tuple[int, int, int],
+    body_size: int,
+    offset_delta: int | None = None,
 ) -> bytes:
     """Return everything of the answering frame that goes before its body.
 
@@ -99,10 +110,12 @@ def pull_answer_head(
         remark: The store's word for it, plain ASCII.
         offsets: Where to pull next, the queue's lowest offset and its end.
         body_size: Size of the records that follow.
+        offset_delta: Of a logical queue: what its reader adds to the offsets in the records.
     """
     next_begin, offset_min, offset_max = offsets
     if serializer == JSON:
-        header = _ANSWER % (code, next_begin, offset_min, offset_max, opaque, remark.encode())
+        delta = b"" if offset_delta is None else b'"offsetDelta":"%d",' % offset_delta
+        header = _ANSWER % (code, next_begin, offset_min, offset_max, delta, opaque, remark.encode())
         return frame_prefix(JSON, len(header), body_size) + header
     fields = {
         "suggestWhichBrokerId": "0",
@@ -112,6 +125,8 @@ def pull_answer_head(
         "topicSysFlag": "0",
         "groupSysFlag": "0",
     }
+    if offset_delta is not None:
+        fields["offsetDelta"] = str(offset_delta)
     whole = encode_command(
         Command(code=code, opaque=opaque, flag=1, fields=fields, remark=remark, serializer=serializer)
     )

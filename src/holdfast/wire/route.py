@@ -9,15 +9,20 @@ from typing import Final
 import msgspec
 
 from holdfast.model.errors import RemoteProtocolError
+from holdfast.model.mapping import TopicMapping
 from holdfast.model.numbers import Int32
 from holdfast.model.route import BrokerData, QueueData, Route
 from holdfast.wire import java_json
 from holdfast.wire.codes import OUR_LANGUAGE, VERSION
 from holdfast.wire.frame import JSON, frame_prefix
+from holdfast.wire.mapping import Info, encode, from_info, to_info
 
 # From 4.9.4 on clients read quoted integer keys; before, at least one in the wild reads only bare ones.
 QUOTED_KEYS_VERSION: Final = 401
 QUEUES_MAX: Final = 65_536
+MAPPING_FIELD: Final = "hf.mapping"
+"""The field with which a client that is not Java says that it reads mappings of static topics."""
+_MAPPING_VERSION: Final = 413  # 5.0.0: from here on Java clients read mappings.
 _QUOTED_ID = re.compile(rb'(?<=[{,])"(\d+)":')
 
 
@@ -39,6 +44,31 @@ class RouteHeader(msgspec.Struct, gc=False, kw_only=True):
 
 
 decode_route_query = msgspec.json.Decoder(RouteHeader, strict=False).decode
+
+
+class AskerFields(msgspec.Struct, gc=False, kw_only=True):
+    """Header field of 105 in which a client says what it can read."""
+
+    reads_mappings: bool = msgspec.field(default=False, name=MAPPING_FIELD)
+
+
+class AskerHeader(msgspec.Struct, gc=False, kw_only=True):
+    """Who sent a route query. Apart from `RouteHeader`, because only queries for static topics need it."""
+
+    version: Int32 = 0
+    language: str | Int32 | None = None
+    fields: AskerFields = msgspec.field(name="extFields")
+
+
+decode_route_asker = msgspec.json.Decoder(AskerHeader, strict=False).decode
+
+
+def is_mapping_aware(language: str | int | None, version: int, *, says_so: bool) -> bool:
+    """Return whether a client can find its way by the mapping of a static topic.
+
+    A version alone proves nothing: clients in other languages claim high ones.
+    """
+    return says_so or (version >= _MAPPING_VERSION and language in {"JAVA", 0})
 
 
 class RouteAnswer(msgspec.Struct, frozen=True, gc=False):
@@ -78,6 +108,7 @@ def encode_route(route: Route) -> bytes:
         map(java_json.encode, route.queue_datas),
         filter_servers=route.filter_server_table,
         order_topic_conf=route.order_topic_conf,
+        mappings={name: encode(to_info(mapping)) for name, mapping in route.mappings.items()},
     )
 
 
@@ -152,18 +183,54 @@ def bare_keys(body: bytes) -> bytes:
     return _QUOTED_ID.sub(rb"\1:", body)
 
 
+class RouteBody(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Body of the answer to 105."""
+
+    broker_datas: list[BrokerData] = []
+    queue_datas: list[QueueData] = []
+    filter_server_table: dict[str, list[str]] = {}
+    order_topic_conf: str | None = None
+    topic_queue_mapping_by_broker: dict[str, Info] | None = None
+
+
 def decode_route(body: bytes) -> Route:
     """Decode the body of a route answer of any name server.
 
     Raises:
         RemoteProtocolError: it is not a route, or claims more queues than anybody can have.
     """
-    route = java_json.decode(body, Route)
+    told = java_json.decode(body, RouteBody)
+    route = Route(
+        broker_datas=told.broker_datas,
+        queue_datas=told.queue_datas,
+        filter_server_table=told.filter_server_table,
+        order_topic_conf=told.order_topic_conf,
+        mappings=_to_mappings(told.topic_queue_mapping_by_broker or {}),
+    )
     for data in route.queue_datas:
         # Clients make a list of all queues: a lie must not become gigabytes.
         if not (0 <= data.read_queues <= QUEUES_MAX and 0 <= data.write_queues <= QUEUES_MAX):
             raise RemoteProtocolError(f"broker {data.broker_name} claims {data.read_queues}/{data.write_queues} queues")
     return route
+
+
+def _to_mappings(infos: Mapping[str, Info]) -> dict[str, TopicMapping]:
+    """Return what brokers registered of a static topic.
+
+    Of a record that cannot be one, or is another broker's, only the claims are left out: that the topic is static is
+    still true, and its other queues are not to blame.
+    """
+    return {name: _to_mapping(name, info) for name, info in infos.items()}
+
+
+def _to_mapping(broker: str, info: Info) -> TopicMapping:
+    try:
+        mapping = from_info(info)
+    except RemoteProtocolError:
+        mapping = None
+    if mapping is None or mapping.broker != broker:
+        return TopicMapping(topic=info.topic, broker=broker, scope=info.scope, epoch=info.epoch)
+    return mapping
 
 
 class ClusterInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

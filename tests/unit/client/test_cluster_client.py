@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from tests.support.scripted_server import ScriptedServer
+from tests.support.static_topics import a_record, logical, serve_static
 
 from holdfast.client import cluster_client
 from holdfast.client.cluster_client import ClusterClient
@@ -359,3 +360,70 @@ def test_a_route_in_doubt_is_looked_up_soon():
         await server.heard(ROUTE, 2)
 
     with_client(story)
+
+
+def test_a_client_says_that_it_reads_mappings():
+    """Otherwise a name server would hide them behind a mock broker."""
+
+    async def story(server: ScriptedServer, client: ClusterClient) -> None:
+        server.serve_topic("t")
+        await client.route("t")
+        await client.refresh_leaders("t")
+
+        assert [asked.fields for asked in server.heard_of(ROUTE)] == [{"topic": "t", "hf.mapping": "1"}] * 2
+
+    with_client(story)
+
+
+def test_leaders_are_asked_for_once_by_everybody_together():
+    """A thousand sends may hear at one time that a queue has moved."""
+
+    async def story(server: ScriptedServer, client: ClusterClient) -> None:
+        serve_static(server, a_record("a", {0: 1}), addresses={"a": server.address})
+
+        await asyncio.gather(*(client.refresh_leaders("t") for _ in range(5)))
+
+        assert len(server.heard_of(ROUTE)) == 1
+        route = await client.route("t")
+        assert route.address_of(logical(0)) == server.address
+
+    with_client(story)
+
+
+def test_what_is_known_stays_when_no_name_server_answers(monkeypatch: pytest.MonkeyPatch):
+    """Silence and refusals are no news."""
+    monkeypatch.setattr(cluster_client, "_SURVEY_S", 0.05)
+
+    async def story(server: ScriptedServer, client: ClusterClient) -> None:
+        serve_static(server, a_record("a", {0: 1}), addresses={"a": server.address})
+        before = await client.route("t")
+
+        server.answers[ROUTE] = lambda _: None
+        await client.refresh_leaders("t")
+        server.refuse(ROUTE, 2, "busy")
+        await client.refresh_leaders("t")
+
+        assert await client.route("t") is before
+
+    with_client(story)
+
+
+def test_whoever_wants_to_know_is_told_of_new_leaders():
+    """A consumer goes where its queues are."""
+
+    async def run() -> None:
+        changed: list[str] = []
+        async with (
+            ScriptedServer() as server,
+            ClusterClient(server.address, routes_changed=changed.append) as client,
+        ):
+            serve_static(server, a_record("a", {0: 1}), addresses={"a": "a:1"})
+            await client.refresh_leaders("t")
+            await client.refresh_leaders("t")
+            assert changed == ["t"]
+
+            serve_static(server, a_record("b", {0: 2}), addresses={"b": "b:1"})
+            await client.refresh_leaders("t")
+            assert changed == ["t", "t"]
+
+    asyncio.run(run())

@@ -1,6 +1,7 @@
 """What a client knows about who serves which topic."""
 
 import msgspec
+from tests.support.static_topics import a_record, a_static_route, logical
 
 from holdfast.client.route_table import RouteTable
 from holdfast.model.queue import MessageQueue
@@ -191,3 +192,140 @@ def test_a_route_of_which_news_is_expected_is_polled_often():
     table.doubt("calm")
     table.doubt("unknown")
     assert set(table.due(0)) == {"calm"}
+
+
+A_LEADS = a_record("a", {0: 1, 1: 1}, epoch=1, total=2)
+B_LEADS_0 = a_record("b", {0: 2}, epoch=2, total=2)
+
+
+def leaders_of(table: RouteTable) -> list[str]:
+    route = table.find("t")
+    assert route is not None
+    return [leader.broker for leader in route.leaders.values()]
+
+
+def test_a_static_topic_has_logical_queues():
+    """All of them are published to and read; each is served by its leader."""
+    table = RouteTable()
+
+    table.put("t", a_static_route(a_record("a", {1: 0}), a_record("b", {0: 0, 2: 0})), 0)
+
+    route = table.find("t")
+    assert route is not None
+    assert route.publishable == route.readable == tuple(logical(number) for number in range(4))
+    assert route.sendable == (logical(0), logical(1), logical(2))
+    assert [route.broker_of(queue) for queue in route.publishable] == ["b", "a", "b", "__syslo__none__"]
+    assert [route.address_of(queue) for queue in route.publishable] == ["b:1", "a:1", "b:1", None]
+    assert route.broker_of(MessageQueue("u", "a", 0)) == "a"
+
+
+def test_a_static_topic_without_queues_has_none():
+    """Though brokers have queues for it: they are not to be used past the mapping."""
+    table = RouteTable()
+
+    table.put("t", a_static_route(a_record("a", {}, total=0)), 0)
+
+    route = table.find("t")
+    assert route is not None
+    assert route.publishable == route.readable == route.sendable == ()
+
+
+def test_what_is_ready_to_be_sent_to_is_up_and_may_be_written():
+    """Every queue keeps its number all the same."""
+    table = RouteTable()
+    route = a_static_route(
+        a_record("up", {0: 0}),
+        a_record("closed", {1: 0}),
+        a_record("down", {2: 0}),
+        addresses={"up": "u", "closed": "c"},
+    )
+    closed = [
+        msgspec.structs.replace(data, permission=4 if data.broker_name == "closed" else 6) for data in route.queue_datas
+    ]
+
+    table.put("t", msgspec.structs.replace(route, queue_datas=closed), 0)
+
+    found = table.find("t")
+    assert found is not None
+    assert found.sendable == (logical(0),)
+    assert len(found.publishable) == 4
+
+
+def test_a_late_route_does_not_bring_the_old_leader_back():
+    """Nor is it a change."""
+    table = RouteTable()
+    table.put("t", a_static_route(A_LEADS), 0)
+    assert table.put("t", a_static_route(A_LEADS, B_LEADS_0), 1)
+    assert leaders_of(table) == ["b", "a"]
+
+    table.put("t", a_static_route(A_LEADS), 2)
+
+    assert leaders_of(table) == ["b", "a"]
+    route = table.find("t")
+    assert route is not None
+    assert route.address_of(logical(0)) == "b:1", "it is remembered where a broker was that dropped out of a route"
+
+
+def test_of_several_name_servers_the_newest_word_counts():
+    """One may know the new leader, another where it is."""
+    table = RouteTable()
+    stale, fresh = a_static_route(A_LEADS, addresses={"a": "a:1", "b": "b:1"}), a_static_route(A_LEADS, B_LEADS_0)
+    homeless = msgspec.structs.replace(fresh, broker_datas=fresh.broker_datas[:1])
+
+    assert table.put_all("t", [stale, homeless], 0, is_everybody=False)
+
+    route = table.find("t")
+    assert route is not None
+    assert (route.broker_of(logical(0)), route.address_of(logical(0))) == ("b", "b:1")
+
+
+def test_a_name_server_that_knows_no_mapping_is_not_heard_beside_one_that_does():
+    """It would make a normal topic of it."""
+    table = RouteTable()
+
+    table.put_all("t", [a_route("a"), a_static_route(A_LEADS)], 0, is_everybody=True)
+
+    assert leaders_of(table) == ["a", "a"]
+
+
+def test_what_no_name_server_says_any_more_is_forgotten():
+    """The topic was made anew: its generations begin again. As long as one was not asked, nothing is forgotten."""
+    table = RouteTable()
+    table.put("t", a_static_route(a_record("b", {0: 7, 1: 7, 2: 7}, epoch=9, total=3)), 0)
+    anew = a_static_route(a_record("a", {0: 0}, epoch=20, total=2), addresses={"a": "a:1", "b": "b:1"})
+
+    table.put_all("t", [anew], 1, is_everybody=False)
+    assert leaders_of(table) == ["b", "b", "b"]
+
+    table.put_all("t", [anew], 2, is_everybody=True)
+    assert leaders_of(table) == ["a", "b"], "where nobody is said to lead, the last one known may"
+
+
+def test_a_topic_that_is_normal_again_has_no_leaders():
+    """It was deleted and made anew."""
+    table = RouteTable()
+    table.put("t", a_static_route(A_LEADS), 0)
+
+    table.put("t", a_route("a"), 1)
+
+    route = table.find("t")
+    assert route is not None
+    assert route.leaders == {}
+    assert {queue.broker_name for queue in route.readable} == {"a"}
+
+
+def test_a_queue_without_a_leader_is_looked_for_often():
+    """Somebody waits for it."""
+    table = RouteTable()
+    table.put("t", a_static_route(a_record("a", {0: 0}, total=2)), 0)
+
+    assert table.due(2_999) == []
+    assert table.due(3_000) == ["t"]
+
+
+def test_brokers_are_found_by_address():
+    """According to any route."""
+    table = RouteTable()
+    table.put("t", a_static_route(A_LEADS), 0)
+
+    assert (table.find_broker("a:1"), table.find_broker("x:1")) == ("a", None)

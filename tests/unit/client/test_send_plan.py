@@ -4,7 +4,15 @@ from random import Random
 
 import pytest
 
-from holdfast.client.send_plan import RoundRobin, backoff_ms, is_retryable, is_route_stale, queue_for_key
+from holdfast.client.send_plan import (
+    RoundRobin,
+    backoff_ms,
+    is_moved,
+    is_retryable,
+    is_route_stale,
+    only_time_helps,
+    queue_for_key,
+)
 from holdfast.model.errors import BrokerRefused, ConnectionLost, HoldfastError, RequestTimeout, RouteNotFound
 from holdfast.model.queue import MessageQueue
 
@@ -84,3 +92,44 @@ def test_what_may_help_is_tried(error: HoldfastError, again: bool, stale: bool):
 def test_pauses_grow_and_end():
     """From 50 ms to a second."""
     assert [backoff_ms(attempt) for attempt in (1, 2, 3, 10)] == [50, 100, 200, 1000]
+
+
+MOVED = BrokerRefused(501, "moved")
+BUSY = BrokerRefused(2, "busy")
+UNSENT = ConnectionLost("refused")
+CLOSED = ConnectionLost("closed", was_sent=True)
+
+
+def test_a_moved_queue_is_no_failure():
+    """Every other refusal is."""
+    assert is_moved(MOVED)
+    assert not any(is_moved(error) for error in (BUSY, UNSENT, RequestTimeout("late")))
+
+
+@pytest.mark.parametrize(
+    ("error", "has_queue", "had_left", "stays", "is_static", "waits"),
+    [
+        (BUSY, False, False, False, False, True),  # a name server's: the topic is being made
+        (BUSY, True, False, True, True, False),
+        (UNSENT, True, False, False, False, False),  # there are other brokers
+        (UNSENT, True, False, True, False, True),
+        (CLOSED, True, True, True, False, False),  # it may be stored: once more costs an attempt
+        (UNSENT, True, False, False, True, True),
+        (CLOSED, True, True, False, True, True),
+        (RouteNotFound("no leader"), True, False, False, True, True),
+        (RouteNotFound("no topic"), False, False, False, True, False),
+        (RequestTimeout("late"), True, True, True, True, False),
+    ],
+)
+def test_some_failures_only_time_can_mend(
+    error: HoldfastError,
+    has_queue: bool,  # noqa: FBT001 - a table
+    had_left: bool,  # noqa: FBT001 - a table
+    stays: bool,  # noqa: FBT001 - a table
+    is_static: bool,  # noqa: FBT001 - a table
+    waits: bool,  # noqa: FBT001 - a table
+):
+    """They cost no attempt while there is time."""
+    told = only_time_helps(error, has_queue=has_queue, had_left=had_left, stays=stays, is_static=is_static)
+
+    assert told == waits

@@ -5,6 +5,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from tests.support.scripted_server import ScriptedServer
+from tests.support.static_topics import a_record as a_static_record
+from tests.support.static_topics import logical, serve_static
 from tests.unit.client.test_received import a_record
 
 from holdfast.client.cluster_client import ClusterClient
@@ -15,6 +17,8 @@ from holdfast.model.message import ReceivedMessage, SendResult
 from holdfast.model.queue import MessageQueue
 from holdfast.wire.codes import RequestCode
 from holdfast.wire.command import Command
+from holdfast.wire.host import pack_host
+from holdfast.wire.message_id import format_message_id
 
 END = RequestCode.END_TRANSACTION
 HALF = a_record(properties=b"PGROUP\x01p\x02UNIQ_KEY\x01ID\x02")
@@ -220,3 +224,26 @@ def test_a_transaction_that_has_not_begun_has_no_id():
             _ = scene.transaction().message_id
 
     with_scene(story)
+
+
+def test_a_transaction_of_a_logical_queue_ends_where_its_half_message_is():
+    """Whoever took it may have passed it on to the leader; the id in the answer says who has it."""
+
+    async def run() -> None:
+        async with ScriptedServer() as leader, ScriptedServer() as other, ClusterClient(leader.namesrv) as client:
+            leader.on(END)
+            other.on(END)
+            addresses = {"a": leader.address, "b": other.address}
+            serve_static(leader, a_static_record("a", {0: 1}), addresses=addresses)
+            await client.route("t")
+            for holder, name in ((leader, "a"), (None, "b")):
+                host = pack_host(holder.address if holder is not None else "10.0.0.2:10911")
+                result = SendResult("ID", logical(0), 3, format_message_id(host, 1024))
+                await TransactionDesk(client, "p").end(
+                    Receipt(result, other.address, "TX"), "t", TransactionOutcome.COMMIT
+                )
+
+                (told,) = (holder or other).heard_of(END)
+                assert (told.fields["bname"], told.fields["commitLogOffset"]) == (name, "1024")
+
+    asyncio.run(run())

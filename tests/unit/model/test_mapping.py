@@ -262,6 +262,17 @@ def test_a_stale_broker_is_outvoted_by_generation():
     assert topic.superseded == ["a still claims logical queue 0, which b leads now"]
 
 
+def test_a_stale_broker_does_not_lead_when_nobody_newer_claims_either():
+    """Somebody who led in between knows that the queue has moved on: better no leader than an old one."""
+    moved = move(move(ZERO, "b", 1), "c", 1)
+
+    topic = merged(a_record("a", ZERO, ONE, epoch=9), a_record("b", moved, TWO, epoch=3))
+
+    assert topic.unled == [0]
+    assert topic.contradictions == []
+    assert topic.superseded == ["a still claims logical queue 0, which has moved on since"]
+
+
 def test_two_leaders_of_one_generation_contradict():
     """Neither can be served."""
     topic = merged(a_record("a", ONE), a_record("b", move(ZERO, "b", 1), TWO), a_record("c", move(ZERO, "c", 1)))

@@ -1,5 +1,8 @@
 """Which queues of a route can be used for what."""
 
+import msgspec
+from tests.support.static_topics import a_record, a_static_route, logical
+
 from holdfast.model.queue import MessageQueue
 from holdfast.model.route import BrokerData, QueueData, Route
 
@@ -57,3 +60,16 @@ def test_an_address_is_found_by_name_and_id():
     assert route.address_of("a", 1) == "h:2"
     assert route.address_of("a", 2) is None
     assert route.address_of("x") is None
+
+
+def test_a_static_topic_has_logical_queues_only():
+    """Whatever queues its brokers have for it, and whatever an order configuration says."""
+    route = msgspec.structs.replace(a_static_route(a_record("a", {0: 1}, total=2)), order_topic_conf="a:7")
+
+    assert route.publishable("t") == route.readable("t") == [logical(0), logical(1)]
+    assert [leader.broker for leader in route.leaders("t").values()] == ["a", "__syslo__none__"]
+
+
+def test_a_normal_topic_has_no_leaders():
+    """Each of its queues is its broker's."""
+    assert Route().leaders("t") == {}

@@ -1,6 +1,7 @@
 """The numbers that a name server tells about itself."""
 
 from tests.support.name_servers import a_name_server, a_registration, ask_route, register
+from tests.support.static_reports import leads, register_static
 
 from holdfast.nameserver.metrics import name_server_samples
 
@@ -22,3 +23,26 @@ def test_every_number_is_told_once_and_moves_with_what_it_counts():
     assert values["namesrv_route_queries"] == 2
     assert values["namesrv_route_misses"] == 1
     assert values["namesrv_refusals"] == 1
+
+
+def test_static_topics_are_counted_with_what_is_wrong_with_them():
+    """One served, one that contradicts itself, one never complete, one refused."""
+    server = a_name_server()
+    register_static(server, "a", *(leads("a", 0, 1) | {"topic": topic} for topic in ("orders", "bills", "mails")))
+    register_static(
+        server,
+        "b",
+        leads("b", 0) | {"topic": "bills"},
+        leads("b", 0, total=3) | {"topic": "calls"},
+        leads("a", 0, 1) | {"topic": "copied"},
+    )
+    ask_route(server, "calls")
+
+    values = {sample.name: sample.value for sample in name_server_samples(server.machine)}
+
+    assert values["namesrv_static_topics"] == 4
+    assert values["namesrv_static_withheld"] == 2
+    assert values["namesrv_static_contradictions"] == 1
+    assert values["namesrv_mapping_refusals"] == 1
+    assert values["namesrv_routes_withheld"] == 1
+    assert values["namesrv_route_misses"] == 0

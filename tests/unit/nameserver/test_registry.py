@@ -10,11 +10,13 @@ from tests.support.name_servers import (
     a_registration,
     a_topic,
     addresses,
+    ask_route,
     find_route,
     heartbeat_fields,
     register,
     registration_fields,
 )
+from tests.support.static_reports import a_java_report, ask_aware, leaders, leads, register_static
 
 from holdfast.wire.codes import RequestCode, ResponseCode
 
@@ -206,16 +208,77 @@ def test_the_order_configuration_can_be_kept_from_brokers():
 def test_a_static_topic_is_served_as_its_brokers_registered_it():
     """Each broker's part of the mapping is passed on, keys quoted for clients that read standard JSON."""
     server = a_name_server()
-    part = {"bname": "a", "currIdMap": {"0": 0, "2": 1}, "dirty": False, "epoch": 7, "scope": "__global__"}
-    part |= {"topic": "orders", "totalQueues": 4}
+    part = a_java_report("a", {0: 0, 2: 1}, total=3, epoch=7)
+    register_static(server, "b", a_java_report("b", {1: 0}, total=3, epoch=7))
     body = a_registration("orders", mappings={"orders": part})
     bare = body.replace(b'"0":0,"2":1', b"0:0,2:1")
     assert bare != body
 
     register(server, body=bare)
 
-    answer = server.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders"})
-    assert json.loads(answer.body)["topicQueueMappingByBroker"] == {"a": part}
+    answer = ask_aware(server)
+    assert json.loads(answer.body)["topicQueueMappingByBroker"]["a"] == part
+
+
+def test_a_broker_with_a_copied_mapping_is_registered_and_told():
+    """Its other topics are served; the copied one is refused by name, each time it registers, and logged once."""
+    server = a_name_server()
+    register_static(server, "a", leads("a", 0, 1))
+    copied = leads("a", 0, 1)
+    body = a_registration("orders", "bills", mappings={"orders": copied})
+
+    answers = [register(server, "b", "10.0.0.2:10911", body=body, channel=server.open()) for _ in range(3)]
+
+    assert {answer.code for answer in answers} == {0}
+    assert all("b has a mapping of orders that belongs to a" in (answer.remark or "") for answer in answers)
+    assert server.logged().count("mapping refused") == 1
+    assert leaders(server) == {0: "a", 1: "a"}
+    assert addresses(server, "bills") == {"b": {0: "10.0.0.2:10911"}}
+
+
+def test_a_topic_of_which_only_a_copied_mapping_is_known_is_busy():
+    """It exists, and nobody can say how: a client must not make a normal one of it."""
+    server = a_name_server()
+
+    register_static(server, "b", leads("a", 0, 1))
+
+    answer = ask_route(server, "orders")
+    assert answer.code == ResponseCode.SYSTEM_BUSY
+    assert "belongs to a" in (answer.remark or "")
+
+
+def test_a_normal_topic_of_a_static_topics_name_is_not_mixed_in():
+    """Whoever comes first; its broker is told, and when the static topic is deleted it is an ordinary topic again."""
+    for is_first in (True, False):
+        server = a_name_server()
+        if is_first:
+            register(server, "c", "10.0.0.3:10911", channel=server.open())
+        register_static(server, "a", leads("a", 0, 1))
+        answer = register(
+            server, "c", "10.0.0.3:10911", body=a_registration("orders", counter=2), channel=server.open()
+        )
+
+        assert answer.code == 0
+        assert (answer.remark or "").startswith("orders on c: a static topic of this name is served")
+        assert server.logged().count("normal topic not served") == 1
+        assert leaders(server) == {0: "a", 1: "a"}
+        assert b"10.0.0.3" not in ask_aware(server).body + ask_route(server, "orders").body
+
+
+def test_compressed_registrations_carry_mappings_too():
+    """As 5.x brokers pack them."""
+    server = a_name_server()
+    config = b"orders 2 2 6 SINGLE_TAG"
+    mapping = json.dumps(a_java_report("a", {0: 0, 1: 1}, total=2)).encode()
+    pieces = [b'{"counter":1,"stateVersion":0,"timestamp":1}', 1, config, b"[]", 1, mapping]
+    body = b"".join(
+        struct.pack(">i", piece) if isinstance(piece, int) else struct.pack(">i", len(piece)) + piece
+        for piece in pieces
+    )
+
+    assert register(server, body=zlib.compress(body), version=513, compressed="true").code == 0
+
+    assert leaders(server) == {0: "a", 1: "a"}
 
 
 # Masters and slaves.

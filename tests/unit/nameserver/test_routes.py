@@ -3,6 +3,7 @@
 import json
 
 from tests.support.name_servers import a_topic
+from tests.support.static_reports import a_home, a_report, leads
 
 from holdfast.nameserver.routes import RouteTable
 
@@ -92,24 +93,59 @@ def test_unseating_a_stranger_changes_nothing():
 def test_a_static_topics_part_outlives_its_broker():
     """A queue whose leader is away still has its place."""
     table = a_table("a", "b")
-    for name in ("a", "b"):
+    for number, name in enumerate("ab"):
+        table.map_queues(name, {"orders": leads(name, number)})
         table.host(name, [a_topic("orders")])
-        table.map_queues({"orders": {"bname": name, "currIdMap": {"0": 0}}})
+    table.take_changes()
 
     table.unseat("a", "10.0.0.0:10911")
 
-    body = table.find_body("orders")
-    assert body is not None
-    assert set(json.loads(body)["topicQueueMappingByBroker"]) == {"a", "b"}
+    assert set(table.static.topics["orders"].reports) == {"a", "b"}
+    assert set(table.topics["orders"]) == {"b"}
+    assert table.take_changes() == {"orders"}
 
 
-def test_parts_of_static_topics_without_a_broker_are_ignored():
-    """Whatever a peer sends in their place."""
+def test_whatever_changes_a_broker_changes_the_static_topics_it_has_a_part_in():
+    """Also those of which it holds nothing but old records, and hosts no queue."""
+    table = a_table("a", "b")
+    homes = [a_home("b", 0, end=7), a_home("a", 0, generation=1, first=7)]
+    table.map_queues("a", {"orders": a_report("a", {0: homes}, total=1)})
+    table.host("a", [a_topic("orders")])
+    table.take_changes()
+
+    table.seat("b", 0, "10.0.0.9:10911", cluster="C1", zone=None, acting=False)
+    assert table.take_changes() == {"orders"}
+    table.set_wiped("b", is_wiped=True)
+    assert table.take_changes() == {"orders"}
+    table.unseat("b", "10.0.0.9:10911")
+    assert table.take_changes() == {"orders"}
+
+
+def test_refused_parts_of_static_topics_are_returned_with_the_reason():
+    """Whatever a peer sends in their place; and nothing changes."""
     table = a_table("a")
 
-    table.map_queues({"orders": 7, "bills": {"bname": 7}, "mails": {}})
+    refused = table.map_queues("a", {"orders": 7, "bills": {"bname": 7}, "mails": {}})
 
+    assert refused.keys() == {"orders", "bills", "mails"}
     assert table.take_changes() == set()
+
+
+def test_a_static_topic_is_no_normal_one():
+    """It has no route of that kind, whatever queues are hosted; while it is being converted it has its old one."""
+    table = a_table("a", "b", "c")
+    table.map_queues("a", {"orders": leads("a", 0, 1)})
+    for name in "abc":
+        table.host(name, [a_topic("orders"), a_topic("bills")])
+    table.map_queues("b", {"bills": leads("b", 0) | {"topic": "bills"}})
+    table.unseat("c", "10.0.0.2:10911")
+    table.seat("d", 0, "10.0.0.3:10911", cluster="C1", zone=None, acting=False)
+    table.host("d", [a_topic("bills")])
+
+    assert table.find_body("orders") is None
+    body = table.find_body("bills")
+    assert body is not None
+    assert [queue["brokerName"] for queue in json.loads(body)["queueDatas"]] == ["a", "b"]
 
 
 def test_zone_and_filter_servers_are_passed_on():

@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 from tests.support.conversation import Conversation
-from tests.support.name_servers import a_name_server, a_registration, a_topic, find_route, register
+from tests.support.name_servers import a_name_server, a_registration, a_topic, ask_route, find_route, register
+from tests.support.static_reports import ask_aware, leaders, leads, register_static
 
 from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.route import decode_route
 
 A, B = "10.0.0.1:10911", "10.0.0.2:10911"
 
@@ -182,8 +184,42 @@ def test_a_deleted_static_topic_leaves_no_mapping_behind():
     server.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders", "clusterName": "C1"})
     register(server, body=a_registration("orders", counter=2), channel=channel)
 
-    body = server.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders"}).body
-    assert b"topicQueueMappingByBroker" not in body
+    for answer in (ask_aware(server), ask_route(server, "orders")):
+        assert answer.code == 0
+        assert b"topicQueueMappingByBroker" not in answer.body
+        assert decode_route(answer.body).queue_datas[0].broker_name == "a"
+
+
+def test_a_static_topic_cannot_be_registered_as_a_normal_one():
+    """217: refused with the reason, and nothing changes."""
+    server = a_name_server()
+    register_static(server, "a", leads("a", 0, 1))
+    body = b'{"brokerDatas":[],"queueDatas":[{"brokerName":"a","perm":6,"readQueueNums":3,"writeQueueNums":2}]}'
+
+    answer = server.ask(RequestCode.REGISTER_TOPIC_IN_NAMESRV, {"topic": "orders"}, body=body)
+
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert "a static topic of this name is served" in (answer.remark or "")
+    assert leaders(server) == {0: "a", 1: "a"}
+
+
+def test_wiping_write_permission_shows_in_both_forms_of_a_static_topic():
+    """A broker that leads is closed for writing; the mock broker only when all that lead are."""
+    server = a_name_server()
+    register_static(server, "a", leads("a", 0))
+    register_static(server, "b", leads("b", 1))
+
+    def permissions() -> list[int]:
+        bodies = (ask_aware(server).body, ask_route(server, "orders").body)
+        return [queue.permission for body in bodies for queue in decode_route(body).queue_datas]
+
+    for name, code, expected in (
+        ("a", RequestCode.WIPE_WRITE_PERM_OF_BROKER, [4, 6, 6]),
+        ("b", RequestCode.WIPE_WRITE_PERM_OF_BROKER, [4, 4, 4]),
+        ("a", RequestCode.ADD_WRITE_PERM_OF_BROKER, [6, 4, 6]),
+    ):
+        assert server.ask(code, {"brokerName": name}).code == 0
+        assert permissions() == expected
 
 
 def test_a_single_topic_is_registered_with_its_queues():

@@ -2,7 +2,7 @@ import pytest
 
 from holdfast.model.errors import RemoteProtocolError
 from holdfast.model.queue import MessageQueue
-from holdfast.wire.admin import ResetOffsetFields, decode_status, offset_map, parse_attributes
+from holdfast.wire.admin import ResetOffsetFields, cut_page, decode_status, offset_map, parse_attributes
 from holdfast.wire.fields import from_fields, to_fields
 
 
@@ -51,3 +51,12 @@ def test_a_4_x_reset_names_neither_queue_nor_offset() -> None:
 
     assert (fields.queue_id, fields.offset, fields.is_force) == (-1, -1, True)
     assert from_fields(ResetOffsetFields, to_fields(fields)) == fields
+
+
+@pytest.mark.parametrize(
+    ("start", "count", "expected"),
+    [(0, None, "abc"), (0, 2, "ab"), (2, 2, "c"), (3, 2, ""), (-5, 1, "a"), (1, 0, "b"), (1, -1, "b"), (2**70, 1, "")],
+)
+def test_a_table_is_handed_out_in_pages(start: int, count: int | None, expected: str) -> None:
+    """Without a count all of it; whatever else is asked for, at least a row and never an error."""
+    assert "".join(cut_page({"a": 1, "b": 2, "c": 3}, start, count)) == expected

@@ -4,8 +4,11 @@ import json
 
 import msgspec
 import pytest
+from tests.support.static_topics import a_record, a_static_route
 
 from holdfast.model.errors import RemoteProtocolError
+from holdfast.model.leadership import Leader
+from holdfast.model.queue import MessageQueue
 from holdfast.model.route import BrokerData, QueueData, Route
 from holdfast.wire import java_json
 from holdfast.wire.command import decode_command
@@ -158,3 +161,57 @@ def test_a_route_that_claims_impossibly_many_queues_is_refused(count: int) -> No
 
     with pytest.raises(RemoteProtocolError, match="claims"):
         decode_route(body)
+
+
+# As a Java 5.5.0 name server serves it after a remap of two queues from A to B.
+REMAPPED = b"""{"brokerDatas":[{"brokerAddrs":{"0":"127.0.0.1:42911"},"brokerName":"brokerB","cluster":"C1",
+"enableActingMaster":false},{"brokerAddrs":{"0":"127.0.0.1:40911"},"brokerName":"brokerA","cluster":"C1",
+"enableActingMaster":false}],"filterServerTable":{},"queueDatas":[{"brokerName":"brokerB","perm":6,"readQueueNums":4,
+"topicSysFlag":0,"writeQueueNums":4},{"brokerName":"brokerA","perm":6,"readQueueNums":2,"topicSysFlag":0,
+"writeQueueNums":2}],"topicQueueMappingByBroker":{"brokerA":{"bname":"brokerA","currIdMap":{},"dirty":false,
+"epoch":1794745417879,"scope":"__global__","topic":"TopicStatic","totalQueues":4},"brokerB":{"bname":"brokerB",
+"currIdMap":{%b},"dirty":false,"epoch":1794745417879,"scope":"__global__","topic":"TopicStatic","totalQueues":4}}}"""
+
+
+@pytest.mark.parametrize("led", [b'"0":2,"1":0,"2":3,"3":1', b"0:2,1:0,2:3,3:1"], ids=["quoted", "bare"])
+def test_a_static_topic_is_read_from_a_java_name_server(led: bytes):
+    """Which tells no generations."""
+    leaders = decode_route(REMAPPED % led).leaders("TopicStatic")
+
+    assert leaders == {
+        MessageQueue("TopicStatic", "__syslo__global__", number): Leader("brokerB", -1, 1794745417879)
+        for number in range(4)
+    }
+
+
+def test_a_static_route_survives_encoding_with_its_generations():
+    """Which a Java client does not see."""
+    route = a_static_route(a_record("a", {0: 3, 2: 0}, epoch=7), a_record("b", {1: None}, epoch=8))
+
+    assert decode_route(encode_route(route)) == route
+    info = json.loads(encode_route(route))["topicQueueMappingByBroker"]["a"]
+    assert (info["bname"], info["currIdMap"], info["totalQueues"]) == ("a", {"0": 0, "2": 2}, 4)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"bname": "brokerB", "dirty": True, "totalQueues": 4, "currIdMap": {"0": 0}},
+        {"bname": "other", "totalQueues": 4, "currIdMap": {"0": 0}},
+        {"bname": "brokerB", "totalQueues": 1_000_000_000, "currIdMap": {"0": 0}},
+    ],
+    ids=["dirty", "another broker's", "impossible"],
+)
+def test_a_record_that_cannot_be_one_claims_nothing(row: dict[str, object]):
+    """The topic is static all the same."""
+    body = json.dumps({"topicQueueMappingByBroker": {"brokerB": row}}).encode()
+
+    route = decode_route(body)
+
+    assert list(route.mappings) == ["brokerB"]
+    assert route.publishable("t") == []
+
+
+def test_a_mapping_that_is_null_is_none():
+    """As for every normal topic."""
+    assert decode_route(b'{"topicQueueMappingByBroker":null}') == Route()

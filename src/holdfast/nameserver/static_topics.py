@@ -1,0 +1,354 @@
+"""Static topics: what each broker reported of them, what the reports say together, and what of that is served.
+
+    report --made for another broker, of an older epoch, of a deleted topic, unreadable--> refused; the last one stays
+           --taken--> merged --every queue has one leader--------------------> served
+                             --more queues, the new ones not all led yet-----> served with as many queues as before
+                             --anything else: withheld-----------------------> what was served stays, or busy if nothing
+
+A report outlives its broker: a queue whose leader is away still has a place, and no other. It goes when the topic is
+deleted, or when its broker is away and others have taken over everything it had. A topic that was a normal one before
+its first report stays that, on the brokers it was on, until the reports are complete for the first time.
+
+Does not know addresses, permissions or bytes of answers (`static_routes.py`), nor who is alive but through the
+container of names it is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Container, Iterator
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.machine.effects import Log
+from holdfast.model.errors import MappingRefused, RemoteProtocolError
+from holdfast.model.mapping import UNKNOWN_GENERATION, MergedTopic, TopicMapping, check, merge
+from holdfast.wire.mapping import convert_info, from_info
+
+HOMES_MAX: Final = 4_000_000
+"""How many homes of queues are kept of all topics together: reports outlive their brokers, memory has an end."""
+_DELETED_MAX: Final = 1000
+_REASONS_SHOWN: Final = 8
+_NUMBERS_SHOWN: Final = 16
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What one broker registered of a topic.
+
+    Attributes:
+        tells_homes: Whether it told the homes of its queues, as ours do, and not just which it leads.
+    """
+
+    mapping: TopicMapping
+    tells_homes: bool
+
+    @property
+    def size(self) -> int:
+        """How many homes are kept for it; one at least, for itself."""
+        return 1 + sum(len(queue.segments) for queue in self.mapping.queues.values())
+
+
+class StaticTopic:
+    """One static topic.
+
+    Attributes:
+        reports: By broker.
+        normal_hosts: Who had it as a normal topic before its first report; empty once it was complete.
+        merged: What the reports say together.
+        served: The newest of what they said that a client can go by; None when there was nothing yet.
+        holders: The brokers that report, or hold records that can be read.
+        intruders: Brokers that have a normal topic of this name.
+    """
+
+    __slots__ = ("holders", "intruders", "merged", "name", "normal_hosts", "reports", "served", "told")
+
+    def __init__(self, name: str, normal_hosts: frozenset[str]) -> None:
+        self.name = name
+        self.reports: dict[str, Report] = {}
+        self.normal_hosts = normal_hosts
+        self.merged: MergedTopic | None = None
+        self.served: MergedTopic | None = None
+        self.holders: frozenset[str] = frozenset()
+        self.intruders: frozenset[str] = frozenset()
+        self.told: tuple[list[str], list[str]] = ([], [])
+
+    @property
+    def is_normal(self) -> bool:
+        """Whether clients still see the normal topic that it was."""
+        return self.served is None and bool(self.normal_hosts)
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why what is served is not what the reports say; empty when it is."""
+        if self.merged is None or self.merged is self.served:
+            return []
+        return self.merged.contradictions + _describe_unled(self.merged)
+
+
+class StaticTopics:
+    """All static topics. Remembers what changed, and what the operator shall be told, until it is taken."""
+
+    def __init__(self, alive: Container[str]) -> None:
+        self.topics: dict[str, StaticTopic] = {}
+        self.refusals = 0
+        self._alive = alive
+        self._faults: dict[str, dict[str, MappingRefused]] = {}  # broker -> topic -> why its last report was refused
+        self._deleted: dict[str, dict[str, int]] = {}  # topic -> broker -> epoch of the report that was deleted
+        self._home_count = 0
+        self._changed: set[str] = set()
+        self._logs: list[Log] = []
+
+    def take_changes(self) -> set[str]:
+        """Return the topics of which something changed since the last call."""
+        changed, self._changed = self._changed, set()
+        return changed
+
+    def take_logs(self) -> list[Log]:
+        """Return what the operator shall be told since the last call."""
+        logs, self._logs = self._logs, []
+        return logs
+
+    # What is there.
+
+    def find(self, name: str) -> StaticTopic | None:
+        """Return the topic, if clients are to see it as a static one."""
+        topic = self.topics.get(name)
+        return None if topic is None or topic.is_normal else topic
+
+    def held_by(self, broker: str) -> Iterator[str]:
+        """Return the topics of which *broker* holds something."""
+        return (topic.name for topic in self.topics.values() if broker in topic.holders)
+
+    def has_report(self, broker: str, name: str) -> bool:
+        """Return whether a report of *broker* about a topic was ever taken, and is kept."""
+        return name in self.topics and broker in self.topics[name].reports
+
+    def find_fault(self, name: str) -> str | None:
+        """Return why the only mapping that was ever told of a topic cannot be used; None where there was none."""
+        for faults in self._faults.values():
+            fault = faults.get(name)
+            if fault is not None and fault.rule != _DELETED:
+                return str(fault)
+        return None
+
+    # Reports come and go.
+
+    def report(self, broker: str, name: str, plain: Any, *, normal_hosts: Collection[str]) -> str | None:
+        """Take what *broker* registered of a topic; return why not, if it is refused.
+
+        Args:
+            broker: Who registered it.
+            name: Of which topic.
+            plain: The registered object, decoded but not judged.
+            normal_hosts: Who has the topic as a normal one, before this registration.
+        """
+        try:
+            report = self._read(broker, name, plain)
+        except MappingRefused as fault:
+            return self._refuse(broker, name, fault)
+        except RemoteProtocolError as error:
+            return self._refuse(broker, name, MappingRefused("readable", f"{broker} has a mapping of {name}: {error}"))
+        self._faults.get(broker, {}).pop(name, None)
+        topic = self.topics.get(name)
+        if topic is None:
+            topic = self.topics[name] = StaticTopic(name, frozenset(normal_hosts))
+            self._deleted.pop(name, None)
+        known = topic.reports.get(broker)
+        if known != report:
+            self._home_count += report.size - (known.size if known is not None else 0)
+            topic.reports[broker] = report
+            self._settle(topic)
+        return None
+
+    def _read(self, broker: str, name: str, plain: Any) -> Report:
+        """Return the report that a registered object is.
+
+        Raises:
+            MappingRefused: which rule it breaks.
+            RemoteProtocolError: it is none.
+        """
+        info = convert_info(plain)
+        mapping = from_info(info)
+        if mapping.topic != name:
+            raise MappingRefused("own name", f"{broker} records {mapping.topic[:80]} under the name of {name}")
+        check(mapping, owner=broker)
+        report = Report(mapping, info.extras is not None)
+        if self._deleted.get(name, {}).get(broker) == mapping.epoch:
+            raise MappingRefused(_DELETED, f"{name} was deleted, but {broker} still has it: delete it there too")
+        known = self.topics[name].reports.get(broker) if name in self.topics else None
+        if known is not None:
+            _require_newer(known.mapping, mapping)
+        if self._home_count + report.size - (known.size if known is not None else 0) > HOMES_MAX:
+            raise MappingRefused(
+                "bounded memory", f"{HOMES_MAX} homes of queues are known: {name} on {broker} is too much"
+            )
+        return report
+
+    def _refuse(self, broker: str, name: str, fault: MappingRefused) -> str:
+        faults = self._faults.setdefault(broker, {})
+        if name not in faults or str(faults[name]) != str(fault):
+            faults[name] = fault
+            self.refusals += 1
+            self._logs.append(
+                Log("warning", "mapping refused", {"topic": name, "broker": broker, "reason": str(fault)})
+            )
+        return str(fault)
+
+    def leave(self, broker: str) -> None:
+        """Take note that *broker* is away. Its reports stay while they say something that nobody else says."""
+        self._faults.pop(broker, None)
+        for topic in [self.topics[name] for name in self.held_by(broker)]:
+            self._settle(topic)
+
+    def drop(self, name: str, brokers: Collection[str]) -> bool:
+        """Forget what *brokers* reported of a deleted topic; return whether there was something."""
+        for faults in self._faults.values():
+            faults.pop(name, None)
+        topic = self.topics.get(name)
+        if topic is None:
+            return False
+        dropped = {broker: topic.reports.pop(broker) for broker in brokers if broker in topic.reports}
+        self._home_count -= sum(report.size for report in dropped.values())
+        self._changed.add(name)
+        if topic.reports:
+            # What is left of it: nothing that was served before is true any more.
+            topic.served = None
+            self._settle(topic)
+        else:
+            del self.topics[name]
+            # A registration that was under way may still bring it back, and so may a broker that was away.
+            self._deleted[name] = {broker: report.mapping.epoch for broker, report in dropped.items()}
+            if len(self._deleted) > _DELETED_MAX:
+                del self._deleted[next(iter(self._deleted))]
+        return bool(dropped)
+
+    def meet_normal(self, name: str, hosts: Collection[str]) -> None:
+        """Take note of who has normal queues of a topic's name: beside a static topic they are not served."""
+        topic = self.topics.get(name)
+        if topic is None:
+            return
+        intruders = frozenset(hosts) - topic.reports.keys() if topic.served is not None else frozenset()
+        for broker in sorted(intruders - topic.intruders):
+            self._logs.append(
+                Log("warning", "normal topic not served", {"topic": name, "broker": broker, "reason": INTRUDES})
+            )
+        topic.intruders = intruders
+
+    # What the reports say together.
+
+    def _settle(self, topic: StaticTopic) -> None:
+        merged = _merge(topic)
+        superseded = self._find_superseded(topic, merged)
+        if superseded:
+            for broker in superseded:
+                self._home_count -= topic.reports.pop(broker).size
+            merged = _merge(topic)
+        topic.merged = merged
+        if merged.complete:
+            topic.served, topic.normal_hosts = merged, frozenset()
+        elif topic.served is not None and _covers(merged, topic.served.total):
+            topic.served = _narrow(merged, topic.served.total)
+        held = set() if topic.served is None else _brokers_of(topic.served)
+        topic.holders = frozenset(topic.reports.keys() | held)
+        self._changed.add(topic.name)
+        self._tell(topic, merged)
+
+    def _find_superseded(self, topic: StaticTopic, merged: MergedTopic) -> list[str]:
+        """Return the brokers that are away and of whose report nothing is needed any more."""
+        if not merged.complete:
+            return []
+        held = _brokers_of(merged)
+        kept = [
+            report.mapping.epoch for broker, report in topic.reports.items() if broker in held or broker in self._alive
+        ]
+        return [
+            broker
+            for broker, report in topic.reports.items()
+            if broker not in held and broker not in self._alive and kept and report.mapping.epoch <= max(kept)
+        ]
+
+    def _tell(self, topic: StaticTopic, merged: MergedTopic) -> None:
+        """Tell the operator what is wrong, and when it is right again; the same only once."""
+        reasons, claims = topic.told
+        topic.told = (topic.reasons, merged.superseded)
+        fields: dict[str, object]
+        if topic.reasons and topic.reasons != reasons:
+            serves = "the normal topic" if topic.is_normal else "busy"
+            if topic.served is not None:
+                serves = f"{topic.served.total} queues of epoch {topic.served.epoch}"
+            fields = {"topic": topic.name, "reasons": shorten(topic.reasons), "serves": serves}
+            self._logs.append(Log("warning", "static topic withheld", fields))
+        elif reasons and not topic.reasons:
+            fields = {"topic": topic.name, "queues": merged.total, "epoch": merged.epoch}
+            self._logs.append(Log("info", "static topic complete", fields))
+        if merged.superseded and merged.superseded != claims:
+            fields = {"topic": topic.name, "reasons": shorten(merged.superseded)}
+            # No warning: in a move the new leader is heard before the old one.
+            self._logs.append(Log("info", "stale claim not served", fields))
+
+
+INTRUDES: Final = "a static topic of this name is served: delete the normal one there, or the static one everywhere"
+_DELETED: Final = "deleted stays deleted"
+
+
+def shorten(reasons: list[str]) -> str:
+    """Return *reasons* as one text of bearable length."""
+    more = [f"and {len(reasons) - _REASONS_SHOWN} more"] if len(reasons) > _REASONS_SHOWN else []
+    return "; ".join([*reasons[:_REASONS_SHOWN], *more])
+
+
+def _require_newer(known: TopicMapping, told: TopicMapping) -> None:
+    """Refuse what a broker knew before it knew what it told already.
+
+    Raises:
+        MappingRefused: the epoch is lower, or in the same epoch the generation of a queue.
+    """
+    if told.epoch < known.epoch:
+        raise MappingRefused(
+            "rising epochs",
+            f"{known.broker} was at epoch {known.epoch} of {known.topic} and comes back with {told.epoch}: its mapping"
+            " is an old copy. Repair it from its peers",
+        )
+    for number, queue in told.queues.items() if told.epoch == known.epoch else ():
+        before = known.queues.get(number)
+        # Where a Java broker took over the store, what it tells has no generations.
+        if before is not None and UNKNOWN_GENERATION < queue.generation < before.generation:
+            raise MappingRefused(
+                "rising generations",
+                f"{known.broker} was at generation {before.generation} of logical queue {number} of {known.topic} and"
+                f" comes back with {queue.generation}: it was overtaken on its way, or is an old copy",
+            )
+
+
+def _merge(topic: StaticTopic) -> MergedTopic:
+    merged = merge({broker: report.mapping for broker, report in topic.reports.items()})
+    # Its queues are named somewhere, so that a smaller number of them is a mistake, or another topic of this name.
+    shrunk = [
+        f"{broker} has {report.mapping.total} logical queues of {topic.name}, but the newest epoch has {merged.total}"
+        for broker, report in sorted(topic.reports.items())
+        if report.mapping.total > merged.total
+    ]
+    return msgspec.structs.replace(merged, contradictions=merged.contradictions + shrunk) if shrunk else merged
+
+
+def _covers(merged: MergedTopic, total: int) -> bool:
+    """Return whether the first *total* queues are led without contradiction."""
+    return not merged.contradictions and merged.total >= total and all(number >= total for number in merged.unled)
+
+
+def _narrow(merged: MergedTopic, total: int) -> MergedTopic:
+    queues = {number: queue for number, queue in merged.queues.items() if number < total}
+    return msgspec.structs.replace(merged, total=total, queues=queues, unled=[])
+
+
+def _brokers_of(merged: MergedTopic) -> set[str]:
+    """Return the brokers of which clients read or write something."""
+    return {segment.broker for queue in merged.queues.values() for segment in queue.readable}
+
+
+def _describe_unled(merged: MergedTopic) -> list[str]:
+    if not merged.unled:
+        return []
+    numbers = ", ".join(map(str, merged.unled[:_NUMBERS_SHOWN]))
+    more = f" and {len(merged.unled) - _NUMBERS_SHOWN} more" if len(merged.unled) > _NUMBERS_SHOWN else ""
+    return [f"no broker leads logical queues {numbers}{more} of {merged.total}"]

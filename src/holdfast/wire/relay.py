@@ -1,0 +1,85 @@
+"""Requests that one broker passes on to another: 7020.
+
+    7020 | from boot number settled hops client aware | frame frame ...       whole frames, as the client wrote them
+    ok   | boot                                       | frame frame ...       the answers, as the client gets them
+
+The receiver deduplicates by (from, boot, number): who got no answer may ask again. Knows nothing of queues.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from holdfast.model.errors import RemoteProtocolError
+from holdfast.model.numbers import Int32, Int64
+from holdfast.wire.frame import Frame, frame_prefix, split_frames
+
+HOPS_MAX: Final = 2
+"""Between the broker that a client asked and the one that answers: more is a circle."""
+
+FRAMES_MAX: Final = 4096
+
+
+class RelayFields(msgspec.Struct, frozen=True, kw_only=True):
+    """Header of 7020.
+
+    Attributes:
+        source: The broker that passes on.
+        boot: Which process of that broker.
+        number: Rises with every envelope of that process.
+        settled: Everything below this number was answered: nobody will ask again.
+        hops: The how-manieth passing on this is, from 1.
+        client: `host:port` of the client.
+        aware: Whether the client can read mappings; for others records are made to say what they would expect.
+        to_boot: For a repetition: the process that may have got it before.
+    """
+
+    source: str = msgspec.field(name="from")
+    boot: Int64
+    number: Int64
+    settled: Int64 = 0
+    hops: Int32 = 1
+    client: str = ""
+    aware: bool = True
+    to_boot: Int64 | None = None
+
+
+class RelayAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Header of the answer to 7020: which process answered."""
+
+    boot: Int64
+
+
+def copy_frame(frame: Frame) -> bytes:
+    """Return a frame as the bytes it came as; the views it has now are good for one event only."""
+    return b"".join((frame_prefix(frame.serializer, len(frame.header), len(frame.body)), frame.header, frame.body))
+
+
+def split_envelope(body: bytes) -> list[Frame]:
+    """Return the frames in an envelope.
+
+    Raises:
+        RemoteProtocolError: there are none, too many, or something that is none.
+    """
+    frames, taken = split_frames(memoryview(body))
+    if taken != len(body) or not 0 < len(frames) <= FRAMES_MAX:
+        raise RemoteProtocolError(f"an envelope of {len(body)} bytes holds {len(frames)} frames, or something else")
+    return frames
+
+
+def count_frames(pieces: Iterable[bytes | bytearray | memoryview]) -> int:
+    """Return how many frames begin in *pieces*: whole frames, whose first bytes are never parted."""
+    count = rest = 0
+    for piece in pieces:
+        at = 0
+        while at < len(piece):
+            if not rest:
+                count += 1
+                rest = 4 + int.from_bytes(piece[at : at + 4], "big")
+            step = min(rest, len(piece) - at)
+            at += step
+            rest -= step
+    return count

@@ -1,0 +1,317 @@
+"""Carrying packed messages to the leaders of logical queues, also while those change."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import pytest
+from tests.support.deliveries import settle
+from tests.support.scripted_server import ScriptedServer
+from tests.support.static_topics import a_record, logical, serve_static
+
+from holdfast.client import sender as sender_module
+from holdfast.client.cluster_client import ClusterClient
+from holdfast.client.outgoing import Outgoing
+from holdfast.client.send_plan import queue_for_key
+from holdfast.client.sender import Parcel, Sender
+from holdfast.model.errors import SendFailed
+from holdfast.model.mapping import TopicMapping
+from holdfast.wire.codes import RequestCode
+from holdfast.wire.command import Command, response
+
+SEND = RequestCode.SEND_MESSAGE_V2
+ROUTE = RequestCode.GET_ROUTEINFO_BY_TOPIC
+PARCEL = Parcel("t", Outgoing("ID", "UNIQ_KEY\x01ID\x02", b"body", 0, 0))
+A_LEADS = a_record("a", {0: 1, 1: 1}, total=2)
+B_LEADS = a_record("b", {0: 2, 1: 2}, epoch=2, total=2)
+B_LEADS_1 = a_record("b", {1: 1}, total=2)
+
+
+def stored(command: Command) -> Command:
+    """Answer as a leader: in logical numbers."""
+    fields = {"msgId": "AB", "queueId": command.fields["e"], "queueOffset": "7"}
+    return response(command, fields=fields)
+
+
+class Cluster:
+    """Name servers and the brokers `a` and `b`."""
+
+    def __init__(self, name_servers: list[ScriptedServer], a: ScriptedServer, b: ScriptedServer) -> None:
+        self.name_servers = name_servers
+        self.a, self.b = a, b
+        self.addresses = {"a": a.address, "b": b.address}
+        a.answers[SEND] = b.answers[SEND] = stored
+
+    def serve(self, *records: TopicMapping, on: ScriptedServer | None = None) -> None:
+        """Let the name servers, or one of them, say what brokers registered."""
+        for name_server in self.name_servers if on is None else [on]:
+            serve_static(name_server, *records, addresses=self.addresses)
+
+
+@asynccontextmanager
+async def a_cluster(name_servers: int = 1, *, retries: int = 2) -> AsyncIterator[tuple[Cluster, Sender]]:
+    async with asyncio.timeout(30), AsyncExitStack() as stack:
+        servers = [await stack.enter_async_context(ScriptedServer()) for _ in range(name_servers + 2)]
+        cluster = Cluster(servers[2:], servers[0], servers[1])
+        namesrv = ";".join(server.address for server in cluster.name_servers)
+        client = await stack.enter_async_context(ClusterClient(namesrv))
+        yield cluster, Sender(client, "p", retries=retries)
+
+
+def to(number: int) -> Parcel:
+    return Parcel("t", PARCEL.outgoing, queue=logical(number))
+
+
+def test_a_send_goes_to_the_leader_with_the_logical_queue():
+    """The header names the real broker; the result names the logical queue."""
+
+    async def run() -> None:
+        async with a_cluster() as (cluster, sender):
+            cluster.serve(a_record("a", {0: 1}, total=2), B_LEADS_1)
+
+            receipt = await sender.send(to(1), 5)
+
+            (heard,) = cluster.b.heard_of(SEND)
+            assert (heard.fields["e"], heard.fields["n"]) == ("1", "b")
+            assert (receipt.result.queue, receipt.result.offset, receipt.address) == (logical(1), 7, cluster.b.address)
+            assert cluster.a.heard_of(SEND) == []
+
+    asyncio.run(run())
+
+
+def test_keys_are_spread_over_all_queues_and_the_rest_over_those_that_can_be_reached():
+    """A queue without a leader keeps its keys, which wait for it."""
+
+    async def run() -> None:
+        async with a_cluster() as (cluster, sender):
+            cluster.serve(a_record("a", {0: 1, 2: 1}, total=4))
+            queues = [logical(number) for number in range(4)]
+            for key in ("k0", "k1", "k2", "k3", "k4", "k5"):
+                route = await sender._client.publish_route("t")
+                assert sender.choose(Parcel("t", PARCEL.outgoing, key), route, None) == queue_for_key(key, queues)
+
+            for _ in range(4):
+                assert (await sender.send(PARCEL, 5)).result.queue in {logical(0), logical(2)}
+            with pytest.raises(SendFailed, match="logical queue 1 of 't' has no leader") as caught:
+                await sender.send(to(1), 0.2)
+            assert not caught.value.maybe_stored
+
+    asyncio.run(run())
+
+
+def test_a_queue_that_has_moved_is_found_at_once():
+    """A broker that leads it no more says so; the caller sees nothing of it, even without retries."""
+
+    async def run() -> None:
+        async with a_cluster(retries=0) as (cluster, sender):
+            cluster.serve(A_LEADS)
+            await sender.send(to(0), 5)
+            cluster.a.refuse(SEND, 501, "moved")
+            cluster.serve(A_LEADS, B_LEADS)
+
+            receipt = await sender.send(to(0), 5)
+
+            assert (receipt.result.queue, receipt.address) == (logical(0), cluster.b.address)
+
+    asyncio.run(run())
+
+
+def test_a_moved_queue_is_asked_for_until_somebody_leads_it():
+    """Sealed here and not open there yet: that is short, and costs no attempt."""
+
+    async def run() -> None:
+        async with a_cluster() as (cluster, sender):
+            cluster.serve(A_LEADS)
+            cluster.a.refuse(SEND, 501, "moved")
+            sending = asyncio.ensure_future(sender.send(to(0), 30))
+            await cluster.a.heard(SEND, 4)
+            cluster.serve(A_LEADS, B_LEADS)
+
+            assert (await sending).address == cluster.b.address
+
+    asyncio.run(run())
+
+
+def test_a_moved_queue_that_nobody_leads_ends_with_the_time_allowed():
+    """It was certainly not stored, and was tried as often as the caller is told."""
+
+    async def run() -> None:
+        async with a_cluster() as (cluster, sender):
+            cluster.serve(A_LEADS)
+            cluster.a.refuse(SEND, 501, "moved")
+
+            with pytest.raises(SendFailed, match=r"tried once.*moved") as caught:
+                await sender.send(to(0), 0.3)
+            assert (caught.value.maybe_stored, caught.value.code) == (False, 501)
+
+    asyncio.run(run())
+
+
+def test_all_name_servers_are_asked_for_the_new_leader():
+    """The one in use may be the last to know, and another may be away."""
+
+    async def run() -> None:
+        async with a_cluster(3) as (cluster, sender):
+            cluster.serve(A_LEADS)
+            await sender.send(to(0), 5)
+            stale = sender._client._name_servers.current
+            fresh, away = (server for server in cluster.name_servers if server.address != stale)
+            await away.stop()
+            cluster.a.refuse(SEND, 501, "moved")
+            cluster.serve(A_LEADS, B_LEADS, on=fresh)
+
+            assert (await sender.send(to(0), 5)).address == cluster.b.address
+            assert sender._client._name_servers.current == stale
+            await away.listen(0)
+
+    asyncio.run(run())
+
+
+def test_a_queue_changes_its_broker_only_with_nothing_in_flight():
+    """What is on its way through the old leader must not be overtaken."""
+
+    async def run() -> None:
+        async with a_cluster() as (cluster, sender):
+            cluster.serve(A_LEADS)
+            held: list[Command] = []
+            cluster.a.answers[SEND] = held.append  # type: ignore[assignment]
+            first = asyncio.ensure_future(sender.send(to(0), 30))
+            other = asyncio.ensure_future(sender.send(to(1), 30))
+            await cluster.a.heard(SEND, 2)
+            cluster.serve(A_LEADS, a_record("b", {0: 2}, epoch=2, total=2))
+            await sender._client.refresh_leaders("t")
+            second = asyncio.ensure_future(sender.send(to(0), 30))
+            await settle()
+            assert cluster.b.heard_of(SEND) == []
+
+            for command in held:
+                cluster.a.push(stored(command))
+
+            assert (await first).address == cluster.a.address
+            assert (await second).address == cluster.b.address
+            assert (await other).address == cluster.a.address
+
+    asyncio.run(run())
+
+
+def test_waiting_for_what_is_in_flight_ends_with_the_time_allowed():
+    """Nothing was sent then."""
+
+    async def run() -> None:
+        async with a_cluster() as (cluster, sender):
+            cluster.serve(A_LEADS)
+            cluster.a.answers[SEND] = lambda _: None
+            first = asyncio.ensure_future(sender.send(to(0), 30))
+            await cluster.a.heard(SEND)
+            cluster.serve(A_LEADS, B_LEADS)
+            await sender._client.refresh_leaders("t")
+
+            with pytest.raises(SendFailed, match="old leader") as caught:
+                await sender.send(to(0), 0.1)
+            assert not caught.value.maybe_stored
+            first.cancel()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("parcel", [PARCEL, to(0)], ids=["any queue", "one queue"])
+def test_a_leader_that_is_being_restarted_is_waited_for(parcel: Parcel):
+    """Refused and closed connections cost no attempt, keyed or not, while the only leader is away."""
+
+    async def run() -> None:
+        async with a_cluster() as (cluster, sender):
+            cluster.serve(A_LEADS)
+            await sender.send(parcel, 5)
+            port = int(cluster.a.address.rpartition(":")[2])
+
+            def crash(_: Command) -> None:
+                cluster.a.drop_connections()
+
+            cluster.a.answers[SEND] = crash  # type: ignore[assignment]
+            sending = asyncio.ensure_future(sender.send(parcel, 30))
+            await cluster.a.heard(SEND, 2)
+            await cluster.a.stop()
+            await cluster.name_servers[0].heard(ROUTE, 6)
+            assert not sending.done()
+            cluster.a.answers[SEND] = stored
+            await cluster.a.listen(port)
+
+            assert (await sending).address == cluster.a.address
+
+    asyncio.run(run())
+
+
+def test_what_may_go_anywhere_goes_to_another_leader():
+    """If one is up."""
+
+    async def run() -> None:
+        async with a_cluster() as (cluster, sender):
+            cluster.serve(a_record("a", {0: 1}, total=2), B_LEADS_1)
+            cluster.a.refuse(SEND, 14, "not available")
+
+            for _ in range(4):
+                assert (await sender.send(PARCEL, 5)).address == cluster.b.address
+
+    asyncio.run(run())
+
+
+def test_silence_still_costs_attempts(monkeypatch: pytest.MonkeyPatch):
+    """Each may have stored the message once more."""
+    monkeypatch.setattr(sender_module, "ATTEMPT_TIMEOUT_S", 0.05)
+
+    async def run() -> None:
+        async with a_cluster() as (cluster, sender):
+            cluster.serve(A_LEADS)
+            cluster.a.answers[SEND] = lambda _: None
+
+            with pytest.raises(SendFailed, match="3 times") as caught:
+                await sender.send(to(0), 30)
+            assert caught.value.maybe_stored
+
+    asyncio.run(run())
+
+
+def test_a_topic_that_is_being_made_is_waited_for():
+    """The name server knows it, but not yet the whole of it."""
+
+    async def run() -> None:
+        async with a_cluster() as (cluster, sender):
+            (name_server,) = cluster.name_servers
+            name_server.refuse(ROUTE, 2, "not all brokers have registered")
+            sending = asyncio.ensure_future(sender.send(to(0), 30))
+            await name_server.heard(ROUTE, 5)
+            cluster.serve(A_LEADS)
+
+            assert (await sending).address == cluster.a.address
+
+    asyncio.run(run())
+
+
+def test_a_topic_that_was_made_anew_is_found():
+    """Its generations begin again, and all name servers agree on it."""
+
+    async def run() -> None:
+        async with a_cluster(2) as (cluster, sender):
+            cluster.serve(a_record("a", {0: 7}, epoch=9, total=1))
+            await sender.send(PARCEL, 5)
+            cluster.a.refuse(SEND, 17, "no such topic")
+            cluster.serve(a_record("b", {0: 0}, epoch=20, total=1))
+
+            assert (await sender.send(PARCEL, 5)).address == cluster.b.address
+
+    asyncio.run(run())
+
+
+def test_a_one_way_send_goes_to_the_leader():
+    """Like every other."""
+
+    async def run() -> None:
+        async with a_cluster() as (cluster, sender):
+            cluster.serve(A_LEADS, B_LEADS)
+
+            await sender.send_one_way(to(1))
+
+            (heard,) = await cluster.b.heard(SEND)
+            assert (heard.is_one_way, heard.fields["e"]) == (True, "1")
+
+    asyncio.run(run())
