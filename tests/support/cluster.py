@@ -150,9 +150,14 @@ class Broker:
 
 
 class Processes:
-    """Roles of ours, all stopped in the reverse order of their start when the block ends."""
+    """Roles of ours, all stopped in the reverse order of their start when the block ends.
+
+    Attributes:
+        name_servers: Address to the process that serves there.
+    """
 
     def __init__(self, folder: Path) -> None:
+        self.name_servers: dict[str, Child] = {}
         self._folder = folder
         self._children: list[Child] = []
 
@@ -166,12 +171,16 @@ class Processes:
             except ChildFailed:
                 child.kill()
 
+    def said(self) -> str:
+        """Return the last lines of every process, to explain a failure with."""
+        return "\n".join(f"-- {child.name} ({child.pid}) said:\n{child.said()}" for child in self._children)
+
     def start_name_server(self, *, port: int | None = None) -> str:
         """Start a name server and return its address once it listens."""
         port = port or free_port()
         data = self._folder / f"namesrv-{port}"
         command = ["serve", "namesrv", "--listen", f"127.0.0.1:{port}", "--data", str(data)]
-        self._start(command, name=f"name server {port}", port=port)
+        self.name_servers[f"127.0.0.1:{port}"] = self._start(command, name=f"name server {port}", port=port)
         return f"127.0.0.1:{port}"
 
     def start_broker(

@@ -9,8 +9,11 @@ import msgspec
 
 from holdfast.admin.reach import NotAllowed, NotFound, Reach, gather, header_of
 from holdfast.model.errors import BrokerRefused
+from holdfast.model.mapping import merge
 from holdfast.model.queue import MessageQueue
+from holdfast.model.scope import mock_broker
 from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.mapping import from_info
 from holdfast.wire.offsets import OffsetAnswer, QueryOffsetFields, QueueFields, SearchOffsetFields
 
 FIRST_5: Final = 413
@@ -62,16 +65,28 @@ class Offsets:
             RouteNotFound: there is no such topic.
             NotFound: it has no such queue.
         """
-        route = await self._reach.get_route(topic)
         wanted = [
             (each, address)
-            for each in route.readable(topic)
+            for each, address in await self._queues(topic)
             if (queue is None or each.queue_id == queue) and (broker is None or each.broker_name == broker)
-            if (address := route.address_of(each.broker_name)) is not None
         ]
         if not wanted:
             raise NotFound(f"topic {topic!r} has no such queue; `holdfast topic describe {topic}` shows them")
         return await gather(wanted, lambda item: self._range(*item))
+
+    async def _queues(self, topic: str) -> list[tuple[MessageQueue, str]]:
+        """Return every readable queue and who serves it: of a static topic the leader of each logical queue."""
+        route, rows = await self._reach.get_route_and_rows(topic)
+        if not rows:
+            every = ((each, route.address_of(each.broker_name)) for each in route.readable(topic))
+            return [(each, address) for each, address in every if address is not None]
+        merged = merge({name: from_info(row) for name, row in rows.items()})
+        mock = mock_broker(merged.scope)
+        return [
+            (MessageQueue(topic, mock, number), address)
+            for number, leader in merged.leaders.items()
+            if (address := route.address_of(leader)) is not None
+        ]
 
     async def find(self, held: QueueRange, target: Target) -> int:
         """Return the offset that *target* means in a queue, within what the queue holds."""

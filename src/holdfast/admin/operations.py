@@ -4,22 +4,34 @@
         await admin.topics.summaries()
         await admin.groups.lag("billing")
         await admin.messages.by_key("orders", "order-17")
+        (await admin.static.read()).leaders
 
 Everything returned is a frozen value that prints as JSON as it is. Decides nothing about printing, asking or retrying.
 """
 
 from __future__ import annotations
 
+import time
 from typing import Final, Self
 
 from holdfast.admin.cluster import Cluster
+from holdfast.admin.draining import Draining
+from holdfast.admin.forcing import Forcing
 from holdfast.admin.groups import Groups
 from holdfast.admin.messages import Messages
+from holdfast.admin.moves import Moves
 from holdfast.admin.offsets import Offsets
 from holdfast.admin.reach import Reach
+from holdfast.admin.static_changes import StaticChanges
+from holdfast.admin.static_topics import StaticTopics
 from holdfast.admin.topics import Topics
 
 DEFAULT_TIMEOUT_S: Final = 5.0
+
+
+def now_ms() -> int:
+    """Return the time here."""
+    return time.time_ns() // 1_000_000
 
 
 class Admin:
@@ -37,6 +49,11 @@ class Admin:
         self.cluster = Cluster(self.reach)
         self.offsets = Offsets(self.reach)
         self.messages = Messages(self.reach)
+        self.static = StaticTopics(self.reach)
+        self.changes = StaticChanges(self.reach)
+        self.moves = Moves(self.reach, self.static)
+        self.forcing = Forcing(self.reach, self.static, now_ms)
+        self.draining = Draining(self.reach, self.static, self.topics)
 
     async def __aenter__(self) -> Self:
         await self.reach.__aenter__()

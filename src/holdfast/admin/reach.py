@@ -14,15 +14,19 @@ import msgspec
 
 from holdfast.client.cluster_client import ClusterClient
 from holdfast.model.errors import BrokerRefused, ConnectionLost, HoldfastError, RequestTimeout, RouteNotFound
+from holdfast.model.nearest import nearest
 from holdfast.model.route import MASTER_ID, BrokerData, Route
 from holdfast.wire import java_json
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command
 from holdfast.wire.fields import from_fields, to_fields
-from holdfast.wire.route import ClusterInfo, RouteFields, decode_route
+from holdfast.wire.mapping import Info
+from holdfast.wire.route import ClusterInfo, decode_route
 
 # How many servers or topics are asked at once; more only makes all of them slower.
 IN_FLIGHT_MAX: Final = 64
+# On a route query: we read mappings, and want the brokers of a static topic instead of one that stands for them.
+_KNOWS_MAPPINGS: Final = {"hf.mapping": "1"}
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -51,6 +55,12 @@ class Broker(msgspec.Struct, frozen=True):
     cluster: str
     id: int
     address: str
+
+
+class _MappedRoute(msgspec.Struct, frozen=True, rename="camel"):
+    """What a route tells of a static topic: broker name to what that broker registered."""
+
+    topic_queue_mapping_by_broker: dict[str, Info] | None = None
 
 
 class Reach:
@@ -115,14 +125,25 @@ class Reach:
         return self._client.name_servers
 
     async def find_route(self, topic: str) -> Route | None:
-        """Return who serves *topic*, or None when nobody does."""
+        """Return who serves *topic*, or None when nobody does. Of a static topic these are its real brokers."""
+        found = await self.find_route_and_rows(topic)
+        return None if found is None else found[0]
+
+    async def find_rows(self, topic: str) -> dict[str, Info]:
+        """Return what the brokers of a static topic registered, dead ones too; nothing when it is no static topic."""
+        found = await self.find_route_and_rows(topic)
+        return {} if found is None else found[1]
+
+    async def find_route_and_rows(self, topic: str) -> tuple[Route, dict[str, Info]] | None:
+        """Return who serves *topic* and, of a static one, what its brokers registered; None when nobody serves it."""
+        fields = {"topic": topic, **_KNOWS_MAPPINGS}
         try:
-            answer = await self.ask_name_server(RequestCode.GET_ROUTEINFO_BY_TOPIC, RouteFields(topic=topic))
+            answer = await self.ask_name_server(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields)
         except BrokerRefused as refusal:
             if refusal.code == ResponseCode.TOPIC_NOT_EXIST:
                 return None
             raise
-        return decode_route(answer.body)
+        return decode_route(answer.body), body_of(answer, _MappedRoute).topic_queue_mapping_by_broker or {}
 
     async def get_route(self, topic: str) -> Route:
         """Return who serves *topic*.
@@ -130,10 +151,18 @@ class Reach:
         Raises:
             RouteNotFound: nobody does.
         """
-        route = await self.find_route(topic)
-        if route is None:
+        return (await self.get_route_and_rows(topic))[0]
+
+    async def get_route_and_rows(self, topic: str) -> tuple[Route, dict[str, Info]]:
+        """Return who serves *topic* and, of a static one, what its brokers registered.
+
+        Raises:
+            RouteNotFound: nobody serves it.
+        """
+        found = await self.find_route_and_rows(topic)
+        if found is None:
             raise RouteNotFound(f"topic {topic!r} does not exist; `holdfast topic list` shows those that do")
-        return route
+        return found
 
     async def cluster_info(self) -> ClusterInfo:
         """Return every broker that the name server knows."""
@@ -165,8 +194,7 @@ class Reach:
         wanted = set(names or ())
         missing = wanted - {broker.name for broker in masters}
         if missing:
-            known = [broker.name for broker in masters]
-            raise NotFound(f"no broker {min(missing)!r}; there is {', '.join(known)}")
+            raise NotFound(f"no broker {min(missing)!r}{nearest(min(missing), [broker.name for broker in masters])}")
         return [broker for broker in masters if not wanted or broker.name in wanted]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -24,10 +24,17 @@ from holdfast.model.topic import (
     find_name_fault,
 )
 from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.mapping import Info
 from holdfast.wire.registration import Topics as TopicTable
 from holdfast.wire.route import TopicList
 
-_SYSTEM_NAMES: Final = NOT_SENDABLE_TOPICS | {AUTO_CREATE_TOPIC, CHECK_MAX_TOPIC, "BenchmarkTest"}
+# What upstream and we create for ourselves without a name that says so.
+_SYSTEM_NAMES: Final = NOT_SENDABLE_TOPICS | {
+    AUTO_CREATE_TOPIC,
+    CHECK_MAX_TOPIC,
+    "BenchmarkTest",
+    "SYS_HOLDFAST_MAPPING",
+}
 _ORDER_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
 # How long a new route may take to reach the name server. Brokers tell it at once, so this is patience, not a delay.
 _ROUTE_WAIT_S: Final = 5.0
@@ -38,8 +45,8 @@ class TopicSummary(msgspec.Struct, frozen=True):
     """A topic in a list.
 
     Attributes:
-        queues: Writable queues on all brokers together.
-        kind: normal, retry, dead-letter or system.
+        queues: Writable queues on all brokers together; of a static topic its logical queues.
+        kind: normal, static, retry, dead-letter or system; `static, incomplete` while some of it is withheld.
     """
 
     name: str
@@ -145,11 +152,18 @@ class Topics:
         own = {*info.cluster_addr_table, *info.broker_addr_table}
         kinds = {name: kind_of(name, own) for name in await self.names()}
         wanted = [name for name, kind in kinds.items() if with_system or kind == "normal"]
-        routes = await gather(wanted, self._reach.find_route)
-        # A topic may go between the two questions.
-        return [
-            _summary(name, kinds[name], route) for name, route in zip(wanted, routes, strict=True) if route is not None
-        ]
+        found = await gather(wanted, lambda name: self._summary(name, kinds[name]))
+        return [summary for summary in found if summary is not None]
+
+    async def _summary(self, name: str, kind: str) -> TopicSummary | None:
+        """Return a topic in a list; None when it went between the two questions."""
+        try:
+            found = await self._reach.find_route_and_rows(name)
+        except BrokerRefused as refusal:
+            if refusal.code != ResponseCode.SYSTEM_BUSY:
+                raise
+            return TopicSummary(name, "static, incomplete", 0, [], "-")
+        return None if found is None else _summary(name, kind, *found)
 
     async def describe(self, name: str) -> TopicDescription:
         """Return how *name* is hosted, who consumes it and what its queues hold.
@@ -256,7 +270,7 @@ class Topics:
             lambda broker: self._reach.ask(broker.address, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": name}),
         )
         await self._reach.ask_all_name_servers(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": name})
-        await self._forget_order(name)
+        await self.forget_order(name)
 
     async def find_config(self, broker: Broker, name: str) -> TopicConfig | None:
         """Return how *broker* hosts *name*, or None when it does not."""
@@ -313,9 +327,10 @@ class Topics:
             fields = {"namespace": _ORDER_NAMESPACE, "key": name, "value": counts}
             await self._reach.ask_all_name_servers(RequestCode.PUT_KV_CONFIG, fields)
         elif any(change.before is not None and change.before.order for change in changes):
-            await self._forget_order(name)
+            await self.forget_order(name)
 
-    async def _forget_order(self, name: str) -> None:
+    async def forget_order(self, name: str) -> None:
+        """Forget the queue counts of an ordered topic."""
         fields = {"namespace": _ORDER_NAMESPACE, "key": name}
         await self._reach.ask_all_name_servers(RequestCode.DELETE_KV_CONFIG, fields)
 
@@ -386,10 +401,14 @@ def _host(broker: Broker, config: TopicConfig) -> TopicHost:
     )
 
 
-def _summary(name: str, kind: str, route: Route) -> TopicSummary:
+def _summary(name: str, kind: str, route: Route, rows: Mapping[str, Info]) -> TopicSummary:
     permission = 0
     for data in route.queue_datas:
         permission |= data.permission
+    if rows:
+        newest = max(rows.values(), key=lambda row: row.epoch)
+        leaders = sorted(broker for broker, row in rows.items() if row.led)
+        return TopicSummary(name, "static", newest.total, leaders, permission_text(permission))
     return TopicSummary(
         name,
         kind,

@@ -73,6 +73,13 @@ class Calls:
         self._set_timer(deadline_ms, effects)
         return True
 
+    def tell(self, address: str, command: Command, effects: list[Effect]) -> None:
+        """Say something that is not answered, if there is a connection to *address* just now."""
+        link = self._links.get(address)
+        if link is not None and link.channel is not None:
+            command.opaque = link.exchange.next_opaque()
+            effects.append(SendBytes(link.channel, [encode_command(command)]))
+
     def opened(self, channel: ChannelId, address: str) -> list[Effect]:
         """Send what waited for the connection."""
         link = self._links.get(address)

@@ -9,6 +9,7 @@ prepared (transaction)   to the half topic, until its sender decides (`transacti
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Final
 
 from holdfast.broker.groups import GroupTable
@@ -16,7 +17,7 @@ from holdfast.broker.options import BrokerOptions
 from holdfast.broker.request import Refusal
 from holdfast.broker.topics import TopicTable
 from holdfast.broker.transactions import Transactions
-from holdfast.broker.writer import Draft, LogWriter
+from holdfast.broker.writer import Draft, LogWriter, not_leader_to_send
 from holdfast.machine.pressure import MemoryPressure
 from holdfast.model.topic import (
     NOT_SENDABLE_TOPICS,
@@ -27,7 +28,7 @@ from holdfast.model.topic import (
     find_name_fault,
 )
 from holdfast.model.unique_id import UniqueIds
-from holdfast.store.message_store import MessageStore
+from holdfast.store.message_store import MessageStore, QueueLog
 from holdfast.wire.codes import ResponseCode
 from holdfast.wire.host import pack_host
 from holdfast.wire.message_id import format_message_id
@@ -59,6 +60,7 @@ class CarefulSends:
         self._options = options
         self._store = store
         self._topics = topics
+        self._mappings = writer.mappings
         self._groups = groups
         self._writer = writer
         self._transactions = transactions
@@ -93,6 +95,31 @@ class CarefulSends:
                 "try again in a moment, or let its operator raise memory_limit",
             )
         return None
+
+    def find_away(self, fields: SendFields, is_away: Callable[[str, int], bool]) -> Refusal | None:
+        """Return why a message to a static topic is not for this broker, or None when it is.
+
+        A message that may go to any queue goes to one that is open here.
+        """
+        topic = fields.topic
+        if fields.queue_id < 0:
+            here = [number for number in self._mappings.led(topic) if not is_away(topic, number)]
+            fields.queue_id = self._chance.choice(here) if here else -1
+        if self._mappings.place(topic, fields.queue_id).state == "unknown" and fields.queue_id >= 0:
+            mapping = self._mappings.find(topic)
+            total = 0 if mapping is None else mapping.total
+            return Refusal(
+                ResponseCode.INVALID_PARAMETER,
+                f"logical queue {fields.queue_id} of topic {topic} does not exist: it has {total}",
+            )
+        return (
+            not_leader_to_send(topic, fields.queue_id, self._options.name) if is_away(topic, fields.queue_id) else None
+        )
+
+    def locate(self, topic: str, queue_id: int) -> tuple[QueueLog, int]:
+        """Return the physical queue of a queue that was prepared, and what is added to its offsets for the sender."""
+        place = self._mappings.place(topic, queue_id)
+        return (self._store.queue(topic, queue_id), 0) if place.queue_log is None else (place.queue_log, place.delta)
 
     def take(self, header: SendHeader, body: bytes, born_host: bytes, now_ms: int) -> SendAnswer | Refusal:
         """Store one message where it belongs, or say why not."""
@@ -166,6 +193,8 @@ class CarefulSends:
         return config
 
     def _choose_queue(self, fields: SendFields, config: TopicConfig) -> int | Refusal:
+        if self._mappings.is_static(config.name):
+            return fields.queue_id  # Looked at before: see `find_away`.
         if fields.queue_id < 0:
             return self._chance.randrange(max(1, config.write_queues))
         count = max(config.read_queues, config.write_queues)

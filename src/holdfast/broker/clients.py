@@ -7,6 +7,7 @@ and works out anew which queues are its own. Subscriptions belong to the group: 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -98,12 +99,19 @@ class Membership(msgspec.Struct, kw_only=True):
 
 
 class ClientTable:
-    """Producers and consumers by group and by channel."""
+    """Producers and consumers by group and by channel.
+
+    Attributes:
+        on_change: Is told each consumer group whose members or topics changed.
+        far_subscription: Says what a group wants of a topic whose members are connected elsewhere.
+    """
 
     def __init__(self, options: BrokerOptions, topics: TopicTable, groups: GroupTable) -> None:
         self._timeout_ms = options.client_timeout_ms
         self._topics = topics
         self._groups = groups
+        self.on_change: Callable[[str], None] = lambda _group: None
+        self.far_subscription: Callable[[str, str], Subscription | None] = lambda _group, _topic: None
         self._producers: dict[str, dict[ChannelId, Client]] = {}
         self._consumers: dict[str, Membership] = {}
         # Requesters wait for replies under their client id.
@@ -125,7 +133,8 @@ class ClientTable:
     def subscription(self, group: str, topic: str) -> Subscription | None:
         """Return what *group* wants of *topic*, or None when it is not subscribed."""
         membership = self._consumers.get(group)
-        return None if membership is None else membership.subscriptions.get(topic)
+        found = None if membership is None else membership.subscriptions.get(topic)
+        return self.far_subscription(group, topic) if found is None else found
 
     def has_group(self, group: str) -> bool:
         """Say whether a consumer of *group* is connected."""
@@ -277,6 +286,8 @@ class ClientTable:
             changed = membership.subscribe(consumer) or changed
         if changed and config.notify_consumer_ids_changed_enable:
             _notify(name, membership, request.effects)
+        if changed:
+            self.on_change(name)
         return True
 
     def _leave_producers(self, group: str, channel: ChannelId) -> None:
@@ -295,11 +306,16 @@ class ClientTable:
         membership = self._consumers.get(group)
         if membership is None or membership.members.pop(channel, None) is None:
             return
-        if not membership.members:
+        if membership.members:
+            self.notify(group, effects)
+        else:
             del self._consumers[group]
-            return
-        config = self._groups.find(group)
-        if config is None or config.notify_consumer_ids_changed_enable:
+        self.on_change(group)
+
+    def notify(self, group: str, effects: list[Effect]) -> None:
+        """Tell the members of *group* that are connected here to work out their queues anew."""
+        membership, config = self._consumers.get(group), self._groups.find(group)
+        if membership is not None and (config is None or config.notify_consumer_ids_changed_enable):
             _notify(group, membership, effects)
 
     def _silent_channels(self, seen_before_ms: int) -> list[ChannelId]:

@@ -14,6 +14,7 @@ from holdfast.broker.calls import TIMER as CALLS_TIMER
 from holdfast.broker.intake import Intake
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.outflow import HOLDS_TIMER, Outflow
+from holdfast.broker.request import Refusal
 from holdfast.broker.rooms import Rooms
 from holdfast.broker.stepping import PAUSE_TIMER
 from holdfast.machine.effects import Effect, Log, ReadLog, SetTimer, SyncFiles, SyncLog
@@ -74,11 +75,35 @@ class Broker:
 
     def handle(self, event: Event) -> list[Effect]:
         """Take note of *event* and return what shall be done about it, in order."""
+        errands = self._rooms.errands
+        errands.now_ms = event.now_ms
         try:
-            return self._on[type(event)](event)
+            effects = self._on[type(event)](event)
+            return self._run_errands(effects, event.now_ms) if errands or self._rooms.guests else effects
         except BaseException:
             self._store.discard()
             raise
+
+    def _run_errands(self, effects: list[Effect], now_ms: int) -> list[Effect]:
+        """Do what rooms want done besides, and let guests' answers go where they belong."""
+        errands, guests = self._rooms.errands, self._rooms.guests
+        done: list[Effect] = []
+        while True:
+            done += guests.collect(effects) if guests else effects
+            effects = errands.take_effects()
+            for channel, peer in guests.take_opened():
+                self._intake.open(channel, peer)
+            for work in errands.take_work():
+                self._stepper.run(work, _tell_failure, effects, now_ms)
+            if errands.frames:
+                channel, data = errands.frames.popleft()
+                effects += self._intake.take_again(channel, data, now_ms)
+                guests.heard(channel)
+            elif not effects and not errands:
+                break
+        for channel in guests.take_left():
+            self._intake.close(channel)
+        return done
 
     # Channels.
 
@@ -189,3 +214,9 @@ class Broker:
             return self._rooms.stopping(event.now_ms)
         except DiskFailed as error:  # Nothing more can be kept; the next start goes by what is there.
             return [Log("error", "disk failed", {"reason": str(error)})]
+
+
+def _tell_failure(result: Any, effects: list[Effect]) -> None:
+    """Take the end of work that nobody waits for."""
+    if isinstance(result, Refusal):
+        effects.append(Log("warning", "work given up", {"reason": result.remark}))

@@ -13,11 +13,14 @@ crash the messages in doubt are looked for behind that point before they are del
 carries the position of its scheduled one. A file that a Java broker wrote has no such point: what it may have delivered
 in its last seconds before a crash is delivered once more.
 
+A message for a logical queue that has moved goes to whoever leads it; while nobody takes it, its level waits.
+
 The one clock is that of the events. The shortest level bounds how long a new message can go unnoticed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
@@ -26,7 +29,8 @@ from holdfast.broker.config import load_config, write_config
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.records import properties_of, read_entries, read_scheduled, to_draft
 from holdfast.broker.request import Refusal, Steps
-from holdfast.broker.writer import REAL_QUEUE, REAL_TOPIC, LogWriter
+from holdfast.broker.waits import Procedure
+from holdfast.broker.writer import REAL_QUEUE, REAL_TOPIC, Draft, LogWriter
 from holdfast.machine.effects import Effect, Log, SetTimer
 from holdfast.model.delay import DelayLevels
 from holdfast.model.numbers import parse_count
@@ -34,6 +38,7 @@ from holdfast.model.topic import HALF_TOPIC, SCHEDULE_TOPIC
 from holdfast.store.consume_queue import BLANK_ENTRY_SIZE, QueueLog
 from holdfast.store.disk import Disk
 from holdfast.store.message_store import MessageStore
+from holdfast.wire.codes import ResponseCode
 from holdfast.wire.record import TRANSACTION_MASK, StoredRecord
 from holdfast.wire.registration import DataVersion
 
@@ -41,6 +46,7 @@ NAME: Final = "delayOffset.json"
 TIMER: Final = "delays"
 RUN_MAX: Final = 256  # messages delivered before other events get their turn
 _BATCH: Final = 32
+_FORWARD_AGAIN_MS: Final = 1_000
 
 
 class DelayOffsets(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -56,7 +62,11 @@ class DelayOffsets(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Delays:
-    """The schedule of delayed messages."""
+    """The schedule of delayed messages.
+
+    Attributes:
+        forward: Sends a message to whoever leads its logical queue; None while nobody can do that.
+    """
 
     def __init__(
         self, disk: Disk, options: BrokerOptions, levels: DelayLevels, store: MessageStore, writer: LogWriter
@@ -73,6 +83,7 @@ class Delays:
         self._unsaved: DelayOffsets | None = None  # waits until the log it speaks of is synced
         self._save_ms = 0
         self._busy = False
+        self.forward: Callable[[Draft], Procedure[bool]] | None = None
         self._doubt = _Doubt(saved.position, store)
 
     def to_wire(self) -> DelayOffsets:
@@ -102,7 +113,7 @@ class Delays:
         self._save_ms = now_ms + self._save_interval_ms
         effects.append(SetTimer(TIMER, now_ms))
 
-    def on_timer(self, name: str, now_ms: int, effects: list[Effect]) -> Steps[list[Effect]] | None:
+    def on_timer(self, name: str, now_ms: int, effects: list[Effect]) -> Procedure[list[Effect]] | None:
         """Deliver what is due; the result is what else shall happen when that is done."""
         assert name == TIMER
         self._offer_save(now_ms)
@@ -138,7 +149,7 @@ class Delays:
 
     # Delivering.
 
-    def _run(self, now_ms: int) -> Steps[list[Effect]]:
+    def _run(self, now_ms: int) -> Procedure[list[Effect]]:
         """Deliver what is due, level by level, and say when to look again."""
         effects: list[Effect] = []
         next_ms = now_ms + min(self._levels.delay_ms(level) for level in range(1, len(self._levels) + 1))
@@ -162,7 +173,7 @@ class Delays:
 
     def _run_level(
         self, level: int, queue: QueueLog, limits: tuple[int, int], now_ms: int, effects: list[Effect]
-    ) -> Steps[int]:
+    ) -> Procedure[int]:
         """Deliver due messages of one level, up to (count, end offset) as *limits*; return when the next one is due."""
         left, end = limits
         offset = max(self._offsets.get(level, 0), queue.offset_min)
@@ -176,7 +187,9 @@ class Delays:
                 if now_ms < due_ms <= latest_ms:
                     return due_ms
                 if size != BLANK_ENTRY_SIZE:
-                    yield from self._deliver(level, offset, position, size, now_ms, effects)
+                    is_done = yield from self._deliver(level, offset, position, size, now_ms, effects)
+                    if not is_done:
+                        return now_ms + _FORWARD_AGAIN_MS
                 offset += 1
                 left -= 1
                 # At once: a save between two steps must count what is already in the log.
@@ -185,19 +198,19 @@ class Delays:
 
     def _deliver(
         self, level: int, offset: int, position: int, size: int, now_ms: int, effects: list[Effect]
-    ) -> Steps[None]:
-        """Put one message where it was meant to go."""
+    ) -> Procedure[bool]:
+        """Put one message where it was meant to go; False when nobody takes it now."""
         record = yield from read_scheduled(position, size)
         place = _real_place(record) if record is not None else None
         if record is None or place is None:
             effects.append(
                 Log("error", "delayed message lost", {"level": level, "offset": offset, "position": position})
             )
-            return
+            return True
         topic, queue_id = place
-        in_doubt = yield from self._doubt.was_delivered(level, offset, record, topic, queue_id)
+        in_doubt = yield from self._doubt.was_delivered(level, offset, record, topic, self._writer.physical(*place))
         if in_doubt:
-            return
+            return True
         properties = properties_of(record)
         properties["WAIT"] = "false"
         draft = to_draft(record, properties, topic=topic, queue_id=queue_id)
@@ -205,7 +218,10 @@ class Delays:
         draft.prepared_position = position
         stored = self._writer.append(draft, now_ms)
         if isinstance(stored, Refusal):
+            if stored.code == ResponseCode.NOT_LEADER_FOR_QUEUE:
+                return self.forward is not None and (yield from self.forward(draft))
             effects.append(Log("error", "delayed message lost", {"position": position, "reason": stored.remark}))
+        return True
 
 
 class _Doubt:

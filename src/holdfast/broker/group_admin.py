@@ -17,10 +17,14 @@ from holdfast.broker.groups import GroupTable, find_group_fault
 from holdfast.broker.offsets import OffsetTable
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.request import Answer, Handlers, Refusal, Request, Steps
+from holdfast.broker.static_reads import StaticReads
 from holdfast.broker.stats import BrokerStats
 from holdfast.broker.topics import TopicTable
 from holdfast.model.group import GroupConfig
+from holdfast.model.mapping import TopicMapping
 from holdfast.model.queue import MessageQueue
+from holdfast.model.scope import mock_broker
+from holdfast.store.consume_queue import QueueLog
 from holdfast.store.message_store import MessageStore
 from holdfast.wire import java_json
 from holdfast.wire.admin import (
@@ -58,6 +62,7 @@ class GroupAdmin:
         groups: GroupTable,
         clients: ClientTable,
         offsets: OffsetTable,
+        reads: StaticReads,
         store: MessageStore,
         stats: BrokerStats,
     ) -> None:
@@ -66,6 +71,7 @@ class GroupAdmin:
         self._groups = groups
         self._clients = clients
         self._offsets = offsets
+        self._reads = reads
         self._store = store
         self._stats = stats
 
@@ -174,7 +180,7 @@ class GroupAdmin:
         tps = 0.0
         for topic in topics:
             if self._is_consumed(group, topic):
-                rows += yield from self._follow(group, topic)
+                rows += yield from self._follow(group, topic, is_logical=fields.is_logical)
                 tps += self._stats.get_tps(group, topic)
         body = ConsumeStats(offset_table=java_json.object_map(rows), consume_tps=tps)
         return request.answer(body=java_json.encode(body))
@@ -190,7 +196,7 @@ class GroupAdmin:
                 config = self._topics.find(topic)
                 if config is None or (only_ordered and not config.order):
                     continue
-                rows = yield from self._follow(group, topic)
+                rows = yield from self._follow(group, topic, is_logical=True)
                 lag += sum(row.broker_offset - row.consumer_offset for _, row in rows)
                 in_flight += sum(row.pull_offset - row.consumer_offset for _, row in rows)
                 tps = self._stats.get_tps(group, topic)
@@ -211,9 +217,22 @@ class GroupAdmin:
         if config is None:
             return Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{fields.topic}] not exist")
         spans = []
-        for queue_id in range(config.read_queues):
-            place = MessageQueue(fields.topic, self._options.name, queue_id)
-            span = yield from self._span(fields.group, place, request.now_ms)
+        mapping = self._reads.mappings.find(fields.topic)
+        if mapping is None:
+            for queue_id in range(config.read_queues):
+                place = MessageQueue(fields.topic, self._options.name, queue_id)
+                committed = self._offsets.find(fields.group, fields.topic, queue_id) or 0
+                log = self._store.find_queue(fields.topic, queue_id)
+                span = yield from self._span(place, log, committed, request.now_ms)
+                spans.append(span)
+        for number in () if mapping is None else self._reads.mappings.led(fields.topic):
+            assert mapping is not None
+            leader = mapping.queues[number].leader
+            place = MessageQueue(fields.topic, mock_broker(mapping.scope), number)
+            committed = max(0, (self._offsets.find(fields.group, fields.topic, number) or 0) - leader.delta)
+            span = yield from self._span(
+                place, self._store.find_queue(fields.topic, leader.queue_id), committed, request.now_ms
+            )
             spans.append(span)
         return request.answer(body=java_json.encode(TimeSpans(consume_time_span_set=spans)))
 
@@ -223,13 +242,41 @@ class GroupAdmin:
         is_left = living is not None and bool(living.subscriptions) and topic not in living.subscriptions
         return self._topics.find(topic) is not None and not is_left
 
-    def _follow(self, group: str, topic: str) -> Steps[_Rows]:
+    def _follow(self, group: str, topic: str, *, is_logical: bool = False) -> Steps[_Rows]:
+        mapping = self._reads.mappings.find(topic)
+        if mapping is not None:
+            return (yield from self._follow_static(group, mapping, is_logical=is_logical))
         config = self._topics.find(topic)
         count = config.read_queues if config is not None else 0
         rows: _Rows = []
         for queue_id in range(count):
             row = yield from self._follow_queue(group, topic, queue_id)
             rows.append((MessageQueue(topic, self._options.name, queue_id), row))
+        return rows
+
+    def _follow_static(self, group: str, mapping: TopicMapping, *, is_logical: bool) -> Steps[_Rows]:
+        """Return the rows of those logical queues that are led here.
+
+        Java's tool knows physical queues: it adds to our end what a logical queue has before it, and takes the
+        consumer's offset as it is. Told so, it shows the truth.
+        """
+        topic = mapping.topic
+        rows: _Rows = []
+        for number in self._reads.mappings.led(topic):
+            leader = mapping.queues[number].leader
+            log = self._store.queue(topic, leader.queue_id)
+            committed = self._offsets.find(group, topic, number)
+            consumed_ms = None
+            if committed is not None and committed > leader.first:
+                consumed_ms = yield from self._store.store_time(log, leader.to_physical(committed - 1))
+            row = ConsumerOffset(
+                broker_offset=log.offset_max + (leader.delta if is_logical else 0),
+                consumer_offset=committed or 0,
+                pull_offset=committed or 0,
+                last_timestamp=consumed_ms or 0,
+            )
+            place = (mock_broker(mapping.scope), number) if is_logical else (self._options.name, leader.queue_id)
+            rows.append((MessageQueue(topic, *place), row))
         return rows
 
     def _follow_queue(self, group: str, topic: str, queue_id: int) -> Steps[ConsumerOffset]:
@@ -246,12 +293,10 @@ class GroupAdmin:
             last_timestamp=consumed_ms or 0,
         )
 
-    def _span(self, group: str, place: MessageQueue, now_ms: int) -> Steps[TimeSpan]:
-        queue = self._store.find_queue(place.topic, place.queue_id)
+    def _span(self, place: MessageQueue, queue: QueueLog | None, committed: int, now_ms: int) -> Steps[TimeSpan]:
         first_ms = last_ms = consumed_ms = next_ms = None
         if queue is not None:
             store = self._store
-            committed = self._offsets.find(group, place.topic, place.queue_id) or 0
             first_ms = yield from store.store_time(queue, queue.offset_min)
             last_ms = yield from store.store_time(queue, queue.offset_max - 1)
             consumed_ms = first_ms

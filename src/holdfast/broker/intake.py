@@ -26,9 +26,9 @@ from holdfast.machine.reads import answer_apart
 from holdfast.model.errors import DiskFailed, LocalProtocolError, RecordRefused, RemoteProtocolError
 from holdfast.store.message_store import MessageStore
 from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import decode_command, encode_command, response
+from holdfast.wire.command import Command, decode_command, encode_command, response
 from holdfast.wire.fields import BadField
-from holdfast.wire.frame import JSON, Frame
+from holdfast.wire.frame import JSON, Frame, split_frames
 from holdfast.wire.host import pack_host
 from holdfast.wire.pull import PullHeader, decode_pull, pull_header
 from holdfast.wire.send import SendHeader, decode_send, send_header
@@ -52,6 +52,8 @@ class Intake:
         self._store = store
         self._rooms = rooms
         self._outflow = outflow
+        self._mappings = rooms.mappings
+        self._relaying = rooms.relaying
         self._handlers = rooms.handlers()
         self._born_hosts: dict[ChannelId, bytes] = {}
         self._peers: dict[ChannelId, str] = {}
@@ -69,6 +71,13 @@ class Intake:
         """Forget a connection."""
         self._peers.pop(channel, None)
         self._born_hosts.pop(channel, None)
+
+    def take_again(self, channel: ChannelId, data: bytes, now_ms: int) -> list[Effect]:
+        """Take a request that was held, or that another broker brought; nothing when its channel is gone."""
+        if channel not in self._peers:
+            return []
+        frames, _ = split_frames(memoryview(data))
+        return answer_apart(self.take_read, (FramesReceived(channel, frames, now_ms),))
 
     def take_reads(self, event: ReadsReceived) -> list[Effect]:
         """Take the sends of neighbouring reads as one run, every other read by itself, all in order."""
@@ -132,7 +141,10 @@ class Intake:
             answers = self._rooms.sends.take_run(headers, bodies, born_hosts, now_ms)
         except BaseException:
             self._store.discard()
+            self._rooms.sends.away = []
             raise
+        if self._rooms.sends.away:
+            self._divert_sends([(frame, read) for read in reads for frame in read.frames], headers)
         outgoing, at = [], 0
         for read in reads:
             end = at + len(read.frames)
@@ -150,13 +162,30 @@ class Intake:
         if headers is None:
             return self._take_general(frame, event, answers, effects)
         answers += self._rooms.sends.take_run(headers, [frame.body], [self._born_hosts[event.channel]], event.now_ms)
+        if self._rooms.sends.away:
+            self._divert_sends([(frame, event)], headers)
         return True
+
+    def _divert_sends(self, taken: list[tuple[Frame, FramesReceived]], headers: list[SendHeader]) -> None:
+        """Hand on those sends of a run that are for other brokers."""
+        away, self._rooms.sends.away = self._rooms.sends.away or [], []
+        for at in away:
+            frame, read = taken[at]
+            fields = headers[at].fields
+            self._divert(frame, decode_command(frame), (fields.topic, fields.queue_id), read.channel)
+
+    def _divert(self, frame: Frame, command: Command, place: tuple[str, int], channel: ChannelId) -> None:
+        self._rooms.relaying.divert(frame, command, place, channel, self._peers[channel])
 
     def _take_pull(self, frame: Frame, event: FramesReceived, answers: list[Piece], effects: list[Effect]) -> bool:
         try:
             header = decode_pull(frame.header)
         except _DECODE_ERRORS:
             return self._take_general(frame, event, answers, effects)
+        if self._mappings.topics() and self._relaying.is_pull_away(header.fields):
+            place = (header.fields.topic, header.fields.queue_id)
+            self._divert(frame, decode_command(frame), place, event.channel)
+            return True
         self._answer_pull(header, JSON, event, answers, effects)
         return True
 
@@ -202,14 +231,20 @@ class Intake:
             effects=effects,
         )
         try:
-            if command.code in _SEND_CODES:
+            place = self._relaying.find_away(command) if self._mappings.topics() else None
+            if place is not None:
+                self._divert(frame, command, place, event.channel)
+            elif command.code in _SEND_CODES:
+                headers = [send_header(command)]
                 answers += self._rooms.sends.take_run(
-                    [send_header(command)],
+                    headers,
                     [command.body],
                     [self._born_hosts[event.channel]],
                     event.now_ms,
                     command.serializer,
                 )
+                if self._rooms.sends.away:
+                    self._divert_sends([(frame, event)], headers)
             elif command.code in _PULL_CODES:
                 self._answer_pull(pull_header(command), command.serializer, event, answers, effects)
             else:

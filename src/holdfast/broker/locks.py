@@ -6,12 +6,14 @@ locks are in memory only: after a restart a client simply takes them again.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from holdfast.broker.request import Answer, Handlers, Request
 from holdfast.model.queue import MessageQueue
 from holdfast.wire import java_json
 from holdfast.wire.codes import RequestCode
+from holdfast.wire.moves import LockHeld
 from holdfast.wire.offsets import LockAnswer, LockBody
 
 LOCK_LIFE_MS: Final = 60_000
@@ -57,6 +59,31 @@ class QueueLocks:
             for queue, (_, since_ms) in list(held.items()):
                 if now_ms - since_ms > LOCK_LIFE_MS:
                     del held[queue]
+            if not held:
+                del self._held[group]
+
+    # A logical queue takes its locks along when it moves.
+
+    def held_of(self, topic: str, queues: Collection[int]) -> list[LockHeld]:
+        """Return the locks on these queues of *topic*."""
+        return [
+            LockHeld(group=group, client=client, queue=queue.queue_id, taken_ms=since_ms)
+            for group, held in self._held.items()
+            for queue, (client, since_ms) in held.items()
+            if queue.topic == topic and queue.queue_id in queues
+        ]
+
+    def adopt(self, topic: str, broker_name: str, locks: Iterable[LockHeld]) -> None:
+        """Take over locks of a topic whose queues clients know under *broker_name*."""
+        for lock in locks:
+            held = self._held.setdefault(lock.group, {})
+            held[MessageQueue(topic, broker_name, lock.queue)] = (lock.client, lock.taken_ms)
+
+    def forget_queues(self, topic: str, queues: Collection[int]) -> None:
+        """Forget the locks on these queues of *topic*: they are elsewhere."""
+        for group, held in list(self._held.items()):
+            for queue in [queue for queue in held if queue.topic == topic and queue.queue_id in queues]:
+                del held[queue]
             if not held:
                 del self._held[group]
 

@@ -4,6 +4,8 @@
     members of 4.x only                             the offset is set; they are told (220) and move by themselves
 
 A 4.x client that is told by its pull waits ten seconds before it obeys; told by 220 it obeys at once.
+
+Of a static topic every broker moves the groups in those logical queues that it leads; a tool asks them all.
 """
 
 from __future__ import annotations
@@ -13,10 +15,13 @@ from typing import Final
 from holdfast.broker.clients import Client, ClientTable
 from holdfast.broker.offsets import OffsetTable
 from holdfast.broker.options import BrokerOptions
-from holdfast.broker.request import Answer, Handlers, Refusal, Request, Steps
+from holdfast.broker.request import Answer, Handlers, Refusal, Request
+from holdfast.broker.static_reads import StaticReads
 from holdfast.broker.topics import TopicTable
+from holdfast.broker.waits import Procedure
 from holdfast.machine.effects import Effect, SendBytes
 from holdfast.model.queue import MessageQueue
+from holdfast.model.scope import mock_broker
 from holdfast.store.message_store import MessageStore
 from holdfast.wire import java_json
 from holdfast.wire.admin import CppOffset, CppOffsets, OffsetMap, ResetOffsetFields, offset_map
@@ -38,32 +43,36 @@ class OffsetResets:
         clients: ClientTable,
         offsets: OffsetTable,
         store: MessageStore,
+        reads: StaticReads,
     ) -> None:
         self._options = options
         self._topics = topics
         self._clients = clients
         self._offsets = offsets
         self._store = store
+        self._reads = reads
 
     def handlers(self) -> Handlers:
         """Return what this room answers."""
         return {RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset}
 
-    def reset(self, request: Request) -> Steps[Answer]:
+    def reset(self, request: Request) -> Procedure[Answer]:
         """Answer 222 with the offsets that the group will consume next."""
         fields = from_fields(ResetOffsetFields, request.command.fields)
         config = self._topics.find(fields.topic)
         if config is None:
             return Refusal(ResponseCode.TOPIC_NOT_EXIST, f"Topic {fields.topic} does not exist")
-        queue_ids = range(config.read_queues) if fields.queue_id < 0 else (fields.queue_id,)
+        mapping = self._reads.mappings.find(fields.topic)
+        known = range(config.read_queues) if mapping is None else self._reads.mappings.led(fields.topic)
+        if fields.queue_id >= 0 and fields.queue_id not in known:
+            return Refusal(ResponseCode.INVALID_PARAMETER, f"topic {fields.topic} has no queue {fields.queue_id} here")
+        name = self._options.name if mapping is None else mock_broker(mapping.scope)
         targets: dict[MessageQueue, int] = {}
-        for queue_id in queue_ids:
-            if queue_id >= config.read_queues:
-                return Refusal(ResponseCode.INVALID_PARAMETER, f"topic {fields.topic} has no queue {queue_id}")
+        for queue_id in known if fields.queue_id < 0 else (fields.queue_id,):
             target = yield from self._find_target(fields, queue_id)
             if isinstance(target, Refusal):
                 return target
-            targets[MessageQueue(fields.topic, self._options.name, queue_id)] = target
+            targets[MessageQueue(fields.topic, name, queue_id)] = target
         membership = self._clients.find_membership(fields.group)
         members = [] if membership is None else list(membership.members.values())
         obeys_push = bool(members) and all(_obeys_push(client) for client in members)
@@ -73,10 +82,15 @@ class OffsetResets:
             request.effects += [_push(client, fields, targets) for client in members]
         return request.answer(body=java_json.encode(OffsetMap(offset_table=offset_map(targets))))
 
-    def _find_target(self, fields: ResetOffsetFields, queue_id: int) -> Steps[int | Refusal]:
+    def _find_target(self, fields: ResetOffsetFields, queue_id: int) -> Procedure[int | Refusal]:
         """Return where the group shall go in one queue."""
-        queue = self._store.find_queue(fields.topic, queue_id)
-        offset_min, offset_max = (queue.offset_min, queue.offset_max) if queue is not None else (0, 0)
+        logical = self._reads.find_led(fields.topic, queue_id)
+        queue = self._store.find_queue(fields.topic, queue_id) if logical is None else None
+        if logical is not None:
+            offset_min = yield from self._reads.ask_minimum(fields.topic, logical)
+            offset_max = self._reads.maximum(fields.topic, logical)
+        else:
+            offset_min, offset_max = (queue.offset_min, queue.offset_max) if queue is not None else (0, 0)
         if fields.offset >= 0:
             if not offset_min <= fields.offset <= offset_max:
                 return Refusal(
@@ -84,9 +98,10 @@ class OffsetResets:
                     f"Target offset {fields.offset} not in consume queue range [{offset_min}-{offset_max}]",
                 )
             return fields.offset
-        if fields.timestamp < 0 or queue is None:
-            target = offset_max
-        else:
+        target = offset_max
+        if fields.timestamp >= 0 and logical is not None:
+            target = yield from self._reads.search(fields.topic, logical, fields.timestamp)
+        elif fields.timestamp >= 0 and queue is not None:
             target = yield from self._store.offset_at_time(queue, fields.timestamp)
         current = self._offsets.find(fields.group, fields.topic, queue_id)
         if fields.is_force or current is None:

@@ -5,6 +5,9 @@ last seconds again: consumption is at least once.
 
 A reset from outside waits here until the queue's consumer pulls next and is told to go there (`reset_pending`). Until
 then its own commits are ignored: they are of the time before the reset.
+
+Of a static topic queues and offsets are logical ones, and live at the leader of the queue. A Java broker keeps physical
+ones at each broker that ever led it: those are taken over with its folder, and asked for across borders that it left.
 """
 
 from __future__ import annotations
@@ -15,10 +18,17 @@ import msgspec
 
 from holdfast.broker.config import load_config, write_config
 from holdfast.broker.groups import GroupTable
+from holdfast.broker.logical_pull import not_leader_to_read
+from holdfast.broker.mappings import Mappings
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.request import Answer, Handlers, Refusal, Request
+from holdfast.broker.static_reads import StaticReads
 from holdfast.broker.topics import TopicTable
+from holdfast.broker.waits import Procedure
 from holdfast.machine.effects import Effect, Log, SetTimer
+from holdfast.model.errors import PeerFailed
+from holdfast.model.mapping import Segment
+from holdfast.model.numbers import parse_count
 from holdfast.store.disk import Disk
 from holdfast.store.message_store import MessageStore
 from holdfast.wire import java_json
@@ -52,7 +62,7 @@ class OffsetTable:
         self._pulled = {key: dict(queues) for key, queues in saved.pull_offset_table.items()}
         self._group_topics = saved.group_topic_map
         self._resets: dict[tuple[str, int], int] = {}
-        self.to_wake: list[tuple[str, int]] = []  # queues whose waiting pulls have a reset to hear of
+        self._to_wake: list[tuple[str, int]] = []  # queues whose waiting pulls have a reset to hear of
         self._version = saved.data_version
         self._dirty = False
 
@@ -94,7 +104,7 @@ class OffsetTable:
         self._committed.setdefault(key, {})[queue_id] = offset
         if deliver:
             self._resets[key, queue_id] = offset
-            self.to_wake.append((topic, queue_id))
+            self._to_wake.append((topic, queue_id))
         else:
             self._resets.pop((key, queue_id), None)
         self._dirty = True
@@ -108,6 +118,11 @@ class OffsetTable:
             return None
         offset = self._resets.pop((_key(group, topic), queue_id), None)
         return None if offset == requested else offset
+
+    def take_to_wake(self) -> list[tuple[str, int]]:
+        """Return the queues whose waiting pulls have a reset to hear of; once."""
+        taken, self._to_wake = self._to_wake, []
+        return taken
 
     def queues_of(self, group: str, topic: str) -> dict[int, int]:
         """Return the committed offsets of *group* in *topic* by queue."""
@@ -145,7 +160,19 @@ class OffsetTable:
             data_version=self._version,
         )
 
-    def clamp(self, topics: TopicTable, store: MessageStore) -> list[Log]:
+    def adopt_physical(self, mappings: Mappings, topic: str) -> None:
+        """Make logical offsets of those that a Java broker left for its physical queues of a static topic."""
+        mapping = mappings.find(topic)
+        for key in [key for key in self._committed if _split(key)[0] == topic]:
+            physical, logical = self._committed[key], {}
+            for queue in () if mapping is None else mapping.queues.values():
+                for segment in queue.segments:
+                    if segment.broker == mappings.broker and segment.is_decided and segment.queue_id in physical:
+                        logical[queue.queue] = segment.to_logical(physical[segment.queue_id])
+            self._committed[key] = logical
+            self._dirty = True
+
+    def clamp(self, topics: TopicTable, store: MessageStore, reads: StaticReads) -> list[Log]:
         """Move offsets that lie behind the end of their queue back to it, and tell of each.
 
         The log lost its end: it was not synced when power failed. Messages that now get these offsets again would
@@ -158,8 +185,12 @@ class OffsetTable:
             if config is None or config.has_batch_index:
                 continue
             for queue_id, offset in queues.items():
-                queue = store.find_queue(topic, queue_id)
-                end = 0 if queue is None else queue.offset_max
+                if reads.mappings.is_static(topic):
+                    led = reads.find_led(topic, queue_id)
+                    end = offset if led is None else reads.maximum(topic, led)
+                else:
+                    queue = store.find_queue(topic, queue_id)
+                    end = 0 if queue is None else queue.offset_max
                 if offset > end:
                     queues[queue_id] = end
                     place = {"group": group, "topic": topic, "queue": queue_id, "old": offset, "new": end}
@@ -168,6 +199,11 @@ class OffsetTable:
         return lines
 
     # Keeping it.
+
+    @property
+    def save_count(self) -> int:
+        """How often the table was saved: what changed since then is not in the file."""
+        return self._version.counter
 
     def start(self, now_ms: int, effects: list[Effect]) -> None:
         """Begin to save from time to time."""
@@ -202,11 +238,20 @@ class OffsetTable:
 class OffsetRequests:
     """Answers consumers that ask for their offset or tell it."""
 
-    def __init__(self, offsets: OffsetTable, topics: TopicTable, groups: GroupTable, store: MessageStore) -> None:
+    def __init__(
+        self,
+        offsets: OffsetTable,
+        topics: TopicTable,
+        groups: GroupTable,
+        store: MessageStore,
+        reads: StaticReads,
+    ) -> None:
         self._offsets = offsets
         self._topics = topics
         self._groups = groups
         self._store = store
+        self._reads = reads
+        self._mappings = reads.mappings
 
     def handlers(self) -> Handlers:
         """Return what this room answers."""
@@ -216,19 +261,54 @@ class OffsetRequests:
             RequestCode.GET_ALL_CONSUMER_OFFSET: self.get_all,
         }
 
-    def query(self, request: Request) -> Answer:
+    def query(self, request: Request) -> Answer | Procedure[Answer]:
         """Answer 14. A group that never committed is told so: where it begins is its own choice.
 
         With one exception, upstream's: in a queue that still has its very first message, "never committed" and
         "0" mean the same to a group that is merely late, so 0 is answered unless the client objects.
         """
         fields = from_fields(QueryOffsetFields, request.command.fields)
+        if self._mappings.is_static(fields.topic):
+            return self._query_static(request, fields)
         offset = self._offsets.find(fields.consumer_group, fields.topic, fields.queue_id)
         if offset is None and fields.set_zero_if_not_found is not False:
             offset = self._first_offset(fields.topic, fields.queue_id)
-        if offset is None:
-            return Refusal(ResponseCode.QUERY_NOT_FOUND, NEVER_COMMITTED)
-        return request.answer(fields=to_fields(OffsetAnswer(offset)))
+        return _tell(request, offset)
+
+    def _query_static(self, request: Request, fields: QueryOffsetFields) -> Answer | Procedure[Answer]:
+        group, topic, number = fields.consumer_group, fields.topic, fields.queue_id
+        if fields.is_logical is False:
+            return _tell(request, self._find_physical(fields))
+        queue = self._reads.find_led(topic, number)
+        if queue is None:
+            return not_leader_to_read(topic, number, self._mappings.broker)
+        offset = self._offsets.find(group, topic, number)
+        if offset is not None:
+            return _tell(request, offset)
+        if any(segment.forced for segment in queue.segments):
+            # What the group committed may have been lost with its leader: it begins where it cannot miss anything.
+            return _tell(request, self._reads.minimum(topic, queue))
+        if foreign := [home for home in queue.readable[:-1] if home.is_decided and not home.is_sealed]:
+            return self._ask_old_homes(request, fields, foreign)
+        home = queue.leader
+        if len(queue.readable) == 1 and home.first == home.start == 0 and fields.set_zero_if_not_found is not False:
+            offset = self._first_offset(topic, home.queue_id)
+        return _tell(request, offset)
+
+    def _ask_old_homes(self, request: Request, fields: QueryOffsetFields, homes: list[Segment]) -> Procedure[Answer]:
+        """Answer with what the newest of those Java brokers knows that led a queue before; it is kept here then."""
+        for home in reversed(homes):
+            asked = msgspec.structs.replace(fields, queue_id=home.queue_id, set_zero_if_not_found=False)
+            try:
+                answer = yield from self._reads.ask(home, RequestCode.QUERY_CONSUMER_OFFSET, to_fields(asked))
+            except PeerFailed as error:
+                return Refusal(ResponseCode.SYSTEM_ERROR, str(error))
+            offset = parse_count(answer.fields.get("offset"), -1)
+            if answer.code == ResponseCode.SUCCESS and offset >= 0:
+                logical = home.to_logical(offset)
+                self._offsets.commit(fields.consumer_group, fields.topic, fields.queue_id, logical)
+                return _tell(request, logical)
+        return _tell(request, None)
 
     def update(self, request: Request) -> Answer:
         """Answer 15."""
@@ -240,11 +320,34 @@ class OffsetRequests:
             return Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {fields.consumer_group} not exist!")
         if fields.queue_id < 0 or fields.commit_offset < 0:
             return request.answer(remark="A negative queue or offset says nothing; ignored")
+        if self._mappings.is_static(fields.topic):
+            return self._update_static(request, fields)
         if fields.queue_id >= max(topic.read_queues, topic.write_queues):
             return request.answer(remark=f"Topic {fields.topic} has no queue {fields.queue_id}; ignored")
-        if not self._offsets.commit(fields.consumer_group, fields.topic, fields.queue_id, fields.commit_offset):
+        return self._commit(request, fields, fields.queue_id, fields.commit_offset)
+
+    def _update_static(self, request: Request, fields: UpdateOffsetFields) -> Answer:
+        if fields.is_logical is False:
+            own = self._mappings.find_own(fields.topic, fields.queue_id)
+            if own is None or not own[1].is_decided:
+                return request.answer(remark=f"Topic {fields.topic} has no queue {fields.queue_id}; ignored")
+            return self._commit(request, fields, own[0].queue, own[1].to_logical(fields.commit_offset))
+        if not self._mappings.place(fields.topic, fields.queue_id).is_led:
+            return not_leader_to_read(fields.topic, fields.queue_id, self._mappings.broker)
+        return self._commit(request, fields, fields.queue_id, fields.commit_offset)
+
+    def _commit(self, request: Request, fields: UpdateOffsetFields, queue_id: int, offset: int) -> Answer:
+        if not self._offsets.commit(fields.consumer_group, fields.topic, queue_id, offset):
             return request.answer(remark="Offset has been previously reset")
         return request.answer()
+
+    def _find_physical(self, fields: QueryOffsetFields) -> int | None:
+        """Return an offset as a Java leader asks for it: of a physical queue that once was a home of its queue."""
+        own = self._mappings.find_own(fields.topic, fields.queue_id)
+        offset = None if own is None else self._offsets.find(fields.consumer_group, fields.topic, own[0].queue)
+        if own is None or offset is None or not own[1].is_decided or offset < own[1].first:
+            return None
+        return own[1].to_physical(offset)
 
     def get_all(self, request: Request) -> Answer:
         """Answer 43."""
@@ -256,6 +359,12 @@ class OffsetRequests:
             return None
         (entry,) = queue.entries(0, 1) or [(0, 0, 0)]
         return 0 if self._store.is_hot(entry[0]) else None
+
+
+def _tell(request: Request, offset: int | None) -> Answer:
+    if offset is None:
+        return Refusal(ResponseCode.QUERY_NOT_FOUND, NEVER_COMMITTED)
+    return request.answer(fields=to_fields(OffsetAnswer(offset)))
 
 
 def _key(group: str, topic: str) -> str:

@@ -40,6 +40,7 @@ class Outflow:
         self._sync = options.flush == "sync"
         self._held = HeldAnswers()
         self._timer_ms: int | None = None
+        self._noted = store.log.written  # What is written behind it has neither been confirmed nor sent to be synced.
         self.stepper = Stepper(store, rooms.calls, lambda effects, now_ms: self.write((), effects, now_ms))
 
     def write(
@@ -64,7 +65,9 @@ class Outflow:
             effects.append(Log("error", "disk failed", {"reason": str(error)}))
             effects += [CloseChannel(channel) for channel, _ in answers]
             return
-        is_written = store.log.written != before
+        # A room that cannot take back what it decided writes by itself: before this call, and before the event's end.
+        is_written = store.log.written != min(before, self._noted)
+        self._noted = store.log.written
         if is_written and self._sync:
             for channel, pieces in answers:
                 if pieces:
@@ -74,9 +77,11 @@ class Outflow:
             effects += [SendBytes(channel, pieces) for channel, pieces in answers if pieces]
             if is_written:
                 self.wake(store.confirm(store.written), effects, now_ms)
-        if self._rooms.offsets.to_wake:
-            reset, self._rooms.offsets.to_wake = self._rooms.offsets.to_wake, []
-            self.wake([store.queue(topic, queue_id) for topic, queue_id in reset], effects, now_ms)
+        for place in self._rooms.offsets.take_to_wake():
+            self._rooms.pulls.wake_queue(*place)
+        if self._rooms.pulls.to_wake:
+            woken, self._rooms.pulls.to_wake = self._rooms.pulls.to_wake, []
+            self.wake(woken, effects, now_ms)
 
     def wake(self, queues: list[QueueLog], effects: list[Effect], now_ms: int) -> None:
         """Look again for the pulls that wait for one of these queues: they grew, or were reset."""
@@ -121,6 +126,9 @@ class Outflow:
             effects += self._held.release(position)
             self.wake(self._store.confirm(position), effects, now_ms)
         self._rooms.delays.on_synced(position, effects)
+        self._rooms.mappings.on_synced(position, effects, now_ms)
+        if self._rooms.topics.changed:
+            self._rooms.registration.announce_changes(effects)
         self.stepper.log_synced(position, effects, now_ms)
 
     def disk_failed(self, reason: str, token: int | None, effects: list[Effect], now_ms: int) -> None:

@@ -1,13 +1,22 @@
-"""Looking things up: offsets of a queue (29, 30, 31, 32), messages by key or position (12, 33), index entries (321)."""
+"""Looking things up: offsets of a queue (29, 30, 31, 32), messages by key or position (12, 33), index entries (321).
+
+Of a static topic the queue is a logical one, and so are its offsets; only its leader answers.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from holdfast.broker.clients import ClientTable
+from holdfast.broker.logical_pull import not_leader_to_read
 from holdfast.broker.records import read_bytes
 from holdfast.broker.request import Answer, Handlers, Refusal, Request, Steps
-from holdfast.store.consume_queue import ENTRY, QueueLog
+from holdfast.broker.static_reads import StaticReads
+from holdfast.broker.waits import Procedure
+from holdfast.model.errors import PeerFailed
+from holdfast.model.mapping import LogicalQueue
+from holdfast.store.consume_queue import ENTRY
 from holdfast.store.message_store import MessageStore
 from holdfast.wire import java_json
 from holdfast.wire.admin import QueueEntries, QueueEntriesFields, QueueEntry
@@ -31,9 +40,10 @@ ENTRIES_MAX: Final = 1024
 class Queries:
     """Answers questions about what is stored."""
 
-    def __init__(self, store: MessageStore, clients: ClientTable) -> None:
+    def __init__(self, store: MessageStore, clients: ClientTable, reads: StaticReads) -> None:
         self._store = store
         self._clients = clients
+        self._reads = reads
 
     def handlers(self) -> Handlers:
         """Return what this room answers."""
@@ -85,33 +95,78 @@ class Queries:
 
     # Queues.
 
-    def search_offset(self, request: Request) -> Steps[Answer]:
+    def search_offset(self, request: Request) -> Procedure[Answer]:
         """Answer 29."""
         fields = from_fields(SearchOffsetFields, request.command.fields)
-        queue = self._store.find_queue(fields.topic, fields.queue_id)
         is_upper = fields.boundary_type.upper() == "UPPER"
+        if self._is_logical(fields):
+            return self._answer_logical(
+                request,
+                fields,
+                lambda queue: self._reads.search(fields.topic, queue, fields.timestamp, upper=is_upper),
+            )
+        return self._search(request, fields, upper=is_upper)
+
+    def _search(self, request: Request, fields: SearchOffsetFields, *, upper: bool) -> Steps[Answer]:
+        queue = self._store.find_queue(fields.topic, fields.queue_id)
         offset = 0
         if queue is not None:
-            offset = yield from self._store.offset_at_time(queue, fields.timestamp, upper=is_upper)
+            offset = yield from self._store.offset_at_time(queue, fields.timestamp, upper=upper)
         return request.answer(fields=to_fields(OffsetAnswer(offset)))
 
     def get_max_offset(self, request: Request) -> Answer:
         """Answer 30. What is not committed yet is never told: a crash could give the offset out again."""
-        queue = self._find_queue(request)
+        fields = from_fields(QueueFields, request.command.fields)
+        if self._is_logical(fields):
+            found = self._reads.find_led(fields.topic, fields.queue_id)
+            if found is None:
+                return self._not_leader(fields)
+            return request.answer(fields=to_fields(OffsetAnswer(self._reads.maximum(fields.topic, found))))
+        queue = self._store.find_queue(fields.topic, fields.queue_id)
         return request.answer(fields=to_fields(OffsetAnswer(queue.offset_max if queue is not None else 0)))
 
-    def get_min_offset(self, request: Request) -> Answer:
+    def get_min_offset(self, request: Request) -> Answer | Procedure[Answer]:
         """Answer 31."""
-        queue = self._find_queue(request)
+        fields = from_fields(QueueFields, request.command.fields)
+        if self._is_logical(fields):
+            return self._answer_logical(request, fields, lambda queue: self._reads.ask_minimum(fields.topic, queue))
+        queue = self._store.find_queue(fields.topic, fields.queue_id)
         return request.answer(fields=to_fields(OffsetAnswer(queue.offset_min if queue is not None else 0)))
 
-    def get_earliest_time(self, request: Request) -> Steps[Answer]:
+    def get_earliest_time(self, request: Request) -> Procedure[Answer]:
         """Answer 32."""
-        queue = self._find_queue(request)
-        time_ms = None
-        if queue is not None:
-            time_ms = yield from self._store.store_time(queue, queue.offset_min)
+        fields = from_fields(QueueFields, request.command.fields)
+        if self._is_logical(fields):
+            found = self._reads.find_led(fields.topic, fields.queue_id)
+            if found is None:
+                return self._not_leader(fields)
+            time_ms: int | None = yield from self._reads.earliest_time(fields.topic, found)
+        else:
+            queue = self._store.find_queue(fields.topic, fields.queue_id)
+            time_ms = None if queue is None else (yield from self._store.store_time(queue, queue.offset_min))
         return request.answer(fields=to_fields(TimestampAnswer(-1 if time_ms is None else time_ms)))
+
+    def _is_logical(self, fields: QueueFields | SearchOffsetFields) -> bool:
+        return fields.is_logical is not False and self._reads.mappings.is_static(fields.topic)
+
+    def _not_leader(self, fields: QueueFields | SearchOffsetFields) -> Refusal:
+        return not_leader_to_read(fields.topic, fields.queue_id, self._reads.mappings.broker)
+
+    def _answer_logical(
+        self,
+        request: Request,
+        fields: QueueFields | SearchOffsetFields,
+        find: Callable[[LogicalQueue], Procedure[int]],
+    ) -> Procedure[Answer]:
+        """Answer with an offset of a logical queue, which may take other brokers to find."""
+        queue = self._reads.find_led(fields.topic, fields.queue_id)
+        if queue is None:
+            return self._not_leader(fields)
+        try:
+            offset = yield from find(queue)
+        except PeerFailed as error:
+            return Refusal(ResponseCode.SYSTEM_ERROR, str(error))
+        return request.answer(fields=to_fields(OffsetAnswer(offset)))
 
     def query_queue(self, request: Request) -> Steps[Answer]:
         """Answer 321."""
@@ -131,7 +186,3 @@ class Queries:
             subscription_data=self._clients.subscription(fields.consumer_group, fields.topic),
         )
         return request.answer(body=java_json.encode(body))
-
-    def _find_queue(self, request: Request) -> QueueLog | None:
-        fields = from_fields(QueueFields, request.command.fields)
-        return self._store.find_queue(fields.topic, fields.queue_id)

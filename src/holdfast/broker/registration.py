@@ -7,6 +7,8 @@
 One that takes a 103 and does not answer in ten seconds is dialed afresh: its process may hang, or the connection be one
 that only we believe in.
 
+Of static topics it presents its own record, and of that only what is on disk.
+
 A name server that is down costs nothing but an attempt per second. Every 103 is a full one: the table is encoded once
 and a name server of either kind takes what is new in it.
 
@@ -21,6 +23,7 @@ from typing import Final
 
 import msgspec
 
+from holdfast.broker.mappings import Mappings
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.request import Request
 from holdfast.broker.topics import TopicTable
@@ -30,7 +33,14 @@ from holdfast.model.errors import DiskFailed
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command, encode_command
 from holdfast.wire.fields import to_fields
-from holdfast.wire.registration import BrokerFields, RegisterFields, Registration, encode_registration
+from holdfast.wire.mapping import to_info, to_plain
+from holdfast.wire.registration import (
+    BrokerFields,
+    RegisterFields,
+    Registration,
+    Topics,
+    encode_registration,
+)
 
 TIMER: Final = "registration"
 HELD_TIMER: Final = "registration-answers"
@@ -70,9 +80,10 @@ class _Held(msgspec.Struct):
 class Registrar:
     """The broker's card, and who has it."""
 
-    def __init__(self, options: BrokerOptions, topics: TopicTable) -> None:
+    def __init__(self, options: BrokerOptions, topics: TopicTable, mappings: Mappings) -> None:
         self._options = options
         self._topics = topics
+        self._mappings = mappings
         self._servers = {address: _NameServer(address) for address in options.namesrv}
         self._opaque = 0
         self._body: tuple[object, bytes] = (None, b"")
@@ -274,9 +285,27 @@ class Registrar:
     def _encode_body(self) -> bytes:
         version, body = self._body
         if version is not self._topics.data_version:
-            body = encode_registration(Registration(topic_config_serialize_wrapper=self._topics.to_wire()))
+            body = encode_registration(Registration(topic_config_serialize_wrapper=self._describe_topics()))
             self._body = (self._topics.data_version, body)
         return body
+
+    def _describe_topics(self) -> Topics:
+        table, announced = self._topics.to_wire(), self._mappings.announced()
+        if not self._mappings.topics() and not announced:
+            return table
+        # A topic that becomes static is nothing until its record is on disk: above all, no normal topic.
+        hosted = {
+            name: config
+            for name, config in table.topic_config_table.items()
+            if name in announced or not self._mappings.is_static(name)
+        }
+        infos = {topic: to_plain(to_info(mapping)) for topic, mapping in announced.items() if topic in hosted}
+        return Topics(
+            topic_config_table=hosted,
+            data_version=table.data_version,
+            mapping_data_version=table.data_version,
+            topic_queue_mapping_info_map=infos,
+        )
 
     def _next_opaque(self) -> int:
         self._opaque = (self._opaque + 1) & 0x7FFFFFFF

@@ -15,14 +15,28 @@ from holdfast.broker.careful_send import CarefulSends
 from holdfast.broker.client_admin import ClientAdmin
 from holdfast.broker.clients import TIMER as CLIENTS_TIMER
 from holdfast.broker.clients import ClientTable
+from holdfast.broker.cluster_view import ClusterView
 from holdfast.broker.config import report_fallbacks
 from holdfast.broker.delays import NAME as DELAYS_FILE
 from holdfast.broker.delays import TIMER as DELAYS_TIMER
 from holdfast.broker.delays import Delays
+from holdfast.broker.errands import Errands
+from holdfast.broker.forcing import TIMER as FENCES_TIMER
+from holdfast.broker.forcing import Forcing
+from holdfast.broker.forwarding import Forwards
 from holdfast.broker.group_admin import GroupAdmin
 from holdfast.broker.groups import NAME as GROUPS_FILE
 from holdfast.broker.groups import GroupTable
+from holdfast.broker.guests import Guests
+from holdfast.broker.handover import Handover
+from holdfast.broker.lock_requests import LockRequests
 from holdfast.broker.locks import QueueLocks
+from holdfast.broker.luggage import Luggage
+from holdfast.broker.mapping_admin import MappingAdmin
+from holdfast.broker.mappings import NAME as MAPPINGS_FILE
+from holdfast.broker.mappings import Mappings
+from holdfast.broker.members import TIMER as MEMBERS_TIMER
+from holdfast.broker.members import GroupMembers
 from holdfast.broker.offset_reset import OffsetResets
 from holdfast.broker.offsets import NAME as OFFSETS_FILE
 from holdfast.broker.offsets import TIMER as OFFSETS_TIMER
@@ -35,19 +49,25 @@ from holdfast.broker.registration import OVERDUE_TIMER as REGISTRATION_OVERDUE_T
 from holdfast.broker.registration import REDIAL_TIMER as REGISTRATION_REDIAL_TIMER
 from holdfast.broker.registration import TIMER as REGISTRATION_TIMER
 from holdfast.broker.registration import Registrar
+from holdfast.broker.relaying import TIMER as RELAYING_TIMER
+from holdfast.broker.relaying import Relaying
 from holdfast.broker.relays import TIMER as RELAYS_TIMER
 from holdfast.broker.relays import Relays
 from holdfast.broker.replies import Replies
-from holdfast.broker.request import Handlers, Steps
+from holdfast.broker.request import Handlers
 from holdfast.broker.send import Sends
 from holdfast.broker.send_back import SendBacks
+from holdfast.broker.static_admin import StaticAdmin
+from holdfast.broker.static_reads import StaticReads
 from holdfast.broker.stats import TIMER as STATS_TIMER
 from holdfast.broker.stats import BrokerStats
+from holdfast.broker.takeover import Takeover
 from holdfast.broker.topic_admin import TopicAdmin
 from holdfast.broker.topics import NAME as TOPICS_FILE
 from holdfast.broker.topics import TopicTable
 from holdfast.broker.transactions import TIMER as TRANSACTIONS_TIMER
 from holdfast.broker.transactions import Transactions
+from holdfast.broker.waits import Procedure
 from holdfast.broker.writer import LogWriter
 from holdfast.machine.effects import Effect, Log
 from holdfast.machine.events import ChannelId
@@ -59,7 +79,7 @@ from holdfast.store.message_store import MessageStore
 from holdfast.wire.command import Command
 from holdfast.wire.host import pack_host
 
-OnTimer = Callable[[str, int, list[Effect]], Steps[list[Effect]] | None]
+OnTimer = Callable[[str, int, list[Effect]], Procedure[list[Effect]] | None]
 
 
 class Rooms:
@@ -78,18 +98,24 @@ class Rooms:
         levels = DelayLevels(options.delay_levels)
         self.options = options
         self.store = store
-        self._repairs = report_fallbacks(disk, (TOPICS_FILE, GROUPS_FILE, OFFSETS_FILE, DELAYS_FILE))
+        self._repairs = report_fallbacks(disk, (TOPICS_FILE, GROUPS_FILE, OFFSETS_FILE, DELAYS_FILE, MAPPINGS_FILE))
         self.topics = TopicTable(disk, options, now_ms)
+        self.mappings = Mappings(options, disk, store, self.topics)
+        self._repairs += self.mappings.repairs
+        self.view = ClusterView(options)
         self.groups = GroupTable(disk, options, now_ms)
         self.offsets = OffsetTable(disk, options, now_ms)
-        self._repairs += self.offsets.clamp(self.topics, store)
+        self.static_reads = StaticReads(store, self.mappings, self.view)
+        for topic in self.mappings.adopted:
+            self.offsets.adopt_physical(self.mappings, topic)
+        self._repairs += self.offsets.clamp(self.topics, store, self.static_reads)
         self.stats = BrokerStats(now_ms)
         self.clients = ClientTable(options, self.topics, self.groups)
         self.locks = QueueLocks()
         self.relays = Relays()
         self.calls = Calls()
-        self.registration = Registrar(options, self.topics)
-        self.writer = LogWriter(store, levels, message_size_max=options.message_size_max)
+        self.registration = Registrar(options, self.topics, self.mappings)
+        self.writer = LogWriter(store, levels, self.mappings, message_size_max=options.message_size_max)
         self.delays = Delays(disk, options, levels, store, self.writer)
         self.transactions = Transactions(
             options, store, self.topics, self.clients, self.offsets, self.writer, store_host=host
@@ -104,24 +130,35 @@ class Rooms:
             chance=chance,
             pressure=pressure or MemoryPressure(),
         )
-        self.sends = Sends(options, store, self.topics, self.careful, self.stats, store_host=host)
-        self.pulls = Pulls(options, store, self.topics, self.groups, self.clients, self.offsets, self.stats)
+        self.sends = Sends(options, store, self.topics, self.mappings, self.careful, self.stats, store_host=host)
+        self.pulls = Pulls(
+            options, store, self.topics, self.groups, self.clients, self.offsets, self.stats, self.static_reads
+        )
         self.send_backs = SendBacks(self.topics, self.groups, self.writer, self.stats, chance=chance)
         self.replies = Replies(
             options, self.topics, self.clients, self.relays, self.writer, self.stats, store_host=host
         )
-        self.queries = Queries(store, self.clients)
-        self.offset_requests = OffsetRequests(self.offsets, self.topics, self.groups, store)
-        self.offset_resets = OffsetResets(options, self.topics, self.clients, self.offsets, store)
-        self.topic_admin = TopicAdmin(options, self.topics, self.offsets, store, self.stats, self.registration)
-        self.group_admin = GroupAdmin(options, self.topics, self.groups, self.clients, self.offsets, store, self.stats)
+        self.queries = Queries(store, self.clients, self.static_reads)
+        self.offset_requests = OffsetRequests(self.offsets, self.topics, self.groups, store, self.static_reads)
+        self.offset_resets = OffsetResets(options, self.topics, self.clients, self.offsets, store, self.static_reads)
+        self.topic_admin = TopicAdmin(
+            options, self.topics, self.offsets, self.static_reads, store, self.stats, self.registration
+        )
+        self.static_admin = StaticAdmin(self.topics, self.mappings, self.offsets, self.registration)
+        self.group_admin = GroupAdmin(
+            options, self.topics, self.groups, self.clients, self.offsets, self.static_reads, store, self.stats
+        )
         self.client_admin = ClientAdmin(options, self.clients, self.relays)
         self.broker_admin = BrokerAdmin(options, self.topics, store, self.stats, self.delays)
+        self._build_moving(options, now_ms)
         self._timers: dict[str, OnTimer] = {
             CLIENTS_TIMER: self._clients_timer,
             OFFSETS_TIMER: self._offsets_timer,
             STATS_TIMER: self.stats.on_timer,
             RELAYS_TIMER: self.relays.on_timer,
+            RELAYING_TIMER: self.relaying.on_timer,
+            FENCES_TIMER: self.forcing.on_timer,
+            MEMBERS_TIMER: self.members.on_timer,
             REGISTRATION_TIMER: self.registration.on_timer,
             REGISTRATION_HELD_TIMER: self.registration.on_timer,
             REGISTRATION_REDIAL_TIMER: self.registration.on_timer,
@@ -130,12 +167,47 @@ class Rooms:
             TRANSACTIONS_TIMER: self.transactions.on_timer,
         }
 
+    def _build_moving(self, options: BrokerOptions, now_ms: int) -> None:
+        """Build the rooms in which logical queues come and go."""
+        self.errands = Errands(now_ms)
+        self.guests = Guests(now_ms, self.errands)
+        self.relaying = Relaying(options, self.mappings, self.view, self.guests, self.errands)
+        self.sends.is_away, self.sends.away = self.relaying.is_away, []
+        luggage = Luggage(self.offsets, self.groups, self.locks)
+        self.lock_requests = LockRequests(self.locks, self.mappings, self.relaying)
+        self.handover = Handover(
+            options,
+            self.mappings,
+            self.view,
+            self.relaying,
+            self.topics,
+            luggage,
+            self.pulls,
+            self.errands,
+        )
+        self.takeover = Takeover(options, self.mappings, self.view, self.topics, luggage, self.errands)
+        self.forcing = Forcing(
+            options, self.mappings, self.view, self.relaying, self.handover, self.takeover, self.errands
+        )
+        self.delays.forward = self.transactions.forward = Forwards(self.relaying).send
+        self.static_admin.hand_over = self.handover.carry_out
+        self.members = GroupMembers(
+            options, self.clients, self.groups, self.mappings, self.view, self.calls, self.errands
+        )
+        self.mapping_admin = MappingAdmin(self.mappings, self.topics, self.errands)
+
     def handlers(self) -> Handlers:
         """Return who answers each request code that is not on the hot path."""
         handlers: Handlers = {}
         for room in (
             self.clients,
-            self.locks,
+            self.members,
+            self.lock_requests,
+            self.guests,
+            self.handover,
+            self.takeover,
+            self.forcing,
+            self.mapping_admin,
             self.transactions,
             self.send_backs,
             self.replies,
@@ -143,6 +215,7 @@ class Rooms:
             self.offset_requests,
             self.offset_resets,
             self.topic_admin,
+            self.static_admin,
             self.group_admin,
             self.client_admin,
             self.broker_admin,
@@ -153,11 +226,22 @@ class Rooms:
     def started(self, now_ms: int) -> list[Effect]:
         """Let every room that does things by itself begin."""
         effects: list[Effect] = [*self._repairs]
-        for room in (self.registration, self.clients, self.offsets, self.stats, self.delays, self.transactions):
+        for room in (
+            self.registration,
+            self.clients,
+            self.offsets,
+            self.stats,
+            self.delays,
+            self.transactions,
+            self.handover,
+            self.takeover,
+            self.forcing,
+            self.members,
+        ):
             room.start(now_ms, effects)
         return effects
 
-    def timer_fired(self, name: str, now_ms: int, effects: list[Effect]) -> Steps[list[Effect]] | None:
+    def timer_fired(self, name: str, now_ms: int, effects: list[Effect]) -> Procedure[list[Effect]] | None:
         """Let the room whose timer this is do its work; steps when it needs log bytes for it."""
         return self._timers[name](name, now_ms, effects)
 
@@ -169,6 +253,7 @@ class Rooms:
     def channel_closed(self, channel: ChannelId, now_ms: int) -> list[Effect]:
         """Forget a connection everywhere."""
         self.pulls.holds.drop_channel(channel)
+        self.relaying.forget_channel(channel)
         return [
             *self.registration.channel_closed(channel, now_ms),
             *self.relays.closed(channel),
@@ -179,14 +264,17 @@ class Rooms:
         """Say good-bye to the name servers and save what is only in memory."""
         effects: list[Effect] = []
         self.registration.stop(effects)
+        self.members.stop(effects)
         self.topics.keep()
         self.groups.keep()
         self.offsets.stop(now_ms, effects)
+        self.mappings.offer_save(now_ms, effects)
         self.delays.stop(now_ms, effects)
         return effects
 
     def _offsets_timer(self, name: str, now_ms: int, effects: list[Effect]) -> None:
         self.offsets.on_timer(name, now_ms, effects)
+        self.mappings.offer_save(now_ms, effects)
         try:
             self.topics.keep()
             self.groups.keep()

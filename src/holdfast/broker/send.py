@@ -5,20 +5,22 @@ buffer into the log's staging, with no object of their own but the decoded heade
 delay, a transaction, a retry topic, an unknown topic) is copied into a `Draft` and takes the careful path.
 
     run ─> decode ─> target (topic, queue) ─┬─ plain ─────> store.stage ─> answer from a template
-                                            └─ careful ──> Draft ─> writer ─> answer
+                                            ├─ careful ──> Draft ─> writer ─> answer
+                                            └─ a logical queue that is not open here ─> `away`, or refused
 
 Nothing here writes: the core writes once, when the whole turn has been staged.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Final
 
 import msgspec
 
 from holdfast.broker.careful_send import CarefulSends
+from holdfast.broker.mappings import Mappings
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.request import Refusal
 from holdfast.broker.stats import BrokerStats
@@ -53,23 +55,37 @@ _PROPERTIES_HOT_MAX: Final = 7 * 1024
 
 
 class _Target(msgspec.Struct, frozen=True):
-    """A topic that plain messages may be written to."""
+    """A topic that plain messages may be written to.
 
-    queues: list[QueueLog]
-    sys_flag: int  # bits that the topic adds to each message
+    Attributes:
+        queues: By the number that senders use: of a static topic, logical queues that are open here.
+        deltas: Of a static topic: what is added to the physical offsets of each.
+        sys_flag: Bits that the topic adds to each message.
+    """
+
+    queues: dict[int, QueueLog]
+    deltas: dict[int, int] | None
+    sys_flag: int
 
 
-_NO_TARGET: Final = _Target(queues=[], sys_flag=0)
+_NO_TARGET: Final = _Target(queues={}, deltas=None, sys_flag=0)
 
 
 class Sends:
-    """The broker's entrance."""
+    """The broker's entrance.
+
+    Attributes:
+        is_away: Says whether a logical queue takes no sends here and now.
+        away: Where in its run each send stood that is for another broker: whoever passes them on takes them out.
+            None when nobody does: then they are refused.
+    """
 
     def __init__(
         self,
         options: BrokerOptions,
         store: MessageStore,
         topics: TopicTable,
+        mappings: Mappings,
         careful: CarefulSends,
         stats: BrokerStats,
         *,
@@ -78,6 +94,9 @@ class Sends:
         self._options = options
         self._store = store
         self._topics = topics
+        self._mappings = mappings
+        self.is_away: Callable[[str, int], bool] = lambda topic, queue: mappings.place(topic, queue).state != "open"
+        self.away: list[int] | None = None
         self._careful = careful
         self._stats = stats
         self._template = answer_template(store_host)
@@ -88,6 +107,7 @@ class Sends:
         self._cluster = f"CLUSTER\x01{options.cluster}\x02".encode()
         self._targets: dict[str, _Target] = {}
         self._targets_version: object = None
+        self._mapping_version = 0
 
     def take_run(
         self,
@@ -104,19 +124,19 @@ class Sends:
         refusal = self._careful.find_refusal(now_ms)
         is_hot = refusal is None and serializer == JSON
         body_size_max, cluster = self._body_size_max, self._cluster
-        topic, target, queues = "", _NO_TARGET, _NO_TARGET.queues
+        topic, target, find_queue = "", _NO_TARGET, _NO_TARGET.queues.get
         for header, body, born_host in zip(headers, bodies, born_hosts, strict=True):
             fields = header.fields
             if fields.topic != topic:
                 if plain:
-                    self._stage_plain(topic, plain, drafts, now_ms, answers)
+                    self._stage_plain(topic, target, plain, drafts, now_ms, answers)
                     plain, drafts = [], []
                 topic = fields.topic
                 target = self._find_target(topic) if is_hot else _NO_TARGET
-                queues = target.queues
-            properties, queue_id, sys_flag = fields.properties, fields.queue_id, fields.sys_flag
+                find_queue = target.queues.get
+            properties, queue, sys_flag = fields.properties, find_queue(fields.queue_id), fields.sys_flag
             if (
-                not 0 <= queue_id < len(queues)
+                queue is None
                 or sys_flag & TRANSACTION_MASK
                 or fields.batch
                 or _DELAY in properties
@@ -126,27 +146,37 @@ class Sends:
                 or len(body) > body_size_max
             ):
                 if plain:  # Messages are stored in the order in which they came.
-                    self._stage_plain(topic, plain, drafts, now_ms, answers)
+                    self._stage_plain(topic, target, plain, drafts, now_ms, answers)
                     plain, drafts = [], []
-                answers.append(self._take_carefully(header, body, born_host, now_ms, serializer, refusal))
+                answers.append(self._take_carefully(header, body, born_host, now_ms, serializer, refusal, len(answers)))
                 continue
             stored_properties = properties.encode()
             stored_properties += cluster if stored_properties[-1] == _PROPERTY_END else b"\x02" + cluster
             plain.append(header)
             drafts.append((
-                queues[queue_id], body, stored_properties, fields.flag, sys_flag | target.sys_flag,
+                queue, body, stored_properties, fields.flag, sys_flag | target.sys_flag,
                 fields.born_timestamp, born_host, _tags_code(properties) if _TAGS in properties else 0,
                 fields.reconsume_times, 0,
             ))  # fmt: skip
         if plain:
-            self._stage_plain(topic, plain, drafts, now_ms, answers)
+            self._stage_plain(topic, target, plain, drafts, now_ms, answers)
         return answers
 
     def _stage_plain(
-        self, topic: str, headers: list[SendHeader], drafts: list[RecordDraft], now_ms: int, answers: list[Piece]
+        self,
+        topic: str,
+        target: _Target,
+        headers: list[SendHeader],
+        drafts: list[RecordDraft],
+        now_ms: int,
+        answers: list[Piece],
     ) -> None:
         """Stage neighbours of a run, all of one topic, and answer them from the template."""
         template = self._template
+        if target.deltas is not None:
+            self._stage_logical(target.deltas, headers, drafts, now_ms, answers)
+            self._stats.count_puts(topic, len(drafts), sum([len(draft[1]) for draft in drafts]))
+            return
         for header, (position, offset) in zip(headers, self._store.stage_run(drafts, now_ms), strict=True):
             if header.flag & ONE_WAY:
                 answers.append(b"")
@@ -155,11 +185,30 @@ class Sends:
                 answers.append(PREFIXES[len(answer)] + answer)
         self._stats.count_puts(topic, len(drafts), sum([len(draft[1]) for draft in drafts]))
 
+    def _stage_logical(
+        self,
+        deltas: dict[int, int],
+        headers: list[SendHeader],
+        drafts: list[RecordDraft],
+        now_ms: int,
+        answers: list[Piece],
+    ) -> None:
+        """Do the same for logical queues."""
+        template = self._template
+        for header, (position, offset) in zip(headers, self._store.stage_run(drafts, now_ms), strict=True):
+            if header.flag & ONE_WAY:
+                answers.append(b"")
+            else:
+                queue_id = header.fields.queue_id
+                answer = template % (queue_id, position, offset + deltas[queue_id], header.opaque)
+                answers.append(PREFIXES[len(answer)] + answer)
+
     def _find_target(self, topic: str) -> _Target:
         """Return where plain messages of *topic* go; a target without queues when each needs a careful look."""
-        if self._targets_version is not self._topics.data_version:
+        if self._targets_version is not self._topics.data_version or self._mapping_version != self._mappings.version:
             self._targets.clear()
             self._targets_version = self._topics.data_version
+            self._mapping_version = self._mappings.version
         if topic in self._targets:
             return self._targets[topic]
         config = self._topics.find(topic)
@@ -169,11 +218,18 @@ class Sends:
         return target
 
     def _to_target(self, config: TopicConfig) -> _Target:
-        count = max(config.read_queues, config.write_queues)
-        return _Target(
-            queues=[self._store.queue(config.name, queue_id) for queue_id in range(count)],
-            sys_flag=_MULTI_TAG if config.filter_type == "MULTI_TAG" else 0,
-        )
+        topic = config.name
+        sys_flag = _MULTI_TAG if config.filter_type == "MULTI_TAG" else 0
+        if not self._mappings.is_static(topic):
+            count = max(config.read_queues, config.write_queues)
+            return _Target({number: self._store.queue(topic, number) for number in range(count)}, None, sys_flag)
+        places = {number: self._mappings.place(topic, number) for number in self._mappings.led(topic)}
+        queues = {
+            number: place.queue_log
+            for number, place in places.items()
+            if place.queue_log is not None and not self.is_away(topic, number)
+        }
+        return _Target(queues, {number: places[number].delta for number in queues}, sys_flag)
 
     def _take_carefully(
         self,
@@ -183,10 +239,17 @@ class Sends:
         now_ms: int,
         serializer: int,
         refusal: Refusal | None,
+        place_in_run: int,
     ) -> bytes:
         """Take a message that is not plain, or say why not."""
         result: SendAnswer | Refusal
         try:
+            if self._mappings.is_static(header.fields.topic):
+                away = self._careful.find_away(header.fields, self.is_away)
+                if away is not None and away.code == ResponseCode.NOT_LEADER_FOR_QUEUE and self.away is not None:
+                    self.away.append(place_in_run)
+                    return b""
+                refusal = refusal or away
             if refusal is not None:
                 result = refusal
             elif header.fields.batch:
@@ -213,7 +276,7 @@ class Sends:
             return Refusal(ResponseCode.MESSAGE_ILLEGAL, str(error))
         if not items:
             return Refusal(ResponseCode.MESSAGE_ILLEGAL, "the batch is empty")
-        queue = self._store.queue(fields.topic, prepared)
+        queue, delta = self._careful.locate(fields.topic, prepared)
         room = self._store.log_file_size - queue.head_size - _RECORD_ENDS_MAX
         for _, item_body, item_properties in items:
             body_size, properties_size = len(item_body), len(item_properties)
@@ -233,7 +296,7 @@ class Sends:
         return SendAnswer(
             msg_id=",".join([f"{prefix}{position:016X}" for position, _ in staged]),
             queue_id=prepared,
-            queue_offset=staged[0][1],
+            queue_offset=staged[0][1] + delta,
         )
 
 

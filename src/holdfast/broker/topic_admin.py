@@ -1,4 +1,8 @@
-"""Topics as tools see them: create, change, delete, describe (17, 18, 21, 202, 215, 305, 316, 351)."""
+"""Topics as tools see them: create, change, delete, describe (17, 18, 21, 202, 215, 305, 316, 351).
+
+Of a static topic, 202 tells of physical queues, as upstream's tools expect; with `lo=true` of the logical ones that are
+led here. How many queues it has is not changed here: they belong to logical queues (513, and moves).
+"""
 
 from __future__ import annotations
 
@@ -10,10 +14,14 @@ from holdfast.broker.offsets import OffsetTable
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.registration import Registrar
 from holdfast.broker.request import Answer, Handlers, Refusal, Request, Steps
+from holdfast.broker.static_reads import StaticReads
 from holdfast.broker.stats import BrokerStats
 from holdfast.broker.topics import TopicTable, find_topic_fault
+from holdfast.broker.waits import Procedure, Synced
 from holdfast.model.errors import RemoteProtocolError
+from holdfast.model.mapping import TopicMapping
 from holdfast.model.queue import MessageQueue
+from holdfast.model.scope import mock_broker
 from holdfast.model.topic import TopicConfig, find_name_fault
 from holdfast.store.message_store import MessageStore
 from holdfast.wire import java_json
@@ -29,6 +37,7 @@ from holdfast.wire.admin import (
 )
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.fields import from_fields
+from holdfast.wire.mapping import MappedTopic, encode, to_detail
 from holdfast.wire.route import TopicList
 
 _QUEUE_TYPE: Final = "queue.type"
@@ -43,6 +52,7 @@ class TopicAdmin:
         options: BrokerOptions,
         topics: TopicTable,
         offsets: OffsetTable,
+        reads: StaticReads,
         store: MessageStore,
         stats: BrokerStats,
         registrar: Registrar,
@@ -50,6 +60,8 @@ class TopicAdmin:
         self._options = options
         self._topics = topics
         self._offsets = offsets
+        self._reads = reads
+        self._mappings = reads.mappings
         self._store = store
         self._stats = stats
         self._registrar = registrar
@@ -92,7 +104,7 @@ class TopicAdmin:
         """Answer 18."""
         return self._put_all(java_json.decode(request.command.body, TopicConfigs).topic_config_list, request)
 
-    def delete(self, request: Request) -> Answer:
+    def delete(self, request: Request) -> Answer | Procedure[Answer]:
         """Answer 215. Nothing there is fine: a tool asks every broker of a cluster."""
         name = from_fields(TopicFields, request.command.fields).topic
         fault = find_name_fault(name)
@@ -100,6 +112,17 @@ class TopicAdmin:
             return Refusal(ResponseCode.INVALID_PARAMETER, fault)
         if self._topics.is_system(name):
             return Refusal(ResponseCode.INVALID_PARAMETER, f"The topic[{name}] is conflict with system topic.")
+        if self._mappings.is_static(name):
+            return self._delete_static(request, name)
+        return self._forget(request, name)
+
+    def _delete_static(self, request: Request, name: str) -> Procedure[Answer]:
+        # First of all nobody may take it for static any more: a topic that comes back without its records is harmless.
+        yield Synced(self._mappings.delete(name, request.now_ms))
+        self._reads.forget_topic(name)
+        return self._forget(request, name)
+
+    def _forget(self, request: Request, name: str) -> Answer:
         self._topics.delete(name, request.now_ms)
         self._offsets.forget_topic(name)
         self._stats.forget_topic(name)
@@ -122,7 +145,11 @@ class TopicAdmin:
         config = self._topics.find(name)
         if config is None:
             return Refusal(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {name}")
-        return request.answer(body=java_json.encode(config))
+        mapping = self._mappings.find(name)
+        if mapping is None or request.command.fields.get("lo") != "true":
+            return request.answer(body=java_json.encode(config))
+        described = MappedTopic(**msgspec.structs.asdict(config), mapping=to_detail(mapping))
+        return request.answer(body=encode(described))
 
     def get_all(self, request: Request) -> Answer:
         """Answer 21: the whole table, or a page of it."""
@@ -138,6 +165,11 @@ class TopicAdmin:
         config = self._topics.find(name)
         if config is None:
             return Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
+        mapping = self._mappings.find(name)
+        if mapping is not None and request.command.fields.get("lo") == "true":
+            rows = yield from self._logical_ends(mapping)
+            body = TopicStats(offset_table=java_json.object_map(rows), topic_put_tps=self._stats.put_tps(name))
+            return request.answer(body=java_json.encode(body))
         count = max(config.read_queues, config.write_queues)
         rows = []
         for queue_id in range(count):
@@ -145,6 +177,19 @@ class TopicAdmin:
             rows.append((MessageQueue(name, self._options.name, queue_id), ends))
         body = TopicStats(offset_table=java_json.object_map(rows), topic_put_tps=self._stats.put_tps(name))
         return request.answer(body=java_json.encode(body))
+
+    def _logical_ends(self, mapping: TopicMapping) -> Steps[list[tuple[MessageQueue, TopicOffset]]]:
+        rows = []
+        for number in self._mappings.led(mapping.topic):
+            queue = mapping.queues[number]
+            grown = yield from self._queue_ends(mapping.topic, queue.leader.queue_id)
+            ends = TopicOffset(
+                min_offset=self._reads.minimum(mapping.topic, queue),
+                max_offset=self._reads.maximum(mapping.topic, queue),
+                last_update_timestamp=grown.last_update_timestamp,
+            )
+            rows.append((MessageQueue(mapping.topic, mock_broker(mapping.scope), number), ends))
+        return rows
 
     def list_system(self, request: Request) -> Answer:
         """Answer 305."""
@@ -174,6 +219,14 @@ class TopicAdmin:
         """Return why a well-formed *config* cannot be hosted here, or None when it can."""
         if self._topics.is_system(config.name):
             return f"The topic[{config.name}] is conflict with system topic."
+        if self._mappings.is_static(config.name):
+            known = self._topics.find(config.name)
+            counts = None if known is None else (known.read_queues, known.write_queues)
+            if counts != (config.read_queues, config.write_queues):
+                return (
+                    f"topic {config.name} is static: its queues belong to logical queues, of which it has a fixed "
+                    "number. Grow it by holdfast topic grow, or by mqadmin updateStaticTopic"
+                )
         kind = config.attributes.get(_QUEUE_TYPE, _SIMPLE_QUEUE)
         if kind != _SIMPLE_QUEUE:
             return f"the queue type {kind} is not supported; use {_SIMPLE_QUEUE}"

@@ -24,6 +24,7 @@ from holdfast.model.topic import (
     AUTO_CREATE_TOPIC,
     CHECK_MAX_TOPIC,
     HALF_TOPIC,
+    MAPPING_TOPIC,
     OFFSET_MOVED_TOPIC,
     OP_HALF_TOPIC,
     READ_WRITE,
@@ -41,6 +42,7 @@ from holdfast.wire.registration import DataVersion, Topics
 
 NAME: Final = "topics.json"
 QUEUES_MAX: Final = 16_384
+_OURS: Final = frozenset({CHECK_MAX_TOPIC, MAPPING_TOPIC})
 _INHERITED = int(READ_WRITE | Permission.INHERIT)
 
 
@@ -87,7 +89,7 @@ class TopicTable:
 
     def is_system(self, name: str) -> bool:
         """Say whether the broker itself needs *name*."""
-        return name in self._system or name == CHECK_MAX_TOPIC or name.startswith(SYSTEM_PREFIX)
+        return name in self._system or name in _OURS or name.startswith(SYSTEM_PREFIX)
 
     def system_names(self) -> list[str]:
         """Return the names that are the broker's own, hosted yet or not."""
@@ -164,6 +166,11 @@ class TopicTable:
         self.changed = set()
         return taken
 
+    def touch(self, name: str, now_ms: int) -> None:
+        """Let name servers hear of *name* again: what they should know of it besides its configuration changed."""
+        self.changed.add(name)
+        self._bump(now_ms)
+
     def keep(self) -> None:
         """Put the table on disk, unless it is there already."""
         if not self._is_kept:
@@ -173,11 +180,14 @@ class TopicTable:
     def _host(self, configs: list[TopicConfig], now_ms: int) -> None:
         self._topics |= {config.name: config for config in configs}
         self.changed |= {config.name for config in configs}
+        self._bump(now_ms)
+        self._is_kept = False
+
+    def _bump(self, now_ms: int) -> None:
         version = self.data_version
         self.data_version = DataVersion(
             state_version=version.state_version, timestamp=now_ms, counter=version.counter + 1
         )
-        self._is_kept = False
 
 
 def find_topic_fault(config: TopicConfig) -> str | None:

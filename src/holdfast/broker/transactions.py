@@ -19,6 +19,7 @@ Better than upstream: a decision that comes twice delivers once; a check that no
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -30,6 +31,7 @@ from holdfast.broker.options import BrokerOptions
 from holdfast.broker.records import properties_of, read_entries, read_record, read_scheduled, to_draft
 from holdfast.broker.request import Answer, Handlers, Refusal, Request, Steps
 from holdfast.broker.topics import TopicTable
+from holdfast.broker.waits import Procedure
 from holdfast.broker.writer import DELAY, REAL_QUEUE, REAL_TOPIC, TAGS, Draft, LogWriter, Stored
 from holdfast.machine.effects import Effect, Log, SendBytes, SetTimer
 from holdfast.model.errors import CorruptRecord
@@ -84,7 +86,11 @@ class _Decision(msgspec.Struct, frozen=True):
 
 
 class Transactions:
-    """Everything between the sending and the deciding of a transaction."""
+    """Everything between the sending and the deciding of a transaction.
+
+    Attributes:
+        forward: Sends a message to whoever leads its logical queue; None while nobody can do that.
+    """
 
     def __init__(
         self,
@@ -116,6 +122,8 @@ class Transactions:
         self._to_ask: dict[int, Client] = {}
         self._ready = False
         self._busy = False
+        self.forward: Callable[[Draft], Procedure[bool]] | None = None
+        self._forwarding: set[int] = set()
 
     def handlers(self) -> Handlers:
         """Return what this room answers."""
@@ -142,7 +150,7 @@ class Transactions:
             half.properties["__transactionId__"] = half.properties[_UNIQUE_KEY]
         return self._writer.append(half, now_ms)
 
-    def end(self, request: Request) -> Steps[Answer]:
+    def end(self, request: Request) -> Procedure[Answer]:
         """Answer 37, which nearly always comes one-way."""
         fields = from_fields(EndTransactionFields, request.command.fields)
         if fields.commit_or_rollback not in {TRANSACTION_COMMIT, TRANSACTION_ROLLBACK}:
@@ -163,13 +171,13 @@ class Transactions:
         refusal = self._find_refusal(half_offset)
         if refusal is not None:
             return refusal
-        delivered: Stored | None = None
+        successor: Stored | None = None
         if fields.commit_or_rollback == TRANSACTION_COMMIT:
-            stored = self._deliver(record, properties, request.now_ms)
-            if isinstance(stored, Refusal):
-                return stored
-            delivered = stored
-        self._decide(half_offset, delivered, request.now_ms)
+            delivered = yield from self._deliver(half_offset, record, properties, request.now_ms)
+            if isinstance(delivered, Refusal):
+                return delivered  # Nothing was decided: its sender will be asked.
+            successor = delivered
+        self._decide(half_offset, successor, request.now_ms)
         return request.answer()
 
     def _find_refusal(self, half_offset: int) -> Refusal | None:
@@ -182,17 +190,24 @@ class Transactions:
         )
         return Refusal(ResponseCode.SYSTEM_ERROR, "the transaction was decided before") if decided else None
 
-    def _deliver(self, record: StoredRecord, properties: dict[str, str], now_ms: int) -> Stored | Refusal:
-        """Put a committed message where it was meant to go."""
-        place = _take_place(properties)
-        if place is None:
-            return Refusal(ResponseCode.SYSTEM_ERROR, "the prepared message does not say where it belongs")
-        properties.pop("TRAN_MSG", None)
-        properties["WAIT"] = "false"
-        draft = to_draft(record, properties, topic=place[0], queue_id=place[1])
-        draft.sys_flag = draft.sys_flag & ~TRANSACTION_MASK | TRANSACTION_COMMIT
-        draft.prepared_position = record.position
-        return self._writer.append(draft, now_ms)
+    def _deliver(
+        self, half_offset: int, record: StoredRecord, properties: dict[str, str], now_ms: int
+    ) -> Procedure[Stored | Refusal | None]:
+        """Put a committed message where it was meant to go; None when that is on another broker."""
+        draft = _to_message(record, properties)
+        if isinstance(draft, Refusal):
+            return draft
+        stored = self._writer.append(draft, now_ms)
+        if isinstance(stored, Stored) or stored.code != ResponseCode.NOT_LEADER_FOR_QUEUE:
+            return stored
+        if self.forward is None or half_offset in self._forwarding:
+            return stored
+        self._forwarding.add(half_offset)
+        try:
+            is_taken = yield from self.forward(draft)
+        finally:
+            self._forwarding.discard(half_offset)
+        return None if is_taken else stored
 
     def _decide(self, half_offset: int, successor: Stored | None, now_ms: int) -> None:
         """Write down that a half message is done with. One op for each: 4.x brokers read no other form.
@@ -438,3 +453,16 @@ def _named_offsets(record: StoredRecord | None) -> list[int]:
         return []
     words = bytes(record.body).decode(errors="replace").split(",")
     return [offset for word in words if (offset := parse_count(word, -1)) >= 0]
+
+
+def _to_message(record: StoredRecord, properties: dict[str, str]) -> Draft | Refusal:
+    """Return the message that takes the place of a half one that was committed."""
+    place = _take_place(properties)
+    if place is None:
+        return Refusal(ResponseCode.SYSTEM_ERROR, "the prepared message does not say where it belongs")
+    properties.pop("TRAN_MSG", None)
+    properties["WAIT"] = "false"
+    draft = to_draft(record, properties, topic=place[0], queue_id=place[1])
+    draft.sys_flag = draft.sys_flag & ~TRANSACTION_MASK | TRANSACTION_COMMIT
+    draft.prepared_position = record.position
+    return draft

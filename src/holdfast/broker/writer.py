@@ -3,12 +3,15 @@
 The hot path of plain sends is `send.py`; whatever needs its properties read comes through here. A message with a delay
 level is not stored under its own topic but under the schedule topic, in the queue of its level, and carries its real
 topic and queue as properties until `delays.py` delivers it.
+
+In a static topic the queue of a draft is a logical one; so is the offset of what was stored.
 """
 
 from __future__ import annotations
 
 import msgspec
 
+from holdfast.broker.mappings import Mappings
 from holdfast.broker.request import Refusal
 from holdfast.model.delay import DelayLevels
 from holdfast.model.java_hash import java_hash
@@ -54,10 +57,15 @@ class Stored(msgspec.Struct, frozen=True):
 
 
 class LogWriter:
-    """The broker's own hand on the log. What it appends is written when the event ends."""
+    """The broker's own hand on the log. What it appends is written when the event ends.
 
-    def __init__(self, store: MessageStore, levels: DelayLevels, *, message_size_max: int) -> None:
+    Attributes:
+        mappings: Where logical queues are.
+    """
+
+    def __init__(self, store: MessageStore, levels: DelayLevels, mappings: Mappings, *, message_size_max: int) -> None:
         self._store = store
+        self.mappings = mappings
         self._levels = levels
         self._message_size_max = message_size_max
 
@@ -76,8 +84,13 @@ class LogWriter:
         )
         return self.append(scheduled, now_ms)
 
+    def physical(self, topic: str, queue_id: int) -> int:
+        """Return the physical queue in which a message for *queue_id* is stored here, now."""
+        log = self.mappings.place(topic, queue_id).queue_log
+        return queue_id if log is None else log.queue_id
+
     def append(self, draft: Draft, now_ms: int) -> Stored | Refusal:
-        """Store *draft* as it is. A message that no log can hold is refused."""
+        """Store *draft* as it is. What no log can hold is refused, and what is for a queue that is not open here."""
         properties = format_properties(draft.properties).encode()
         if len(draft.body) > self._message_size_max:
             return Refusal(
@@ -89,11 +102,17 @@ class LogWriter:
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"the properties have {len(properties)} bytes, at most {PROPERTIES_SIZE_MAX} are allowed",
             )
+        queue, delta = None, 0
+        if self.mappings.is_static(draft.topic):
+            place = self.mappings.place(draft.topic, draft.queue_id)
+            queue, delta = place.queue_log, place.delta
+            if queue is None or place.state != "open":
+                return not_leader_to_send(draft.topic, draft.queue_id, self.mappings.broker)
         tags_code = draft.tags_code
         if tags_code is None:
             tags_code = java_hash(draft.properties.get(TAGS, ""))
         position, offset = self._store.stage(
-            self._store.queue(draft.topic, draft.queue_id),
+            queue or self._store.queue(draft.topic, draft.queue_id),
             draft.body,
             properties,
             draft.flag,
@@ -105,4 +124,12 @@ class LogWriter:
             draft.reconsume_times,
             draft.prepared_position,
         )
-        return Stored(position, offset, draft.queue_id)
+        return Stored(position, offset + delta, draft.queue_id)
+
+
+def not_leader_to_send(topic: str, queue_id: int, broker: str) -> Refusal:
+    """Return the answer to a send for a logical queue that is not open here; in upstream's words."""
+    return Refusal(
+        ResponseCode.NOT_LEADER_FOR_QUEUE,
+        f"{topic}-{queue_id} does not exit in request process of current broker {broker}",
+    )

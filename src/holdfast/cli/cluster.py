@@ -1,24 +1,23 @@
-"""`holdfast cluster`: describe."""
+"""`holdfast cluster`: describe, rebalance."""
 
 from __future__ import annotations
+
+from typing import Annotated
 
 import typer
 
 from holdfast.admin.tables import Facts
 from holdfast.cli.broker import status_table
-from holdfast.cli.session import Session, cluster_command
+from holdfast.cli.completion import complete_topic
+from holdfast.cli.moving import NoWaitOption, carry_out
+from holdfast.cli.session import DryRunOption, Session, cluster_command
 
-app = typer.Typer(no_args_is_help=True, help="Look at the whole cluster.")
+app = typer.Typer(no_args_is_help=True, help="Look at the whole cluster, and share its logical queues out evenly.")
 
 
 def register(root: typer.Typer) -> None:
     """Add this noun to the tree of commands."""
     root.add_typer(app, name="cluster")
-
-
-@app.callback()
-def _nouns() -> None:
-    """Keep `describe` a verb of its own while it is the only one."""
 
 
 @cluster_command(app, "describe")
@@ -36,3 +35,26 @@ def describe(session: Session) -> None:
         ("gets per second", found.gets_per_second),
     ]
     session.show(found, Facts(facts), status_table(found.brokers))
+
+
+@cluster_command(app, "rebalance")
+def rebalance(
+    session: Session,
+    *,
+    topic: Annotated[
+        str | None, typer.Option(metavar="TOPIC", help="This static topic only.", autocompletion=complete_topic)
+    ] = None,
+    no_wait: NoWaitOption = False,
+    dry_run: DryRunOption = False,
+) -> None:
+    """Share the logical queues of all static topics evenly between the brokers, with the fewest moves.
+
+    Example: holdfast cluster rebalance --dry-run
+    """
+    carry_out(
+        session,
+        lambda admin: admin.moves.plan_rebalance(topic),
+        what="every broker leads its share",
+        dry_run=dry_run,
+        no_wait=no_wait,
+    )

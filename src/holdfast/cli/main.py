@@ -27,14 +27,24 @@ NOUNS: Final = {
     "up": "holdfast.cli.up",
     "serve": "holdfast.cli.serve",
     "topic": "holdfast.cli.topic",
+    "queue": "holdfast.cli.queue",
     "group": "holdfast.cli.group",
     "broker": "holdfast.cli.broker",
     "cluster": "holdfast.cli.cluster",
+    "move": "holdfast.cli.move",
     "send": "holdfast.cli.send",
     "tail": "holdfast.cli.tail",
     "message": "holdfast.cli.message",
     "bench": "holdfast.cli.bench",
     "profile": "holdfast.cli.profile",
+}
+# The names that the proposal of logical queues gives, and what they are called here.
+ALIASES: Final = {
+    "updatelogicalqueuemapping": ("queue", "set"),
+    "deletelogicalqueuemapping": ("queue", "unset"),
+    "querylogicalqueuemapping": ("queue", "list"),
+    "updatelogicalqueuenum": ("topic", "grow"),
+    "migratelogicalqueue": ("queue", "migrate"),
 }
 INTERRUPTED: Final = 130
 
@@ -42,6 +52,8 @@ INTERRUPTED: Final = 130
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if words and words[0].lower() in ALIASES:
+        words = [*ALIASES[words[0].lower()], *words[1:]]
     # The client logs what it gets over by itself; a command has only its own answer to give.
     logging.getLogger("holdfast").addHandler(logging.NullHandler())
     try:

@@ -10,10 +10,8 @@ The decorator gives the command `--namesrv`, `--profile`, `--timeout`, `--json` 
 from __future__ import annotations
 
 import asyncio
-import inspect
 import os
 import sys
-import typing
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Annotated, Any, Final, TypeVar
 
@@ -23,6 +21,7 @@ from holdfast.admin import tables
 from holdfast.admin.operations import Admin
 from holdfast.admin.reach import NameServerUnreachable
 from holdfast.cli.profiles import find_namesrv
+from holdfast.cli.shared_options import command_with
 from holdfast.model.errors import ConfigError, HoldfastError
 
 DEFAULT_TIMEOUT_S: Final = 5.0
@@ -94,25 +93,7 @@ class Session:
 
 def cluster_command(app: typer.Typer, name: str, **settings: Any) -> Callable[[_Function], _Function]:
     """Register a function as command *name* of *app*. Its first parameter is a `Session`, the others are its own."""
-
-    def register(function: _Function) -> _Function:
-        hints = typing.get_type_hints(function, include_extras=True)
-        own = [
-            parameter.replace(annotation=hints[parameter.name])
-            for parameter in list(inspect.signature(function).parameters.values())[1:]
-        ]
-        common = list(inspect.signature(_common_options, eval_str=True).parameters.values())
-
-        def command(**values: Any) -> None:
-            shared = {parameter.name: values.pop(parameter.name) for parameter in common}
-            function(_common_options(**shared), **values)
-
-        command.__signature__ = inspect.Signature(own + common)  # type: ignore[attr-defined]
-        command.__doc__ = function.__doc__
-        app.command(name, **settings)(command)
-        return function
-
-    return register
+    return command_with(_common_options, app, name, **settings)
 
 
 def _common_options(

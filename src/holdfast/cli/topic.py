@@ -1,4 +1,4 @@
-"""`holdfast topic`: create, list, describe, route, stats, update, delete."""
+"""`holdfast topic`: create, list, describe, route, stats, update, delete; `static_topic` has the rest."""
 
 from __future__ import annotations
 
@@ -10,11 +10,18 @@ import typer
 
 from holdfast.admin.operations import Admin
 from holdfast.admin.reach import NotAllowed
+from holdfast.admin.static_topics import ClusterMappings
 from holdfast.admin.tables import Facts, Printable, Table, left, right, size_text, time_text
-from holdfast.admin.topics import QueueState, TopicChange, TopicHost, permission_from, permission_text
+from holdfast.admin.topics import QueueState, TopicChange, TopicDescription, TopicHost, permission_from, permission_text
+from holdfast.cli import static_topic
 from holdfast.cli.completion import complete_broker, complete_topic
+from holdfast.cli.moving import split_names
+from holdfast.cli.queue import home_table, static_facts, trouble
 from holdfast.cli.session import DryRunOption, Session, YesOption, cluster_command, parse_pairs
+from holdfast.cli.static_topic import ScopeOption, create_static
 from holdfast.model.errors import ConfigError
+from holdfast.model.scope import SHOWN_GLOBAL
+from holdfast.model.topic import TopicConfig
 
 app = typer.Typer(no_args_is_help=True, help="Create, look at, change and delete topics.")
 
@@ -35,12 +42,19 @@ def register(root: typer.Typer) -> None:
     root.add_typer(app, name="topic")
 
 
+static_topic.register(app)
+
+
 @cluster_command(app, "create")
 def create(
     session: Session,
     *,
     topic: TopicArgument,
-    queues: Annotated[int, typer.Option(min=1, help="Queues on each broker.")] = 8,
+    queues: Annotated[int | None, typer.Option(min=1, help="Queues on each broker.", show_default="8")] = None,
+    logical_queues: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Make it static: N logical queues, whatever the brokers.")
+    ] = None,
+    scope: ScopeOption = SHOWN_GLOBAL,
     brokers: BrokersOption = None,
     cluster: ClusterOption = None,
     permission: PermissionOption = None,
@@ -49,10 +63,26 @@ def create(
     exist_ok: Annotated[bool, typer.Option("--exist-ok", help="Succeed when it exists already.")] = False,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Create a topic. Every broker gets the same number of queues.
+    """Create a topic: with --queues the same number on every broker, with --logical-queues so many in all, for ever.
 
-    Example: holdfast topic create orders --queues 4
+    Example: holdfast topic create orders --logical-queues 8
     """
+    if logical_queues is not None:
+        if queues is not None or cluster is not None or order:
+            raise ConfigError(
+                "--logical-queues goes without --queues, --cluster and --order: its queues keep their place"
+            )
+        config = TopicConfig(
+            name=topic,
+            permission=permission_from(permission or "rw"),
+            attributes=parse_pairs(attribute or [], option="--attribute"),
+        )
+        names = split_names(brokers)
+        create_static(session, config, logical_queues, scope=scope, brokers=names, exist_ok=exist_ok, dry_run=dry_run)
+        return
+    if scope != SHOWN_GLOBAL:
+        raise ConfigError("--scope is for static topics: add --logical-queues N")
+    count = queues or 8
 
     async def work(admin: Admin) -> tuple[list[TopicChange], bool]:
         existed = await admin.reach.find_route(topic) is not None
@@ -60,12 +90,12 @@ def create(
             raise NotAllowed(f"topic {topic!r} exists already; change it with `holdfast topic update {topic}`")
         changes = await admin.topics.plan(
             topic,
-            queues=queues,
+            queues=count,
             permission=None if permission is None else permission_from(permission),
             order=order or None,
             attributes=parse_pairs(attribute or [], option="--attribute"),
             cluster=cluster,
-            brokers=_names(brokers),
+            brokers=split_names(brokers),
         )
         if not existed and not dry_run:
             await admin.topics.apply(topic, changes)
@@ -77,7 +107,7 @@ def create(
     where = ", ".join(change.broker for change in changes)
     session.show(
         {"topic": topic, "created": not existed and not dry_run, "dry_run": dry_run, "hosts": _afters(changes)},
-        f"topic {topic} {verb}: {queues} queues on each of {where} ({total} in all)"
+        f"topic {topic} {verb}: {count} queues on each of {where} ({total} in all)"
         if not existed
         else f"topic {topic} {verb}",
     )
@@ -108,8 +138,29 @@ def describe(session: Session, *, topic: TopicArgument) -> None:
 
     Example: holdfast topic describe orders
     """
-    found = session.ask(lambda admin: admin.topics.describe(topic))
+
+    async def work(admin: Admin) -> tuple[TopicDescription, ClusterMappings | None]:
+        is_static = bool(await admin.reach.find_rows(topic))
+        return await admin.topics.describe(topic), await admin.static.read(topic=topic) if is_static else None
+
+    found, view = session.ask(work)
     messages = sum(state.messages for state in found.queues)
+    if view is not None:
+        static = view.get_topic(topic)
+        facts = static_facts(static)
+        more: list[tuple[str, str | int | float | None]] = [
+            ("messages", messages),
+            ("groups", ", ".join(found.groups) or "none"),
+        ]
+        queues = [queue for _, queue in sorted(static.merged.queues.items())]
+        session.show(
+            {**msgspec.to_builtins(found), "kind": "static", "mapping": static.merged},
+            Facts([*facts.pairs, *more]),
+            home_table(queues),
+            _queue_table(found.queues),
+            *trouble(view, static),
+        )
+        return
     facts = Facts(
         [
             ("topic", found.name),
@@ -182,7 +233,11 @@ def update(
     """
 
     async def work(admin: Admin) -> list[TopicChange]:
-        names = _names(brokers) or [broker.name for broker in await admin.topics.hosts(topic)]
+        if queues is not None and await admin.reach.find_rows(topic):
+            raise NotAllowed(
+                f"{topic} is static: `holdfast topic grow {topic} --logical-queues N` gives it more queues"
+            )
+        names = split_names(brokers) or [broker.name for broker in await admin.topics.hosts(topic)]
         changes = await admin.topics.plan(
             topic,
             queues=queues,
@@ -221,15 +276,20 @@ def delete(session: Session, *, topic: TopicArgument, yes: YesOption = False, dr
     what = f"topic {topic} with {messages:,} messages{consumed} on {', '.join(hosts)}"
     if not dry_run:
         session.confirm(f"Delete {what}?", yes=yes)
-        session.ask(lambda admin: admin.topics.delete(topic))
+        session.ask(lambda admin: _delete(admin, topic))
     session.show(
         {"topic": topic, "deleted": not dry_run, "dry_run": dry_run, "messages": messages, "brokers": hosts},
         f"would delete {what}" if dry_run else f"deleted {what}",
     )
 
 
-def _names(text: str | None) -> list[str]:
-    return [name.strip() for name in (text or "").split(",") if name.strip()]
+async def _delete(admin: Admin, topic: str) -> None:
+    """Delete a topic of either kind: a static one is also on brokers that have no queue of it."""
+    if not await admin.reach.find_rows(topic):
+        await admin.topics.delete(topic)
+        return
+    view = await admin.static.read(topic=topic)
+    await admin.changes.delete(view, view.get_topic(topic))
 
 
 def _afters(changes: Sequence[TopicChange]) -> list[TopicHost]:

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from random import Random
 from typing import Final
 
+import msgspec
+
 from holdfast.client.pull_plan import pull_command
+from holdfast.client.received import read_messages
 from holdfast.model.errors import HoldfastError
 from holdfast.model.group import Subscription
+from holdfast.model.mapping import TopicMapping, next_epoch
+from holdfast.model.placement import plan_create
 from holdfast.model.queue import MessageQueue
 from holdfast.model.topic import DEAD_LETTER_PREFIX, HALF_TOPIC, RETRY_PREFIX, SCHEDULE_TOPIC
+from holdfast.sim.checkers.heads import LOGICAL
 from holdfast.sim.checkers.ledger import Audited
 from holdfast.sim.checkers.places import Place, Places
 from holdfast.sim.client import SimClient
+from holdfast.sim.layout import layout_commands
 from holdfast.sim.orders import ORDERED_TOPIC, PLAIN_TOPIC, uid_of
+from holdfast.sim.witness import spot_of
 from holdfast.sim.world import Violation
 from holdfast.wire import java_json
 from holdfast.wire.admin import CreateTopicFields
@@ -24,6 +33,7 @@ from holdfast.wire.record import decode_records
 from holdfast.wire.route import TopicList
 
 _PAUSE_MS: Final = 200
+_PATIENCE_MS: Final = 20_000
 _GROUP: Final = "auditors"
 # With these the next offset is ahead: what lies between has no message, and the checkers know whether that may be.
 _READABLE: Final = frozenset(
@@ -33,12 +43,28 @@ _AUDITED: Final = frozenset({PLAIN_TOPIC, ORDERED_TOPIC, SCHEDULE_TOPIC, HALF_TO
 
 
 class TopicMaker(SimClient):
-    """Creates both topics on every broker and tries until each has said yes."""
+    """Creates both topics on every broker and tries until each has said yes.
 
-    def __init__(self, name_servers: str, chance: Random, *, addresses: list[str], queues: int) -> None:
+    Args:
+        addresses: Broker to where it listens.
+        queues: How many queues a topic has: on every broker, or logical ones altogether.
+        static: The topics that get logical queues.
+    """
+
+    def __init__(
+        self,
+        name_servers: str,
+        chance: Random,
+        *,
+        addresses: dict[str, str],
+        queues: int,
+        static: Collection[str] = (),
+    ) -> None:
         super().__init__("topic-maker", name_servers, chance)
-        self._left = [(address, topic) for address in addresses for topic in (PLAIN_TOPIC, ORDERED_TOPIC)]
+        self._addresses = addresses
+        self._static = static
         self._queues = queues
+        self._left = {(broker, topic) for broker in addresses for topic in (PLAIN_TOPIC, ORDERED_TOPIC)}
 
     @property
     def is_done(self) -> bool:
@@ -47,36 +73,49 @@ class TopicMaker(SimClient):
 
     def started(self) -> None:
         """Ask every broker."""
-        for address, topic in list(self._left):
-            self._create(address, topic)
+        for topic in (PLAIN_TOPIC, ORDERED_TOPIC):
+            for broker, command in self._commands(topic).items():
+                self._create(broker, topic, command)
 
-    def _create(self, address: str, topic: str) -> None:
-        fields = CreateTopicFields(topic=topic, read_queue_nums=self._queues, write_queue_nums=self._queues)
+    def _commands(self, topic: str) -> dict[str, Command]:
+        if topic in self._static:
+            records = {broker: TopicMapping(topic=topic, broker=broker) for broker in self._addresses}
+            moves = plan_create(topic, self._queues, self._addresses)
+            return layout_commands(topic, moves, records, dict.fromkeys(records, 0), next_epoch(0, self.now_ms))
+        fields = to_fields(CreateTopicFields(topic=topic, read_queue_nums=self._queues, write_queue_nums=self._queues))
+        return {
+            broker: Command(code=RequestCode.UPDATE_AND_CREATE_TOPIC, fields=dict(fields)) for broker in self._addresses
+        }
 
+    def _create(self, broker: str, topic: str, command: Command) -> None:
         def answered(answer: Command | HoldfastError) -> None:
             if isinstance(answer, Command) and answer.code == ResponseCode.SUCCESS:
-                self._left.remove((address, topic))
+                self._left.remove((broker, topic))
             else:
-                self.after(_PAUSE_MS, lambda: self._create(address, topic))
+                self.after(_PAUSE_MS, lambda: self._create(broker, topic, command))
 
-        self.ask(address, Command(code=RequestCode.UPDATE_AND_CREATE_TOPIC, fields=to_fields(fields)), answered)
+        self.ask(self._addresses[broker], msgspec.structs.replace(command), answered)
 
 
 class Auditor(SimClient):
     """Reads every queue of every topic that holds messages, from its beginning to its end.
+
+    Args:
+        is_old: As a client that cannot read mappings.
 
     Attributes:
         records: What it found.
         ends: The end of every queue it has read.
     """
 
-    def __init__(self, name_servers: str, chance: Random, *, places: Places) -> None:
-        super().__init__("auditor", name_servers, chance)
+    def __init__(self, name_servers: str, chance: Random, *, places: Places, is_old: bool = False) -> None:
+        super().__init__("old-auditor" if is_old else "auditor", name_servers, chance, is_old=is_old)
         self.records: list[Audited] = []
         self.ends: dict[MessageQueue, int] = {}
         self._places = places
         self._topics: set[str] | None = None
         self._open: set[MessageQueue] = set()
+        self._begun_ms = 0
 
     @property
     def is_done(self) -> bool:
@@ -85,6 +124,7 @@ class Auditor(SimClient):
 
     def started(self) -> None:
         """Ask which topics there are."""
+        self._begun_ms = self._begun_ms or self.now_ms
         address = self._name_servers.current
 
         def answered(answer: Command | HoldfastError) -> None:
@@ -128,27 +168,36 @@ class Auditor(SimClient):
             elif answer.code == ResponseCode.PULL_NOT_FOUND:
                 self.ends[queue] = offset
                 self._open.discard(queue)
+            elif queue.broker_name == LOGICAL and self.now_ms - self._begun_ms < _PATIENCE_MS:
+                # Another broker holds this part, and a connection to it may have been dead without anybody knowing.
+                self.after(_PAUSE_MS, lambda: self._read(queue, offset))
             else:
                 raise Violation(
                     "every queue can be read from its beginning",
                     f"{queue.broker_name}/{queue.topic}/{queue.queue_id}@{offset}: {answer.code} {answer.remark}",
                 )
 
-        address = self.routes.find_address(queue.broker_name)
-        assert address is not None
-        self.ask(address, command, answered)
+        address = self.find_address(queue)
+        if address is None:
+            self.after(_PAUSE_MS, lambda: self._read(queue, offset))
+        else:
+            self.ask(address, command, answered)
 
     def _take(self, queue: MessageQueue, offset: int, answer: Command) -> None:
         next_offset = int(answer.fields["nextBeginOffset"])
-        row = []
+        delta = int(answer.fields.get("offsetDelta", "0"))
+        # Records say where they lie; only clients that cannot read mappings are told where they would look.
+        is_physical = queue.broker_name == LOGICAL and not self.is_old
         for record in decode_records(answer.body):
-            if (record.topic, record.queue_id) != (queue.topic, queue.queue_id):
+            if record.topic != queue.topic or not (is_physical or record.queue_id == queue.queue_id):
                 raise Violation(
                     "a queue holds its own messages", f"{queue} holds one of {record.topic}/{record.queue_id}"
                 )
-            uid = uid_of(bytes(record.body))
-            row.append((record.offset, uid, record.position))
-            place = Place(queue.broker_name, queue.topic, queue.queue_id, record.offset)
-            self.records.append(Audited(place, record.position, uid))
+        row = []
+        for message in read_messages(answer.body, queue, offset_delta=delta):
+            uid, spot = uid_of(message.body), spot_of(message)
+            row.append((message.offset, uid, spot))
+            place = Place(queue.broker_name, queue.topic, queue.queue_id, message.offset)
+            self.records.append(Audited(place, spot, uid))
         self._places.see_row(queue, offset, row, next_offset)
         self._read(queue, next_offset)

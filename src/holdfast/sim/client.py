@@ -29,10 +29,12 @@ from holdfast.machine.events import (
     TimerFired,
 )
 from holdfast.model.errors import BrokerRefused, ConnectionLost, HoldfastError, RequestTimeout
+from holdfast.model.queue import MessageQueue
+from holdfast.model.route import Route
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import ONE_WAY, Command, decode_command, encode_command
 from holdfast.wire.exchange import Exchange
-from holdfast.wire.route import decode_route
+from holdfast.wire.route import MAPPING_FIELD, decode_route
 
 Then = Callable[[Command | HoldfastError], None]
 Action = Callable[[], None]
@@ -40,6 +42,7 @@ Action = Callable[[], None]
 REQUEST_TIMEOUT_MS: Final = 3_000
 ROUTE_POLL_MS: Final = 4_000
 HEARTBEAT_MS: Final = 4_000
+_DELTA: Final = "offsetDelta"  # of a pull's answer; old clients do not know it
 _TICK: Final = "tick"
 _TICK_MS: Final = 500
 
@@ -65,10 +68,12 @@ class SimClient:
     Args:
         name: Its client id.
         name_servers: `host:port;host:port`.
+        is_old: It knows nothing of mappings, and does not say otherwise.
     """
 
-    def __init__(self, name: str, name_servers: str, chance: Random) -> None:
+    def __init__(self, name: str, name_servers: str, chance: Random, *, is_old: bool = False) -> None:
         self.name = name
+        self.is_old = is_old
         self.chance = chance
         self.now_ms = 0
         self.routes = RouteTable(ROUTE_POLL_MS)
@@ -79,6 +84,7 @@ class SimClient:
         self._timer_count = 0
         self._effects: list[Effect] = []
         self._looking_up: set[str] = set()
+        self._refreshing: set[str] = set()
 
     # What a kind of client adds.
 
@@ -154,6 +160,8 @@ class SimClient:
         self._put(address, command, None, 0)
 
     def _put(self, address: str, command: Command, then: Then | None, timeout_ms: int) -> None:
+        if self.is_old:
+            command.fields.pop(MAPPING_FIELD, None)
         link = self._links.get(address)
         if link is None:
             link = self._links[address] = _Link(address)
@@ -217,6 +225,8 @@ class SimClient:
                 self.requested(address, command)
                 continue
             then = link.exchange.finish(command.opaque)
+            if self.is_old:
+                command.fields.pop(_DELTA, None)
             if then is not None:
                 then(command)
 
@@ -228,7 +238,6 @@ class SimClient:
             return
         self._looking_up.add(topic)
         address = self._name_servers.current
-        command = Command(code=RequestCode.GET_ROUTEINFO_BY_TOPIC, fields={"topic": topic})
 
         def answered(answer: Command | HoldfastError) -> None:
             self._looking_up.discard(topic)
@@ -240,7 +249,37 @@ class SimClient:
             else:
                 self.routes.put_missing(topic, self.now_ms)
 
-        self.ask(address, command, answered)
+        self.ask(address, route_query(topic), answered)
+
+    def refresh_leaders(self, topic: str) -> None:
+        """Ask every name server who leads the queues of *topic*, unless that is under way: the newest counts."""
+        addresses = self._name_servers.addresses
+        if self.is_old or topic in self._refreshing:
+            self.look_up(topic)
+            return
+        self._refreshing.add(topic)
+        left = len(addresses)
+        routes: list[Route] = []
+
+        def answered(answer: Command | HoldfastError) -> None:
+            nonlocal left
+            left -= 1
+            if isinstance(answer, Command) and answer.code == ResponseCode.SUCCESS:
+                routes.append(decode_route(answer.body))
+            if left:
+                return
+            self._refreshing.discard(topic)
+            is_everybody = len(routes) == len(addresses)
+            if routes and self.routes.put_all(topic, routes, self.now_ms, is_everybody=is_everybody):
+                self.route_changed(topic)
+
+        for address in addresses:
+            self.ask(address, route_query(topic), answered)
+
+    def find_address(self, queue: MessageQueue) -> str | None:
+        """Return where whoever serves *queue* listens, as far as is known."""
+        route = self.routes.find(queue.topic)
+        return self.routes.find_address(queue.broker_name if route is None else route.broker_of(queue))
 
     def route(self, topic: str) -> TopicRoute | None:
         """Return what is known of *topic*; ask when nothing is."""
@@ -270,6 +309,11 @@ class SimClient:
 def refusal(answer: Command, address: str) -> BrokerRefused:
     """Return the error that a failure code stands for."""
     return BrokerRefused(answer.code, answer.remark or "", address=address)
+
+
+def route_query(topic: str) -> Command:
+    """Return the question who serves *topic*."""
+    return Command(code=RequestCode.GET_ROUTEINFO_BY_TOPIC, fields={"topic": topic, MAPPING_FIELD: "1"})
 
 
 def _ignore(_answer: Command | HoldfastError) -> None:

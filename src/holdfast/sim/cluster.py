@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from holdfast.broker.core import Broker
@@ -11,14 +12,18 @@ from holdfast.model.queue import MessageQueue
 from holdfast.nameserver.core import NameServer
 from holdfast.nameserver.kv import FILE
 from holdfast.nameserver.options import NameServerOptions
+from holdfast.sim.checkers.commits import Commits
+from holdfast.sim.checkers.heads import LOGICAL, Heads
 from holdfast.sim.checkers.ledger import Ledger
 from holdfast.sim.checkers.places import Places
 from holdfast.sim.checkers.progress import Progress
 from holdfast.sim.client import SimClient
 from holdfast.sim.consumer import Consumer
 from holdfast.sim.disk import SimDisk
+from holdfast.sim.forcer import Forcer
 from holdfast.sim.network import Network
 from holdfast.sim.node import Boot, Booted, Node
+from holdfast.sim.operator import Duties, Operator
 from holdfast.sim.orders import ORDERED_TOPIC, PLAIN_TOPIC, Orders
 from holdfast.sim.plan import Plan
 from holdfast.sim.producer import Producer
@@ -36,6 +41,7 @@ BROKER_TIMEOUT_MS: Final = 9_000
 
 _DELAYS: Final = "1s 2s 1s 2s 2s 3s 3s"
 _DELAYS_MS: Final = tuple(int(text[:-1]) * 1000 for text in _DELAYS.split())
+_COMMITS_MS: Final = 500
 _NAMESRV_PORT: Final = 9876
 BROKER_PORT: Final = 10911
 
@@ -45,6 +51,9 @@ class Cluster:
 
     Attributes:
         pins: The queue of each key, as the application chose it.
+        rooms: What each broker consists of that was started last; the checkers look into them.
+        are_moves_over: No operator orders anything any more.
+        on_order: Is told of every order for a move: source, target.
     """
 
     def __init__(self, world: World, plan: Plan) -> None:
@@ -55,6 +64,10 @@ class Cluster:
         self.ledger = Ledger(self.places)
         self.progress = Progress()
         self.pins: dict[str, MessageQueue] = {}
+        self.commits = Commits()
+        self.rooms: dict[str, Rooms] = {}
+        self.are_moves_over = False
+        self.on_order: Callable[[str, str], None] = lambda _source, _target: None
         names = [f"maker-{number}" for number in range(plan.producers)]
         self.orders = Orders(
             world.chance("orders"),
@@ -70,9 +83,13 @@ class Cluster:
         self.name_servers = [self._name_server(f"namesrv-{number}") for number in range(plan.name_servers)]
         self.namesrv_text = ";".join(f"{node.host}:{_NAMESRV_PORT}" for node in self.name_servers)
         self.brokers = [self._broker(f"broker-{chr(ord('a') + number)}") for number in range(plan.brokers)]
-        self.producers = [self._producer(name) for name in names]
+        self.heads = Heads(self._rooms_up)
+        if plan.static:
+            self._watch_heads()
+        self.producers = [self._producer(name, number) for number, name in enumerate(names)]
         self.consumers = [self._consumer(WORKERS, number) for number in range(plan.workers)]
         self.consumers += [self._consumer(ORDERLIES, number) for number in range(plan.orderlies)]
+        self.operators = [self._operator(number) for number in range(plan.operators)]
 
     @property
     def servers(self) -> list[Node]:
@@ -82,12 +99,17 @@ class Cluster:
     @property
     def clients(self) -> list[Node]:
         """Those who use them."""
-        return [*self.producers, *self.consumers]
+        return [*self.producers, *self.consumers, *self.operators]
 
     @property
     def nodes(self) -> list[Node]:
         """Everybody."""
         return [*self.servers, *self.clients]
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """Where each broker listens."""
+        return {node.name: f"{node.host}:{BROKER_PORT}" for node in self.brokers}
 
     def add_client(self, client: SimClient) -> Node:
         """Put one more client on a host of its own, and start it."""
@@ -109,6 +131,27 @@ class Cluster:
     def is_tainted(self, uid: str) -> bool:
         """Say whether a message is only on brokers where offsets have lost their meaning."""
         return all(ack.place.broker in self.progress.tainted for ack in self.ledger.acks[uid])
+
+    # What the checkers look at.
+
+    def _rooms_up(self) -> dict[str, Rooms]:
+        return {node.name: self.rooms[node.name] for node in self.brokers if node.is_up}
+
+    def _watch_heads(self) -> None:
+        self.places.logical = frozenset({LOGICAL})
+        self.places.find_holes = lambda queue, start, end: self.heads.may_lack(queue, start, end, self.places.holed)
+        self.world.checks.append(self.heads.check)
+        self.world.schedule(self._watch_commits, delay_ms=_COMMITS_MS)
+
+    def _watch_commits(self) -> None:
+        """See that no committed offset went back, at the brokers that would be asked for it."""
+        for name, rooms in self._rooms_up().items():
+            for topic in rooms.mappings.topics():
+                for group in (group for group, wanted in GROUP_TOPICS.items() if wanted == topic):
+                    for number in rooms.mappings.led(topic):
+                        found = rooms.offsets.find(group, topic, number)
+                        self.commits.see((group, topic, number), found, self.world.now_ms, name)
+        self.world.schedule(self._watch_commits, delay_ms=_COMMITS_MS)
 
     def _node(
         self, name: str, boot: Boot, *, disk: SimDisk | None = None, port: int | None = None, host: str | None = None
@@ -151,11 +194,12 @@ class Cluster:
         def boot(around: Surroundings, now_ms: int) -> Booted:
             assert around.disk is not None
             store = MessageStore.open(around.disk, store_options, now_ms)
-            rooms = Rooms(options, store, around.disk, around.chance, now_ms)
+            rooms = self.rooms[name] = Rooms(options, store, around.disk, around.chance, now_ms)
             return Booted(Broker(options, store, rooms), store.close)
 
         node = self._node(name, boot, disk=SimDisk(), port=BROKER_PORT, host=host)
         node.on_power_lost = self._power_lost
+        node.on_ended = self._ended
         return node
 
     def _broker_options(self, name: str, address: str) -> BrokerOptions:
@@ -183,15 +227,29 @@ class Cluster:
         """Forgive what may be lost: nothing that was promised, where the broker syncs before it speaks."""
         self.places.holed.add(node.name)
         if self.plan.flush == "async":
-            self.progress.tainted.add(node.name)
-            self.ledger.forgive(node.name, node.synced)
+            # Which logical queues it led is not looked at: offsets of all of them may mean nothing now.
+            self.progress.tainted |= {node.name, *self.places.logical}
+            self.ledger.forgive(node.name, f"{node.host}:{BROKER_PORT}", node.synced)
+
+    def _ended(self, node: Node) -> None:
+        """Forgive what a process may forget that ends without a word, or whose disk has failed."""
+        is_failing = node.disk is not None and node.disk.before is not None
+        self.commits.forgive(self.world.now_ms, all_of_it=is_failing or bool(self.progress.tainted))
 
     # Clients.
 
-    def _producer(self, name: str) -> Node:
+    def _producer(self, name: str, number: int) -> Node:
         def boot(around: Surroundings, _now_ms: int) -> Booted:
             return Booted(
-                Producer(name, self.namesrv_text, around.chance, orders=self.orders, ledger=self.ledger, pins=self.pins)
+                Producer(
+                    name,
+                    self.namesrv_text,
+                    around.chance,
+                    orders=self.orders,
+                    ledger=self.ledger,
+                    pins=self.pins,
+                    is_old=number < self.plan.old_producers,
+                )
             )
 
         return self._node(name, boot)
@@ -209,7 +267,43 @@ class Cluster:
                     topic=GROUP_TOPICS[group],
                     is_ordered=group == ORDERLIES,
                     witness=self.witness,
+                    is_old=number < self.plan.old_consumers,
                 )
             )
 
         return self._node(name, boot)
+
+    def _operator(self, number: int) -> Node:
+        name = f"operator-{number}"
+
+        def boot(around: Surroundings, _now_ms: int) -> Booted:
+            return Booted(
+                Operator(
+                    name,
+                    self.namesrv_text,
+                    around.chance,
+                    addresses=self.addresses,
+                    duties=Duties(self.plan.static, self.plan.order_pause_ms, may_grow=self.plan.grows and number == 0),
+                    is_over=lambda: self.are_moves_over,
+                    on_order=self._ordered,
+                )
+            )
+
+        return self._node(name, boot)
+
+    def _ordered(self, source: str, target: str) -> None:
+        self.on_order(source, target)
+
+    def make_forcer(self, number: int, victim: str, target: str, then: Callable[[], None]) -> Forcer:
+        """Return who moves the queues of a dead broker by force."""
+        name = f"forcer-{number}"
+        return Forcer(
+            name,
+            self.namesrv_text,
+            self.world.chance(name),
+            addresses=self.addresses,
+            topics=self.plan.static,
+            victim=victim,
+            target=target,
+            then=then,
+        )

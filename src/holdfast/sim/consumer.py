@@ -19,11 +19,13 @@ from holdfast.client.offset_book import OffsetBook
 from holdfast.client.process_queue import ProcessQueue
 from holdfast.client.pull_plan import PullOutcome, PullStatus, pull_command, read_pull_answer
 from holdfast.client.rebalance import allocate_average, plan_change
+from holdfast.client.retry_message import retry_of
 from holdfast.model.errors import BrokerRefused, CorruptRecord, HoldfastError
 from holdfast.model.group import Subscription
 from holdfast.model.message import ReceivedMessage
 from holdfast.model.queue import MessageQueue
 from holdfast.model.topic import retry_topic
+from holdfast.sim.checkers.heads import LOGICAL
 from holdfast.sim.checkers.places import Place
 from holdfast.sim.client import SimClient
 from holdfast.sim.orders import RECONSUME_MAX, uid_of
@@ -51,12 +53,16 @@ class _Claim(msgspec.Struct):
 
     Attributes:
         window: None until we know where to begin.
+        asked: Where a pull is under way; None when none is.
+        turn: Counts pulls: what an older one brings is too late.
         locked_ms: When the broker last said that the queue is ours alone; ordered groups only.
         backlog: Pulled and not yet consumed; ordered groups only.
     """
 
     queue: MessageQueue
     window: ProcessQueue | None = None
+    asked: str | None = None
+    turn: int = 0
     locked_ms: int | None = None
     is_dropped: bool = False
     is_busy: bool = False
@@ -80,8 +86,9 @@ class Consumer(SimClient):
         topic: str,
         is_ordered: bool,
         witness: Witness,
+        is_old: bool = False,
     ) -> None:
-        super().__init__(name, name_servers, chance)
+        super().__init__(name, name_servers, chance, is_old=is_old)
         self._group = group
         self._is_ordered = is_ordered
         self._witness = witness
@@ -115,10 +122,14 @@ class Consumer(SimClient):
         if command.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
             self._rebalance()
 
-    def route_changed(self, topic: str) -> None:  # noqa: ARG002 - any of ours
-        """Meet the brokers that are new, and look again."""
+    def route_changed(self, topic: str) -> None:
+        """Meet the brokers that are new, and look again. A queue that is led elsewhere is pulled there."""
         self.beat()
         self._rebalance()
+        for claim in list(self._claims.values()):
+            address = self.find_address(claim.queue)
+            if claim.queue.topic == topic and claim.asked is not None and address not in {None, claim.asked}:
+                self._pull(claim)
 
     # Which queues are mine.
 
@@ -154,13 +165,17 @@ class Consumer(SimClient):
         claim.is_dropped = True
         del self._claims[claim.queue]
         self._book.forget(claim.queue)
-        address = self._address(claim.queue)
+        address = self.find_address(claim.queue)
         if self._is_ordered and address is not None:
             body = LockBody(client_id=self.name, consumer_group=self._group, mq_set=[claim.queue])
             self.tell(address, Command(code=RequestCode.UNLOCK_BATCH_MQ, body=java_json.encode(body)))
 
-    def _address(self, queue: MessageQueue) -> str | None:
-        return self.routes.find_address(queue.broker_name)
+    def _doubt(self, queue: MessageQueue, answer: Command | HoldfastError) -> None:
+        """Ask who leads a queue if that may have changed."""
+        if isinstance(answer, HoldfastError) or answer.code == ResponseCode.NOT_LEADER_FOR_QUEUE:
+            route = self.routes.find(queue.topic)
+            if route is not None and route.leaders:
+                self.refresh_leaders(queue.topic)
 
     def _again(self, claim: _Claim) -> None:
         """Try once more in a while to begin with a queue."""
@@ -183,7 +198,7 @@ class Consumer(SimClient):
         self._lock(claim, locked)
 
     def _ask_offset(self, claim: _Claim) -> None:
-        address = self._address(claim.queue)
+        address = self.find_address(claim.queue)
         if address is None:
             self._again(claim)
             return
@@ -199,6 +214,7 @@ class Consumer(SimClient):
             elif isinstance(answer, Command) and answer.code == ResponseCode.QUERY_NOT_FOUND:
                 offset = 0
             else:
+                self._doubt(queue, answer)
                 self._again(claim)
                 return
             claim.window = ProcessQueue(queue, offset)
@@ -210,7 +226,7 @@ class Consumer(SimClient):
     # Locks.
 
     def _lock(self, claim: _Claim, then: object) -> None:
-        address = self._address(claim.queue)
+        address = self.find_address(claim.queue)
         if address is None:
             then(False)  # type: ignore[operator]
             return
@@ -244,9 +260,12 @@ class Consumer(SimClient):
         window = claim.window
         if claim.is_dropped or window is None:
             return
-        address = self._address(claim.queue)
+        claim.turn += 1
+        turn = claim.turn
+        claim.asked = address = self.find_address(claim.queue)
         if address is None or window.message_count > 4 * _BATCH:
-            self.after(_PAUSE_MS, lambda: self._pull(claim))
+            claim.asked = None
+            self._pull_later(claim)
             return
         subscription = self._subscriptions[claim.queue.topic]
         command = pull_command(
@@ -260,8 +279,9 @@ class Consumer(SimClient):
         )
 
         def answered(answer: Command | HoldfastError) -> None:
-            if claim.is_dropped:
+            if claim.is_dropped or claim.turn != turn:
                 return
+            claim.asked = None
             if isinstance(answer, Command):
                 try:
                     self._pulled(claim, window, read_pull_answer(answer, claim.queue, subscription))
@@ -271,9 +291,14 @@ class Consumer(SimClient):
                     self.beat()  # Perhaps the broker has forgotten us.
                 else:
                     return
-            self.after(_PAUSE_MS, lambda: self._pull(claim))
+            self._doubt(claim.queue, answer)
+            self._pull_later(claim)
 
         self.ask(address, command, answered, timeout_ms=_PULL_TIMEOUT_MS)
+
+    def _pull_later(self, claim: _Claim) -> None:
+        turn = claim.turn
+        self.after(_PAUSE_MS, lambda: self._pull(claim) if claim.turn == turn else None)
 
     def _pulled(self, claim: _Claim, window: ProcessQueue, outcome: PullOutcome) -> None:
         if outcome.status is PullStatus.MOVED:
@@ -317,14 +342,6 @@ class Consumer(SimClient):
 
     def _send_back(self, claim: _Claim, message: ReceivedMessage, generation: int) -> None:
         """Give a message back, and be done with it once the broker has taken it."""
-        address = self._address(claim.queue)
-        fields = SendBackFields(
-            offset=message.position,
-            group=self._group,
-            origin_msg_id=message.offset_id,
-            origin_topic=message.topic,
-            max_reconsume_times=RECONSUME_MAX,
-        )
 
         def answered(answer: Command | HoldfastError) -> None:
             if isinstance(answer, Command) and answer.code == ResponseCode.SUCCESS:
@@ -332,11 +349,32 @@ class Consumer(SimClient):
             elif not claim.is_dropped:
                 self.after(1000, lambda: self._consume(claim, message, generation))
 
-        if address is not None:
-            command = Command(code=RequestCode.CONSUMER_SEND_MSG_BACK, fields=to_fields(fields))
-            self.ask(address, command, answered)
+        way = self._way_back(claim.queue, message)
+        if way is not None:
+            self.ask(*way, answered)
         else:
             self.after(1000, lambda: self._consume(claim, message, generation))
+
+    def _way_back(self, queue: MessageQueue, message: ReceivedMessage) -> tuple[str, Command] | None:
+        """Return who takes a message back, and the request; None when nobody is known."""
+        if queue.broker_name == LOGICAL and not self.is_old:
+            route = self.route(retry_topic(self._group))
+            if route is None or not route.publishable:
+                return None
+            target = self.chance.choice(route.publishable)
+            address = self.find_address(target)
+            command = retry_of(message, self._group, 0, RECONSUME_MAX).command(target, self.now_ms)
+        else:
+            address = self.find_address(queue)
+            fields = SendBackFields(
+                offset=message.position,
+                group=self._group,
+                origin_msg_id=message.offset_id,
+                origin_topic=message.topic,
+                max_reconsume_times=RECONSUME_MAX,
+            )
+            command = Command(code=RequestCode.CONSUMER_SEND_MSG_BACK, fields=to_fields(fields))
+        return None if address is None else (address, command)
 
     def _consume_next(self, claim: _Claim) -> None:
         """Consume the next message of an ordered queue, unless one is being consumed or the lock is gone."""
@@ -371,7 +409,7 @@ class Consumer(SimClient):
 
     def _commit(self, claim: _Claim) -> None:
         offset = self._book.untold().get(claim.queue)
-        address = self._address(claim.queue)
+        address = self.find_address(claim.queue)
         if offset is None or address is None:
             return
         queue = claim.queue

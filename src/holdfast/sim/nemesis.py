@@ -11,12 +11,15 @@ from typing import Final
 
 from holdfast.model.errors import DiskFailed
 from holdfast.sim.cluster import Cluster
-from holdfast.sim.network import Weather
+from holdfast.sim.forcer import Forcer
+from holdfast.sim.network import Socket, Weather
 from holdfast.sim.node import Node
 from holdfast.sim.shell import DiskPace
 
 _RESTART_MS: Final = (200, 12_000)
 _SHORT_MS: Final = (500, 15_000)
+_SOON_MS: Final = 50
+_AMBUSH_MS: Final = (0, 80)
 _CALLS_THAT_FAIL: Final = frozenset({"write", "sync", "create", "replace", "erase"})
 
 
@@ -46,7 +49,13 @@ class Nemesis:
             "clock": self._clock,
             "name server": self._name_server,
             "client": self._client,
+            "ambush": self._ambush,
+            "break peers": self._break_peers,
+            "force": self._force,
         }
+        self._ambushes = 0
+        self._forced: list[Forcer] = []
+        cluster.on_order = self._ordered
 
     def start(self) -> None:
         """Begin, if the plan knows of any faults."""
@@ -64,7 +73,13 @@ class Nemesis:
                 node.disk.before = None
                 node.kill()  # A store that saw its disk fail takes no writes until it is started again.
             node.around.pace = DiskPace()
-            node.start()
+            if not node.start():
+                self._restart(node)
+
+    @property
+    def forced_count(self) -> int:
+        """How many queues were moved by force."""
+        return sum(forcer.count for forcer in self._forced)
 
     def _rest(self) -> None:
         pause_ms = self._chance.randrange(2 * self._cluster.plan.pause_ms)
@@ -96,7 +111,7 @@ class Nemesis:
             if not node.start():
                 self._restart(node)
 
-        self._world.schedule(start, delay_ms=0 if self._is_over else self._chance.randint(*_RESTART_MS))
+        self._world.schedule(start, delay_ms=_SOON_MS if self._is_over else self._chance.randint(*_RESTART_MS))
 
     # Processes and hosts.
 
@@ -159,6 +174,62 @@ class Nemesis:
         self._later((300, 2_000), kill)
         return node.name
 
+    # Moves.
+
+    def _ambush(self) -> str | None:
+        """Lie in wait for the next move."""
+        self._ambushes += 1
+        return "waits for the next move"
+
+    def _ordered(self, source: str, target: str) -> None:
+        """Strike somebody who has to do with a move, a moment after it was ordered."""
+        if not self._ambushes or self._is_over:
+            return
+        self._ambushes -= 1
+        nodes = {node.name: node for node in self._cluster.brokers}
+        node = nodes[self._chance.choice((source, target))]
+        strike = self._chance.choice(("kill", "kill", "power", "stop", "cut", "break", "slow", "name server"))
+
+        def act() -> None:
+            self._world.trace.note("nemesis", "ambush", f"{strike} {node.name} in the move {source} to {target}")
+            if strike in {"kill", "power"} and node.is_up:
+                node.kill() if strike == "kill" else node.power_off()
+                self._restart(node)
+            elif strike == "stop" and node.is_up:
+                node.stop(lambda: self._restart(node))
+            elif strike == "cut":
+                links = [(nodes[one].host, nodes[other].host) for one, other in ((source, target), (target, source))]
+                self._cut(links)
+            elif strike == "break":
+                self._break_peers()
+            elif strike == "slow":
+                self._slow(node, 1_000)
+            elif strike == "name server":
+                self._name_server()
+
+        self._later(_AMBUSH_MS, act)
+
+    def _force(self) -> str | None:
+        """Kill a leader for good, as it seems, and have its queues moved by force."""
+        cluster = self._cluster
+        victims = [node for node in cluster.brokers if node.is_up]
+        if len(victims) < 2 or any(node.is_held for node in cluster.brokers):
+            return None
+        victim, target = self._chance.sample(victims, 2)
+        victim.is_held = True
+        victim.kill() if self._chance.random() < 0.5 else victim.power_off()
+
+        def release() -> None:
+            victim.is_held = False
+            self._restart(victim)
+
+        # Where its groups stood, nobody else may know.
+        cluster.commits.forgive(self._world.now_ms, all_of_it=True)
+        forcer = cluster.make_forcer(len(self._forced), victim.name, target.name, release)
+        self._forced.append(forcer)
+        cluster.add_client(forcer)
+        return f"{victim.name} is dead, {target.name} leads"
+
     # The network.
 
     def _partition(self) -> str | None:
@@ -173,13 +244,26 @@ class Nemesis:
                     continue
                 links += [(outside, inside)] if is_inward else []
                 links += [(inside, outside)] if is_outward else []
+        self._cut(links)
+        return f"{' '.join(sorted(island))} in={is_inward} out={is_outward}"
+
+    def _cut(self, links: list[tuple[str, str]]) -> None:
         for source, target in links:
             self._cluster.network.cut(source, target)
         self._later(_SHORT_MS, lambda: self._cluster.network.mend(links))
-        return f"{' '.join(sorted(island))} in={is_inward} out={is_outward}"
 
     def _break(self) -> str | None:
+        return self._break_some(self._cluster.network.connections())
+
+    def _break_peers(self) -> str | None:
+        """Break connections between brokers: what one passes on to another may have arrived, or not."""
+        brokers = {node.host for node in self._cluster.brokers}
         sockets = self._cluster.network.connections()
+        return self._break_some(
+            [socket for socket in sockets if socket.owner.host in brokers and socket.peer.owner.host in brokers]
+        )
+
+    def _break_some(self, sockets: list[Socket]) -> str | None:
         if not sockets:
             return None
         chosen = self._chance.sample(sockets, self._chance.randint(1, min(4, len(sockets))))
@@ -200,9 +284,12 @@ class Nemesis:
     def _slow_disk(self) -> str | None:
         node = self._chance.choice(self._cluster.brokers)
         slowest_ms = self._chance.choice((100, 1000, 5000))
+        self._slow(node, slowest_ms)
+        return f"{node.name} up to {slowest_ms} ms"
+
+    def _slow(self, node: Node, slowest_ms: int) -> None:
         node.around.pace = DiskPace((slowest_ms // 2, slowest_ms), (0, slowest_ms))
         self._later(_SHORT_MS, lambda: setattr(node.around, "pace", DiskPace()))
-        return f"{node.name} up to {slowest_ms} ms"
 
     def _disk_error(self) -> str | None:
         """Let every write to a broker's disk fail from some call on, until the broker is started again."""

@@ -37,6 +37,8 @@ class Node:
         disk: None for a role that keeps nothing.
         synced: Up to where its log was on disk at the latest news.
         on_power_lost: Is called before the disk forgets.
+        on_ended: Is called when the process has ended without being asked to.
+        is_held: Somebody keeps it from being started.
     """
 
     def __init__(
@@ -46,6 +48,8 @@ class Node:
         self.disk = around.disk if isinstance(around.disk, SimDisk) else None
         self.shell: Shell | None = None
         self.on_power_lost: Callable[[Node], None] | None = None
+        self.on_ended: Callable[[Node], None] | None = None
+        self.is_held = False
         self.starts = 0
         self._world = world
         self._network = network
@@ -78,6 +82,8 @@ class Node:
         """Start the process, unless it runs; return whether it does now. A disk that fails meanwhile stops it."""
         if self.shell is not None:
             return True
+        if self.is_held:
+            return False
         if self._is_dark:
             self._is_dark = False
             self._network.power_on(self.host)
@@ -102,6 +108,8 @@ class Node:
         if shell is not None:
             self._world.trace.note(self.name, "killed")
             shell.kill()
+            if self.on_ended is not None:
+                self.on_ended(self)
 
     def power_off(self) -> None:
         """Let the host lose its power, whether the process runs or not."""
@@ -114,6 +122,8 @@ class Node:
         shell = self._take_shell()
         if shell is not None:
             shell.power_off()
+            if self.on_ended is not None:
+                self.on_ended(self)
         if self.disk is not None:
             self.disk.crash(self.around.chance)
 

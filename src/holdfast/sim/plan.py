@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from holdfast.sim.orders import Taste
+from holdfast.sim.orders import ORDERED_TOPIC, PLAIN_TOPIC, Taste
 
 FAULTS: Final = (
     "kill",
@@ -27,6 +27,8 @@ FAULTS: Final = (
     "name server",
     "client",
 )
+MOVE_FAULTS: Final = ("ambush", "ambush", "break peers", "force")
+"""What happens only where queues move: whoever takes part in a move, or two brokers that talk, or a leader for good."""
 DURABILITY_FAULTS: Final = ("power", "slow disk", "kill", "slow disk", "relapse")
 
 
@@ -36,6 +38,12 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         faults: Which kinds of faults happen, one as often as it is named; none in a calm run.
         pause_ms: How long the nemesis rests between two of them, on average.
+        static: The topics that have logical queues; *queues* is how many at first.
+        operators: How many of them move queues at once.
+        order_pause_ms: How long each rests between two orders, on average.
+        old_producers: How many of the producers know nothing of mappings.
+        old_consumers: How many of each group's members do.
+        grows: Whether static topics get more queues.
     """
 
     name_servers: int = 1
@@ -54,12 +62,18 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     faults: tuple[str, ...] = ()
     pause_ms: int = 4_000
     taste: Taste = Taste()
+    static: tuple[str, ...] = ()
+    operators: int = 0
+    order_pause_ms: int = 3_000
+    old_producers: int = 0
+    old_consumers: int = 0
+    grows: bool = False
 
 
 def draw_plan(chance: Random) -> Plan:
     """Return the plan of a run."""
     faults = _draw_faults(chance)
-    return Plan(
+    plan = Plan(
         name_servers=chance.choice((1, 1, 2)),
         brokers=chance.choice((1, 2, 2, 3)),
         flush="sync" if chance.random() < 0.75 else "async",
@@ -82,6 +96,37 @@ def draw_plan(chance: Random) -> Plan:
             batches=chance.choice((0.0, 0.1)),
             size_max=chance.choice((100, 600, 2000)),
         ),
+    )
+    return _draw_static(plan, chance) if chance.random() < 0.5 else plan
+
+
+def _draw_static(plan: Plan, chance: Random) -> Plan:
+    """Return the plan with logical queues in it, and operators that move them."""
+    faults = plan.faults
+    if faults:
+        faults += tuple(chance.sample(MOVE_FAULTS, chance.randint(0, 3)))
+    old_producers = chance.choice((0, 0, 0, 1, plan.producers))
+    old_consumers = chance.choice((0, 0, 0, 1))
+    taste = plan.taste
+    if old_producers:
+        # A half message is where its queue is led, and only the broker there can ask its sender.
+        taste = msgspec.structs.replace(taste, transactions=0.0)
+    if old_consumers:
+        taste = msgspec.structs.replace(taste, failing=0.0, poisoned=0.0)
+    return msgspec.structs.replace(
+        plan,
+        brokers=max(2, plan.brokers),
+        # What a broker may forget blurs what a move may not lose.
+        flush="sync" if chance.random() < 0.7 else plan.flush,
+        faults=faults,
+        static=chance.choice(((PLAIN_TOPIC, ORDERED_TOPIC), (PLAIN_TOPIC, ORDERED_TOPIC), (ORDERED_TOPIC,))),
+        queues=chance.randint(2, 6),
+        operators=chance.choice((1, 1, 2)),
+        order_pause_ms=chance.choice((800, 2_000, 5_000)),
+        old_producers=old_producers,
+        old_consumers=old_consumers,
+        grows=chance.random() < 0.3,
+        taste=taste,
     )
 
 

@@ -12,10 +12,10 @@ from holdfast.sim.checkers.places import Place
 from holdfast.sim.checkers.progress import Progress
 from holdfast.sim.client import SimClient
 from holdfast.sim.orders import PLAIN_TOPIC, PRODUCER_GROUP, Job, Kind, Orders
+from holdfast.sim.producer import read_spots
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command
 from holdfast.wire.fields import to_fields
-from holdfast.wire.message_id import parse_message_id
 from holdfast.wire.properties import format_properties
 from holdfast.wire.send import SendFields
 
@@ -76,7 +76,7 @@ class Prober(SimClient):
         self.left = len(self._uids)
 
     def _send(self, job: Job, queue: MessageQueue) -> None:
-        address = self.routes.find_address(queue.broker_name)
+        address = self.find_address(queue)
         assert address is not None
         self._ledger.attempted(job, self.now_ms)
         fields = SendFields(
@@ -90,10 +90,10 @@ class Prober(SimClient):
         def answered(answer: Command | HoldfastError) -> None:
             if isinstance(answer, Command) and answer.code == ResponseCode.SUCCESS:
                 place = Place(queue.broker_name, job.topic, queue.queue_id, int(answer.fields["queueOffset"]))
-                position = parse_message_id(answer.fields["msgId"]).position
-                self._ledger.acknowledged(job, Ack(place, position))
+                self._ledger.acknowledged(job, Ack(place, read_spots(answer)[0]))
                 self.left -= 1
             else:
+                self._ledger.failed(job, str(answer if isinstance(answer, HoldfastError) else answer.remark))
                 self.after(_PAUSE_MS, lambda: self._send(job, queue))
 
         self.ask(address, Command(code=RequestCode.SEND_MESSAGE_V2, fields=to_fields(fields), body=job.body), answered)

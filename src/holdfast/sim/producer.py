@@ -7,13 +7,14 @@ from typing import Final
 
 from holdfast.client.heartbeat import heartbeat_command
 from holdfast.client.outgoing import Outgoing, Packing, pack
-from holdfast.client.send_plan import RoundRobin, backoff_ms, is_retryable, is_route_stale, queue_for_key
+from holdfast.client.send_plan import RoundRobin, backoff_ms, is_moved, is_retryable, is_route_stale, queue_for_key
 from holdfast.model import property_names as names
 from holdfast.model.errors import HoldfastError
 from holdfast.model.message import Message
 from holdfast.model.queue import MessageQueue
+from holdfast.sim.checkers.heads import LOGICAL
 from holdfast.sim.checkers.ledger import Ack, Ledger
-from holdfast.sim.checkers.places import Place
+from holdfast.sim.checkers.places import Place, Spot
 from holdfast.sim.client import SimClient, refusal
 from holdfast.sim.orders import PRODUCER_GROUP, TRANSACTIONAL, Job, Kind, Lane, Orders, uid_of
 from holdfast.sim.world import Violation
@@ -46,8 +47,9 @@ class Producer(SimClient):
         orders: Orders,
         ledger: Ledger,
         pins: dict[str, MessageQueue],
+        is_old: bool = False,
     ) -> None:
-        super().__init__(name, name_servers, chance)
+        super().__init__(name, name_servers, chance, is_old=is_old)
         self._lanes = orders.lanes[name]
         self._orders = orders
         self._ledger = ledger
@@ -76,7 +78,7 @@ class Producer(SimClient):
 
     def _attempt(self, job: Job, lane: Lane, attempt: int, avoid: str | None) -> None:
         queue = self._choose(job, avoid)
-        address = self.routes.find_address(queue.broker_name) if queue is not None else None
+        address = self.find_address(queue) if queue is not None else None
         if queue is None or address is None:
             self.after(_NO_ROUTE_PAUSE_MS, lambda: self._attempt(job, lane, attempt, avoid))
             return
@@ -99,7 +101,10 @@ class Producer(SimClient):
         if route is None or not route.publishable:
             return None
         if job.key is None:
-            return self._turn.choose(job.topic, route.publishable, avoid)
+            # If no leader is up, anybody's: one of them will be back before the others.
+            queues = route.sendable or route.publishable
+            others = tuple(queue for queue in queues if route.broker_of(queue) != avoid)
+            return self._turn.choose(job.topic, others or queues)
         pinned = self._pins.get(job.key)
         if pinned is None:
             pinned = self._pins[job.key] = queue_for_key(job.key, route.publishable)
@@ -126,30 +131,39 @@ class Producer(SimClient):
     def _retry(self, job: Job, lane: Lane, attempt: int, queue: MessageQueue, error: HoldfastError) -> None:
         if not is_retryable(error):
             raise Violation("a sound message is taken", f"{job.uid}: {error}")
-        if is_route_stale(error):
+        self._ledger.failed(job, str(error))
+        route = self.routes.find(job.topic)
+        avoid = queue.broker_name if route is None else route.broker_of(queue)
+        if route is not None and route.leaders and is_route_stale(error):
+            self.refresh_leaders(job.topic)
+        elif is_route_stale(error):
             self.look_up(job.topic)
-        self.after(backoff_ms(attempt), lambda: self._attempt(job, lane, attempt + 1, queue.broker_name))
+        self.after(
+            backoff_ms(attempt), lambda: self._attempt(job, lane, attempt + 1, None if is_moved(error) else avoid)
+        )
 
     def _acknowledged(self, job: Job, lane: Lane, queue: MessageQueue, address: str, answer: Command) -> None:
         offset = int(answer.fields["queueOffset"])
-        positions = [parse_message_id(text).position for text in answer.fields["msgId"].split(",")]
+        spots = read_spots(answer)
         queue_id = int(answer.fields["queueId"])
-        if len(positions) != len(job.singles):
-            raise Violation("an answer is that of its request", f"{job.uid}: {len(positions)} messages acknowledged")
-        for step, (single, position) in enumerate(zip(job.singles, positions, strict=True)):
+        if len(spots) != len(job.singles) or queue_id != queue.queue_id:
+            raise Violation("an answer is that of its request", f"{job.uid}: {answer.fields}")
+        for step, (single, spot) in enumerate(zip(job.singles, spots, strict=True)):
             place = Place(queue.broker_name, job.topic, queue_id, offset + step)
-            self._ledger.acknowledged(single, Ack(place, position))
+            self._ledger.acknowledged(single, Ack(place, spot))
         lane.finish(job)
         if job.kind in TRANSACTIONAL and not job.is_silent:
             fields = EndTransactionFields(
                 producer_group=PRODUCER_GROUP,
                 tran_state_table_offset=offset,
-                commit_log_offset=positions[0],
+                commit_log_offset=spots[0].position,
                 commit_or_rollback=_outcome(job),
                 msg_id=job.uid,
                 transaction_id=answer.fields.get("transactionId"),
             )
-            self.after(self.chance.randrange(300), lambda: self._decide(address, fields))
+            # Who answered may only have passed it on: who has it decides. An old client does not know that.
+            holder = spots[0].home if queue.broker_name == LOGICAL and not self.is_old else address
+            self.after(self.chance.randrange(300), lambda: self._decide(holder, fields))
 
     # Transactions.
 
@@ -174,6 +188,12 @@ class Producer(SimClient):
                 transaction_id=asked.transaction_id,
             ),
         )
+
+
+def read_spots(answer: Command) -> list[Spot]:
+    """Return where the messages of a send that was taken lie, by what its sender is told."""
+    ids = [parse_message_id(text) for text in answer.fields["msgId"].split(",")]
+    return [Spot(found.address, found.position) for found in ids]
 
 
 def _pack(job: Job) -> Outgoing:

@@ -1,7 +1,8 @@
 """One seed, from an empty world to a verdict.
 
 boot ─> topics ─> clients join ─> storm: messages and faults ─> everything healed ─> all acknowledged and consumed
-          ─> routes are true ─> a probe of every queue ─> the audit of every queue ─> keys ─> one broker dies
+          ─> every move is done or taken back ─> routes are true ─> a probe of every queue ─> the audit of every queue
+          ─> keys ─> one broker dies
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ import msgspec
 
 from holdfast.model.topic import dead_letter_topic
 from holdfast.sim.admin import Auditor, TopicMaker
-from holdfast.sim.cluster import BROKER_PORT, BROKER_TIMEOUT_MS, WORKERS, Cluster
+from holdfast.sim.cluster import BROKER_TIMEOUT_MS, WORKERS, Cluster
 from holdfast.sim.nemesis import Nemesis
+from holdfast.sim.operator import Repairer
 from holdfast.sim.orders import ORDERED_TOPIC, PLAIN_TOPIC
 from holdfast.sim.plan import Plan, draw_plan
 from holdfast.sim.probe import Prober
@@ -28,6 +30,7 @@ _BOOT_MS: Final = 20_000
 _JOIN_MS: Final = 12_000
 _DRAIN_MS: Final = 400_000
 _SETTLE_MS: Final = 25_000
+_SETTLE_MAX_MS: Final = 120_000
 _PROBE_MS: Final = 4_000
 _AUDIT_MS: Final = 60_000
 _SURVEYS: Final = 6
@@ -52,6 +55,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     messages: int
     consumed: int
     redelivered: int
+    moves: int
     crashes: int
     restarts: int
     faults: int
@@ -65,6 +69,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         return (
             f"seed {self.seed:>8}  {'ok  ' if self.violation is None else 'FAIL'}  {self.plan.flush:<5} "
             f"messages {self.messages:>5}  consumed {self.consumed:>5}  redelivered {self.redelivered:>4}  "
+            f"moves {self.moves:>3}  "
             f"faults {self.faults:>3}  crashes {self.crashes:>3}  restarts {self.restarts:>3}  steps {self.steps:>7}  "
             f"{self.seconds:>4} s  {self.digest[:12]}{f'  {self.violation}' if self.violation else ''}"
         )
@@ -105,6 +110,7 @@ def run_seed(
         messages=len(cluster.ledger.acks),
         consumed=cluster.progress.consumed_count,
         redelivered=cluster.progress.redelivered,
+        moves=cluster.heads.count_moves() + nemesis.forced_count,
         crashes=sum(nemesis.counts[kind] for kind in ("kill", "power", "relapse", "name server", "client")),
         restarts=sum(max(0, node.starts - 1) for node in cluster.nodes),
         faults=nemesis.counts.total(),
@@ -136,6 +142,7 @@ class _Run:
         self._boot()
         self._storm()
         self._drain()
+        self._settle()
         surveyor = self._survey()
         self._probe()
         self._audit()
@@ -156,21 +163,24 @@ class _Run:
         maker = TopicMaker(
             cluster.namesrv_text,
             self._world.chance("topic-maker"),
-            addresses=list(self._addresses().values()),
+            addresses=cluster.addresses,
             queues=cluster.plan.queues,
+            static=cluster.plan.static,
         )
         cluster.add_client(maker)
         self._wait(_BOOT_MS, lambda: maker.is_done, "topics can be created", lambda: "not in time")
         for node in cluster.consumers:
             node.start()
         self._pass(_JOIN_MS)
-        cluster.progress.is_undisturbed = not cluster.plan.faults
+        cluster.ledger.may_repeat = bool(cluster.plan.faults)
+        cluster.progress.is_undisturbed = cluster.ledger.is_undisturbed = not cluster.plan.faults
 
     def _storm(self) -> None:
-        for node in self._cluster.producers:
+        for node in (*self._cluster.producers, *self._cluster.operators):
             node.start()
         self._nemesis.start()
         self._pass(self._cluster.plan.storm_ms)
+        self._cluster.are_moves_over = True
         self._nemesis.heal()
         self._world.trace.note("nemesis", "heal")
 
@@ -190,12 +200,31 @@ class _Run:
             self._pass(1_000)
         self._pass(_SETTLE_MS)
 
-    def _addresses(self) -> dict[str, str]:
-        return {node.name: f"{node.host}:{BROKER_PORT}" for node in self._cluster.brokers}
+    def _settle(self) -> None:
+        """See that no move is left half done, and that every broker can be brought to say the same."""
+        cluster = self._cluster
+        if not cluster.plan.static:
+            return
+        limit_ms = self._world.now_ms + _SETTLE_MAX_MS
+        while unresolved := cluster.heads.find_unresolved():
+            if self._world.now_ms > limit_ms:
+                raise Violation("a move ends", "; ".join(unresolved[:5]))
+            self._pass(1_000)
+        repairer = Repairer(
+            cluster.namesrv_text,
+            self._world.chance("repairer"),
+            addresses=cluster.addresses,
+            topics=cluster.plan.static,
+        )
+        cluster.add_client(repairer)
+        self._wait(_AUDIT_MS, lambda: repairer.is_done, "a static topic can be repaired", lambda: "not in time")
+        self._pass(_SETTLE_MS)
 
     def _survey(self) -> Surveyor:
         """See that every name server knows every broker, and goes on knowing it."""
-        surveyor = Surveyor(self._cluster.namesrv_text, self._world.chance("surveyor"))
+        surveyor = Surveyor(
+            self._cluster.namesrv_text, self._world.chance("surveyor"), leaders=self._cluster.heads.leaders
+        )
         self._cluster.add_client(surveyor)
         self._pass(1_500)
         for _ in range(_SURVEYS):
@@ -223,6 +252,7 @@ class _Run:
     def _probe(self) -> None:
         """See that a parked pull wakes: what is sent now is consumed long before any pull would come by itself."""
         cluster = self._cluster
+        cluster.ledger.is_undisturbed = True
         prober = Prober(
             cluster.namesrv_text,
             self._world.chance("prober"),
@@ -255,8 +285,6 @@ class _Run:
 
     def _search(self) -> None:
         cluster = self._cluster
-        searcher = Searcher(
-            cluster.namesrv_text, self._world.chance("searcher"), ledger=cluster.ledger, addresses=self._addresses()
-        )
+        searcher = Searcher(cluster.namesrv_text, self._world.chance("searcher"), ledger=cluster.ledger)
         cluster.add_client(searcher)
         self._wait(_AUDIT_MS, lambda: searcher.is_done, "keys can be looked up", lambda: "not in time")

@@ -22,15 +22,10 @@ _INDEX_MS: Final = 5_000  # The index follows the log; it need not be there in t
 
 
 class Searcher(SimClient):
-    """Looks for a few messages on the brokers that acknowledged them.
+    """Looks for a few messages on the brokers that hold them."""
 
-    Args:
-        addresses: Where each broker listens.
-    """
-
-    def __init__(self, name_servers: str, chance: Random, *, ledger: Ledger, addresses: dict[str, str]) -> None:
+    def __init__(self, name_servers: str, chance: Random, *, ledger: Ledger) -> None:
         super().__init__("searcher", name_servers, chance)
-        self._addresses = addresses
         self._begun_ms = 0
         plain = [
             (job.uid, ledger.acks[job.uid][0]) for job in ledger.expected() if job.kind in {Kind.PLAIN, Kind.KEYED}
@@ -56,7 +51,7 @@ class Searcher(SimClient):
                 self.after(_PAUSE_MS, lambda: self._ask(uid, ack))
                 return
             is_there = answer.code == ResponseCode.SUCCESS and any(
-                record.position == ack.position for record in decode_records(answer.body)
+                record.position == ack.spot.position for record in decode_records(answer.body)
             )
             if is_there:
                 del self._left[uid]
@@ -65,5 +60,4 @@ class Searcher(SimClient):
             else:
                 raise Violation("what was acknowledged is found by its key", f"{uid}: {ack.place}, {answer.remark}")
 
-        address = self._addresses[ack.place.broker]
-        self.ask(address, Command(code=RequestCode.QUERY_MESSAGE, fields=fields), answered)
+        self.ask(ack.spot.home, Command(code=RequestCode.QUERY_MESSAGE, fields=fields), answered)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 from typing import Final
 
 from holdfast.model.errors import HoldfastError
-from holdfast.sim.client import SimClient
+from holdfast.model.route import Route
+from holdfast.sim.client import SimClient, route_query
 from holdfast.sim.orders import ORDERED_TOPIC, PLAIN_TOPIC
-from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.codes import ResponseCode
 from holdfast.wire.command import Command
 from holdfast.wire.route import decode_route
 
@@ -18,13 +20,17 @@ _TOPICS: Final = (PLAIN_TOPIC, ORDERED_TOPIC)
 class Surveyor(SimClient):
     """Asks when it is told to.
 
+    Args:
+        leaders: Returns who leads each queue of a static topic, in truth; nothing for a normal topic.
+
     Attributes:
-        found: Which brokers each name server names for each topic; None where there was no answer.
+        found: The route that each name server knows of each topic; None where there was no answer.
     """
 
-    def __init__(self, name_servers: str, chance: Random) -> None:
+    def __init__(self, name_servers: str, chance: Random, *, leaders: Callable[[str], dict[int, str]]) -> None:
         super().__init__("surveyor", name_servers, chance)
-        self.found: dict[tuple[str, str], list[str] | None] = {}
+        self.found: dict[tuple[str, str], Route | None] = {}
+        self._leaders = leaders
 
     def started(self) -> None:
         """Ask every name server about every topic, and again every second."""
@@ -37,20 +43,39 @@ class Surveyor(SimClient):
         def answered(answer: Command | HoldfastError) -> None:
             if isinstance(answer, HoldfastError):
                 self.found[address, topic] = None
-            elif answer.code == ResponseCode.TOPIC_NOT_EXIST:
-                self.found[address, topic] = []
+            elif answer.code == ResponseCode.SUCCESS:
+                self.found[address, topic] = decode_route(answer.body)
             else:
-                self.found[address, topic] = sorted(
-                    broker.broker_name for broker in decode_route(answer.body).broker_datas
-                )
+                self.found[address, topic] = Route()
 
-        self.ask(address, Command(code=RequestCode.GET_ROUTEINFO_BY_TOPIC, fields={"topic": topic}), answered)
+        self.ask(address, route_query(topic), answered)
 
     def find_wrong(self, alive: list[str]) -> str | None:
         """Return what is wrong with the routes when just the brokers *alive* are there; None when they are true."""
         for address in self._name_servers.addresses:
             for topic in _TOPICS:
-                named = self.found.get((address, topic))
-                if named != alive:
+                route = self.found.get((address, topic))
+                if route is None:
+                    return f"{address} says nothing of {topic}"
+                named = sorted(broker.broker_name for broker in route.broker_datas)
+                leaders = self._leaders(topic)
+                if leaders:
+                    wrong = _find_wrong_leader(route, topic, leaders, named, alive)
+                    if wrong is not None:
+                        return f"{address} {wrong}"
+                elif named != alive:
                     return f"{address} says that {topic} is at {named}, alive are {alive}"
         return None
+
+
+def _find_wrong_leader(
+    route: Route, topic: str, leaders: dict[int, str], named: list[str], alive: list[str]
+) -> str | None:
+    """Return what is wrong with the route of a static topic: who leads, or who can be reached."""
+    told = {queue.queue_id: leader.broker for queue, leader in route.leaders(topic).items()}
+    if told != leaders:
+        return f"says that {topic} is led by {told}, it is led by {leaders}"
+    if not set(named) <= set(alive):
+        return f"says that {topic} is at {named}, alive are {alive}"
+    lost = {leader for leader in leaders.values() if leader in alive} - set(named)
+    return f"does not know where {lost}, who lead {topic}, are" if lost else None

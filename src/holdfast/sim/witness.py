@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections import Counter
 
 from holdfast.client.pull_plan import PullOutcome, PullStatus
+from holdfast.model.message import ReceivedMessage
 from holdfast.model.queue import MessageQueue
 from holdfast.sim.checkers.ledger import Ledger
 from holdfast.sim.checkers.order import Order
-from holdfast.sim.checkers.places import Place, Places
+from holdfast.sim.checkers.places import Place, Places, Spot
 from holdfast.sim.checkers.progress import Progress
 from holdfast.sim.orders import RECONSUME_MAX, Kind, Orders, uid_of
 from holdfast.sim.world import Violation
+from holdfast.wire.host import format_host
 
 
 class Witness:
@@ -35,13 +37,13 @@ class Witness:
     def pulled(self, queue: MessageQueue, asked: int, outcome: PullOutcome) -> None:
         """Take note of what a pull brought: every offset in turn, none left out."""
         if outcome.status is not PullStatus.NOTHING_NEW:
-            row = [(message.offset, uid_of(message.body), message.position) for message in outcome.messages]
+            row = [(message.offset, uid_of(message.body), spot_of(message)) for message in outcome.messages]
             empty = self._places.see_row(queue, asked, row, outcome.next_offset)
             self._progress.skip(queue, empty)
 
     def moved(self, group: str, queue: MessageQueue, asked: int, told: int) -> None:
         """Take note that a consumer was told to go elsewhere: over offsets that are empty, or back to a lost end."""
-        if queue.broker_name in self._places.holed and told > asked:
+        if told > asked and self._places.may_lack(queue, asked, told):
             self._progress.skip(queue, self._places.see_row(queue, asked, (), told))
         elif queue.broker_name not in self._progress.tainted:
             raise Violation(
@@ -89,3 +91,8 @@ class Witness:
         if self._orders.jobs[uid].failures is None and reconsume_times >= RECONSUME_MAX:
             # Given back for the last time: it is a dead letter now, and the audit will look for it.
             self._progress.finished(group, uid)
+
+
+def spot_of(message: ReceivedMessage) -> Spot:
+    """Return where *message* lies on disk."""
+    return Spot(format_host(message.store_host), message.position)

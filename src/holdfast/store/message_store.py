@@ -33,7 +33,7 @@ from holdfast.store.opening import OpenedStore, open_store
 from holdfast.store.options import StoreOptions
 from holdfast.store.recovery import Recovered
 from holdfast.store.retention import DiskUse, count_expired
-from holdfast.store.snapshot import save_deleted
+from holdfast.store.snapshot import erased_key, save_deleted
 from holdfast.store.steps import Steps
 from holdfast.store.time_search import TimeReader, find_offset_at
 from holdfast.store.verified import Verified
@@ -160,6 +160,20 @@ class MessageStore:
         self.log.forget(dead)
         self._housekeeper.forget(dead)
         self._table.remove_topic(topic)
+
+    def erase_queue(self, topic: str, queue_id: int) -> None:
+        """Empty one queue, which then begins at 0 again; handles of it stay good. Its records go with their log files.
+
+        Nothing may be staged or unconfirmed for it.
+        """
+        queue = self._table.find(topic, queue_id)
+        if queue is None or queue.next_offset == 0:
+            return
+        self._deleted[erased_key(topic, queue_id)] = self.log.staged_end
+        save_deleted(self._disk, self._deleted)
+        self.log.forget({queue})
+        self._housekeeper.forget({queue})
+        self._table.remove_files(queue)
 
     # --- writing: see also `stage`, `write`, `discard`, `files_to_sync`
 

@@ -24,7 +24,7 @@ from holdfast.store.log_walk import WalkedRecord, judge_at
 from holdfast.store.options import StoreOptions
 from holdfast.store.queue_table import BATCH_FOLDER, QueueTable
 from holdfast.store.recovery import Recovered, Recovery
-from holdfast.store.snapshot import QueueSnapshot, load_deleted, load_snapshot
+from holdfast.store.snapshot import QueueSnapshot, erased_key, load_deleted, load_snapshot
 
 ABORT_PATH = "abort"
 
@@ -122,7 +122,11 @@ def _load_queues(
     if not is_clean:
         # Since then queues have grown, unless their topic was deleted: none is shorter now but one that was damaged.
         table.load()
-        queues = {topic: bounds for topic, bounds in snapshot.queues.items() if topic not in deleted}
+        queues = {
+            topic: {number: span for number, span in bounds.items() if erased_key(topic, number) not in deleted}
+            for topic, bounds in snapshot.queues.items()
+            if topic not in deleted
+        }
         return msgspec.structs.replace(snapshot, queues=queues) if snapshot.log_end <= files.end else None
     if (snapshot.log_start, snapshot.log_end) != (files.start, checkpoint.value.position):
         table.load()

@@ -193,7 +193,7 @@ class Recovery:
         found.store_ms = record.store_ms
         if record.sys_flag & (NOT_QUEUED | INNER_BATCH):
             return None
-        if self._deleted and record.position < self._deleted.get(record.topic, 0):
+        if self._deleted and self._is_of_earlier_life(record):
             return None
         queue = self._routes.get((record.topic, record.queue_id)) or self._find_route(record)
         if queue is None:
@@ -219,6 +219,12 @@ class Recovery:
         else:
             found.damages.append(Damage(record.position, record.size, f"offset {record.offset} was given before"))
         return None
+
+    def _is_of_earlier_life(self, record: WalkedRecord) -> bool:
+        ended = max(
+            self._deleted.get(record.topic, 0), self._deleted.get(record.topic + b"/%d" % record.queue_id, 0)
+        )
+        return record.position < ended
 
     def _bridge(self, queue: QueueLog, record: WalkedRecord, entry: bytes, found: Recovered) -> int | None:
         """Deal with a record that is ahead of its queue. Return where to start again, if that may close the gap."""

@@ -1,7 +1,8 @@
 """What an orderly end leaves beside upstream's files: the bounds of every queue, and which topics were deleted.
 
     holdfast/queues.json     {"logStart": n, "logEnd": n, "closedMs": n, "queues": {"topic": {"0": [min, max]}}}
-    holdfast/deleted.json    {"topic": position}      its records before that position are of an earlier life
+    holdfast/deleted.json    {"topic": position, "topic/7": position}
+                             records of the topic, or of one queue, before that position are of an earlier life
 
 The first makes starting quick with many queues, and shows a queue that has lost its end while the store was closed
 (hazard H2). It counts only if log and checkpoint are still as they were then. The second keeps a replay of the log from
@@ -50,6 +51,11 @@ def load_deleted(disk: Disk, log_start: int) -> dict[str, int]:
     except (msgspec.DecodeError, UnicodeDecodeError):
         return {}
     return {topic: position for topic, position in deleted.items() if position > log_start}
+
+
+def erased_key(topic: str, queue_id: int) -> str:
+    """Return under which name a single queue is listed. No topic has such a name."""
+    return f"{topic}/{queue_id}"
 
 
 def save_deleted(disk: Disk, deleted: dict[str, int]) -> None:

@@ -96,6 +96,7 @@ class ConsumeStatsFields(msgspec.Struct, frozen=True, kw_only=True, rename="came
     consumer_group: str
     topic: str = ""
     topic_list: str = ""
+    is_logical: bool = msgspec.field(default=False, name="lo")  # True: of static topics logical queues and offsets.
 
 
 class ResetOffsetFields(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -15,6 +15,7 @@ from typing import TypeVar
 import msgspec
 
 from holdfast.model.errors import RemoteProtocolError
+from holdfast.model.group import Subscription
 from holdfast.model.numbers import Int32, Int64
 from holdfast.model.topic import TopicConfig
 from holdfast.wire.mapping import Home, MappedTopic
@@ -192,12 +193,14 @@ class Members(msgspec.Struct, frozen=True, kw_only=True):
         boot_ms: When the broker started: a later start makes earlier lists void.
         version: Rises with every change since then.
         groups: Group to client ids.
+        subscriptions: What each group wants, by the heartbeats of these members.
     """
 
     broker: str
     boot_ms: Int64
     version: Int64
     groups: dict[str, list[str]]
+    subscriptions: dict[str, list[Subscription]] = {}
 
 
 def decode_body(data: bytes | memoryview, kind: type[_Body]) -> _Body:

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 from tests.support.scripted_reach import ScriptedReach
+from tests.support.static_cluster import StaticCluster
 
 from holdfast.admin.offsets import Offsets, Target
 from holdfast.admin.reach import NotAllowed, NotFound
@@ -79,3 +80,18 @@ def test_a_queue_that_is_not_there_is_told():
     """Not an empty plan that looks like success."""
     with pytest.raises(NotFound, match="no such queue"):
         asyncio.run(Offsets(a_cluster()).ranges("t", queue=7))
+
+
+def test_logical_queues_are_asked_for_at_their_leaders():
+    """By their logical numbers, under the name that stands for no broker."""
+    cluster = StaticCluster()
+    cluster.put_topic("t", {0: "b", 1: "a"})
+    cluster.ends["t", 1] = 7
+    cluster.on(RequestCode.GET_MIN_OFFSET, lambda _: {"offset": "0"})
+
+    ranges = asyncio.run(Offsets(cluster).ranges("t"))
+
+    assert [(held.queue.broker_name, held.queue.queue_id, held.address, held.end) for held in ranges] == [
+        ("__syslo__global__", 0, "b:1", 0),
+        ("__syslo__global__", 1, "a:1", 7),
+    ]

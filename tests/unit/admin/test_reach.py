@@ -26,8 +26,10 @@ def test_masters_are_chosen_by_cluster_and_by_name():
 
     assert [broker.name for broker in asyncio.run(reach.masters())] == ["broker-a", "broker-b"]
     assert [broker.name for broker in asyncio.run(reach.masters(names=["broker-b"]))] == ["broker-b"]
-    with pytest.raises(NotFound, match="no broker 'x'; there is broker-a, broker-b"):
+    with pytest.raises(NotFound, match="no broker 'x'; known are broker-a, broker-b"):
         asyncio.run(reach.masters(names=["x"]))
+    with pytest.raises(NotFound, match="did you mean 'broker-b'"):
+        asyncio.run(reach.masters(names=["broker-bb"]))
     with pytest.raises(NotFound, match="no cluster 'x'; there is c"):
         asyncio.run(reach.masters(cluster="x"))
 

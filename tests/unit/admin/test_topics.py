@@ -5,6 +5,7 @@ import asyncio
 import msgspec
 import pytest
 from tests.support.scripted_reach import Asked, ScriptedReach
+from tests.support.static_cluster import StaticCluster
 
 from holdfast.admin.topics import Topics, kind_of, permission_from, permission_text
 from holdfast.model.errors import ConfigError, RouteNotFound
@@ -175,3 +176,21 @@ def test_the_kind_of_a_topic_follows_from_its_name():
     """A topic named like a broker is that broker's."""
     assert kind_of("orders", set()) == "normal"
     assert kind_of("orders", {"orders"}) == "system"
+
+
+def test_a_static_topic_is_listed_with_its_logical_queues():
+    """The brokers are those that lead; one that is withheld is listed as incomplete."""
+    cluster = StaticCluster()
+    cluster.put_topic("t", {0: "a", 1: "a", 2: "a"})
+
+    (whole,) = asyncio.run(Topics(cluster).summaries())
+    cluster.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, lambda _: 2)
+    (withheld,) = asyncio.run(Topics(cluster).summaries())
+
+    assert (whole.kind, whole.queues, whole.brokers) == ("static", 3, ["a"])
+    assert withheld.kind == "static, incomplete"
+
+
+def test_the_topic_of_mapping_records_is_the_systems():
+    """Users do not see it among theirs."""
+    assert kind_of("SYS_HOLDFAST_MAPPING", set()) == "system"

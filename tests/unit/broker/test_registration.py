@@ -2,6 +2,7 @@ import zlib
 
 import pytest
 
+from holdfast.broker.mappings import Mappings
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.registration import (
     HELD_TIMER,
@@ -13,11 +14,13 @@ from holdfast.broker.registration import (
     Registrar,
 )
 from holdfast.broker.request import Request
+from holdfast.broker.service import store_options
 from holdfast.broker.topics import TopicTable
 from holdfast.machine.effects import CloseChannel, Effect, Log, OpenChannel, SendBytes, SetTimer
 from holdfast.machine.events import ChannelId
 from holdfast.model.topic import TopicConfig
 from holdfast.sim.disk import SimDisk
+from holdfast.store.message_store import MessageStore
 from holdfast.wire.codes import RequestCode
 from holdfast.wire.command import RESPONSE, Command, decode_command
 from holdfast.wire.frame import split_frames
@@ -32,8 +35,10 @@ class Room:
 
     def __init__(self, *servers: str) -> None:
         options = BrokerOptions(name="a", cluster="C", namesrv=servers, listen="127.0.0.1:10911")
-        self.topics = TopicTable(SimDisk(), options, NOW_MS)
-        self.registrar = Registrar(options, self.topics)
+        disk = SimDisk()
+        store = MessageStore.open(disk, store_options(options), NOW_MS)
+        self.topics = TopicTable(disk, options, NOW_MS)
+        self.registrar = Registrar(options, self.topics, Mappings(options, disk, store, self.topics))
         self.effects: list[Effect] = []
         self.registrar.start(NOW_MS, self.effects)
 

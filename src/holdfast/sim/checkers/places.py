@@ -3,13 +3,13 @@
 A crash must not hand out an offset again that anybody has seen. Where a broker acknowledges before the disk has it, and
 then loses power, what was behind the last sync may be forgotten: `forgive`.
 
-Offsets are contiguous, with one exception: when power is lost, of what was not yet synced and promised to nobody a
-later message may survive and an earlier one not. Its offset then stays empty for ever.
+Offsets are contiguous, with two exceptions. When power is lost, of what was not yet synced and promised to nobody a
+later message may survive and an earlier one not; its offset then stays empty for ever. And a forced move leaves a gap.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from holdfast.model.queue import MessageQueue
@@ -17,7 +17,7 @@ from holdfast.sim.world import Violation
 
 
 class Place(NamedTuple):
-    """Where a message is."""
+    """Where a message is, in the numbers that clients use: of a static topic, logical ones."""
 
     broker: str
     topic: str
@@ -28,7 +28,23 @@ class Place(NamedTuple):
         return f"{self.broker}/{self.topic}/{self.queue_id}@{self.offset}"
 
 
-_NOTHING: Final = ("(nothing)", -1)
+class Spot(NamedTuple):
+    """Where a message lies on disk: in whose log, by that broker's address, and at which byte."""
+
+    home: str
+    position: int
+
+    def __str__(self) -> str:
+        return f"{self.home}+{self.position}"
+
+
+Holes = Callable[[MessageQueue, int, int], bool]
+"""Says whether offsets of a logical queue, from one to another, may have no message."""
+
+NARROW: Final = 100_000
+"""More offsets than that have no message only in the gap of a forced move; nobody counts them one by one."""
+
+_NOTHING: Final = ("(nothing)", Spot("", -1))
 
 
 class Places:
@@ -36,47 +52,70 @@ class Places:
 
     Attributes:
         holed: Brokers that lost power, and may have empty offsets since.
+        logical: Names under which logical queues are known instead of a broker's.
+        find_holes: Judges empty offsets of logical queues.
     """
 
     def __init__(self) -> None:
         self.holed: set[str] = set()
-        self._seen: dict[Place, tuple[str, int]] = {}
+        self.logical: frozenset[str] = frozenset()
+        self.find_holes: Holes = lambda _queue, _start, _end: False
+        self._seen: dict[Place, tuple[str, Spot]] = {}
 
-    def see_row(self, queue: MessageQueue, start: int, row: Iterable[tuple[int, str, int]], end: int) -> list[int]:
-        """Take note of what one answer brought: (offset, uid, position) of everything in [start, end).
+    def see_row(self, queue: MessageQueue, start: int, row: Iterable[tuple[int, str, Spot]], end: int) -> list[range]:
+        """Take note of what one answer brought: (offset, uid, spot) of everything in [start, end).
 
         Return the offsets that have no message.
         """
-        empty: list[int] = []
+        empty: list[range] = []
         expected = start
-        for offset, uid, position in row:
+        for offset, uid, spot in row:
             empty += self._skip(queue, expected, offset)
-            self.see(Place(queue.broker_name, queue.topic, queue.queue_id, offset), uid, position)
+            self.see(Place(queue.broker_name, queue.topic, queue.queue_id, offset), uid, spot)
             expected = offset + 1
         empty += self._skip(queue, expected, end)
         return empty
 
-    def _skip(self, queue: MessageQueue, start: int, end: int) -> range:
-        if start != end and (end < start or queue.broker_name not in self.holed):
+    def has_holes(self, broker: str) -> bool:
+        """Say whether messages behind that broker name may have been torn by a loss of power."""
+        return broker in self.holed or (broker in self.logical and bool(self.holed))
+
+    def may_lack(self, queue: MessageQueue, start: int, end: int) -> bool:
+        """Say whether there may be no message from one offset to another."""
+        if queue.broker_name in self.logical:
+            return end >= start and self.find_holes(queue, start, end)
+        return end >= start and queue.broker_name in self.holed
+
+    def _skip(self, queue: MessageQueue, start: int, end: int) -> list[range]:
+        if start == end:
+            return []
+        if not self.may_lack(queue, start, end):
             raise Violation(
                 "offsets are contiguous",
                 f"{queue.broker_name}/{queue.topic}/{queue.queue_id}: {end} comes where {start} should",
             )
-        for offset in range(start, end):
-            self.see(Place(queue.broker_name, queue.topic, queue.queue_id, offset), *_NOTHING)
-        return range(start, end)
+        if end - start < NARROW:
+            for offset in range(start, end):
+                self.see(Place(queue.broker_name, queue.topic, queue.queue_id, offset), *_NOTHING)
+        return [range(start, end)]
 
-    def see(self, place: Place, uid: str, position: int) -> None:
+    def see(self, place: Place, uid: str, spot: Spot) -> None:
         """Take note that *uid* was read, or promised, at *place*."""
-        known = self._seen.setdefault(place, (uid, position))
-        if known != (uid, position):
+        known = self._seen.setdefault(place, (uid, spot))
+        if known != (uid, spot):
             raise Violation(
                 "an offset is never used twice",
-                f"{place} was {known[0]} at position {known[1]} and is now {uid} at {position}",
+                f"{place} was {known[0]} at {known[1]} and is now {uid} at {spot}",
             )
 
-    def forgive(self, broker: str, position: int) -> None:
-        """Forget what was seen behind *position* of a log whose end may be lost."""
+    def forgive(self, broker: str, home: str, position: int) -> None:
+        """Forget what was seen behind *position* of the log of *broker*, whose end may be lost."""
         self._seen = {
-            place: found for place, found in self._seen.items() if place.broker != broker or 0 <= found[1] < position
+            place: (uid, spot)
+            for place, (uid, spot) in self._seen.items()
+            if not (
+                spot.position >= position
+                if spot.home == home
+                else spot.position < 0 and (place.broker == broker or place.broker in self.logical)
+            )
         }

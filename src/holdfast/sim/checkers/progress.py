@@ -3,6 +3,8 @@
 offsets of a queue   0 1 2 3 4 5 6 7 8
 consumed             x x x x   x x
 frontier                     ^ nothing beyond may be committed
+
+What a gap of a forced move leaves out counts as consumed.
 """
 
 from __future__ import annotations
@@ -12,26 +14,48 @@ from collections.abc import Iterable
 import msgspec
 
 from holdfast.model.queue import MessageQueue
-from holdfast.sim.checkers.places import Place
+from holdfast.sim.checkers.places import NARROW, Place
 from holdfast.sim.orders import Job
 from holdfast.sim.world import Violation
 
 
 class _Row(msgspec.Struct):
-    """What one group consumed of one queue."""
+    """What one group consumed of one queue.
+
+    Attributes:
+        gaps: Where many offsets at once have nothing to be consumed: start to end.
+    """
 
     frontier: int = 0
     beyond: set[int] = set()
+    gaps: dict[int, int] = {}
 
     def add(self, offset: int) -> bool:
         """Take note of *offset*; return whether it was consumed before."""
         if offset < self.frontier or offset in self.beyond:
             return True
         self.beyond.add(offset)
-        while self.frontier in self.beyond:
-            self.beyond.discard(self.frontier)
-            self.frontier += 1
+        self._advance()
         return False
+
+    def skip(self, empty: range) -> None:
+        """Take note that there is nothing in *empty*."""
+        if len(empty) < NARROW:
+            for offset in empty:
+                self.add(offset)
+        else:
+            self.gaps[empty.start] = max(empty.stop, self.gaps.get(empty.start, 0))
+            self._advance()
+
+    def _advance(self) -> None:
+        while True:
+            if self.frontier in self.beyond:
+                self.beyond.discard(self.frontier)
+                self.frontier += 1
+            elif (end := max((end for at, end in self.gaps.items() if at <= self.frontier), default=0)) > self.frontier:
+                self.frontier = end
+            else:
+                return
 
 
 class Progress:
@@ -49,7 +73,7 @@ class Progress:
         self.is_undisturbed = False
         self.tainted: set[str] = set()
         self._rows: dict[tuple[str, MessageQueue], _Row] = {}
-        self._empty: dict[MessageQueue, set[int]] = {}
+        self._empty: dict[MessageQueue, dict[range, None]] = {}
         self._done: dict[str, set[str]] = {}
 
     def consumed(self, group: str, uid: str, place: Place) -> None:
@@ -61,22 +85,22 @@ class Progress:
             if self.is_undisturbed:
                 raise Violation("nothing comes twice for no reason", f"{group} got {uid} at {place} again")
 
-    def skip(self, queue: MessageQueue, offsets: Iterable[int]) -> None:
+    def skip(self, queue: MessageQueue, empty: Iterable[range]) -> None:
         """Take note of offsets of *queue* where there is nothing to be consumed."""
-        known = self._empty.setdefault(queue, set())
-        for offset in offsets:
-            if offset not in known:
-                known.add(offset)
+        known = self._empty.setdefault(queue, {})
+        for offsets in empty:
+            if offsets not in known:
+                known[offsets] = None
                 for (_, other), row in self._rows.items():
                     if other == queue:
-                        row.add(offset)
+                        row.skip(offsets)
 
     def _row(self, group: str, queue: MessageQueue) -> _Row:
         row = self._rows.get((group, queue))
         if row is None:
             row = self._rows[group, queue] = _Row()
-            for offset in sorted(self._empty.get(queue, ())):
-                row.add(offset)
+            for offsets in self._empty.get(queue, {}):
+                row.skip(offsets)
         return row
 
     def finished(self, group: str, uid: str) -> None:

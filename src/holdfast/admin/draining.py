@@ -1,0 +1,378 @@
+"""When a broker can be removed: what still holds it, until when, and its removal.
+
+A broker is removable when it leads nothing, every home that it held has expired, and nothing waits in it: no delayed,
+half, retried or dead-lettered message, no normal topic. Its retention decides when old homes expire; consumed ones can
+be discarded before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from holdfast.admin.cluster import parse_settings
+from holdfast.admin.moves import FINISHED, require_another
+from holdfast.admin.reach import Broker, NotAllowed, Reach, body_of, gather, header_of
+from holdfast.admin.static_topics import ClusterMappings, Holder, StaticTopics
+from holdfast.admin.topics import QueueState, Topics, kind_of
+from holdfast.model.errors import BrokerRefused
+from holdfast.model.mapping import LogicalQueue
+from holdfast.model.route import MASTER_ID
+from holdfast.model.segment import Segment
+from holdfast.model.topic import DEAD_LETTER_PREFIX, HALF_TOPIC, RETRY_PREFIX, SCHEDULE_TOPIC, Permission, TopicConfig
+from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.moves import DeleteMappingFields, DiscardOrder, ForgetOrder, encode_body
+from holdfast.wire.offsets import OffsetAnswer, QueryOffsetFields
+from holdfast.wire.registration import Topics as TopicTable
+
+_HOUR_MS: Final = 3_600_000
+_TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"
+_PAUSE_S: Final = 2.0
+
+
+class Hold(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that a broker is still needed for.
+
+    Attributes:
+        kind: leads, move, records, delayed, half, retry, dead-letter or topic.
+        name: Which topic, or which group.
+        count: How many queues or messages.
+        until_ms: When it will be over by itself, as far as that is known.
+        remedy: What ends it.
+    """
+
+    kind: str
+    name: str
+    count: int
+    until_ms: int | None = None
+    remedy: str
+
+
+class Home(msgspec.Struct, frozen=True, kw_only=True):
+    """A closed home on the broker that is drained."""
+
+    topic: str
+    queue: int
+    generation: int
+    first: int
+    last: int | None
+    last_ms: int
+    kept_for: str = ""
+
+
+class _DelayBody(msgspec.Struct, frozen=True, rename="camel"):
+    """Body of the answer to 45: level to the next offset in its queue."""
+
+    offset_table: dict[int, int] = {}
+
+
+class Draining:
+    """Questions and orders about brokers that shall go.
+
+    Args:
+        reach: The cluster.
+        static: Who reads mappings.
+        topics: Who reads topics.
+        sleep: How to wait; tests need not.
+    """
+
+    def __init__(
+        self,
+        reach: Reach,
+        static: StaticTopics,
+        topics: Topics,
+        *,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
+        self._reach = reach
+        self._static = static
+        self._topics = topics
+        self._sleep = sleep
+
+    async def holds(self, broker: str) -> list[Hold]:
+        """Return what still holds *broker*; nothing when it can be removed.
+
+        Raises:
+            NotFound: there is no such broker.
+            NotAllowed: it does not answer.
+        """
+        view = await self._static.read()
+        holder = view.get_holder(broker)
+        if holder.fault is not None:
+            raise NotAllowed(f"{broker} does not answer ({holder.fault}): what it still holds cannot be known")
+        retention_ms = await self._retention_ms(holder)
+        found = [*_leads(view, broker), *_moves(view, broker), *_records(view, broker, retention_ms)]
+        found += await self._waiting(holder)
+        found += await self._normal_topics(view, holder, retention_ms)
+        return found
+
+    async def wait(self, broker: str, told: Callable[[Sequence[Hold]], None] = lambda _: None) -> None:
+        """Return when nothing holds *broker* any more; *told* hears of every change."""
+        last: list[Hold] | None = None
+        while True:
+            found = await self.holds(broker)
+            if found != last:
+                told(found)
+            if not found:
+                return
+            last = found
+            await self._sleep(_PAUSE_S)
+
+    async def discard_consumed(
+        self, broker: str, groups: Sequence[str], *, dry_run: bool = False
+    ) -> tuple[list[Home], list[Home]]:
+        """Expire the closed homes on *broker* that all of *groups* have passed; return those, and those that stay.
+
+        Raises:
+            NotFound: there is no such broker.
+            NotAllowed: a broker that would be asked does not take part.
+        """
+        view = await self._static.read()
+        view.require_ready([broker])
+        dropped: list[Home] = []
+        kept: list[Home] = []
+        for topic, queue, segment in _closed_homes(view, broker):
+            view.require_ready([queue.leader.broker])
+            reason = await self._why_kept(view, topic, queue, segment, groups)
+            (kept if reason else dropped).append(
+                Home(
+                    topic=topic,
+                    queue=queue.queue,
+                    generation=segment.generation,
+                    first=segment.first,
+                    last=segment.last,
+                    last_ms=segment.last_ms,
+                    kept_for=reason,
+                )
+            )
+            if not reason and not dry_run:
+                order = DiscardOrder(topic=topic, queue=queue.queue, generation=segment.generation)
+                for name in (queue.leader.broker, broker):
+                    address = view.holders[name].address
+                    await self._reach.ask(address, RequestCode.DISCARD_SEGMENTS, body=encode_body(order))
+        return dropped, kept
+
+    async def remove(self, broker: str, *, force: bool = False) -> list[str]:
+        """Forget *broker* everywhere; return who forgot it. Its process can be stopped then.
+
+        Args:
+            broker: Its name.
+            force: Though it does not answer: what it may still hold beside static topics is given up.
+
+        Raises:
+            NotAllowed: something still holds it; the text says what.
+        """
+        view = await self._static.read()
+        is_dead = broker not in view.holders or view.holders[broker].fault is not None
+        if is_dead and not force:
+            view.get_holder(broker)
+            raise NotAllowed(
+                f"{broker} does not answer: whether delayed, half or retried messages wait in it cannot be known. Start"
+                " it, or give them up with --force"
+            )
+        require_another(view, broker)
+        held = [*_leads(view, broker), *_records(view, broker, None)] if is_dead else await self.holds(broker)
+        if held:
+            what = "; ".join(hold_text(hold) for hold in held[:3])
+            more = f"; and {len(held) - 3} more" if len(held) > 3 else ""
+            raise NotAllowed(f"{broker} is still needed: {what}{more}. `holdfast broker drain {broker} --wait` ends it")
+        others = [holder for name, holder in view.holders.items() if name != broker and holder.is_ready]
+        body = encode_body(ForgetOrder(broker=broker))
+        # The others first: where one refuses, the broker still has its records.
+        await gather(others, lambda holder: self._reach.ask(holder.address, RequestCode.FORGET_BROKER, body=body))
+        if not is_dead:
+            for topic in view.holders[broker].topics:
+                header = DeleteMappingFields(topic=topic)
+                await self._reach.ask(view.holders[broker].address, RequestCode.DELETE_MAPPING, header)
+        await self._unregister(view.holders.get(broker))
+        return [holder.name for holder in others]
+
+    async def _unregister(self, holder: Holder | None) -> None:
+        if holder is None:
+            return  # The name server has forgotten it already.
+        fields = {
+            "brokerName": holder.name,
+            "brokerAddr": holder.address,
+            "clusterName": holder.cluster,
+            "brokerId": str(MASTER_ID),
+        }
+        await self._reach.ask_all_name_servers(RequestCode.UNREGISTER_BROKER, fields)
+
+    async def _why_kept(
+        self, view: ClusterMappings, topic: str, queue: LogicalQueue, segment: Segment, groups: Sequence[str]
+    ) -> str:
+        """Return why a closed home must stay; nothing when all groups have passed it."""
+        if segment.last is None:
+            return "its end is not known"
+        for group in groups:
+            committed = await self._committed(view.holders[queue.leader.broker], group, topic, queue.queue)
+            if committed is None:
+                return f"{group} has not consumed it"
+            if committed < segment.last:
+                return f"{group} is at {committed}, the home ends at {segment.last}"
+        return ""
+
+    async def _committed(self, holder: Holder, group: str, topic: str, queue: int) -> int | None:
+        header = QueryOffsetFields(consumer_group=group, topic=topic, queue_id=queue, set_zero_if_not_found=False)
+        try:
+            answer = await self._reach.ask(holder.address, RequestCode.QUERY_CONSUMER_OFFSET, header)
+        except BrokerRefused as refusal:
+            if refusal.code == ResponseCode.QUERY_NOT_FOUND:
+                return None
+            raise
+        return header_of(answer, OffsetAnswer).offset
+
+    async def _retention_ms(self, holder: Holder) -> int | None:
+        answer = await self._reach.ask(holder.address, RequestCode.GET_BROKER_CONFIG)
+        hours = parse_settings(answer.body).get("fileReservedTime", "")
+        return int(hours) * _HOUR_MS if hours.isdecimal() else None
+
+    # What waits inside the broker.
+
+    async def _waiting(self, holder: Holder) -> list[Hold]:
+        answer = await self._reach.ask(holder.address, RequestCode.GET_ALL_DELAY_OFFSET)
+        delivered = body_of(answer, _DelayBody).offset_table
+        delayed = sum(
+            max(0, state.offset_max - delivered.get(state.queue + 1, state.offset_min))
+            for state in await self._states(holder, SCHEDULE_TOPIC)
+        )
+        half = 0
+        for state in await self._states(holder, HALF_TOPIC):
+            decided = await self._committed(holder, _TRANSACTION_GROUP, HALF_TOPIC, state.queue)
+            half += max(0, state.offset_max - (state.offset_min if decided is None else decided))
+        found = []
+        if delayed:
+            remedy = "they go out when they are due, two hours from now at most"
+            found.append(Hold(kind="delayed", name="delayed messages", count=delayed, remedy=remedy))
+        if half:
+            remedy = "their senders decide about them, or are asked"
+            found.append(Hold(kind="half", name="transactions", count=half, remedy=remedy))
+        return found
+
+    async def _normal_topics(self, view: ClusterMappings, holder: Holder, retention_ms: int | None) -> list[Hold]:
+        answer = await self._reach.ask(holder.address, RequestCode.GET_ALL_TOPIC_CONFIG)
+        configs = body_of(answer, TopicTable).topic_config_table
+        own = {*view.holders, *(each.cluster for each in view.holders.values())}
+        wanted = [
+            config
+            for name, config in sorted(configs.items())
+            if name not in view.topics and kind_of(name, own) != "system"
+        ]
+
+        async def judge(config: TopicConfig) -> Hold | None:
+            states = await self._states(holder, config.name)
+            if config.name.startswith(RETRY_PREFIX):
+                return await self._retried(holder, config.name, states)
+            count = sum(state.messages for state in states)
+            newest_ms = max((state.last_stored_ms or 0 for state in states), default=0)
+            until_ms = newest_ms + retention_ms if newest_ms and retention_ms is not None else None
+            if config.name.startswith(DEAD_LETTER_PREFIX):
+                remedy = "read them and delete the topic, or wait for retention"
+                return (
+                    Hold(kind="dead-letter", name=config.name, count=count, until_ms=until_ms, remedy=remedy)
+                    if count
+                    else None
+                )
+            return _normal_topic(holder.name, config, count, until_ms)
+
+        return [hold for hold in await gather(wanted, judge) if hold is not None]
+
+    async def _retried(self, holder: Holder, topic: str, states: Iterable[QueueState]) -> Hold | None:
+        group = topic.removeprefix(RETRY_PREFIX)
+        behind = 0
+        for state in states:
+            committed = await self._committed(holder, group, topic, state.queue)
+            behind += max(0, state.offset_max - max(state.offset_min, committed or 0))
+        remedy = f"start consumers of {group}"
+        return Hold(kind="retry", name=group, count=behind, remedy=remedy) if behind else None
+
+    async def _states(self, holder: Holder, topic: str) -> list[QueueState]:
+        broker = Broker(holder.name, holder.cluster, MASTER_ID, holder.address)
+        try:
+            return await self._topics.queue_states(broker, topic)
+        except BrokerRefused as refusal:
+            if refusal.code in {ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SYSTEM_ERROR}:
+                return []  # It never had any.
+            raise
+
+
+def hold_text(hold: Hold) -> str:
+    """Return a hold in a few words."""
+    match hold.kind:
+        case "leads":
+            return f"it leads {hold.count:,} logical queues of {hold.name}"
+        case "move":
+            return f"{hold.count:,} queues of {hold.name} are on their way"
+        case "records":
+            return f"{hold.count:,} messages of {hold.name} are in its old homes"
+        case "delayed" | "half":
+            return f"{hold.count:,} {hold.name} wait in it"
+        case "retry":
+            return f"{hold.count:,} messages wait to be tried again by {hold.name}"
+        case "dead-letter":
+            return f"{hold.count:,} dead letters in {hold.name}"
+    return f"the normal topic {hold.name} with {hold.count:,} messages"
+
+
+def _leads(view: ClusterMappings, broker: str) -> list[Hold]:
+    return [
+        Hold(kind="leads", name=topic, count=count, remedy=f"holdfast broker drain {broker}")
+        for topic, leaders in sorted(view.leaders.items())
+        if (count := sum(leader == broker for leader in leaders.values()))
+    ]
+
+
+def _moves(view: ClusterMappings, broker: str) -> list[Hold]:
+    return [
+        Hold(kind="move", name=move.topic, count=len(move.queues), remedy=f"holdfast move list (id {move.id})")
+        for move in view.moves
+        if move.state not in FINISHED and broker in {move.source, move.target}
+    ]
+
+
+def _records(view: ClusterMappings, broker: str, retention_ms: int | None) -> list[Hold]:
+    """Return the closed homes that are still readable, one line a topic."""
+    by_topic: dict[str, list[Segment]] = {}
+    for topic, _, segment in _closed_homes(view, broker):
+        by_topic.setdefault(topic, []).append(segment)
+    found = []
+    for topic, segments in sorted(by_topic.items()):
+        times = [segment.last_ms for segment in segments]
+        is_known = retention_ms is not None and min(times) >= 0
+        until_ms = max(times) + (retention_ms or 0) if is_known else None
+        count = sum(segment.end - segment.start for segment in segments if segment.is_sealed)
+        unknown = sorted({segment.broker for segment in segments if segment.forced and not segment.is_sealed})
+        remedy = "wait for retention, or drain with --discard-consumed GROUP"
+        if unknown:
+            remedy = f"its end is unknown: start {broker}, or `holdfast queue abandon {topic} QUEUE`"
+        found.append(Hold(kind="records", name=topic, count=count, until_ms=until_ms, remedy=remedy))
+    return found
+
+
+def _closed_homes(view: ClusterMappings, broker: str) -> list[tuple[str, LogicalQueue, Segment]]:
+    return [
+        (name, queue, segment)
+        for name, topic in sorted(view.topics.items())
+        for _, queue in sorted(topic.merged.queues.items())
+        for segment in queue.readable
+        if segment.broker == broker and segment.is_decided and segment != queue.leader
+    ]
+
+
+def _normal_topic(broker: str, config: TopicConfig, count: int, until_ms: int | None) -> Hold | None:
+    is_writable = bool(config.permission & Permission.WRITE) and config.write_queues > 0
+    if is_writable:
+        remedy = f"holdfast topic update {config.name} --brokers {broker} --permission r, or make it static"
+        return Hold(kind="topic", name=config.name, count=count, remedy=remedy)
+    remedy = "wait for retention, or delete the topic"
+    return Hold(kind="topic", name=config.name, count=count, until_ms=until_ms, remedy=remedy) if count else None
+
+
+def latest(holds: Collection[Hold]) -> int | None:
+    """Return when all *holds* will be over by themselves; None when that is not known of one of them."""
+    times = [hold.until_ms for hold in holds]
+    known = [time_ms for time_ms in times if time_ms is not None]
+    return max(known, default=None) if len(known) == len(times) else None

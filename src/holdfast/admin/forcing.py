@@ -1,0 +1,221 @@
+"""When a leader is dead: opening its queues elsewhere behind a gap, and giving up what it may still hold.
+
+    a (dead)  0 ......... ?            where it really ended, nobody can ask
+    b                      . 2^40 .... opens here: no offset is ever used twice
+
+A forced move is the operator's word that the leader will not take another write. If it returns, it is fenced: it serves
+what it had, in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+import msgspec
+
+from holdfast.admin.moves import MovePlan, get_leader, require_another
+from holdfast.admin.previews import preview_moves
+from holdfast.admin.reach import NotAllowed, Reach, body_of, gather, header_of
+from holdfast.admin.static_topics import ClusterMappings, StaticTopics
+from holdfast.model import placement
+from holdfast.model.errors import BrokerRefused, HoldfastError
+from holdfast.model.mapping import next_epoch
+from holdfast.model.segment import Segment
+from holdfast.wire.admin import GroupNames
+from holdfast.wire.codes import RequestCode
+from holdfast.wire.mapping import to_extras
+from holdfast.wire.moves import AbandonOrder, ForceOrder, Move, QueueHomes, encode_body
+from holdfast.wire.offsets import OffsetAnswer, QueryOffsetFields
+
+
+class Abandoning(msgspec.Struct, frozen=True, kw_only=True):
+    """What giving up the rest of a dead home means.
+
+    Attributes:
+        broker: Who holds it, and does not answer.
+        end: The logical offset at which it will end for readers.
+        leader: Who is told.
+    """
+
+    topic: str
+    queue: int
+    generation: int
+    broker: str
+    first: int
+    end: int
+    leader: str
+    address: str
+
+
+class Forcing:
+    """Operations on queues whose leader is dead.
+
+    Args:
+        reach: The cluster.
+        topics: Who reads mappings.
+        now_ms: The time here.
+    """
+
+    def __init__(self, reach: Reach, topics: StaticTopics, now_ms: Callable[[], int]) -> None:
+        self._reach = reach
+        self._topics = topics
+        self._now_ms = now_ms
+
+    async def plan_queue(self, topic: str, queue: int, target: str, *, even_if_alive: bool = False) -> MovePlan:
+        """Return the forced move of one logical queue.
+
+        Raises:
+            NotFound: there is no such topic, queue or broker.
+            NotAllowed: its leader answers: move it properly.
+        """
+        view = await self._read(topic)
+        leader = get_leader(view, topic, queue)
+        return self._plan(view, [placement.Move(topic, queue, leader, target)], even_if_alive=even_if_alive)
+
+    async def plan_topic(self, topic: str, targets: Sequence[str], *, even_if_alive: bool = False) -> MovePlan:
+        """Return the forced moves of the queues of *topic* whose leaders are dead; the others stay.
+
+        Raises:
+            NotFound: there is no such topic or broker.
+            NotAllowed: no leader is dead.
+        """
+        view = await self._read(None)
+        leaders = view.get_topic(topic).merged.leaders
+        dead = {leader for leader in leaders.values() if even_if_alive or not _answers(view, leader)} - {*targets}
+        if not dead:
+            raise NotAllowed(f"every leader of {topic} answers: move it without --force, and no offset is skipped")
+        moves = [move for leader in sorted(dead) for move in placement.plan_drain(leader, {topic: leaders}, targets)]
+        return self._plan(view, moves, even_if_alive=even_if_alive)
+
+    async def plan_evacuation(self, broker: str, *, even_if_alive: bool = False) -> MovePlan:
+        """Return the forced moves after which a dead *broker* leads nothing.
+
+        Raises:
+            NotAllowed: it answers, or nobody else can take its queues.
+        """
+        view = await self._read(None)
+        require_another(view, broker)
+        moves = placement.plan_drain(broker, view.leaders, view.ready)
+        if not moves and broker not in view.holders:
+            view.get_holder(broker)
+        return self._plan(view, moves, even_if_alive=even_if_alive)
+
+    async def force(self, plan: MovePlan) -> list[Move]:
+        """Open the queues of *plan* at their targets. What a target refuses has state `refused`."""
+
+        async def order(item: tuple[str, ForceOrder]) -> Move:
+            target, body = item
+            numbers = [queue.queue for queue in body.queues]
+            source = plan.view.leaders[body.topic.name][numbers[0]]
+            state, reason = "done", "forced"
+            try:
+                address = plan.view.holders[target].address
+                await self._reach.ask(address, RequestCode.FORCE_QUEUES, body=encode_body(body))
+            except HoldfastError as error:
+                state, reason = "refused", str(error)
+            return Move(
+                id="", topic=body.topic.name, queues=numbers, source=source, target=target, state=state, reason=reason
+            )
+
+        return await gather(to_force_orders(plan.view, plan.moves, self._now_ms()), order)
+
+    async def plan_abandon(self, topic: str, queue: int, *, end: int | None = None) -> Abandoning:
+        """Return what giving up the rest of a dead home means.
+
+        Args:
+            topic: The static topic.
+            queue: The logical queue at whose unknown end readers wait.
+            end: Where it shall end; where left out, behind the last message that any group has consumed.
+
+        Raises:
+            NotFound: there is no such topic or queue.
+            NotAllowed: nobody waits there, or the broker is back.
+        """
+        view = await self._read(topic)
+        leader = get_leader(view, topic, queue)
+        view.require_ready([leader])
+        home = view.get_topic(topic).merged.queues[queue].unresolved
+        if home is None:
+            raise NotAllowed(f"logical queue {queue} of {topic} waits for no dead broker: there is nothing to abandon")
+        if _answers(view, home.broker):
+            raise NotAllowed(f"{home.broker} is back and will tell where its part ends: nothing needs to be given up")
+        address = view.holders[leader].address
+        following = view.get_topic(topic).merged.queues[queue].after(home)
+        known = await self._consumed(topic, queue, address, home, following) if end is None else end
+        return Abandoning(
+            topic=topic,
+            queue=queue,
+            generation=home.generation,
+            broker=home.broker,
+            first=home.first,
+            end=known,
+            leader=leader,
+            address=address,
+        )
+
+    async def abandon(self, plan: Abandoning) -> None:
+        """Fix the end of a dead home: readers go on behind it. What lies behind it is lost to them for good."""
+        body = AbandonOrder(topic=plan.topic, queue=plan.queue, generation=plan.generation, end=plan.end)
+        await self._reach.ask(plan.address, RequestCode.ABANDON_QUEUE, body=encode_body(body))
+
+    async def _consumed(self, topic: str, queue: int, address: str, home: Segment, following: Segment | None) -> int:
+        """Return the highest offset inside *home* up to which any group has consumed."""
+        answer = await self._reach.ask(address, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": topic})
+        seen = [home.first]
+        for group in body_of(answer, GroupNames).group_list:
+            header = QueryOffsetFields(consumer_group=group, topic=topic, queue_id=queue, set_zero_if_not_found=False)
+            try:
+                committed = header_of(
+                    await self._reach.ask(address, RequestCode.QUERY_CONSUMER_OFFSET, header), OffsetAnswer
+                )
+            except BrokerRefused:
+                continue  # It never committed.
+            seen.append(committed.offset)
+        limit = None if following is None else following.first
+        return max(offset for offset in seen if limit is None or offset < limit)
+
+    async def _read(self, topic: str | None) -> ClusterMappings:
+        await self._topics.require_support()
+        return await self._topics.read(topic=topic, thorough=topic is None)
+
+    def _plan(self, view: ClusterMappings, moves: list[placement.Move], *, even_if_alive: bool) -> MovePlan:
+        alive = sorted({str(move.source) for move in moves if _answers(view, str(move.source))})
+        if alive and not even_if_alive:
+            raise NotAllowed(
+                f"{', '.join(alive)} answers: move its queues without --force, and no offset is skipped. If it must be"
+                " passed over all the same, stop it first, or say --even-if-alive"
+            )
+        view.require_ready(sorted({move.target for move in moves}))
+        names = sorted({move.topic for move in moves})
+        previews = [preview_moves(view.topics[name], moves, {}, forced=True) for name in names]
+        return MovePlan(view=view, moves=moves, previews=previews)
+
+
+def to_force_orders(
+    view: ClusterMappings, moves: Iterable[placement.Move], now_ms: int
+) -> list[tuple[str, ForceOrder]]:
+    """Return target and order, one for each topic and target, with the last known homes of every queue."""
+    groups: dict[tuple[str, str], list[int]] = {}
+    for move in moves:
+        groups.setdefault((move.topic, move.target), []).append(move.queue)
+    return [(target, _to_order(view, topic, queues, now_ms)) for (topic, target), queues in sorted(groups.items())]
+
+
+def _to_order(view: ClusterMappings, name: str, queues: Collection[int], now_ms: int) -> ForceOrder:
+    topic = view.topics[name]
+    record = next(iter(topic.records.values()))
+    known = to_extras(
+        msgspec.structs.replace(record, queues={number: topic.merged.queues[number] for number in queues})
+    )
+    return ForceOrder(
+        topic=topic.config,
+        scope=topic.merged.scope,
+        epoch=next_epoch(topic.merged.epoch, now_ms),
+        total=topic.merged.total,
+        queues=[QueueHomes(queue=number, homes=known.queues[number]) for number in sorted(queues)],
+    )
+
+
+def _answers(view: ClusterMappings, broker: str) -> bool:
+    holder = view.holders.get(broker)
+    return holder is not None and holder.fault is None

@@ -1,0 +1,334 @@
+"""Moving logical queues: plan with the fewest moves, give the orders, follow them to their end, cancel, resume.
+
+    plan ─> one order (7001) for each (topic, source, target) ─> the source drives ─> we look (7002) until it is done
+
+The brokers carry a move through by themselves: whoever follows may go away and look again later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+
+from holdfast.admin.previews import Preview, preview_moves
+from holdfast.admin.reach import Broker, NotAllowed, NotFound, Reach, body_of, gather, header_of
+from holdfast.admin.static_topics import ClusterMappings, StaticTopics
+from holdfast.model import placement
+from holdfast.model.errors import BrokerRefused, ConnectionLost, HoldfastError, RequestTimeout
+from holdfast.model.nearest import nearest
+from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.moves import Move, MoveList, MoveName, MoveOrder, encode_body
+from holdfast.wire.offsets import OffsetAnswer, QueueFields
+
+FINISHED: Final = frozenset({"done", "failed", "cancelled", "refused", "unknown"})
+"""The states in which nobody does anything any more; the last two are ours: not taken up, and out of sight."""
+
+_PAUSE_MIN_S: Final = 0.05
+_PAUSE_MAX_S: Final = 1.0
+# A source that restarts finishes its moves then: how long it may be away before we stop looking.
+_PATIENCE_S: Final = 120.0
+
+Told = Callable[[Sequence[Move]], None]
+"""Is given all moves each time that one of them changed."""
+
+
+class MovePlan(msgspec.Struct, frozen=True, kw_only=True):
+    """Moves that would be made.
+
+    Attributes:
+        view: The cluster for which it was planned.
+        moves: In order of topic and queue.
+        previews: The tables before and after, of every topic that is touched.
+    """
+
+    view: ClusterMappings
+    moves: list[placement.Move]
+    previews: list[Preview]
+
+
+class Moves:
+    """Operations that move queues.
+
+    Args:
+        reach: The cluster.
+        topics: Who reads mappings.
+        sleep: How to wait; tests need not.
+    """
+
+    def __init__(
+        self, reach: Reach, topics: StaticTopics, *, sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
+    ) -> None:
+        self._reach = reach
+        self._topics = topics
+        self._sleep = sleep
+        self._brokers: dict[str, Broker] = {}
+
+    # Plans.
+
+    async def plan_queue(self, topic: str, queue: int, target: str) -> MovePlan:
+        """Return the move of one logical queue.
+
+        Raises:
+            NotFound: there is no such topic, queue or broker.
+            NotAllowed: it is there already, or a broker cannot take part.
+        """
+        view = await self._read(topic)
+        leader = get_leader(view, topic, queue)
+        view.require_ready([target])
+        if leader == target:
+            raise NotAllowed(f"logical queue {queue} of {topic} is led by {target} already: there is nothing to move")
+        return await self._plan(view, [placement.Move(topic, queue, leader, target)])
+
+    async def plan_topic(self, topic: str, targets: Collection[str]) -> MovePlan:
+        """Return the fewest moves after which *targets* alone lead *topic*, evenly.
+
+        Raises:
+            NotFound, NotAllowed: there is no such topic or broker, or one cannot take part.
+        """
+        view = await self._read(None)
+        view.require_ready(targets)
+        leaders = view.get_topic(topic).merged.leaders
+        others = {name: led for name, led in view.leaders.items() if name != topic}
+        return await self._plan(view, placement.plan_move(topic, leaders, targets, load=placement.count_leads(others)))
+
+    async def plan_drain(self, broker: str) -> MovePlan:
+        """Return the moves after which *broker* leads nothing.
+
+        Raises:
+            NotFound: there is no such broker.
+            NotAllowed: there is no other broker that can take its queues.
+        """
+        view = await self._read(None)
+        view.require_ready([broker])
+        require_another(view, broker)
+        return await self._plan(view, placement.plan_drain(broker, view.leaders, view.ready))
+
+    async def plan_spread(self, broker: str) -> MovePlan:
+        """Return the moves that give *broker* its share of every static topic.
+
+        Raises:
+            NotFound, NotAllowed: there is no such broker, or it cannot take part.
+        """
+        view = await self._read(None)
+        view.require_ready([broker])
+        return await self._plan(view, placement.plan_spread(broker, view.leaders, view.ready))
+
+    async def plan_rebalance(self, topic: str | None = None) -> MovePlan:
+        """Return the fewest moves after which the brokers lead every static topic evenly, or only *topic*.
+
+        Raises:
+            NotFound: there is no such topic.
+        """
+        view = await self._read(None)
+        leaders = view.leaders if topic is None else {topic: view.get_topic(topic).merged.leaders}
+        return await self._plan(view, placement.plan_rebalance(leaders, view.ready))
+
+    async def _read(self, topic: str | None) -> ClusterMappings:
+        await self._topics.require_support()
+        return await self._topics.read(topic=topic)
+
+    async def _plan(self, view: ClusterMappings, moves: list[placement.Move]) -> MovePlan:
+        sources = sorted({move.source for move in moves if move.source is not None})
+        for source in sources:
+            if source not in view.holders or view.holders[source].fault is not None:
+                raise NotAllowed(
+                    f"broker {source} leads queues that should move, and does not answer: start it, or, if it is dead"
+                    f" for good, `holdfast broker evacuate {source} --force`"
+                )
+        view.require_ready(sources)
+        ends = dict(await gather(moves, lambda move: self._end(view, move)))
+        previews = [
+            preview_moves(
+                view.topics[name],
+                moves,
+                {queue: end for (of, queue), end in ends.items() if of == name and end is not None},
+            )
+            for name in sorted({move.topic for move in moves})
+        ]
+        return MovePlan(view=view, moves=moves, previews=previews)
+
+    async def _end(self, view: ClusterMappings, move: placement.Move) -> tuple[tuple[str, int], int | None]:
+        """Return where a queue ends now, if its leader tells."""
+        assert move.source is not None, "only a queue that is led moves"
+        header = QueueFields(topic=move.topic, queue_id=move.queue)
+        try:
+            answer = await self._reach.ask(view.holders[move.source].address, RequestCode.GET_MAX_OFFSET, header)
+        except HoldfastError:
+            return (move.topic, move.queue), None  # It only decorates a table.
+        return (move.topic, move.queue), header_of(answer, OffsetAnswer).offset
+
+    # Carrying out.
+
+    async def start(self, plan: MovePlan) -> list[Move]:
+        """Give every source its orders; return the moves as they begin. What a source refuses has state `refused`."""
+
+        async def order(group: MoveOrder) -> Move:
+            source = plan.view.leaders[group.topic][group.queues[0]]
+            address = plan.view.holders[source].address
+            try:
+                answer = await self._reach.ask(address, RequestCode.MOVE_QUEUES, body=encode_body(group))
+            except HoldfastError as error:
+                return Move(
+                    id="",
+                    topic=group.topic,
+                    queues=group.queues,
+                    source=source,
+                    target=group.target,
+                    state="refused",
+                    reason=_reason(error),
+                )
+            return body_of(answer, Move)
+
+        return await gather(to_orders(plan.moves), order)
+
+    async def follow(self, moves: Sequence[Move], told: Told = lambda _: None) -> list[Move]:
+        """Look after *moves* until none of them goes on; return how they ended.
+
+        A source that is away for a while is waited for: it takes its moves up again when it returns.
+        """
+        known = {(move.id, move.source, number): move for number, move in enumerate(moves)}
+        away_s = 0.0
+        pause_s = _PAUSE_MIN_S
+        told(list(known.values()))
+        while pending := {key: move for key, move in known.items() if move.state not in FINISHED}:
+            await self._sleep(pause_s)
+            news, silent = await self._look({move.source for move in pending.values()})
+            away_s = away_s + pause_s if silent else 0.0
+            changed = False
+            for key, move in pending.items():
+                newer = self._judge(move, news, silent, gave_up=away_s > _PATIENCE_S)
+                changed = changed or newer != move
+                known[key] = newer
+            if changed:
+                told(list(known.values()))
+            pause_s = _PAUSE_MIN_S if changed else min(2 * pause_s, _PAUSE_MAX_S)
+        return list(known.values())
+
+    def _judge(self, move: Move, news: dict[str, Move], silent: Collection[str], *, gave_up: bool) -> Move:
+        if move.id in news:
+            return news[move.id]
+        if move.source not in silent:
+            reason = f"{move.source} has no move {move.id} any more: look with `holdfast queue list {move.topic}`"
+            return msgspec.structs.replace(move, state="unknown", reason=reason)
+        if gave_up:
+            reason = f"{move.source} does not answer: the move goes on when it returns (`holdfast move list`)"
+            return msgspec.structs.replace(move, state="unknown", reason=reason)
+        return move
+
+    async def _look(self, sources: set[str]) -> tuple[dict[str, Move], set[str]]:
+        """Return moves by id, and the sources that did not answer."""
+        # Name servers may be away while brokers move queues: the addresses of before will do.
+        with suppress(HoldfastError):
+            self._brokers |= {broker.name: broker for broker in await self._reach.masters()}
+        brokers = self._brokers
+        silent = {name for name in sources if name not in brokers}
+        found = await gather([brokers[name] for name in sorted(sources - silent)], self._list)
+        news: dict[str, Move] = {}
+        for name, moves in found:
+            if moves is None:
+                silent.add(name)
+            news.update({move.id: move for move in moves or ()})
+        return news, silent
+
+    async def _list(self, broker: Broker) -> tuple[str, list[Move] | None]:
+        """Return the moves that *broker* drives; None when it does not answer, nothing when it does not know any."""
+        try:
+            answer = await self._reach.ask(broker.address, RequestCode.LIST_MOVES)
+        except (ConnectionLost, RequestTimeout):
+            return broker.name, None
+        except BrokerRefused as refusal:
+            if refusal.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                raise
+            return broker.name, []
+        return broker.name, body_of(answer, MoveList).moves
+
+    # Looking after them later.
+
+    async def list(self) -> list[Move]:
+        """Return every move that a broker knows, the oldest first."""
+        found = await gather(await self._reach.masters(), self._list)
+        every = (move for _, moves in found for move in moves or ())
+        return sorted(every, key=lambda move: (move.started_ms, move.id))
+
+    async def cancel(self, name: str) -> Move:
+        """Roll a move back; name it by its id, or by the beginning of it.
+
+        Raises:
+            NotFound: there is no such move.
+            BrokerRefused: it is too far gone: the new leader has it.
+        """
+        return await self._order(RequestCode.CANCEL_MOVE, name)
+
+    async def resume(self, name: str) -> Move:
+        """Take up a move that failed; name it by its id, or by the beginning of it.
+
+        Raises:
+            NotFound: there is no such move.
+        """
+        return await self._order(RequestCode.RESUME_MOVE, name)
+
+    async def _order(self, code: RequestCode, name: str) -> Move:
+        move = find_move(await self.list(), name)
+        (source,) = await self._reach.masters(names=[move.source])
+        await self._reach.ask(source.address, code, body=encode_body(MoveName(id=move.id)))
+        _, moves = await self._list(source)
+        return next((found for found in moves or () if found.id == move.id), move)
+
+
+def find_move(moves: Collection[Move], name: str) -> Move:
+    """Return the move whose id is *name*, or alone begins with it.
+
+    Raises:
+        NotFound: there is none; the text says what to do.
+    """
+    found = [move for move in moves if move.id == name] or [move for move in moves if name and move.id.startswith(name)]
+    if not found:
+        known = [move.id for move in moves]
+        raise NotFound(f"no move {name!r}{nearest(name, known) if known else '; there is none at all'}")
+    if len(found) > 1:
+        raise NotFound(f"{len(found)} moves begin with {name!r}: write more of the id")
+    return found[0]
+
+
+def to_orders(moves: Iterable[placement.Move]) -> list[MoveOrder]:
+    """Return *moves* as orders, one for each topic, source and target: each step is then one sync for many queues."""
+    groups: dict[tuple[str, str, str], list[int]] = {}
+    for move in moves:
+        assert move.source is not None, "only a queue that is led moves"
+        groups.setdefault((move.topic, move.source, move.target), []).append(move.queue)
+    return [
+        MoveOrder(topic=topic, queues=sorted(queues), target=target)
+        for (topic, _, target), queues in sorted(groups.items())
+    ]
+
+
+def get_leader(view: ClusterMappings, topic: str, queue: int) -> str:
+    """Return who leads a logical queue.
+
+    Raises:
+        NotFound: there is no such topic or queue, or nobody leads it.
+    """
+    merged = view.get_topic(topic).merged
+    if not 0 <= queue < merged.total:
+        raise NotFound(f"{topic} has logical queues 0 to {merged.total - 1}, no {queue}")
+    if queue not in merged.queues:
+        raise NotFound(f"nobody leads logical queue {queue} of {topic}: run `holdfast queue repair {topic}`")
+    return merged.queues[queue].leader.broker
+
+
+def require_another(view: ClusterMappings, broker: str) -> None:
+    """Do nothing when somebody else could take over from *broker*.
+
+    Raises:
+        NotAllowed: it is the last one.
+    """
+    if not [name for name in view.ready if name != broker]:
+        raise NotAllowed(f"{broker} is the only broker that can lead queues: start another one before this one goes")
+
+
+def _reason(error: HoldfastError) -> str:
+    return error.remark if isinstance(error, BrokerRefused) and error.remark else str(error)

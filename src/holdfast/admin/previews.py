@@ -1,0 +1,70 @@
+"""What a mapping would look like after moves, before anybody moves: the table that `--dry-run` prints.
+
+Ends are those of the moment at which they were asked for; the move itself fixes the exact ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from holdfast.admin.static_topics import StaticTopic
+from holdfast.model.errors import MappingRefused
+from holdfast.model.mapping import LogicalQueue, Row, table
+from holdfast.model.placement import Move
+
+
+class Preview(msgspec.Struct, frozen=True, kw_only=True):
+    """The tables of one topic before and after.
+
+    Attributes:
+        bytes_copied: How many bytes of messages travel: none ever, only the mapping moves.
+    """
+
+    topic: str
+    before: list[Row]
+    after: list[Row]
+    bytes_copied: int = 0
+
+
+def preview_moves(
+    topic: StaticTopic, moves: Iterable[Move], ends: Mapping[int, int], *, forced: bool = False
+) -> Preview:
+    """Return the tables of *topic* before and after *moves*.
+
+    Args:
+        topic: As it is now.
+        moves: Those of this topic and of others; the others are passed over.
+        ends: Logical queue to where it ends now; where absent, the next home shows no offset.
+        forced: Whether the old leaders are dead.
+    """
+    queues = dict(topic.merged.queues)
+    fresh: dict[str, int] = {}
+    for move in moves:
+        if move.topic != topic.name or move.queue not in queues:
+            continue
+        queue = queues[move.queue]
+        queue_id = queue.reusable(move.target)
+        if queue_id is None:
+            queue_id = fresh.get(move.target, topic.next_physical(move.target))
+            fresh[move.target] = queue_id + 1
+        queues[move.queue] = _after(queue, move.target, queue_id, ends.get(move.queue), forced=forced)
+    return preview_queues(topic.name, topic.merged.queues.values(), queues.values())
+
+
+def preview_queues(topic: str, before: Iterable[LogicalQueue], after: Iterable[LogicalQueue]) -> Preview:
+    """Return the tables of queues before and after a change."""
+    return Preview(topic=topic, before=table(before), after=table(after))
+
+
+def _after(queue: LogicalQueue, target: str, queue_id: int, end: int | None, *, forced: bool) -> LogicalQueue:
+    if forced:
+        return queue.force(target, queue_id, known_end=end)
+    prepared = queue.prepare(target, queue_id)
+    if end is None or not queue.leader.is_decided:
+        return prepared
+    try:
+        return prepared.seal(queue.leader.to_physical(max(end, queue.leader.first))).open_next()
+    except MappingRefused:
+        return prepared  # Somebody moves it at this moment: how it ends is not for us to say.

@@ -1,0 +1,252 @@
+"""Carrying out changes of static topics: create, grow, convert, set, unset, repair, delete.
+
+A change goes to every broker of the topic's scope. When some of them took it and others did not, nothing is lost: the
+name server goes on serving the last whole state, and the failure says who took it and what to run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final, TypeVar
+
+from holdfast.admin.reach import Broker, NotAllowed, Reach, gather, header_of
+from holdfast.admin.static_topics import ClusterMappings, StaticTopic
+from holdfast.admin.topic_plans import RecordChange, RepairPlan, TopicPlan, members_of
+from holdfast.model.errors import BrokerRefused, HoldfastError, RequestTimeout
+from holdfast.model.mapping import merge
+from holdfast.model.topic import AUTO_CREATE_TOPIC, Permission, TopicConfig
+from holdfast.wire import mapping
+from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.mapping import from_info, to_detail
+from holdfast.wire.moves import DeleteMappingFields, Stamp, encode_body
+from holdfast.wire.offsets import OffsetAnswer, QueryOffsetFields, UpdateOffsetFields
+
+_ROUTE_WAIT_S: Final = 10.0
+_ROUTE_PAUSE_S: Final = 0.02
+
+_Item = TypeVar("_Item", RecordChange, tuple[str, Stamp], str)
+
+Committed = dict[str, dict[int, int]]
+"""Group to logical queue to where it goes on."""
+
+
+class PartlyDone(HoldfastError):
+    """Some brokers took a change and others did not. The text says who, and what to run."""
+
+
+class NotShown(RequestTimeout):
+    """All brokers took a change, but the name server does not show it yet."""
+
+
+class StaticChanges:
+    """Changes of static topics."""
+
+    def __init__(self, reach: Reach) -> None:
+        self._reach = reach
+
+    async def apply(self, plan: TopicPlan) -> None:
+        """Tell every broker its record (513) and wait until the name server shows the whole.
+
+        Raises:
+            BrokerRefused, ConnectionLost: nobody took it.
+            PartlyDone: some took it.
+            NotShown: all took it, but the name server does not show it.
+        """
+        await self._tell(plan.topic, plan.changes, lambda change: self._put(plan.config, change))
+        await self._await_shown(plan)
+
+    async def repair(self, plan: RepairPlan, view: ClusterMappings) -> None:
+        """Bring the records of a topic together, as planned.
+
+        Raises:
+            PartlyDone: some took it; run it again.
+        """
+        if plan.homes is not None:
+            await self.apply(plan.homes)
+
+        async def stamp(item: tuple[str, Stamp]) -> None:
+            name, missed = item
+            await self._reach.ask(view.holders[name].address, RequestCode.PUT_STAMP, body=encode_body(missed))
+
+        await self._tell(plan.topic, list(plan.stamps.items()), stamp)
+
+    async def unset(self, view: ClusterMappings, topic: StaticTopic, queue: int) -> list[str]:
+        """Forget one logical queue on every broker that records it; return their names.
+
+        Raises:
+            NotAllowed: the topic has no such queue.
+            PartlyDone: some forgot it.
+        """
+        having = [name for name, record in topic.records.items() if queue in record.queues]
+        if not having:
+            raise NotAllowed(f"nobody records a logical queue {queue} of {topic.name}: there is nothing to forget")
+        view.require_ready(having)
+        header = DeleteMappingFields(topic=topic.name, queue=queue)
+        await self._tell(
+            topic.name,
+            having,
+            lambda name: self._reach.ask(view.holders[name].address, RequestCode.DELETE_MAPPING, header),
+        )
+        return having
+
+    async def delete(self, view: ClusterMappings, topic: StaticTopic) -> list[str]:
+        """Delete a static topic with its messages on every broker that records it; return their names.
+
+        Raises:
+            NotAllowed: one of them does not answer: it would bring the topic back.
+            PartlyDone: some deleted it.
+        """
+        having = [name for name in topic.records if name in view.holders]
+        members = members_of(view, topic.merged.scope)
+        silent = [name for name, holder in members.items() if holder.fault is not None]
+        if silent:
+            raise NotAllowed(f"{', '.join(silent)} does not answer and would bring {topic.name} back: start it first")
+        header = {"topic": topic.name}
+
+        async def delete(name: str) -> None:
+            try:
+                await self._reach.ask(view.holders[name].address, RequestCode.DELETE_TOPIC_IN_BROKER, header)
+            except BrokerRefused as refusal:
+                if refusal.code != ResponseCode.TOPIC_NOT_EXIST:
+                    raise
+
+        await self._tell(topic.name, having, delete)
+        await self._reach.ask_all_name_servers(RequestCode.DELETE_TOPIC_IN_NAMESRV, header)
+        return having
+
+    # From a normal topic to a static one.
+
+    async def withdraw_writes(self, hosts: Mapping[str, Broker], configs: Mapping[str, TopicConfig]) -> None:
+        """Let nobody write into a normal topic: clients learn it with their next route."""
+        await gather(hosts.values(), lambda broker: self._permit(broker, configs[broker.name], int(Permission.READ)))
+
+    async def restore(self, hosts: Mapping[str, Broker], configs: Mapping[str, TopicConfig]) -> None:
+        """Put the permissions of a normal topic back as they were."""
+        await gather(
+            hosts.values(),
+            lambda broker: self._permit(broker, configs[broker.name], configs[broker.name].permission),
+        )
+
+    async def read_committed(self, plan: TopicPlan, view: ClusterMappings, groups: Sequence[str]) -> Committed:
+        """Return where *groups* go on in a topic that is still normal, by the logical queues that it will have."""
+        homes = [(queue.queue, queue.leader.broker, queue.leader.queue_id) for queue in plan.after]
+        wanted = [(group, *home) for group in groups for home in homes]
+
+        async def find(item: tuple[str, int, str, int]) -> tuple[str, int, int] | None:
+            group, number, broker, queue_id = item
+            header = QueryOffsetFields(
+                consumer_group=group, topic=plan.topic, queue_id=queue_id, set_zero_if_not_found=False
+            )
+            try:
+                answer = await self._reach.ask(view.holders[broker].address, RequestCode.QUERY_CONSUMER_OFFSET, header)
+            except BrokerRefused as refusal:
+                if refusal.code == ResponseCode.QUERY_NOT_FOUND:
+                    return None
+                raise
+            return group, number, header_of(answer, OffsetAnswer).offset
+
+        committed: Committed = {}
+        for found in await gather(wanted, find):
+            if found is not None:
+                committed.setdefault(found[0], {})[found[1]] = found[2]
+        return committed
+
+    async def write_committed(self, plan: TopicPlan, view: ClusterMappings, committed: Committed) -> None:
+        """Commit what groups had committed before, now by logical queue, at the leader of each.
+
+        Raises:
+            PartlyDone: not all could be committed.
+        """
+        leaders = {queue.queue: queue.leader.broker for queue in plan.after}
+        wanted = [(group, queue, offset) for group, offsets in committed.items() for queue, offset in offsets.items()]
+
+        async def commit(item: tuple[str, int, int]) -> None:
+            group, queue, offset = item
+            header = UpdateOffsetFields(consumer_group=group, topic=plan.topic, queue_id=queue, commit_offset=offset)
+            await self._reach.ask(view.holders[leaders[queue]].address, RequestCode.UPDATE_CONSUMER_OFFSET, header)
+
+        try:
+            await gather(wanted, commit)
+        except HoldfastError as error:
+            raise PartlyDone(
+                f"{plan.topic} is static, but not all groups know where to go on in it: {error}. Look with `holdfast"
+                f" group lag GROUP {plan.topic}`, and put it right with `holdfast group reset`"
+            ) from error
+
+    async def _permit(self, broker: Broker, config: TopicConfig, permission: int) -> None:
+        fields = _topic_fields(config, config.write_queues, permission)
+        await self._reach.ask(broker.address, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+
+    # Telling brokers.
+
+    async def _put(self, config: TopicConfig, change: RecordChange) -> None:
+        fields = _topic_fields(config, change.queues, config.permission) | {"force": "false"}
+        body = mapping.encode(to_detail(change.record))
+        await self._reach.ask(change.address, RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC, fields, body)
+
+    async def _tell(self, topic: str, items: Sequence[_Item], tell: Callable[[_Item], Awaitable[object]]) -> None:
+        """Tell all; where some fail, say who took it."""
+
+        async def attempt(item: _Item) -> HoldfastError | None:
+            try:
+                await tell(item)
+            except HoldfastError as error:
+                return error
+            return None
+
+        outcomes = await gather(items, attempt)
+        failures = {_name_of(item): error for item, error in zip(items, outcomes, strict=True) if error is not None}
+        if not failures:
+            return
+        took = [name for name in map(_name_of, items) if name not in failures]
+        first, error = next(iter(failures.items()))
+        if not took:
+            raise error
+        others = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
+        raise PartlyDone(
+            f"{', '.join(took)} took the change of {topic}, {first}{others} did not: {error}. What was there before is"
+            f" served on; run `holdfast queue repair {topic}`"
+        )
+
+    async def _await_shown(self, plan: TopicPlan) -> None:
+        deadline_s = asyncio.get_running_loop().time() + _ROUTE_WAIT_S
+        while not await self._is_shown(plan):
+            if asyncio.get_running_loop().time() > deadline_s:
+                raise NotShown(
+                    f"{plan.topic} is in place on its brokers, but the name server does not show it yet: look with"
+                    f" `holdfast queue list {plan.topic}`"
+                )
+            await asyncio.sleep(_ROUTE_PAUSE_S)  # a name server tells nobody by itself
+
+    async def _is_shown(self, plan: TopicPlan) -> bool:
+        try:
+            rows = await self._reach.find_rows(plan.topic)
+        except BrokerRefused as refusal:
+            if refusal.code != ResponseCode.SYSTEM_BUSY:
+                raise
+            return False  # it is withheld until it is whole
+        if not rows:
+            return False
+        shown = merge({broker: from_info(row) for broker, row in rows.items()})
+        return shown.total == plan.total and shown.complete
+
+
+def _name_of(item: RecordChange | tuple[str, Stamp] | str) -> str:
+    if isinstance(item, str):
+        return item
+    return item.broker if isinstance(item, RecordChange) else item[0]
+
+
+def _topic_fields(config: TopicConfig, queues: int, permission: int) -> dict[str, str]:
+    return {
+        "topic": config.name,
+        "defaultTopic": AUTO_CREATE_TOPIC,
+        "readQueueNums": str(queues),
+        "writeQueueNums": str(queues),
+        "perm": str(permission),
+        "topicFilterType": config.filter_type,
+        "topicSysFlag": str(config.sys_flag),
+        "order": "true" if config.order else "false",
+        "attributes": ",".join(f"+{name}={value}" for name, value in config.attributes.items()),
+    }

@@ -1,0 +1,370 @@
+"""What creating, growing, converting or repairing a static topic means, broker by broker. Plans are pure values.
+
+    create  4 queues over a, b    a {0, 2}  b {1, 3}  c {} (only the stamp: epoch and number of queues)
+    grow    4 -> 6                a {0, 2, 4}  b {1, 3, 5}
+    convert a has 2, b has 2      a {0, 1}  b {2, 3}: physical queue i becomes a logical queue as it is
+
+Every broker of the scope gets a record, so that a cluster of which only a part was told is noticed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from math import gcd
+
+import msgspec
+
+from holdfast.admin.reach import NotAllowed
+from holdfast.admin.static_topics import ClusterMappings, Holder, StaticTopic
+from holdfast.model.mapping import LogicalQueue, TopicMapping, check, first_home, next_epoch
+from holdfast.model.placement import count_leads, plan_create, plan_grow
+from holdfast.model.scope import GLOBAL
+from holdfast.model.topic import TopicConfig
+from holdfast.wire.moves import Stamp
+
+
+class RecordChange(msgspec.Struct, frozen=True, kw_only=True):
+    """What one broker is told.
+
+    Attributes:
+        queues: How many physical queues of the topic it has afterwards.
+        record: Its whole record afterwards.
+    """
+
+    broker: str
+    address: str
+    queues: int
+    record: TopicMapping
+
+
+class TopicPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """A change of a static topic.
+
+    Attributes:
+        config: How it is hosted, but for the number of queues.
+        before: Its logical queues now.
+        after: Its logical queues afterwards.
+        changes: What each broker is told.
+        skipped: Broker to why it is not told; harmless while it hosts nothing of the topic.
+    """
+
+    topic: str
+    scope: str
+    epoch: int
+    total: int
+    config: TopicConfig
+    before: list[LogicalQueue]
+    after: list[LogicalQueue]
+    changes: list[RecordChange]
+    skipped: dict[str, str] = {}
+
+
+class RepairPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What brings all records of a topic together.
+
+    Attributes:
+        stamps: Broker to the stamp that it missed.
+        homes: New homes for queues that nobody leads; None when all are led.
+        faults: What nobody but an operator can decide.
+    """
+
+    topic: str
+    stamps: dict[str, Stamp]
+    homes: TopicPlan | None
+    faults: list[str]
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether there is anything to do."""
+        return bool(self.stamps or self.homes)
+
+
+def members_of(view: ClusterMappings, scope: str) -> dict[str, Holder]:
+    """Return the brokers that keep a record of a topic of this scope: all, or those of the cluster that it names.
+
+    Raises:
+        NotAllowed: there is no broker in that scope.
+    """
+    found = {name: holder for name, holder in view.holders.items() if scope in {GLOBAL, holder.cluster}}
+    if not found:
+        known = ", ".join(sorted({holder.cluster for holder in view.holders.values()}))
+        raise NotAllowed(f"scope {scope!r} has no broker: it is global or the name of a cluster ({known})")
+    return found
+
+
+def create_plan(
+    view: ClusterMappings,
+    config: TopicConfig,
+    total: int,
+    *,
+    targets: Collection[str] = (),
+    scope: str = GLOBAL,
+    now_ms: int,
+) -> TopicPlan:
+    """Return how a new topic of *total* logical queues is laid out.
+
+    Args:
+        view: The cluster.
+        config: How the topic is hosted, but for the number of queues.
+        total: How many logical queues it gets.
+        targets: Who leads them; where empty, everybody in the scope who can.
+        scope: Where its queues are fixed, as on the wire.
+        now_ms: The time here; the epoch grows from it.
+
+    Raises:
+        MappingRefused: a number of queues that no topic can have.
+        NotAllowed, NotFound: a target cannot take part; the text says why.
+    """
+    chosen = _choose(view, members_of(view, scope), targets)
+    moves = plan_create(config.name, total, chosen, load=count_leads(view.leaders))
+    layout = _Layout(view, config, scope, next_epoch(0, now_ms), total)
+    for move in moves:
+        layout.add(move.queue, move.target)
+    return layout.to_plan()
+
+
+def grow_plan(
+    view: ClusterMappings, topic: StaticTopic, total: int, *, targets: Collection[str] = (), now_ms: int
+) -> TopicPlan:
+    """Return how a topic gets more logical queues. Those that are there stay as they are.
+
+    Raises:
+        MappingRefused: fewer queues than there are, or more than a topic can have.
+        NotAllowed, NotFound: it is not whole, or a target cannot take part; the text says what to do.
+    """
+    merged = topic.merged
+    if not merged.complete:
+        raise NotAllowed(
+            f"{topic.name} is not whole ({_first_fault(topic)}): run `holdfast queue repair {topic.name}` first"
+        )
+    chosen = _choose(view, members_of(view, merged.scope), targets)
+    moves = plan_grow(topic.name, merged.leaders, total, chosen, load=_load_beside(view, topic.name))
+    if not moves:
+        raise NotAllowed(f"{topic.name} has {total} logical queues already: there is nothing to change")
+    layout = _Layout(view, topic.config, merged.scope, next_epoch(merged.epoch, now_ms), total, topic)
+    for move in moves:
+        layout.add(move.queue, move.target)
+    return layout.to_plan()
+
+
+def convert_plan(
+    view: ClusterMappings,
+    config: TopicConfig,
+    hosts: Mapping[str, int],
+    *,
+    total: int | None = None,
+    scope: str = GLOBAL,
+    now_ms: int,
+) -> TopicPlan:
+    """Return how a normal topic becomes static in place: each of its queues becomes a logical queue as it is.
+
+    Args:
+        view: The cluster.
+        config: How the topic is hosted, but for the number of queues.
+        hosts: Broker to how many queues it has.
+        total: How many logical queues it gets; where left out, as many as there are queues.
+        scope: Where its queues are fixed, as on the wire.
+        now_ms: The time here.
+
+    Raises:
+        NotAllowed, NotFound: fewer logical queues than there are queues, or a host cannot take part.
+        MappingRefused: more queues than a topic can have.
+    """
+    members = members_of(view, scope)
+    _choose(view, members, hosts)
+    count = sum(hosts.values())
+    wanted = count if total is None else total
+    if wanted < count:
+        raise NotAllowed(
+            f"{config.name} has {count} queues and cannot have {wanted} logical ones: the records of the others would"
+            f" be out of reach. Ask for {count} or more"
+        )
+    layout = _Layout(view, config, scope, next_epoch(0, now_ms), wanted)
+    leaders: dict[int, str] = {}
+    for broker in sorted(hosts):
+        for queue_id in range(hosts[broker]):
+            layout.add(len(leaders), broker, queue_id=queue_id)
+            leaders[len(leaders)] = broker
+    for move in plan_grow(config.name, leaders, wanted, sorted(hosts), load=count_leads(view.leaders)):
+        layout.add(move.queue, move.target)
+    return layout.to_plan()
+
+
+def set_plan(
+    view: ClusterMappings, topic: StaticTopic, queue: int, broker: str, *, queue_id: int | None, first: int, now_ms: int
+) -> TopicPlan:
+    """Return how a logical queue that nobody leads gets a home by hand.
+
+    Args:
+        view: The cluster.
+        topic: The topic.
+        queue: The logical queue.
+        broker: Who shall lead it.
+        queue_id: Which physical queue becomes it; where left out, a new one.
+        first: Its first logical offset.
+        now_ms: The time here.
+
+    Raises:
+        NotAllowed, NotFound: the queue has a leader, or the broker cannot take part; the text says what to do.
+        MappingRefused: the physical queue belongs to another logical queue.
+    """
+    merged = topic.merged
+    if not 0 <= queue < merged.total:
+        raise NotAllowed(
+            f"{topic.name} has logical queues 0 to {merged.total - 1}, no {queue}: `holdfast topic grow` adds some"
+        )
+    if queue in merged.queues:
+        leader = merged.queues[queue].leader.broker
+        raise NotAllowed(
+            f"logical queue {queue} of {topic.name} is led by {leader}: `holdfast queue migrate {topic.name} {queue}"
+            f" --to {broker}` moves it"
+        )
+    _choose(view, members_of(view, merged.scope), [broker])
+    layout = _Layout(view, topic.config, merged.scope, next_epoch(merged.epoch, now_ms), merged.total, topic)
+    layout.add(queue, broker, queue_id=queue_id, first=first)
+    return layout.to_plan()
+
+
+def repair_plan(view: ClusterMappings, topic: StaticTopic, *, now_ms: int) -> RepairPlan:
+    """Return what brings the records of a topic together: the newest epoch everywhere, a leader for every queue.
+
+    A queue that never had a home gets one; one whose leader is dead does not: that is for a forced move.
+    """
+    merged = topic.merged
+    members = members_of(view, merged.scope)
+    faults = [*merged.contradictions]
+    dead = sorted({leader for leader in merged.leaders.values() if _fault_of(view, leader) is not None})
+    faults += [f"{leader} leads queues and does not answer: start it, or `holdfast broker evacuate`" for leader in dead]
+    homes = None
+    if merged.unled and not merged.contradictions:
+        # A broker that is away may hold them: nobody may give them a second home.
+        away = sorted(name for name, holder in members.items() if holder.fault is not None)
+        if away or merged.missing:
+            names = ", ".join(sorted({*away, *merged.missing}))
+            faults.append(f"nobody who answers leads queues {_numbers(merged.unled)}: start {names} first")
+        else:
+            chosen = _choose(view, members, ())
+            moves = plan_grow(topic.name, merged.leaders, merged.total, chosen, load=_load_beside(view, topic.name))
+            epoch = next_epoch(merged.epoch, now_ms)
+            layout = _Layout(view, topic.config, merged.scope, epoch, merged.total, topic)
+            for move in moves:
+                layout.add(move.queue, move.target)
+            homes = layout.to_plan()
+    stamp = Stamp(topic=topic.config, scope=merged.scope, epoch=merged.epoch, total=merged.total)
+    late = {
+        name: stamp
+        for name, holder in members.items()
+        if holder.is_ready and (name not in topic.records or topic.records[name].epoch < merged.epoch)
+    }
+    return RepairPlan(topic=topic.name, stamps={} if homes else late, homes=homes, faults=faults)
+
+
+def share_of_keys_that_stay(before: int, after: int) -> float:
+    """Return how many of all keys keep their queue when the number of queues changes: both remainders must agree."""
+    return min(before, after) * gcd(before, after) / (before * after)
+
+
+class _Layout:
+    """Puts queues onto brokers, each on a physical queue of its own."""
+
+    def __init__(
+        self,
+        view: ClusterMappings,
+        config: TopicConfig,
+        scope: str,
+        epoch: int,
+        total: int,
+        topic: StaticTopic | None = None,
+    ) -> None:
+        self._view = view
+        self._config = config
+        self._topic = topic
+        self._stamp = TopicMapping(topic=config.name, broker="", scope=scope, epoch=epoch, total=total)
+        self._added: dict[str, list[LogicalQueue]] = {}
+        self._next: dict[str, int] = {}
+
+    def add(self, queue: int, broker: str, *, queue_id: int | None = None, first: int = 0) -> None:
+        """Give a logical queue its first home; without a *queue_id* a physical queue that was never used."""
+        fresh = self._next.get(broker, 0 if self._topic is None else self._topic.next_physical(broker))
+        chosen = fresh if queue_id is None else queue_id
+        self._next[broker] = max(fresh, chosen + 1)
+        home = first_home(queue, broker, chosen)
+        if first:
+            home = LogicalQueue(queue, (msgspec.structs.replace(home.leader, first=first),))
+        self._added.setdefault(broker, []).append(home)
+
+    def to_plan(self) -> TopicPlan:
+        """Return the plan; every record in it keeps the rules."""
+        members = members_of(self._view, self._stamp.scope)
+        told = {name: holder for name, holder in members.items() if holder.fault is None and holder.knows_mappings}
+        before = [] if self._topic is None else list(self._topic.merged.queues.values())
+        added = [queue for queues in self._added.values() for queue in queues]
+        return TopicPlan(
+            topic=self._config.name,
+            scope=self._stamp.scope,
+            epoch=self._stamp.epoch,
+            total=self._stamp.total,
+            config=self._config,
+            before=before,
+            after=sorted([*before, *added], key=lambda queue: queue.queue),
+            changes=[self._change(holder) for holder in told.values()],
+            skipped={
+                name: holder.fault or "it is older than RocketMQ 5.0"
+                for name, holder in members.items()
+                if name not in told
+            },
+        )
+
+    def _change(self, holder: Holder) -> RecordChange:
+        old = None if self._topic is None else self._topic.records.get(holder.name)
+        stamp = msgspec.structs.replace(self._stamp, broker=holder.name, queues={} if old is None else old.queues)
+        record = stamp.put(*self._added.get(holder.name, ()))
+        check(record, owner=holder.name)
+        config = None if self._topic is None else self._topic.configs.get(holder.name)
+        hosted = 0 if config is None else config.write_queues
+        own = max((number + 1 for number in record.used_on(holder.name)), default=0)
+        return RecordChange(
+            broker=holder.name,
+            address=holder.address,
+            queues=max(hosted, own, self._next.get(holder.name, 0)),
+            record=record,
+        )
+
+
+def _choose(view: ClusterMappings, members: Mapping[str, Holder], targets: Collection[str]) -> list[str]:
+    """Return the brokers that get queues."""
+    if not targets:
+        found = [name for name, holder in members.items() if holder.fault is None and holder.knows_mappings]
+        if not found:
+            raise NotAllowed("no broker that answers can keep logical queues: start one, or upgrade them")
+        return found
+    for name in targets:
+        holder = view.get_holder(name)
+        if name not in members:
+            raise NotAllowed(f"broker {name} is in cluster {holder.cluster}, outside of the topic's scope")
+        if holder.fault is not None:
+            raise NotAllowed(f"broker {name} does not answer ({holder.fault}): start it, or leave it out")
+        if not holder.knows_mappings:
+            raise NotAllowed(f"broker {name} is older than RocketMQ 5.0 and knows no static topics: upgrade it first")
+    return list(targets)
+
+
+def _load_beside(view: ClusterMappings, topic: str) -> Mapping[str, int]:
+    """Return how many queues of other topics each broker leads."""
+    return count_leads({name: leaders for name, leaders in view.leaders.items() if name != topic})
+
+
+def _fault_of(view: ClusterMappings, name: str) -> str | None:
+    holder = view.holders.get(name)
+    return "the name server does not know it" if holder is None else holder.fault
+
+
+def _first_fault(topic: StaticTopic) -> str:
+    if topic.merged.contradictions:
+        return topic.merged.contradictions[0]
+    return f"nobody leads queues {_numbers(topic.merged.unled)}"
+
+
+def _numbers(numbers: list[int]) -> str:
+    shown = ", ".join(map(str, numbers[:5]))
+    return shown if len(numbers) <= 5 else f"{shown} and {len(numbers) - 5} more"

@@ -1,0 +1,151 @@
+"""What this broker believes of the others: where they are, and who leads which logical queue.
+
+    name servers ─ 106 addresses, 105 leaders ─┐
+    what other brokers say in passing ─────────┴─> believed until something newer is told, or it proved wrong
+
+A belief may be old; it is never a reason to write. Whoever acts on it is told by the other side when it was wrong,
+doubts it here, and asks the name servers again.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from holdfast.broker.options import BrokerOptions
+from holdfast.broker.waits import Pause, PeerCall, Procedure
+from holdfast.model.errors import PeerFailed, RemoteProtocolError
+from holdfast.model.leadership import NO_LEADER, Leader, advance
+from holdfast.model.queue import MessageQueue
+from holdfast.model.route import MASTER_ID
+from holdfast.model.scope import NOBODY
+from holdfast.wire import java_json
+from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.command import Command
+from holdfast.wire.route import MAPPING_FIELD, ClusterInfo, decode_route
+
+ASK_TIMEOUT_MS: Final = 1_000
+_WAIT_MS: Final = 20
+
+
+class ClusterView:
+    """Addresses by broker name, and leaders by topic and queue."""
+
+    def __init__(self, options: BrokerOptions) -> None:
+        self._name = options.name
+        self._namesrv = options.namesrv
+        self._addresses: dict[str, str] = {options.name: options.address}
+        self._leaders: dict[str, dict[MessageQueue, Leader]] = {}
+        self._asking: set[str] = set()
+        self._is_doubted = False
+
+    # Asking what is believed.
+
+    def address(self, broker: str) -> str | None:
+        """Return where *broker* is reached; None when that is unknown, or in doubt until the next refresh."""
+        return None if self._is_doubted and broker != self._name else self._addresses.get(broker)
+
+    def brokers(self) -> list[str]:
+        """Return every other broker that is known."""
+        return sorted(self._addresses.keys() - {self._name})
+
+    def leader(self, topic: str, queue: int) -> str | None:
+        """Return who leads a logical queue, or None when nobody is known to."""
+        found = self._find(topic, queue)
+        return None if found.broker == NOBODY else found.broker
+
+    def leader_above(self, topic: str, queue: int, generation: int) -> str | None:
+        """Return who leads a logical queue if that is newer than *generation*."""
+        found = self._find(topic, queue)
+        return found.broker if found.generation > generation and found.broker != NOBODY else None
+
+    def _find(self, topic: str, queue: int) -> Leader:
+        held = self._leaders.get(topic, {})
+        found = [leader for place, leader in held.items() if place.queue_id == queue]
+        return max(found, key=lambda leader: (leader.generation, leader.epoch), default=NO_LEADER)
+
+    # Learning.
+
+    def teach(self, broker: str, address: str) -> None:
+        """Take note of where a broker is, by its own word."""
+        self._addresses[broker] = address
+
+    def teach_leader(self, place: MessageQueue, leader: Leader) -> None:
+        """Take note of who leads a queue; what is older than what is believed changes nothing."""
+        self._leaders[place.topic] = advance(self._leaders.get(place.topic, {}), {place: leader})
+
+    def forget(self, address: str) -> None:
+        """Believe no longer that somebody is reached at *address*."""
+        gone = [name for name, known in self._addresses.items() if known == address and name != self._name]
+        for name in gone:
+            del self._addresses[name]
+
+    def forget_topic(self, topic: str) -> None:
+        """Believe nothing of a topic: it was deleted."""
+        self._leaders.pop(topic, None)
+
+    def doubt(self) -> None:
+        """Believe in no address until the name servers were asked again: somebody who should lead says it does not."""
+        self._is_doubted = True
+
+    # Asking name servers.
+
+    def refresh(self, topic: str | None = None) -> Procedure[None]:
+        """Ask the name servers, all of them, for addresses and for the leaders of *topic*.
+
+        What several ask for at once is asked for once. That nobody answers is no failure: the old belief stays.
+        """
+        key = topic or ""
+        if key in self._asking:
+            while key in self._asking:
+                yield Pause(_WAIT_MS)
+            return
+        self._asking.add(key)
+        try:
+            for server in self._namesrv:
+                yield from self._ask_addresses(server)
+                if topic is not None:
+                    yield from self._ask_leaders(server, topic)
+        finally:
+            self._asking.discard(key)
+            self._is_doubted = False
+
+    def find_address(self, broker: str) -> Procedure[str]:
+        """Return where *broker* is reached, asking if that is unknown.
+
+        Raises:
+            PeerFailed: nobody knows.
+        """
+        found = self.address(broker)
+        if found is None:
+            yield from self.refresh()
+            found = self.address(broker)
+        if found is None:
+            raise PeerFailed(f"broker {broker} is not known to any name server: it is down", is_unsent=True)
+        return found
+
+    def _ask_addresses(self, server: str) -> Procedure[None]:
+        command = Command(code=RequestCode.GET_BROKER_CLUSTER_INFO)
+        try:
+            answer = yield PeerCall(server, command, ASK_TIMEOUT_MS)
+            if answer.code != ResponseCode.SUCCESS:
+                return
+            info = java_json.decode(answer.body, ClusterInfo)
+        except (PeerFailed, RemoteProtocolError):
+            return
+        for name, data in info.broker_addr_table.items():
+            if name != self._name and MASTER_ID in data.broker_addrs:
+                self._addresses[name] = data.broker_addrs[MASTER_ID]
+
+    def _ask_leaders(self, server: str, topic: str) -> Procedure[None]:
+        command = Command(code=RequestCode.GET_ROUTEINFO_BY_TOPIC, fields={"topic": topic, MAPPING_FIELD: "1"})
+        try:
+            answer = yield PeerCall(server, command, ASK_TIMEOUT_MS)
+            if answer.code != ResponseCode.SUCCESS:
+                return
+            route = decode_route(answer.body)
+        except (PeerFailed, RemoteProtocolError):
+            return
+        for data in route.broker_datas:
+            if data.broker_name != self._name and MASTER_ID in data.broker_addrs:
+                self._addresses[data.broker_name] = data.broker_addrs[MASTER_ID]
+        self._leaders[topic] = advance(self._leaders.get(topic, {}), route.leaders(topic))

@@ -1,0 +1,267 @@
+"""Leaders that are dead, or were taken for dead.
+
+    operator: it will not come back ─7005─> a new leader opens far above everything that may exist (a gap of 2^40)
+
+    the old leader returns ─> it hears of a newer generation than its own
+                           ─> fenced: it seals what it has, durably, and from then on passes on what reaches it
+                           ─> tells the new leader its exact end (7006): readers, who waited there, go on
+
+A broker hears of a newer generation from name servers: when it starts, when a topic's epoch changes, and now and then.
+When it starts it takes no sends of a logical queue before it has asked, unless nobody answers. Until it has heard, it
+may write inside the gap, so no offset is ever used twice; what it acknowledged is readable in its place.
+
+An operator who does not want to wait for its return fixes the end by hand (7006): what lies behind it is given up.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from holdfast.broker.cluster_view import ClusterView
+from holdfast.broker.errands import Errands
+from holdfast.broker.handover import Handover
+from holdfast.broker.mapping_records import MoveState
+from holdfast.broker.mappings import FINISHED, Mappings
+from holdfast.broker.options import BrokerOptions
+from holdfast.broker.relaying import Relaying
+from holdfast.broker.request import Answer, Handlers, Request
+from holdfast.broker.rules import guard
+from holdfast.broker.takeover import Takeover, to_queue
+from holdfast.broker.waits import Pause, PeerCall, Procedure, Synced
+from holdfast.machine.effects import Effect, Log, SetTimer
+from holdfast.model.errors import DiskFailed, MappingRefused, PeerFailed, RecordRefused, RemoteProtocolError
+from holdfast.model.mapping import LogicalQueue, TopicMapping, next_epoch
+from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.command import Command
+from holdfast.wire.mapping import from_detail
+from holdfast.wire.moves import AbandonOrder, ForceOrder, decode_body, encode_body
+from holdfast.wire.moves import Mappings as EveryMapping
+
+TIMER: Final = "fences"
+CHECK_MS: Final = 15_000
+CONFIRM_TRIES: Final = 4
+_CONFIRM_PAUSE_MS: Final = 400
+_TELL_PAUSE_MS: Final = 5_000
+_TELL_TRIES: Final = 60
+
+
+class Forcing:
+    """Forced moves, on both sides."""
+
+    def __init__(
+        self,
+        options: BrokerOptions,
+        mappings: Mappings,
+        view: ClusterView,
+        relaying: Relaying,
+        handover: Handover,
+        takeover: Takeover,
+        errands: Errands,
+    ) -> None:
+        self._name = options.name
+        self._has_name_servers = bool(options.namesrv)
+        self._mappings = mappings
+        self._view = view
+        self._relaying = relaying
+        self._handover = handover
+        self._takeover = takeover
+        self._errands = errands
+        self._checking: set[str] = set()
+        takeover.on_stamp = self.suspect
+
+    def handlers(self) -> Handlers:
+        """Return what this room answers."""
+        return {
+            RequestCode.FORCE_QUEUES: guard(self._force),
+            RequestCode.ABANDON_QUEUE: guard(self._fix_end),
+        }
+
+    # The new leader.
+
+    def _force(self, request: Request) -> Procedure[Answer]:
+        """Answer 7005 when the queues are open here."""
+        order = decode_body(request.command.body, ForceOrder)
+        now_ms = self._errands.now_ms
+        mapping = self._takeover.host(order.topic, order.scope, order.epoch, order.total)
+        known = [_newer(mapping.queues.get(homes.queue), to_queue(homes)) for homes in order.queues]
+        # Asked twice, or led here all the time: there is nothing to force.
+        forced = [queue for queue in known if queue.leader.broker != self._name]
+        mapping = mapping.put(*known)
+        unplaced = [queue.queue for queue in forced if not self._is_prepared(queue)]
+        fresh = self._mappings.allocate_all(mapping, unplaced, now_ms)
+        opened = [queue.force(self._name, self._physical(queue, fresh)) for queue in forced]
+        epoch = max(order.epoch, next_epoch(mapping.epoch, now_ms))
+        position = self._mappings.change(mapping.put(*opened, epoch=epoch), now_ms=now_ms)
+        for queue in forced:
+            self._end_incoming(order.topic.name, queue.queue)
+        yield Synced(position)
+        self._tell("warning", "queues opened by force", topic=order.topic.name, queues=len(opened))
+        self._errands.work.append(self._handover.stamp_all(order.topic.name))
+        return request.answer()
+
+    def _is_prepared(self, queue: LogicalQueue) -> bool:
+        return queue.prepared is not None and queue.prepared.broker == self._name
+
+    def _physical(self, queue: LogicalQueue, fresh: dict[int, int]) -> int:
+        prepared = queue.prepared
+        return prepared.queue_id if prepared is not None and self._is_prepared(queue) else fresh[queue.queue]
+
+    def _end_incoming(self, topic: str, number: int) -> None:
+        """Let a move that was to bring the queue here end: it is here."""
+        for state in list(self._mappings.moves().values()):
+            move = state.move
+            if move.topic == topic and number in move.queues and move.state not in FINISHED:
+                ended = msgspec.structs.replace(move, state="cancelled", reason="a forced move came first")
+                self._mappings.put_move(MoveState(move=ended), self._errands.now_ms)
+
+    def _fix_end(self, request: Request) -> Procedure[Answer]:
+        """Answer 7006: the end of a home that a forced move closed, by its broker's word or by an operator's."""
+        order = decode_body(request.command.body, AbandonOrder)
+        mapping = self._mappings.find(order.topic)
+        queue = None if mapping is None else mapping.queues.get(order.queue)
+        if mapping is None or queue is None or queue.leader.broker != self._name:
+            raise MappingRefused("own queues", f"{self._name} does not lead logical queue {order.queue}")
+        segment = queue.find(order.generation)
+        if segment is None or not segment.is_decided:
+            raise MappingRefused("known ends", f"logical queue {order.queue} has no home {order.generation}")
+        end = max(segment.to_physical(order.end), segment.start)
+        fixed = queue.fix_end(end, generation=order.generation)
+        if fixed != queue:
+            epoch = next_epoch(mapping.epoch, self._errands.now_ms)
+            yield Synced(self._mappings.change(mapping.put(fixed, epoch=epoch), now_ms=self._errands.now_ms))
+        return request.answer()
+
+    # The old leader.
+
+    def start(self, now_ms: int, effects: list[Effect]) -> None:
+        """Ask whether what was led before the restart still is."""
+        effects.append(SetTimer(TIMER, now_ms + CHECK_MS))
+        for topic in self._mappings.topics():
+            places = {number: self._mappings.place(topic, number) for number in self._mappings.led(topic)}
+            led = [number for number, place in places.items() if place.state == "open"]
+            if led and self._has_name_servers:
+                self._relaying.hold(topic, led)
+                self._errands.work.append(self._confirm(topic, led))
+            self._errands.work.append(self._tell_ends(topic))
+
+    def on_timer(self, name: str, now_ms: int, effects: list[Effect]) -> None:  # noqa: ARG002
+        """Ask again, for every topic of which something is led."""
+        for topic in self._mappings.topics():
+            if self._mappings.led(topic):
+                self.suspect(topic)
+        effects.append(SetTimer(TIMER, now_ms + CHECK_MS))
+
+    def suspect(self, topic: str) -> None:
+        """Find out whether somebody else leads what this broker believes to lead."""
+        if topic not in self._checking and self._has_name_servers:
+            self._checking.add(topic)
+            self._errands.work.append(self._check(topic))
+
+    def _confirm(self, topic: str, led: list[int]) -> Procedure[None]:
+        """Open the queues of a topic after a restart, when name servers have been asked."""
+        try:
+            for _ in range(CONFIRM_TRIES):
+                yield from self._view.refresh(topic)
+                if any(self._view.leader(topic, number) is not None for number in led):
+                    break
+                yield Pause(_CONFIRM_PAUSE_MS)
+            yield from self._fence_all(topic)
+        finally:
+            self._relaying.release(topic, led)
+
+    def _check(self, topic: str) -> Procedure[None]:
+        try:
+            yield from self._view.refresh(topic)
+            yield from self._fence_all(topic)
+        finally:
+            self._checking.discard(topic)
+
+    def _fence_all(self, topic: str) -> Procedure[None]:
+        """Give up every queue of *topic* that somebody leads in a newer generation."""
+        lost: dict[str, list[int]] = {}
+        for number in self._mappings.led(topic):
+            place = self._mappings.place(topic, number)
+            newer = self._view.leader_above(topic, number, place.generation)
+            if newer is not None and newer != self._name and not self._is_our_move(topic, number, newer):
+                lost.setdefault(newer, []).append(number)
+        for leader, numbers in lost.items():
+            told = yield from self._ask_record(leader, topic)
+            for number in numbers:
+                if told is not None and number in told.queues:
+                    yield from self._fence(topic, told.queues[number])
+        if lost:
+            yield from self._tell_ends(topic)
+
+    def _is_our_move(self, topic: str, number: int, leader: str) -> bool:
+        """Return whether the newer leader is the one to whom we just hand the queue over: then all is well."""
+        state = self._mappings.find_move(topic, number)
+        return state is not None and state.move.target == leader and state.move.source == self._name
+
+    def _ask_record(self, broker: str, topic: str) -> Procedure[TopicMapping | None]:
+        """Return what *broker* records of *topic*; None when it does not tell."""
+        try:
+            address = yield from self._view.find_address(broker)
+            answer = yield PeerCall(address, Command(code=RequestCode.GET_MAPPINGS))
+            if answer.code != ResponseCode.SUCCESS:
+                return None
+            every = decode_body(answer.body, EveryMapping).topics
+            return next((from_detail(each.mapping) for each in every if each.name == topic and each.mapping), None)
+        except (PeerFailed, RemoteProtocolError):
+            return None
+
+    def _fence(self, topic: str, told: LogicalQueue) -> Procedure[None]:
+        """Close a queue that has a newer leader. Durable before anybody hears the end."""
+        mapping, now_ms = self._mappings.find(topic), self._errands.now_ms
+        own = None if mapping is None else mapping.queues.get(told.queue)
+        if mapping is None or own is None or told.generation <= own.generation:
+            return
+        log = self._mappings.place(topic, told.queue).queue_log
+        try:
+            if own.leader.is_open:
+                (end,) = self._mappings.seal(topic, [told.queue], now_ms).values()
+                own = own.seal(end, now_ms if end > own.leader.start else -1)
+            fenced = told.reconcile(own)
+            position = self._mappings.change(mapping.put(fenced), now_ms=now_ms)
+        except (MappingRefused, RecordRefused) as error:
+            self._tell("error", "a newer leader contradicts", topic=topic, queue=told.queue, reason=str(error))
+            return
+        self._handover.give_up(topic, told.queue, f"{told.leader.broker} leads it by force")
+        self._relaying.release(topic, [told.queue])
+        self._handover.wake([] if log is None else [log])
+        self._tell("warning", "queue fenced", topic=topic, queue=told.queue, leader=told.leader.broker)
+        yield Synced(position)
+
+    def _tell_ends(self, topic: str) -> Procedure[None]:
+        """Tell new leaders where our force-closed homes end, until each has said something to it."""
+        mapping = self._mappings.find(topic)
+        queues = [] if mapping is None else list(mapping.queues.values())
+        for queue in queues:
+            for segment in queue.readable:
+                if segment.broker == self._name and segment.forced and segment.last is not None:
+                    order = AbandonOrder(
+                        topic=topic, queue=queue.queue, generation=segment.generation, end=segment.last
+                    )
+                    yield from self._tell_end(queue.leader.broker, order)
+
+    def _tell_end(self, leader: str, order: AbandonOrder) -> Procedure[None]:
+        for _ in range(_TELL_TRIES):
+            try:
+                address = yield from self._view.find_address(leader)
+                yield PeerCall(address, Command(code=RequestCode.ABANDON_QUEUE, body=encode_body(order)))
+            except PeerFailed:
+                self._view.doubt()
+                yield Pause(_TELL_PAUSE_MS)
+                continue
+            except DiskFailed:
+                return
+            return
+
+    def _tell(self, level: str, event: str, **fields: object) -> None:
+        self._errands.effects.append(Log(level, event, fields))
+
+
+def _newer(own: LogicalQueue | None, told: LogicalQueue) -> LogicalQueue:
+    """Return what is known best of a queue: a record of one's own may be newer than what an operator saw."""
+    return told if own is None or own.segments[-1].generation < told.segments[-1].generation else own

@@ -1,0 +1,66 @@
+"""What a logical queue takes along when it moves: how far its groups have consumed it, and who may consume it in order.
+
+Offsets and locks live at the leader. Locks are in memory only, and lapse. Offsets are in a file that is saved now and
+then; until they are in it, the record of the move has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from holdfast.broker.groups import GroupTable
+from holdfast.broker.locks import QueueLocks
+from holdfast.broker.mapping_records import MoveState
+from holdfast.broker.offsets import OffsetTable
+from holdfast.model.scope import mock_broker
+from holdfast.wire.moves import LockHeld, Opening
+
+
+class Luggage:
+    """Packs and unpacks."""
+
+    def __init__(self, offsets: OffsetTable, groups: GroupTable, locks: QueueLocks) -> None:
+        self._offsets = offsets
+        self._groups = groups
+        self._locks = locks
+
+    @property
+    def save_count(self) -> int:
+        """How often offsets were saved: what is unpacked now is safe when it is higher."""
+        return self._offsets.save_count
+
+    def offsets(self, topic: str, queues: Collection[int]) -> dict[str, dict[int, int]]:
+        """Return the committed offsets of these queues: group to queue to offset."""
+        packed: dict[str, dict[int, int]] = {}
+        for group in self._offsets.groups_of(topic):
+            found = {
+                queue: offset for queue, offset in self._offsets.queues_of(group, topic).items() if queue in queues
+            }
+            if found:
+                packed[group] = found
+        return packed
+
+    def locks(self, topic: str, queues: Collection[int]) -> list[LockHeld]:
+        """Return the locks on these queues."""
+        return self._locks.held_of(topic, queues)
+
+    def leave(self, topic: str, queues: Collection[int]) -> None:
+        """Forget the locks on queues that are elsewhere."""
+        self._locks.forget_queues(topic, queues)
+
+    def unpack(self, opening: Opening, queues: Collection[int], now_ms: int) -> None:
+        """Take over what came with *opening* for these of its queues."""
+        for group, offsets in opening.offsets.items():
+            self._groups.ensure(group, now_ms)
+            for queue, offset in offsets.items():
+                if queue in queues:
+                    self._offsets.reset(group, opening.topic, queue, offset, deliver=False)
+        locks = [lock for lock in opening.locks if lock.queue in queues]
+        self._locks.adopt(opening.topic, mock_broker(opening.scope), locks)
+
+    def restore(self, broker: str, moves: Iterable[MoveState], now_ms: int) -> None:
+        """Take over once more what never got into the file of offsets."""
+        for state in moves:
+            is_lost = self._offsets.save_count <= state.saved
+            if is_lost and state.opening is not None and state.move.target == broker:
+                self.unpack(state.opening, state.move.queues, now_ms)

@@ -1,0 +1,109 @@
+"""Logical queues as operators see and mend them: 7007 shows everything, 7009, 7014 and 7015 take something away.
+
+Whatever is taken away is only what nobody reads any more, or what the operator names: a leader is never forgotten here
+by the way.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.broker.errands import Errands
+from holdfast.broker.mappings import Mappings
+from holdfast.broker.request import Answer, Handlers, Request
+from holdfast.broker.rules import guard
+from holdfast.broker.topics import TopicTable
+from holdfast.broker.waits import Procedure, Synced
+from holdfast.model.errors import MappingRefused
+from holdfast.model.mapping import LogicalQueue, TopicMapping, next_epoch
+from holdfast.wire.codes import RequestCode
+from holdfast.wire.fields import from_fields
+from holdfast.wire.mapping import MappedTopic, to_detail
+from holdfast.wire.moves import DeleteMappingFields, DiscardOrder, ForgetOrder, decode_body, encode_body
+from holdfast.wire.moves import Mappings as EveryMapping
+
+
+class MappingAdmin:
+    """Shows and mends what this broker records."""
+
+    def __init__(self, mappings: Mappings, topics: TopicTable, errands: Errands) -> None:
+        self._mappings = mappings
+        self._topics = topics
+        self._errands = errands
+
+    def handlers(self) -> Handlers:
+        """Return what this room answers."""
+        return {
+            RequestCode.GET_MAPPINGS: self.show,
+            RequestCode.DELETE_MAPPING: guard(self._delete),
+            RequestCode.DISCARD_SEGMENTS: guard(self._discard),
+            RequestCode.FORGET_BROKER: guard(self._forget_broker),
+        }
+
+    def show(self, request: Request) -> Answer:
+        """Answer 7007."""
+        broker = self._mappings.broker
+        moves = [state.move for state in self._mappings.moves().values() if state.move.source == broker]
+        topics = [self._to_mapped(mapping) for _, mapping in sorted(self._mappings.topics().items())]
+        return request.answer(body=encode_body(EveryMapping(topics=topics, moves=moves)))
+
+    def _to_mapped(self, mapping: TopicMapping) -> MappedTopic:
+        config = self._topics.find(mapping.topic)
+        hosted = {} if config is None else {name: getattr(config, name) for name in config.__struct_fields__}
+        return MappedTopic(**({"name": mapping.topic} | hosted | {"mapping": to_detail(mapping)}))
+
+    def _delete(self, request: Request) -> Procedure[Answer]:
+        """Answer 7009: forget a logical queue, or the whole record of a topic."""
+        fields = from_fields(DeleteMappingFields, request.command.fields)
+        mapping = self._mappings.find(fields.topic)
+        if mapping is None:
+            return request.answer()  # A tool asks everybody.
+        if moving := [number for number in mapping.queues if self._mappings.find_move(fields.topic, number)]:
+            raise MappingRefused(
+                "one move at a time", f"logical queue {moving[0]} of {fields.topic} is being moved: wait, or cancel it"
+            )
+        if fields.queue < 0:
+            yield Synced(self._mappings.delete(fields.topic, self._errands.now_ms))
+        else:
+            yield Synced(self._change(mapping.without(fields.queue)))
+        return request.answer()
+
+    def _discard(self, request: Request) -> Procedure[Answer]:
+        """Answer 7014: expire a closed home of a queue though its records are still there."""
+        order = decode_body(request.command.body, DiscardOrder)
+        mapping, queue = self._find(order.topic, order.queue)
+        segment = queue.find(order.generation)
+        if segment is None:
+            raise MappingRefused("expire what is there", f"logical queue {order.queue} has no {order.generation}. home")
+        expired = queue.expire(order.generation, segment.queue_id)
+        if expired != queue:
+            yield Synced(self._change(mapping.put(expired)))
+        return request.answer()
+
+    def _forget_broker(self, request: Request) -> Procedure[Answer]:
+        """Answer 7015: list the expired homes of a removed broker no longer."""
+        removed = {decode_body(request.command.body, ForgetOrder).broker}
+        pruned: list[TopicMapping] = []
+        for mapping in self._mappings.topics().values():
+            queues = [queue.prune(removed) for queue in mapping.queues.values()]
+            changed = [queue for queue in queues if queue != mapping.queues[queue.queue]]
+            if changed:
+                gone = [queue.queue for queue in changed if not queue.segments]
+                pruned.append(mapping.put(*changed).without(*gone))
+        for mapping in pruned:  # Only when every topic lets go of it.
+            self._change(mapping)
+        yield Synced(self._mappings.position)
+        return request.answer()
+
+    def _find(self, topic: str, number: int) -> tuple[TopicMapping, LogicalQueue]:
+        mapping = self._mappings.find(topic)
+        if mapping is None or number not in mapping.queues:
+            raise MappingRefused(
+                "recorded queues", f"{self._mappings.broker} has no record of logical queue {number} of {topic}"
+            )
+        return mapping, mapping.queues[number]
+
+    def _change(self, mapping: TopicMapping) -> int:
+        now_ms = self._errands.now_ms
+        changed = msgspec.structs.replace(mapping, epoch=next_epoch(mapping.epoch, now_ms))
+        return self._mappings.change(changed, now_ms=now_ms)

@@ -1,0 +1,169 @@
+"""What happens to the logical queues of a broker, as records of its own log.
+
+    SYS_HOLDFAST_MAPPING / 0    {"mapping": {"topic", "epoch", "queues": {"3": [home, ...]}, ...}, "move": {...}}
+
+A record holds the resulting state of what it changes, never a step: reading it twice changes nothing, and the last one
+counts. It lies in the same log as the messages, so one sync covers a seal and everything before it. A snapshot in a
+file says from which position on records still have to be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from holdfast.model.errors import StoreError
+from holdfast.model.mapping import LogicalQueue, TopicMapping
+from holdfast.model.numbers import Int32, Int64
+from holdfast.model.topic import MAPPING_TOPIC, TopicConfig
+from holdfast.store.message_store import MessageStore
+from holdfast.wire.mapping import Home, from_home, to_home
+from holdfast.wire.moves import Move, Opening
+
+QUEUES_PER_RECORD = 4096
+"""Few enough that the largest change fits the log: a topic of more queues takes more records, in one write."""
+
+
+class MoveState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A move with everything that its source needs to take it up again.
+
+    Attributes:
+        move: As operators see it.
+        physical: What the target prepared: logical to physical queue.
+        opening: What the target was granted, once it was.
+        saved: At the target: how often the file of offsets had been saved when those of the opening were taken over.
+    """
+
+    move: Move
+    physical: dict[Int32, Int32] = {}
+    opening: Opening | None = None
+    saved: Int64 = -1
+
+
+class MappingChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A static topic as the broker records it, or what changed of it.
+
+    Attributes:
+        queues: All homes of each queue that changed.
+        dropped: Queues that are no longer recorded.
+        is_whole: There are no queues but these.
+        is_deleted: The topic is static no more.
+        config: How the broker hosts the topic, should its own file be older.
+    """
+
+    topic: str
+    scope: str = ""
+    epoch: Int64 = 0
+    total: Int32 = 0
+    queues: dict[Int32, list[Home]] = {}
+    dropped: list[Int32] = []
+    is_whole: bool = False
+    is_deleted: bool = False
+    config: TopicConfig | None = None
+
+
+class ChangeRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The body of one record."""
+
+    mapping: MappingChange | None = None
+    move: MoveState | None = None
+    forgotten: str | None = None
+
+
+class MappingSnapshot(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """`config/holdfastMapping.json`: what all records before a position of the log say together."""
+
+    position: Int64 = 0
+    topics: dict[str, MappingChange] = {}
+    moves: dict[str, MoveState] = {}
+
+
+def encode_change(record: ChangeRecord) -> bytes:
+    """Return the body of a record."""
+    return msgspec.json.encode(record)
+
+
+def describe(mapping: TopicMapping, config: TopicConfig | None = None) -> MappingChange:
+    """Return everything that a broker records of a topic."""
+    return MappingChange(
+        topic=mapping.topic,
+        scope=mapping.scope,
+        epoch=mapping.epoch,
+        total=mapping.total,
+        queues=_homes(mapping.queues),
+        is_whole=True,
+        config=config,
+    )
+
+
+def split_change(old: TopicMapping | None, new: TopicMapping, config: TopicConfig | None) -> list[MappingChange]:
+    """Return what turns *old* into *new*: one change, unless it is of more queues than a record holds."""
+    known = {} if old is None else old.queues
+    changed = {number: queue for number, queue in new.queues.items() if known.get(number) != queue}
+    numbers = sorted(changed)
+    parts = [numbers[at : at + QUEUES_PER_RECORD] for at in range(0, len(numbers), QUEUES_PER_RECORD)] or [[]]
+    return [
+        MappingChange(
+            topic=new.topic,
+            scope=new.scope,
+            epoch=new.epoch,
+            total=new.total,
+            queues=_homes({number: changed[number] for number in part}),
+            dropped=sorted(known.keys() - new.queues.keys()) if part is parts[0] else [],
+            is_whole=old is None and part is parts[0],
+            config=config,
+        )
+        for part in parts
+    ]
+
+
+def apply_change(old: TopicMapping | None, change: MappingChange, broker: str) -> TopicMapping | None:
+    """Return what *broker* records of the topic after *change*; None when the topic is static no more."""
+    if change.is_deleted:
+        return None
+    known = {} if old is None or change.is_whole else old.queues
+    told = {number: LogicalQueue(number, tuple(map(from_home, homes))) for number, homes in change.queues.items()}
+    queues = {number: queue for number, queue in known.items() if number not in change.dropped} | told
+    return TopicMapping(
+        topic=change.topic,
+        broker=broker,
+        scope=change.scope,
+        epoch=change.epoch,
+        total=change.total,
+        queues=dict(sorted(queues.items())),
+    )
+
+
+def read_changes(store: MessageStore, start: int) -> Iterator[ChangeRecord]:
+    """Yield the records from position *start* of the log on, oldest first. Waits for the disk: only while opening.
+
+    Raises:
+        StoreError: one cannot be read. Going on without it might open a queue that is open elsewhere.
+    """
+    queue = store.find_queue(MAPPING_TOPIC, 0)
+    if queue is None:
+        return
+    low, high = queue.offset_min, queue.offset_max
+    while low < high:
+        middle = (low + high) // 2
+        if queue.get_entry(middle)[0] < start:
+            low = middle + 1
+        else:
+            high = middle
+    for offset in range(low, queue.offset_max):
+        position, _, _ = queue.get_entry(offset)
+        record = store.read_record(position)
+        if record is None:
+            continue  # A place that recovery left blank.
+        try:
+            yield msgspec.json.decode(record.body, type=ChangeRecord)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise StoreError(
+                f"the record of logical queues at position {position} cannot be read ({error}); restore the folder, or "
+                "take the broker out of service and move its queues by force"
+            ) from error
+
+
+def _homes(queues: Mapping[int, LogicalQueue]) -> dict[int, list[Home]]:
+    return {number: [to_home(segment) for segment in queues[number].segments] for number in sorted(queues)}

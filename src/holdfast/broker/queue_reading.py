@@ -1,0 +1,358 @@
+"""What a pull finds in one physical queue, and the answer made of it.
+
+    scan the index ─┬─ nothing new
+                    ├─ hot records ─> views of the log, one answer
+                    └─ cold records ─> steps: a reader thread fetches them
+
+The body of an answer is log bytes: nobody opens a record here. Adjacent records leave as one view; scattered ones are
+joined, because many small pieces cost more than one copy (docs/performance.md). Through a `Lens` the numbers of the
+physical queue look like those of a logical one. Knows nothing of groups, and of who waits.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import accumulate
+from operator import add
+from typing import Final
+
+import msgspec
+
+from holdfast.broker.options import BrokerOptions
+from holdfast.broker.request import LogRange, Refusal, Steps
+from holdfast.broker.restamp import restamp
+from holdfast.broker.stats import BrokerStats
+from holdfast.machine.effects import Piece
+from holdfast.model.errors import CorruptRecord, DiskFailed
+from holdfast.store.consume_queue import ENTRY_SIZE, QueueLog
+from holdfast.store.message_store import MessageStore
+from holdfast.wire.codes import ResponseCode
+from holdfast.wire.command import RESPONSE, Command, encode_command
+from holdfast.wire.frame import FRAME_SIZE_MAX
+from holdfast.wire.pull import PullFields, PullHeader, pull_answer_head
+from holdfast.wire.record import RECORD_SIZE_MIN
+
+_PLACE: Final = struct.Struct(">qi")  # of an index entry: position and size
+_SAMPLE: Final = 64  # index entries that tell how large the records of a queue are
+_SCAN_MAX: Final = 800  # index entries looked at for one answer when a filter lets few of them through
+_AHEAD: Final = 6400  # index entries read ahead when they are cold: as many as the kernel would
+_GAP_MAX: Final = 64 * 1024  # what lies between two cold ranges is read too when it is not larger than this
+
+Range = tuple[int, int]
+"""(position, size) of a record."""
+
+
+class Scan(msgspec.Struct, gc=False):
+    """What an index scan found.
+
+    Attributes:
+        next_offset: Where to pull next, if not parked.
+        positions: Where records begin; neighbours without anything between them may be taken as one.
+        size: Sum of the records' sizes.
+        count: How many records there are.
+    """
+
+    code: int
+    remark: str
+    next_offset: int
+    positions: Sequence[int] = ()
+    sizes: Sequence[int] = ()
+    size: int = 0
+    count: int = 0
+
+
+class Lens(msgspec.Struct, frozen=True):
+    """How one segment of a logical queue looks to its readers.
+
+    Attributes:
+        queue: The number of the logical queue.
+        delta: What is added to physical offsets.
+        minimum: The lowest offset of the logical queue.
+        leader: The physical queue at the end of the logical one, and what is added to its offsets.
+        end: The physical end of the segment, if it is known.
+        restamps: The reader knows no delta: it gets records with logical numbers.
+    """
+
+    queue: int
+    delta: int
+    minimum: int
+    leader: tuple[QueueLog, int]
+    end: int | None = None
+    restamps: bool = False
+
+    @property
+    def maximum(self) -> int:
+        """The end of the logical queue."""
+        log, delta = self.leader
+        return log.offset_max + delta
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """A pull, and how it is answered."""
+
+    header: PullHeader
+    serializer: int
+    lens: Lens | None = None
+
+
+class QueueReading:
+    """Reads physical queues for pulls."""
+
+    def __init__(self, options: BrokerOptions, store: MessageStore, stats: BrokerStats) -> None:
+        self._options = options
+        self._store = store
+        self._stats = stats
+
+    def is_cold(self, asked: Asked, queue: QueueLog, offset: int, codes: frozenset[int] | None) -> bool:
+        """Say whether the index entries from *offset* on may not be in memory."""
+        return offset < queue.hot_offset and queue.is_cold(offset, self._count_entries(asked, offset, codes))
+
+    def scan(self, asked: Asked, queue: QueueLog, offset: int, codes: frozenset[int] | None) -> Scan:
+        """Look at the index from *offset* on."""
+        offset_min, offset_max = queue.offset_min, queue.offset_max
+        if offset_max == 0:
+            if offset == 0:
+                return Scan(ResponseCode.PULL_NOT_FOUND, "NO_MESSAGE_IN_QUEUE", 0)
+            return Scan(ResponseCode.PULL_OFFSET_MOVED, "NO_MESSAGE_IN_QUEUE", 0)
+        if offset < offset_min:
+            return Scan(ResponseCode.PULL_OFFSET_MOVED, "OFFSET_TOO_SMALL", offset_min)
+        if offset == offset_max:
+            return Scan(ResponseCode.PULL_NOT_FOUND, "OFFSET_OVERFLOW_ONE", offset)
+        if offset > offset_max:
+            return Scan(ResponseCode.PULL_OFFSET_MOVED, "OFFSET_OVERFLOW_BADLY", offset_max)
+        raw = queue.raw_entries(offset, self._count_entries(asked, offset, codes))
+        return self._choose(raw, asked.header.fields, offset, codes)
+
+    def read_cold(self, asked: Asked, queue: QueueLog, offset: int, codes: frozenset[int] | None) -> Steps[list[Piece]]:
+        """Answer a pull whose index entries are cold."""
+        return tell_failure(self._read_cold(asked, queue, offset, codes), asked)
+
+    def _read_cold(
+        self, asked: Asked, queue: QueueLog, offset: int, codes: frozenset[int] | None
+    ) -> Steps[list[Piece]]:
+        raw = yield from queue.fetch_entries(offset, self._count_entries(asked, offset, codes), ahead=_AHEAD)
+        if not raw:
+            scan = Scan(ResponseCode.PULL_RETRY_IMMEDIATELY, "MESSAGE_WAS_REMOVING", queue.offset_min)
+            return [self.head(asked, queue, scan)]
+        answer = self.respond(asked, queue, self._choose(raw, asked.header.fields, offset, codes))
+        return answer if isinstance(answer, list) else (yield from answer)
+
+    def _count_entries(self, asked: Asked, offset: int, codes: frozenset[int] | None) -> int:
+        """Return how many entries to look at."""
+        count = max(1, min(asked.header.fields.max_msg_nums, self._options.pull_count_max))
+        count = count if codes is None else max(count, _SCAN_MAX)
+        lens = asked.lens
+        return count if lens is None or lens.end is None else max(1, min(count, lens.end - offset))
+
+    def _choose(self, raw: bytes | bytearray, fields: PullFields, offset: int, codes: frozenset[int] | None) -> Scan:
+        """Choose from index entries, which begin at *offset*."""
+        options = self._options
+        count = max(1, min(fields.max_msg_nums, options.pull_count_max))
+        size_max = min(fields.max_msg_bytes or options.pull_size_default, options.pull_size_max)
+        if codes is None:
+            adjacent = _find_adjacent(raw, offset, size_max)
+            # Cold records are read, and checked, each for itself.
+            if adjacent is not None and self._store.hot_view(adjacent.positions[0], adjacent.size) is not None:
+                return adjacent
+            raw = _cut_to_size(raw, size_max)
+        flat = _unpacker(len(raw) // ENTRY_SIZE)(raw)
+        positions, sizes = flat[0::3], flat[1::3]
+        # A blank says that it is larger than any record; a damaged index may say anything.
+        if codes is not None or max(sizes) > FRAME_SIZE_MAX or min(sizes) < RECORD_SIZE_MIN:
+            return _select(offset, positions, sizes, flat[2::3], codes, count, size_max)
+        total = sum(sizes)
+        if total > size_max:
+            taken = max(1, bisect_right(list(accumulate(sizes)), size_max))
+            positions, sizes = positions[:taken], sizes[:taken]
+            total = sum(sizes)
+        return Scan(ResponseCode.SUCCESS, "FOUND", offset + len(positions), positions, sizes, total, len(positions))
+
+    def respond(self, asked: Asked, queue: QueueLog, scan: Scan) -> list[Piece] | Steps[list[Piece]]:
+        """Answer with what a scan found, now or when its cold bytes are there."""
+        head = self.head(asked, queue, scan)
+        positions, sizes = scan.positions, scan.sizes
+        if not positions:
+            return [head]
+        fields = asked.header.fields
+        self._stats.count_gets(fields.consumer_group, fields.topic, scan.count, scan.size)
+        first = positions[0]
+        span_size = positions[-1] + sizes[-1] - first
+        span = self._store.hot_view(first, span_size)
+        if span is None:
+            return tell_failure(self._fetch(asked, queue, scan), asked)
+        if span_size == scan.size:
+            return [head, *stamped(asked.lens, [span])]
+        starts = [position - first for position in positions]
+        joined = b"".join(map(span.__getitem__, map(slice, starts, map(add, starts, sizes))))
+        return [head, *stamped(asked.lens, [joined])]
+
+    def _fetch(self, asked: Asked, queue: QueueLog, scan: Scan) -> Steps[list[Piece]]:
+        """Answer a pull whose records are cold: read them in few large pieces, off the loop."""
+        parts: list[Piece] = []
+        for read, ranges in _reads(scan, self._store.log_file_size):
+            try:
+                data = yield read
+            except CorruptRecord:
+                parts += yield from _fetch_apart(ranges)
+                continue
+            for position, size in ranges:
+                part = data[position - read.position : position - read.position + size]
+                if len(part) < size:
+                    gone = Scan(ResponseCode.PULL_RETRY_IMMEDIATELY, "MESSAGE_WAS_REMOVING", queue.offset_min)
+                    return [self.head(asked, queue, gone)]
+                parts.append(part)
+        scan.size = sum(map(len, parts))
+        if not parts:
+            scan.code, scan.remark = ResponseCode.PULL_RETRY_IMMEDIATELY, "MESSAGE_IS_DAMAGED"
+        return [self.head(asked, queue, scan), *stamped(asked.lens, parts)]
+
+    @staticmethod
+    def head(asked: Asked, queue: QueueLog, scan: Scan) -> bytes:
+        """Return everything of an answer that goes before its records."""
+        lens, opaque = asked.lens, asked.header.opaque
+        if lens is None:
+            offsets = (scan.next_offset, queue.offset_min, queue.offset_max)
+            return pull_answer_head(asked.serializer, opaque, scan.code, scan.remark, offsets, scan.size)
+        return logical_head(asked, lens, scan.code, scan.remark, scan.next_offset + lens.delta, scan.size)
+
+
+def logical_head(asked: Asked, lens: Lens, code: int, remark: str, next_offset: int, size: int = 0) -> bytes:
+    """Return the same for a logical queue, whose next offset is given as such."""
+    offsets = (next_offset, lens.minimum, lens.maximum)
+    delta = 0 if lens.restamps else lens.delta
+    return pull_answer_head(asked.serializer, asked.header.opaque, code, remark, offsets, size, delta)
+
+
+def stamped(lens: Lens | None, pieces: list[Piece]) -> list[Piece]:
+    """Return records as their reader can take them."""
+    return [restamp(pieces, lens.queue, lens.delta)] if lens is not None and lens.restamps and pieces else pieces
+
+
+def _find_adjacent(raw: bytes | bytearray, offset: int, size_max: int) -> Scan | None:
+    """Return the records of index entries that lie one behind the other in the log, as one; None when they do not.
+
+    So it is where one queue gets most messages. Then only the sizes are unpacked, and only of what fits: an entry that
+    ends too far behind the first is found by halving, as positions rise.
+    """
+    first, size = _PLACE.unpack_from(raw, 0)
+    low, high, span = 1, len(raw) // ENTRY_SIZE, size
+    while low < high:
+        middle = (low + high + 1) // 2
+        position, size = _PLACE.unpack_from(raw, (middle - 1) * ENTRY_SIZE)
+        if position + size - first <= size_max:
+            low, span = middle, position + size - first
+        else:
+            high = middle - 1
+    sizes = _size_unpacker(low)(raw)
+    if sum(sizes) != span or not RECORD_SIZE_MIN <= min(sizes) <= max(sizes) <= FRAME_SIZE_MAX:
+        return None
+    return Scan(ResponseCode.SUCCESS, "FOUND", offset + low, (first,), (span,), span, low)
+
+
+def _cut_to_size(raw: bytes | bytearray, size_max: int) -> bytes | bytearray:
+    """Return no more index entries than a pull of that size can want, going by how large the first ones are."""
+    count = len(raw) // ENTRY_SIZE
+    if count <= _SAMPLE:
+        return raw
+    sampled = sum(_size_unpacker(_SAMPLE)(raw))
+    enough = size_max * _SAMPLE // max(sampled, 1) * 9 // 8 + _SAMPLE
+    if enough >= count:
+        return raw
+    # Small records behind large ones: the guess was too low.
+    cut = raw[: enough * ENTRY_SIZE]
+    return cut if sum(_size_unpacker(enough)(raw)) > size_max else raw
+
+
+@lru_cache(maxsize=4096)
+def _size_unpacker(count: int):  # type: ignore[no-untyped-def] # noqa: ANN202 - as below
+    """Return what unpacks the sizes, alone, of the first *count* index entries."""
+    return struct.Struct(">" + "8xi8x" * count).unpack_from
+
+
+@lru_cache(maxsize=4096)
+def _unpacker(count: int):  # type: ignore[no-untyped-def] # noqa: ANN202 - the bound method of a Struct has no name
+    """Return what unpacks *count* index entries at once, to one flat tuple: several times faster than one by one."""
+    return struct.Struct(">" + "qiq" * count).unpack
+
+
+def _fetch_apart(ranges: list[Range]) -> Steps[list[Piece]]:
+    """Return the records of a read that met a damaged one, without those that are damaged.
+
+    The damaged one may be of another queue. A consumer that is refused asks again for ever: it is told about in the
+    log, as recovery tells, and passed.
+    """
+    whole: list[Piece] = []
+    for position, size in ranges:
+        try:
+            data = yield LogRange(position, size)
+        except CorruptRecord:
+            continue
+        if len(data) == size:
+            whole.append(data)
+    return whole
+
+
+def _reads(scan: Scan, file_size: int) -> list[tuple[LogRange, list[Range]]]:
+    """Return what to read for cold records: near ones together, never across the end of a log file."""
+    reads: list[tuple[LogRange, list[Range]]] = []
+    for position, size in zip(scan.positions, scan.sizes, strict=True):
+        if reads:
+            read, members = reads[-1]
+            near = position - (read.position + read.size) <= _GAP_MAX
+            if near and position // file_size == read.position // file_size:
+                members.append((position, size))
+                reads[-1] = (LogRange(read.position, position + size - read.position), members)
+                continue
+        reads.append((LogRange(position, size), [(position, size)]))
+    return reads
+
+
+def _select(
+    offset: int,
+    positions: Sequence[int],
+    sizes: Sequence[int],
+    tags: Sequence[int],
+    codes: frozenset[int] | None,
+    count_max: int,
+    size_max: int,
+) -> Scan:
+    """Return the entries that match, up to the limits; offsets without a message never match."""
+    chosen: list[int] = []
+    total = 0
+    looked_at = 0
+    for at, (size, tag) in enumerate(zip(sizes, tags, strict=True)):
+        if RECORD_SIZE_MIN <= size <= FRAME_SIZE_MAX and (codes is None or tag in codes):
+            if len(chosen) == count_max or (chosen and total + size > size_max):
+                break
+            chosen.append(at)
+            total += size
+        looked_at = at + 1
+    if not chosen:
+        return Scan(ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE", offset + looked_at)
+    return Scan(
+        ResponseCode.SUCCESS,
+        "FOUND",
+        offset + looked_at,
+        [positions[at] for at in chosen],
+        [sizes[at] for at in chosen],
+        total,
+        len(chosen),
+    )
+
+
+def tell_failure(steps: Steps[list[Piece]], asked: Asked) -> Steps[list[Piece]]:
+    """Take *steps*; when they fail the puller is told, and asks again later: nobody shall wait for ever."""
+    try:
+        return (yield from steps)
+    except (CorruptRecord, DiskFailed) as error:
+        return [refuse(Refusal(ResponseCode.SYSTEM_ERROR, str(error)), asked.header.opaque, asked.serializer)]
+
+
+def refuse(refusal: Refusal, opaque: int, serializer: int) -> bytes:
+    """Return the answer to a pull that is not served."""
+    return encode_command(
+        Command(code=refusal.code, opaque=opaque, flag=RESPONSE, remark=refusal.remark, serializer=serializer)
+    )

@@ -1,0 +1,153 @@
+"""Static topics as upstream's tools change them (513).
+
+    tool's record ─> does it contradict what happened? ─> recorded, then hosted, then registered, then answered
+
+    a home of ours, undecided       prepared: it takes no writes until it is known where it begins
+    our queue, next home elsewhere  handed over there, to the exact offset; where that broker cannot take it so, sealed
+    an offset for a decided home    acknowledged and ignored: the queue is open there since its exact end
+
+What happened stays: homes, ends and decided offsets are never changed by a tool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from holdfast.broker.mappings import Mappings
+from holdfast.broker.offsets import OffsetTable
+from holdfast.broker.registration import Registrar
+from holdfast.broker.request import Answer, Handlers, Refusal, Request
+from holdfast.broker.topics import TopicTable, find_topic_fault
+from holdfast.broker.waits import Procedure, Synced
+from holdfast.model.errors import MappingRefused, RemoteProtocolError
+from holdfast.model.mapping import LogicalQueue, Segment, TopicMapping, accept_update, check
+from holdfast.model.topic import TopicConfig
+from holdfast.wire.admin import CreateTopicFields
+from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.fields import from_fields
+from holdfast.wire.mapping import decode_detail, from_detail
+from holdfast.wire.moves import MoveOrder
+
+HandOver = Callable[[MoveOrder], Procedure[bool]]
+"""Moves queues to another broker; False when that broker cannot take them from us."""
+
+_REFUSED: Final = ResponseCode.INVALID_PARAMETER
+
+
+class StaticAdmin:
+    """Takes what tools say about static topics.
+
+    Attributes:
+        hand_over: How a queue gets to its next home without a hole; None while nobody can do that.
+    """
+
+    def __init__(self, topics: TopicTable, mappings: Mappings, offsets: OffsetTable, registrar: Registrar) -> None:
+        self._topics = topics
+        self._mappings = mappings
+        self._offsets = offsets
+        self._registrar = registrar
+        self.hand_over: HandOver | None = None
+
+    def handlers(self) -> Handlers:
+        """Return what this room answers."""
+        return {RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC: self.put}
+
+    def put(self, request: Request) -> Procedure[Answer]:
+        """Answer 513 when the record is on disk, queues that go elsewhere are gone, and name servers know it."""
+        fields = from_fields(CreateTopicFields, request.command.fields)
+        try:
+            told = from_detail(decode_detail(request.command.body))
+            accepted = self._accept(fields.topic, told)
+            config = self._configure(fields, accepted)
+        except (MappingRefused, RemoteProtocolError) as error:
+            return Refusal(_REFUSED, str(error))
+        before = self._mappings.find(fields.topic)
+        if before is not None and _is_old_news(before, told):
+            return request.answer()
+        position = self._mappings.change(accepted, now_ms=request.now_ms, config=config)
+        if before is None and self._topics.find(fields.topic) is not None:
+            # A normal topic becomes static: what groups committed is of physical queues.
+            self._offsets.adopt_physical(self._mappings, fields.topic)
+        self._topics.put(config, request.now_ms)
+        self._topics.changed.discard(fields.topic)  # Name servers hear of it when its record is on disk.
+        yield Synced(position)
+        for target, queues in self._leaving(fields.topic).items():
+            yield from self._let_go(MoveOrder(topic=fields.topic, queues=queues, target=target), request.now_ms)
+        return self._registrar.answer_registered(request, request.answer())
+
+    def _accept(self, topic: str, told: TopicMapping) -> TopicMapping:
+        """Return the record of the topic after a tool told *told*."""
+        if told.topic != topic:
+            raise MappingRefused("own record", f"the record of {told.topic} was sent for {topic}")
+        check(told, owner=self._mappings.broker)
+        known = self._mappings.find(topic)
+        return told if known is None or _is_old_news(known, told) else accept_update(known, told)
+
+    def _configure(self, fields: CreateTopicFields, mapping: TopicMapping) -> TopicConfig:
+        """Return how the topic is hosted: with a physical queue for every home, and never with fewer than before."""
+        if self._topics.is_system(fields.topic):
+            raise MappingRefused("system topics", f"The topic[{fields.topic}] is conflict with system topic.")
+        known = self._topics.find(fields.topic)
+        if known is not None and known.has_batch_index:
+            raise MappingRefused("simple queues", f"topic {fields.topic} has a batch index, which cannot be static yet")
+        needed = max(mapping.used_on(self._mappings.broker), default=-1) + 1
+        if known is not None:
+            needed = max(needed, known.read_queues, known.write_queues)
+        config = TopicConfig(
+            name=fields.topic,
+            read_queues=max(needed, fields.read_queue_nums),
+            write_queues=max(needed, fields.write_queue_nums),
+            permission=fields.perm,
+            filter_type=fields.topic_filter_type,
+            sys_flag=fields.topic_sys_flag,
+            order=fields.order,
+            attributes={} if known is None else known.attributes,
+        )
+        fault = find_topic_fault(config)
+        if fault is not None:
+            raise MappingRefused("hosted topics", fault)
+        return config
+
+    # Queues that a tool sends elsewhere.
+
+    def _leaving(self, topic: str) -> dict[str, list[int]]:
+        """Return the queues that are open here and have an undecided home elsewhere, by broker."""
+        mapping = self._mappings.find(topic)
+        leaving: dict[str, list[int]] = {}
+        for number, queue in {} if mapping is None else mapping.queues.items():
+            prepared = queue.prepared
+            is_elsewhere = prepared is not None and prepared.broker != self._mappings.broker
+            if prepared is not None and is_elsewhere and self._mappings.place(topic, number).state == "open":
+                leaving.setdefault(prepared.broker, []).append(number)
+        return leaving
+
+    def _let_go(self, order: MoveOrder, now_ms: int) -> Procedure[None]:
+        is_taken = self.hand_over is not None and (yield from self.hand_over(order))
+        here = self._leaving(order.topic).get(order.target, [])
+        mapping = self._mappings.find(order.topic)
+        if is_taken or not here or mapping is None:
+            return
+        # As upstream has it: the tool reads the end, and tells the other broker where to begin.
+        ends = self._mappings.seal(order.topic, here, now_ms)
+        sealed = mapping.put(*(mapping.queues[number].seal(ends[number], now_ms) for number in here))
+        yield Synced(self._mappings.change(sealed, now_ms=now_ms))
+
+
+def _is_old_news(known: TopicMapping, told: TopicMapping) -> bool:
+    """Return whether a tool repeats, late, what has happened: it planned the move that we carried out.
+
+    An older epoch is refused when it would change something.
+    """
+    if told.epoch >= known.epoch or told.scope != known.scope or told.total != known.total:
+        return False
+    return all(
+        number in known.queues and all(_is_known(known.queues[number], segment) for segment in queue.segments)
+        for number, queue in told.queues.items()
+    )
+
+
+def _is_known(queue: LogicalQueue, told: Segment) -> bool:
+    """Return whether a home was opened here, or came and went."""
+    home = queue.find(told.generation)
+    return told.generation < queue.generation if home is None else home.is_decided and home.place == told.place

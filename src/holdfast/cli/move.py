@@ -1,0 +1,58 @@
+"""`holdfast move`: list, cancel, resume."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from holdfast.admin.moves import FINISHED
+from holdfast.cli.moving import NoWaitOption, follow, move_table
+from holdfast.cli.session import Session, cluster_command
+
+app = typer.Typer(no_args_is_help=True, help="Look at moves of logical queues, cancel them, take them up again.")
+
+MoveArgument = Annotated[str, typer.Argument(metavar="ID", help="The move, or the beginning of its id.")]
+
+
+def register(root: typer.Typer) -> None:
+    """Add this noun to the tree of commands."""
+    root.add_typer(app, name="move")
+
+
+@cluster_command(app, "list")
+def list_moves(
+    session: Session,
+    *,
+    everything: Annotated[bool, typer.Option("--all", "-a", help="Also those that ended.")] = False,
+) -> None:
+    """List the moves that are under way, and those that failed.
+
+    Example: holdfast move list
+    """
+    found = session.ask(lambda admin: admin.moves.list())
+    shown = [move for move in found if everything or move.state not in {"done", "cancelled"}]
+    session.show({"moves": shown}, move_table(shown))
+
+
+@cluster_command(app, "cancel")
+def cancel(session: Session, *, move: MoveArgument) -> None:
+    """Roll a move back: its old leader goes on. Refused when the new leader has been let in already.
+
+    Example: holdfast move cancel broker-a.19a8f3.1
+    """
+    ended = session.ask(lambda admin: admin.moves.cancel(move))
+    session.show({"move": ended}, f"move {ended.id} is {ended.state}: {ended.source} leads on", move_table([ended]))
+
+
+@cluster_command(app, "resume")
+def resume(session: Session, *, move: MoveArgument, no_wait: NoWaitOption = False) -> None:
+    """Take up a move that failed, and follow it to its end.
+
+    Example: holdfast move resume broker-a.19a8f3.1
+    """
+    begun = session.ask(lambda admin: admin.moves.resume(move))
+    (ended,) = follow(session, [begun], no_wait=no_wait)
+    session.show({"move": ended}, f"move {ended.id} is {ended.state}", move_table([ended]))
+    if ended.state in FINISHED - {"done"}:
+        raise typer.Exit(1)

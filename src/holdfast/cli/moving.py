@@ -1,0 +1,199 @@
+"""What every command that moves queues shares: the tables, the question, the progress, the outcome.
+
+    plan ─> --dry-run: before and after ─> ask, if it is forced ─> start ─> follow, with progress ─> say how it ended
+
+Whoever interrupts a command does not interrupt the moves: brokers carry them through by themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Annotated, Final
+
+import typer
+
+from holdfast.admin.moves import FINISHED, MovePlan
+from holdfast.admin.operations import Admin
+from holdfast.admin.previews import Preview
+from holdfast.admin.tables import Printable, Table, left, right, time_text
+from holdfast.cli.progress import show_progress
+from holdfast.cli.session import Session
+from holdfast.model.mapping import Row
+from holdfast.wire.moves import Move
+
+# Above this many rows only those that change are printed; `--json` has all.
+_ROWS_MAX: Final = 64
+
+ForceOption = Annotated[
+    bool, typer.Option("--force", help="The leader is dead: open its queues elsewhere, behind a gap of offsets.")
+]
+EvenIfAliveOption = Annotated[
+    bool, typer.Option("--even-if-alive", help="With --force: pass a leader over that still answers.")
+]
+NoWaitOption = Annotated[bool, typer.Option("--no-wait", help="Give the orders and do not wait for their end.")]
+
+
+def carry_out(
+    session: Session,
+    make_plan: Callable[[Admin], Awaitable[MovePlan]],
+    *,
+    what: str,
+    dry_run: bool,
+    forced: bool = False,
+    yes: bool = False,
+    no_wait: bool = False,
+) -> list[Move]:
+    """Plan moves, show or make them, print how they ended; return the moves that were made.
+
+    Args:
+        session: The run of the command.
+        make_plan: Asks the cluster for the plan.
+        what: What it is for, in words that fit behind "nothing to move: ".
+        dry_run: Show the plan and change nothing.
+        forced: The leaders are dead.
+        yes: Do not ask before a forced move.
+        no_wait: Do not follow.
+
+    Raises:
+        typer.Exit: with status 1, when a move did not reach its end.
+    """
+    plan = session.ask(make_plan)
+    if dry_run or not plan.moves:
+        show_plan(session, plan, what=what, dry_run=dry_run)
+        return []
+    if forced:
+        sources = ", ".join(sorted({str(move.source) for move in plan.moves}))
+        session.confirm(
+            f"Open {count_text(len(plan.moves), 'queue')} elsewhere? {sources} must be dead for good: what only it has"
+            " stays out of reach until it returns.",
+            yes=yes,
+        )
+        made = session.ask(lambda admin: admin.forcing.force(plan))
+    else:
+        made = follow(session, session.ask(lambda admin: admin.moves.start(plan)), no_wait=no_wait)
+    show_outcome(session, plan, made)
+    return made
+
+
+def follow(session: Session, moves: Sequence[Move], *, no_wait: bool = False) -> list[Move]:
+    """Look after *moves* until none goes on, with progress on standard error."""
+    if no_wait:
+        return list(moves)
+    total = sum(len(move.queues) for move in moves)
+    shown = 0
+    try:
+        with show_progress("moving queues", total, quiet=session.as_json) as advance:
+
+            def tell(now: Sequence[Move]) -> None:
+                nonlocal shown
+                finished = sum(len(move.queues) for move in now if move.state in FINISHED)
+                advance(finished - shown)
+                shown = finished
+
+            return session.ask(lambda admin: admin.moves.follow(moves, tell))
+    except KeyboardInterrupt:
+        session.note(
+            "the moves go on by themselves; `holdfast move list` shows them, `holdfast move cancel ID` ends one"
+        )
+        raise
+
+
+def show_plan(session: Session, plan: MovePlan, *, what: str, dry_run: bool) -> None:
+    """Print what would be moved: the tables before and after, and the bytes that travel."""
+    value = {"dry_run": dry_run, "moves": plan.moves, "tables": plan.previews, "bytes_copied": 0}
+    if not plan.moves:
+        session.show(value, f"nothing to move: {what}")
+        return
+    rows = [(move.topic, move.queue, move.source, move.target) for move in plan.moves]
+    moves = Table([*left("TOPIC"), *right("QUEUE"), *left("FROM", "TO")], rows, title="Moves")
+    session.show(value, moves, *preview_parts(plan.previews), "bytes copied: 0")
+
+
+def show_outcome(session: Session, plan: MovePlan, made: Sequence[Move]) -> None:
+    """Print how moves ended.
+
+    Raises:
+        typer.Exit: with status 1, when one did not reach its end.
+    """
+    bad = [move for move in made if move.state in FINISHED - {"done"}]
+    going = [move for move in made if move.state not in FINISHED]
+    done = sum(len(move.queues) for move in made if move.state == "done")
+    value = {"dry_run": False, "moves": plan.moves, "outcome": made, "done": done, "bytes_copied": 0}
+    parts: list[Printable] = []
+    if done:
+        brokers = ", ".join(sorted({move.target for move in made if move.state == "done"}))
+        parts.append(f"{brokers} took over {count_text(done, 'logical queue')}; bytes copied: 0")
+    if going or bad:
+        parts.append(move_table([*bad, *going]))
+    if going:
+        parts.append("they go on by themselves; `holdfast move list` shows how far they are")
+    if any(move.state == "failed" for move in bad):
+        parts.append("a failed move can be taken up again with `holdfast move resume ID`")
+    session.show(value, *parts)
+    if bad:
+        raise typer.Exit(1)
+
+
+def move_table(moves: Sequence[Move]) -> Table:
+    """Return moves as a table."""
+    rows = [
+        (
+            move.id or None,
+            move.topic,
+            numbers_text(move.queues),
+            move.source,
+            move.target,
+            move.state,
+            time_text(move.started_ms),
+            move.reason or None,
+        )
+        for move in moves
+    ]
+    columns = left("ID", "TOPIC", "QUEUES", "FROM", "TO", "STATE", "SINCE", "REASON")
+    return Table(columns, rows, empty="no moves")
+
+
+def preview_parts(previews: Sequence[Preview]) -> list[Printable]:
+    """Return the tables before and after of every topic."""
+    parts: list[Printable] = []
+    for preview in previews:
+        before, after = preview.before, preview.after
+        note = ""
+        if max(len(before), len(after)) > _ROWS_MAX:
+            changed = {row.queue for row in {*before} ^ {*after}}
+            before = [row for row in before if row.queue in changed]
+            after = [row for row in after if row.queue in changed]
+            note = " (only the queues that change)"
+        parts += [
+            mapping_table(before, f"{preview.topic} before{note}"),
+            mapping_table(after, f"{preview.topic} after{note}"),
+        ]
+    return parts
+
+
+def mapping_table(rows: Sequence[Row], title: str = "") -> Table:
+    """Return a mapping with the columns of the proposal."""
+    columns = [*left("brokerName"), *right("MessageQueue"), *left("LogicalQueue", "QueueStatus")]
+    cells = [(row.broker, row.queue_id, row.label, str(row.status)) for row in rows]
+    return Table(columns, cells, title=title, empty="none")
+
+
+def numbers_text(numbers: Sequence[int]) -> str:
+    """Return numbers as people write them: 0-3, 7."""
+    spans: list[list[int]] = []
+    for number in sorted(numbers):
+        if spans and number == spans[-1][1] + 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)
+
+
+def count_text(count: int, noun: str) -> str:
+    """Return how many there are of something: 1 logical queue, 2 logical queues."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def split_names(text: str | None) -> list[str]:
+    """Return names that are written with commas between them."""
+    return [name.strip() for name in (text or "").split(",") if name.strip()]

@@ -1,0 +1,300 @@
+"""`holdfast queue`: list, migrate, set, unset, abandon, repair."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import typer
+
+from holdfast.admin.moves import get_leader
+from holdfast.admin.operations import Admin, now_ms
+from holdfast.admin.previews import preview_queues
+from holdfast.admin.static_topics import ClusterMappings, StaticTopic
+from holdfast.admin.tables import Facts, Printable, Table, left, right, time_text
+from holdfast.admin.topic_plans import RepairPlan, TopicPlan, repair_plan, set_plan
+from holdfast.cli.completion import complete_broker, complete_topic
+from holdfast.cli.moving import (
+    EvenIfAliveOption,
+    ForceOption,
+    NoWaitOption,
+    carry_out,
+    count_text,
+    mapping_table,
+    preview_parts,
+)
+from holdfast.cli.session import DryRunOption, Session, YesOption, cluster_command
+from holdfast.model.mapping import LogicalQueue, table
+from holdfast.model.scope import shown_broker, to_shown_scope
+from holdfast.model.segment import Segment
+
+# A broker that comes back late may contradict a thousand times in the same way.
+_LINES_MAX: Final = 5
+
+app = typer.Typer(no_args_is_help=True, help="Look at the logical queues of a static topic, and move them.")
+
+TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.", autocompletion=complete_topic)]
+QueueArgument = Annotated[int, typer.Argument(metavar="QUEUE", min=0, help="The logical queue.")]
+
+
+def register(root: typer.Typer) -> None:
+    """Add this noun to the tree of commands."""
+    root.add_typer(app, name="queue")
+
+
+@cluster_command(app, "list")
+def list_queues(
+    session: Session,
+    *,
+    topic: TopicArgument,
+    by_broker: Annotated[bool, typer.Option("--by-broker", help="Sort by broker and physical queue.")] = False,
+) -> None:
+    """Show where the logical queues of a static topic live, and lived: every home, its offsets and its status.
+
+    Example: holdfast queue list orders
+    """
+
+    async def work(admin: Admin) -> ClusterMappings:
+        return await admin.static.read(topic=topic)
+
+    view = session.ask(work)
+    found = view.get_topic(topic)
+    queues = [queue for _, queue in sorted(found.merged.queues.items())]
+    shown = mapping_table(table(queues)) if by_broker else home_table(queues)
+    moves = [move for move in view.moves if move.topic == topic]
+    value = {"topic": topic, "mapping": found.merged, "rows": table(queues), "moves": moves}
+    session.show(value, static_facts(found), shown, *trouble(view, found))
+
+
+@cluster_command(app, "migrate")
+def migrate(
+    session: Session,
+    *,
+    topic: TopicArgument,
+    queue: QueueArgument,
+    to: Annotated[str, typer.Option("--to", metavar="BROKER", help="The new leader.", autocompletion=complete_broker)],
+    force: ForceOption = False,
+    even_if_alive: EvenIfAliveOption = False,
+    no_wait: NoWaitOption = False,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+) -> None:
+    """Move one logical queue to another broker. Nobody notices: no send fails, offsets go on, no message is copied.
+
+    Example: holdfast queue migrate orders 3 --to broker-b --dry-run
+    """
+    carry_out(
+        session,
+        lambda admin: (
+            admin.forcing.plan_queue(topic, queue, to, even_if_alive=even_if_alive)
+            if force
+            else admin.moves.plan_queue(topic, queue, to)
+        ),
+        what=f"{to} leads it",
+        dry_run=dry_run,
+        forced=force,
+        yes=yes,
+        no_wait=no_wait,
+    )
+
+
+@cluster_command(app, "abandon")
+def abandon(
+    session: Session,
+    *,
+    topic: TopicArgument,
+    queue: QueueArgument,
+    end: Annotated[
+        int | None, typer.Option(min=0, help="Where the part ends.", show_default="behind the last consumed")
+    ] = None,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+) -> None:
+    """Give up what a dead broker may still hold of a queue, so that consumers go on behind it. Asks at a terminal.
+
+    Example: holdfast queue abandon orders 3
+    """
+    plan = session.ask(lambda admin: admin.forcing.plan_abandon(topic, queue, end=end))
+    what = f"what {plan.broker} may still hold of {topic} {queue} from offset {plan.end} on"
+    if not dry_run:
+        session.confirm(
+            f"Give up {what}? It stays out of reach of consumers, also when {plan.broker} returns.", yes=yes
+        )
+        session.ask(lambda admin: admin.forcing.abandon(plan))
+    session.show(
+        {"dry_run": dry_run, "abandoned": plan},
+        f"would give up {what}" if dry_run else f"gave up {what}; consumers go on",
+    )
+
+
+@cluster_command(app, "set")
+def set_queue(
+    session: Session,
+    *,
+    topic: TopicArgument,
+    queue: QueueArgument,
+    broker: Annotated[str, typer.Option(metavar="BROKER", help="Who leads it.", autocompletion=complete_broker)],
+    physical: Annotated[
+        int | None, typer.Option(min=0, help="Its physical queue there.", show_default="a new one")
+    ] = None,
+    first: Annotated[int, typer.Option(min=0, help="The logical offset of its first message.")] = 0,
+    dry_run: DryRunOption = False,
+) -> None:
+    """Give a logical queue that nobody leads a home by hand. A queue that has a leader is moved with `queue migrate`.
+
+    Example: holdfast queue set orders 3 --broker broker-b
+    """
+
+    async def work(admin: Admin) -> TopicPlan:
+        await admin.static.require_support()
+        view = await admin.static.read()
+        plan = set_plan(view, view.get_topic(topic), queue, broker, queue_id=physical, first=first, now_ms=now_ms())
+        if not dry_run:
+            await admin.changes.apply(plan)
+        return plan
+
+    plan = session.ask(work)
+    preview = preview_queues(topic, plan.before, plan.after)
+    text = f"{broker} {'would lead' if dry_run else 'leads'} logical queue {queue} of {topic}"
+    session.show({"dry_run": dry_run, "tables": [preview], "bytes_copied": 0}, text, *preview_parts([preview]))
+
+
+@cluster_command(app, "unset")
+def unset_queue(
+    session: Session,
+    *,
+    topic: TopicArgument,
+    queue: QueueArgument,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+) -> None:
+    """Forget where a logical queue lives. Its messages are out of reach then, and sends to it fail. Asks at a terminal.
+
+    Example: holdfast queue unset orders 3 --dry-run
+    """
+
+    async def look(admin: Admin) -> ClusterMappings:
+        view = await admin.static.read(topic=topic)
+        get_leader(view, topic, queue)
+        return view
+
+    view = session.ask(look)
+    found = view.get_topic(topic)
+    queues = found.merged.queues.values()
+    preview = preview_queues(topic, queues, [each for each in queues if each.queue != queue])
+    if not dry_run:
+        session.confirm(f"Forget logical queue {queue} of {topic}, with the way to its messages?", yes=yes)
+        session.ask(lambda admin: admin.changes.unset(view, found, queue))
+    text = f"{'would forget' if dry_run else 'forgot'} logical queue {queue} of {topic}"
+    hint = f"it gets a new home with `holdfast queue set {topic} {queue} --broker BROKER`"
+    session.show({"dry_run": dry_run, "tables": [preview], "bytes_copied": 0}, text, hint, *preview_parts([preview]))
+
+
+@cluster_command(app, "repair")
+def repair(session: Session, *, topic: TopicArgument, dry_run: DryRunOption = False) -> None:
+    """Bring the records of all brokers together after a change that only some of them took.
+
+    Example: holdfast queue repair orders --dry-run
+    """
+
+    async def work(admin: Admin) -> RepairPlan:
+        await admin.static.require_support()
+        view = await admin.static.read()
+        plan = repair_plan(view, view.get_topic(topic), now_ms=now_ms())
+        if not dry_run:
+            await admin.changes.repair(plan, view)
+        return plan
+
+    plan = session.ask(work)
+    parts: list[Printable] = []
+    if plan.homes is not None:
+        given = sorted({queue.queue for queue in plan.homes.after} - {queue.queue for queue in plan.homes.before})
+        parts.append(
+            f"{'would give' if dry_run else 'gave'} a home to {count_text(len(given), 'queue')} that nobody led"
+        )
+        parts += preview_parts([preview_queues(topic, plan.homes.before, plan.homes.after)])
+    if plan.stamps:
+        parts.append(f"{'would bring' if dry_run else 'brought'} up to date: {', '.join(sorted(plan.stamps))}")
+    if not plan.is_needed and not plan.faults:
+        parts.append(f"{topic} is whole: there is nothing to repair")
+    value = {"topic": topic, "dry_run": dry_run, "brought_up": sorted(plan.stamps), "faults": plan.faults}
+    session.show(value, *parts, *(f"left to you: {fault}" for fault in plan.faults))
+    if plan.faults:
+        raise typer.Exit(1)
+
+
+def static_facts(topic: StaticTopic) -> Facts:
+    """Return what a static topic is, without its queues."""
+    merged = topic.merged
+    return Facts(
+        [
+            ("topic", topic.name),
+            ("kind", "static"),
+            ("logical queues", merged.total),
+            ("scope", to_shown_scope(merged.scope)),
+            ("shown to clients as", shown_broker(merged.scope)),
+            ("leaders", ", ".join(sorted(set(merged.leaders.values()))) or "none"),
+            ("whole", merged.complete),
+        ]
+    )
+
+
+def home_table(queues: list[LogicalQueue]) -> Table:
+    """Return every home of every queue, the oldest first."""
+    rows = [
+        (
+            queue.queue,
+            home.generation,
+            home.broker,
+            home.queue_id,
+            home.first if home.is_decided else None,
+            home.last,
+            str(queue.status_of(home)),
+            time_text(home.last_ms),
+            _note(queue, home),
+        )
+        for queue in queues
+        for home in queue.segments
+    ]
+    columns = [
+        *right("QUEUE", "HOME"),
+        *left("BROKER"),
+        *right("PHYSICAL", "FIRST", "END"),
+        *left("STATUS", "LAST STORED", "NOTE"),
+    ]
+    return Table(columns, rows, empty="no logical queues")
+
+
+def trouble(view: ClusterMappings, topic: StaticTopic) -> list[str]:
+    """Return what an operator should know about a topic, and what to do."""
+    merged = topic.merged
+    lines = [f"contradiction: {text}" for text in _some(merged.contradictions)]
+    if merged.unled:
+        lines.append(f"nobody leads {count_text(len(merged.unled), 'queue')}: run `holdfast queue repair {topic.name}`")
+    lines += [
+        f"{name} holds older messages and gave no record: they cannot be read until it returns"
+        for name in merged.missing
+    ]
+    for name in sorted(set(merged.leaders.values())):
+        holder = view.holders.get(name)
+        if holder is None or holder.fault is not None:
+            lines.append(
+                f"{name} leads queues and does not answer: start it, or `holdfast broker evacuate {name} --force`"
+            )
+    return lines + _some(merged.superseded)
+
+
+def _some(texts: list[str]) -> list[str]:
+    """Return the first few of many."""
+    return texts if len(texts) <= _LINES_MAX else [*texts[:_LINES_MAX], f"and {len(texts) - _LINES_MAX} more like it"]
+
+
+def _note(queue: LogicalQueue, home: Segment) -> str | None:
+    if not home.is_decided:
+        return "prepared, takes no writes"
+    if home.forced and not home.is_sealed:
+        return f"end unknown: wait for {home.broker}, or `holdfast queue abandon`"
+    if home.forced:
+        return "a gap of offsets follows"
+    if home != queue.leader and not home.is_sealed and not home.expired:
+        return "end not recorded"
+    return "messages before it are gone" if home.cut else None

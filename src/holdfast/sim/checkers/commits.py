@@ -1,0 +1,54 @@
+"""What a group has committed travels with its queue: the next leader knows at least what the last one knew.
+
+Seen at the brokers themselves: what the leader of a logical queue would answer. While nobody moves the queue its offset
+may go back, as a late word of a member that has lost the queue does that. A broker that is killed may forget what it
+had not saved yet, so what was committed within the last seconds before that is forgiven.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from holdfast.sim.world import Violation
+
+Row = tuple[str, str, int]
+"""Group, topic and logical queue."""
+
+UNSAVED_MS: Final = 15_000
+"""Offsets are saved every two seconds, and a slow disk takes its time."""
+
+
+class _Mark(msgspec.Struct, frozen=True):
+    """What a leader had as committed, and since when."""
+
+    leader: str
+    offset: int
+    since_ms: int
+
+
+class Commits:
+    """What was last seen as committed, per group and queue."""
+
+    def __init__(self) -> None:
+        self._marks: dict[Row, _Mark] = {}
+
+    def see(self, row: Row, offset: int | None, now_ms: int, leader: str) -> None:
+        """Take note of what *leader* has as committed; None when it knows nothing of the group."""
+        mark = self._marks.get(row)
+        if mark is not None and mark.leader != leader and (offset is None or offset < mark.offset):
+            group, topic, queue = row
+            raise Violation(
+                "what is committed moves along",
+                f"{mark.leader} had {mark.offset} as committed by {group} in logical queue {queue} of {topic},"
+                f" {leader} has {offset}",
+            )
+        if offset is not None and (mark is None or (mark.leader, mark.offset) != (leader, offset)):
+            self._marks[row] = _Mark(leader, offset, now_ms)
+
+    def forgive(self, now_ms: int, *, all_of_it: bool = False) -> None:
+        """Take note that a broker died, and may have forgotten what it learned just before."""
+        self._marks = {
+            row: mark for row, mark in self._marks.items() if not all_of_it and mark.since_ms <= now_ms - UNSAVED_MS
+        }

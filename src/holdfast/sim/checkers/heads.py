@@ -1,0 +1,156 @@
+"""At every instant at most one broker takes what is sent to a logical queue.
+
+after every step   for every broker that is up: which queues does it hold open?   two of one queue: violation
+
+A broker that was just started and holds back what is sent to a queue, because it does not know yet whether it still
+leads, does not hold it open.
+
+What brokers record is also the checkers' own map: which segment holds an offset, where a forced move left a gap, who
+leads in truth. A broker that is down says nothing; it is judged when it is up again, by what it then believes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from holdfast.broker.mappings import FINISHED
+from holdfast.broker.rooms import Rooms
+from holdfast.model.logical_queue import LogicalQueue
+from holdfast.model.queue import MessageQueue
+from holdfast.model.scope import GLOBAL, mock_broker
+from holdfast.sim.world import Violation
+
+Key = tuple[str, int]
+"""Topic and logical queue."""
+
+
+class _Seen(msgspec.Struct):
+    """What one process held open when it was last looked at."""
+
+    rooms: Rooms
+    version: int
+    waits: bool
+    held: frozenset[Key]
+
+
+class Heads:
+    """Watches who leads.
+
+    Args:
+        find: Returns the rooms of every broker that is up.
+    """
+
+    def __init__(self, find: Callable[[], Mapping[str, Rooms]]) -> None:
+        self._find = find
+        self._seen: dict[str, _Seen] = {}
+        self._queues: dict[Key, LogicalQueue] = {}
+        self._moves: dict[str, str] = {}
+
+    # After every step.
+
+    def check(self) -> None:
+        """Look at every broker of which anything changed."""
+        up = self._find()
+        changed = False
+        for name in self._seen.keys() - up.keys():
+            del self._seen[name]
+        for name, rooms in up.items():
+            seen, version, waits = self._seen.get(name), rooms.mappings.version, bool(rooms.relaying.moving)
+            if seen is None or seen.rooms is not rooms or seen.version != version or waits or seen.waits:
+                self._seen[name] = _Seen(rooms, version, waits, self._look(name, rooms))
+                changed = True
+        if changed:
+            self._compare()
+
+    def _look(self, name: str, rooms: Rooms) -> frozenset[Key]:
+        mappings, waiting = rooms.mappings, rooms.relaying.moving
+        held = []
+        for topic, mapping in mappings.topics().items():
+            for number, queue in mapping.queues.items():
+                key = (topic, number)
+                if mappings.place(topic, number).state == "open" and key not in waiting:
+                    held.append(key)
+                known = self._queues.get(key)
+                is_own = queue.leader.broker == name and queue.leader.is_decided
+                if is_own and (known is None or queue.generation >= known.generation):
+                    self._queues[key] = queue
+        for state in mappings.moves().values():
+            if state.move.source == name:
+                self._moves[state.move.id] = state.move.state
+        return frozenset(held)
+
+    def _compare(self) -> None:
+        holder: dict[Key, str] = {}
+        for name, seen in self._seen.items():
+            for key in seen.held:
+                if key in holder:
+                    generations = [
+                        f"{other} at generation {self._seen[other].rooms.mappings.place(*key).generation}"
+                        for other in (holder[key], name)
+                    ]
+                    raise Violation(
+                        "one open segment", f"logical queue {key[1]} of {key[0]} is open on {' and '.join(generations)}"
+                    )
+                holder[key] = name
+
+    # What it knows.
+
+    def count_moves(self) -> int:
+        """Return how many moves are done."""
+        return sum(state == "done" for state in self._moves.values())
+
+    def find_queue(self, topic: str, number: int) -> LogicalQueue | None:
+        """Return a logical queue as its newest leader recorded it."""
+        return self._queues.get((topic, number))
+
+    def leaders(self, topic: str) -> dict[int, str]:
+        """Return who leads each queue of *topic*, in truth."""
+        return {number: queue.leader.broker for (name, number), queue in self._queues.items() if name == topic}
+
+    def may_lack(self, queue: MessageQueue, start: int, end: int, holed: set[str]) -> bool:
+        """Say whether offsets of a logical queue may have no message.
+
+        They may in the gap of a forced move, and inside a segment whose broker lost power.
+        """
+        known = self._queues.get((queue.topic, queue.queue_id))
+        at = start
+        while known is not None and at < end:
+            segment = known.locate(at)
+            if segment is None or not segment.is_decided or at < segment.first:
+                return False
+            following = known.after(segment)
+            if segment.forced and following is not None and (segment.last is None or at >= segment.last):
+                at = following.first
+            elif segment.broker in holed and (segment.last is None or at < segment.last):
+                at = end if segment.last is None else segment.last
+            else:
+                return False
+        return known is not None
+
+    # When all is quiet.
+
+    def find_unresolved(self) -> list[str]:
+        """Return what is neither done nor taken back, in words."""
+        found: list[str] = []
+        for name, rooms in self._find().items():
+            mappings = rooms.mappings
+            found += [
+                f"{name}: move {state.move.id} is {state.move.state}"
+                for state in mappings.moves().values()
+                if state.move.state not in FINISHED
+            ]
+            for topic, mapping in mappings.topics().items():
+                for number, queue in mapping.queues.items():
+                    if queue.prepared is not None:
+                        found.append(f"{name}: queue {number} of {topic} is prepared on {queue.prepared.broker}")
+                    state = mappings.place(topic, number).state
+                    if queue.leader.broker == name and state != "open":
+                        found.append(f"{name}: queue {number} of {topic} is {state}")
+        return found
+
+
+LOGICAL: Final = mock_broker(GLOBAL)
+"""The name under which clients know the logical queues of a run."""

@@ -1,0 +1,100 @@
+"""Moves the queues of a dead leader by force: kills it, keeps it dead, opens its queues elsewhere, lets it come back.
+
+    hold the leader ─> last known homes, from the living and the name server ─> 7005 to another broker
+                                                                     ... long after that ─> release the leader
+
+A forced move is the operator's word that the leader is dead, so it stays dead until nothing of the order can be on its
+way any more. Its host is known to nobody who cuts links.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Final
+
+from holdfast.model.errors import HoldfastError
+from holdfast.model.mapping import MergedTopic, TopicMapping, merge, next_epoch
+from holdfast.sim.client import route_query
+from holdfast.sim.operator import Script, ScriptedClient, View, read_view
+from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.command import Command
+from holdfast.wire.mapping import to_home
+from holdfast.wire.moves import ForceOrder, QueueHomes, encode_body
+from holdfast.wire.route import decode_route
+
+_WAKE_MS: Final = (200, 3_000)
+_SETTLE_MS: Final = 12_000
+
+
+class Forcer(ScriptedClient):
+    """One forced move of everything that one broker leads.
+
+    Args:
+        addresses: Broker to where it listens.
+        victim: The leader, which is dead.
+        target: Who shall lead.
+        then: Is called when the leader may come back.
+
+    Attributes:
+        count: How many queues were opened elsewhere.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        name_servers: str,
+        chance: Random,
+        *,
+        addresses: dict[str, str],
+        topics: tuple[str, ...],
+        victim: str,
+        target: str,
+        then: Callable[[], None],
+    ) -> None:
+        super().__init__(name, name_servers, chance)
+        self.count = 0
+        self._addresses = addresses
+        self._topics = topics
+        self._victim = victim
+        self._target = target
+        self._then = then
+
+    def started(self) -> None:
+        """Do it, wait, and let the leader come back."""
+        self.run(self._force(), self._then)
+
+    def _force(self) -> Script:
+        yield self.chance.randint(*_WAKE_MS)
+        living = {name: address for name, address in self._addresses.items() if name != self._victim}
+        view: View = yield from read_view(living)
+        for topic in self._topics:
+            records = dict(view.records.get(topic, {}))
+            answer = yield self._name_servers.current, route_query(topic)
+            if isinstance(answer, HoldfastError) or answer.code != ResponseCode.SUCCESS:
+                continue
+            told = decode_route(answer.body).mappings.get(self._victim)
+            if told is not None:
+                records[self._victim] = told
+            if view.silent or not records:
+                continue
+            yield from self._order(view, merge(records), records)
+        yield _SETTLE_MS
+
+    def _order(self, view: View, merged: MergedTopic, records: dict[str, TopicMapping]) -> Script:
+        queues = {number: queue for number, queue in merged.queues.items() if queue.leader.broker == self._victim}
+        if not queues or merged.topic not in view.configs:
+            return
+        order = ForceOrder(
+            topic=view.configs[merged.topic],
+            scope=merged.scope,
+            epoch=next_epoch(max(record.epoch for record in records.values()), self.now_ms),
+            total=merged.total,
+            queues=[
+                QueueHomes(queue=number, homes=[to_home(segment) for segment in queue.segments])
+                for number, queue in queues.items()
+            ],
+        )
+        answer = yield self._addresses[self._target], Command(code=RequestCode.FORCE_QUEUES, body=encode_body(order))
+        if not isinstance(answer, HoldfastError) and answer.code == ResponseCode.SUCCESS:
+            self.count += len(queues)

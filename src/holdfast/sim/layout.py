@@ -1,0 +1,51 @@
+"""Requests that lay a static topic out: which broker is told what (513), at its creation and when it grows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from holdfast.model.mapping import TopicMapping, first_home
+from holdfast.model.placement import Move
+from holdfast.wire import mapping
+from holdfast.wire.admin import CreateTopicFields
+from holdfast.wire.codes import RequestCode
+from holdfast.wire.command import Command
+from holdfast.wire.fields import to_fields
+from holdfast.wire.mapping import to_detail
+
+
+def layout_commands(
+    topic: str, moves: Iterable[Move], records: Mapping[str, TopicMapping], hosted: Mapping[str, int], epoch: int
+) -> dict[str, Command]:
+    """Return what each broker is told so that new queues get their first homes.
+
+    Args:
+        topic: Its name.
+        moves: The new queues, and who leads them.
+        records: Broker to what it records of the topic now; empty records for a topic that is new.
+        hosted: Broker to how many physical queues of the topic it has.
+        epoch: Of the change.
+    """
+    counts = dict(hosted)
+    added = list(moves)
+    total = max([record.total for record in records.values()] + [move.queue + 1 for move in added])
+    changed = dict(records)
+    for move in added:
+        physical = counts[move.target]
+        counts[move.target] += 1
+        changed[move.target] = changed[move.target].put(first_home(move.queue, move.target, physical))
+    return {
+        broker: _command(msgspec.structs.replace(record, topic=topic, epoch=epoch, total=total), counts[broker])
+        for broker, record in changed.items()
+    }
+
+
+def _command(record: TopicMapping, queues: int) -> Command:
+    fields = CreateTopicFields(topic=record.topic, read_queue_nums=queues, write_queue_nums=queues)
+    return Command(
+        code=RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC,
+        fields=to_fields(fields) | {"force": "false"},
+        body=mapping.encode(to_detail(record)),
+    )

@@ -1,0 +1,282 @@
+"""People who move logical queues: each reads what there is, orders something, and does not wait to see it through.
+
+    read the mappings (7007) ─> choose ─┬─ move some queues of a leader (7001), perhaps think better of it (7003)
+                                        ├─ take up again what failed or was cancelled (7004)
+                                        ├─ drain a broker
+                                        └─ let a topic grow (513)
+
+What they are told may be old by the time they order: then they are refused, and look again. They can be killed like any
+other process; what they ordered goes on without them. `Repairer` puts right what was left half told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from random import Random
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.model.errors import HoldfastError
+from holdfast.model.mapping import MergedTopic, TopicMapping, merge, next_epoch
+from holdfast.model.placement import Move as Wish
+from holdfast.model.placement import plan_drain, plan_grow
+from holdfast.model.topic import TopicConfig
+from holdfast.sim.client import SimClient
+from holdfast.sim.layout import layout_commands
+from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.command import Command
+from holdfast.wire.mapping import from_detail
+from holdfast.wire.moves import Mappings, Move, MoveName, MoveOrder, Stamp, decode_body, encode_body
+
+Asking = tuple[str, Command]
+Script = Generator[Asking | int, Any, None]
+"""Yields a question and its address, or milliseconds to wait; is sent the answer, or why there is none."""
+Reading = Generator[Asking | int, Any, "View"]
+
+TOTAL_MAX: Final = 10
+_TRIES: Final = 4
+_TRY_PAUSE_MS: Final = 700
+_CANCEL_SHARE: Final = 0.25
+_OPEN_STATES: Final = frozenset({"planned", "granted", "prepared"})
+
+
+class View(msgspec.Struct):
+    """What the brokers said.
+
+    Attributes:
+        records: Topic to broker to its record.
+        hosted: Topic to broker to how many physical queues it has.
+        silent: Brokers that did not answer.
+    """
+
+    records: dict[str, dict[str, TopicMapping]] = {}
+    hosted: dict[str, dict[str, int]] = {}
+    configs: dict[str, TopicConfig] = {}
+    moves: list[Move] = []
+    silent: set[str] = set()
+
+    def merge(self, topic: str) -> MergedTopic | None:
+        """Return what all records of *topic* say together."""
+        records = self.records.get(topic)
+        return merge(records) if records else None
+
+
+def read_view(addresses: Mapping[str, str]) -> Reading:
+    """Ask every broker for its mappings."""
+    view = View()
+    for broker, address in addresses.items():
+        answer = yield address, Command(code=RequestCode.GET_MAPPINGS)
+        if isinstance(answer, HoldfastError) or answer.code != ResponseCode.SUCCESS:
+            view.silent.add(broker)
+            continue
+        told = decode_body(answer.body, Mappings)
+        view.moves += told.moves
+        for each in told.topics:
+            if each.mapping is not None:
+                view.records.setdefault(each.name, {})[broker] = from_detail(each.mapping)
+                view.hosted.setdefault(each.name, {})[broker] = each.write_queues
+                fields = {name: getattr(each, name) for name in TopicConfig.__struct_fields__}
+                view.configs[each.name] = TopicConfig(**fields)
+    return view
+
+
+class ScriptedClient(SimClient):
+    """A client that works through scripts, one at a time."""
+
+    def run(self, script: Script, then: Callable[[], None]) -> None:
+        """Work through *script*, and then do *then*."""
+
+        def resume(result: Command | HoldfastError | None) -> None:
+            try:
+                wanted = script.send(result)
+            except StopIteration:
+                then()
+                return
+            if isinstance(wanted, int):
+                self.after(wanted, lambda: resume(None))
+            else:
+                self.ask(*wanted, resume)
+
+        resume(None)
+
+
+class Duties(msgspec.Struct, frozen=True):
+    """What an operator is there for.
+
+    Attributes:
+        topics: What it may move.
+        pause_ms: How long it rests between two orders, on average.
+        may_grow: Whether it makes topics larger; one operator does at a time.
+    """
+
+    topics: tuple[str, ...]
+    pause_ms: int
+    may_grow: bool
+
+
+class Operator(ScriptedClient):
+    """Orders one thing after the other until it is told that it is enough.
+
+    Args:
+        addresses: Broker to where it listens.
+        is_over: Says whether it is enough.
+        on_order: Is told of every order for a move: source, target.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        name_servers: str,
+        chance: Random,
+        *,
+        addresses: dict[str, str],
+        duties: Duties,
+        is_over: Callable[[], bool],
+        on_order: Callable[[str, str], None],
+    ) -> None:
+        super().__init__(name, name_servers, chance)
+        self._addresses = addresses
+        self._duties = duties
+        self._is_over = is_over
+        self._on_order = on_order
+
+    def started(self) -> None:
+        """Begin in a while."""
+        self._rest()
+
+    def _rest(self) -> None:
+        self.after(self.chance.randrange(2 * self._duties.pause_ms), self._work)
+
+    def _work(self) -> None:
+        if not self._is_over():
+            self.run(self._order(), self._rest)
+
+    def _order(self) -> Script:
+        view: View = yield from read_view(self._addresses)
+        topic = self.chance.choice(self._duties.topics)
+        merged = view.merge(topic)
+        if merged is None or self._is_over():
+            return
+        draw = self.chance.random()
+        if draw < 0.6:
+            yield from self._move(view, merged)
+        elif draw < 0.75:
+            yield from self._drain(view, merged)
+        elif draw < 0.85:
+            yield from self._resume(view)
+        elif self._duties.may_grow:
+            yield from self._grow(view, merged)
+
+    def _move(self, view: View, merged: MergedTopic) -> Script:
+        sources = sorted(set(merged.leaders.values()) - view.silent)
+        if not sources:
+            return
+        source = self.chance.choice(sources)
+        led = [queue for queue, leader in merged.leaders.items() if leader == source]
+        queues = self.chance.sample(led, self.chance.randint(1, len(led)))
+        target = self.chance.choice([broker for broker in self._addresses if broker != source])
+        yield from self._send(merged.topic, queues, source, target)
+
+    def _drain(self, view: View, merged: MergedTopic) -> Script:
+        source = self.chance.choice(sorted(self._addresses))
+        others = [broker for broker in self._addresses if broker != source and broker not in view.silent]
+        if source in view.silent or not others:
+            return
+        wishes = plan_drain(source, {merged.topic: merged.leaders}, others)
+        for target in sorted({wish.target for wish in wishes}):
+            queues = [wish.queue for wish in wishes if wish.target == target]
+            yield from self._send(merged.topic, queues, source, target)
+
+    def _send(self, topic: str, queues: list[int], source: str, target: str) -> Script:
+        """Order a move; now and then think better of it."""
+        order = MoveOrder(topic=topic, queues=sorted(queues), target=target)
+        self._on_order(source, target)
+        address = self._addresses[source]
+        answer = yield address, Command(code=RequestCode.MOVE_QUEUES, body=encode_body(order))
+        if isinstance(answer, HoldfastError) or answer.code != ResponseCode.SUCCESS:
+            return
+        move = decode_body(answer.body, Move)
+        if self.chance.random() < _CANCEL_SHARE:
+            yield self.chance.randrange(30)
+            yield address, Command(code=RequestCode.CANCEL_MOVE, body=encode_body(MoveName(id=move.id)))
+
+    def _resume(self, view: View) -> Script:
+        stopped = [move for move in view.moves if move.state in {"failed", "cancelled"}]
+        if stopped:
+            move = self.chance.choice(stopped)
+            self._on_order(move.source, move.target)
+            body = encode_body(MoveName(id=move.id))
+            yield self._addresses[move.source], Command(code=RequestCode.RESUME_MOVE, body=body)
+
+    def _grow(self, view: View, merged: MergedTopic) -> Script:
+        total = merged.total + self.chance.randint(1, 2)
+        if view.silent or not merged.complete or total > TOTAL_MAX:
+            return
+        wishes = plan_grow(merged.topic, merged.leaders, total, self._addresses)
+        yield from tell_layout(self._addresses, view, merged, wishes, self.now_ms)
+
+
+class Repairer(ScriptedClient):
+    """Brings the records of static topics together, as an operator does when a change reached only some brokers.
+
+    Attributes:
+        is_done: Whether every broker says the same.
+    """
+
+    def __init__(
+        self, name_servers: str, chance: Random, *, addresses: dict[str, str], topics: tuple[str, ...]
+    ) -> None:
+        super().__init__("repairer", name_servers, chance)
+        self.is_done = False
+        self._addresses = addresses
+        self._topics = topics
+
+    def started(self) -> None:
+        """Look, put right, and look again."""
+        self.run(self._repair(), lambda: None if self.is_done else self.after(_TRY_PAUSE_MS, self.started))
+
+    def _repair(self) -> Script:
+        view: View = yield from read_view(self._addresses)
+        if view.silent or any(move.state in _OPEN_STATES for move in view.moves):
+            return
+        is_done = True
+        for topic in self._topics:
+            merged = view.merge(topic)
+            if merged is None or merged.contradictions:
+                is_done = False
+                continue
+            records = view.records[topic]
+            late = [name for name in self._addresses if name not in records or records[name].epoch < merged.epoch]
+            if merged.unled:
+                is_done = False
+                wishes = plan_grow(topic, merged.leaders, merged.total, self._addresses)
+                yield from tell_layout(self._addresses, view, merged, wishes, self.now_ms)
+            for name in late:
+                is_done = False
+                stamp = Stamp(topic=view.configs[topic], scope=merged.scope, epoch=merged.epoch, total=merged.total)
+                yield self._addresses[name], Command(code=RequestCode.PUT_STAMP, body=encode_body(stamp))
+        self.is_done = is_done
+
+
+def tell_layout(
+    addresses: Mapping[str, str], view: View, merged: MergedTopic, wishes: list[Wish], now_ms: int
+) -> Script:
+    """Tell every broker of new queues, each a few times if need be."""
+    topic = merged.topic
+    records = {
+        broker: view.records[topic].get(broker) or TopicMapping(topic=topic, broker=broker, scope=merged.scope)
+        for broker in addresses
+    }
+    used = {broker: [record.used_on(broker) for record in records.values()] for broker in addresses}
+    hosted = {
+        broker: max([view.hosted[topic].get(broker, 0), *(number + 1 for each in numbers for number in each)])
+        for broker, numbers in used.items()
+    }
+    epoch = next_epoch(merged.epoch, now_ms)
+    for broker, command in layout_commands(topic, wishes, records, hosted, epoch).items():
+        for _ in range(_TRIES):
+            answer = yield addresses[broker], msgspec.structs.replace(command)
+            if not isinstance(answer, HoldfastError):
+                break
+            yield _TRY_PAUSE_MS

@@ -1,0 +1,378 @@
+"""Static topics as operators and applications meet them, on real processes: tables, searches, a leader that dies."""
+
+import asyncio
+import contextlib
+from collections import defaultdict
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from tests.support.client_stories import Inbox, until, until_assigned
+from tests.support.move_load import Load
+from tests.support.operator import Operator
+from tests.support.stage import TOPIC, Stage, on_stage
+
+from holdfast import Message, Producer, PullConsumer, PushConsumer, ReceivedMessage, SendResult
+from holdfast.admin.operations import Admin
+
+pytestmark = pytest.mark.timeout(170)
+
+GROUP = "readers"
+GAP = 1 << 40  # how far behind a dead leader's last known offset the next home begins
+
+
+async def send(namesrv: str, queue: int, *numbers: int, topic: str = TOPIC) -> list[SendResult]:
+    """Send a message for each number to one logical queue."""
+    async with Producer(namesrv, timeout_s=20) as producer:
+        target = (await producer.queues(topic))[queue]
+        return [
+            await producer.send(Message(topic, b"%d" % number, keys=(f"n{number}",)), queue=target)
+            for number in numbers
+        ]
+
+
+async def read(namesrv: str, queue: int, count: int, *, start: int | None = 0) -> list[ReceivedMessage]:
+    """Return *count* messages of one logical queue, from where the group is if nothing is said; let it have them."""
+    messages: list[ReceivedMessage] = []
+    async with PullConsumer(namesrv, GROUP, auto_commit=False) as consumer:
+        target = (await consumer.queues(TOPIC))[queue]
+        await consumer.assign([target])
+        if start is not None:
+            await consumer.seek(target, start)
+        while len(messages) < count:
+            messages += await consumer.poll(timeout_s=5, messages_max=1000)
+        await consumer.commit()
+    return messages
+
+
+def numbers(messages: list[ReceivedMessage]) -> list[int]:
+    return [int(message.body) for message in messages]
+
+
+def offsets(messages: list[ReceivedMessage]) -> list[int]:
+    return [message.offset for message in messages]
+
+
+async def expire(namesrv: str, broker: str) -> None:
+    """Let what the group has read expire on *broker*."""
+    async with Admin(namesrv) as admin:
+        dropped, kept = await admin.draining.discard_consumed(broker, [GROUP])
+    assert dropped
+    assert not kept, kept
+
+
+async def led_by(operator: Operator, broker: str) -> list[int]:
+    """Return the queues that *broker* leads."""
+    return sorted(queue for queue, leader in (await operator.leaders(TOPIC)).items() if leader == broker)
+
+
+def test_the_tables_of_the_proposal(tmp_path: Path):
+    """Migrate, expire, migrate back onto an expired queue and onto an unexpired one, as `queue list` shows them."""
+
+    async def story(stage: Stage) -> None:
+        await stage.start("broker1", "broker2")
+        operator, words = stage.operator, ["--logical-queues", "4", "--brokers", "broker1,broker2"]
+        await operator.run("topic", "create", TOPIC, *words)
+        p, q = await led_by(operator, "broker1")
+        r, s = await led_by(operator, "broker2")
+        others = [f"broker2 | 0 | {r} | Normal", f"broker2 | 1 | {s} | Normal"]
+        assert await operator.rows(TOPIC) == [f"broker1 | 0 | {p} | Normal", f"broker1 | 1 | {q} | Normal", *others]
+
+        await send(stage.namesrv, p, *range(101))
+        moved = await operator.run("queue", "migrate", TOPIC, str(p), "--to", "broker2")
+        assert moved["bytes_copied"] == 0
+        assert await operator.rows(TOPIC) == [
+            f"broker1 | 0 | {p}(0-100) | ReadOnly",
+            f"broker1 | 1 | {q} | Normal",
+            *others,
+            f"broker2 | 2 | {p}(101-) | Normal",
+        ]
+
+        assert offsets(await read(stage.namesrv, p, 101)) == list(range(101))
+        await expire(stage.namesrv, "broker1")
+        assert (await operator.rows(TOPIC))[0] == f"broker1 | 0 | {p}(-) | Expired"
+
+        await send(stage.namesrv, p, *range(101, 201))
+        await operator.run("queue", "migrate", TOPIC, str(p), "--to", "broker1")
+        assert await operator.rows(TOPIC) == [
+            f"broker1 | 0 | {p}(201-) | Normal",
+            f"broker1 | 1 | {q} | Normal",
+            *others,
+            f"broker2 | 2 | {p}(101-200) | ReadOnly",
+        ]
+
+        await send(stage.namesrv, p, *range(201, 301))
+        await operator.run("queue", "migrate", TOPIC, str(p), "--to", "broker2")
+        assert await operator.rows(TOPIC) == [
+            f"broker1 | 0 | {p}(201-300) | ReadOnly",
+            f"broker1 | 1 | {q} | Normal",
+            *others,
+            f"broker2 | 2 | {p}(101-200) | ReadOnly",
+            f"broker2 | 3 | {p}(301-) | Normal",
+        ]
+        await send(stage.namesrv, p, 301)
+        assert numbers(await read(stage.namesrv, p, 201)) == list(range(101, 302))
+
+    on_stage(tmp_path, story)
+
+
+def test_a_broker_goes_and_a_new_one_comes(tmp_path: Path):
+    """Drained, it still serves what it has; with that consumed it can be removed; a new broker gets its share."""
+
+    async def story(stage: Stage) -> None:
+        await stage.start("broker1", "broker2")
+        operator, words = stage.operator, ["--logical-queues", "4", "--brokers", "broker1,broker2"]
+        await operator.run("topic", "create", TOPIC, *words)
+        mine, yours = await led_by(operator, "broker1"), await led_by(operator, "broker2")
+        for queue in yours:
+            await send(stage.namesrv, queue, *range(101))
+
+        drained = await operator.run("broker", "drain", "broker2")
+        assert not drained["removable"]
+        assert {hold["kind"] for hold in drained["holds"]} >= {"records"}
+        assert sorted(await operator.rows(TOPIC)) == sorted(
+            [
+                *(f"broker1 | {number} | {queue} | Normal" for number, queue in enumerate(mine)),
+                *(f"broker1 | {number + 2} | {queue}(101-) | Normal" for number, queue in enumerate(yours)),
+                *(f"broker2 | {number} | {queue}(0-100) | ReadOnly" for number, queue in enumerate(yours)),
+            ]
+        )
+        status, said = await operator.attempt("broker", "remove", "broker2", "--yes")
+        assert status == 1, said
+
+        for queue in yours:
+            assert offsets(await read(stage.namesrv, queue, 101)) == list(range(101))
+        drained = await operator.run("broker", "drain", "broker2", "--wait", "--discard-consumed", GROUP)
+        assert drained["removable"], drained["holds"]
+        await operator.run("broker", "remove", "broker2", "--yes")
+        await asyncio.to_thread(stage.brokers["broker2"].child.stop)
+        assert [row.split(" | ")[0] for row in await operator.rows(TOPIC)] == ["broker1"] * 4
+
+        for queue in yours:
+            await send(stage.namesrv, queue, *range(101, 201))
+        await stage.start("broker3")
+        await operator.run("broker", "spread", "broker3")
+        assert len(await led_by(operator, "broker3")) == 2
+        for queue in yours:
+            assert offsets(await read(stage.namesrv, queue, 100)) == list(range(101, 201))
+
+    on_stage(tmp_path, story)
+
+
+def test_searches_resets_and_lag_are_exact_across_homes(tmp_path: Path):
+    """By offset, by time and by key, backwards over the border of two homes, while the old home is elsewhere."""
+
+    async def story(stage: Stage) -> None:
+        await stage.start("broker-a", "broker-b")
+        operator = stage.operator
+        await operator.run("topic", "create", TOPIC, "--logical-queues", "2", "--brokers", "broker-a")
+        await send(stage.namesrv, 0, *range(50))
+        await operator.run("queue", "migrate", TOPIC, "0", "--to", "broker-b")
+        between = datetime.now(UTC) + timedelta(milliseconds=1)
+        await asyncio.sleep(0.005)  # clocks of messages count milliseconds
+        await send(stage.namesrv, 0, *range(50, 100))
+
+        assert numbers(await read(stage.namesrv, 0, 100)) == list(range(100))
+        assert await lag(operator) == 0
+        await operator.run("group", "reset", GROUP, TOPIC, "--to", "30", "--queue", "0", "--yes")
+        assert await lag(operator) == 70
+        assert numbers(await read(stage.namesrv, 0, 70, start=None)) == list(range(30, 100))
+
+        async with PullConsumer(stage.namesrv, GROUP, auto_commit=False) as consumer:
+            queue = (await consumer.queues(TOPIC))[0]
+            assert await consumer.offset_of(queue, "earliest") == 0
+            assert await consumer.offset_of(queue, "latest") == 100
+            assert await consumer.offset_of(queue, between) == 50
+            assert await consumer.offset_of(queue, between - timedelta(hours=1)) == 0
+        for number in (7, 77):
+            found = (await operator.run("message", "query", TOPIC, "--key", f"n{number}"))["messages"]
+            assert [(one["queue"], one["offset"], one["body"]) for one in found] == [(0, number, str(number))]
+
+    on_stage(tmp_path, story)
+
+
+async def lag(operator: Operator) -> int:
+    """Return how far the group is behind."""
+    total: int = (await operator.run("group", "lag", GROUP, TOPIC))["lag"]
+    return total
+
+
+def test_delayed_transactional_and_retried_messages_come_through_a_move(tmp_path: Path):
+    """Sent before the queues move, due, decided or refused after it: each comes once, or once more where refused."""
+
+    async def story(stage: Stage) -> None:
+        await stage.start("broker-a", "broker-b")
+        operator = stage.operator
+        await operator.run("topic", "create", TOPIC, "--logical-queues", "2", "--brokers", "broker-a")
+        refused = set[bytes]()
+
+        def refuse_once(message: ReceivedMessage) -> BaseException | None:
+            if message.body.startswith(b"retried") and message.body not in refused:
+                refused.add(message.body)
+                return ValueError("not yet")
+            return None
+
+        inbox = Inbox(refuse_once)
+        consumer = PushConsumer(stage.namesrv, GROUP, listener=inbox, start="earliest")
+        consumer.subscribe(TOPIC)
+        async with Producer(stage.namesrv, "shop", timeout_s=20) as producer, consumer:
+            await until_assigned(consumer, topic=TOPIC)
+            for number in range(4):
+                await producer.send(Message(TOPIC, b"delayed %d" % number, key=str(number), delay_level=2))
+                await producer.send(Message(TOPIC, b"retried %d" % number, key=str(number)))
+            async with contextlib.AsyncExitStack() as transactions:
+                for number in range(4):
+                    half = producer.transaction(Message(TOPIC, b"transactional %d" % number, key=str(number)))
+                    await transactions.enter_async_context(half)
+                await operator.run("topic", "move", TOPIC, "--to", "broker-b")
+            expected = {
+                b"%s %d" % (kind, number): 1
+                for kind in (b"delayed", b"retried", b"transactional")
+                for number in range(4)
+            }
+            await until(lambda: inbox.bodies().keys() >= expected.keys())
+            assert inbox.bodies() == expected
+            assert len(refused) == 4
+
+    on_stage(tmp_path, story)
+
+
+def test_a_dead_leader_does_not_stop_its_queues(tmp_path: Path):
+    """Forced elsewhere behind a gap; consumers wait at the unknown end; the broker returns fenced, with all it had."""
+
+    async def story(stage: Stage) -> None:
+        await stage.start("broker-a", "broker-b")
+        operator = stage.operator
+        await operator.run("topic", "create", TOPIC, "--logical-queues", "2", "--brokers", "broker-a")
+        await send(stage.namesrv, 0, *range(20))
+        assert numbers(await read(stage.namesrv, 0, 20)) == list(range(20))
+        await send(stage.namesrv, 0, *range(20, 30))  # acknowledged by the broker that dies, and read by nobody
+        status, said = await operator.attempt("broker", "evacuate", "broker-a", "--force", "--yes")
+        assert status == 1, said  # it lives
+
+        await asyncio.to_thread(stage.brokers["broker-a"].child.kill)
+        await operator.run("broker", "evacuate", "broker-a", "--force", "--yes")
+        assert await operator.leaders(TOPIC) == {0: "broker-b", 1: "broker-b"}
+        results = await send(stage.namesrv, 0, *range(30, 40))
+        assert all(result.offset >= GAP for result in results)
+
+        inbox = Inbox()
+        consumer = PushConsumer(stage.namesrv, GROUP, listener=inbox, ordered=True, start="earliest")
+        consumer.subscribe(TOPIC)
+        async with consumer:
+            await until_assigned(consumer, topic=TOPIC)
+            await asyncio.sleep(1)  # nothing may come, and nothing tells that it does not
+            assert inbox.messages == []
+            await stage.start("broker-a")
+            await until(lambda: len(inbox.messages) >= 20)
+        assert numbers(inbox.messages) == list(range(20, 40))
+        assert await operator.leaders(TOPIC) == {0: "broker-b", 1: "broker-b"}
+        results = await send(stage.namesrv, 0, *range(40, 45))
+        assert [result.offset for result in results] == list(range(results[0].offset, results[0].offset + 5))
+        found = await read(stage.namesrv, 0, 45)
+        assert numbers(found) == list(range(45))
+        assert len(set(offsets(found))) == 45
+
+    on_stage(tmp_path, story, flush="sync")
+
+
+def test_what_a_dead_broker_holds_can_be_abandoned(tmp_path: Path):
+    """Consumers go on behind the gap, and do not go back when the broker returns."""
+
+    async def story(stage: Stage) -> None:
+        await stage.start("broker-a", "broker-b")
+        operator = stage.operator
+        await operator.run("topic", "create", TOPIC, "--logical-queues", "1", "--brokers", "broker-a")
+        await send(stage.namesrv, 0, *range(20))
+        assert numbers(await read(stage.namesrv, 0, 20)) == list(range(20))
+        await asyncio.to_thread(stage.brokers["broker-a"].child.kill)
+        await operator.run("queue", "migrate", TOPIC, "0", "--to", "broker-b", "--force", "--yes")
+        await send(stage.namesrv, 0, *range(30, 40))
+
+        await operator.run("queue", "abandon", TOPIC, "0", "--yes")
+
+        assert numbers(await read(stage.namesrv, 0, 10, start=None)) == list(range(30, 40))
+        assert await lag(operator) == 0
+        await stage.start("broker-a")
+        await send(stage.namesrv, 0, 40)
+        assert numbers(await read(stage.namesrv, 0, 1, start=None)) == [40]
+
+    on_stage(tmp_path, story, flush="sync")
+
+
+def test_a_normal_topic_becomes_static_in_place(tmp_path: Path):
+    """What it holds stays readable, in order, and its queues can move from then on."""
+
+    async def story(stage: Stage) -> None:
+        await stage.start("broker-a", "broker-b")
+        operator = stage.operator
+        await operator.run("topic", "create", TOPIC, "--queues", "2")
+        async with Producer(stage.namesrv) as producer:
+            for target in await producer.queues(TOPIC):
+                for number in range(10):
+                    await producer.send(Message(TOPIC, b"%d" % number), queue=target)
+        await operator.run("topic", "make-static", TOPIC, "--pause", "1", "--yes")
+        await operator.run("topic", "move", TOPIC, "--to", "broker-b")
+        await operator.run("topic", "grow", TOPIC, "--logical-queues", "6")
+        for queue in range(6):
+            await send(stage.namesrv, queue, *range(10, 15))
+
+        seen = defaultdict[int, list[int]](list)
+        for queue in range(6):
+            for message in await read(stage.namesrv, queue, 15 if queue < 4 else 5):
+                seen[queue].append(int(message.body))
+        assert seen == {queue: [*range(0 if queue < 4 else 10, 15)] for queue in range(6)}
+        status, said = await operator.attempt("topic", "grow", TOPIC, "--logical-queues", "4")
+        assert status == 1, said
+
+    on_stage(tmp_path, story)
+
+
+def test_a_broker_that_is_down_hides_only_its_own_old_messages(tmp_path: Path):
+    """Sends and new messages go on; what it holds waits for its return."""
+
+    async def story(stage: Stage) -> None:
+        await stage.start("broker-a", "broker-b")
+        operator = stage.operator
+        await operator.run("topic", "create", TOPIC, "--logical-queues", "2", "--brokers", "broker-a")
+        await send(stage.namesrv, 0, *range(10))
+        await operator.run("topic", "move", TOPIC, "--to", "broker-b")
+        await asyncio.to_thread(stage.brokers["broker-a"].child.kill)
+
+        results = await send(stage.namesrv, 0, *range(10, 20))
+        assert [result.offset for result in results] == list(range(10, 20))
+        assert numbers(await read(stage.namesrv, 0, 10, start=10)) == list(range(10, 20))
+        inbox = Inbox()
+        consumer = PushConsumer(stage.namesrv, "late", listener=inbox, ordered=True, start="earliest")
+        consumer.subscribe(TOPIC)
+        async with consumer:
+            await until_assigned(consumer, topic=TOPIC)
+            await asyncio.sleep(1)  # nothing may come, and nothing tells that it does not
+            assert inbox.messages == []
+            await stage.start("broker-a")
+            await until(lambda: len(inbox.messages) >= 20)
+        assert numbers(inbox.messages) == list(range(20))
+
+    on_stage(tmp_path, story)
+
+
+def test_a_forced_move_of_a_busy_queue_loses_nothing_that_was_acknowledged(tmp_path: Path):
+    """A broker dies under load, its queues open elsewhere, it returns: every message comes, in order."""
+
+    async def story(stage: Stage) -> None:
+        await stage.start("broker-a", "broker-b")
+        await stage.create("broker-a", "broker-b")
+        async with Load(stage.namesrv, TOPIC, again=True) as load:
+            await load.flow()
+            await asyncio.to_thread(stage.brokers["broker-a"].child.kill)
+            await stage.operator.run("broker", "evacuate", "broker-a", "--force", "--yes")
+            acknowledged = len(load.ledger.acknowledged) + 400
+            await until(lambda: len(load.ledger.acknowledged) >= acknowledged)
+            await stage.start("broker-a")
+            ledger = await load.settle()
+        assert not ledger.lost()
+        assert not ledger.out_of_order(), ledger.out_of_order()[:5]
+        assert not ledger.misplaced()
+        assert not ledger.shared()
+
+    on_stage(tmp_path, story, flush="sync")

@@ -1,0 +1,182 @@
+"""Logical queues move while everybody sends and receives, and whoever takes part may die: the ledger stays right.
+
+The brokers are real processes, moves are ordered with the installed command, and the load never stops. What it measured
+is printed (`pytest -rP`), not asserted: a busy machine would decide about that.
+"""
+
+import asyncio
+import random
+from pathlib import Path
+
+import pytest
+from tests.support.client_stories import until
+from tests.support.move_load import Load
+from tests.support.stage import QUEUES, TOPIC, Stage, on_stage
+
+from holdfast.admin.operations import Admin
+
+pytestmark = pytest.mark.timeout(170)
+
+ROUNDS = 3  # kills for each victim: the moment within the move is another one every time
+
+
+def test_nobody_notices_moves(tmp_path: Path):
+    """Back and forth, to a new broker, off an old one, evened out: no send fails, nothing is lost, repeated, late."""
+
+    async def story(stage: Stage) -> None:
+        await stage.start("broker-a", "broker-b")
+        await stage.create("broker-a", "broker-b")
+        assert await stage.leads() == {"broker-a": 4, "broker-b": 4}
+        async with Load(stage.namesrv, TOPIC) as load:
+            await load.flow()
+            load.ledger.measure_anew()
+            first = next(q for q, leader in (await stage.operator.leaders(TOPIC)).items() if leader == "broker-a")
+            for target in ("broker-b", "broker-a", "broker-b"):
+                moved = await stage.operator.run("queue", "migrate", TOPIC, str(first), "--to", target)
+                assert moved["bytes_copied"] == 0
+                await load.flow()
+            await stage.start("broker-c")
+            await stage.operator.run("broker", "spread", "broker-c")
+            assert (await stage.leads())["broker-c"] == 2
+            await load.flow()
+            await stage.operator.run("broker", "drain", "broker-a")
+            assert await stage.leads() == {"broker-b": 4, "broker-c": 4}
+            await load.flow()
+            await stage.operator.run("topic", "move", TOPIC, "--to", "broker-a")
+            await load.flow()
+            await stage.operator.run("cluster", "rebalance")
+            assert sorted((await stage.leads()).values()) == [2, 3, 3]
+            await load.flow()
+            ledger = await load.settle()
+        ledger.tell("moves")
+        ledger.require_unnoticed()
+
+    on_stage(tmp_path, story)
+
+
+@pytest.mark.parametrize("drained", [True, False])
+def test_a_rolling_restart_of_all_brokers_fails_no_send(tmp_path: Path, *, drained: bool):
+    """Each is stopped in order and started again: nobody is told no. Drained before, nobody even waits."""
+
+    async def story(stage: Stage) -> None:
+        await stage.start("broker-a", "broker-b")
+        await stage.create("broker-a", "broker-b")
+        async with Load(stage.namesrv, TOPIC, timeout_s=3 if drained else 30) as load:
+            await load.flow()
+            load.ledger.measure_anew()
+            for name in ("broker-a", "broker-b"):
+                if drained:
+                    await stage.operator.run("broker", "drain", name)
+                    await load.flow()
+                await asyncio.to_thread(stage.brokers[name].child.stop)
+                await stage.start(name)
+                if drained:
+                    await stage.operator.run("broker", "spread", name)
+                await load.flow()
+            ledger = await load.settle()
+        ledger.tell("rolling restart")
+        ledger.require_unnoticed()
+
+    on_stage(tmp_path, story)
+
+
+@pytest.mark.parametrize("victim", ["old leader", "new leader", "name server"])
+def test_whoever_dies_in_the_middle_of_a_move(tmp_path: Path, victim: str):
+    """After the restart the move is finished or rolled back by itself, and nothing acknowledged is lost."""
+
+    async def story(stage: Stage) -> None:
+        await stage.start("broker-a", "broker-b")
+        await stage.create("broker-a")
+        source, target = "broker-a", "broker-b"
+        chance = random.Random(victim)
+        async with Load(stage.namesrv, TOPIC, again=True) as load, Admin(stage.namesrv) as admin:
+            for _ in range(ROUNDS):
+                await load.flow(200)
+                dies = {"old leader": source, "new leader": target}.get(victim, "name server")
+                moving = asyncio.create_task(stage.move_somehow(admin, target))
+                await asyncio.sleep(chance.uniform(0.005, 0.06))  # the whole move takes about that long
+                stage.kill(dies)
+                await moving
+                await stage.revive(dies)
+                await stage.settled(admin)
+                await load.flow(200)
+                leads = await stage.leads()
+                assert leads.total() == QUEUES
+                if leads[target]:
+                    await stage.operator.run("topic", "move", TOPIC, "--to", target)
+                    source, target = target, source
+            ledger = await load.settle()
+        ledger.tell(f"{victim} killed {ROUNDS} times")
+        ledger.require_kept()
+
+    on_stage(tmp_path, story, flush="sync")
+
+
+def test_an_operator_who_is_killed_leaves_no_half_moves(tmp_path: Path):
+    """The brokers carry a move through without whoever ordered it: nobody notices anything."""
+
+    async def story(stage: Stage) -> None:
+        await stage.start("broker-a", "broker-b", "broker-c")
+        await stage.create("broker-a")
+        async with Load(stage.namesrv, TOPIC) as load, Admin(stage.namesrv) as admin:
+            known = 0
+            for targets in ("broker-b,broker-c", "broker-a", "broker-b"):
+                await load.flow(200)
+                process = await stage.operator.start("topic", "move", TOPIC, "--to", targets)
+                while len(await admin.moves.list()) <= known and process.returncode is None:  # noqa: ASYNC110
+                    await asyncio.sleep(0.002)  # brokers tell nobody that a move has begun
+                if process.returncode is None:
+                    process.kill()
+                await process.communicate()
+                await stage.settled(admin)
+                assert (await stage.leads()).total() == QUEUES
+                known = len(await admin.moves.list())
+            await load.flow(200)
+            ledger = await load.settle()
+        ledger.tell("operator killed")
+        ledger.require_unnoticed()
+
+    on_stage(tmp_path, story)
+
+
+def test_of_two_operators_who_move_one_queue_one_wins(tmp_path: Path):
+    """The other is told; whoever won, the queue has one leader and nobody notices."""
+
+    async def story(stage: Stage) -> None:
+        await stage.start("broker-a", "broker-b", "broker-c")
+        await stage.create("broker-a")
+        async with Load(stage.namesrv, TOPIC) as load, Admin(stage.namesrv) as admin:
+            await load.flow(200)
+            plans = [await admin.moves.plan_queue(TOPIC, 0, target) for target in ("broker-b", "broker-c")]
+            (one,), (other,) = await asyncio.gather(*(admin.moves.start(plan) for plan in plans))
+            (one, other) = await admin.moves.follow([one, other])
+            await stage.settled(admin)
+            assert sorted(["done", "refused"]) == sorted([one.state, other.state]), (one, other)
+            (winner,) = (move for move in (one, other) if move.state == "done")
+            (loser,) = (move for move in (one, other) if move.state == "refused")
+            assert loser.reason
+            assert (await stage.operator.leaders(TOPIC))[0] == winner.target
+            await load.flow(200)
+            ledger = await load.settle()
+        ledger.require_unnoticed()
+
+    on_stage(tmp_path, story)
+
+
+def test_a_consumer_that_comes_later_reads_everything_from_the_beginning(tmp_path: Path):
+    """What lies on brokers that lead nothing any more is read from there, in order, before what is new."""
+
+    async def story(stage: Stage) -> None:
+        await stage.start("broker-a", "broker-b", "broker-c")
+        await stage.create("broker-a")
+        async with Load(stage.namesrv, TOPIC, members=0) as load:
+            for target in ("broker-b", "broker-c", "broker-a"):
+                acknowledged = len(load.ledger.acknowledged) + 300
+                await until(lambda wanted=acknowledged: len(load.ledger.acknowledged) >= wanted)
+                await stage.operator.run("topic", "move", TOPIC, "--to", target)
+            load.stop()
+            async with load.member():
+                ledger = await load.settle()
+        ledger.require_unnoticed()
+
+    on_stage(tmp_path, story)

@@ -1,0 +1,359 @@
+"""Brokers and a name server as machines in one virtual world, with static topics, hands that ask, and eyes that check.
+
+Everything is in one process and repeatable: a broker can be killed before any of its steps, and started again on what is
+left of its disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+from tests.support.broker_desk import a_pull, a_send
+
+from holdfast.broker.core import Broker
+from holdfast.broker.mappings import FINISHED
+from holdfast.broker.options import BrokerOptions
+from holdfast.broker.rooms import Rooms
+from holdfast.broker.service import store_options
+from holdfast.machine.effects import Effect
+from holdfast.machine.events import Event
+from holdfast.model.errors import HoldfastError
+from holdfast.model.mapping import LogicalQueue, TopicMapping, first_home
+from holdfast.model.queue import MessageQueue
+from holdfast.model.scope import mock_broker
+from holdfast.model.topic import TopicConfig
+from holdfast.nameserver.core import NameServer
+from holdfast.nameserver.options import NameServerOptions
+from holdfast.sim.client import SimClient
+from holdfast.sim.disk import SimDisk
+from holdfast.sim.network import Network
+from holdfast.sim.node import Booted, Node
+from holdfast.sim.shell import Surroundings
+from holdfast.sim.trace import Trace
+from holdfast.sim.world import World
+from holdfast.store.message_store import MessageStore
+from holdfast.wire import java_json
+from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.command import Command
+from holdfast.wire.fields import to_fields
+from holdfast.wire.moves import Move, MoveList, MoveOrder, decode_body, encode_body
+from holdfast.wire.offsets import LockAnswer, LockBody, QueryOffsetFields, UpdateOffsetFields
+from holdfast.wire.record import decode_records
+
+TOPIC = "T"
+NAMESRV = "10.0.0.1:9876"
+
+
+class Counted:
+    """A machine that counts its events, and may be made to die before one of them."""
+
+    def __init__(self, machine: Broker, is_last: Callable[[], bool]) -> None:
+        self._machine = machine
+        self._is_last = is_last
+
+    def handle(self, event: Event) -> list[Effect]:
+        """Take the event, unless this is the end."""
+        return [] if self._is_last() else self._machine.handle(event)
+
+
+class Hand(SimClient):
+    """A client that asks what it is told to ask."""
+
+
+class MovingCluster:
+    """Some brokers, one name server, one client.
+
+    Attributes:
+        rooms: Of every broker that was ever started; of one that runs, those of now.
+        acked: Body to (queue, logical offset), for every send that was acknowledged.
+        refused: Answers to sends that were neither success nor 501.
+    """
+
+    def __init__(self, *names: str, flush: str = "sync", seed: int = 1, show: bool = False) -> None:
+        self.world = World(seed, Trace(print) if show else None)
+        self.network = Network(self.world)
+        self.network.weather.spike = 0.0
+        self.rooms: dict[str, Rooms] = {}
+        self.stores: dict[str, MessageStore] = {}
+        self.steps: dict[str, int] = dict.fromkeys(names, 0)
+        self.flush = flush
+        self.acked: dict[bytes, tuple[int, int]] = {}
+        self.sent: list[bytes] = []
+        self.refused: list[Command] = []
+        self.unsure: list[HoldfastError] = []
+        self._plan: dict[str, tuple[int, str]] = {}
+        self.name_server = self._node("namesrv", NAMESRV, self._boot_name_server)
+        self.brokers = {name: self._broker(name, f"10.0.1.{at}:10911") for at, name in enumerate(names, 1)}
+        self.hand = Hand("hand", NAMESRV, self.world.chance("hand"))
+        self._hand_node = self._node("hand", "", lambda _around, _now_ms: Booted(self.hand), host="10.0.2.1")
+        for node in (self.name_server, *self.brokers.values(), self._hand_node):
+            node.start()
+        self.world.checks.append(self._check_one_open)
+        self.run(2_000)
+
+    # Making it.
+
+    def _node(
+        self,
+        name: str,
+        address: str,
+        boot: Callable[[Surroundings, int], Booted],
+        *,
+        host: str = "",
+        disk: SimDisk | None = None,
+    ) -> Node:
+        around = Surroundings(
+            name=name, host=host or address.partition(":")[0], chance=self.world.chance(name), disk=disk
+        )
+        return Node(self.world, self.network, around, boot, addresses=(address,) if address else ())
+
+    def _boot_name_server(self, around: Surroundings, _now_ms: int) -> Booted:
+        return Booted(NameServer(NameServerOptions(data="kv", broker_timeout_ms=60_000), around.chance))
+
+    def _broker(self, name: str, address: str) -> Node:
+        options = BrokerOptions(
+            name=name,
+            namesrv=(NAMESRV,),
+            listen=address,
+            flush=self.flush,  # type: ignore[arg-type]
+            log_file_size=1 << 20,
+            register_interval_ms=3_000,
+            offset_save_interval_ms=2_000,
+        )
+
+        def boot(around: Surroundings, now_ms: int) -> Booted:
+            assert around.disk is not None
+            store = MessageStore.open(around.disk, store_options(options), now_ms)
+            rooms = self.rooms[name] = Rooms(options, store, around.disk, around.chance, now_ms)
+            self.stores[name] = store
+            machine = Counted(Broker(options, store, rooms), lambda: self._count(name))
+            return Booted(machine, store.close)
+
+        return self._node(name, address, boot, disk=SimDisk())
+
+    def address(self, name: str) -> str:
+        """Return where a broker listens."""
+        return self.brokers[name]._addresses[0]
+
+    def make_topic(self, leaders: dict[int, str], topic: str = TOPIC) -> None:
+        """Host a static topic; queue to leader."""
+        for name, rooms in self.rooms.items():
+            led = sorted(queue for queue, leader in leaders.items() if leader == name)
+            config = TopicConfig(name=topic, read_queues=len(led), write_queues=len(led))
+            rooms.topics.put(config, self.world.now_ms)
+            queues = {queue: first_home(queue, name, at) for at, queue in enumerate(led)}
+            rooms.mappings.change(
+                TopicMapping(topic=topic, broker=name, epoch=1, total=len(leaders), queues=queues),
+                now_ms=self.world.now_ms,
+            )
+        self.run(5_000)
+
+    # Time, life and death.
+
+    def run(self, span_ms: int, until: Callable[[], bool] | None = None) -> bool:
+        """Let time pass, or until something is so; say whether it is."""
+        return self.world.run(until_ms=self.world.now_ms + span_ms, until=until)
+
+    def kill_before(self, name: str, step: int, how: str = "kill") -> None:
+        """Let a broker end before its *step*-th event from now on."""
+        self._plan[name] = (self.steps[name] + step, how)
+
+    def is_up(self, name: str) -> bool:
+        """Say whether a broker runs."""
+        return self.brokers[name].is_up
+
+    def _count(self, name: str) -> bool:
+        """Count a step of a broker; end it, and say so, if this was to be its last."""
+        self.steps[name] += 1
+        at, how = self._plan.get(name, (0, ""))
+        if self.steps[name] != at:
+            return False
+        del self._plan[name]
+        node = self.brokers[name]
+        if how == "kill":
+            node.kill()
+        else:
+            node.power_off()
+        return True
+
+    # Asking.
+
+    def ask(self, name: str, code: RequestCode, body: msgspec.Struct | None = None, **fields: str) -> Command:
+        """Ask a broker; return its answer."""
+        command = Command(code=code, body=b"" if body is None else encode_body(body), fields=fields)
+        return self.ask_command(name, command)
+
+    def ask_command(self, name: str, command: Command, timeout_ms: int = 20_000) -> Command:
+        """Ask a broker anything; return its answer."""
+        got: list[Command | HoldfastError] = []
+        self._do(lambda: self.hand.ask(self.address(name), command, got.append, timeout_ms=timeout_ms))
+        assert self.run(timeout_ms + 1_000, lambda: bool(got)), "somebody is always answered"
+        if isinstance(got[0], HoldfastError):
+            raise got[0]
+        return got[0]
+
+    def move(self, source: str, target: str, *queues: int) -> Move:
+        """Order a move; return it as it begins."""
+        answer = self.ask(source, RequestCode.MOVE_QUEUES, MoveOrder(topic=TOPIC, queues=list(queues), target=target))
+        assert answer.code == ResponseCode.SUCCESS, answer.remark
+        return decode_body(answer.body, Move)
+
+    def moves(self, source: str) -> dict[str, Move]:
+        """Return the moves that a broker drives."""
+        answer = self.ask(source, RequestCode.LIST_MOVES)
+        return {move.id: move for move in decode_body(answer.body, MoveList).moves}
+
+    def is_settled(self) -> bool:
+        """Say whether no broker has an unfinished move."""
+        return all(
+            state.move.state in FINISHED for rooms in self.rooms.values() for state in rooms.mappings.moves().values()
+        )
+
+    def _do(self, action: Callable[[], None]) -> None:
+        """Let the hand do something now."""
+        shell = self._hand_node.shell
+        assert shell is not None
+        self.hand.now_ms = self.world.now_ms
+        action()
+        effects, self.hand._effects = self.hand._effects, []
+        for effect in effects:
+            shell._perform[type(effect)](effect)
+
+    # Sending.
+
+    def produce(self, queue: int, count: int, *brokers: str, pause_ms: int = 3) -> Callable[[], bool]:
+        """Send *count* messages to a queue, one after the other, by way of *brokers* in turn.
+
+        A message that was refused with 501 is sent again; one without an answer is not. Returns what says when it is
+        done.
+        """
+        left = [f"{queue}-{at}".encode() for at in range(count)]
+        done: list[bool] = []
+        turn = [0]
+
+        def send() -> None:
+            if not left:
+                done.append(True)
+                return
+            body = left[0]
+            if body not in self.sent:
+                self.sent.append(body)
+            turn[0] += 1
+            address = self.address(brokers[turn[0] % len(brokers)])
+            self.hand.ask(address, a_send(TOPIC, queue=queue, body=body), lambda answer: answered(body, answer))
+
+        def answered(body: bytes, answer: Command | HoldfastError) -> None:
+            if isinstance(answer, HoldfastError):
+                self.unsure.append(answer)
+                if "no connection" not in str(answer):
+                    left.pop(0)
+            elif answer.code == ResponseCode.SUCCESS:
+                self.acked[body] = (int(answer.fields["queueId"]), int(answer.fields["queueOffset"]))
+                left.pop(0)
+            elif answer.code != ResponseCode.NOT_LEADER_FOR_QUEUE:
+                self.refused.append(answer)
+                left.pop(0)
+            self.hand.after(pause_ms, send)
+
+        self._do(send)
+        return lambda: bool(done)
+
+    # Consuming.
+
+    def begin(self, name: str, command: Command, timeout_ms: int = 30_000) -> list[Command | HoldfastError]:
+        """Ask a broker something that it may answer late; return where its answer will be."""
+        got: list[Command | HoldfastError] = []
+        self._do(lambda: self.hand.ask(self.address(name), command, got.append, timeout_ms=timeout_ms))
+        return got
+
+    def pull(self, name: str, queue: int, offset: int, **fields: str) -> Command:
+        """Pull from a logical queue by way of a broker; return the answer."""
+        return self.ask_command(name, a_pull(TOPIC, queue=queue, offset=offset, **fields))
+
+    def consume(self, name: str, queue: int) -> list[bytes]:
+        """Return the bodies that a consumer gets that reads a queue from 0 to its end by way of a broker."""
+        offset, found = 0, []
+        while True:
+            answer = self.pull(name, queue, offset)
+            found += [bytes(record.body) for record in decode_records(answer.body)]
+            if answer.code == ResponseCode.PULL_NOT_FOUND:
+                return found
+            assert answer.code in {ResponseCode.SUCCESS, ResponseCode.PULL_RETRY_IMMEDIATELY}, answer
+            offset = int(answer.fields["nextBeginOffset"])
+
+    def commit(self, name: str, queue: int, offset: int, group: str = "consumers") -> Command:
+        """Commit an offset by way of a broker."""
+        fields = UpdateOffsetFields(consumer_group=group, topic=TOPIC, queue_id=queue, commit_offset=offset)
+        return self.ask(name, RequestCode.UPDATE_CONSUMER_OFFSET, None, **to_fields(fields))
+
+    def committed(self, name: str, queue: int, group: str = "consumers") -> Command:
+        """Ask for a committed offset by way of a broker."""
+        fields = QueryOffsetFields(consumer_group=group, topic=TOPIC, queue_id=queue, set_zero_if_not_found=False)
+        return self.ask(name, RequestCode.QUERY_CONSUMER_OFFSET, None, **to_fields(fields))
+
+    def lock(self, name: str, client: str, *queues: int, code: int = RequestCode.LOCK_BATCH_MQ) -> list[int]:
+        """Lock queues, or unlock them, by way of a broker; return those that the client holds then."""
+        wanted = [MessageQueue(TOPIC, mock_broker("__global__"), queue) for queue in queues]
+        body = LockBody(client_id=client, consumer_group="consumers", mq_set=wanted)
+        answer = self.ask_command(name, Command(code=code, body=java_json.encode(body)))
+        assert answer.code == ResponseCode.SUCCESS, answer.remark
+        if not answer.body:
+            return []
+        return sorted(queue.queue_id for queue in java_json.decode(answer.body, LockAnswer).lockOKMQSet)
+
+    # Looking.
+
+    def leader(self, queue: int) -> str:
+        """Return which broker has a queue open; there must be one."""
+        (name,) = self.open_on(queue)
+        return name
+
+    def open_on(self, queue: int) -> list[str]:
+        """Return the running brokers on which a queue is open."""
+        return [
+            name
+            for name, rooms in self.rooms.items()
+            if self.brokers[name].is_up and rooms.mappings.place(TOPIC, queue).state == "open"
+        ]
+
+    def _check_one_open(self) -> None:
+        mapping = next((found for rooms in self.rooms.values() if (found := rooms.mappings.find(TOPIC))), None)
+        for queue in range(0 if mapping is None else mapping.total):
+            assert len(self.open_on(queue)) <= 1, f"queue {queue} is open on {self.open_on(queue)}"
+
+    def logical_queue(self, queue: int) -> LogicalQueue:
+        """Return a queue as its leader records it."""
+        mapping = self.rooms[self.leader(queue)].mappings.find(TOPIC)
+        assert mapping is not None
+        return mapping.queues[queue]
+
+    def read(self, queue: int) -> list[bytes]:
+        """Return what a queue holds from logical offset 0 on, straight out of the brokers' stores."""
+        found: dict[int, bytes] = {}
+        logical = self.logical_queue(queue)
+        for segment in logical.readable:
+            store = self.stores[segment.broker]
+            log = store.find_queue(TOPIC, segment.queue_id)
+            end = 0 if log is None else log.offset_max
+            if segment.is_sealed:
+                assert end == segment.end, f"{segment.broker} has {end} records, {segment.end} are recorded"
+            for offset in range(segment.start, end):
+                assert log is not None
+                record = store.read_record(log.get_entry(offset)[0])
+                assert record is not None
+                assert segment.to_logical(offset) not in found, "offsets are given once"
+                found[segment.to_logical(offset)] = bytes(record.body)
+        assert sorted(found) == list(range(len(found))), "offsets are contiguous"
+        return [found[offset] for offset in range(len(found))]
+
+    def check_ledger(self, *queues: int) -> None:
+        """Hold what was acknowledged against what is stored."""
+        for queue in queues:
+            stored = self.read(queue)
+            assert len(stored) == len(set(stored)), "nothing is stored twice"
+            order = [body for body in self.sent if body in set(stored)]
+            assert stored == order, "what one client sends one after the other keeps its order"
+            for body, (of, offset) in self.acked.items():
+                if of == queue:
+                    assert stored[offset] == body, f"{body!r} was acknowledged at {offset}"

@@ -1,0 +1,117 @@
+"""A cluster of real processes for stories about static topics: brokers come, go, die and return; an operator commands.
+
+on_stage(tmp_path, story)           story is a coroutine function that is given the Stage
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from tests.support.cluster import Broker, Processes
+from tests.support.operator import Operator
+
+from holdfast.admin.moves import FINISHED
+from holdfast.admin.operations import Admin
+from holdfast.model.errors import HoldfastError
+
+TOPIC = "orders"
+QUEUES = 8
+_PATIENCE_S = 150
+_SETTINGS: dict[str, object] = {
+    "log_file_size": 64 << 20,
+    "transaction_timeout_ms": 1000,
+    "transaction_check_interval_ms": 1000,
+}
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    """Run a story, but not for ever."""
+
+    async def patiently() -> None:
+        async with asyncio.timeout(_PATIENCE_S):
+            await work
+
+    asyncio.run(patiently())
+
+
+class Stage:
+    """A name server and brokers that can be killed and started again where they were."""
+
+    def __init__(self, processes: Processes, *, flush: str = "async") -> None:
+        self.processes = processes
+        self.flush = flush
+        self.namesrv = processes.start_name_server()
+        self.operator = Operator(self.namesrv)
+        self.brokers: dict[str, Broker] = {}
+
+    async def start(self, *names: str) -> None:
+        """Start brokers, each on its own port and data if it ran before."""
+        for name in names:
+            old = self.brokers.get(name)
+            self.brokers[name] = await asyncio.to_thread(
+                self.processes.start_broker,
+                name,
+                self.namesrv,
+                flush=self.flush,
+                port=old.port if old else None,
+                settings=_SETTINGS,
+            )
+
+    async def create(self, *brokers: str) -> None:
+        """Make the topic, led by *brokers*."""
+        words = ["--logical-queues", str(QUEUES), "--brokers", ",".join(brokers)]
+        await self.operator.run("topic", "create", TOPIC, *words)
+
+    def kill(self, name: str) -> None:
+        """Let a broker, or the name server, die without warning."""
+        child = self.brokers[name].child if name in self.brokers else self.processes.name_servers[self.namesrv]
+        os.kill(child.pid, signal.SIGKILL)
+        child.kill()
+
+    async def revive(self, name: str) -> None:
+        """Start again what was killed."""
+        if name in self.brokers:
+            await self.start(name)
+        else:
+            port = int(self.namesrv.rpartition(":")[2])
+            await asyncio.to_thread(self.processes.start_name_server, port=port)
+
+    async def move_somehow(self, admin: Admin, *targets: str) -> None:
+        """Order the move of the whole topic, and do not care what becomes of the order."""
+        try:
+            await admin.moves.start(await admin.moves.plan_topic(TOPIC, targets))
+        except HoldfastError:
+            return
+
+    async def settled(self, admin: Admin) -> None:
+        """Return once no move is under way and the mapping is whole."""
+        while True:
+            try:
+                moves = await admin.moves.list()
+                topic = (await admin.static.read(topic=TOPIC)).get_topic(TOPIC)
+            except HoldfastError:
+                await asyncio.sleep(0.1)
+                continue
+            prepared = [queue.queue for queue in topic.merged.queues.values() if queue.prepared is not None]
+            if all(move.state in FINISHED for move in moves) and topic.merged.complete and not prepared:
+                return
+            await asyncio.sleep(0.1)  # brokers finish by themselves and tell nobody
+
+    async def leads(self) -> Counter[str]:
+        """Return how many queues each broker leads."""
+        return Counter((await self.operator.leaders(TOPIC)).values())
+
+
+def on_stage(folder: Path, story: Callable[[Stage], Coroutine[Any, Any, None]], *, flush: str = "async") -> None:
+    """Tell a story with real processes; where it goes wrong, what they said is printed."""
+    with Processes(folder) as processes:
+        try:
+            run(story(Stage(processes, flush=flush)))
+        except BaseException:
+            sys.stdout.write(processes.said() + "\n")
+            raise

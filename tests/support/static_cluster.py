@@ -1,0 +1,352 @@
+"""A cluster of brokers that keep mappings and carry moves out at once, behind a scripted reach. No sockets.
+
+    cluster = StaticCluster(brokers_by_name={"a": "a:1", "b": "b:1"})
+    cluster.put_topic("orders", {0: "a", 1: "a", 2: "b"})
+    cluster.dead.add("a")                    no answer; the name server remembers what it said
+    cluster.java.add("b")                    knows 513 and 351, none of our own codes
+    cluster.ends["orders", 0] = 100          where a queue ends
+
+Names of refusals and states are those of the brokers; how they reach them is not looked at here.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Self
+
+import msgspec
+import pytest
+from tests.support.scripted_reach import Asked, Reply, ScriptedReach
+
+from holdfast.model.errors import ConnectionLost, MappingRefused
+from holdfast.model.mapping import LogicalQueue, Segment, TopicMapping, first_home
+from holdfast.model.topic import TopicConfig
+from holdfast.wire import java_json
+from holdfast.wire import mapping as wire
+from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.command import Command
+from holdfast.wire.mapping import MappedTopic, from_detail, to_detail, to_info
+from holdfast.wire.moves import (
+    AbandonOrder,
+    DiscardOrder,
+    ForceOrder,
+    ForgetOrder,
+    Mappings,
+    Move,
+    MoveList,
+    MoveName,
+    MoveOrder,
+    Stamp,
+    decode_body,
+    encode_body,
+)
+
+JAVA_4 = 407
+
+
+@dataclass
+class StaticCluster(ScriptedReach):
+    """Brokers with records. Everything that they were told is in `asked`."""
+
+    brokers_by_name: dict[str, str] = field(default_factory=lambda: {"a": "a:1", "b": "b:1"})
+    records: dict[str, dict[str, TopicMapping]] = field(default_factory=dict)
+    configs: dict[str, dict[str, TopicConfig]] = field(default_factory=dict)
+    moves: dict[str, list[Move]] = field(default_factory=dict)
+    ends: dict[tuple[str, int], int] = field(default_factory=dict)
+    offsets: dict[tuple[str, str, str, int], int] = field(default_factory=dict)
+    stats: dict[tuple[str, str], list[tuple[int, int, int]]] = field(default_factory=dict)
+    delays: dict[int, int] = field(default_factory=dict)
+    dead: set[str] = field(default_factory=set)
+    java: set[str] = field(default_factory=set)
+    refusing: dict[str, str] = field(default_factory=dict)
+    name_server_version: int = 479
+    state_of_new_moves: str = "done"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        known: dict[RequestCode, Callable[[str, Asked], Reply]] = {
+            RequestCode.GET_MAPPINGS: self._mappings,
+            RequestCode.GET_TOPIC_CONFIG: self._config,
+            RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC: self._put,
+            RequestCode.UPDATE_AND_CREATE_TOPIC: self._put_normal,
+            RequestCode.PUT_STAMP: self._stamp,
+            RequestCode.DELETE_MAPPING: self._delete_mapping,
+            RequestCode.DELETE_TOPIC_IN_BROKER: self._delete_topic,
+            RequestCode.MOVE_QUEUES: self._move,
+            RequestCode.LIST_MOVES: lambda name, _: encode_body(MoveList(moves=self.moves.get(name, []))),
+            RequestCode.CANCEL_MOVE: lambda name, asked: self._end_move(name, asked, "cancelled"),
+            RequestCode.RESUME_MOVE: lambda name, asked: self._end_move(name, asked, "done"),
+            RequestCode.FORCE_QUEUES: self._force,
+            RequestCode.ABANDON_QUEUE: self._abandon,
+            RequestCode.DISCARD_SEGMENTS: self._discard,
+            RequestCode.FORGET_BROKER: self._forget,
+            RequestCode.GET_MAX_OFFSET: self._max,
+            RequestCode.GET_BROKER_CONFIG: lambda *_: b"fileReservedTime=72\n",
+            RequestCode.GET_ALL_DELAY_OFFSET: lambda *_: msgspec.json.encode({"offsetTable": self.delays}),
+            RequestCode.GET_ALL_TOPIC_CONFIG: self._all_configs,
+            RequestCode.GET_TOPIC_STATS_INFO: self._stats,
+            RequestCode.QUERY_CONSUMER_OFFSET: self._offset,
+            RequestCode.UPDATE_CONSUMER_OFFSET: self._commit,
+            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self._groups,
+        }
+        for code, handler in known.items():
+            self.on(code, lambda asked, handler=handler: self._at_broker(asked, handler))
+        self.on(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, self._names)
+        for code in (RequestCode.DELETE_TOPIC_IN_NAMESRV, RequestCode.UNREGISTER_BROKER, RequestCode.DELETE_KV_CONFIG):
+            self.on(code, lambda _: {})
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        return None
+
+    # Building.
+
+    def put_topic(self, topic: str, leaders: dict[int, str], *, total: int | None = None, epoch: int = 1) -> None:
+        """Give every broker its record: each queue at its first home, physical queues from 0 on."""
+        self.put_queues(topic, [first_home(q, b, _rank(leaders, q)) for q, b in leaders.items()], total, epoch)
+
+    def put_queues(self, topic: str, queues: list[LogicalQueue], total: int | None = None, epoch: int = 1) -> None:
+        """Give every broker what it would record of *queues*."""
+        count = len(queues) if total is None else total
+        for name in self.brokers_by_name:
+            own = {queue.queue: queue for queue in queues if any(home.broker == name for home in queue.segments)}
+            record = TopicMapping(topic=topic, broker=name, epoch=epoch, total=count, queues=own)
+            hosted = max((number + 1 for number in record.used_on(name)), default=0)
+            self.records.setdefault(name, {})[topic] = record
+            self.configs.setdefault(name, {})[topic] = TopicConfig(name=topic, read_queues=hosted, write_queues=hosted)
+
+    def put_normal(self, topic: str, hosts: dict[str, int]) -> None:
+        """Make a normal topic."""
+        for name, count in hosts.items():
+            self.configs.setdefault(name, {})[topic] = TopicConfig(name=topic, read_queues=count, write_queues=count)
+
+    def leader(self, topic: str, queue: int) -> str:
+        """Return who leads a queue by the records of those that live."""
+        claims = [
+            record[topic].queues[queue].leader
+            for name, record in self.records.items()
+            if topic in record and queue in record[topic].queues and name not in self.dead
+        ]
+        return max(claims, key=lambda home: home.generation).broker
+
+    def use_for_commands(self, monkeypatch: pytest.MonkeyPatch) -> Self:
+        """Let every command of the command line talk to this cluster."""
+        monkeypatch.setattr("holdfast.admin.operations.Reach", lambda *_, **__: self)
+        return self
+
+    # Answering.
+
+    def _at_broker(self, asked: Asked, handler: Callable[[str, Asked], Reply]) -> Reply:
+        name = next(name for name, address in self.brokers_by_name.items() if address == asked.address)
+        if name in self.dead:
+            return ConnectionLost(f"cannot connect to {asked.address}")
+        if name in self.java and asked.code >= 7000:
+            return ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+        if name in self.refusing and asked.code != RequestCode.GET_MAPPINGS:
+            return Command(code=1, remark=self.refusing[name])
+        try:
+            return handler(name, asked)
+        except MappingRefused as error:
+            return Command(code=1, remark=str(error))
+
+    def _cluster_info(self, asked: Asked) -> Reply:
+        body = super()._cluster_info(asked)
+        assert isinstance(body, bytes)
+        return Command(code=0, body=body, version=self.name_server_version)
+
+    def _route(self, asked: Asked) -> Reply:
+        topic = asked.fields["topic"]
+        rows = {name: record[topic] for name, record in self.records.items() if topic in record}
+        hosts = {name: table[topic] for name, table in self.configs.items() if topic in table}
+        if not rows and not hosts:
+            return super()._route(asked)
+        assert asked.fields["hf.mapping"] == "1"
+        live = [name for name in self.brokers_by_name if name not in self.dead]
+        route = {
+            "brokerDatas": [
+                {"cluster": "c", "brokerName": name, "brokerAddrs": {"0": self.brokers_by_name[name]}}
+                for name in live
+                if name in hosts
+            ],
+            "queueDatas": [
+                {
+                    "brokerName": name,
+                    "readQueueNums": hosts[name].read_queues,
+                    "writeQueueNums": hosts[name].write_queues,
+                    "perm": hosts[name].permission,
+                }
+                for name in live
+                if name in hosts
+            ],
+        }
+        if rows:
+            plain = {name: wire.to_plain(to_info(record)) for name, record in rows.items()}
+            route["topicQueueMappingByBroker"] = plain  # type: ignore[assignment]
+        return java_json.encode(route)
+
+    def _names(self, asked: Asked) -> Reply:
+        return msgspec.json.encode({"topicList": sorted({topic for table in self.configs.values() for topic in table})})
+
+    def _mappings(self, name: str, asked: Asked) -> Reply:
+        topics = [self._mapped(name, topic) for topic in self.records.get(name, {})]
+        return java_json.encode(wire.to_plain(Mappings(topics=topics, moves=self.moves.get(name, []))))
+
+    def _config(self, name: str, asked: Asked) -> Reply:
+        if asked.fields["topic"] not in self.configs.get(name, {}):
+            return ResponseCode.TOPIC_NOT_EXIST
+        return wire.encode(self._mapped(name, asked.fields["topic"]))
+
+    def _mapped(self, name: str, topic: str) -> MappedTopic:
+        record = self.records.get(name, {}).get(topic)
+        fields = msgspec.structs.asdict(self.configs[name][topic])
+        return MappedTopic(**fields, mapping=None if record is None else to_detail(record))
+
+    def _put(self, name: str, asked: Asked) -> Reply:
+        record = from_detail(wire.decode_detail(asked.body))
+        assert record.broker == name
+        self.records.setdefault(name, {})[record.topic] = record
+        return self._put_normal(name, asked)
+
+    def _put_normal(self, name: str, asked: Asked) -> Reply:
+        topic = asked.fields["topic"]
+        self.configs.setdefault(name, {})[topic] = TopicConfig(
+            name=topic,
+            read_queues=int(asked.fields["readQueueNums"]),
+            write_queues=int(asked.fields["writeQueueNums"]),
+            permission=int(asked.fields["perm"]),
+        )
+        return {}
+
+    def _stamp(self, name: str, asked: Asked) -> Reply:
+        stamp = decode_body(asked.body, Stamp)
+        old = self.records.get(name, {}).get(stamp.topic.name)
+        record = old or TopicMapping(topic=stamp.topic.name, broker=name)
+        stamped = msgspec.structs.replace(record, epoch=stamp.epoch, total=stamp.total)
+        self.records.setdefault(name, {})[stamp.topic.name] = stamped
+        return {}
+
+    def _delete_mapping(self, name: str, asked: Asked) -> Reply:
+        topic, queue = asked.fields["topic"], int(asked.fields["queue"])
+        record = self.records[name].pop(topic)
+        if queue >= 0:
+            self.records[name][topic] = record.without(queue)
+        return {}
+
+    def _delete_topic(self, name: str, asked: Asked) -> Reply:
+        self.records.get(name, {}).pop(asked.fields["topic"], None)
+        self.configs.get(name, {}).pop(asked.fields["topic"], None)
+        return {}
+
+    def _move(self, name: str, asked: Asked) -> Reply:
+        order = decode_body(asked.body, MoveOrder)
+        state = self.state_of_new_moves
+        move = Move(
+            id=f"m{sum(map(len, self.moves.values()))}",
+            topic=order.topic,
+            queues=order.queues,
+            source=name,
+            target=order.target,
+            state=state,
+        )
+        self.moves.setdefault(name, []).append(move)
+        if state == "done":
+            self._change(order.topic, order.queues, order.target, self._handed_over)
+        return encode_body(msgspec.structs.replace(move, state="planned"))
+
+    def _handed_over(self, queue: LogicalQueue, topic: str, target: str, queue_id: int) -> LogicalQueue:
+        end = queue.leader.to_physical(self.ends.get((topic, queue.queue), queue.leader.first))
+        return queue.prepare(target, queue_id).seal(end).open_next()
+
+    def _change(
+        self, topic: str, queues: list[int], target: str, change: Callable[[LogicalQueue, str, str, int], LogicalQueue]
+    ) -> None:
+        for number in queues:
+            holders = [
+                record[topic].queues[number]
+                for record in self.records.values()
+                if topic in record and number in record[topic].queues
+            ]
+            queue = max(holders, key=lambda one: one.generation)
+            used = self.records[target][topic].used_on(target)
+            changed = change(queue, topic, target, max(used, default=-1) + 1)
+            for name in {queue.leader.broker, target}:
+                self.records[name][topic] = self.records[name][topic].put(changed)
+
+    def _end_move(self, name: str, asked: Asked, state: str) -> Reply:
+        wanted = decode_body(asked.body, MoveName).id
+        self.moves[name] = [
+            msgspec.structs.replace(move, state=state) if move.id == wanted else move for move in self.moves[name]
+        ]
+        return {}
+
+    def _force(self, name: str, asked: Asked) -> Reply:
+        order = decode_body(asked.body, ForceOrder)
+        empty = TopicMapping(topic=order.topic.name, broker=name, total=order.total)
+        self.records[name].setdefault(order.topic.name, empty)
+        for queue in order.queues:
+            homes = tuple(Segment(**{f: getattr(home, f) for f in home.__struct_fields__}) for home in queue.homes)
+            used = self.records[name][order.topic.name].used_on(name)
+            forced = LogicalQueue(queue.queue, homes).force(name, max(used, default=-1) + 1)
+            record = self.records[name][order.topic.name].put(forced, epoch=order.epoch)
+            self.records[name][order.topic.name] = record
+        return {}
+
+    def _abandon(self, name: str, asked: Asked) -> Reply:
+        order = decode_body(asked.body, AbandonOrder)
+        record = self.records[name][order.topic]
+        changed = record.queues[order.queue].abandon(generation=order.generation, known_end=order.end)
+        self.records[name][order.topic] = record.put(changed)
+        return {}
+
+    def _discard(self, name: str, asked: Asked) -> Reply:
+        order = decode_body(asked.body, DiscardOrder)
+        record = self.records[name][order.topic]
+        home = record.queues[order.queue].find(order.generation)
+        assert home is not None
+        changed = record.queues[order.queue].expire(order.generation, home.queue_id)
+        self.records[name][order.topic] = record.put(changed)
+        return {}
+
+    def _forget(self, name: str, asked: Asked) -> Reply:
+        gone = decode_body(asked.body, ForgetOrder).broker
+        for topic, record in self.records[name].items():
+            led = [record.queues[number].prune({gone}) for number in record.led]
+            self.records[name][topic] = record.put(*led)
+        return {}
+
+    def _max(self, name: str, asked: Asked) -> Reply:
+        return {"offset": str(self.ends.get((asked.fields["topic"], int(asked.fields["queueId"])), 0))}
+
+    def _all_configs(self, name: str, asked: Asked) -> Reply:
+        table = {topic: msgspec.to_builtins(config) for topic, config in self.configs.get(name, {}).items()}
+        return msgspec.json.encode({"topicConfigTable": table, "dataVersion": {}})
+
+    def _stats(self, name: str, asked: Asked) -> Reply:
+        rows = self.stats.get((name, asked.fields["topic"]), [])
+        cells = ",".join(
+            f'{{"brokerName":"{name}","queueId":{queue},"topic":"{asked.fields["topic"]}"}}:'
+            f'{{"minOffset":{low},"maxOffset":{high},"lastUpdateTimestamp":5000}}'
+            for queue, low, high in rows
+        )
+        return f'{{"offsetTable":{{{cells}}}}}'.encode()
+
+    def _offset(self, name: str, asked: Asked) -> Reply:
+        fields = asked.fields
+        found = self.offsets.get((name, fields["consumerGroup"], fields["topic"], int(fields["queueId"])))
+        return ResponseCode.QUERY_NOT_FOUND if found is None else {"offset": str(found)}
+
+    def _commit(self, name: str, asked: Asked) -> Reply:
+        fields = asked.fields
+        key = (name, fields["consumerGroup"], fields["topic"], int(fields["queueId"]))
+        self.offsets[key] = int(fields["commitOffset"])
+        return {}
+
+    def _groups(self, name: str, asked: Asked) -> Reply:
+        groups = {group for _, group, topic, _ in self.offsets if topic == asked.fields["topic"]}
+        return msgspec.json.encode({"groupList": sorted(groups)})
+
+
+def _rank(leaders: dict[int, str], queue: int) -> int:
+    """Return the how-manieth queue of its broker this is."""
+    return sum(1 for number in sorted(leaders) if number < queue and leaders[number] == leaders[queue])

@@ -1,0 +1,116 @@
+"""Static topics as brokers report them to a name server, and as a Java client understands the route it gets back."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from tests.support.conversation import Conversation
+from tests.support.name_servers import a_registration, a_topic, register
+
+from holdfast.machine.events import ChannelId
+from holdfast.model.mapping import LogicalQueue, Segment, TopicMapping
+from holdfast.wire.codes import RequestCode
+from holdfast.wire.command import Command, encode_command
+from holdfast.wire.mapping import to_info, to_plain
+
+JAVA_5 = 413
+NOBODY = "__syslo__none__"
+
+
+def a_home(broker: str, queue_id: int = 0, *, generation: int = 0, first: int = 0, end: int = -1) -> Segment:
+    """Return one home of a logical queue."""
+    return Segment(generation=generation, broker=broker, queue_id=queue_id, first=first, end=end)
+
+
+def a_report(
+    broker: str, queues: Mapping[int, list[Segment]], *, total: int, epoch: int = 1, topic: str = "orders"
+) -> dict[str, Any]:
+    """Return what one of our brokers registers."""
+    logical = {number: LogicalQueue(number, tuple(homes)) for number, homes in queues.items()}
+    return to_plain(to_info(TopicMapping(topic=topic, broker=broker, epoch=epoch, total=total, queues=logical)))
+
+
+def a_java_report(
+    broker: str, led: Mapping[int, int], *, total: int, epoch: int = 1, topic: str = "orders"
+) -> dict[str, Any]:
+    """Return what a Java broker registers: no homes, only what it leads."""
+    return {
+        "bname": broker,
+        "currIdMap": {str(number): queue_id for number, queue_id in led.items()},
+        "dirty": False,
+        "epoch": epoch,
+        "scope": "__global__",
+        "topic": topic,
+        "totalQueues": total,
+    }
+
+
+def leads(broker: str, *numbers: int, total: int = 2, epoch: int = 1) -> dict[str, Any]:
+    """Return the report of a broker that leads *numbers* since ever, each in a physical queue of the same number."""
+    return a_report(broker, {number: [a_home(broker, number)] for number in numbers}, total=total, epoch=epoch)
+
+
+def address_of(name: str) -> str:
+    """Return where the broker *name*, one letter, listens."""
+    return f"10.0.0.{ord(name) - ord('a') + 1}:10911"
+
+
+def register_static(
+    server: Conversation, name: str, *reports: dict[str, Any], queues: int = 4, channel: ChannelId | None = None
+) -> Command:
+    """Let a broker register one static topic for each report; return the answer."""
+    topics = [a_topic(report["topic"], queues) for report in reports]
+    body = a_registration(*topics, mappings={report["topic"]: report for report in reports})
+    channel = server.open() if channel is None else channel
+    return register(server, name, address_of(name), body=body, channel=channel)
+
+
+def ask_aware(server: Conversation, topic: str = "orders", *, channel: ChannelId | None = None) -> Command:
+    """Ask for a route as our own clients do."""
+    fields = {"topic": topic, "hf.mapping": "1"}
+    return server.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields, channel=channel)
+
+
+def ask_as(
+    server: Conversation,
+    language: str,
+    version: int,
+    topic: str = "orders",
+    *,
+    channel: ChannelId | None = None,
+    **how: Any,
+) -> Command:
+    """Ask for a route as a client of that language and version does."""
+    channel = server.open() if channel is None else channel
+    request = server.request(
+        RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}, language=language, version=version, **how
+    )
+    server.receive(channel, encode_command(request))
+    (answer,) = server.answers(channel)
+    return answer
+
+
+def java_leaders(body: bytes) -> dict[int, str]:
+    """Return who leads which logical queue, as a Java 5 client works it out for itself.
+
+    For each queue the part with the highest epoch counts, the last of equals; the largest number of queues counts, and
+    those that nobody leads belong to nobody.
+    """
+    parts = json.loads(body).get("topicQueueMappingByBroker", {}).values()
+    found: dict[int, tuple[int, str]] = {}
+    total = 0
+    for part in sorted(parts, key=lambda part: -part["epoch"]):
+        total = max(total, part["totalQueues"])
+        for number in map(int, part["currIdMap"]):
+            if number not in found or found[number][0] <= part["epoch"]:
+                found[number] = (part["epoch"], part["bname"])
+    return {number: found[number][1] if number in found else NOBODY for number in range(total)}
+
+
+def leaders(server: Conversation, topic: str = "orders") -> dict[int, str] | str | None:
+    """Return what an aware client is told: who leads what, or why it is busy, or None when there is no such topic."""
+    answer = ask_aware(server, topic)
+    if answer.code == 0:
+        return java_leaders(answer.body)
+    assert answer.code in {2, 17}
+    return (answer.remark or "") if answer.code == 2 else None

@@ -1,0 +1,64 @@
+"""Static topics as clients meet them: what brokers registered, routes made of it, and name servers that serve them."""
+
+from collections.abc import Mapping
+
+from tests.support.scripted_server import ScriptedServer
+
+from holdfast.model.mapping import LogicalQueue, Segment, TopicMapping
+from holdfast.model.queue import MessageQueue
+from holdfast.model.route import BrokerData, QueueData, Route
+from holdfast.wire.codes import RequestCode
+from holdfast.wire.command import Command, response
+from holdfast.wire.route import encode_route
+
+MOCK = "__syslo__global__"
+
+
+def logical(number: int, topic: str = "t") -> MessageQueue:
+    """Return a logical queue as clients name it."""
+    return MessageQueue(topic, MOCK, number)
+
+
+def a_record(
+    broker: str, leads: Mapping[int, int | None], *, epoch: int = 1, total: int = 4, scope: str = "__global__"
+) -> TopicMapping:
+    """Return what *broker* registered: which queues it leads, in which generation; None as Java brokers tell it."""
+    return TopicMapping(
+        topic="t",
+        broker=broker,
+        scope=scope,
+        epoch=epoch,
+        total=total,
+        queues={number: LogicalQueue(number, (_home(broker, number, told),)) for number, told in leads.items()},
+    )
+
+
+def _home(broker: str, number: int, generation: int | None) -> Segment:
+    if generation is None:
+        return Segment(generation=-1, broker=broker, queue_id=number)
+    return Segment(generation=generation, broker=broker, queue_id=number, first=0)
+
+
+def a_static_route(*records: TopicMapping, addresses: Mapping[str, str] | None = None) -> Route:
+    """Return the route of a static topic. Brokers listen at their name and port 1, or where *addresses* say."""
+    known = {record.broker: f"{record.broker}:1" for record in records} if addresses is None else addresses
+    return Route(
+        broker_datas=[
+            BrokerData(cluster="c", broker_name=name, broker_addrs={0: address}) for name, address in known.items()
+        ],
+        queue_datas=[QueueData(broker_name=name, read_queues=4, write_queues=4, permission=6) for name in known],
+        mappings={record.broker: record for record in records},
+    )
+
+
+def serve_static(name_server: ScriptedServer, *records: TopicMapping, addresses: Mapping[str, str]) -> None:
+    """Let a name server serve the static topic `t`, and whatever it served before."""
+    before = name_server.answers.get(RequestCode.GET_ROUTEINFO_BY_TOPIC)
+    body = encode_route(a_static_route(*records, addresses=addresses))
+
+    def answer(command: Command) -> Command | None:
+        if command.fields["topic"] == "t":
+            return response(command, body=body)
+        return response(command, 17, "no such topic") if before is None else before(command)
+
+    name_server.answers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = answer

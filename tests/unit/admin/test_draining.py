@@ -1,0 +1,195 @@
+"""What holds a broker, and its removal."""
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+from tests.support.static_cluster import StaticCluster
+
+from holdfast.admin.draining import Draining, Hold, hold_text, latest
+from holdfast.admin.reach import NotAllowed
+from holdfast.admin.static_topics import StaticTopics
+from holdfast.admin.topics import Topics
+from holdfast.model.mapping import first_home
+from holdfast.wire.codes import RequestCode
+from holdfast.wire.moves import Move
+
+HOUR_MS = 3_600_000
+
+
+async def no_pause(seconds: float) -> None:
+    """Do not wait."""
+    del seconds
+
+
+def draining_of(cluster: StaticCluster) -> Draining:
+    return Draining(cluster, StaticTopics(cluster), Topics(cluster), sleep=no_pause)
+
+
+def holds(cluster: StaticCluster, broker: str = "a") -> list[Hold]:
+    return asyncio.run(draining_of(cluster).holds(broker))
+
+
+def a_drained_cluster(*, end: int = 50) -> StaticCluster:
+    """Queue 0 was on a, with 50 records until hour 10, and is on b now."""
+    cluster = StaticCluster()
+    moved = first_home(0, "a", 0).prepare("b", 0).seal(end, 10 * HOUR_MS).open_next()
+    cluster.put_queues("t", [moved])
+    return cluster
+
+
+def test_an_empty_broker_is_removable():
+    """It leads nothing, nothing of its own is readable, nothing waits."""
+    cluster = StaticCluster()
+    cluster.put_topic("t", {0: "b"})
+
+    assert holds(cluster) == []
+
+
+def test_queues_that_it_leads_hold_it():
+    """And moves that are not over."""
+    cluster = StaticCluster()
+    cluster.put_topic("t", {0: "a", 1: "a"})
+    cluster.moves["a"] = [Move(id="m", topic="t", queues=[1], source="a", target="b", state="planned")]
+
+    assert [(hold.kind, hold.count) for hold in holds(cluster)] == [("leads", 2), ("move", 1)]
+
+
+def test_old_homes_hold_it_until_retention_ends():
+    """72 hours after the last record, as its settings say."""
+    (hold,) = holds(a_drained_cluster())
+
+    assert (hold.kind, hold.count, hold.until_ms) == ("records", 50, 82 * HOUR_MS)
+    assert latest([hold]) == 82 * HOUR_MS
+
+
+def test_an_end_that_nobody_knows_holds_it():
+    """Retention does not help there: the remedy is another."""
+    cluster = StaticCluster()
+    cluster.put_queues("t", [first_home(0, "a", 0).force("b", 0)])
+
+    (hold,) = holds(cluster)
+
+    assert (hold.until_ms, latest([hold])) == (None, None)
+    assert "holdfast queue abandon t" in hold.remedy
+
+
+def test_what_waits_inside_holds_it():
+    """Delayed, half, retried and dead-lettered messages, each counted from where it was taken care of."""
+    cluster = StaticCluster(delays={3: 7})
+    cluster.put_normal("%RETRY%g", {"a": 1})
+    cluster.put_normal("%DLQ%g", {"a": 1})
+    cluster.stats["a", "SCHEDULE_TOPIC_XXXX"] = [(2, 0, 10), (4, 5, 6)]
+    cluster.stats["a", "RMQ_SYS_TRANS_HALF_TOPIC"] = [(0, 0, 9)]
+    cluster.offsets["a", "CID_RMQ_SYS_TRANS", "RMQ_SYS_TRANS_HALF_TOPIC", 0] = 5
+    cluster.stats["a", "%RETRY%g"] = [(0, 2, 12)]
+    cluster.offsets["a", "g", "%RETRY%g", 0] = 11
+    cluster.stats["a", "%DLQ%g"] = [(0, 0, 3)]
+
+    found = {hold.kind: hold.count for hold in holds(cluster)}
+
+    assert found == {"delayed": 4, "half": 4, "retry": 1, "dead-letter": 3}
+
+
+def test_a_normal_topic_holds_it():
+    """While it may be written; then until its records are gone; an empty read-only one does not."""
+    cluster = StaticCluster()
+    cluster.put_normal("plain", {"a": 4})
+    writable = holds(cluster)
+    cluster.configs["a"]["plain"] = msgspec.structs.replace(cluster.configs["a"]["plain"], permission=4)
+    empty = holds(cluster)
+    cluster.stats["a", "plain"] = [(0, 0, 8)]
+    full = holds(cluster)
+
+    assert [(hold.kind, hold.until_ms) for hold in writable] == [("topic", None)]
+    assert "--permission r" in writable[0].remedy
+    assert empty == []
+    assert [(hold.count, hold.until_ms) for hold in full] == [(8, 5000 + 72 * HOUR_MS)]
+
+
+def test_waiting_ends_when_nothing_holds_it():
+    """Each change is told once."""
+    cluster = a_drained_cluster()
+    told: list[int] = []
+
+    def tell(now: Sequence[Hold]) -> None:
+        told.append(len(now))
+        record = cluster.records["b"]["t"]
+        expired = record.queues[0].expire(0, 0)
+        cluster.records["b"]["t"] = record.put(expired)
+
+    asyncio.run(draining_of(cluster).wait("a", tell))
+
+    assert told == [1, 0]
+
+
+def test_consumed_homes_are_discarded_at_the_leader_first():
+    """Then clients read them no more before the records go; what a group still needs is kept, with the reason."""
+    cluster = a_drained_cluster()
+    cluster.offsets["b", "fast", "t", 0] = 60
+    cluster.offsets["b", "slow", "t", 0] = 49
+
+    _, kept = asyncio.run(draining_of(cluster).discard_consumed("a", ["fast", "slow"]))
+    _, unknown = asyncio.run(draining_of(cluster).discard_consumed("a", ["never"]))
+    foreseen, _ = asyncio.run(draining_of(cluster).discard_consumed("a", ["fast"], dry_run=True))
+    assert cluster.of(RequestCode.DISCARD_SEGMENTS) == []
+    dropped, _ = asyncio.run(draining_of(cluster).discard_consumed("a", ["fast"]))
+
+    assert (kept[0].kept_for, unknown[0].kept_for) == (
+        "slow is at 49, the home ends at 50",
+        "never has not consumed it",
+    )
+    assert foreseen == dropped
+    assert [asked.address for asked in cluster.of(RequestCode.DISCARD_SEGMENTS)] == ["b:1", "a:1"]
+    assert holds(cluster) == []
+
+
+def test_a_broker_that_is_needed_is_not_removed():
+    """The text says for what, and which command ends it."""
+    with pytest.raises(NotAllowed, match=r"still needed: 50 messages of t .*holdfast broker drain a --wait"):
+        asyncio.run(draining_of(a_drained_cluster()).remove("a"))
+
+
+def test_a_removed_broker_is_forgotten_everywhere():
+    """By the others first, then by itself, then by the name servers."""
+    cluster = a_drained_cluster()
+    for name in ("a", "b"):
+        record = cluster.records[name]["t"]
+        cluster.records[name]["t"] = record.put(record.queues[0].expire(0, 0))
+
+    forgot = asyncio.run(draining_of(cluster).remove("a"))
+
+    assert forgot == ["b"]
+    assert [home.broker for home in cluster.records["b"]["t"].queues[0].segments] == ["b"]
+    assert cluster.records["a"] == {}
+    order = [asked.code for asked in cluster.asked][-3:]
+    assert order == [RequestCode.FORGET_BROKER, RequestCode.DELETE_MAPPING, RequestCode.UNREGISTER_BROKER]
+
+
+def test_a_dead_broker_is_removed_only_by_force():
+    """What waited in it is given up; what others know of it still counts."""
+    cluster = a_drained_cluster()
+    cluster.dead.add("a")
+
+    with pytest.raises(NotAllowed, match="give them up with --force"):
+        asyncio.run(draining_of(cluster).remove("a"))
+    with pytest.raises(NotAllowed, match="50 messages of t"):
+        asyncio.run(draining_of(cluster).remove("a", force=True))
+    with pytest.raises(NotAllowed, match="cannot be known"):
+        holds(cluster)
+
+
+def test_the_last_broker_is_not_removed():
+    """Though nothing holds it."""
+    with pytest.raises(NotAllowed, match="only broker"):
+        asyncio.run(draining_of(StaticCluster(brokers_by_name={"a": "a:1"})).remove("a"))
+
+
+@pytest.mark.parametrize("kind", ["leads", "move", "records", "delayed", "half", "retry", "dead-letter", "topic"])
+def test_every_hold_has_words(kind: str):
+    """A number and a name."""
+    text = hold_text(Hold(kind=kind, name="x", count=1234, remedy=""))
+
+    assert "1,234" in text
+    assert "x" in text

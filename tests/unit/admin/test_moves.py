@@ -1,0 +1,238 @@
+"""Planning, ordering and following moves."""
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+from tests.support.scripted_reach import Asked, Reply
+from tests.support.static_cluster import StaticCluster
+
+from holdfast.admin.moves import MovePlan, Moves, find_move, to_orders
+from holdfast.admin.reach import NameServerUnreachable, NotAllowed, NotFound
+from holdfast.admin.static_topics import StaticTopics
+from holdfast.model.errors import ConnectionLost
+from holdfast.model.placement import Move as Step
+from holdfast.wire.codes import RequestCode
+from holdfast.wire.moves import Move, MoveList, MoveOrder, decode_body, encode_body
+
+THREE = {"a": "a:1", "b": "b:1", "c": "c:1"}
+
+
+async def no_pause(seconds: float) -> None:
+    """Let others run, but do not wait."""
+    del seconds
+    await asyncio.sleep(0)
+
+
+def moves_of(cluster: StaticCluster) -> Moves:
+    return Moves(cluster, StaticTopics(cluster), sleep=no_pause)
+
+
+def a_cluster() -> StaticCluster:
+    cluster = StaticCluster(brokers_by_name=THREE)
+    cluster.put_topic("t", {0: "a", 1: "a", 2: "b", 3: "b"})
+    cluster.put_topic("u", {0: "a"})
+    return cluster
+
+
+def carry_out(cluster: StaticCluster, plan: MovePlan) -> list[Move]:
+    async def scenario() -> list[Move]:
+        moves = moves_of(cluster)
+        return await moves.follow(await moves.start(plan))
+
+    return asyncio.run(scenario())
+
+
+def test_a_broker_is_drained_with_one_order_for_each_topic_and_target():
+    """Every step is then one sync for many queues."""
+    cluster = a_cluster()
+
+    made = carry_out(cluster, asyncio.run(moves_of(cluster).plan_drain("a")))
+
+    assert {cluster.leader("t", queue) for queue in range(4)} == {"b", "c"}
+    assert cluster.leader("u", 0) in {"b", "c"}
+    assert [move.state for move in made] == ["done"] * len(made)
+    assert {asked.address for asked in cluster.of(RequestCode.MOVE_QUEUES)} == {"a:1"}
+
+
+def test_orders_are_grouped_by_topic_source_and_target():
+    """Queues in order, groups in order."""
+    steps = [Step("t", 3, "a", "b"), Step("t", 1, "a", "b"), Step("t", 2, "c", "b"), Step("u", 0, "a", "b")]
+
+    assert to_orders(steps) == [
+        MoveOrder(topic="t", queues=[1, 3], target="b"),
+        MoveOrder(topic="t", queues=[2], target="b"),
+        MoveOrder(topic="u", queues=[0], target="b"),
+    ]
+
+
+def test_a_plan_shows_where_each_queue_ends_now():
+    """The preview asks the leaders and changes nothing."""
+    cluster = a_cluster()
+    cluster.ends["t", 0] = 101
+
+    plan = asyncio.run(moves_of(cluster).plan_queue("t", 0, "c"))
+
+    (preview,) = plan.previews
+    assert ("a", "0(0-100)") in {(row.broker, row.label) for row in preview.after}
+    assert cluster.of(RequestCode.MOVE_QUEUES) == []
+
+
+def test_the_last_broker_is_not_drained():
+    """Nobody could take its queues."""
+    cluster = StaticCluster(brokers_by_name={"a": "a:1"})
+    cluster.put_topic("t", {0: "a"})
+
+    with pytest.raises(NotAllowed, match="only broker that can lead queues"):
+        asyncio.run(moves_of(cluster).plan_drain("a"))
+
+
+def test_a_dead_source_is_told_with_the_way_out():
+    """Moving needs its word; without it there is only force."""
+    cluster = a_cluster()
+    cluster.dead.add("a")
+
+    with pytest.raises(NotAllowed, match="holdfast broker evacuate a --force"):
+        asyncio.run(moves_of(cluster).plan_queue("t", 0, "c"))
+
+
+def test_wrong_queues_and_targets_are_named():
+    """A number that there is not, a leader that it has already, a broker that nobody knows."""
+    moves = moves_of(a_cluster())
+
+    with pytest.raises(NotFound, match="0 to 3, no 4"):
+        asyncio.run(moves.plan_queue("t", 4, "c"))
+    with pytest.raises(NotAllowed, match="led by a already"):
+        asyncio.run(moves.plan_queue("t", 0, "a"))
+    with pytest.raises(NotFound, match="no broker 'x'"):
+        asyncio.run(moves.plan_topic("t", ["x"]))
+
+
+def test_spreading_and_rebalancing_end_evenly():
+    """A new broker gets its share; afterwards there is nothing to do."""
+    cluster = a_cluster()
+
+    carry_out(cluster, asyncio.run(moves_of(cluster).plan_spread("c")))
+
+    assert [cluster.leader("t", queue) for queue in range(4)].count("c") == 1
+    assert asyncio.run(moves_of(cluster).plan_rebalance("t")).moves == []
+
+
+def test_a_refused_order_is_told_and_the_others_go_on():
+    """Two operators who move one queue: one wins, the other hears why."""
+    cluster = a_cluster()
+    plan = asyncio.run(moves_of(cluster).plan_topic("t", ["c"]))
+    cluster.refusing["a"] = "logical queue 0 is already being moved to b"
+
+    made = carry_out(cluster, plan)
+
+    by_source = {move.source: move for move in made}
+    assert (by_source["a"].state, by_source["a"].reason) == ("refused", "logical queue 0 is already being moved to b")
+    assert by_source["b"].state == "done"
+
+
+def test_a_source_that_restarts_is_waited_for():
+    """It answers nothing for a while, the name server neither; the move ends when both are back."""
+    cluster = a_cluster()
+    cluster.state_of_new_moves = "planned"
+    told: list[list[str]] = []
+    looks = 0
+
+    def tell(now: Sequence[Move]) -> None:
+        told.append([move.state for move in now])
+
+    def listing(asked: Asked) -> Reply:
+        nonlocal looks
+        looks += 1
+        if looks < 5:
+            return ConnectionLost("restarting")
+        state = "granted" if looks == 5 else "done"
+        return encode_body(MoveList(moves=[msgspec.structs.replace(cluster.moves["a"][0], state=state)]))
+
+    async def scenario() -> list[Move]:
+        moves = moves_of(cluster)
+        started = await moves.start(await moves.plan_queue("t", 0, "c"))
+        cluster.on(RequestCode.LIST_MOVES, listing)
+        info = cluster.scripts[RequestCode.GET_BROKER_CLUSTER_INFO]
+        cluster.on(
+            RequestCode.GET_BROKER_CLUSTER_INFO,
+            lambda asked: NameServerUnreachable("away") if looks in {2, 3} else info(asked),
+        )
+        return await moves.follow(started, tell)
+
+    (ended,) = asyncio.run(scenario())
+
+    assert ended.state == "done"
+    assert told == [["planned"], ["granted"], ["done"]]
+
+
+def test_a_source_that_stays_away_ends_the_looking_and_not_the_move():
+    """After two minutes we say where to look."""
+    cluster = a_cluster()
+    cluster.state_of_new_moves = "planned"
+
+    async def scenario() -> list[Move]:
+        moves = moves_of(cluster)
+        started = await moves.start(await moves.plan_queue("t", 0, "c"))
+        cluster.dead.add("a")
+        return await moves.follow(started)
+
+    (ended,) = asyncio.run(scenario())
+
+    assert ended.state == "unknown"
+    assert "holdfast move list" in ended.reason
+
+
+def test_a_move_that_its_source_does_not_know_is_not_waited_for():
+    """It lost its plan, or never had one: the mapping tells what became of it."""
+    cluster = a_cluster()
+    cluster.state_of_new_moves = "planned"
+
+    async def scenario() -> list[Move]:
+        moves = moves_of(cluster)
+        started = await moves.start(await moves.plan_queue("t", 0, "c"))
+        cluster.moves.clear()
+        return await moves.follow(started)
+
+    (ended,) = asyncio.run(scenario())
+
+    assert "holdfast queue list t" in ended.reason
+
+
+def test_a_move_is_cancelled_and_resumed_at_its_source():
+    """Named by the beginning of its id."""
+    cluster = a_cluster()
+    cluster.moves["b"] = [
+        Move(id="abc1", topic="t", queues=[2], source="b", target="c", state="failed"),
+        Move(id="abd2", topic="t", queues=[3], source="b", target="c", state="planned"),
+    ]
+
+    cancelled = asyncio.run(moves_of(cluster).cancel("abd"))
+    resumed = asyncio.run(moves_of(cluster).resume("abc1"))
+
+    assert (cancelled.id, cancelled.state) == ("abd2", "cancelled")
+    assert (resumed.id, resumed.state) == ("abc1", "done")
+    assert [asked.address for asked in cluster.of(RequestCode.CANCEL_MOVE)] == ["b:1"]
+
+
+def test_a_move_that_there_is_not_is_told():
+    """With the nearest id, or that there is none; a beginning that fits two is not guessed."""
+    known = [Move(id=name, topic="t", queues=[], source="a", target="b", state="planned") for name in ("abc1", "abd2")]
+
+    with pytest.raises(NotFound, match="did you mean 'abd2'"):
+        find_move(known, "bd2")
+    with pytest.raises(NotFound, match="2 moves begin with 'ab'"):
+        find_move(known, "ab")
+    with pytest.raises(NotFound, match="there is none at all"):
+        find_move([], "x")
+
+
+def test_an_order_names_queues_and_target():
+    """What goes over the wire."""
+    cluster = a_cluster()
+
+    carry_out(cluster, asyncio.run(moves_of(cluster).plan_queue("t", 1, "c")))
+
+    (asked,) = cluster.of(RequestCode.MOVE_QUEUES)
+    assert decode_body(asked.body, MoveOrder) == MoveOrder(topic="t", queues=[1], target="c")

@@ -1,0 +1,141 @@
+"""Reading the static topics of a cluster."""
+
+import asyncio
+
+import pytest
+from tests.support.scripted_reach import Asked
+from tests.support.scripted_server import ScriptedServer
+from tests.support.static_cluster import JAVA_4, StaticCluster
+
+from holdfast.admin.reach import NotAllowed, NotFound, Reach
+from holdfast.admin.static_topics import ClusterMappings, StaticTopics
+from holdfast.model.mapping import TopicMapping, first_home
+from holdfast.wire import java_json
+from holdfast.wire.codes import RequestCode
+from holdfast.wire.command import Command
+from holdfast.wire.mapping import MappedTopic, to_detail, to_plain
+from holdfast.wire.moves import Mappings
+
+THREE = {"a": "a:1", "b": "b:1", "c": "c:1"}
+
+
+def read(cluster: StaticCluster, topic: str | None = None) -> ClusterMappings:
+    return asyncio.run(StaticTopics(cluster).read(topic=topic))
+
+
+def test_records_of_all_brokers_are_one_mapping():
+    """Each queue as its leader records it; a broker without queues is no contradiction."""
+    cluster = StaticCluster(brokers_by_name=THREE)
+    cluster.put_topic("t", {0: "a", 1: "b", 2: "a"})
+
+    topic = read(cluster).get_topic("t")
+
+    assert topic.merged.leaders == {0: "a", 1: "b", 2: "a"}
+    assert topic.merged.complete
+    assert set(topic.records) == {"a", "b", "c"}
+
+
+def test_a_java_broker_is_asked_topic_by_topic():
+    """It does not know our question; its part of the mapping counts all the same, but it moves nothing."""
+    cluster = StaticCluster(brokers_by_name=THREE, java={"b"})
+    cluster.put_topic("t", {0: "a", 1: "b"})
+    cluster.put_normal("plain", {"b": 2})
+
+    view = read(cluster)
+
+    assert view.leaders == {"t": {0: "a", 1: "b"}}
+    assert view.ready == ["a", "c"]
+    with pytest.raises(NotAllowed, match="mqadmin remappingStaticTopic"):
+        view.require_ready(["b"])
+
+
+def test_a_dead_brokers_last_word_comes_from_the_name_server():
+    """Who would take its queues over must know where they were."""
+    cluster = StaticCluster(brokers_by_name=THREE, dead={"b"})
+    cluster.put_topic("t", {0: "a", 1: "b"})
+
+    view = read(cluster, "t")
+
+    assert view.get_topic("t").merged.leaders == {0: "a", 1: "b"}
+    assert view.holders["b"].fault is not None
+    with pytest.raises(NotAllowed, match="does not answer"):
+        view.require_ready(["b"])
+
+
+def test_the_name_server_is_not_believed_where_the_broker_answers():
+    """Its rows are older than what the broker says now."""
+    cluster = StaticCluster(brokers_by_name={"a": "a:1", "b": "b:1"})
+    cluster.put_topic("t", {0: "a", 1: "b"}, total=2)
+    remembered = cluster.scripts[RequestCode.GET_ROUTEINFO_BY_TOPIC](
+        Asked("namesrv:9876", RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "t", "hf.mapping": "1"})
+    )
+    cluster.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, lambda _: remembered)
+    del cluster.records["b"]["t"]
+
+    assert read(cluster, "t").get_topic("t").merged.unled == [1]
+
+
+def test_an_old_name_server_is_refused_with_the_reason():
+    """It would drop every mapping without a word."""
+    cluster = StaticCluster(name_server_version=JAVA_4)
+
+    with pytest.raises(NotAllowed, match=r"older than RocketMQ 5.0 \(protocol version 407\)"):
+        asyncio.run(StaticTopics(cluster).require_support())
+
+    cluster.name_server_version = 413
+    asyncio.run(StaticTopics(cluster).require_support())
+
+
+def test_unknown_names_are_told_with_the_nearest():
+    """A misspelled broker is not searched for in a table of topics."""
+    view = read(StaticCluster(brokers_by_name={"broker-a": "a:1"}))
+
+    with pytest.raises(NotFound, match="did you mean 'broker-a'"):
+        view.get_holder("broker-aa")
+    with pytest.raises(NotFound, match="holdfast topic list"):
+        view.get_topic("t")
+
+
+def test_a_fresh_physical_queue_is_one_that_nobody_used():
+    """Neither one of a record, expired or not, nor one that the broker hosts beside the mapping."""
+    cluster = StaticCluster()
+    cluster.put_topic("t", {0: "a", 1: "a"})
+    cluster.configs["b"]["t"] = cluster.configs["a"]["t"]
+
+    topic = read(cluster).get_topic("t")
+
+    assert topic.next_physical("a") == 2
+    assert topic.next_physical("b") == 2
+
+
+def test_mappings_are_read_over_real_sockets():
+    """The bytes of a broker, and a name server of before 5.0 that tells its version in the header of its answers."""
+
+    async def scenario() -> tuple[ClusterMappings, str]:
+        async with ScriptedServer() as server:
+            cluster = {"a": {"cluster": "c", "brokerName": "a", "brokerAddrs": {"0": server.address}}}
+            server.on(
+                RequestCode.GET_BROKER_CLUSTER_INFO,
+                body=java_json.encode({"brokerAddrTable": cluster, "clusterAddrTable": {"c": ["a"]}}),
+            )
+            record = TopicMapping(topic="t", broker="a", epoch=5, total=1, queues={0: first_home(0, "a", 0)})
+            told = Mappings(topics=[MappedTopic(name="t", mapping=to_detail(record))])
+            server.on(RequestCode.GET_MAPPINGS, body=java_json.encode(to_plain(told)))
+            async with Reach(server.namesrv, timeout_s=5) as reach:
+                view = await StaticTopics(reach).read()
+                answer = server.answers[RequestCode.GET_BROKER_CLUSTER_INFO]
+                server.answers[RequestCode.GET_BROKER_CLUSTER_INFO] = lambda command: _aged(answer(command))
+                with pytest.raises(NotAllowed) as refused:
+                    await StaticTopics(reach).require_support()
+            return view, str(refused.value)
+
+    view, refusal = asyncio.run(scenario())
+
+    assert view.leaders == {"t": {0: "a"}}
+    assert "protocol version 407" in refusal
+
+
+def _aged(answer: Command | None) -> Command:
+    assert answer is not None
+    answer.version = JAVA_4
+    return answer

@@ -1,0 +1,205 @@
+"""Plans of changes of static topics, as pure values."""
+
+import asyncio
+
+import pytest
+from tests.support.static_cluster import StaticCluster
+
+from holdfast.admin.reach import NotAllowed, NotFound
+from holdfast.admin.static_topics import ClusterMappings, StaticTopics
+from holdfast.admin.topic_plans import (
+    convert_plan,
+    create_plan,
+    grow_plan,
+    members_of,
+    repair_plan,
+    set_plan,
+    share_of_keys_that_stay,
+)
+from holdfast.model.errors import MappingRefused
+from holdfast.model.mapping import first_home, merge
+from holdfast.model.topic import TopicConfig
+
+THREE = {"a": "a:1", "b": "b:1", "c": "c:1"}
+CONFIG = TopicConfig(name="t")
+
+
+def a_view(cluster: StaticCluster) -> ClusterMappings:
+    return asyncio.run(StaticTopics(cluster).read())
+
+
+def test_a_new_topic_is_recorded_by_every_broker():
+    """Who leads nothing gets the stamp: epoch and number of queues, no physical queue."""
+    plan = create_plan(a_view(StaticCluster(brokers_by_name=THREE)), CONFIG, 4, targets=["a", "b"], now_ms=9000)
+
+    assert [(c.broker, c.queues, c.record.led) for c in plan.changes] == [
+        ("a", 2, {0: 0, 2: 1}),
+        ("b", 2, {1: 0, 3: 1}),
+        ("c", 0, {}),
+    ]
+    assert {(c.record.epoch, c.record.total) for c in plan.changes} == {(9000, 4)}
+    assert merge({c.broker: c.record for c in plan.changes}).complete
+
+
+def test_queues_go_to_whoever_leads_the_fewest():
+    """The load of other topics decides what is left over."""
+    cluster = StaticCluster(brokers_by_name=THREE)
+    cluster.put_topic("busy", {0: "a", 1: "b"})
+
+    plan = create_plan(a_view(cluster), CONFIG, 1, now_ms=1)
+
+    assert [queue.leader.broker for queue in plan.after] == ["c"]
+
+
+def test_a_broker_that_is_away_is_left_out_and_named():
+    """It gets its stamp from a repair; as a target it is refused."""
+    cluster = StaticCluster(brokers_by_name=THREE, dead={"c"})
+
+    plan = create_plan(a_view(cluster), CONFIG, 2, now_ms=1)
+
+    assert [change.broker for change in plan.changes] == ["a", "b"]
+    assert "cannot connect" in plan.skipped["c"]
+    with pytest.raises(NotAllowed, match="c does not answer"):
+        create_plan(a_view(cluster), CONFIG, 2, targets=["c"], now_ms=1)
+
+
+def test_growing_leaves_what_is_there():
+    """New queues get new physical queues, and a higher epoch, also when the clock went back."""
+    cluster = StaticCluster(brokers_by_name=THREE)
+    cluster.put_topic("t", {0: "a", 1: "a", 2: "b"}, epoch=50_000)
+    view = a_view(cluster)
+
+    plan = grow_plan(view, view.topics["t"], 5, now_ms=10)
+
+    assert plan.epoch == 51_000
+    assert [(q.queue, q.leader.broker, q.leader.queue_id) for q in plan.after] == [
+        (0, "a", 0),
+        (1, "a", 1),
+        (2, "b", 0),
+        (3, "c", 0),
+        (4, "b", 1),
+    ]
+    assert {change.broker: change.queues for change in plan.changes} == {"a": 2, "b": 2, "c": 1}
+
+
+def test_a_topic_never_shrinks():
+    """With the reason; and growing by nothing is said."""
+    cluster = StaticCluster()
+    cluster.put_topic("t", {0: "a", 1: "a"})
+    view = a_view(cluster)
+
+    with pytest.raises(MappingRefused, match="cannot have 1"):
+        grow_plan(view, view.topics["t"], 1, now_ms=1)
+    with pytest.raises(NotAllowed, match="nothing to change"):
+        grow_plan(view, view.topics["t"], 2, now_ms=1)
+
+
+def test_a_topic_that_is_not_whole_is_repaired_before_it_grows():
+    """Otherwise a queue could get two homes."""
+    cluster = StaticCluster()
+    cluster.put_topic("t", {0: "a"}, total=2)
+    view = a_view(cluster)
+
+    with pytest.raises(NotAllowed, match="holdfast queue repair t"):
+        grow_plan(view, view.topics["t"], 3, now_ms=1)
+
+
+def test_a_normal_topics_queues_become_logical_ones_as_they_are():
+    """Offsets stay what they are: first and start are 0. More queues may come, fewer not."""
+    cluster = StaticCluster()
+    cluster.put_normal("t", {"a": 2, "b": 1})
+
+    plan = convert_plan(a_view(cluster), CONFIG, {"b": 1, "a": 2}, total=4, now_ms=1)
+
+    homes = [(q.queue, q.leader.broker, q.leader.queue_id, q.leader.first, q.leader.start) for q in plan.after]
+    assert homes == [(0, "a", 0, 0, 0), (1, "a", 1, 0, 0), (2, "b", 0, 0, 0), (3, "b", 1, 0, 0)]
+    with pytest.raises(NotAllowed, match="Ask for 3 or more"):
+        convert_plan(a_view(cluster), CONFIG, {"a": 2, "b": 1}, total=2, now_ms=1)
+
+
+def test_a_scope_is_global_or_a_cluster():
+    """Of another name there is no broker."""
+    view = a_view(StaticCluster())
+
+    assert set(members_of(view, "c")) == {"a", "b"}
+    with pytest.raises(NotAllowed, match=r"global or the name of a cluster \(c\)"):
+        members_of(view, "west")
+
+
+def test_an_unknown_target_is_told_with_the_nearest():
+    """Before anybody is asked to change anything."""
+    view = a_view(StaticCluster(brokers_by_name={"broker-a": "a:1"}))
+
+    with pytest.raises(NotFound, match="did you mean 'broker-a'"):
+        create_plan(view, CONFIG, 2, targets=["broker-b"], now_ms=1)
+
+
+def test_only_a_queue_without_a_leader_is_set_by_hand():
+    """One that has a leader is moved: two homes would both take writes."""
+    cluster = StaticCluster()
+    cluster.put_topic("t", {0: "a"}, total=2)
+    view = a_view(cluster)
+
+    plan = set_plan(view, view.topics["t"], 1, "b", queue_id=7, first=100, now_ms=1)
+
+    assert [(q.queue, q.leader.place, q.leader.first) for q in plan.after] == [(0, ("a", 0), 0), (1, ("b", 7), 100)]
+    with pytest.raises(NotAllowed, match="holdfast queue migrate t 0 --to b"):
+        set_plan(view, view.topics["t"], 0, "b", queue_id=None, first=0, now_ms=1)
+    with pytest.raises(NotAllowed, match="0 to 1, no 2"):
+        set_plan(view, view.topics["t"], 2, "b", queue_id=None, first=0, now_ms=1)
+    with pytest.raises(MappingRefused, match="logical queues 0 and 1"):
+        set_plan(view, view.topics["t"], 1, "a", queue_id=0, first=0, now_ms=1)
+
+
+def test_a_repair_brings_late_stamps():
+    """A broker that missed a change gets the newest epoch and number."""
+    cluster = StaticCluster(brokers_by_name=THREE)
+    cluster.put_topic("t", {0: "a", 1: "b"}, epoch=5)
+    cluster.records["b"]["t"] = cluster.records["b"]["t"].put(epoch=9)
+    del cluster.records["c"]["t"]
+    view = a_view(cluster)
+
+    plan = repair_plan(view, view.topics["t"], now_ms=1)
+
+    assert {name: stamp.epoch for name, stamp in plan.stamps.items()} == {"a": 9, "c": 9}
+    assert (plan.homes, plan.faults) == (None, [])
+
+
+def test_a_repair_gives_homes_to_queues_that_nobody_ever_led():
+    """What a half-done growth left behind; not while a broker that may hold them is away."""
+    cluster = StaticCluster(brokers_by_name=THREE)
+    cluster.put_topic("t", {0: "a"}, total=2)
+    view = a_view(cluster)
+
+    plan = repair_plan(view, view.topics["t"], now_ms=1)
+    cluster.dead.add("c")
+    view = a_view(cluster)
+    away = repair_plan(view, view.topics["t"], now_ms=1)
+
+    assert plan.homes is not None
+    assert [queue.queue for queue in plan.homes.after] == [0, 1]
+    assert away.homes is None
+    assert "start c first" in away.faults[0]
+
+
+def test_a_contradiction_is_left_to_the_operator():
+    """Nobody guesses which of two leaders is right."""
+    cluster = StaticCluster()
+    cluster.put_topic("t", {0: "a"}, total=2)
+    cluster.records["b"]["t"] = cluster.records["b"]["t"].put(first_home(0, "b", 0))
+    view = a_view(cluster)
+
+    plan = repair_plan(view, view.topics["t"], now_ms=1)
+
+    assert plan.homes is None
+    assert "both newest" in plan.faults[0]
+
+
+@pytest.mark.parametrize(("before", "after"), [(4, 6), (8, 16), (3, 7), (1, 5), (5, 5)])
+def test_the_share_of_keys_that_stay_is_counted(before: int, after: int):
+    """As many as a walk over all remainders finds."""
+    every = range(before * after)
+
+    share = share_of_keys_that_stay(before, after)
+
+    assert share == pytest.approx(sum(key % before == key % after for key in every) / len(every))

@@ -1,0 +1,268 @@
+"""A move leaves no hole, loses nothing, fails nothing, and is over after a handful of round trips."""
+
+import pytest
+from tests.support.broker_desk import a_pull
+from tests.support.moving_cluster import TOPIC, MovingCluster
+
+from holdfast.model.errors import HoldfastError
+from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.command import Command
+from holdfast.wire.moves import MoveName, MoveOrder
+
+
+def a_cluster(*names: str, queues: int = 2) -> MovingCluster:
+    cluster = MovingCluster(*(names or ("a", "b")))
+    cluster.make_topic(dict.fromkeys(range(queues), "a"))
+    return cluster
+
+
+def order(cluster: MovingCluster, target: str, *queues: int, topic: str = TOPIC) -> Command:
+    return cluster.ask("a", RequestCode.MOVE_QUEUES, MoveOrder(topic=topic, queues=list(queues), target=target))
+
+
+@pytest.mark.parametrize("by_way_of", [("a",), ("b",), ("a", "b")])
+def test_a_queue_moves_under_load_and_no_sender_notices(by_way_of: tuple[str, ...]) -> None:
+    """Whichever broker a client asks: every send is answered with success, at the offset that follows the last."""
+    cluster = a_cluster()
+    done = cluster.produce(0, 80, *by_way_of)
+    cluster.run(60)
+
+    move = cluster.move("a", "b", 0)
+
+    assert cluster.run(20_000, done)
+    assert cluster.moves("a")[move.id].state == "done"
+    assert cluster.leader(0) == "b"
+    assert (cluster.refused, cluster.unsure, len(cluster.acked)) == ([], [], 80)
+    cluster.check_ledger(0)
+    sealed, opened = cluster.logical_queue(0).segments
+    assert (sealed.broker, opened.broker, opened.first) == ("a", "b", sealed.last)
+    assert 0 < sealed.end < 80
+
+
+def test_there_and_back_again_keeps_every_offset() -> None:
+    """A queue that returns while its old records are there gets a new physical queue."""
+    cluster = a_cluster()
+    done = cluster.produce(0, 120, "a", "b")
+    for source, target in (("a", "b"), ("b", "a"), ("a", "b")):
+        cluster.run(100)
+        cluster.move(source, target, 0)
+        cluster.run(5_000, cluster.is_settled)
+
+    assert cluster.run(20_000, done)
+    assert (cluster.refused, cluster.unsure) == ([], [])
+    cluster.check_ledger(0)
+    assert [segment.place for segment in cluster.logical_queue(0).segments] == [("a", 0), ("b", 0), ("a", 2), ("b", 1)]
+    assert cluster.consume("a", 0) == cluster.consume("b", 0) == cluster.read(0)
+
+
+def test_an_empty_queue_moves_too() -> None:
+    """Nothing was ever sent to it: it begins at 0 at its new leader."""
+    cluster = a_cluster()
+
+    cluster.move("a", "b", 1)
+    cluster.run(5_000, cluster.is_settled)
+    done = cluster.produce(1, 3, "a")
+    cluster.run(5_000, done)
+
+    assert cluster.leader(1) == "b"
+    assert cluster.acked[b"1-0"] == (1, 0)
+
+
+def test_a_thousand_queues_move_in_a_handful_of_round_trips() -> None:
+    """A group takes as many steps as a single queue."""
+    cluster = a_cluster(queues=1_000)
+    cluster.world.checks.clear()
+    before = dict(cluster.steps)
+
+    cluster.move("a", "b", *range(1_000))
+    cluster.run(20_000, cluster.is_settled)
+
+    assert {cluster.leader(queue) for queue in range(1_000)} == {"b"}
+    assert cluster.steps["a"] - before["a"] < 20
+    assert cluster.steps["b"] - before["b"] < 20
+
+
+def test_the_second_of_two_operators_is_told_who_came_first() -> None:
+    """One wins; the other hears where the queue goes, and by which move."""
+    cluster = a_cluster("a", "b", "c")
+    cluster.network.cut("10.0.1.1", "10.0.1.2")
+    first = cluster.move("a", "b", 0)
+
+    answer = order(cluster, "c", 0, 1)
+
+    assert answer.code == ResponseCode.ILLEGAL_OPERATION
+    assert answer.remark is not None
+    assert first.id in answer.remark
+    assert "to b already" in answer.remark
+    cluster.network.mend()
+    cluster.run(30_000, cluster.is_settled)
+    assert cluster.leader(0) == "b"
+    assert cluster.leader(1) == "a"
+
+
+def test_what_cannot_be_moved_is_refused_with_the_reason() -> None:
+    """Nothing is begun that is known not to end well."""
+    cluster = a_cluster()
+
+    answers = [order(cluster, "a", 0), order(cluster, "b"), order(cluster, "b", 7), order(cluster, "b", 0, topic="N")]
+
+    assert [answer.code for answer in answers] == [
+        ResponseCode.INVALID_PARAMETER,
+        ResponseCode.INVALID_PARAMETER,
+        ResponseCode.NOT_LEADER_FOR_QUEUE,
+        ResponseCode.TOPIC_NOT_EXIST,
+    ]
+    assert cluster.moves("a") == {}
+
+
+def test_a_move_is_cancelled_before_the_grant_and_leaves_nothing_behind() -> None:
+    """The queue never stopped; what the target prepared is forgotten."""
+    cluster = a_cluster()
+    cluster.brokers["b"].kill()
+    move = cluster.move("a", "b", 0)
+    cluster.run(500)
+
+    answer = cluster.ask("a", RequestCode.CANCEL_MOVE, MoveName(id=move.id))
+    cluster.brokers["b"].start()
+    done = cluster.produce(0, 5, "a")
+
+    assert answer.code == ResponseCode.SUCCESS
+    assert cluster.run(5_000, done)
+    cluster.run(20_000)
+    assert cluster.moves("a")[move.id].state == "cancelled"
+    assert cluster.leader(0) == "a"
+    mapping = cluster.rooms["b"].mappings.find(TOPIC)
+    assert mapping is not None
+    assert 0 not in mapping.queues
+
+
+def test_a_move_that_was_granted_cannot_be_cancelled() -> None:
+    """From then on only the new leader may write: it has to open first."""
+    cluster = a_cluster()
+    move = cluster.move("a", "b", 0)
+    assert cluster.run(5_000, lambda: cluster.rooms["a"].mappings.place(TOPIC, 0).state == "sealed")
+    cluster.brokers["b"].kill()
+    cluster.run(500)
+
+    answer = cluster.ask("a", RequestCode.CANCEL_MOVE, MoveName(id=move.id))
+
+    assert answer.code == ResponseCode.ILLEGAL_OPERATION
+    cluster.brokers["b"].start()
+    cluster.run(20_000, cluster.is_settled)
+    assert cluster.leader(0) == "b"
+
+
+def test_a_target_that_stays_away_lets_the_move_fail_and_the_queue_stay() -> None:
+    """Nothing was sealed: sends went on all the time. The move can be taken up again."""
+    cluster = a_cluster()
+    cluster.brokers["b"].kill()
+    done = cluster.produce(0, 20, "a", pause_ms=500)
+
+    move = cluster.move("a", "b", 0)
+    cluster.run(30_000, cluster.is_settled)
+
+    failed = cluster.moves("a")[move.id]
+    assert failed.state == "failed"
+    assert "10.0.1.2" in failed.reason or "b is not known" in failed.reason
+    assert cluster.run(20_000, done)
+    assert (len(cluster.acked), cluster.unsure) == (20, [])
+    cluster.brokers["b"].start()
+    cluster.run(3_000)
+    cluster.ask("a", RequestCode.RESUME_MOVE, MoveName(id=move.id))
+    cluster.run(10_000, cluster.is_settled)
+    assert cluster.leader(0) == "b"
+    cluster.check_ledger(0)
+
+
+def test_a_target_that_does_not_host_the_topic_as_static_refuses() -> None:
+    """A normal topic of that name is in its way; the operator reads why."""
+    cluster = MovingCluster("a", "b")
+    cluster.make_topic({0: "a"})
+    cluster.rooms["b"].mappings.delete(TOPIC, cluster.world.now_ms)
+    cluster.ask("b", RequestCode.UPDATE_AND_CREATE_TOPIC, None, topic=TOPIC, readQueueNums="4", writeQueueNums="4")
+
+    move = cluster.move("a", "b", 0)
+    cluster.run(5_000, cluster.is_settled)
+
+    assert cluster.moves("a")[move.id].state == "failed"
+    assert "normal topic" in cluster.moves("a")[move.id].reason
+    assert cluster.leader(0) == "a"
+
+
+def test_committed_offsets_and_locks_move_with_their_queue() -> None:
+    """They live at the leader; asked by way of either broker, the answer is the same before and after."""
+    cluster = a_cluster()
+    cluster.run(5_000, cluster.produce(0, 10, "a"))
+    cluster.pull("a", 0, 0)
+    cluster.commit("a", 0, 7)
+    assert cluster.lock("a", "one", 0, 1) == [0, 1]
+
+    cluster.move("a", "b", 0)
+    cluster.run(5_000, cluster.is_settled)
+
+    assert [cluster.committed(name, 0).fields["offset"] for name in ("a", "b")] == ["7", "7"]
+    assert cluster.lock("a", "two", 0, 1) == []
+    assert cluster.lock("b", "one", 0, 1) == [0, 1]
+    cluster.lock("a", "one", 0, 1, code=RequestCode.UNLOCK_BATCH_MQ)
+    assert cluster.lock("b", "two", 0, 1) == [0, 1]
+    cluster.commit("a", 0, 9)
+    assert [cluster.committed(name, 0).fields["offset"] for name in ("a", "b")] == ["9", "9"]
+
+
+def test_offsets_that_came_with_a_queue_survive_a_crash_of_the_new_leader() -> None:
+    """The file of offsets is saved now and then; until it is, the record of the move has them."""
+    cluster = a_cluster()
+    cluster.run(5_000, cluster.produce(0, 10, "a"))
+    cluster.pull("a", 0, 0)
+    cluster.commit("a", 0, 7)
+    cluster.move("a", "b", 0)
+    assert cluster.run(5_000, lambda: cluster.open_on(0) == ["b"])
+    cluster.run(20)
+
+    cluster.brokers["b"].power_off()
+    cluster.run(1_000)
+    cluster.brokers["b"].start()
+    cluster.run(20_000, cluster.is_settled)
+
+    assert cluster.committed("b", 0).fields["offset"] == "7"
+
+
+def test_a_waiting_pull_is_told_at_once_to_ask_again() -> None:
+    """It would have waited in vain for its whole time: what comes now comes elsewhere."""
+    cluster = a_cluster()
+    waiting = cluster.begin("a", a_pull(TOPIC, queue=0, offset=0, sysFlag="6", suspendTimeoutMillis="20000"))
+    cluster.run(200)
+    assert waiting == []
+
+    cluster.move("a", "b", 0)
+    cluster.run(1_000, lambda: bool(waiting))
+
+    (answer,) = waiting
+    assert not isinstance(answer, HoldfastError)
+    assert answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY
+    assert answer.fields["nextBeginOffset"] == "0"
+
+
+def test_reads_of_old_records_go_on_while_nobody_knows_how_the_move_ends() -> None:
+    """The target died between grant and opening: its sends wait, but what is there can be read."""
+    cluster = a_cluster()
+    cluster.run(5_000, cluster.produce(0, 10, "a"))
+    cluster.move("a", "b", 0)
+    assert cluster.run(5_000, lambda: cluster.rooms["a"].mappings.place(TOPIC, 0).state == "sealed")
+    cluster.brokers["b"].kill()
+    cluster.run(1_000)
+
+    assert cluster.consume("a", 0) == [f"0-{at}".encode() for at in range(10)]
+
+
+def test_the_epoch_reaches_brokers_that_have_nothing_to_do_with_the_queue() -> None:
+    """The last step of a move: everybody knows that the topic has changed."""
+    cluster = a_cluster("a", "b", "c")
+
+    cluster.move("a", "b", 0)
+    cluster.run(5_000, cluster.is_settled)
+    cluster.run(3_000)
+
+    epochs = {found.epoch for rooms in cluster.rooms.values() if (found := rooms.mappings.find(TOPIC))}
+    assert len(epochs) == 1
+    assert epochs != {1}
