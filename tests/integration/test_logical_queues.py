@@ -264,8 +264,9 @@ def test_a_dead_leader_does_not_stop_its_queues(tmp_path: Path):
             await asyncio.sleep(1)  # nothing may come, and nothing tells that it does not
             assert inbox.messages == []
             await stage.start("broker-a")
-            await until(lambda: len(inbox.messages) >= 20)
-        assert numbers(inbox.messages) == list(range(20, 40))
+            await until(lambda: numbers(inbox.messages)[-1:] == [39])
+        # How far the group had come may be forgotten with the dead broker: then it begins at the earliest.
+        assert numbers(inbox.messages) in (list(range(20, 40)), list(range(40)))
         assert await operator.leaders(TOPIC) == {0: "broker-b", 1: "broker-b"}
         results = await send(stage.namesrv, 0, *range(40, 45))
         assert [result.offset for result in results] == list(range(results[0].offset, results[0].offset + 5))
@@ -366,8 +367,7 @@ def test_a_forced_move_of_a_busy_queue_loses_nothing_that_was_acknowledged(tmp_p
             await load.flow()
             await asyncio.to_thread(stage.brokers["broker-a"].child.kill)
             await stage.operator.run("broker", "evacuate", "broker-a", "--force", "--yes")
-            acknowledged = len(load.ledger.acknowledged) + 400
-            await until(lambda: len(load.ledger.acknowledged) >= acknowledged)
+            await load.store(400)
             await stage.start("broker-a")
             ledger = await load.settle()
         assert not ledger.lost()

@@ -1,18 +1,21 @@
 """The simulator is only as good as the bugs it finds: each of these must break a promise within 200 seeds."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pytest
 from tests.sim.planted import BUGS
+from tests.sim.planted_moves import MOVE_BUGS
 
+from holdfast.sim.plan import draw_plan
 from holdfast.sim.run import Verdict, run_seed
+from holdfast.sim.world import World
 
 SEEDS_MAX = 200
 # They need a rare coincidence, and so more seeds than the gate has time for.
 RARE = {"acknowledge_with_any_sync", "torn_tail_accepted"}
 
 
-def failures(seeds: range) -> Iterator[Verdict]:
+def failures(seeds: Iterable[int]) -> Iterator[Verdict]:
     """Yield the runs that break a promise. Code that falls over by itself needs no simulator to be found."""
     for seed in seeds:
         verdict = run_seed(seed)
@@ -35,6 +38,21 @@ def test_a_planted_bug_is_found(name: str, monkeypatch: pytest.MonkeyPatch):
     BUGS[name](monkeypatch)
 
     found = next(failures(range(SEEDS_MAX)), None)
+
+    assert found is not None, f"{SEEDS_MAX} seeds do not see {name}"
+    assert run_seed(found.seed).violation == found.violation
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in RARE else name for name in MOVE_BUGS]
+)
+def test_a_planted_bug_in_moves_is_found(name: str, monkeypatch: pytest.MonkeyPatch):
+    """Of the same seeds only those are lived through in which anything can move."""
+    MOVE_BUGS[name](monkeypatch)
+    static = [seed for seed in range(SEEDS_MAX) if draw_plan(World(seed).chance("plan")).static]
+
+    found = next(failures(static), None)
 
     assert found is not None, f"{SEEDS_MAX} seeds do not see {name}"
     assert run_seed(found.seed).violation == found.violation

@@ -1,8 +1,9 @@
 """Stories that once went wrong. Each is a plan that makes the same thing likely again, and a few seeds of it."""
 
 import pytest
+from msgspec.structs import replace
 
-from holdfast.sim.orders import Taste
+from holdfast.sim.orders import ORDERED_TOPIC, PLAIN_TOPIC, Taste
 from holdfast.sim.plan import Plan
 from holdfast.sim.run import run_seed
 
@@ -61,6 +62,44 @@ SCENARIOS: dict[str, Plan] = {
 }
 
 
+MOVING = Plan(
+    brokers=2,
+    queues=3,
+    messages=150,
+    storm_ms=30_000,
+    pause_ms=1_500,
+    static=(PLAIN_TOPIC, ORDERED_TOPIC),
+    operators=1,
+    order_pause_ms=800,
+)
+MOVES: dict[str, tuple[int, Plan]] = {
+    # The end of a home that was passed over by force is known only to its own broker. When the queue came back there,
+    # what the new leader told of its homes replaced what the broker knew itself, and readers waited for ever.
+    "a queue comes back to the broker from which it was forced": (
+        45,
+        replace(MOVING, name_servers=2, queues=6, faults=("partition", "slow disk", "kill", "weather", "force")),
+    ),
+    # The target had opened and served readers, and the source, restarted, had not heard of it: it sent a reader whose
+    # offset was beyond its own end back to that end.
+    "a source that has not heard of the opening sends no reader back": (
+        116,
+        replace(MOVING, orderlies=3, storm_ms=60_000, faults=("clock", "ambush", "break peers"), old_consumers=1),
+    ),
+    # By the time the source was back, another operator had moved the queues on, back to it: nobody could open for its
+    # old move any more, and it tried for ever.
+    "a move that was overtaken by the way back ends": (
+        116,
+        replace(MOVING, operators=2, storm_ms=60_000, faults=("ambush", "ambush", "kill")),
+    ),
+    # A leader that was passed over came back while the new leader was away. It knew of it, but only the new leader
+    # can say what to seal: it must wait, and not go on.
+    "a fenced leader waits for the new one": (
+        154,
+        replace(MOVING, static=(ORDERED_TOPIC,), queues=5, storm_ms=60_000, faults=("power", "force")),
+    ),
+}
+
+
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("story", SCENARIOS)
 def test_the_story_ends_well(story: str, seed: int):
@@ -69,3 +108,15 @@ def test_the_story_ends_well(story: str, seed: int):
 
     assert verdict.violation is None, "\n".join([verdict.line(), *verdict.tail[-20:], verdict.detail or ""])
     assert verdict.faults or "disk" in story
+
+
+@pytest.mark.parametrize("story", MOVES)
+def test_the_story_of_a_move_ends_well(story: str):
+    """Once with the seed by which it was found, and with a few others."""
+    first, plan = MOVES[story]
+
+    for seed in (first, 0, 1):
+        verdict = run_seed(seed, plan=plan)
+
+        assert verdict.violation is None, "\n".join([verdict.line(), *verdict.tail[-20:], verdict.detail or ""])
+        assert verdict.moves

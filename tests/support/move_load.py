@@ -135,6 +135,7 @@ class Load:
         producers: int = 2,
         members: int = 2,
         timeout_s: float = 3,
+        retries: int = 0,
         again: bool = False,
     ) -> None:
         self.ledger = MoveLedger()
@@ -142,7 +143,7 @@ class Load:
         self._again = again
         self._keys = [f"key-{number}" for number in range(keys)]
         self._producers = [
-            Producer(namesrv, f"load-{number}", retries=0, timeout_s=timeout_s) for number in range(producers)
+            Producer(namesrv, f"load-{number}", retries=retries, timeout_s=timeout_s) for number in range(producers)
         ]
         self._namesrv = namesrv
         self._members = [self.member() for _ in range(members)]
@@ -183,6 +184,11 @@ class Load:
         """Return once that many more messages were acknowledged and have come."""
         acknowledged, seen = len(self.ledger.acknowledged) + messages, len(self.ledger.seen) + messages
         await until(lambda: len(self.ledger.acknowledged) >= acknowledged and len(self.ledger.seen) >= seen)
+
+    async def store(self, messages: int) -> None:
+        """Return once that many more messages were acknowledged."""
+        acknowledged = len(self.ledger.acknowledged) + messages
+        await until(lambda: len(self.ledger.acknowledged) >= acknowledged)
 
     async def settle(self) -> MoveLedger:
         """End the sending and return the ledger once everything acknowledged has come."""

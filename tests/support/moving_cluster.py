@@ -7,6 +7,7 @@ left of its disk.
 from __future__ import annotations
 
 from collections.abc import Callable
+from random import Random
 
 import msgspec
 from tests.support.broker_desk import a_pull, a_send
@@ -18,7 +19,7 @@ from holdfast.broker.rooms import Rooms
 from holdfast.broker.service import store_options
 from holdfast.machine.effects import Effect
 from holdfast.machine.events import Event
-from holdfast.model.errors import HoldfastError
+from holdfast.model.errors import ConnectionLost, HoldfastError
 from holdfast.model.mapping import LogicalQueue, TopicMapping, first_home
 from holdfast.model.queue import MessageQueue
 from holdfast.model.scope import mock_broker
@@ -58,7 +59,21 @@ class Counted:
 
 
 class Hand(SimClient):
-    """A client that asks what it is told to ask."""
+    """A client that asks what it is told to ask.
+
+    Attributes:
+        told: What brokers said without being asked, and who said it.
+        node: Where it runs.
+    """
+
+    def __init__(self, name: str, name_servers: str, chance: Random) -> None:
+        super().__init__(name, name_servers, chance)
+        self.told: list[tuple[str, Command]] = []
+        self.node: Node | None = None
+
+    def requested(self, address: str, command: Command) -> None:
+        """Take note of what a broker says."""
+        self.told.append((address, command))
 
 
 class MovingCluster:
@@ -85,10 +100,10 @@ class MovingCluster:
         self._plan: dict[str, tuple[int, str]] = {}
         self.name_server = self._node("namesrv", NAMESRV, self._boot_name_server)
         self.brokers = {name: self._broker(name, f"10.0.1.{at}:10911") for at, name in enumerate(names, 1)}
-        self.hand = Hand("hand", NAMESRV, self.world.chance("hand"))
-        self._hand_node = self._node("hand", "", lambda _around, _now_ms: Booted(self.hand), host="10.0.2.1")
-        for node in (self.name_server, *self.brokers.values(), self._hand_node):
+        for node in (self.name_server, *self.brokers.values()):
             node.start()
+        self._hands = 0
+        self.hand = self.add_hand("hand")
         self.world.checks.append(self._check_one_open)
         self.run(2_000)
 
@@ -131,6 +146,14 @@ class MovingCluster:
             return Booted(machine, store.close)
 
         return self._node(name, address, boot, disk=SimDisk())
+
+    def add_hand(self, name: str) -> Hand:
+        """Return one more client, on a host of its own."""
+        self._hands += 1
+        hand = Hand(name, NAMESRV, self.world.chance(name))
+        hand.node = self._node(name, "", lambda _around, _now_ms: Booted(hand), host=f"10.0.2.{self._hands}")
+        hand.node.start()
+        return hand
 
     def address(self, name: str) -> str:
         """Return where a broker listens."""
@@ -184,10 +207,9 @@ class MovingCluster:
         command = Command(code=code, body=b"" if body is None else encode_body(body), fields=fields)
         return self.ask_command(name, command)
 
-    def ask_command(self, name: str, command: Command, timeout_ms: int = 20_000) -> Command:
+    def ask_command(self, name: str, command: Command, timeout_ms: int = 20_000, by: Hand | None = None) -> Command:
         """Ask a broker anything; return its answer."""
-        got: list[Command | HoldfastError] = []
-        self._do(lambda: self.hand.ask(self.address(name), command, got.append, timeout_ms=timeout_ms))
+        got = self.begin(name, command, timeout_ms, by)
         assert self.run(timeout_ms + 1_000, lambda: bool(got)), "somebody is always answered"
         if isinstance(got[0], HoldfastError):
             raise got[0]
@@ -210,15 +232,24 @@ class MovingCluster:
             state.move.state in FINISHED for rooms in self.rooms.values() for state in rooms.mappings.moves().values()
         )
 
-    def _do(self, action: Callable[[], None]) -> None:
-        """Let the hand do something now."""
-        shell = self._hand_node.shell
-        assert shell is not None
-        self.hand.now_ms = self.world.now_ms
+    def begin(
+        self, name: str, command: Command, timeout_ms: int = 30_000, by: Hand | None = None
+    ) -> list[Command | HoldfastError]:
+        """Ask a broker something that it may answer late; return where its answer will be."""
+        got: list[Command | HoldfastError] = []
+        hand = by or self.hand
+        self._do(hand, lambda: hand.ask(self.address(name), command, got.append, timeout_ms=timeout_ms))
+        return got
+
+    def _do(self, hand: Hand, action: Callable[[], None]) -> None:
+        """Let a client do something now."""
+        assert hand.node is not None
+        assert hand.node.shell is not None
+        hand.now_ms = self.world.now_ms
         action()
-        effects, self.hand._effects = self.hand._effects, []
+        effects, hand._effects = hand._effects, []
         for effect in effects:
-            shell._perform[type(effect)](effect)
+            hand.node.shell._perform[type(effect)](effect)
 
     # Sending.
 
@@ -256,20 +287,17 @@ class MovingCluster:
                 left.pop(0)
             self.hand.after(pause_ms, send)
 
-        self._do(send)
+        self._do(self.hand, send)
         return lambda: bool(done)
 
     # Consuming.
 
-    def begin(self, name: str, command: Command, timeout_ms: int = 30_000) -> list[Command | HoldfastError]:
-        """Ask a broker something that it may answer late; return where its answer will be."""
-        got: list[Command | HoldfastError] = []
-        self._do(lambda: self.hand.ask(self.address(name), command, got.append, timeout_ms=timeout_ms))
-        return got
-
     def pull(self, name: str, queue: int, offset: int, **fields: str) -> Command:
         """Pull from a logical queue by way of a broker; return the answer."""
-        return self.ask_command(name, a_pull(TOPIC, queue=queue, offset=offset, **fields))
+        try:
+            return self.ask_command(name, a_pull(TOPIC, queue=queue, offset=offset, **fields))
+        except ConnectionLost:  # Half open, since somebody died.
+            return self.ask_command(name, a_pull(TOPIC, queue=queue, offset=offset, **fields))
 
     def consume(self, name: str, queue: int) -> list[bytes]:
         """Return the bodies that a consumer gets that reads a queue from 0 to its end by way of a broker."""
@@ -310,11 +338,13 @@ class MovingCluster:
         return name
 
     def open_on(self, queue: int) -> list[str]:
-        """Return the running brokers on which a queue is open."""
+        """Return the running brokers that take sends of a queue."""
         return [
             name
             for name, rooms in self.rooms.items()
-            if self.brokers[name].is_up and rooms.mappings.place(TOPIC, queue).state == "open"
+            if self.brokers[name].is_up
+            and rooms.mappings.place(TOPIC, queue).state == "open"
+            and (TOPIC, queue) not in rooms.relaying.moving
         ]
 
     def _check_one_open(self) -> None:
@@ -352,8 +382,9 @@ class MovingCluster:
         for queue in queues:
             stored = self.read(queue)
             assert len(stored) == len(set(stored)), "nothing is stored twice"
-            order = [body for body in self.sent if body in set(stored)]
-            assert stored == order, "what one client sends one after the other keeps its order"
+            acked = [body for body in stored if body in self.acked]
+            order = [body for body in self.sent if body in set(acked)]
+            assert acked == order, "what one client sends one after the other keeps its order"
             for body, (of, offset) in self.acked.items():
                 if of == queue:
                     assert stored[offset] == body, f"{body!r} was acknowledged at {offset}"

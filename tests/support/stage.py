@@ -24,8 +24,7 @@ QUEUES = 8
 _PATIENCE_S = 150
 _SETTINGS: dict[str, object] = {
     "log_file_size": 64 << 20,
-    "transaction_timeout_ms": 1000,
-    "transaction_check_interval_ms": 1000,
+    "transaction_timeout_ms": 60_000,  # nobody is asked about a transaction that a story leaves open
 }
 
 

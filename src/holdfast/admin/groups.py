@@ -172,7 +172,8 @@ class Groups:
             NotFound: no broker knows the group.
         """
         await self._get_configs(name)
-        fields = {"consumerGroup": name} | ({"topic": topic} if topic is not None else {})
+        # Of static topics the logical queues are wanted: a physical one knows only its own part of the way.
+        fields = {"consumerGroup": name, "lo": "true"} | ({"topic": topic} if topic is not None else {})
         masters = await self._reach.masters()
         found = await gather(masters, lambda broker: self._consume_stats(broker, fields))
         queues = sorted(

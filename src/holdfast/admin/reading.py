@@ -121,8 +121,9 @@ class Reader:
         answer = await self._reach.ask_anything(held.address, RequestCode.PULL_MESSAGE, header, timeout_s=timeout_s)
         match answer.code:
             case ResponseCode.SUCCESS:
-                following = header_of(answer, PullAnswer).next_begin_offset
-                return self._select(read_messages(answer.body, queue)), following
+                head = header_of(answer, PullAnswer)
+                messages = read_messages(answer.body, queue, offset_delta=head.offset_delta or 0)
+                return self._select(messages), head.next_begin_offset
             case ResponseCode.PULL_NOT_FOUND | ResponseCode.PULL_RETRY_IMMEDIATELY | ResponseCode.PULL_OFFSET_MOVED:
                 return [], header_of(answer, PullAnswer).next_begin_offset
         raise BrokerRefused(answer.code, answer.remark or "", address=held.address)

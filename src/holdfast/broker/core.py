@@ -79,24 +79,27 @@ class Broker:
         errands.now_ms = event.now_ms
         try:
             effects = self._on[type(event)](event)
-            return self._run_errands(effects, event.now_ms) if errands or self._rooms.guests else effects
+            # Looked at in every event: so written that nothing is called while there is nothing.
+            if errands.effects or errands.work or errands.frames or self._rooms.guests.here:
+                effects = self._run_errands(effects, event.now_ms)
         except BaseException:
             self._store.discard()
             raise
+        return effects
 
     def _run_errands(self, effects: list[Effect], now_ms: int) -> list[Effect]:
         """Do what rooms want done besides, and let guests' answers go where they belong."""
         errands, guests = self._rooms.errands, self._rooms.guests
         done: list[Effect] = []
         while True:
-            done += guests.collect(effects) if guests else effects
+            done += guests.collect(effects)
             effects = errands.take_effects()
             for channel, peer in guests.take_opened():
                 self._intake.open(channel, peer)
             for work in errands.take_work():
                 self._stepper.run(work, _tell_failure, effects, now_ms)
             if errands.frames:
-                channel, data = errands.frames.popleft()
+                channel, data = errands.take_frames()
                 effects += self._intake.take_again(channel, data, now_ms)
                 guests.heard(channel)
             elif not effects and not errands:

@@ -10,10 +10,13 @@ Rooms whose procedures outlive the event that began them ask here for the time.
 from __future__ import annotations
 
 from collections import deque
+from typing import Final
 
 from holdfast.broker.waits import Procedure
 from holdfast.machine.effects import Effect
 from holdfast.machine.events import ChannelId
+
+_FRAMES_AT_ONCE: Final = 256
 
 
 class Errands:
@@ -31,6 +34,14 @@ class Errands:
 
     def __bool__(self) -> bool:
         return bool(self.effects or self.work or self.frames)
+
+    def take_frames(self) -> tuple[ChannelId, bytes]:
+        """Return the next channel and everything that stands first in the list for it."""
+        channel, data = self.frames.popleft()
+        parts = [data]
+        while self.frames and self.frames[0][0] == channel and len(parts) < _FRAMES_AT_ONCE:
+            parts.append(self.frames.popleft()[1])
+        return channel, b"".join(parts)
 
     def take_effects(self) -> list[Effect]:
         """Return what shall happen, once."""

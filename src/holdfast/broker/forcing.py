@@ -43,6 +43,7 @@ TIMER: Final = "fences"
 CHECK_MS: Final = 15_000
 CONFIRM_TRIES: Final = 4
 _CONFIRM_PAUSE_MS: Final = 400
+_FENCE_PAUSE_MS: Final = 500
 _TELL_PAUSE_MS: Final = 5_000
 _TELL_TRIES: Final = 60
 
@@ -167,9 +168,10 @@ class Forcing:
                 if any(self._view.leader(topic, number) is not None for number in led):
                     break
                 yield Pause(_CONFIRM_PAUSE_MS)
-            yield from self._fence_all(topic)
         finally:
-            self._relaying.release(topic, led)
+            lost = self._find_lost(topic)
+            self._relaying.release(topic, [number for number in led if number not in lost])
+        yield from self._fence_all(topic)
 
     def _check(self, topic: str) -> Procedure[None]:
         try:
@@ -178,26 +180,41 @@ class Forcing:
         finally:
             self._checking.discard(topic)
 
-    def _fence_all(self, topic: str) -> Procedure[None]:
-        """Give up every queue of *topic* that somebody leads in a newer generation."""
-        lost: dict[str, list[int]] = {}
+    def _find_lost(self, topic: str) -> dict[int, str]:
+        """Return the queues of *topic* that somebody leads in a newer generation than we do, and who."""
+        lost: dict[int, str] = {}
         for number in self._mappings.led(topic):
             place = self._mappings.place(topic, number)
             newer = self._view.leader_above(topic, number, place.generation)
             if newer is not None and newer != self._name and not self._is_our_move(topic, number, newer):
-                lost.setdefault(newer, []).append(number)
-        for leader, numbers in lost.items():
-            told = yield from self._ask_record(leader, topic)
-            for number in numbers:
-                if told is not None and number in told.queues:
-                    yield from self._fence(topic, told.queues[number])
-        if lost:
+                lost[number] = newer
+        return lost
+
+    def _fence_all(self, topic: str) -> Procedure[None]:
+        """Give up every queue of *topic* that somebody leads in a newer generation; take no sends of it meanwhile.
+
+        Only the new leader can tell what it knows of our part. While it is away the queue waits for it.
+        """
+        pause_ms = _FENCE_PAUSE_MS
+        while lost := self._find_lost(topic):
+            self._relaying.hold(topic, lost)
+            for leader in sorted(set(lost.values())):
+                told = yield from self._ask_record(leader, topic)
+                for number in [number for number, newer in lost.items() if newer == leader]:
+                    if told is not None and number in told.queues:
+                        yield from self._fence(topic, told.queues[number])
             yield from self._tell_ends(topic)
+            if self._find_lost(topic):
+                yield Pause(pause_ms)
+                pause_ms = min(2 * pause_ms, CHECK_MS)
+                yield from self._view.refresh(topic)
 
     def _is_our_move(self, topic: str, number: int, leader: str) -> bool:
         """Return whether the newer leader is the one to whom we just hand the queue over: then all is well."""
         state = self._mappings.find_move(topic, number)
-        return state is not None and state.move.target == leader and state.move.source == self._name
+        if state is None or state.move.state != "granted":
+            return False
+        return state.move.target == leader and state.move.source == self._name
 
     def _ask_record(self, broker: str, topic: str) -> Procedure[TopicMapping | None]:
         """Return what *broker* records of *topic*; None when it does not tell."""
@@ -249,14 +266,21 @@ class Forcing:
         for _ in range(_TELL_TRIES):
             try:
                 address = yield from self._view.find_address(leader)
-                yield PeerCall(address, Command(code=RequestCode.ABANDON_QUEUE, body=encode_body(order)))
+                answer = yield PeerCall(address, Command(code=RequestCode.ABANDON_QUEUE, body=encode_body(order)))
             except PeerFailed:
                 self._view.doubt()
                 yield Pause(_TELL_PAUSE_MS)
                 continue
             except DiskFailed:
                 return
-            return
+            if answer.code == ResponseCode.SUCCESS:
+                return
+            # The queue may have moved on since: whoever leads it now has to know.
+            yield from self._view.refresh(order.topic)
+            newer = self._view.leader(order.topic, order.queue)
+            if newer is None or newer in {leader, self._name}:
+                return
+            leader = newer
 
     def _tell(self, level: str, event: str, **fields: object) -> None:
         self._errands.effects.append(Log(level, event, fields))

@@ -60,7 +60,6 @@ class _Guest(msgspec.Struct, eq=False):
     source: str
     peer: str
     hops: int
-    aware: bool
     waiting: list[Request]
     missing: int
     place: tuple[tuple[str, int], int] | None
@@ -74,21 +73,22 @@ _Remembered = OrderedDict[int, _Guest | bytes]
 class Guests:
     """Clients of other brokers.
 
-    Args:
+    Attributes:
         boot: Which process this is.
+        here: Those whose answers are not all there.
     """
 
     def __init__(self, boot: int, errands: Errands) -> None:
         self.boot = boot
         self._errands = errands
         self._last = 0
-        self._here: OrderedDict[ChannelId, _Guest] = OrderedDict()
+        self.here: OrderedDict[ChannelId, _Guest] = OrderedDict()
         self._opened: list[_Guest] = []
         self._left: list[ChannelId] = []
         self._remembered: OrderedDict[tuple[str, int], _Remembered] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._here)
+        return len(self.here)
 
     def handlers(self) -> Handlers:
         """Return what this room answers."""
@@ -112,8 +112,8 @@ class Guests:
             if known is not None:
                 known.waiting.append(request)
                 return None
-        if len(self._here) >= GUESTS_MAX:
-            self._finish(next(iter(self._here.values())), is_whole=False)
+        if len(self.here) >= GUESTS_MAX:
+            self._finish(next(iter(self.here.values())), is_whole=False)
         guest = self._welcome(request, fields, expected, place)
         self._errands.frames.append((guest.channel, request.command.body))
         return None
@@ -127,12 +127,11 @@ class Guests:
             source=fields.source,
             peer=fields.client,
             hops=fields.hops,
-            aware=fields.aware,
             waiting=[request],
             missing=expected,
             place=place,
         )
-        self._here[guest.channel] = guest
+        self.here[guest.channel] = guest
         self._opened.append(guest)
         if place is not None:
             self._remember(place, guest)
@@ -152,24 +151,19 @@ class Guests:
 
     def heard(self, channel: ChannelId) -> None:
         """Take note that the requests on *channel* were taken: those that want no answer are done with."""
-        guest = self._here.get(channel)
+        guest = self.here.get(channel)
         if guest is not None and guest.missing <= 0:
             self._finish(guest)
 
     def hops(self, channel: ChannelId) -> int:
         """Return how often a request on *channel* has been passed on."""
-        guest = self._here.get(channel)
+        guest = self.here.get(channel)
         return 0 if guest is None else guest.hops
 
     def source(self, channel: ChannelId) -> str | None:
         """Return the broker that brought the requests on *channel*; None for a client's own."""
-        guest = self._here.get(channel)
+        guest = self.here.get(channel)
         return None if guest is None else guest.source
-
-    def is_unaware(self, channel: ChannelId) -> bool:
-        """Say whether the client on *channel* cannot read mappings, by the word of the broker that it asked."""
-        guest = self._here.get(channel)
-        return guest is not None and not guest.aware
 
     def collect(self, effects: list[Effect]) -> list[Effect]:
         """Return *effects* with those that concern guests turned into what their brokers get."""
@@ -178,7 +172,7 @@ class Guests:
             if not isinstance(effect, SendBytes | CloseChannel | Fault) or effect.channel >= 0:
                 passed.append(effect)
                 continue
-            guest = self._here.get(effect.channel)
+            guest = self.here.get(effect.channel)
             if guest is None:
                 continue  # Gone, as a channel that has closed is.
             if isinstance(effect, SendBytes):
@@ -197,7 +191,7 @@ class Guests:
 
     def _finish(self, guest: _Guest, *, is_whole: bool = True) -> None:
         """Answer the envelope. One that was not answered wholly is refused: nobody knows what became of it."""
-        del self._here[guest.channel]
+        del self.here[guest.channel]
         self._left.append(guest.channel)
         effects = self._errands.effects
         if guest.place is not None:

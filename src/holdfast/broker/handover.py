@@ -340,6 +340,8 @@ class Handover:
         pause_ms = _PAUSE_MIN_MS
         while self._state(name) == "granted":
             state = self._mappings.moves()[name]
+            if not self._left(state):
+                break  # The target had opened them, unheard, and they have moved on since.
             try:
                 answer = yield from self._call(state.move.target, RequestCode.OPEN_QUEUES, self._opening(state))
             except PeerFailed as error:
@@ -356,10 +358,23 @@ class Handover:
             return  # A forced move decided otherwise.
         self._finish(self._mappings.moves()[name])
 
+    def _left(self, state: MoveState) -> list[int]:
+        """Return the queues of a granted move that are still sealed here, for its target to open."""
+        mapping = self._mapping(state.move.topic)
+        found = {number: mapping.queues[number] for number in state.move.queues if number in mapping.queues}
+        return [
+            number
+            for number, queue in found.items()
+            if queue.leader.broker == self._name
+            and queue.prepared is not None
+            and queue.prepared.place == (state.move.target, state.physical.get(number))
+        ]
+
     def _opening(self, state: MoveState) -> Opening:
         move = state.move
         mapping = self._mapping(move.topic)
-        numbers = [number for number in move.queues if number in mapping.queues]
+        is_granted = move.state == "granted"
+        numbers = self._left(state) if is_granted else [number for number in move.queues if number in mapping.queues]
         return Opening(
             move=move.id,
             source=self._name,
@@ -375,15 +390,15 @@ class Handover:
     def _finish(self, state: MoveState) -> None:
         """Record that the target leads, let go of what was held, and wake those who wait for messages here."""
         move, now_ms = state.move, self._errands.now_ms
-        mapping = self._mapping(move.topic)
-        logs = [self._mappings.place(move.topic, number).queue_log for number in move.queues]
+        mapping, left = self._mapping(move.topic), self._left(state)
+        logs = [self._mappings.place(move.topic, number).queue_log for number in left]
         done = msgspec.structs.replace(move, state="done", reason="", changed_ms=now_ms)
         self._mappings.change(
-            mapping.put(*(_opened(mapping.queues[number]) for number in move.queues)),
+            mapping.put(*(_opened(mapping.queues[number]) for number in left)),
             now_ms=now_ms,
             move=MoveState(move=done, physical=state.physical),
         )
-        self._luggage.leave(move.topic, move.queues)
+        self._luggage.leave(move.topic, left)
         self._relaying.release(move.topic, move.queues)
         self.wake(log for log in logs if log is not None)
         self._tell("info", "queues moved", move, queues=len(move.queues))

@@ -16,7 +16,8 @@ from typing import Final
 import msgspec
 
 from holdfast.broker.clients import ClientTable
-from holdfast.broker.queue_reading import Asked, Lens, QueueReading, Scan, logical_head, refuse, stamped
+from holdfast.broker.entry_choice import Scan
+from holdfast.broker.queue_reading import Asked, Lens, QueueReading, logical_head, refuse, stamped
 from holdfast.broker.request import Refusal
 from holdfast.broker.static_reads import StaticReads
 from holdfast.broker.stats import BrokerStats
@@ -54,6 +55,25 @@ Looked = Look | list[Piece] | Procedure[list[Piece]]
 """What is in memory; or the answer, perhaps after some steps."""
 
 
+class Led(msgspec.Struct):
+    """A logical queue that is led here, as it is until mappings change: looked up once, not once per pull.
+
+    Attributes:
+        log: The physical queue at its end; in `end` with what is added to its offsets.
+        own: All physical queues here that clients may read as parts of it.
+        minimum: Its lowest offset, when `own` began at these offsets and other brokers had told so much.
+    """
+
+    queue: LogicalQueue
+    leader: Segment
+    log: QueueLog
+    end: tuple[QueueLog, int]
+    own: list[QueueLog]
+    minimum: int = 0
+    seen_lowest: int = -1
+    seen_told: int = -1
+
+
 class LogicalPulls:
     """Looks for messages in logical queues."""
 
@@ -71,54 +91,81 @@ class LogicalPulls:
         self._reading = reading
         self._clients = clients
         self._stats = stats
+        self._led: dict[tuple[str, int], Led] = {}
+        self._version = -1
 
-    def look(self, header: PullHeader, serializer: int, offset: int, codes: Codes) -> Looked:
+    def look(self, led: Led, header: PullHeader, serializer: int, offset: int, codes: Codes) -> Looked:
         """Look from *offset* on."""
-        fields = header.fields
-        queue = self._reads.find_led(fields.topic, fields.queue_id)
-        if queue is None:
-            return [refuse(not_leader_to_read(fields.topic, fields.queue_id, self._name), header.opaque, serializer)]
-        segment = queue.locate(offset)
+        if offset >= led.leader.first:  # Nearly every reader is near the end.
+            if led.leader.end >= 0 and offset > led.leader.static_max:
+                # Sealed here, and the reader was beyond: the next leader has opened, which is yet to be heard here.
+                refusal = not_leader_to_read(header.fields.topic, header.fields.queue_id, self._name)
+                return [refuse(refusal, header.opaque, serializer)]
+            asked = self._ask(header, serializer, led, led.leader)
+            return self._look_here(asked, led.queue, led.leader, led.log, offset, codes)
+        segment = led.queue.locate(offset)
         assert segment is not None, "a queue that is led has a decided segment"
         if segment.last is not None and offset >= segment.last:
-            following = queue.after(segment)
+            following = led.queue.after(segment)
             if following is not None:  # In a hole in which there never was a message.
                 segment, offset = following, following.first
-        asked = self._ask(header, serializer, queue, segment)
+        asked = self._ask(header, serializer, led, segment)
         if segment.broker != self._name:
-            return self._pass_on(asked, queue, segment, offset)
-        return self._look_here(asked, queue, segment, offset, codes)
+            return self._pass_on(asked, led.queue, segment, offset)
+        log = self._store.queue(header.fields.topic, segment.queue_id)
+        return self._look_here(asked, led.queue, segment, log, offset, codes)
 
-    def answer(self, header: PullHeader, serializer: int, code: int, remark: str, next_offset: int) -> list[Piece]:
-        """Return an answer that sends the puller to another offset."""
-        queue = self._reads.find_led(header.fields.topic, header.fields.queue_id)
-        assert queue is not None, "asked only of queues that are led here"
-        asked = self._ask(header, serializer, queue, queue.leader)
+    def send_to(self, led: Led, header: PullHeader, serializer: int, offset: int) -> list[Piece]:
+        """Return the answer that sends a reader to another offset."""
+        asked = self._ask(header, serializer, led, led.leader)
         assert asked.lens is not None
-        return [logical_head(asked, asked.lens, code, remark, next_offset)]
+        return [logical_head(asked, asked.lens, ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", offset)]
 
-    def _ask(self, header: PullHeader, serializer: int, queue: LogicalQueue, segment: Segment) -> Asked:
-        topic, leader = header.fields.topic, queue.leader
-        is_aware = is_mapping_aware(header.language, header.version, says_so=bool(header.fields.reads_mappings))
-        lens = Lens(
-            queue=queue.queue,
-            delta=segment.delta,
-            minimum=self._reads.minimum(topic, queue),
-            leader=(self._store.queue(topic, leader.queue_id), leader.delta),
-            end=segment.end if segment.is_sealed else None,
-            restamps=not is_aware,
-        )
+    def refuse(self, header: PullHeader, serializer: int) -> list[Piece]:
+        """Return the answer to a pull of a queue that is not led here."""
+        fields = header.fields
+        return [refuse(not_leader_to_read(fields.topic, fields.queue_id, self._name), header.opaque, serializer)]
+
+    def find_led(self, topic: str, number: int) -> Led | None:
+        """Return a logical queue if it is led here, or None."""
+        if self._version != self._reads.mappings.version:
+            self._version = self._reads.mappings.version
+            self._led.clear()
+        led = self._led.get((topic, number))
+        if led is None:
+            queue = self._reads.find_led(topic, number)
+            if queue is None:
+                return None
+            leader = queue.leader
+            own = [self._store.queue(topic, home.queue_id) for home in queue.readable if home.broker == self._name]
+            log = self._store.queue(topic, leader.queue_id)
+            led = Led(queue, leader, log, (log, leader.delta), own)
+            self._led[topic, number] = led
+        return led
+
+    def _ask(self, header: PullHeader, serializer: int, led: Led, segment: Segment) -> Asked:
+        fields, own, told = header.fields, led.own, self._reads.minimums_told
+        lowest = own[0].offset_min if len(own) == 1 else sum([log.offset_min for log in own])
+        if lowest != led.seen_lowest or told != led.seen_told:
+            led.seen_lowest, led.seen_told = lowest, told
+            led.minimum = self._reads.minimum(fields.topic, led.queue)
+        is_aware = fields.reads_mappings or is_mapping_aware(header.language, header.version, says_so=False)
+        delta = led.end[1] if segment is led.leader else segment.delta
+        end = segment.end
+        lens = Lens(led.queue.queue, delta, led.minimum, led.end, end if end >= 0 else None, not is_aware)
         return Asked(header, serializer, lens)
 
     # Here.
 
-    def _look_here(self, asked: Asked, queue: LogicalQueue, segment: Segment, offset: int, codes: Codes) -> Looked:
-        log = self._store.queue(asked.header.fields.topic, segment.queue_id)
-        physical = segment.to_physical(offset)
+    def _look_here(
+        self, asked: Asked, queue: LogicalQueue, segment: Segment, log: QueueLog, offset: int, codes: Codes
+    ) -> Looked:
+        assert asked.lens is not None
+        physical = offset - asked.lens.delta
         if self._reading.is_cold(asked, log, physical, codes):
             return self._reading.read_cold(asked, log, physical, codes)
         scan = self._reading.scan(asked, log, physical, codes)
-        is_leader = segment == queue.leader
+        is_leader = asked.lens.leader[0] is log
         if scan.code in {ResponseCode.SUCCESS, ResponseCode.PULL_RETRY_IMMEDIATELY}:
             return Look(log, asked, scan, is_open_end=is_leader and scan.next_offset >= log.offset_max)
         if physical >= log.offset_min and is_leader:
@@ -128,7 +175,9 @@ class LogicalPulls:
             following = self._find_following(queue, segment)
             if isinstance(following, Refusal):
                 return [refuse(following, asked.header.opaque, asked.serializer)]
-            return self.look(asked.header, asked.serializer, following.first, codes)
+            led = self.find_led(asked.header.fields.topic, queue.queue)
+            assert led is not None, "nothing has happened since"
+            return self.look(led, asked.header, asked.serializer, following.first, codes)
         scan = Scan(self._code_below(queue, segment), "OFFSET_TOO_SMALL", log.offset_min)
         return Look(log, asked, scan, is_open_end=False)
 

@@ -20,8 +20,9 @@ from holdfast.model.topic import MAPPING_TOPIC, TopicConfig
 from holdfast.store.message_store import MessageStore
 from holdfast.wire.mapping import Home, from_home, to_home
 from holdfast.wire.moves import Move, Opening
+from holdfast.wire.registration import DataVersion
 
-QUEUES_PER_RECORD = 4096
+QUEUES_PER_RECORD = 1024
 """Few enough that the largest change fits the log: a topic of more queues takes more records, in one write."""
 
 
@@ -72,9 +73,14 @@ class ChangeRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class MappingSnapshot(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """`config/holdfastMapping.json`: what all records before a position of the log say together."""
+    """`config/holdfastMapping.json`: what all records before a position of the log say together.
+
+    Attributes:
+        java: Version of the file that was written beside it for Java: a later one there is Java's own.
+    """
 
     position: Int64 = 0
+    java: DataVersion | None = None
     topics: dict[str, MappingChange] = {}
     moves: dict[str, MoveState] = {}
 

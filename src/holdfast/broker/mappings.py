@@ -34,7 +34,7 @@ from holdfast.broker.mapping_records import (
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.topics import TopicTable
 from holdfast.machine.effects import Effect, Log, WriteFile
-from holdfast.model.errors import MappingRefused, RemoteProtocolError
+from holdfast.model.errors import MappingRefused, RecordRefused, RemoteProtocolError
 from holdfast.model.mapping import LogicalQueue, Segment, TopicMapping, accept_update, check
 from holdfast.model.topic import MAPPING_TOPIC, TopicConfig
 from holdfast.store import config_files
@@ -50,6 +50,7 @@ FINISHED: Final = frozenset({"done", "failed", "cancelled"})
 """States in which a move holds nothing any more."""
 _FINISHED_KEPT: Final = 256
 _NO_HOST: Final = bytes(8)
+_RECORD_REST_MAX: Final = 256  # what a record is besides its body, at most
 
 State = Literal["open", "sealed", "prepared", "elsewhere", "unknown"]
 
@@ -127,6 +128,8 @@ class Mappings:
 
     def place(self, topic: str, queue: int) -> Placement:
         """Return where a logical queue is, seen from here."""
+        if topic not in self._table:
+            return _UNKNOWN
         places = self._places.get(topic)
         if places is None:
             places = self._places[topic] = {}
@@ -355,14 +358,15 @@ class Mappings:
             self._unsaved = None
 
     def _plan_save(self, now_ms: int) -> list[WriteFile]:
-        snapshot = MappingSnapshot(
-            position=self._store.written,
-            topics={topic: describe(mapping, self._topics.find(topic)) for topic, mapping in self._table.items()},
-            moves=self._moves,
-        )
         version = self._java_version
         self._java_version = DataVersion(
             state_version=version.state_version, timestamp=now_ms, counter=version.counter + 1
+        )
+        snapshot = MappingSnapshot(
+            position=self._store.written,
+            java=self._java_version,
+            topics={topic: describe(mapping, self._topics.find(topic)) for topic, mapping in self._table.items()},
+            moves=self._moves,
         )
         details = {topic: to_detail(mapping) for topic, mapping in self._table.items()}
         file = MappingFile(data_version=self._java_version, topic_queue_mapping_info_map=details)
@@ -372,8 +376,12 @@ class Mappings:
     def _write(self, records: Sequence[ChangeRecord], now_ms: int) -> int:
         """Write records at once: what follows from them cannot be taken back when the event fails later."""
         queue = self._store.queue(MAPPING_TOPIC, 0)
-        for record in records:
-            self._store.stage(queue, encode_change(record), b"", 0, 0, now_ms, _NO_HOST, 0, now_ms)
+        bodies = [encode_change(record) for record in records]
+        if max(map(len, bodies)) > self._store.log_file_size - _RECORD_REST_MAX:
+            raise RecordRefused("the log's files are too small for a record of so many logical queues")
+        # However small messages must be here: this is none.
+        drafts = [(queue, body, b"", 0, 0, now_ms, _NO_HOST, 0, 0, 0) for body in bodies]
+        self._store.stage_run(drafts, now_ms)
         self._store.write()
         return self._store.written
 
@@ -393,29 +401,33 @@ class Mappings:
 
     def _open(self) -> None:
         snapshot = load_config(self._disk, NAME, MappingSnapshot) or MappingSnapshot()
+        configs: dict[str, TopicConfig] = {}
         for change in snapshot.topics.values():
-            self._apply(change)
+            self._apply(change, configs)
         for state in snapshot.moves.values():
             self._note_move(state)
         for record in read_changes(self._store, snapshot.position):
             if record.mapping is not None:
-                self._apply(record.mapping)
+                self._apply(record.mapping, configs)
             self._note_move(record.move)
             self._is_dirty = True
-        self._adopt_java()
+        for topic, config in configs.items():
+            known = self._topics.find(topic)
+            if topic in self._table and (known is None or known.write_queues < config.write_queues):
+                # The log has it, the file of topics does not: it was written later, and never came to be.
+                self._topics.put(config, 0)
+        self._adopt_java(snapshot.java)
 
-    def _apply(self, change: MappingChange) -> None:
+    def _apply(self, change: MappingChange, configs: dict[str, TopicConfig]) -> None:
         mapping = apply_change(self._table.get(change.topic), change, self.broker)
         if mapping is None:
             self._table.pop(change.topic, None)
             return
         self._table[change.topic] = mapping
-        config, known = change.config, self._topics.find(change.topic)
-        if config is not None and (known is None or known.write_queues < config.write_queues):
-            # The log has it, the file of topics does not: it was written later, and never came to be.
-            self._topics.put(config, 0)
+        if change.config is not None:
+            configs[change.topic] = change.config
 
-    def _adopt_java(self) -> None:
+    def _adopt_java(self, ours: DataVersion | None) -> None:
         """Take over what a Java broker recorded in this folder after us."""
         plain = config_files.load_config(self._disk, JAVA_NAME)
         if plain is None:
@@ -425,11 +437,14 @@ class Mappings:
         except (msgspec.ValidationError, RecursionError) as error:
             self._refuse_file(JAVA_NAME, str(error))
             return
+        if ours is not None and file.data_version.counter <= ours.counter:
+            self._java_version = ours
+            return
         self._java_version = file.data_version
         for topic, detail in file.topic_queue_mapping_info_map.items():
-            ours = self._table.get(topic)
-            if ours is None or detail.epoch > ours.epoch:
-                self._adopt_topic(topic, detail, ours)
+            known = self._table.get(topic)
+            if known is None or detail.epoch > known.epoch:
+                self._adopt_topic(topic, detail, known)
 
     def _adopt_topic(self, topic: str, detail: Detail, ours: TopicMapping | None) -> None:
         try:

@@ -15,12 +15,13 @@ from typing import Final
 import msgspec
 
 from holdfast.broker.clients import ClientTable
+from holdfast.broker.entry_choice import Scan
 from holdfast.broker.groups import GroupTable
 from holdfast.broker.holds import Hold, Holds
 from holdfast.broker.logical_pull import LogicalPulls, Look
 from holdfast.broker.offsets import OffsetTable
 from holdfast.broker.options import BrokerOptions
-from holdfast.broker.queue_reading import Asked, QueueReading, Scan, refuse
+from holdfast.broker.queue_reading import Asked, QueueReading, refuse
 from holdfast.broker.request import Refusal
 from holdfast.broker.static_reads import StaticReads
 from holdfast.broker.stats import BrokerStats
@@ -143,14 +144,15 @@ class Pulls:
             if self._reading.is_cold(asked, queue, fields.queue_offset, codes):
                 return self._reading.read_cold(asked, queue, fields.queue_offset, codes)
             return self._reading.respond(asked, queue, self._reading.scan(asked, queue, fields.queue_offset, codes))
-        if self._mappings.place(topic, number).is_led:
-            if fields.sys_flag & COMMIT_OFFSET and fields.commit_offset >= 0:
-                self._offsets.commit(group, topic, number, fields.commit_offset)
-            reset = self._offsets.reset_pending(group, topic, number, fields.queue_offset)
-            if reset is not None:
-                code = ResponseCode.PULL_OFFSET_MOVED
-                return self._logical.answer(header, puller.serializer, code, "OFFSET_RESET", reset)
-        looked = self._logical.look(header, puller.serializer, fields.queue_offset, codes)
+        led = self._logical.find_led(topic, number)
+        if led is None:
+            return self._logical.refuse(header, puller.serializer)
+        if fields.sys_flag & COMMIT_OFFSET and fields.commit_offset >= 0:
+            self._offsets.commit(group, topic, number, fields.commit_offset)
+        reset = self._offsets.reset_pending(group, topic, number, fields.queue_offset)
+        if reset is not None:
+            return self._logical.send_to(led, header, puller.serializer, reset)
+        looked = self._logical.look(led, header, puller.serializer, fields.queue_offset, codes)
         if not isinstance(looked, Look):
             return looked
         if looked.scan.code == ResponseCode.PULL_NOT_FOUND and looked.is_open_end and self._may_park(fields):
@@ -161,13 +163,13 @@ class Pulls:
     def _retry_static(self, hold: Hold, codes: frozenset[int] | None, *, final: bool) -> Pulled:
         """Do what `retry` does; where a pull has looked so far is told in logical offsets."""
         fields = hold.header.fields
-        if not self._mappings.place(fields.topic, fields.queue_id).is_led:
+        led = self._logical.find_led(fields.topic, fields.queue_id)
+        if led is None:
             return [_ask_again(hold.header, hold.serializer, "QUEUE_MOVED")]
         reset = self._offsets.reset_pending(fields.consumer_group, fields.topic, fields.queue_id, fields.queue_offset)
         if reset is not None:
-            code = ResponseCode.PULL_OFFSET_MOVED
-            return self._logical.answer(hold.header, hold.serializer, code, "OFFSET_RESET", reset)
-        looked = self._logical.look(hold.header, hold.serializer, hold.scan_from, codes)
+            return self._logical.send_to(led, hold.header, hold.serializer, reset)
+        looked = self._logical.look(led, hold.header, hold.serializer, hold.scan_from, codes)
         if not isinstance(looked, Look):
             return looked
         lens = looked.asked.lens

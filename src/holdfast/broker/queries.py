@@ -12,12 +12,14 @@ from holdfast.broker.clients import ClientTable
 from holdfast.broker.logical_pull import not_leader_to_read
 from holdfast.broker.records import read_bytes
 from holdfast.broker.request import Answer, Handlers, Refusal, Request, Steps
+from holdfast.broker.restamp import read_queue_id, restamp
 from holdfast.broker.static_reads import StaticReads
 from holdfast.broker.waits import Procedure
 from holdfast.model.errors import PeerFailed
 from holdfast.model.mapping import LogicalQueue
 from holdfast.store.consume_queue import ENTRY
 from holdfast.store.message_store import MessageStore
+from holdfast.store.record_steps import decode_at
 from holdfast.wire import java_json
 from holdfast.wire.admin import QueueEntries, QueueEntriesFields, QueueEntry
 from holdfast.wire.codes import RequestCode, ResponseCode
@@ -73,7 +75,7 @@ class Queries:
             if size + len(data) > FOUND_SIZE_MAX:
                 break
             size += len(data)
-            parts.append(data)
+            parts.append(self._to_logical(fields.topic, data))
         answer = to_fields(
             QueryMessageAnswer(
                 indexLastUpdateTimestamp=self._store.last_store_ms,
@@ -91,7 +93,15 @@ class Queries:
         data = yield from read_bytes(position)
         if not data:
             return Refusal(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {position}")
-        return request.answer(body=data)
+        record = decode_at(data, position) if self._reads.mappings.topics() else None
+        return request.answer(body=data if record is None else self._to_logical(record.topic, data))
+
+    def _to_logical(self, topic: str, data: bytes) -> bytes:
+        """Return a record as readers of its topic know it: in a static one with logical queue and offset."""
+        if not data or not self._reads.mappings.is_static(topic):
+            return data
+        own = self._reads.mappings.find_own(topic, read_queue_id(data))
+        return data if own is None or not own[1].is_decided else bytes(restamp([data], own[0].queue, own[1].delta))
 
     # Queues.
 

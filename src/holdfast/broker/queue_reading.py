@@ -11,57 +11,29 @@ physical queue look like those of a logical one. Knows nothing of groups, and of
 
 from __future__ import annotations
 
-import struct
-from bisect import bisect_right
-from collections.abc import Sequence
-from functools import lru_cache
-from itertools import accumulate
-from operator import add
 from typing import Final
 
 import msgspec
 
+from holdfast.broker.entry_choice import Scan, choose_any, choose_tagged
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.request import LogRange, Refusal, Steps
 from holdfast.broker.restamp import restamp
 from holdfast.broker.stats import BrokerStats
 from holdfast.machine.effects import Piece
 from holdfast.model.errors import CorruptRecord, DiskFailed
-from holdfast.store.consume_queue import ENTRY_SIZE, QueueLog
+from holdfast.store.consume_queue import QueueLog
 from holdfast.store.message_store import MessageStore
 from holdfast.wire.codes import ResponseCode
 from holdfast.wire.command import RESPONSE, Command, encode_command
-from holdfast.wire.frame import FRAME_SIZE_MAX
 from holdfast.wire.pull import PullFields, PullHeader, pull_answer_head
-from holdfast.wire.record import RECORD_SIZE_MIN
 
-_PLACE: Final = struct.Struct(">qi")  # of an index entry: position and size
-_SAMPLE: Final = 64  # index entries that tell how large the records of a queue are
 _SCAN_MAX: Final = 800  # index entries looked at for one answer when a filter lets few of them through
 _AHEAD: Final = 6400  # index entries read ahead when they are cold: as many as the kernel would
 _GAP_MAX: Final = 64 * 1024  # what lies between two cold ranges is read too when it is not larger than this
 
 Range = tuple[int, int]
 """(position, size) of a record."""
-
-
-class Scan(msgspec.Struct, gc=False):
-    """What an index scan found.
-
-    Attributes:
-        next_offset: Where to pull next, if not parked.
-        positions: Where records begin; neighbours without anything between them may be taken as one.
-        size: Sum of the records' sizes.
-        count: How many records there are.
-    """
-
-    code: int
-    remark: str
-    next_offset: int
-    positions: Sequence[int] = ()
-    sizes: Sequence[int] = ()
-    size: int = 0
-    count: int = 0
 
 
 class Lens(msgspec.Struct, frozen=True):
@@ -153,22 +125,11 @@ class QueueReading:
         count = max(1, min(fields.max_msg_nums, options.pull_count_max))
         size_max = min(fields.max_msg_bytes or options.pull_size_default, options.pull_size_max)
         if codes is None:
-            adjacent = _find_adjacent(raw, offset, size_max)
-            # Cold records are read, and checked, each for itself.
-            if adjacent is not None and self._store.hot_view(adjacent.positions[0], adjacent.size) is not None:
-                return adjacent
-            raw = _cut_to_size(raw, size_max)
-        flat = _unpacker(len(raw) // ENTRY_SIZE)(raw)
-        positions, sizes = flat[0::3], flat[1::3]
-        # A blank says that it is larger than any record; a damaged index may say anything.
-        if codes is not None or max(sizes) > FRAME_SIZE_MAX or min(sizes) < RECORD_SIZE_MIN:
-            return _select(offset, positions, sizes, flat[2::3], codes, count, size_max)
-        total = sum(sizes)
-        if total > size_max:
-            taken = max(1, bisect_right(list(accumulate(sizes)), size_max))
-            positions, sizes = positions[:taken], sizes[:taken]
-            total = sum(sizes)
-        return Scan(ResponseCode.SUCCESS, "FOUND", offset + len(positions), positions, sizes, total, len(positions))
+            return choose_any(raw, offset, size_max, self._is_hot)
+        return choose_tagged(raw, offset, count, size_max, codes)
+
+    def _is_hot(self, position: int, size: int) -> bool:
+        return self._store.hot_view(position, size) is not None
 
     def respond(self, asked: Asked, queue: QueueLog, scan: Scan) -> list[Piece] | Steps[list[Piece]]:
         """Answer with what a scan found, now or when its cold bytes are there."""
@@ -186,7 +147,7 @@ class QueueReading:
         if span_size == scan.size:
             return [head, *stamped(asked.lens, [span])]
         starts = [position - first for position in positions]
-        joined = b"".join(map(span.__getitem__, map(slice, starts, map(add, starts, sizes))))
+        joined = b"".join([span[start : start + size] for start, size in zip(starts, sizes, strict=True)])
         return [head, *stamped(asked.lens, [joined])]
 
     def _fetch(self, asked: Asked, queue: QueueLog, scan: Scan) -> Steps[list[Piece]]:
@@ -231,53 +192,6 @@ def stamped(lens: Lens | None, pieces: list[Piece]) -> list[Piece]:
     return [restamp(pieces, lens.queue, lens.delta)] if lens is not None and lens.restamps and pieces else pieces
 
 
-def _find_adjacent(raw: bytes | bytearray, offset: int, size_max: int) -> Scan | None:
-    """Return the records of index entries that lie one behind the other in the log, as one; None when they do not.
-
-    So it is where one queue gets most messages. Then only the sizes are unpacked, and only of what fits: an entry that
-    ends too far behind the first is found by halving, as positions rise.
-    """
-    first, size = _PLACE.unpack_from(raw, 0)
-    low, high, span = 1, len(raw) // ENTRY_SIZE, size
-    while low < high:
-        middle = (low + high + 1) // 2
-        position, size = _PLACE.unpack_from(raw, (middle - 1) * ENTRY_SIZE)
-        if position + size - first <= size_max:
-            low, span = middle, position + size - first
-        else:
-            high = middle - 1
-    sizes = _size_unpacker(low)(raw)
-    if sum(sizes) != span or not RECORD_SIZE_MIN <= min(sizes) <= max(sizes) <= FRAME_SIZE_MAX:
-        return None
-    return Scan(ResponseCode.SUCCESS, "FOUND", offset + low, (first,), (span,), span, low)
-
-
-def _cut_to_size(raw: bytes | bytearray, size_max: int) -> bytes | bytearray:
-    """Return no more index entries than a pull of that size can want, going by how large the first ones are."""
-    count = len(raw) // ENTRY_SIZE
-    if count <= _SAMPLE:
-        return raw
-    sampled = sum(_size_unpacker(_SAMPLE)(raw))
-    enough = size_max * _SAMPLE // max(sampled, 1) * 9 // 8 + _SAMPLE
-    if enough >= count:
-        return raw
-    # Small records behind large ones: the guess was too low.
-    cut = raw[: enough * ENTRY_SIZE]
-    return cut if sum(_size_unpacker(enough)(raw)) > size_max else raw
-
-
-@lru_cache(maxsize=4096)
-def _size_unpacker(count: int):  # type: ignore[no-untyped-def] # noqa: ANN202 - as below
-    """Return what unpacks the sizes, alone, of the first *count* index entries."""
-    return struct.Struct(">" + "8xi8x" * count).unpack_from
-
-
-@lru_cache(maxsize=4096)
-def _unpacker(count: int):  # type: ignore[no-untyped-def] # noqa: ANN202 - the bound method of a Struct has no name
-    """Return what unpacks *count* index entries at once, to one flat tuple: several times faster than one by one."""
-    return struct.Struct(">" + "qiq" * count).unpack
-
-
 def _fetch_apart(ranges: list[Range]) -> Steps[list[Piece]]:
     """Return the records of a read that met a damaged one, without those that are damaged.
 
@@ -308,39 +222,6 @@ def _reads(scan: Scan, file_size: int) -> list[tuple[LogRange, list[Range]]]:
                 continue
         reads.append((LogRange(position, size), [(position, size)]))
     return reads
-
-
-def _select(
-    offset: int,
-    positions: Sequence[int],
-    sizes: Sequence[int],
-    tags: Sequence[int],
-    codes: frozenset[int] | None,
-    count_max: int,
-    size_max: int,
-) -> Scan:
-    """Return the entries that match, up to the limits; offsets without a message never match."""
-    chosen: list[int] = []
-    total = 0
-    looked_at = 0
-    for at, (size, tag) in enumerate(zip(sizes, tags, strict=True)):
-        if RECORD_SIZE_MIN <= size <= FRAME_SIZE_MAX and (codes is None or tag in codes):
-            if len(chosen) == count_max or (chosen and total + size > size_max):
-                break
-            chosen.append(at)
-            total += size
-        looked_at = at + 1
-    if not chosen:
-        return Scan(ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE", offset + looked_at)
-    return Scan(
-        ResponseCode.SUCCESS,
-        "FOUND",
-        offset + looked_at,
-        [positions[at] for at in chosen],
-        [sizes[at] for at in chosen],
-        total,
-        len(chosen),
-    )
 
 
 def tell_failure(steps: Steps[list[Piece]], asked: Asked) -> Steps[list[Piece]]:

@@ -22,29 +22,31 @@ from typing import Final
 import msgspec
 
 from holdfast.broker.cluster_view import ClusterView
+from holdfast.broker.envelopes import Envelopes, Waiting, answers_in, choose_batch, is_not_led
 from holdfast.broker.errands import Errands
 from holdfast.broker.guests import RELAYED, RELAYED_SENDS, Guests
 from holdfast.broker.mappings import Mappings
 from holdfast.broker.options import BrokerOptions
-from holdfast.broker.waits import Pause, PeerCall, Procedure
+from holdfast.broker.pull import SUSPEND_MAX_MS
+from holdfast.broker.waits import Pause, Procedure
 from holdfast.machine.effects import CloseChannel, Effect, SendBytes, SetTimer
 from holdfast.machine.events import ChannelId
-from holdfast.model.errors import PeerFailed, RemoteProtocolError
+from holdfast.model.errors import PeerFailed
+from holdfast.model.numbers import parse_count
 from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command, decode_command, encode_command, response
-from holdfast.wire.fields import BadField, from_fields, to_fields
-from holdfast.wire.frame import Frame, split_frames
-from holdfast.wire.pull import PullFields
-from holdfast.wire.relay import HOPS_MAX, RelayAnswer, RelayFields, copy_frame
+from holdfast.wire.command import Command, encode_command, response
+from holdfast.wire.frame import Frame
+from holdfast.wire.pull import SUSPEND, PullFields
+from holdfast.wire.relay import HOPS_MAX, copy_frame
 
 TIMER: Final = "held requests"
 PATIENCE_MS: Final = 2_500
 """How long a request waits for a leader: its sender waits three seconds for its answer, and then sends again."""
 
+_HOP_MS: Final = 700  # Who was passed on to gives up earlier, so that its answer is heard.
 HELD_SIZE_MAX: Final = 64 * 1024 * 1024
-_ENVELOPE_SIZE_MAX: Final = 1024 * 1024
-_ENVELOPE_COUNT_MAX: Final = 256
-_RETRY_MS: Final = 20
+_PAUSE_MIN_MS: Final = 10
+_PAUSE_MAX_MS: Final = 320
 _PULL_SLACK_MS: Final = 5_000
 
 _OF_OFFSETS: Final = frozenset({RequestCode.QUERY_CONSUMER_OFFSET, RequestCode.UPDATE_CONSUMER_OFFSET})
@@ -54,30 +56,15 @@ Place = tuple[str, int]
 """Topic and logical queue."""
 
 
-class Waiting(msgspec.Struct, eq=False):
-    """A request that waits, with everything needed to take it later.
+class _Line(msgspec.Struct, eq=False):
+    """The sends of one queue that are to be passed on, oldest first.
 
     Attributes:
-        frame: As it was read.
-        hops: How often it was passed on before it came here.
-        source: The broker that passed it on.
-        deadline_ms: When its sender has given up.
+        flying: How many of them, the first, are on their way.
     """
 
-    channel: ChannelId
-    peer: str
-    frame: bytes
-    command: Command
-    hops: int
-    aware: bool
-    deadline_ms: int
-    source: str | None = None
-
-
-class _Line(msgspec.Struct, eq=False):
-    """The sends of one queue that are to be passed on, oldest first."""
-
     waiting: deque[Waiting]
+    flying: int = 0
 
 
 class Relaying:
@@ -98,9 +85,7 @@ class Relaying:
         self.moving: dict[Place, list[Waiting]] = {}
         self._lines: dict[Place, _Line] = {}
         self._size = 0
-        self._number = 0
-        self._unsettled: set[int] = set()
-        self._boots: dict[str, int] = {}  # address to the process that answered there
+        self._envelopes = Envelopes(options.name, guests.boot, errands)
         self._timer_ms: int | None = None
 
     # Holding.
@@ -135,11 +120,23 @@ class Relaying:
         """Answer those held requests whose time is up."""
         self._timer_ms = None
         for held in self.moving.values():
-            while held and held[0].deadline_ms <= now_ms:
-                waiting = held.pop(0)
+            for waiting in [waiting for waiting in held if waiting.deadline_ms <= now_ms]:
+                held.remove(waiting)
                 self._size -= len(waiting.frame)
                 self._refuse(waiting)
         self._set_timer()
+
+    def stop(self) -> None:
+        """Refuse what could not be passed on before the end: who is told so asks elsewhere, and nothing is unsure."""
+        unsent = [waiting for held in self.moving.values() for waiting in held]
+        for line in self._lines.values():
+            while len(line.waiting) > line.flying:
+                unsent.append(line.waiting.pop())
+        for held in self.moving.values():
+            held.clear()
+        for waiting in unsent:
+            self._size -= len(waiting.frame)
+            self._refuse(waiting)
 
     # The gate.
 
@@ -176,15 +173,14 @@ class Relaying:
 
     def divert(self, frame: Frame, command: Command, place: Place, channel: ChannelId, peer: str) -> None:
         """Take a request that is not for this broker; its answer comes later."""
-        now_ms = self._errands.now_ms
+        now_ms, hops = self._errands.now_ms, self._guests.hops(channel)
         waiting = Waiting(
             channel=channel,
             peer=peer,
             frame=copy_frame(frame),
             command=msgspec.structs.replace(command, body=b""),
-            hops=self._guests.hops(channel),
-            aware=not self._guests.is_unaware(channel),
-            deadline_ms=now_ms + PATIENCE_MS,
+            hops=hops,
+            deadline_ms=now_ms + PATIENCE_MS - hops * _HOP_MS,
             source=self._guests.source(channel),
         )
         if self._size + len(waiting.frame) > HELD_SIZE_MAX:
@@ -210,21 +206,20 @@ class Relaying:
 
     def _pass_on_line(self, place: Place) -> Procedure[None]:
         """Pass on the sends of one queue until none waits."""
-        line = self._lines[place]
+        line, pause_ms = self._lines[place], _PAUSE_MIN_MS
         while line.waiting:
             if self._drop_late(line) or self._turn_back(line, place):
                 continue
+            address = yield from self._find_leader(place)
             if self._is_here(place):
                 self._take_back(place)
                 return
-            address = yield from self._find_leader(place)
-            if address is None:
-                yield Pause(_RETRY_MS)
+            if address is not None and line.waiting and (yield from self._send_envelope(line, address)):
+                pause_ms = _PAUSE_MIN_MS
                 continue
-            if not line.waiting or self._is_here(place):
-                continue
-            yield from self._send_envelope(line, address)
-        self._lines.pop(place, None)
+            yield Pause(pause_ms)
+            pause_ms = min(2 * pause_ms, _PAUSE_MAX_MS)
+        del self._lines[place]
         self._mappings.version += 1  # Sends that are open here need no longer stand behind this line.
 
     def _drop_late(self, line: _Line) -> bool:
@@ -257,48 +252,20 @@ class Relaying:
             self._size -= len(waiting.frame)
             self._errands.frames.append((waiting.channel, waiting.frame))
 
-    def _send_envelope(self, line: _Line, address: str) -> Procedure[None]:
-        """Pass on the first few of a line, and see to it that each gets its answer or stays the first."""
-        batch = _first_of(line)
-        self._number += 1
-        number = self._number
-        self._unsettled.add(number)
+    def _send_envelope(self, line: _Line, address: str) -> Procedure[bool]:
+        """Pass on the first few of a line: each gets its answer, or stays the first. Say whether that went well."""
+        batch = choose_batch(line.waiting)
+        line.flying = len(batch)
         try:
-            answer = yield from self._ask_surely(batch, number, address)
+            answer = yield from self._envelopes.ask_surely(batch, address)
         except PeerFailed as error:
+            self._view.doubt()
             if not error.is_unsent:
                 self._give_up(line, batch)
-                self._view.doubt()
-            else:
-                yield Pause(_RETRY_MS)
-                self._view.doubt()
-            return
+            return False
         finally:
-            self._unsettled.discard(number)
-        self._hand_back(line, batch, answer)
-
-    def _ask_surely(self, batch: list[Waiting], number: int, address: str) -> Procedure[Command]:
-        """Ask, and ask again while the same process may answer.
-
-        Raises:
-            PeerFailed: there is no answer; unless it says that it was not even sent, nobody knows what became of it.
-        """
-        to_boot: int | None = None
-        while True:
-            try:
-                answer = yield PeerCall(address, self._envelope(batch, number, to_boot), PATIENCE_MS)
-            except PeerFailed as error:
-                if error.is_unsent and to_boot is None:
-                    raise
-                to_boot = self._boots.get(address)
-                if to_boot is None or batch[0].deadline_ms <= self._errands.now_ms:
-                    raise PeerFailed(str(error)) from error
-                yield Pause(_RETRY_MS)
-                continue
-            if answer.code != ResponseCode.SUCCESS:
-                raise PeerFailed(f"{address} refused: {answer.remark}", is_unsent=_is_harmless(answer))
-            self._learn_boot(address, answer)
-            return answer  # type: ignore[no-any-return]
+            line.flying = 0
+        return self._hand_back(line, batch, answer)
 
     def _give_up(self, line: _Line, batch: list[Waiting]) -> None:
         for waiting in batch:
@@ -307,9 +274,9 @@ class Relaying:
                 self._size -= len(waiting.frame)
         self._errands.effects += [CloseChannel(channel) for channel in {waiting.channel for waiting in batch}]
 
-    def _hand_back(self, line: _Line, batch: list[Waiting], answer: Command) -> None:
-        """Give the clients their answers; what nobody would take yet stays first in line."""
-        answers = _by_number(answer.body)
+    def _hand_back(self, line: _Line, batch: list[Waiting], answer: Command) -> bool:
+        """Give the clients their answers; what nobody would take yet stays first in line: then it is False."""
+        answers = answers_in(answer.body)
         refused = {
             opaque for opaque, (command, _) in answers.items() if command.code == ResponseCode.NOT_LEADER_FOR_QUEUE
         }
@@ -323,73 +290,65 @@ class Relaying:
                 self._errands.effects.append(SendBytes(waiting.channel, [answers[opaque][1]]))
         if refused:
             self._view.doubt()
+        return not refused
 
     # Everything else: each by itself.
 
     def _pass_on(self, waiting: Waiting, place: Place) -> Procedure[None]:
         """Pass on one request that changes nothing when it comes twice."""
-        patience_ms = PATIENCE_MS + _PULL_SLACK_MS + _suspend_ms(waiting.command)
-        reason = f"nobody is known to lead queue {place[1]} of {place[0]}"
-        while self._errands.now_ms < waiting.deadline_ms:
-            address = yield from self._find_leader(place)
-            if self._is_here(place):
-                self._errands.frames.append((waiting.channel, waiting.frame))
-                return
-            if address is None:
-                yield Pause(_RETRY_MS)
-                continue
-            self._number += 1
-            try:
-                answer = yield PeerCall(address, self._envelope([waiting], self._number, None), patience_ms)
-            except PeerFailed as error:
-                reason = str(error)
-                self._view.doubt()
-                yield Pause(_RETRY_MS)
-                continue
-            if answer.code == ResponseCode.SUCCESS:
-                self._learn_boot(address, answer)
-                told = list(_by_number(answer.body).values())
-                if told and told[0][0].code == ResponseCode.NOT_LEADER_FOR_QUEUE:
-                    self._view.doubt()
-                    reason = told[0][0].remark or reason
-                    yield Pause(_RETRY_MS)
-                    continue
-                if answer.body:
-                    self._errands.effects.append(SendBytes(waiting.channel, [answer.body]))
-                return
-            reason = f"{address} refused: {answer.remark}"
-            yield Pause(_RETRY_MS)
-        self._refuse(waiting, ResponseCode.SYSTEM_ERROR, reason)
+        timeout_ms = PATIENCE_MS + _PULL_SLACK_MS + _suspend_ms(waiting.command)
+        try:
+            answer = yield from self._ask(waiting, place, timeout_ms)
+        except PeerFailed as error:
+            self._refuse(waiting, ResponseCode.SYSTEM_ERROR, str(error))
+            return
+        if answer is None:
+            self._errands.frames.append((waiting.channel, waiting.frame))
+        elif answer:
+            self._errands.effects.append(SendBytes(waiting.channel, [answer]))
 
     def ask_leader(self, command: Command, place: Place, channel: ChannelId, peer: str) -> Procedure[Command | None]:
         """Return what the leader of a queue answers to a request of a client, passed on; None when it does not."""
-        if self._guests.hops(channel) >= HOPS_MAX:
+        hops = self._guests.hops(channel)
+        deadline_ms = self._errands.now_ms + PATIENCE_MS - hops * _HOP_MS
+        if hops >= HOPS_MAX:
             return None
-        deadline_ms = self._errands.now_ms + PATIENCE_MS
-        waiting = Waiting(
-            channel=channel,
-            peer=peer,
-            frame=encode_command(command),
-            command=command,
-            hops=self._guests.hops(channel),
-            aware=True,
-            deadline_ms=deadline_ms,
-        )
-        while self._errands.now_ms < deadline_ms:
-            address = yield from self._find_leader(place)
-            if address is not None:
-                self._number += 1
-                try:
-                    answer = yield PeerCall(address, self._envelope([waiting], self._number, None), PATIENCE_MS)
-                except PeerFailed:
-                    self._view.doubt()
-                else:
-                    for told, _ in _by_number(answer.body).values():
-                        return told
-            yield Pause(_RETRY_MS)
-        return None
+        waiting = Waiting(channel, peer, encode_command(command), command, hops, deadline_ms)
+        while self._is_moving(place) and self._errands.now_ms < deadline_ms:
+            yield Pause(_PAUSE_MIN_MS)
+        try:
+            answer = yield from self._ask(waiting, place, PATIENCE_MS)
+        except PeerFailed:
+            return None
+        return next((told for told, _ in answers_in(answer or b"").values()), None)
 
-    # Leaders and envelopes.
+    def _ask(self, waiting: Waiting, place: Place, timeout_ms: int) -> Procedure[bytes | None]:
+        """Return the frames that the leader of a queue answers; None when that is this broker, or it is moving.
+
+        Raises:
+            PeerFailed: nobody answered before the sender gave up; the text says why.
+        """
+        reason, pause_ms = "", _PAUSE_MIN_MS
+        while self._errands.now_ms < waiting.deadline_ms:
+            address = yield from self._find_leader(place)
+            if self._is_here(place):
+                return None
+            if address is not None:
+                try:
+                    answer = yield from self._envelopes.ask(waiting, address, timeout_ms)
+                except PeerFailed as error:
+                    reason = str(error)
+                else:
+                    if answer.code == ResponseCode.SUCCESS and not is_not_led(answer.body):
+                        return answer.body
+                    reason = f"{address} does not lead it: {answer.remark or ''}"
+                self._view.doubt()
+            yield Pause(pause_ms)
+            pause_ms = min(2 * pause_ms, _PAUSE_MAX_MS)
+        leader = self.find_belief(place) or "nobody"
+        raise PeerFailed(f"queue {place[1]} of {place[0]} is led by {leader}, which cannot be reached: {reason}")
+
+    # Leaders.
 
     def _is_moving(self, place: Place) -> bool:
         return place in self.moving or self._mappings.place(*place).state == "sealed"
@@ -419,27 +378,6 @@ class Relaying:
             address = self._view.address(leader)
         return address
 
-    def _envelope(self, batch: list[Waiting], number: int, to_boot: int | None) -> Command:
-        first = batch[0]
-        fields = RelayFields(
-            source=self._name,
-            boot=self._guests.boot,
-            number=number,
-            settled=min(self._unsettled, default=number),
-            hops=first.hops + 1,
-            client=first.peer,
-            aware=first.aware,
-            to_boot=to_boot,
-        )
-        body = b"".join(waiting.frame for waiting in batch)
-        return Command(code=RequestCode.RELAY, fields=to_fields(fields), body=body)
-
-    def _learn_boot(self, address: str, answer: Command) -> None:
-        try:
-            self._boots[address] = from_fields(RelayAnswer, answer.fields).boot
-        except BadField:
-            self._boots.pop(address, None)
-
     def _refuse(
         self,
         waiting: Waiting,
@@ -452,47 +390,14 @@ class Relaying:
 
     def _set_timer(self, deadline_ms: int | None = None) -> None:
         if deadline_ms is None:
-            deadline_ms = min((held[0].deadline_ms for held in self.moving.values() if held), default=None)
+            every = (waiting.deadline_ms for held in self.moving.values() for waiting in held)
+            deadline_ms = min(every, default=None)
         if deadline_ms is not None and (self._timer_ms is None or deadline_ms < self._timer_ms):
             self._timer_ms = deadline_ms
             self._errands.effects.append(SetTimer(TIMER, deadline_ms))
 
 
-def _first_of(line: _Line) -> list[Waiting]:
-    """Return as many of the first of a line as are of one client and go into one envelope."""
-    batch: list[Waiting] = []
-    size = 0
-    first = line.waiting[0]
-    opaques: set[int] = set()
-    for waiting in line.waiting:
-        size += len(waiting.frame)
-        is_other = (waiting.channel, waiting.hops) != (first.channel, first.hops)
-        is_much = bool(batch) and (size > _ENVELOPE_SIZE_MAX or len(batch) >= _ENVELOPE_COUNT_MAX)
-        # Two requests of one number could not be told apart.
-        if is_other or is_much or waiting.command.opaque in opaques:
-            break
-        opaques.add(waiting.command.opaque)
-        batch.append(waiting)
-    return batch
-
-
-def _by_number(body: bytes) -> dict[int, tuple[Command, bytes]]:
-    """Return the answers in an envelope by the number of the request, each with its bytes."""
-    try:
-        frames, _ = split_frames(memoryview(body))
-        found = [(decode_command(frame), copy_frame(frame)) for frame in frames]
-    except RemoteProtocolError:
-        return {}  # A leader that speaks nonsense has not answered.
-    return {command.opaque: (command, data) for command, data in found}
-
-
-def _is_harmless(answer: Command) -> bool:
-    """Return whether who refused an envelope took nothing of it."""
-    return answer.code in {ResponseCode.INVALID_PARAMETER, ResponseCode.REQUEST_CODE_NOT_SUPPORTED}
-
-
 def _suspend_ms(command: Command) -> int:
     """Return how long a pull wants to wait."""
-    text = command.fields.get("suspendTimeoutMillis", "0")
-    is_waiting = int(command.fields.get("sysFlag", "0") or 0) & 2
-    return min(int(text or 0), 300_000) if is_waiting else 0
+    is_waiting = parse_count(command.fields.get("sysFlag"), 0) & SUSPEND
+    return min(parse_count(command.fields.get("suspendTimeoutMillis"), 0), SUSPEND_MAX_MS) if is_waiting else 0

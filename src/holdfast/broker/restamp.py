@@ -35,3 +35,9 @@ def restamp(pieces: Iterable[Piece], queue_id: int, delta: int) -> bytearray:
         _OFFSET.pack_into(data, at + _OFFSET_AT, offset + delta)
         at += size
     return data
+
+
+def read_queue_id(record: Piece) -> int:
+    """Return the queue that a whole record says it is of."""
+    (queue_id,) = _QUEUE_ID.unpack_from(record, _QUEUE_ID_AT)
+    return int(queue_id)

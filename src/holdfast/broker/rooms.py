@@ -138,18 +138,7 @@ class Rooms:
         self.replies = Replies(
             options, self.topics, self.clients, self.relays, self.writer, self.stats, store_host=host
         )
-        self.queries = Queries(store, self.clients, self.static_reads)
-        self.offset_requests = OffsetRequests(self.offsets, self.topics, self.groups, store, self.static_reads)
-        self.offset_resets = OffsetResets(options, self.topics, self.clients, self.offsets, store, self.static_reads)
-        self.topic_admin = TopicAdmin(
-            options, self.topics, self.offsets, self.static_reads, store, self.stats, self.registration
-        )
-        self.static_admin = StaticAdmin(self.topics, self.mappings, self.offsets, self.registration)
-        self.group_admin = GroupAdmin(
-            options, self.topics, self.groups, self.clients, self.offsets, self.static_reads, store, self.stats
-        )
-        self.client_admin = ClientAdmin(options, self.clients, self.relays)
-        self.broker_admin = BrokerAdmin(options, self.topics, store, self.stats, self.delays)
+        self._build_desks(options, store)
         self._build_moving(options, now_ms)
         self._timers: dict[str, OnTimer] = {
             CLIENTS_TIMER: self._clients_timer,
@@ -166,6 +155,21 @@ class Rooms:
             DELAYS_TIMER: self.delays.on_timer,
             TRANSACTIONS_TIMER: self.transactions.on_timer,
         }
+
+    def _build_desks(self, options: BrokerOptions, store: MessageStore) -> None:
+        """Build the rooms that only answer questions and take orders."""
+        self.queries = Queries(store, self.clients, self.static_reads)
+        self.offset_requests = OffsetRequests(self.offsets, self.topics, self.groups, store, self.static_reads)
+        self.offset_resets = OffsetResets(options, self.topics, self.clients, self.offsets, store, self.static_reads)
+        self.topic_admin = TopicAdmin(
+            options, self.topics, self.offsets, self.static_reads, store, self.stats, self.registration
+        )
+        self.static_admin = StaticAdmin(self.topics, self.mappings, self.offsets, self.registration)
+        self.group_admin = GroupAdmin(
+            options, self.topics, self.groups, self.clients, self.offsets, self.static_reads, store, self.stats
+        )
+        self.client_admin = ClientAdmin(options, self.clients, self.relays)
+        self.broker_admin = BrokerAdmin(options, self.topics, store, self.stats, self.delays)
 
     def _build_moving(self, options: BrokerOptions, now_ms: int) -> None:
         """Build the rooms in which logical queues come and go."""
@@ -265,6 +269,7 @@ class Rooms:
         effects: list[Effect] = []
         self.registration.stop(effects)
         self.members.stop(effects)
+        self.relaying.stop()
         self.topics.keep()
         self.groups.keep()
         self.offsets.stop(now_ms, effects)

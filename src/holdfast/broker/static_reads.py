@@ -35,6 +35,7 @@ class StaticReads:
 
     Attributes:
         mappings: Where they are.
+        minimums_told: How often another broker told something new of what it still has.
     """
 
     def __init__(self, store: MessageStore, mappings: Mappings, view: ClusterView) -> None:
@@ -43,6 +44,7 @@ class StaticReads:
         self._view = view
         # (topic, queue, generation) to the lowest physical offset that its broker last told.
         self._minimums: dict[tuple[str, int, int], int] = {}
+        self.minimums_told = 0
 
     def find_led(self, topic: str, number: int) -> LogicalQueue | None:
         """Return a logical queue if this broker answers for it."""
@@ -60,6 +62,7 @@ class StaticReads:
     def forget_topic(self, topic: str) -> None:
         """Remember nothing of a topic that is gone."""
         self._minimums = {key: offset for key, offset in self._minimums.items() if key[0] != topic}
+        self.minimums_told += 1
 
     # Bounds.
 
@@ -86,8 +89,10 @@ class StaticReads:
 
     def note_minimum(self, topic: str, number: int, segment: Segment, offset: int) -> None:
         """Remember what another broker told."""
-        if offset >= 0:
-            self._minimums[topic, number, segment.generation] = offset
+        key = (topic, number, segment.generation)
+        if offset >= 0 and self._minimums.get(key) != offset:
+            self._minimums[key] = offset
+            self.minimums_told += 1
 
     def ask_minimum(self, topic: str, queue: LogicalQueue) -> Procedure[int]:
         """Return the lowest offset, having asked everybody who can be asked."""

@@ -105,6 +105,7 @@ class Takeover:
         except MappingRefused:
             self.on_stamp(order.topic.name)  # One of the two is mistaken: it may be this broker.
             raise
+        told = [_with_own_ends(mapping, queue) for queue in told]
         kept = {queue.queue: _prepared_before(mapping, queue, self._name) for queue in told}
         mapping = mapping.put(*told)
         new = [queue for queue in told if kept[queue.queue] is None]
@@ -164,7 +165,8 @@ class Takeover:
         mapping = self._mappings.find(opening.topic)
         if mapping is None:
             raise MappingRefused("prepare first", f"{self._name} has no record of {opening.topic}")
-        opened = [queue for queue in map(to_queue, opening.queues) if self._is_news(mapping, queue)]
+        news = [queue for queue in map(to_queue, opening.queues) if self._is_news(mapping, queue)]
+        opened = [_with_own_ends(mapping, queue) for queue in news]
         known = self._mappings.moves().get(opening.move)
         if opened:
             self._luggage.unpack(opening, {queue.queue for queue in opened}, now_ms)
@@ -324,6 +326,16 @@ def _require_newer(mapping: TopicMapping, told: LogicalQueue) -> None:
             f"logical queue {told.queue} of {mapping.topic} is at generation {own.generation} on {mapping.broker},"
             f" led by {own.leader.broker}: read the mapping again",
         )
+
+
+def _with_own_ends(mapping: TopicMapping, told: LogicalQueue) -> LogicalQueue:
+    """Return a queue with the ends that only this broker knows, of homes from which a forced move took it away.
+
+    Raises:
+        MappingRefused: they do not fit.
+    """
+    own = mapping.queues.get(told.queue)
+    return told if own is None else told.reconcile(own)
 
 
 def _prepared_before(mapping: TopicMapping, told: LogicalQueue, broker: str) -> int | None:

@@ -6,6 +6,8 @@
 
 A logical queue is where its leader is, and only time is lost while that is unclear: a broker that leads it no more
 (501), one that is being restarted, a queue without a leader. None of this is told to the caller before time is up.
+An old leader passes on what it gets; the id in the answer then names the broker that stored it, and who that is is
+looked up.
 
 The shell around `send_plan`. Many sends are in flight at once. None waits for another, but for room on its connection,
 and for those that are under way to the old leader of its logical queue.
@@ -38,6 +40,7 @@ from holdfast.model.errors import (
     BrokerRefused,
     ConnectionLost,
     HoldfastError,
+    LocalProtocolError,
     RemoteProtocolError,
     RequestTimeout,
     RouteNotFound,
@@ -48,12 +51,16 @@ from holdfast.model.queue import MessageQueue
 from holdfast.model.scope import NOBODY
 from holdfast.runtime.pool import Connection
 from holdfast.wire.codes import RequestCode
+from holdfast.wire.host import pack_host
 from holdfast.wire.send_request import OutgoingFields, SendReply, SendTemplate
 
 SEND_TIMEOUT_S: Final = 10.0
 ATTEMPT_TIMEOUT_S: Final = 3.0
 # Where there are other brokers they are tried without a pause, but not for ever.
 _ROUNDS_AT_ONCE: Final = 3
+
+# How often it is looked up who leads a topic whose answers come from elsewhere: an address may simply be another name.
+_LOOK_AGAIN_S: Final = 1.0
 
 # What an attempt may end with; anything else is a mistake of somebody's.
 _Failure = BrokerRefused | ConnectionLost | RequestTimeout | RouteNotFound
@@ -106,6 +113,8 @@ class Sender:
         self._turn = RoundRobin(client.random)
         self._lanes = QueueLanes()
         self._templates: dict[tuple[str, str], SendTemplate] = {}
+        self._hosts: dict[str, str] = {}  # address to how ids of messages that it stored begin
+        self._looked_s: dict[str, float] = {}
 
     async def send(self, parcel: Parcel, timeout_s: float, retries: int | None = None) -> Receipt:
         """Carry *parcel* and return where it is. It gets *retries* more attempts, or as many as every other.
@@ -193,9 +202,21 @@ class Sender:
                 raise ConnectionLost(text) from None
             route = self._client.routes.find(parcel.topic) or route
         try:
-            return await self._attempt(parcel, route, queue, deadline_s - monotonic())
+            receipt = await self._attempt(parcel, route, queue, deadline_s - monotonic())
         finally:
             self._lanes.leave(queue)
+        host = self._hosts.get(receipt.address)
+        if host is None:
+            host = self._hosts[receipt.address] = _host_text(receipt.address)
+        if not receipt.result.offset_id.startswith(host):
+            self._look_who_leads(parcel.topic)
+        return receipt
+
+    def _look_who_leads(self, topic: str) -> None:
+        now_s = monotonic()
+        if now_s - self._looked_s.get(topic, -_LOOK_AGAIN_S) >= _LOOK_AGAIN_S:
+            self._looked_s[topic] = now_s
+            self._client.doubt(topic)
 
     async def _attempt(self, parcel: Parcel, route: TopicRoute, queue: MessageQueue, timeout_s: float) -> Receipt:
         broker = route.broker_of(queue) if route.leaders else queue.broker_name
@@ -291,6 +312,14 @@ class _Tries:
             return
         self._left -= 1
         self.is_over = self._left <= 0 or not is_retryable(error)
+
+
+def _host_text(address: str) -> str:
+    """Return how the ids of messages begin that are stored at *address*; nothing when that cannot be known."""
+    try:
+        return pack_host(address).hex().upper()
+    except LocalProtocolError:
+        return ""
 
 
 def _had_left(error: HoldfastError) -> bool:

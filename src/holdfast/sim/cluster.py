@@ -17,6 +17,7 @@ from holdfast.sim.checkers.heads import LOGICAL, Heads
 from holdfast.sim.checkers.ledger import Ledger
 from holdfast.sim.checkers.places import Places
 from holdfast.sim.checkers.progress import Progress
+from holdfast.sim.checkers.reports import Reports
 from holdfast.sim.client import SimClient
 from holdfast.sim.consumer import Consumer
 from holdfast.sim.disk import SimDisk
@@ -42,6 +43,7 @@ BROKER_TIMEOUT_MS: Final = 9_000
 _DELAYS: Final = "1s 2s 1s 2s 2s 3s 3s"
 _DELAYS_MS: Final = tuple(int(text[:-1]) * 1000 for text in _DELAYS.split())
 _COMMITS_MS: Final = 500
+_REPORTS_MS: Final = 100
 _NAMESRV_PORT: Final = 9876
 BROKER_PORT: Final = 10911
 
@@ -84,6 +86,7 @@ class Cluster:
         self.namesrv_text = ";".join(f"{node.host}:{_NAMESRV_PORT}" for node in self.name_servers)
         self.brokers = [self._broker(f"broker-{chr(ord('a') + number)}") for number in range(plan.brokers)]
         self.heads = Heads(self._rooms_up)
+        self.reports = Reports(self._name_servers_up)
         if plan.static:
             self._watch_heads()
         self.producers = [self._producer(name, number) for number, name in enumerate(names)]
@@ -137,20 +140,38 @@ class Cluster:
     def _rooms_up(self) -> dict[str, Rooms]:
         return {node.name: self.rooms[node.name] for node in self.brokers if node.is_up}
 
+    def _name_servers_up(self) -> dict[str, NameServer]:
+        machines = {node.name: node.shell.machine for node in self.name_servers if node.shell is not None}
+        return {name: machine for name, machine in machines.items() if isinstance(machine, NameServer)}
+
     def _watch_heads(self) -> None:
         self.places.logical = frozenset({LOGICAL})
         self.places.find_holes = lambda queue, start, end: self.heads.may_lack(queue, start, end, self.places.holed)
+        self.places.find_gaps = lambda queue, start, end: self.heads.may_lack(queue, start, end, set())
+        self.heads.on_head = self._opened
         self.world.checks.append(self.heads.check)
         self.world.schedule(self._watch_commits, delay_ms=_COMMITS_MS)
+        self.world.schedule(self._watch_reports, delay_ms=_REPORTS_MS)
+
+    def _watch_reports(self) -> None:
+        self.reports.check()
+        self.world.schedule(self._watch_reports, delay_ms=_REPORTS_MS)
+
+    def _opened(self, topic: str, number: int, broker: str) -> None:
+        """Look what came along with a queue, before anybody commits there."""
+        for group, wanted in GROUP_TOPICS.items():
+            if wanted == topic:
+                self._see_commit(group, topic, number, broker)
+
+    def _see_commit(self, group: str, topic: str, number: int, broker: str) -> None:
+        found = self.rooms[broker].offsets.find(group, topic, number)
+        self.commits.see((group, topic, number), found, self.world.now_ms, broker)
 
     def _watch_commits(self) -> None:
         """See that no committed offset went back, at the brokers that would be asked for it."""
-        for name, rooms in self._rooms_up().items():
-            for topic in rooms.mappings.topics():
-                for group in (group for group, wanted in GROUP_TOPICS.items() if wanted == topic):
-                    for number in rooms.mappings.led(topic):
-                        found = rooms.offsets.find(group, topic, number)
-                        self.commits.see((group, topic, number), found, self.world.now_ms, name)
+        for group, topic in GROUP_TOPICS.items():
+            for number, name in self.heads.heads(topic).items():
+                self._see_commit(group, topic, number, name)
         self.world.schedule(self._watch_commits, delay_ms=_COMMITS_MS)
 
     def _node(
@@ -232,7 +253,7 @@ class Cluster:
             self.ledger.forgive(node.name, f"{node.host}:{BROKER_PORT}", node.synced)
 
     def _ended(self, node: Node) -> None:
-        """Forgive what a process may forget that ends without a word, or whose disk has failed."""
+        """Forgive what a process may forget that has not saved what it heard last, or whose disk has failed."""
         is_failing = node.disk is not None and node.disk.before is not None
         self.commits.forgive(self.world.now_ms, all_of_it=is_failing or bool(self.progress.tainted))
 

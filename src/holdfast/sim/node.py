@@ -37,7 +37,7 @@ class Node:
         disk: None for a role that keeps nothing.
         synced: Up to where its log was on disk at the latest news.
         on_power_lost: Is called before the disk forgets.
-        on_ended: Is called when the process has ended without being asked to.
+        on_ended: Is called when the process has ended, in whatever way.
         is_held: Somebody keeps it from being started.
     """
 
@@ -140,6 +140,8 @@ class Node:
                     self._close_store()
                 self._take_shell()
                 self._world.trace.note(self.name, "stopped")
+                if self.on_ended is not None:
+                    self.on_ended(self)
                 then()
 
         self._world.trace.note(self.name, "stopping")

@@ -219,6 +219,9 @@ class _Run:
         cluster.add_client(repairer)
         self._wait(_AUDIT_MS, lambda: repairer.is_done, "a static topic can be repaired", lambda: "not in time")
         self._pass(_SETTLE_MS)
+        unfinished = cluster.reports.find_unfinished()
+        if unfinished:
+            raise Violation("a static topic is served whole", "; ".join(unfinished[:5]))
 
     def _survey(self) -> Surveyor:
         """See that every name server knows every broker, and goes on knowing it."""

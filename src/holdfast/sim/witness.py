@@ -52,7 +52,10 @@ class Witness:
             )
 
     def committed(self, group: str, queue: MessageQueue, offset: int) -> None:
-        """Take note of an offset that a broker gave as committed."""
+        """Take note of an offset that a broker gave as committed; over a gap it may lead without a message."""
+        start = self._progress.find_frontier(group, queue)
+        if offset > start and self._places.find_gaps(queue, start, offset):
+            self._progress.skip(queue, [range(start, offset)])
         self._progress.committed(group, queue, offset)
 
     # Doing.

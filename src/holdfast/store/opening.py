@@ -24,7 +24,7 @@ from holdfast.store.log_walk import WalkedRecord, judge_at
 from holdfast.store.options import StoreOptions
 from holdfast.store.queue_table import BATCH_FOLDER, QueueTable
 from holdfast.store.recovery import Recovered, Recovery
-from holdfast.store.snapshot import QueueSnapshot, erased_key, load_deleted, load_snapshot
+from holdfast.store.snapshot import QueueSnapshot, erased_key, load_deleted, load_snapshot, save_deleted
 
 ABORT_PATH = "abort"
 
@@ -60,6 +60,10 @@ def open_store(disk: Disk, options: StoreOptions) -> OpenedStore:
     # From here on the folder changes: whoever finds it half changed must know.
     disk.replace(ABORT_PATH, b"")
     recovered = Recovery(files, table, checkpoint, options, deleted, is_clean=is_clean, expected=expected).run()
+    if any(position > recovered.log_end for position in deleted.values()):
+        # The log lost its end: what is written there from now on is of the life that begins now.
+        deleted = {name: min(position, recovered.log_end) for name, position in deleted.items()}
+        save_deleted(disk, deleted)
     if not is_clean:
         # What a killed process left in the page cache is readable from now on: a power cut must not take it back.
         for number, file in files.files.items():

@@ -221,9 +221,7 @@ class Recovery:
         return None
 
     def _is_of_earlier_life(self, record: WalkedRecord) -> bool:
-        ended = max(
-            self._deleted.get(record.topic, 0), self._deleted.get(record.topic + b"/%d" % record.queue_id, 0)
-        )
+        ended = max(self._deleted.get(record.topic, 0), self._deleted.get(record.topic + b"/%d" % record.queue_id, 0))
         return record.position < ended
 
     def _bridge(self, queue: QueueLog, record: WalkedRecord, entry: bytes, found: Recovered) -> int | None:

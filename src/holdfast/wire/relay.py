@@ -1,7 +1,7 @@
 """Requests that one broker passes on to another: 7020.
 
-    7020 | from boot number settled hops client aware | frame frame ...       whole frames, as the client wrote them
-    ok   | boot                                       | frame frame ...       the answers, as the client gets them
+    7020 | from boot number settled hops client | frame frame ...       whole frames, as the client wrote them
+    ok   | boot                                 | frame frame ...       the answers, as the client gets them
 
 The receiver deduplicates by (from, boot, number): who got no answer may ask again. Knows nothing of queues.
 """
@@ -33,7 +33,6 @@ class RelayFields(msgspec.Struct, frozen=True, kw_only=True):
         settled: Everything below this number was answered: nobody will ask again.
         hops: The how-manieth passing on this is, from 1.
         client: `host:port` of the client.
-        aware: Whether the client can read mappings; for others records are made to say what they would expect.
         to_boot: For a repetition: the process that may have got it before.
     """
 
@@ -43,7 +42,6 @@ class RelayFields(msgspec.Struct, frozen=True, kw_only=True):
     settled: Int64 = 0
     hops: Int32 = 1
     client: str = ""
-    aware: bool = True
     to_boot: Int64 | None = None
 
 

@@ -3,6 +3,7 @@
 //   LoadLedger NAMESRV TOPIC KEYS PAUSE_MICROS      every key has a thread, a queue, and never more than one send in flight
 //
 //   flow COUNT    answers {"flowed": n} once that many more were acknowledged and have come
+//   measure       forget the times so far: a client that has just started is not what shall be measured
 //   settle        ends the sending, waits for what is missing, and prints the sums as one object
 //
 // Nothing is retried: a failed send is one that the application saw. The client keeps its defaults: it asks for routes every
@@ -67,7 +68,8 @@ public final class LoadLedger {
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         Report.line("ready", true);
         for (String line = in.readLine(); line != null && !line.equals("settle"); line = in.readLine()) {
-            Report.line("flowed", ledger.flow(Integer.parseInt(line.split(" ")[1])));
+            if (line.equals("measure")) ledger.measureAnew();
+            else Report.line("flowed", ledger.flow(Integer.parseInt(line.split(" ")[1])));
         }
         ledger.over = true;
         for (Thread sender : senders) sender.join();
@@ -131,6 +133,11 @@ public final class LoadLedger {
         offsets.computeIfAbsent(message.getQueueId(), unseen -> new HashSet<>()).add(message.getQueueOffset());
         arrivals++;
         notifyAll();
+    }
+
+    private synchronized void measureAnew() {
+        pauses.clear();
+        delays.clear();
     }
 
     private synchronized int flow(int count) throws InterruptedException {

@@ -104,7 +104,7 @@ def test_only_what_is_open_can_be_sealed():
     """The refusal says how it is, and nothing of the group is sealed."""
     desk = a_desk("a", "b")
 
-    with pytest.raises(MappingRefused, match="logical queue 1 .* elsewhere"):
+    with pytest.raises(MappingRefused, match=r"logical queue 1 .* elsewhere"):
         desk.rooms.mappings.seal(TOPIC, [0, 1], desk.now_ms)
 
     assert desk.rooms.mappings.place(TOPIC, 0).state == "open"
@@ -339,3 +339,13 @@ def test_offsets_that_java_kept_for_physical_queues_become_logical():
     again = a_desk(disk=desk.disk)
 
     assert again.rooms.offsets.queues_of("G", TOPIC) == {1: 2}
+
+
+def test_a_change_is_written_however_small_messages_must_be():
+    """The limit is for what clients send."""
+    desk = a_desk("a", message_size_max=64)
+    mapping = mapping_of(desk).put(mapping_of(desk).queues[0].prepare("b", 1))
+
+    desk.rooms.mappings.change(mapping, now_ms=desk.now_ms)
+
+    assert a_desk(disk=desk.disk).rooms.mappings.find(TOPIC) == mapping

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tracemalloc
 
 import pytest
-from tests.support.stores import HOST, NOW_MS, append, bodies, finish, keep_house, open_store, stage
+from tests.support.stores import HOST, NOW_MS, append, bodies, finish, keep_house, open_store, overwrite, stage
 
 from holdfast.model.errors import CorruptRecord, DiskFailed, RecordRefused, StoreError
 from holdfast.sim.disk import SimDisk
@@ -301,6 +301,57 @@ def test_a_topic_may_be_deleted_in_the_event_that_sends_to_it():
     assert bodies(store) == [b"new"]
     disk.remove("checkpoint")
     disk.remove("consumequeue")
+    assert bodies(open_store(disk)) == [b"new"]
+
+
+def test_an_erased_queue_begins_at_0_again():
+    """Its handle stays good, other queues of the topic keep what they have, and a replay brings nothing back."""
+    disk = SimDisk()
+    store = open_store(disk)
+    for number in range(7):
+        append(store, b"old-%d" % number)
+    append(store, b"other", queue_id=1)
+    queue = store.queue("orders", 0)
+
+    store.erase_queue("orders", 0)
+    assert (queue.offset_min, queue.offset_max, queue.next_offset) == (0, 0, 0)
+    assert append(store, b"new")[1] == 0
+
+    assert bodies(store) == [b"new"]
+    disk.remove("checkpoint")
+    disk.remove("consumequeue")
+    replayed = open_store(disk)
+    assert bodies(replayed) == [b"new"]
+    assert bodies(replayed, queue_id=1) == [b"other"]
+
+
+def test_a_queue_that_is_empty_need_not_be_erased():
+    """Nothing is written for it."""
+    disk = SimDisk()
+    store = open_store(disk)
+    store.queue("orders", 0)
+
+    store.erase_queue("orders", 0)
+    store.erase_queue("nowhere", 3)
+
+    assert disk.find_size("holdfast/deleted.json") is None
+
+
+def test_a_life_that_ended_behind_the_lost_end_of_the_log_ends_there():
+    """Power was cut before the log was synced: what is written in its place later must not count as of before."""
+    disk = SimDisk()
+    store = open_store(disk)
+    append(store, b"kept")
+    store.log.files.files[0].sync()
+    kept_end = store.written
+    append(store, b"lost, and long enough for two of those that come after it" * 2)
+    store.delete_topic("orders")
+    overwrite(disk, "commitlog/00000000000000000000", kept_end, bytes(store.written - kept_end))
+
+    append(open_store(disk), b"new")
+    disk.remove("consumequeue")
+    disk.remove("checkpoint")
+
     assert bodies(open_store(disk)) == [b"new"]
 
 

@@ -1,8 +1,8 @@
 """What a group has committed travels with its queue: the next leader knows at least what the last one knew.
 
 Seen at the brokers themselves: what the leader of a logical queue would answer. While nobody moves the queue its offset
-may go back, as a late word of a member that has lost the queue does that. A broker that is killed may forget what it
-had not saved yet, so what was committed within the last seconds before that is forgiven.
+may go back, as a late word of a member that has lost the queue does that. A broker that ends may forget what it had not
+saved yet, so what was committed within the last seconds before that is forgiven.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class _Seen(msgspec.Struct):
     rooms: Rooms
     version: int
     waits: bool
-    held: frozenset[Key]
+    held: tuple[Key, ...]
 
 
 class Heads:
@@ -41,10 +41,15 @@ class Heads:
 
     Args:
         find: Returns the rooms of every broker that is up.
+
+    Attributes:
+        on_head: Is told at once when a broker opens a queue: topic, queue, broker.
     """
 
     def __init__(self, find: Callable[[], Mapping[str, Rooms]]) -> None:
+        self.on_head: Callable[[str, int, str], None] = lambda _topic, _queue, _broker: None
         self._find = find
+        self._holders: dict[Key, str] = {}
         self._seen: dict[str, _Seen] = {}
         self._queues: dict[Key, LogicalQueue] = {}
         self._moves: dict[str, str] = {}
@@ -54,8 +59,9 @@ class Heads:
     def check(self) -> None:
         """Look at every broker of which anything changed."""
         up = self._find()
-        changed = False
-        for name in self._seen.keys() - up.keys():
+        gone = self._seen.keys() - up.keys()
+        changed = bool(gone)
+        for name in sorted(gone):
             del self._seen[name]
         for name, rooms in up.items():
             seen, version, waits = self._seen.get(name), rooms.mappings.version, bool(rooms.relaying.moving)
@@ -65,7 +71,7 @@ class Heads:
         if changed:
             self._compare()
 
-    def _look(self, name: str, rooms: Rooms) -> frozenset[Key]:
+    def _look(self, name: str, rooms: Rooms) -> tuple[Key, ...]:
         mappings, waiting = rooms.mappings, rooms.relaying.moving
         held = []
         for topic, mapping in mappings.topics().items():
@@ -80,7 +86,7 @@ class Heads:
         for state in mappings.moves().values():
             if state.move.source == name:
                 self._moves[state.move.id] = state.move.state
-        return frozenset(held)
+        return tuple(sorted(held))
 
     def _compare(self) -> None:
         holder: dict[Key, str] = {}
@@ -95,6 +101,10 @@ class Heads:
                         "one open segment", f"logical queue {key[1]} of {key[0]} is open on {' and '.join(generations)}"
                     )
                 holder[key] = name
+        before, self._holders = self._holders, holder
+        for key, name in holder.items():
+            if before.get(key) != name:
+                self.on_head(*key, name)
 
     # What it knows.
 
@@ -109,6 +119,10 @@ class Heads:
     def leaders(self, topic: str) -> dict[int, str]:
         """Return who leads each queue of *topic*, in truth."""
         return {number: queue.leader.broker for (name, number), queue in self._queues.items() if name == topic}
+
+    def heads(self, topic: str) -> dict[int, str]:
+        """Return who holds which queue of *topic* open now."""
+        return {key[1]: name for key, name in self._holders.items() if key[0] == topic}
 
     def may_lack(self, queue: MessageQueue, start: int, end: int, holed: set[str]) -> bool:
         """Say whether offsets of a logical queue may have no message.

@@ -54,12 +54,14 @@ class Places:
         holed: Brokers that lost power, and may have empty offsets since.
         logical: Names under which logical queues are known instead of a broker's.
         find_holes: Judges empty offsets of logical queues.
+        find_gaps: The same, but for gaps of forced moves only.
     """
 
     def __init__(self) -> None:
         self.holed: set[str] = set()
         self.logical: frozenset[str] = frozenset()
         self.find_holes: Holes = lambda _queue, _start, _end: False
+        self.find_gaps: Holes = lambda _queue, _start, _end: False
         self._seen: dict[Place, tuple[str, Spot]] = {}
 
     def see_row(self, queue: MessageQueue, start: int, row: Iterable[tuple[int, str, Spot]], end: int) -> list[range]:

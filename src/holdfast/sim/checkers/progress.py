@@ -111,6 +111,10 @@ class Progress:
         """Say whether *group* has consumed *uid*."""
         return uid in self._done.get(group, ())
 
+    def find_frontier(self, group: str, queue: MessageQueue) -> int:
+        """Return the first offset of *queue* that *group* is not done with."""
+        return self._row(group, queue).frontier
+
     def committed(self, group: str, queue: MessageQueue, offset: int) -> None:
         """Take note that a broker believes that *group* is done with everything before *offset*."""
         row = self._row(group, queue)

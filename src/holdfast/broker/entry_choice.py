@@ -1,0 +1,155 @@
+"""Which index entries a pull is answered with.
+
+    entry   | position i64 | size i32 | tags code i64 |     20 bytes, in the order of offsets; positions rise
+
+Where one queue gets most messages its records lie one behind the other, and leave as one view: that is tried first,
+and it unpacks nothing but sizes. Scattered records are gathered one by one. A filter looks at each tags code.
+
+Runs once per pull over up to thousands of entries: whole columns are handled by one call each. Knows no bytes of
+records, and nothing of who pulls.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from itertools import accumulate
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.store.consume_queue import ENTRY_SIZE
+from holdfast.wire.codes import ResponseCode
+from holdfast.wire.frame import FRAME_SIZE_MAX
+from holdfast.wire.record import RECORD_SIZE_MIN
+
+_PLACE: Final = struct.Struct(">qi")  # of an entry: position and size
+_SAMPLE: Final = 64  # entries that tell how large the records of a queue are
+
+
+class Scan(msgspec.Struct, gc=False):
+    """What an index scan found.
+
+    Attributes:
+        next_offset: Where to pull next, if not parked.
+        positions: Where records begin; neighbours without anything between them may be taken as one.
+        size: Sum of the records' sizes.
+        count: How many records there are.
+    """
+
+    code: int
+    remark: str
+    next_offset: int
+    positions: Sequence[int] = ()
+    sizes: Sequence[int] = ()
+    size: int = 0
+    count: int = 0
+
+
+def choose_any(raw: bytes | bytearray, offset: int, size_max: int, is_hot: Callable[[int, int], bool]) -> Scan:
+    """Choose from entries, which begin at *offset*: as many as *size_max* allows, and one at least.
+
+    Args:
+        raw: The entries, no more than are wanted.
+        offset: That of the first.
+        size_max: What their records may have together.
+        is_hot: Tells whether a range of the log is in memory. Cold records are read, and checked, each for itself.
+    """
+    adjacent = _find_adjacent(raw, offset, size_max)
+    if adjacent is not None and is_hot(adjacent.positions[0], adjacent.size):
+        return adjacent
+    count = len(raw) // ENTRY_SIZE
+    guess = _guess_count(raw, count, size_max)
+    positions, sizes = _unpack_places(raw, guess)
+    total = sum(sizes)
+    if total <= size_max and guess < count:  # Small records behind large ones: the guess was too low.
+        positions, sizes = _unpack_places(raw, count)
+        total = sum(sizes)
+    # A blank says that it is larger than any record; a damaged index may say anything.
+    if max(sizes) > FRAME_SIZE_MAX or min(sizes) < RECORD_SIZE_MIN:
+        return _select(offset, positions, sizes, [True] * len(sizes), len(sizes), size_max)
+    if total > size_max:
+        taken = max(1, bisect_right(list(accumulate(sizes)), size_max))
+        positions, sizes = positions[:taken], sizes[:taken]
+        total = sum(sizes)
+    return Scan(ResponseCode.SUCCESS, "FOUND", offset + len(positions), positions, sizes, total, len(positions))
+
+
+def choose_tagged(raw: bytes | bytearray, offset: int, count_max: int, size_max: int, codes: frozenset[int]) -> Scan:
+    """Choose from entries, which begin at *offset*, those whose tags code is one of *codes*."""
+    flat = _unpacker("qiq", len(raw) // ENTRY_SIZE)(raw)
+    return _select(offset, flat[0::3], flat[1::3], [tag in codes for tag in flat[2::3]], count_max, size_max)
+
+
+def _find_adjacent(raw: bytes | bytearray, offset: int, size_max: int) -> Scan | None:
+    """Return the records of entries that lie one behind the other in the log, as one; None when they do not.
+
+    An entry that ends too far behind the first is found by halving, as positions rise.
+    """
+    first, size = _PLACE.unpack_from(raw, 0)
+    low, high, span = 1, len(raw) // ENTRY_SIZE, size
+    while low < high:
+        middle = (low + high + 1) // 2
+        position, size = _PLACE.unpack_from(raw, (middle - 1) * ENTRY_SIZE)
+        if position + size - first <= size_max:
+            low, span = middle, position + size - first
+        else:
+            high = middle - 1
+    sizes = _unpacker("8xi8x", low)(raw)
+    if sum(sizes) != span or not RECORD_SIZE_MIN <= min(sizes) <= max(sizes) <= FRAME_SIZE_MAX:
+        return None
+    return Scan(ResponseCode.SUCCESS, "FOUND", offset + low, (first,), (span,), span, low)
+
+
+def _guess_count(raw: bytes | bytearray, count: int, size_max: int) -> int:
+    """Return how many of *count* entries a pull of that size can want, going by how large the first ones are."""
+    if count <= _SAMPLE:
+        return count
+    sampled: int = sum(_unpacker("8xi8x", _SAMPLE)(raw))
+    return min(count, size_max * _SAMPLE // max(sampled, 1) * 9 // 8 + 1)
+
+
+def _unpack_places(raw: bytes | bytearray, count: int) -> tuple[Sequence[int], Sequence[int]]:
+    """Return the positions and the sizes of the first *count* entries."""
+    flat = _unpacker("qi8x", count)(raw)
+    return flat[0::2], flat[1::2]
+
+
+@lru_cache(maxsize=4096)
+def _unpacker(layout: str, count: int) -> Callable[[bytes | bytearray], tuple[Any, ...]]:
+    """Return what unpacks *count* entries at once, to one flat tuple: several times faster than one by one."""
+    return struct.Struct(">" + layout * count).unpack_from
+
+
+def _select(
+    offset: int,
+    positions: Sequence[int],
+    sizes: Sequence[int],
+    matches: Sequence[bool],
+    count_max: int,
+    size_max: int,
+) -> Scan:
+    """Return the entries that match, up to the limits; offsets without a message never match."""
+    chosen: list[int] = []
+    total = 0
+    looked_at = 0
+    for at, (size, is_match) in enumerate(zip(sizes, matches, strict=True)):
+        if is_match and RECORD_SIZE_MIN <= size <= FRAME_SIZE_MAX:
+            if len(chosen) == count_max or (chosen and total + size > size_max):
+                break
+            chosen.append(at)
+            total += size
+        looked_at = at + 1
+    if not chosen:
+        return Scan(ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE", offset + looked_at)
+    return Scan(
+        ResponseCode.SUCCESS,
+        "FOUND",
+        offset + looked_at,
+        [positions[at] for at in chosen],
+        [sizes[at] for at in chosen],
+        total,
+        len(chosen),
+    )

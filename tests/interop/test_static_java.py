@@ -1,0 +1,163 @@
+"""Java clients and `mqadmin`, unmodified, on our static topics: moves that a Java application does not notice.
+
+The client keeps its defaults: it asks for routes every thirty seconds, and retries nothing.
+"""
+
+import asyncio
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+from tests.interop.java_shell import JavaShell, route
+from tests.support.child import Child
+from tests.support.cluster import Processes
+from tests.support.java_peer import JavaPeer
+from tests.support.operator import Operator
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
+
+CLUSTER = "DefaultCluster"
+QUEUES = 8
+KEYS = 8
+_TIMEOUT_S = 90.0
+NOTHING = {"failed": {}, "lost": 0, "repeated": 0, "out_of_order": 0, "misplaced": 0, "holes": 0}
+
+
+class JavaLoad:
+    """`java/LoadLedger.java`, running."""
+
+    def __init__(self, peer: JavaPeer, name_server: str, topic: str, home: Path) -> None:
+        arguments = [name_server, topic, str(KEYS), "2000"]
+        self._child = peer.start_program("LoadLedger", arguments, home=home)
+        self._child.wait_for_line('"ready"', timeout_s=_TIMEOUT_S)
+
+    def flow(self, count: int = 400) -> None:
+        """Return once that many more messages were acknowledged and have come."""
+        heard = len(self._child.lines())
+        self._child.tell(f"flow {count}")
+        self._child.wait_for_line('"flowed"', timeout_s=_TIMEOUT_S, after=heard)
+
+    def measure(self) -> None:
+        """Forget the times so far."""
+        self._child.tell("measure")
+
+    def settle(self) -> dict[str, Any]:
+        """End the load and return its sums."""
+        self._child.tell("settle")
+        sums: dict[str, Any] = json.loads(self._child.wait_for_line('"lost"', timeout_s=_TIMEOUT_S))
+        sys.stdout.write(f"{self._child.name}: {sums}\n")
+        return sums
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._child.kill()
+
+
+class Brokers:
+    """A cluster of ours, and somebody who operates it with our command."""
+
+    def __init__(self, folder: Path) -> None:
+        self.processes = Processes(folder)
+        self.name_server = self.processes.start_name_server()
+        self.children: dict[str, Child] = {}
+        for name in ("broker-a", "broker-b"):
+            self.start(name)
+
+    def start(self, name: str) -> None:
+        """Start one more broker."""
+        self.children[name] = self.processes.start_broker(
+            name, self.name_server, cluster=CLUSTER, settings={"log_file_size": 64 << 20}
+        ).child
+
+    def operate(self, *words: str) -> dict[str, Any]:
+        """Run our command."""
+        return asyncio.run(Operator(self.name_server).run(*words))
+
+    def leads(self, topic: str) -> Counter[str]:
+        """Return how many queues of *topic* each broker leads."""
+        return Counter(asyncio.run(Operator(self.name_server).leaders(topic)).values())
+
+
+@pytest.fixture(scope="module")
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
+    cluster = Brokers(tmp_path_factory.mktemp("static"))
+    with cluster.processes:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def shell(brokers: Brokers, peer_5: JavaPeer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaShell]:
+    with JavaShell(peer_5, brokers.name_server, tmp_path_factory.mktemp("mqadmin")) as java:
+        yield java
+
+
+@pytest.mark.parametrize("version", ["peer_5", "peer_4"])
+def test_a_java_application_does_not_notice_moves(
+    request: pytest.FixtureRequest, brokers: Brokers, tmp_path: Path, version: str
+) -> None:
+    """Queue by queue, all at once, off a broker: nothing fails, is lost, repeated, late, or leaves a hole.
+
+    5.5.0 reads the mapping; 4.9.7 knows of none and sends everything through one broker.
+    """
+    topic = f"moved-{version}"
+    brokers.operate("topic", "create", topic, "--logical-queues", str(QUEUES), "--brokers", "broker-a,broker-b")
+    with JavaLoad(request.getfixturevalue(version), brokers.name_server, topic, tmp_path) as load:
+        load.flow()
+        load.measure()
+        for target in ("broker-b", "broker-a"):
+            brokers.operate("queue", "migrate", topic, "0", "--to", target)
+            load.flow()
+        load.measure()
+        for target in ("broker-b", "broker-a", "broker-a,broker-b"):
+            brokers.operate("topic", "move", topic, "--to", target)
+            load.flow()
+        sums = load.settle()
+
+    assert sums["acknowledged"] > 0
+    assert sums | NOTHING == sums
+    assert brokers.leads(topic) == {"broker-a": 4, "broker-b": 4}
+
+
+def test_mqadmin_creates_grows_and_remaps_a_static_topic(
+    brokers: Brokers, shell: JavaShell, peer_5: JavaPeer, tmp_path: Path
+) -> None:
+    """`updateStaticTopic` and `remappingStaticTopic` do here what they do to Java brokers, and without the damage."""
+    topic = "by-mqadmin"
+    shell.mqadmin("updateStaticTopic", "-t", topic, "-qn", "4", "-b", "broker-a,broker-b")
+    assert brokers.leads(topic).total() == 4
+    shell.mqadmin("updateStaticTopic", "-t", topic, "-qn", str(QUEUES), "-b", "broker-a,broker-b")
+    assert brokers.leads(topic).total() == QUEUES
+    with JavaLoad(peer_5, brokers.name_server, topic, tmp_path) as load:
+        load.flow()
+        load.measure()
+        for target in ("broker-a", "broker-b", "broker-a,broker-b"):
+            printed = shell.mqadmin("remappingStaticTopic", "-t", topic, "-b", target)
+            assert "Exception" not in printed, printed
+            assert brokers.leads(topic).keys() == set(target.split(","))
+            load.flow()
+        sums = load.settle()
+
+    assert sums | NOTHING == sums
+
+
+def test_mqadmin_reads_a_static_topic(brokers: Brokers, shell: JavaShell) -> None:
+    """`topicRoute`, `topicStatus` and `consumerProgress` show every logical queue, counted once."""
+    topic, group = "read-by-mqadmin", "read-by-mqadmin-group"
+    brokers.operate("topic", "create", topic, "--logical-queues", "4", "--brokers", "broker-a,broker-b")
+    shell.seed(topic, group, 20)
+    brokers.operate("topic", "move", topic, "--to", "broker-b")
+
+    told = route(shell.mqadmin("topicRoute", "-t", topic))
+    status = [line.split() for line in shell.mqadmin("topicStatus", "-t", topic).splitlines() if topic not in line]
+    progress = shell.mqadmin("consumerProgress", "-g", group)
+
+    assert set(told["topicQueueMappingByBroker"]["broker-b"]["currIdMap"]) == {"0", "1", "2", "3"}
+    table = [row for row in status if row[:1] == ["__syslo__global__"]]
+    assert sum(int(row[3]) - int(row[2]) for row in table) == 40, status
+    assert "Consume Diff Total: 20" in progress, progress

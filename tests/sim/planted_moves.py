@@ -1,0 +1,148 @@
+"""Bugs in how logical queues move, planted like the others. Only worlds with static topics can show them."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from tests.sim.planted import Plant
+
+from holdfast.broker import forcing, guests, handover, mappings, relaying, takeover
+from holdfast.broker.mapping_records import MoveState
+from holdfast.broker.waits import Pause
+from holdfast.model.logical_queue import LogicalQueue
+from holdfast.nameserver import static_topics
+from holdfast.wire.mapping import to_home
+from holdfast.wire.moves import MoveVerdict, Opening, QueueHomes
+
+MOVE_BUGS: dict[str, Plant] = {}
+
+
+def bug(plant: Plant) -> Plant:
+    """Add a bug to the list, under the name of its function."""
+    MOVE_BUGS[plant.__name__] = plant
+    return plant
+
+
+@bug
+def seal_not_atomic_with_append(patch: pytest.MonkeyPatch) -> None:
+    """The end of a queue is where readers are, and not behind what was accepted a moment ago."""
+    seal = mappings.Mappings.seal
+
+    def early(self: Any, topic: str, queues: Any, now_ms: int) -> dict[int, int]:
+        ends = seal(self, topic, queues, now_ms)
+        logs = {number: self.place(topic, number).queue_log for number in ends}
+        return {number: logs[number].offset_max for number in ends}
+
+    patch.setattr(mappings.Mappings, "seal", early)
+
+
+@bug
+def stale_epoch_accepted_by_the_name_server(patch: pytest.MonkeyPatch) -> None:
+    """A registration that was overtaken on its way counts like any other."""
+    patch.setattr(static_topics, "_require_newer", lambda _known, _told: None)
+
+
+@bug
+def grant_not_synced_before_open(patch: pytest.MonkeyPatch) -> None:
+    """The target opens while the grant is still in the page cache of the source."""
+    patch.setattr(handover, "Synced", lambda _position: Pause(0))
+
+
+@bug
+def open_not_idempotent(patch: pytest.MonkeyPatch) -> None:
+    """An opening that is told twice opens another physical queue."""
+    apply = takeover.Takeover._apply
+
+    def again(self: Any, opening: Opening) -> int:
+        known = self._mappings.moves().get(opening.move)
+        if known is None or known.move.state != "done":
+            return apply(self, opening)
+        mapping = self._mappings.find(opening.topic)
+        queues = [mapping.queues[told.queue] for told in opening.queues if told.queue in mapping.queues]
+        led = [queue for queue in queues if queue.leader.broker == self._name and queue.leader.is_open]
+        fresh = self._mappings.allocate_all(mapping, [queue.queue for queue in led], self._errands.now_ms)
+        moved = [
+            LogicalQueue(
+                queue.queue,
+                (*queue.segments[:-1], msgspec.structs.replace(queue.segments[-1], queue_id=fresh[queue.queue])),
+            )
+            for queue in led
+        ]
+        return self._mappings.change(mapping.put(*moved), now_ms=self._errands.now_ms)
+
+    patch.setattr(takeover.Takeover, "_apply", again)
+
+
+@bug
+def held_sends_dropped(patch: pytest.MonkeyPatch) -> None:
+    """What arrived while a queue moved is forgotten when it has moved."""
+
+    def forgetful(self: Any, topic: str, queues: Any) -> None:
+        for queue in queues:
+            self.moving.pop((topic, queue), None)
+
+    patch.setattr(relaying.Relaying, "release", forgetful)
+
+
+@bug
+def relayed_sends_not_deduplicated(patch: pytest.MonkeyPatch) -> None:
+    """An envelope that comes again, because its answer was lost, is taken again."""
+    patch.setattr(guests.Guests, "_recall", lambda _self, _place, _settled: None)
+
+
+@bug
+def consumer_offsets_not_handed_over(patch: pytest.MonkeyPatch) -> None:
+    """The new leader knows nothing of the groups."""
+    opening = handover.Handover._opening
+    patch.setattr(
+        handover.Handover, "_opening", lambda self, state: msgspec.structs.replace(opening(self, state), offsets={})
+    )
+
+
+@bug
+def fence_ignored_after_a_forced_move(patch: pytest.MonkeyPatch) -> None:
+    """A leader that was passed over goes on when it returns."""
+    patch.setattr(forcing.Forcing, "_find_lost", lambda _self, _topic: {})
+
+
+@bug
+def target_opens_without_grant(patch: pytest.MonkeyPatch) -> None:
+    """A target that was prepared takes silence for consent."""
+    ask = takeover.Takeover._ask
+
+    def eager(self: Any, move: Any) -> Any:
+        verdict = yield from ask(self, move)
+        mapping = self._mappings.find(move.topic)
+        queues = [mapping.queues[number] for number in move.queues if number in mapping.queues]
+        if verdict is not None or not all(queue.prepared and queue.leader.is_open for queue in queues):
+            return verdict
+        opened = [queue.seal(queue.leader.start + 1).open_next() for queue in queues]
+        return MoveVerdict(
+            state="granted",
+            opening=Opening(
+                move=move.id,
+                source=move.source,
+                topic=move.topic,
+                scope=mapping.scope,
+                epoch=mapping.epoch,
+                total=mapping.total,
+                queues=[QueueHomes(queue=one.queue, homes=[to_home(home) for home in one.segments]) for one in opened],
+            ),
+        )
+
+    patch.setattr(takeover.Takeover, "_ask", eager)
+
+
+@bug
+def unseal_after_grant(patch: pytest.MonkeyPatch) -> None:
+    """A source whose target does not answer takes the queues back, though it has granted them."""
+
+    def take_back(self: Any, state: MoveState, reason: str) -> None:
+        move, now_ms = state.move, self._errands.now_ms
+        mapping = self._mapping(move.topic)
+        failed = msgspec.structs.replace(move, state="failed", reason=reason)
+        back = [mapping.queues[number].rollback() for number in move.queues]
+        self._mappings.change(mapping.put(*back), now_ms=now_ms, move=MoveState(move=failed))
+        self._relaying.release(move.topic, move.queues)
+
+    patch.setattr(handover.Handover, "_tell_waiting", take_back)

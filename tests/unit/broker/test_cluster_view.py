@@ -1,0 +1,144 @@
+"""What a broker believes of the others, driven by hand: each call it makes is answered, or not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from holdfast.broker.cluster_view import ClusterView
+from holdfast.broker.options import BrokerOptions
+from holdfast.broker.waits import Pause, PeerCall, Procedure
+from holdfast.model.errors import PeerFailed
+from holdfast.model.leadership import Leader
+from holdfast.model.mapping import TopicMapping, first_home
+from holdfast.model.queue import MessageQueue
+from holdfast.wire.command import Command
+from holdfast.wire.mapping import encode, to_info
+from holdfast.wire.route import join_route
+
+SERVERS = ("10.0.0.1:9876", "10.0.0.2:9876")
+CLUSTER = (
+    b'{"brokerAddrTable":{"b":{"brokerAddrs":{0:"10.0.1.2:1"},"brokerName":"b","cluster":"C"},'
+    b'"slave":{"brokerAddrs":{1:"10.0.1.3:1"},"brokerName":"slave","cluster":"C"}},"clusterAddrTable":{"C":["b"]}}'
+)
+
+
+def a_view() -> ClusterView:
+    return ClusterView(BrokerOptions(name="a", namesrv=SERVERS, listen="10.0.1.1:1"))
+
+
+def a_route(*leaders: str, generation_of: int = 0) -> bytes:
+    """Return a route in which each of *leaders* leads the queue of its place."""
+    mappings = {}
+    for name in set(leaders):
+        queues = {number: first_home(number, name, number) for number, leader in enumerate(leaders) if leader == name}
+        record = TopicMapping(topic="T", broker=name, epoch=generation_of, total=len(leaders), queues=queues)
+        mappings[name] = encode(to_info(record))
+    return join_route([], [], filter_servers={}, mappings=mappings)
+
+
+def run(steps: Procedure[object], answer: Callable[[PeerCall], Command | None]) -> list[PeerCall]:
+    """Run *steps*; return the calls they made. None means that nobody answers."""
+    calls = []
+    try:
+        wait = next(steps)
+        while True:
+            assert isinstance(wait, PeerCall)
+            calls.append(wait)
+            told = answer(wait)
+            wait = steps.throw(PeerFailed("no answer")) if told is None else steps.send(told)
+    except StopIteration:
+        return calls
+
+
+def by_code(**bodies: bytes) -> Callable[[PeerCall], Command | None]:
+    """Answer 106 and 105 with these bodies."""
+    return lambda call: Command(code=0, body=bodies[f"c{call.command.code}"])
+
+
+def test_name_servers_are_asked_for_addresses_and_leaders():
+    """All of them: one may be behind. Slaves are nobody to us."""
+    view = a_view()
+
+    calls = run(view.refresh("T"), by_code(c106=CLUSTER, c105=a_route("b", "c")))
+
+    assert [(call.address, call.command.code) for call in calls] == [
+        (server, code) for server in SERVERS for code in (106, 105)
+    ]
+    assert calls[1].command.fields == {"topic": "T", "hf.mapping": "1"}
+    assert (view.address("b"), view.address("slave"), view.address("a")) == ("10.0.1.2:1", None, "10.0.1.1:1")
+    assert (view.leader("T", 0), view.leader("T", 1), view.leader("T", 2)) == ("b", "c", None)
+
+
+@pytest.mark.parametrize("body", [b"", b"nonsense", b"[]", b'{"brokerAddrTable":7}'])
+def test_nonsense_and_silence_leave_what_was_believed(body: bytes):
+    """A name server that is down, or says something strange, is no reason to forget."""
+    view = a_view()
+    view.teach("b", "10.0.1.2:1")
+    view.teach_leader(MessageQueue("T", "__syslo__global__", 0), Leader("b", 3, 1))
+
+    run(view.refresh("T"), lambda _: None)
+    run(view.refresh("T"), lambda _: Command(code=0, body=body))
+    run(view.refresh("T"), lambda _: Command(code=1, body=b""))
+
+    assert (view.address("b"), view.leader("T", 0)) == ("10.0.1.2:1", "b")
+
+
+def test_a_leader_of_an_older_generation_is_not_believed_again():
+    """Name servers may answer late, or out of order."""
+    view = a_view()
+    place = MessageQueue("T", "__syslo__global__", 0)
+
+    view.teach_leader(place, Leader("c", 5, 2))
+    view.teach_leader(place, Leader("b", 4, 9))
+
+    assert view.leader("T", 0) == "c"
+    assert view.leader_above("T", 0, 4) == "c"
+    assert view.leader_above("T", 0, 5) is None
+    view.forget_topic("T")
+    assert view.leader("T", 0) is None
+
+
+def test_doubt_lasts_until_the_next_refresh():
+    """Whoever finds that a leader leads no more asks first; when nobody answers, the old belief has to do."""
+    view = a_view()
+    view.teach("b", "10.0.1.2:1")
+
+    view.doubt()
+    doubted = view.address("b")
+    run(view.refresh(), lambda _: None)
+
+    assert (doubted, view.address("b")) == (None, "10.0.1.2:1")
+
+
+def test_an_address_that_proved_wrong_is_forgotten():
+    """Never our own."""
+    view = a_view()
+    view.teach("b", "10.0.1.2:1")
+
+    view.forget("10.0.1.2:1")
+    view.forget("10.0.1.1:1")
+
+    assert (view.address("b"), view.address("a")) == (None, "10.0.1.1:1")
+
+
+def test_a_broker_that_nobody_knows_is_told_by_name():
+    """After the name servers were asked."""
+    view = a_view()
+    steps = view.find_address("z")
+
+    with pytest.raises(PeerFailed, match="broker z"):
+        run(steps, by_code(c106=CLUSTER))
+
+
+def test_what_several_want_at_once_is_asked_once():
+    """The others wait for the first."""
+    view = a_view()
+    first, second = view.refresh("T"), view.refresh("T")
+    next(first)
+
+    assert isinstance(next(second), Pause)
+    first.close()
+    with pytest.raises(StopIteration):
+        second.send(b"")

@@ -1,0 +1,104 @@
+"""Which entries a pull gets, beside a twin that looks at one after the other."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.broker.entry_choice import Scan, choose_any, choose_tagged
+from holdfast.store.consume_queue import ENTRY
+from holdfast.wire.codes import ResponseCode
+from holdfast.wire.frame import FRAME_SIZE_MAX
+from holdfast.wire.record import RECORD_SIZE_MIN
+
+Entry = tuple[int, int, int]
+BLANK = 0x7FFFFFFF
+
+
+def pack(entries: list[Entry]) -> bytes:
+    return b"".join(ENTRY.pack(*entry) for entry in entries)
+
+
+def slow_choice(entries: list[Entry], offset: int, size_max: int, codes: frozenset[int] | None = None) -> Scan:
+    """The same, entry by entry."""
+    scan = Scan(ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE", offset, [], [])
+    for position, size, tag in entries:
+        if RECORD_SIZE_MIN <= size <= FRAME_SIZE_MAX and (codes is None or tag in codes):
+            if scan.count and scan.size + size > size_max:
+                break
+            scan.code, scan.remark = ResponseCode.SUCCESS, "FOUND"
+            scan.positions, scan.sizes = [*scan.positions, position], [*scan.sizes, size]
+            scan.size += size
+            scan.count += 1
+        scan.next_offset += 1
+    return scan
+
+
+def bytes_of(scan: Scan) -> list[int]:
+    """The addresses of every byte that is chosen, in order."""
+    return [
+        at for position, size in zip(scan.positions, scan.sizes, strict=True) for at in range(position, position + size)
+    ]
+
+
+sizes = st.integers(RECORD_SIZE_MIN, RECORD_SIZE_MIN + 40)
+gaps = st.sampled_from([0, 0, 0, 0, 7, 1000])
+blanks = st.sampled_from([False] * 9 + [True])
+
+
+@st.composite
+def entry_lists(draw: st.DrawFn) -> list[Entry]:
+    """Entries whose records follow each other, sometimes with others' between them, sometimes blank."""
+    entries, position = [], draw(st.integers(0, 1 << 40))
+    has_blanks = draw(st.booleans())
+    has_gaps = draw(st.booleans())
+    for size in draw(st.lists(sizes, min_size=1, max_size=200)):
+        is_blank = has_blanks and draw(blanks)
+        entries.append((position, BLANK if is_blank else size, draw(st.integers(0, 2))))
+        position += size + (draw(gaps) if has_gaps else 0)
+    return entries
+
+
+@given(entry_lists(), st.integers(0, 1 << 40), st.integers(1, 30_000), st.booleans())
+def test_the_choice_is_that_of_looking_at_each(
+    entries: list[Entry],
+    offset: int,
+    size_max: int,
+    is_hot: bool,  # noqa: FBT001 - hypothesis gives it
+) -> None:
+    """Neighbours taken as one are the same bytes."""
+    found = choose_any(pack(entries), offset, size_max, lambda *_: is_hot)
+    expected = slow_choice(entries, offset, size_max)
+
+    if any(size == BLANK for _, size, _ in entries):  # Behind an offset without a message another pull may be needed.
+        assert bytes_of(expected)[: found.size] == bytes_of(found)
+        assert offset < found.next_offset <= expected.next_offset
+    else:
+        assert (found.code, found.count, found.next_offset) == (expected.code, expected.count, expected.next_offset)
+        assert bytes_of(found) == bytes_of(expected)
+
+
+@given(entry_lists(), st.sets(st.integers(0, 2), min_size=1), st.integers(1, 30_000))
+def test_a_filter_lets_only_its_tags_through(entries: list[Entry], codes: set[int], size_max: int) -> None:
+    """And the next pull begins behind everything that was looked at."""
+    found = choose_tagged(pack(entries), 5, len(entries), size_max, frozenset(codes))
+    expected = slow_choice(entries, 5, size_max, frozenset(codes))
+
+    assert bytes_of(found) == bytes_of(expected)
+    assert found.next_offset == expected.next_offset
+
+
+def test_neighbours_are_one_range() -> None:
+    """That is what makes a large pull one view of the log."""
+    entries = [(1000 + 200 * number, 200, 0) for number in range(100)]
+
+    found = choose_any(pack(entries), 0, 10_000, lambda *_: True)
+
+    assert (found.positions, found.sizes, found.count, found.next_offset) == ((1000,), (10_000,), 50, 50)
+
+
+def test_small_records_behind_large_ones_are_not_left_out() -> None:
+    """How many entries are looked at is a guess, and a wrong one is made good."""
+    entries = [(number * 9000, 8000 if number < 64 else 200, 0) for number in range(600)]
+
+    found = choose_any(pack(entries), 0, 8000 * 64 + 200 * 500, lambda *_: True)
+
+    assert found.count == 564

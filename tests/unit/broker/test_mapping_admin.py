@@ -1,0 +1,92 @@
+"""An operator sees everything a broker records, and takes away only what nobody needs."""
+
+import msgspec
+from tests.support.moving_cluster import TOPIC, MovingCluster
+
+from holdfast.model.mapping import TopicMapping
+from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.mapping import from_detail
+from holdfast.wire.moves import DiscardOrder, ForgetOrder, Mappings, decode_body
+
+
+def a_cluster() -> MovingCluster:
+    """Queue 0 with five messages has moved from a to b; queue 1 stays on a."""
+    cluster = MovingCluster("a", "b")
+    cluster.make_topic({0: "a", 1: "a"})
+    cluster.run(5_000, cluster.produce(0, 5, "a"))
+    cluster.move("a", "b", 0)
+    cluster.run(5_000, cluster.is_settled)
+    return cluster
+
+
+def record(cluster: MovingCluster, name: str) -> TopicMapping:
+    mapping = cluster.rooms[name].mappings.find(TOPIC)
+    assert mapping is not None
+    return mapping
+
+
+def test_all_topics_are_shown_in_full_and_the_moves_that_were_driven() -> None:
+    """Homes, ends, the topic's configuration; a move is listed by who drove it."""
+    cluster = a_cluster()
+
+    told = {name: decode_body(cluster.ask(name, RequestCode.GET_MAPPINGS).body, Mappings) for name in ("a", "b")}
+
+    for name, every in told.items():
+        (topic,) = every.topics
+        assert topic.name == TOPIC
+        assert topic.mapping is not None
+        assert from_detail(topic.mapping) == record(cluster, name)
+    assert [move.state for move in told["a"].moves] == ["done"]
+    assert told["b"].moves == []
+
+
+def test_a_closed_home_is_expired_by_hand() -> None:
+    """At the leader and at its broker; the leader's own home is not."""
+    cluster = a_cluster()
+    order = DiscardOrder(topic=TOPIC, queue=0, generation=0)
+
+    answers = [cluster.ask(name, RequestCode.DISCARD_SEGMENTS, order) for name in ("b", "a", "a")]
+    refused = cluster.ask("b", RequestCode.DISCARD_SEGMENTS, msgspec.structs.replace(order, generation=1))
+
+    assert [answer.code for answer in answers] == [ResponseCode.SUCCESS] * 3
+    assert refused.code == ResponseCode.ILLEGAL_OPERATION
+    for name in ("a", "b"):
+        assert [segment.expired for segment in record(cluster, name).queues[0].segments] == [True, False]
+
+
+def test_a_removed_broker_is_listed_no_longer() -> None:
+    """Only when nothing of it can be read any more."""
+    cluster = a_cluster()
+    order = ForgetOrder(broker="a")
+    assert cluster.ask("b", RequestCode.FORGET_BROKER, order).code == ResponseCode.ILLEGAL_OPERATION
+
+    cluster.ask("b", RequestCode.DISCARD_SEGMENTS, DiscardOrder(topic=TOPIC, queue=0, generation=0))
+    answer = cluster.ask("b", RequestCode.FORGET_BROKER, order)
+
+    assert answer.code == ResponseCode.SUCCESS
+    assert [segment.broker for segment in record(cluster, "b").queues[0].segments] == ["b"]
+
+
+def test_a_queue_or_a_whole_record_is_forgotten() -> None:
+    """As the operator names it; what is not there is fine."""
+    cluster = a_cluster()
+
+    cluster.ask("a", RequestCode.DELETE_MAPPING, None, topic=TOPIC, queue="0")
+    assert set(record(cluster, "a").queues) == {1}
+    cluster.ask("a", RequestCode.DELETE_MAPPING, None, topic=TOPIC)
+    answer = cluster.ask("a", RequestCode.DELETE_MAPPING, None, topic=TOPIC)
+
+    assert cluster.rooms["a"].mappings.find(TOPIC) is None
+    assert answer.code == ResponseCode.SUCCESS
+
+
+def test_what_is_on_its_way_is_not_forgotten() -> None:
+    """The move would end nowhere."""
+    cluster = a_cluster()
+    cluster.brokers["b"].kill()
+    cluster.move("a", "b", 1)
+
+    answer = cluster.ask("a", RequestCode.DELETE_MAPPING, None, topic=TOPIC)
+
+    assert answer.code == ResponseCode.ILLEGAL_OPERATION
+    assert "being moved" in (answer.remark or "")

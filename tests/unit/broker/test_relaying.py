@@ -1,0 +1,251 @@
+"""Whichever broker a client asks, the leader of the queue answers: in order, once, or not at all."""
+
+import pytest
+from tests.support.broker_desk import a_pull, a_send
+from tests.support.moving_cluster import TOPIC, MovingCluster
+
+from holdfast.broker import relaying
+from holdfast.broker.relaying import PATIENCE_MS
+from holdfast.model.errors import ConnectionLost, HoldfastError
+from holdfast.model.leadership import Leader
+from holdfast.model.queue import MessageQueue
+from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.command import Command
+from holdfast.wire.moves import MoveOrder, encode_body
+from holdfast.wire.record import decode_records
+
+Answers = list[list[Command | HoldfastError]]
+
+
+def a_cluster(*names: str) -> MovingCluster:
+    """A leads queue 0, b leads queue 1."""
+    cluster = MovingCluster(*(names or ("a", "b")))
+    cluster.make_topic({0: "a", 1: "b"})
+    return cluster
+
+
+def send_at_once(cluster: MovingCluster, name: str, count: int, queue: int = 0) -> Answers:
+    """Send many messages without waiting for any answer."""
+    bodies = [f"{queue}-{at}".encode() for at in range(count)]
+    return [cluster.begin(name, a_send(TOPIC, queue=queue, body=body)) for body in bodies]
+
+
+def offsets(answers: Answers) -> list[str]:
+    return [answer.fields.get("queueOffset", "none") for (answer,) in answers if isinstance(answer, Command)]
+
+
+def seal(cluster: MovingCluster) -> None:
+    """Bring queue 0 to the point where its new leader was granted it and died."""
+    cluster.move("a", "b", 0)
+    assert cluster.run(5_000, lambda: cluster.rooms["a"].mappings.place(TOPIC, 0).state == "sealed")
+    cluster.brokers["b"].kill()
+
+
+def test_sends_to_a_broker_that_does_not_lead_arrive_in_order() -> None:
+    """Many at once, by way of the other broker: each gets its answer, and the queue holds them as they were sent."""
+    cluster = a_cluster()
+
+    answers = send_at_once(cluster, "b", 300)
+    cluster.run(5_000, lambda: all(answers))
+
+    assert offsets(answers) == [str(at) for at in range(300)]
+    assert cluster.read(0) == [f"0-{at}".encode() for at in range(300)]
+
+
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_sends_in_flight_keep_their_order_through_a_move(name: str) -> None:
+    """Taken, held, passed on, and taken by the new leader itself: nobody overtakes anybody."""
+    cluster = a_cluster()
+    cluster.begin("a", _order())
+
+    answers: Answers = []
+    for _ in range(60):
+        answers += send_at_once(cluster, name, 5)
+        cluster.run(1)
+    cluster.run(5_000, lambda: all(answers))
+
+    assert cluster.leader(0) == "b"
+    assert offsets(answers) == [str(at) for at in range(300)]
+
+
+def _order() -> Command:
+    order = MoveOrder(topic=TOPIC, queues=[0], target="b")
+    return Command(code=RequestCode.MOVE_QUEUES, body=encode_body(order))
+
+
+def test_a_send_whose_leader_stays_away_is_refused_and_never_stored() -> None:
+    """Its sender has given up, and sends it again: a copy that turned up later would be a second one."""
+    cluster = a_cluster()
+    seal(cluster)
+    (waiting,) = send_at_once(cluster, "a", 1)
+    cluster.run(PATIENCE_MS - 100)
+    assert waiting == []
+
+    cluster.run(300)
+    cluster.brokers["b"].start()
+    cluster.run(20_000, cluster.is_settled)
+
+    (answer,) = waiting
+    assert isinstance(answer, Command)
+    assert answer.code == ResponseCode.NOT_LEADER_FOR_QUEUE
+    assert cluster.read(0) == []
+
+
+def test_what_is_held_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Above the bound a sender is told to come back later."""
+    monkeypatch.setattr(relaying, "HELD_SIZE_MAX", 1_000)
+    cluster = a_cluster()
+    seal(cluster)
+
+    answers = send_at_once(cluster, "a", 10)
+    cluster.run(100)
+
+    told = [answer.code for got in answers for answer in got if isinstance(answer, Command)]
+    assert told == [ResponseCode.SYSTEM_BUSY] * 7
+
+
+def test_requests_of_a_client_that_is_gone_are_dropped() -> None:
+    """Nobody waits for the answer, and the room is others'."""
+    cluster = a_cluster()
+    seal(cluster)
+    hand = cluster.add_hand("gone")
+    cluster.begin("a", a_send(TOPIC), by=hand)
+    cluster.run(100)
+    assert cluster.rooms["a"].relaying._size > 0
+
+    assert hand.node is not None
+    hand.node.kill()
+    cluster.run(500)
+
+    assert cluster.rooms["a"].relaying._size == 0
+    assert not any(cluster.rooms["a"].relaying.moving.values())
+
+
+def test_a_send_whose_relay_lost_its_connection_is_repeated_and_stored_once() -> None:
+    """The leader knows its number. The client notices nothing."""
+    cluster = a_cluster()
+    cluster.run(5_000, cluster.produce(0, 1, "b"))  # The two know each other.
+    answers = send_at_once(cluster, "b", 5)
+    assert cluster.run(1_000, lambda: cluster.stores["a"].queue(TOPIC, 0).next_offset > 1)
+    (link,) = [
+        socket
+        for socket in cluster.network.connections()
+        if socket.owner.host == "10.0.1.2" and socket.shown == cluster.address("a")
+    ]
+
+    cluster.network.break_connection(link, is_seen_by_both=True)
+    cluster.run(5_000, lambda: all(answers))
+
+    stored = cluster.read(0)
+    assert offsets(answers) == ["1", "2", "3", "4", "5"]
+    assert len(stored) == 6
+
+
+def test_when_nobody_can_know_whether_a_send_was_stored_the_client_is_not_told_anything() -> None:
+    """The leader died with the message in its hands: the client's channel closes, as the leader's own would have."""
+    cluster = a_cluster()
+    cluster.run(5_000, cluster.produce(0, 1, "b"))
+    (waiting,) = send_at_once(cluster, "b", 1)
+    assert cluster.run(1_000, lambda: cluster.stores["a"].queue(TOPIC, 0).next_offset > 1)
+
+    cluster.brokers["a"].kill()
+    cluster.brokers["a"].start()
+    cluster.run(10_000, lambda: bool(waiting))
+
+    assert isinstance(waiting[0], ConnectionLost)
+
+
+def test_a_pull_waits_at_the_leader_and_is_answered_when_something_comes() -> None:
+    """Asked of either broker, a message is delivered at once."""
+    cluster = a_cluster()
+    waiting = cluster.begin("b", a_pull(TOPIC, queue=0, sysFlag="6", suspendTimeoutMillis="15000"))
+    cluster.run(3_000)
+    assert waiting == []
+
+    cluster.run(1_000, cluster.produce(0, 1, "a"))
+    cluster.run(100)
+
+    (answer,) = waiting
+    assert isinstance(answer, Command)
+    assert [bytes(record.body) for record in decode_records(answer.body)] == [b"0-0"]
+
+
+def test_a_pull_is_answered_as_late_as_it_wants_and_not_later() -> None:
+    """Nothing came."""
+    cluster = a_cluster()
+    waiting = cluster.begin("b", a_pull(TOPIC, queue=0, sysFlag="6", suspendTimeoutMillis="10000"))
+
+    cluster.run(9_500)
+    assert waiting == []
+    cluster.run(1_000)
+
+    (answer,) = waiting
+    assert isinstance(answer, Command)
+    assert answer.code == ResponseCode.PULL_NOT_FOUND
+
+
+def test_a_pull_for_a_dead_leader_is_an_error_that_names_it() -> None:
+    """The consumer waits and asks again."""
+    cluster = a_cluster()
+    cluster.brokers["a"].kill()
+    cluster.run(1_000)
+
+    answer = cluster.pull("b", 0, 0)
+
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert "is led by a, which cannot be reached" in (answer.remark or "")
+
+
+@pytest.mark.parametrize(
+    ("code", "field", "expected"),
+    [
+        (RequestCode.GET_MAX_OFFSET, "offset", "4"),
+        (RequestCode.GET_MIN_OFFSET, "offset", "0"),
+        (RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, "offset", "0"),
+    ],
+)
+def test_questions_about_a_queue_are_answered_the_same_everywhere(code: RequestCode, field: str, expected: str) -> None:
+    """Before and after a move."""
+    cluster = a_cluster()
+    cluster.run(5_000, cluster.produce(0, 4, "a"))
+    asked = {"topic": TOPIC, "queueId": "0", "timestamp": "1"}
+
+    before = [cluster.ask(name, code, None, **asked).fields[field] for name in ("a", "b")]
+    cluster.move("a", "b", 0)
+    cluster.run(5_000, cluster.is_settled)
+    after = [cluster.ask(name, code, None, **asked).fields[field] for name in ("a", "b")]
+
+    assert before == after == [expected] * 2
+
+
+def test_an_offset_is_asked_for_while_the_queue_moves_and_answered_when_it_has() -> None:
+    """Held, not refused: who is told "none" might begin at the end."""
+    cluster = a_cluster()
+    cluster.run(5_000, cluster.produce(0, 4, "a"))
+    cluster.pull("a", 0, 0)
+    cluster.commit("a", 0, 3)
+    seal(cluster)
+    fields = {"consumerGroup": "consumers", "topic": TOPIC, "queueId": "0", "setZeroIfNotFound": "false"}
+    waiting = cluster.begin("a", Command(code=RequestCode.QUERY_CONSUMER_OFFSET, fields=fields))
+    cluster.run(500)
+    assert waiting == []
+
+    cluster.brokers["b"].start()
+    cluster.run(5_000, lambda: bool(waiting))
+
+    (answer,) = waiting
+    assert isinstance(answer, Command)
+    assert answer.fields["offset"] == "3"
+
+
+def test_a_request_goes_no_further_than_two_brokers() -> None:
+    """Three that each believe another one leads would pass it on for ever."""
+    cluster = a_cluster("a", "b", "c")
+    for name, other in (("b", "c"), ("c", "b")):
+        place = MessageQueue(TOPIC, "__syslo__global__", 0)
+        cluster.rooms[name].view.teach_leader(place, Leader(other, 99, 99))
+
+    answer = cluster.ask_command("b", a_send(TOPIC, queue=0))
+
+    assert answer.code == ResponseCode.NOT_LEADER_FOR_QUEUE
+    assert cluster.read(0) == []

@@ -1,0 +1,232 @@
+"""A target prepares without taking writes, opens exactly where it is told, and decides nothing by itself."""
+
+from tests.support.moving_cluster import TOPIC, MovingCluster
+
+from holdfast.broker.takeover import ASK_AFTER_MS
+from holdfast.model.mapping import LogicalQueue, TopicMapping
+from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.command import Command
+from holdfast.wire.mapping import to_home
+from holdfast.wire.moves import (
+    MoveQuestion,
+    Opening,
+    Prepare,
+    Prepared,
+    QueueHomes,
+    Stamp,
+    decode_body,
+)
+
+
+def a_cluster() -> MovingCluster:
+    """Five messages are in queue 0; a leads it and queue 1."""
+    cluster = MovingCluster("a", "b")
+    cluster.make_topic({0: "a", 1: "a"})
+    cluster.run(5_000, cluster.produce(0, 5, "a"))
+    return cluster
+
+
+def record(cluster: MovingCluster, name: str) -> TopicMapping:
+    mapping = cluster.rooms[name].mappings.find(TOPIC)
+    assert mapping is not None
+    return mapping
+
+
+def homes(queue: LogicalQueue) -> QueueHomes:
+    return QueueHomes(queue=queue.queue, homes=[to_home(segment) for segment in queue.segments])
+
+
+def prepare(cluster: MovingCluster, *queues: int, move: str = "m") -> Command:
+    mapping, config = record(cluster, "a"), cluster.rooms["a"].topics.find(TOPIC)
+    assert config is not None
+    order = Prepare(
+        move=move,
+        source="a",
+        topic=config,
+        scope=mapping.scope,
+        epoch=mapping.epoch,
+        total=mapping.total,
+        queues=[homes(mapping.queues[queue]) for queue in queues],
+    )
+    return cluster.ask("b", RequestCode.PREPARE_QUEUES, order)
+
+
+def open_queue(cluster: MovingCluster, physical: int, end: int = 5, move: str = "m") -> Command:
+    mapping = record(cluster, "a")
+    queue = mapping.queues[0].prepare("b", physical).seal(end).open_next()
+    opening = Opening(
+        move=move,
+        source="a",
+        topic=TOPIC,
+        scope=mapping.scope,
+        epoch=mapping.epoch + 1,
+        total=mapping.total,
+        queues=[homes(queue)],
+        offsets={"g": {0: 3, 1: 9}},
+    )
+    return cluster.ask("b", RequestCode.OPEN_QUEUES, opening)
+
+
+def state(cluster: MovingCluster, queue: int = 0) -> str:
+    return cluster.rooms["b"].mappings.place(TOPIC, queue).state
+
+
+def test_what_is_prepared_takes_no_writes_and_passes_them_on() -> None:
+    """The old leader still leads."""
+    cluster = a_cluster()
+
+    answer = prepare(cluster, 0, 1)
+    cluster.acked.clear()
+    cluster.run(5_000, cluster.produce(1, 2, "b"))
+
+    assert decode_body(answer.body, Prepared).physical == {0: 0, 1: 1}
+    assert state(cluster) == "prepared"
+    assert cluster.stores["a"].queue(TOPIC, 1).next_offset == 2
+
+
+def test_preparing_again_is_preparing_once() -> None:
+    """The same physical queues: an old leader that got no answer asks again."""
+    cluster = a_cluster()
+    prepare(cluster, 0)
+
+    answer = prepare(cluster, 0, 1)
+
+    assert decode_body(answer.body, Prepared).physical == {0: 0, 1: 1}
+
+
+def test_it_opens_exactly_where_the_old_leader_ended_and_knows_its_groups() -> None:
+    """Offsets go on; of what came along only what belongs to the opened queues is taken."""
+    cluster = a_cluster()
+    cluster.world.checks.clear()  # The old leader is only played here: it goes on.
+    prepare(cluster, 0)
+
+    answer = open_queue(cluster, 0)
+
+    assert answer.code == ResponseCode.SUCCESS
+    place = cluster.rooms["b"].mappings.place(TOPIC, 0)
+    assert (place.state, place.delta) == ("open", 5)
+    offsets = cluster.rooms["b"].offsets
+    assert (offsets.find("g", TOPIC, 0), offsets.find("g", TOPIC, 1)) == (3, None)
+
+
+def test_opening_again_changes_nothing() -> None:
+    """Least of all what was committed since."""
+    cluster = a_cluster()
+    cluster.world.checks.clear()
+    prepare(cluster, 0)
+    open_queue(cluster, 0)
+    before = record(cluster, "b")
+    cluster.commit("b", 0, 4, group="g")
+
+    answer = open_queue(cluster, 0)
+
+    assert answer.code == ResponseCode.SUCCESS
+    assert record(cluster, "b") == before
+    assert cluster.rooms["b"].offsets.find("g", TOPIC, 0) == 4
+
+
+def test_a_queue_that_was_not_prepared_opens_only_if_it_is_empty() -> None:
+    """Records of something else would become records of the queue."""
+    cluster = a_cluster()
+    cluster.world.checks.clear()
+    cluster.stores["b"].queue(TOPIC, 7).next_offset = 3
+
+    assert open_queue(cluster, 7).code == ResponseCode.ILLEGAL_OPERATION
+    assert open_queue(cluster, 6).code == ResponseCode.SUCCESS
+
+
+def test_what_is_older_than_what_is_recorded_is_refused() -> None:
+    """A broker that leads a queue does not prepare for it."""
+    cluster = a_cluster()
+    old = record(cluster, "a").queues[0]
+    cluster.move("a", "b", 0)
+    cluster.run(5_000, cluster.is_settled)
+    mapping, config = record(cluster, "a"), cluster.rooms["a"].topics.find(TOPIC)
+    assert config is not None
+    order = Prepare(move="late", source="a", topic=config, scope=mapping.scope, epoch=1, total=2, queues=[homes(old)])
+
+    answer = cluster.ask("b", RequestCode.PREPARE_QUEUES, order)
+
+    assert answer.code == ResponseCode.ILLEGAL_OPERATION
+    assert cluster.leader(0) == "b"
+
+
+def test_what_was_prepared_is_forgotten_when_the_old_leader_takes_it_back() -> None:
+    """Also when it is told twice, or of a move that never was."""
+    cluster = a_cluster()
+    prepare(cluster, 0)
+    question = MoveQuestion(move="m", topic=TOPIC, queues=[0])
+
+    answers = [cluster.ask("b", RequestCode.ABORT_MOVE, question) for _ in range(2)]
+
+    assert [answer.code for answer in answers] == [ResponseCode.SUCCESS] * 2
+    assert 0 not in record(cluster, "b").queues
+
+
+def test_what_is_open_is_not_taken_back() -> None:
+    """The old leader granted it: it has no say any more."""
+    cluster = a_cluster()
+    cluster.world.checks.clear()
+    prepare(cluster, 0)
+    open_queue(cluster, 0)
+
+    cluster.ask("b", RequestCode.ABORT_MOVE, MoveQuestion(move="m", topic=TOPIC, queues=[0]))
+
+    assert state(cluster) == "open"
+
+
+def test_the_old_leader_is_asked_when_no_opening_comes() -> None:
+    """It knows of no such move: what was prepared is forgotten, at once after a restart, otherwise after a while."""
+    cluster = a_cluster()
+    prepare(cluster, 0)
+    cluster.run(ASK_AFTER_MS - 1_000)
+    assert state(cluster) == "prepared"
+
+    cluster.run(5_000)
+
+    assert 0 not in record(cluster, "b").queues
+
+
+def test_nothing_is_decided_while_the_old_leader_cannot_be_asked() -> None:
+    """It may have granted the queue: neither opening nor forgetting would be right."""
+    cluster = a_cluster()
+    prepare(cluster, 0)
+    cluster.brokers["a"].kill()
+    cluster.brokers["b"].kill()
+    cluster.brokers["b"].start()
+
+    cluster.run(5 * ASK_AFTER_MS)
+    assert state(cluster) == "prepared"
+    cluster.brokers["a"].start()
+    cluster.run(5_000)
+
+    assert 0 not in record(cluster, "b").queues
+
+
+def test_a_stamp_makes_a_broker_know_of_a_topic() -> None:
+    """Its epoch and its number of queues; an older one is refused."""
+    cluster = a_cluster()
+    config = cluster.rooms["a"].topics.find(TOPIC)
+    assert config is not None
+
+    def stamp(epoch: int, total: int) -> int:
+        return cluster.ask(
+            "b", RequestCode.PUT_STAMP, Stamp(topic=config, scope="__global__", epoch=epoch, total=total)
+        ).code
+
+    assert stamp(5, 3) == ResponseCode.SUCCESS
+    assert (record(cluster, "b").epoch, record(cluster, "b").total) == (5, 3)
+    assert stamp(4, 3) == ResponseCode.ILLEGAL_OPERATION
+    assert stamp(5, 3) == ResponseCode.SUCCESS
+
+
+def test_nonsense_is_answered() -> None:
+    """And nothing comes of it."""
+    cluster = a_cluster()
+
+    answers = [
+        cluster.ask_command("b", Command(code=code, body=b'{"move":'))
+        for code in (RequestCode.PREPARE_QUEUES, RequestCode.OPEN_QUEUES, RequestCode.ABORT_MOVE, RequestCode.PUT_STAMP)
+    ]
+
+    assert {answer.code for answer in answers} == {ResponseCode.INVALID_PARAMETER}
