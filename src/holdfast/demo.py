@@ -40,6 +40,7 @@ from holdfast.config import UpOptions
 from holdfast.machine.effects import Log
 from holdfast.model.errors import HoldfastError
 from holdfast.model.message import Message, ReceivedMessage
+from holdfast.model.topic import TopicConfig
 from holdfast.runtime.logs import start_logging
 from holdfast.runtime.supervisor import Supervisor
 from holdfast.wire.message_id import parse_message_id
@@ -240,8 +241,7 @@ class Play:
     async def create(self, admin: Admin) -> None:
         """Make the static topic."""
         view = await admin.static.read()
-        brokers = [broker.name for broker in self.plan.brokers[:FIRST]]
-        await admin.changes.apply(create_plan(view, TOPIC, QUEUES, brokers, now_ms=now_ms()))
+        await admin.changes.apply(create_plan(view, TopicConfig(name=TOPIC), QUEUES, now_ms=now_ms()))
 
     async def grow(self, admin: Admin) -> None:
         """Start the other brokers and give each its share."""
@@ -266,7 +266,9 @@ class Play:
         made = await admin.moves.follow(await admin.moves.start(plan))
         for move in made:
             if move.state != "done":
-                raise DemoFailed(f"the move of {len(move.queues)} queues to {move.target} is {move.state}: {move.reason}")
+                raise DemoFailed(
+                    f"the move of {len(move.queues)} queues to {move.target} is {move.state}: {move.reason}"
+                )
         queues = sorted(queue for move in made for queue in move.queues)
         return f"logical queues {', '.join(map(str, queues))}"
 

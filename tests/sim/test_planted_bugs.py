@@ -12,6 +12,15 @@ from holdfast.sim.world import World
 
 SEEDS_MAX = 200
 # They need a rare coincidence, and so more seeds than the gate has time for.
+# Seeds that found a bug last time are tried before all others.
+KNOWN_FINDERS = {
+    "stale_epoch_accepted_by_the_name_server": (88,),
+    "open_not_idempotent": (88,),
+    "held_sends_dropped": (25,),
+    "relayed_sends_not_deduplicated": (11,),
+    "target_opens_without_grant": (83,),
+    "unseal_after_grant": (26,),
+}
 RARE = {"acknowledge_with_any_sync", "torn_tail_accepted"}
 
 
@@ -44,15 +53,13 @@ def test_a_planted_bug_is_found(name: str, monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow) if name in RARE else name for name in MOVE_BUGS]
-)
+@pytest.mark.parametrize("name", MOVE_BUGS)
 def test_a_planted_bug_in_moves_is_found(name: str, monkeypatch: pytest.MonkeyPatch):
     """Of the same seeds only those are lived through in which anything can move."""
     MOVE_BUGS[name](monkeypatch)
     static = [seed for seed in range(SEEDS_MAX) if draw_plan(World(seed).chance("plan")).static]
 
-    found = next(failures(static), None)
+    found = next(failures([*KNOWN_FINDERS.get(name, ()), *static]), None)
 
     assert found is not None, f"{SEEDS_MAX} seeds do not see {name}"
     assert run_seed(found.seed).violation == found.violation

@@ -12,7 +12,7 @@ SEEDS = range(100)
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_promise_holds_in_the_world_of_this_seed(seed: int):
-    """Nothing acknowledged is lost, nothing is used twice, order holds, everything is consumed in the end."""
+    """Nothing acknowledged is lost, nothing is used twice, order holds, one broker leads, all is consumed in the end."""
     verdict = run_seed(seed)
 
     assert verdict.violation is None, "\n".join(
@@ -29,3 +29,17 @@ def test_the_seeds_of_the_gate_cover_what_can_happen():
     assert {fault for plan in plans for fault in plan.faults} >= {"kill", "power", "partition", "disk error", "clock"}
     assert any(not plan.faults for plan in plans)
     assert {plan.brokers for plan in plans} == {1, 2, 3}
+
+
+def test_the_seeds_of_the_gate_move_queues_in_all_ways():
+    """With old clients and new ones, one operator or two, calmly and while everything breaks."""
+    plans = [run_seed(seed, steps_max=1).plan for seed in SEEDS]
+
+    static = [plan for plan in plans if plan.static]
+    assert 40 <= len(static) <= 60
+    assert {plan.operators for plan in static} == {1, 2}
+    assert {fault for plan in static for fault in plan.faults} >= {"ambush", "break peers", "force", "detour", "kill"}
+    assert any(not plan.faults for plan in static)
+    assert any(plan.old_producers for plan in static)
+    assert any(plan.old_consumers for plan in static)
+    assert any(plan.grows for plan in static)

@@ -1,7 +1,7 @@
 """Brokers and a name server as machines in one virtual world, with static topics, hands that ask, and eyes that check.
 
-Everything is in one process and repeatable: a broker can be killed before any of its steps, and started again on what is
-left of its disk.
+Everything is in one process and repeatable: a broker can be killed before any of its steps, and started again on what
+is left of its disk.
 """
 
 from __future__ import annotations

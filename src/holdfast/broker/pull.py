@@ -147,7 +147,8 @@ class Pulls:
         led = self._logical.find_led(topic, number)
         if led is None:
             return self._logical.refuse(header, puller.serializer)
-        if fields.sys_flag & COMMIT_OFFSET and fields.commit_offset >= 0:
+        # A pull that was passed on may come once more, much later: what it says of progress counts forward only.
+        if fields.sys_flag & COMMIT_OFFSET and fields.commit_offset > (self._offsets.find(group, topic, number) or -1):
             self._offsets.commit(group, topic, number, fields.commit_offset)
         reset = self._offsets.reset_pending(group, topic, number, fields.queue_offset)
         if reset is not None:

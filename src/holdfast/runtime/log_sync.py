@@ -61,7 +61,8 @@ class LogSyncer:
             with self._lock:
                 files, self._files = list(self._files.values()), {}
                 position = self._position
-            if files and not self._sync(files, position):
+            # Nothing new to sync is told, too: whoever waits came after the last sync had ended.
+            if not self._sync(files, position):
                 return
             if self._closed and not self._files:
                 return

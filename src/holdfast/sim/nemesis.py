@@ -19,6 +19,7 @@ from holdfast.sim.shell import DiskPace
 _RESTART_MS: Final = (200, 12_000)
 _SHORT_MS: Final = (500, 15_000)
 _SOON_MS: Final = 50
+_DETOUR_MS: Final = (4_000, 12_000)
 _AMBUSH_MS: Final = (0, 80)
 _CALLS_THAT_FAIL: Final = frozenset({"write", "sync", "create", "replace", "erase"})
 
@@ -52,6 +53,7 @@ class Nemesis:
             "ambush": self._ambush,
             "break peers": self._break_peers,
             "force": self._force,
+            "detour": self._detour,
         }
         self._ambushes = 0
         self._forced: list[Forcer] = []
@@ -262,6 +264,18 @@ class Nemesis:
         return self._break_some(
             [socket for socket in sockets if socket.owner.host in brokers and socket.peer.owner.host in brokers]
         )
+
+    def _detour(self) -> str | None:
+        """Let what a broker tells a name server go a long way, so that what it tells later may be there before."""
+        brokers = {node.host for node in self._cluster.brokers}
+        servers = {node.host for node in self._cluster.name_servers}
+        sockets = self._cluster.network.connections()
+        ways = [socket for socket in sockets if socket.owner.host in brokers and socket.peer.owner.host in servers]
+        if not ways:
+            return None
+        chosen = self._chance.choice(ways)
+        self._cluster.network.delay(chosen, self._chance.randint(*_DETOUR_MS))
+        return f"{chosen.owner.host} to {chosen.peer.owner.host}"
 
     def _break_some(self, sockets: list[Socket]) -> str | None:
         if not sockets:

@@ -8,6 +8,7 @@ one direction or in both, and then each end finds out at a time of its own, or o
     process killed     what was sent may still arrive; then the other end sees the close
     power lost         the other end sees nothing: its bytes wait, and are answered by a reset once the host is back
     link cut           bytes wait until it is mended; the sender gives up after a while, the other end never hears of it
+    connection delayed what was sent on it arrives much later, after what was sent on others since
     connection broken  one end sees a reset, the other one too, or not until it sends
 """
 
@@ -75,9 +76,21 @@ class Socket:
         is_open: Whether the owner still has it.
         buffer: What the owner sent and the other end has not got.
         is_ending: Whether a close follows the buffer.
+        is_delayed: Whether nothing of it arrives for now.
     """
 
-    __slots__ = ("buffer", "is_ending", "is_moving", "is_open", "owner", "peer", "shown", "stalled_ms", "tag")
+    __slots__ = (
+        "buffer",
+        "is_delayed",
+        "is_ending",
+        "is_moving",
+        "is_open",
+        "owner",
+        "peer",
+        "shown",
+        "stalled_ms",
+        "tag",
+    )
 
     def __init__(self, owner: SocketOwner, shown: str) -> None:
         self.owner = owner
@@ -88,6 +101,7 @@ class Socket:
         self.buffer = bytearray()
         self.is_ending = False
         self.is_moving = False
+        self.is_delayed = False
         self.stalled_ms: int | None = None
 
 
@@ -204,6 +218,17 @@ class Network:
         if is_seen_by_both:
             self._reset(socket.peer, "connection reset")
 
+    def delay(self, socket: Socket, span_ms: int) -> None:
+        """Let what is sent on *socket* arrive only in a while, also when it is closed meanwhile."""
+        socket.is_delayed = True
+
+        def end() -> None:
+            socket.is_delayed = False
+            if socket in self._sockets:
+                self._move(socket)
+
+        self._later(span_ms, end)
+
     # How bytes travel.
 
     def _move(self, socket: Socket) -> None:
@@ -215,7 +240,7 @@ class Network:
         """Let some of what a socket sent reach the other end."""
         socket.is_moving = False
         peer = socket.peer
-        if socket not in self._sockets:
+        if socket not in self._sockets or socket.is_delayed:
             return
         hosts = (socket.owner.host, peer.owner.host)
         if self._is_cut(*hosts) or (not peer.is_open and self._is_cut(*reversed(hosts))):

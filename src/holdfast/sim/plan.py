@@ -27,8 +27,9 @@ FAULTS: Final = (
     "name server",
     "client",
 )
-MOVE_FAULTS: Final = ("ambush", "ambush", "break peers", "force")
-"""What happens only where queues move: whoever takes part in a move, or two brokers that talk, or a leader for good."""
+MOVE_FAULTS: Final = ("ambush", "ambush", "break peers", "force", "detour")
+"""What happens only where queues move: to those who take part in a move, to what brokers tell each other and the name
+servers, to a leader that is given up."""
 DURABILITY_FAULTS: Final = ("power", "slow disk", "kill", "slow disk", "relapse")
 
 

@@ -7,11 +7,11 @@ from tests.support.moving_cluster import TOPIC, MovingCluster
 from holdfast.model.errors import HoldfastError
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command
-from holdfast.wire.moves import MoveName, MoveOrder
+from holdfast.wire.moves import MoveName, MoveOrder, encode_body
 
 
-def a_cluster(*names: str, queues: int = 2) -> MovingCluster:
-    cluster = MovingCluster(*(names or ("a", "b")))
+def a_cluster(*names: str, queues: int = 2, flush: str = "sync") -> MovingCluster:
+    cluster = MovingCluster(*(names or ("a", "b")), flush=flush)
     cluster.make_topic(dict.fromkeys(range(queues), "a"))
     return cluster
 
@@ -266,3 +266,39 @@ def test_the_epoch_reaches_brokers_that_have_nothing_to_do_with_the_queue() -> N
     epochs = {found.epoch for rooms in cluster.rooms.values() if (found := rooms.mappings.find(TOPIC))}
     assert len(epochs) == 1
     assert epochs != {1}
+
+
+def test_the_target_is_asked_to_open_only_when_the_grant_is_on_disk() -> None:
+    """Power may fail: an old leader that forgot its grant would go on, beside the new one."""
+    cluster = a_cluster()
+    cluster.brokers["a"].around.pace.sync_ms = (500, 500)
+    cluster.begin("a", _to_command(0))
+    assert cluster.run(5_000, lambda: cluster.rooms["a"].mappings.place(TOPIC, 0).state == "sealed")
+
+    cluster.run(400)
+    assert cluster.open_on(0) == []
+    cluster.brokers["a"].power_off()
+    cluster.run(500)
+    cluster.brokers["a"].start()
+    cluster.run(30_000, cluster.is_settled)
+
+    assert len(cluster.open_on(0)) == 1
+
+
+def test_the_old_leader_hears_of_the_opening_only_when_that_is_on_disk() -> None:
+    """Also where messages are acknowledged before: a leader that forgets that it leads is none."""
+    cluster = a_cluster(flush="async")
+    cluster.brokers["b"].around.pace.sync_ms = (500, 500)
+    move = cluster.move("a", "b", 0)
+    assert cluster.run(5_000, lambda: cluster.open_on(0) == ["b"])
+
+    cluster.run(400)
+    assert cluster.moves("a")[move.id].state == "granted"
+    cluster.run(5_000, cluster.is_settled)
+
+    assert cluster.moves("a")[move.id].state == "done"
+
+
+def _to_command(queue: int) -> Command:
+    order = MoveOrder(topic=TOPIC, queues=[queue], target="b")
+    return Command(code=RequestCode.MOVE_QUEUES, body=encode_body(order))

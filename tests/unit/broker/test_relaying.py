@@ -249,3 +249,33 @@ def test_a_request_goes_no_further_than_two_brokers() -> None:
 
     assert answer.code == ResponseCode.NOT_LEADER_FOR_QUEUE
     assert cluster.read(0) == []
+
+
+def test_a_broker_that_stops_refuses_what_it_could_not_pass_on() -> None:
+    """Its senders ask elsewhere at once, and are sure that nothing was stored."""
+    cluster = a_cluster()
+    seal(cluster)
+    answers = send_at_once(cluster, "a", 3)
+    cluster.run(100)
+
+    cluster.brokers["a"].stop(lambda: None)
+    cluster.run(500)
+
+    assert [answer.code for (answer,) in answers if isinstance(answer, Command)] == [
+        ResponseCode.NOT_LEADER_FOR_QUEUE
+    ] * 3
+
+
+def test_a_rolling_restart_under_load_loses_and_repeats_nothing() -> None:
+    """One broker after the other, in order, while messages are sent by way of all."""
+    cluster = a_cluster("a", "b", "c")
+    producers = [cluster.produce(queue, 150, "a", "b", "c", pause_ms=20) for queue in (0, 1)]
+
+    for name in ("a", "b", "c"):
+        cluster.run(500)
+        cluster.brokers[name].stop(cluster.brokers[name].start)
+
+    assert cluster.run(60_000, lambda: all(done() for done in producers))
+    cluster.run(3_000)
+    cluster.check_ledger(0, 1)
+    assert cluster.refused == []

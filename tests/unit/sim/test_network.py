@@ -183,3 +183,22 @@ def test_a_connection_that_breaks_while_it_is_made_is_refused():
 
     assert client.sockets == []
     assert client.refused_because == ["connection reset"]
+
+
+def test_what_goes_a_long_way_arrives_after_what_was_sent_later_on_another_connection():
+    """Also when its sender has closed it meanwhile."""
+    pair = Pair()
+    first = pair.client.sockets[0]
+    pair.network.delay(first, 1_000)
+    pair.network.send(first, b"old")
+    pair.network.close(first)
+
+    pair.network.connect(pair.client, ADDRESS)
+    pair.pass_ms(50)
+    pair.network.send(pair.client.sockets[1], b"new")
+    pair.pass_ms(50)
+    assert pair.server.data == b"new"
+
+    pair.pass_ms(1_000)
+    assert pair.server.data == b"newold"
+    assert pair.server.closed_because == ["closed by the other end"]

@@ -2,12 +2,13 @@ import msgspec
 import pytest
 
 from holdfast.sim.checkers.ledger import Ack, Audited, Ledger
-from holdfast.sim.checkers.places import Place, Places
+from holdfast.sim.checkers.places import Place, Places, Spot
 from holdfast.sim.orders import Job, Kind
 from holdfast.sim.world import Violation
 
 JOB = Job(uid="one", topic="plain", kind=Kind.PLAIN, size=10)
 PLACE = Place("broker-a", "plain", 0, 0)
+SPOT = Spot("a:1", 100)
 
 
 def a_ledger(job: Job = JOB, *, attempts: int = 1, is_acknowledged: bool = True) -> Ledger:
@@ -15,7 +16,7 @@ def a_ledger(job: Job = JOB, *, attempts: int = 1, is_acknowledged: bool = True)
     for _ in range(attempts):
         ledger.attempted(job, 0)
     if is_acknowledged:
-        ledger.acknowledged(job, Ack(PLACE, 100))
+        ledger.acknowledged(job, Ack(PLACE, SPOT))
     return ledger
 
 
@@ -25,7 +26,7 @@ def audit(ledger: Ledger, *records: Audited) -> None:
 
 def test_what_was_acknowledged_and_is_there_is_well():
     """Once sent, once stored."""
-    audit(a_ledger(), Audited(PLACE, 100, "one"))
+    audit(a_ledger(), Audited(PLACE, SPOT, "one"))
 
 
 def test_what_was_acknowledged_must_be_there():
@@ -36,7 +37,11 @@ def test_what_was_acknowledged_must_be_there():
 
 @pytest.mark.parametrize(
     "record",
-    [Audited(PLACE, 100, "two"), Audited(PLACE, 200, "one"), Audited(Place("broker-a", "plain", 1, 0), 100, "one")],
+    [
+        Audited(PLACE, SPOT, "two"),
+        Audited(PLACE, Spot("a:1", 200), "one"),
+        Audited(Place("broker-a", "plain", 1, 0), SPOT, "one"),
+    ],
 )
 def test_what_was_acknowledged_must_be_where_its_sender_was_told(record: Audited):
     """Another message, another position, another queue: all are broken promises."""
@@ -49,36 +54,36 @@ def test_what_was_acknowledged_must_be_where_its_sender_was_told(record: Audited
 
 def test_a_message_may_be_stored_once_for_every_attempt_and_not_more():
     """A sender that hears nothing sends again; nobody else may."""
-    second = Audited(Place("broker-b", "plain", 0, 0), 100, "one")
-    audit(a_ledger(attempts=2), Audited(PLACE, 100, "one"), second)
+    second = Audited(Place("broker-b", "plain", 0, 0), Spot("b:1", 100), "one")
+    audit(a_ledger(attempts=2), Audited(PLACE, SPOT, "one"), second)
 
     with pytest.raises(Violation, match="stored as often as sent"):
-        audit(a_ledger(attempts=1), Audited(PLACE, 100, "one"), second)
+        audit(a_ledger(attempts=1), Audited(PLACE, SPOT, "one"), second)
 
 
 def test_what_nobody_sent_must_not_be_there():
     """Whatever it is."""
     with pytest.raises(Violation, match="nothing unexpected"):
-        audit(a_ledger(is_acknowledged=False), Audited(PLACE, 100, "ghost"))
+        audit(a_ledger(is_acknowledged=False), Audited(PLACE, SPOT, "ghost"))
 
 
 def test_what_was_rolled_back_must_never_be_seen():
     """Its half message is, in a topic that nobody consumes."""
     rolled_back = msgspec.structs.replace(JOB, kind=Kind.ROLLED_BACK)
     ledger = a_ledger(rolled_back, is_acknowledged=False)
-    audit(ledger, Audited(Place("broker-a", "RMQ_SYS_TRANS_HALF_TOPIC", 0, 0), 100, "one"))
+    audit(ledger, Audited(Place("broker-a", "RMQ_SYS_TRANS_HALF_TOPIC", 0, 0), SPOT, "one"))
 
     with pytest.raises(Violation, match="rolled back is never seen"):
-        audit(ledger, Audited(PLACE, 200, "one"))
+        audit(ledger, Audited(PLACE, Spot("a:1", 200), "one"))
 
 
 def test_what_was_forgiven_may_be_missing_and_nobody_must_consume_it():
     """Behind the last sync, where the operator chose speed."""
     ledger = a_ledger()
-    ledger.forgive("broker-b", 0)
+    ledger.forgive("broker-b", "b:1", 0)
     assert ledger.expected() == [JOB]
 
-    ledger.forgive("broker-a", 100)
+    ledger.forgive("broker-a", "a:1", 100)
 
     audit(ledger)
     assert ledger.expected() == []
@@ -87,4 +92,30 @@ def test_what_was_forgiven_may_be_missing_and_nobody_must_consume_it():
 def test_an_attempt_is_answered_once():
     """A second answer would be somebody else's."""
     with pytest.raises(Violation, match="one attempt, one answer"):
-        a_ledger().acknowledged(JOB, Ack(PLACE, 100))
+        a_ledger().acknowledged(JOB, Ack(PLACE, SPOT))
+
+
+def test_a_send_that_fails_is_a_violation_where_nothing_is_broken():
+    """A move is no reason."""
+    ledger = a_ledger(is_acknowledged=False)
+    ledger.failed(JOB, "refused")
+
+    ledger.is_undisturbed = True
+    with pytest.raises(Violation, match="no send fails for no reason"):
+        ledger.failed(JOB, "refused")
+
+
+def test_what_a_broker_sends_on_by_itself_may_be_there_twice_only_where_something_was_broken():
+    """A delayed message whose queue is led elsewhere when it is due, and a forward without an answer."""
+    delayed = msgspec.structs.replace(JOB, kind=Kind.DELAYED)
+    places = Places()
+    places.logical = frozenset({"logic"})
+    ledger = Ledger(places)
+    ledger.attempted(delayed, 0)
+    twice = [Audited(Place("logic", "plain", 0, offset), Spot("a:1", offset), "one") for offset in (0, 1)]
+
+    with pytest.raises(Violation, match="stored as often as sent"):
+        audit(ledger, *twice)
+
+    ledger.may_repeat = True
+    audit(ledger, *twice)

@@ -1,26 +1,32 @@
 import pytest
 
 from holdfast.model.queue import MessageQueue
-from holdfast.sim.checkers.places import Place, Places
+from holdfast.sim.checkers.places import NARROW, Place, Places, Spot
 from holdfast.sim.world import Violation
 
 QUEUE = MessageQueue("t", "broker-a", 0)
 PLACE = Place("broker-a", "t", 0, 5)
+LOGICAL = MessageQueue("t", "logic", 0)
+
+
+def at(position: int) -> Spot:
+    """Return a place in the log of the broker."""
+    return Spot("a:1", position)
 
 
 def test_the_same_message_may_be_seen_at_its_place_again():
     """Whoever reads it."""
     places = Places()
 
-    places.see(PLACE, "one", 100)
-    places.see(PLACE, "one", 100)
+    places.see(PLACE, "one", at(100))
+    places.see(PLACE, "one", at(100))
 
 
-@pytest.mark.parametrize("other", [("two", 100), ("one", 200)])
-def test_a_place_never_holds_another_message(other: tuple[str, int]):
+@pytest.mark.parametrize("other", [("two", at(100)), ("one", at(200)), ("one", Spot("b:1", 100))])
+def test_a_place_never_holds_another_message(other: tuple[str, Spot]):
     """Nor the same one from elsewhere in the log: that is a second copy under a used offset."""
     places = Places()
-    places.see(PLACE, "one", 100)
+    places.see(PLACE, "one", at(100))
 
     with pytest.raises(Violation, match="never used twice"):
         places.see(PLACE, *other)
@@ -29,25 +35,27 @@ def test_a_place_never_holds_another_message(other: tuple[str, int]):
 def test_what_is_forgiven_may_change():
     """But only behind the position up to which the log was synced."""
     places = Places()
-    places.see(PLACE, "one", 100)
-    places.see(Place("broker-a", "t", 0, 6), "two", 200)
+    places.see(PLACE, "one", at(100))
+    places.see(Place("broker-a", "t", 0, 6), "two", at(200))
 
-    places.forgive("broker-a", 150)
+    places.forgive("broker-a", "a:1", 150)
 
-    places.see(Place("broker-a", "t", 0, 6), "three", 200)
+    places.see(Place("broker-a", "t", 0, 6), "three", at(200))
     with pytest.raises(Violation):
-        places.see(PLACE, "four", 100)
+        places.see(PLACE, "four", at(100))
 
 
 def test_a_row_without_holes_has_no_empty_offsets():
     """From the offset that was asked for to the one that follows."""
     places = Places()
 
-    assert places.see_row(QUEUE, 3, [(3, "a", 0), (4, "b", 9)], 5) == []
+    assert places.see_row(QUEUE, 3, [(3, "a", at(0)), (4, "b", at(9))], 5) == []
 
 
-@pytest.mark.parametrize(("row", "end"), [([(4, "b", 9)], 5), ([(3, "a", 0)], 5), ([(3, "a", 0), (3, "a", 0)], 4)])
-def test_a_hole_or_a_repetition_in_a_row_is_a_violation(row: list[tuple[int, str, int]], end: int):
+@pytest.mark.parametrize(
+    ("row", "end"), [([(4, "b", at(9))], 5), ([(3, "a", at(0))], 5), ([(3, "a", at(0)), (3, "a", at(0))], 4)]
+)
+def test_a_hole_or_a_repetition_in_a_row_is_a_violation(row: list[tuple[int, str, Spot]], end: int):
     """In a log that never lost power."""
     with pytest.raises(Violation, match="contiguous"):
         Places().see_row(QUEUE, 3, row, end)
@@ -58,7 +66,30 @@ def test_a_broker_that_lost_power_may_have_holes_that_stay_holes():
     places = Places()
     places.holed.add("broker-a")
 
-    assert places.see_row(QUEUE, 3, [(5, "c", 20)], 6) == [3, 4]
+    assert places.see_row(QUEUE, 3, [(5, "c", at(20))], 6) == [range(3, 5)]
 
     with pytest.raises(Violation, match="never used twice"):
-        places.see_row(QUEUE, 3, [(3, "a", 30), (4, "b", 40), (5, "c", 20)], 6)
+        places.see_row(QUEUE, 3, [(3, "a", at(30)), (4, "b", at(40)), (5, "c", at(20))], 6)
+
+
+def test_the_offsets_of_a_logical_queue_are_judged_by_who_knows_its_segments():
+    """Which broker lost power says nothing: the queue may have been elsewhere."""
+    places = Places()
+    places.logical = frozenset({"logic"})
+    places.holed.add("logic")
+
+    with pytest.raises(Violation, match="contiguous"):
+        places.see_row(LOGICAL, 3, (), 5)
+
+    places.find_holes = lambda queue, start, end: (queue, start, end) == (LOGICAL, 3, 5)
+    assert places.see_row(LOGICAL, 3, (), 5) == [range(3, 5)]
+
+
+def test_the_gap_of_a_forced_move_is_not_counted_offset_by_offset():
+    """There are more than anybody could."""
+    places = Places()
+    places.logical = frozenset({"logic"})
+    places.find_holes = lambda _queue, _start, _end: True
+
+    assert places.see_row(LOGICAL, 3, (), 1 << 40) == [range(3, 1 << 40)]
+    assert NARROW < 1 << 40

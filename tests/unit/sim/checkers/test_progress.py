@@ -30,9 +30,9 @@ def test_what_is_committed_has_been_consumed():
 def test_offsets_without_a_message_need_not_be_consumed():
     """Whether they are found before or after their neighbours."""
     progress = Progress()
-    progress.skip(QUEUE, [0])
+    progress.skip(QUEUE, [range(1)])
     consume(progress, 1)
-    progress.skip(QUEUE, [2])
+    progress.skip(QUEUE, [range(2, 3)])
 
     progress.committed("g", QUEUE, 3)
 
@@ -58,3 +58,17 @@ def test_what_a_group_has_not_finished_is_missing():
 
     assert progress.find_missing("g", jobs) == ["m0"]
     assert progress.find_missing("other", jobs) == ["m0", "m1"]
+
+
+def test_the_gap_of_a_forced_move_need_not_be_consumed():
+    """Known before what is in front of it, or after."""
+    progress = Progress()
+    consume(progress, 0)
+    progress.skip(QUEUE, [range(2, 1 << 40)])
+    progress.committed("g", QUEUE, 1)
+    assert progress.find_frontier("g", QUEUE) == 1
+
+    consume(progress, 1)
+
+    progress.committed("g", QUEUE, 1 << 40)
+    assert progress.find_frontier("g", QUEUE) == 1 << 40

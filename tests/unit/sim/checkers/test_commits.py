@@ -1,0 +1,46 @@
+import pytest
+
+from holdfast.sim.checkers.commits import UNSAVED_MS, Commits
+from holdfast.sim.world import Violation
+
+ROW = ("group", "topic", 0)
+
+
+def test_a_new_leader_knows_what_the_old_one_knew():
+    """Or more: members may have told it meanwhile."""
+    commits = Commits()
+    commits.see(ROW, 5, 0, "a")
+
+    commits.see(ROW, 5, 1, "b")
+    commits.see(ROW, 9, 2, "a")
+
+
+@pytest.mark.parametrize("offset", [4, None])
+def test_a_new_leader_that_knows_less_is_a_violation(offset: int | None):
+    """None is the worst: some clients then begin at the end."""
+    commits = Commits()
+    commits.see(ROW, 5, 0, "a")
+
+    with pytest.raises(Violation, match="moves along"):
+        commits.see(ROW, offset, 1, "b")
+
+
+def test_while_a_queue_stays_a_late_word_may_take_it_back():
+    """Of a member that has lost the queue."""
+    commits = Commits()
+    commits.see(ROW, 5, 0, "a")
+
+    commits.see(ROW, 4, 1, "a")
+    commits.see(ROW, 4, 2, "b")
+
+
+def test_what_a_broker_had_not_saved_when_it_died_is_forgiven_and_nothing_else():
+    """It saves every few seconds."""
+    commits = Commits()
+    commits.see(ROW, 5, 0, "a")
+    commits.forgive(UNSAVED_MS)
+    with pytest.raises(Violation):
+        commits.see(ROW, 4, UNSAVED_MS, "b")
+
+    commits.forgive(UNSAVED_MS - 1)
+    commits.see(ROW, 4, UNSAVED_MS, "b")

@@ -1,0 +1,129 @@
+from typing import Any
+
+import pytest
+
+from holdfast.broker.mapping_records import MoveState
+from holdfast.broker.mappings import Placement
+from holdfast.model.logical_queue import LogicalQueue
+from holdfast.model.mapping import TopicMapping, first_home
+from holdfast.model.queue import MessageQueue
+from holdfast.sim.checkers.heads import LOGICAL, Heads
+from holdfast.sim.world import Violation
+from holdfast.wire.moves import Move
+
+QUEUE = MessageQueue("t", LOGICAL, 0)
+
+
+class Puppet:
+    """Stands in for the rooms of a broker: what it records of one queue, and whether it takes its sends."""
+
+    def __init__(self, name: str, queue: LogicalQueue, state: Any) -> None:
+        self.mappings = self
+        self.relaying = self
+        self.moving: dict[tuple[str, int], list[object]] = {}
+        self.version = 0
+        self.move_state = "done"
+        self._name = name
+        self._queue = queue
+        self._state = state
+
+    def turn(self, state: str) -> None:
+        """Change what it does."""
+        self._state = state
+        self.version += 1
+
+    def topics(self) -> dict[str, TopicMapping]:
+        return {"t": TopicMapping(topic="t", broker=self._name, total=1, queues={0: self._queue})}
+
+    def place(self, topic: str, queue: int) -> Placement:
+        assert (topic, queue) == ("t", 0)
+        return Placement(self._state, generation=self._queue.generation)
+
+    def moves(self) -> dict[str, MoveState]:
+        move = Move(id="m", topic="t", queues=[0], source="a", target="b", state=self.move_state)
+        return {"m": MoveState(move=move)}
+
+
+def a_moved_queue() -> LogicalQueue:
+    """Return a queue whose first five messages are on a, and which b leads."""
+    return first_home(0, "a", 0).prepare("b", 0).seal(5).open_next()
+
+
+def heads_of(**brokers: Any) -> Heads:
+    """Return the checker of brokers, all up."""
+    return Heads(lambda: brokers)
+
+
+def test_one_broker_that_holds_a_queue_open_is_well():
+    """It is the leader, in truth."""
+    heads = heads_of(a=Puppet("a", a_moved_queue(), "elsewhere"), b=Puppet("b", a_moved_queue(), "open"))
+
+    heads.check()
+
+    assert heads.leaders("t") == heads.heads("t") == {0: "b"}
+    assert heads.count_moves() == 1
+
+
+def test_two_brokers_that_hold_a_queue_open_are_a_violation():
+    """Whatever their generations: both would hand out offsets."""
+    old, new = Puppet("a", first_home(0, "a", 0), "sealed"), Puppet("b", a_moved_queue(), "open")
+    heads = heads_of(a=old, b=new)
+    heads.check()
+
+    old.turn("open")
+
+    with pytest.raises(Violation, match="one open segment"):
+        heads.check()
+
+
+def test_a_broker_that_holds_sends_back_does_not_hold_the_queue_open():
+    """It was just started, and asks whether it still leads."""
+    old = Puppet("a", first_home(0, "a", 0), "open")
+    old.moving["t", 0] = []
+    heads = heads_of(a=old, b=Puppet("b", a_moved_queue(), "open"))
+    heads.check()
+
+    old.moving.clear()
+
+    with pytest.raises(Violation, match="one open segment"):
+        heads.check()
+
+
+def test_whoever_opens_a_queue_is_told_of_once():
+    """At the moment at which it does."""
+    told = []
+    broker = Puppet("b", a_moved_queue(), "prepared")
+    heads = heads_of(b=broker)
+    heads.on_head = lambda *place: told.append(place)
+    heads.check()
+
+    broker.turn("open")
+    heads.check()
+    heads.check()
+
+    assert told == [("t", 0, "b")]
+
+
+def test_messages_may_be_missing_where_power_was_lost_and_in_gaps_only():
+    """A border between two brokers is no gap."""
+    forced = a_moved_queue().force("c", 0).fix_end(3)
+    heads = heads_of(c=Puppet("c", forced, "open"))
+    heads.check()
+    start = forced.leader.first
+
+    assert not heads.may_lack(QUEUE, 2, 3, set())
+    assert heads.may_lack(QUEUE, 2, 3, {"a"})
+    assert not heads.may_lack(QUEUE, 4, 6, {"a"})
+    assert heads.may_lack(QUEUE, 8, start, set())
+    assert not heads.may_lack(QUEUE, 7, start, set())
+    assert not heads.may_lack(QUEUE, 8, start + 1, set())
+
+
+def test_a_move_that_is_neither_done_nor_taken_back_is_told():
+    """And a queue that nobody takes sends of."""
+    source = Puppet("a", first_home(0, "a", 0).prepare("b", 0), "sealed")
+    source.move_state = "granted"
+
+    found = heads_of(a=source).find_unresolved()
+
+    assert found == ["a: move m is granted", "a: queue 0 of t is prepared on b", "a: queue 0 of t is sealed"]
