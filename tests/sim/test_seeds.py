@@ -12,7 +12,7 @@ SEEDS = range(100)
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_promise_holds_in_the_world_of_this_seed(seed: int):
-    """Nothing acknowledged is lost, nothing is used twice, order holds, one broker leads, all is consumed in the end."""
+    """Nothing acknowledged is lost, nothing is used twice, order holds, one leads, all is consumed in the end."""
     verdict = run_seed(seed)
 
     assert verdict.violation is None, "\n".join(

@@ -24,7 +24,7 @@ from holdfast.model.route import MASTER_ID
 from holdfast.model.segment import Segment
 from holdfast.model.topic import DEAD_LETTER_PREFIX, HALF_TOPIC, RETRY_PREFIX, SCHEDULE_TOPIC, Permission, TopicConfig
 from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.moves import DeleteMappingFields, DiscardOrder, ForgetOrder, encode_body
+from holdfast.wire.moves import DiscardOrder, ForgetOrder, encode_body
 from holdfast.wire.offsets import OffsetAnswer, QueryOffsetFields
 from holdfast.wire.registration import Topics as TopicTable
 
@@ -183,10 +183,7 @@ class Draining:
         body = encode_body(ForgetOrder(broker=broker))
         # The others first: where one refuses, the broker still has its records.
         await gather(others, lambda holder: self._reach.ask(holder.address, RequestCode.FORGET_BROKER, body=body))
-        if not is_dead:
-            for topic in view.holders[broker].topics:
-                header = DeleteMappingFields(topic=topic)
-                await self._reach.ask(view.holders[broker].address, RequestCode.DELETE_MAPPING, header)
+        # It keeps its own records: without them it would take what stale clients send for messages of a normal topic.
         await self._unregister(view.holders.get(broker))
         return [holder.name for holder in others]
 

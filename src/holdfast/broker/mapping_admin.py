@@ -85,7 +85,7 @@ class MappingAdmin:
         removed = {decode_body(request.command.body, ForgetOrder).broker}
         pruned: list[TopicMapping] = []
         for mapping in self._mappings.topics().values():
-            # Of a queue that has moved on, only its leader knows what has expired since; the copy here may name anybody.
+            # Of a queue that has moved on, only its leader knows what expired since; the copy here may name anybody.
             queues = [mapping.queues[number].prune(removed) for number in mapping.led]
             changed = [queue for queue in queues if queue != mapping.queues[queue.queue]]
             if changed:

@@ -152,7 +152,7 @@ def test_a_broker_that_is_needed_is_not_removed():
 
 
 def test_a_removed_broker_is_forgotten_everywhere():
-    """By the others first, then by itself, then by the name servers."""
+    """By the others first, then by the name servers. It keeps its own records: stale clients may still ask it."""
     cluster = a_drained_cluster()
     for name in ("a", "b"):
         record = cluster.records[name]["t"]
@@ -162,9 +162,9 @@ def test_a_removed_broker_is_forgotten_everywhere():
 
     assert forgot == ["b"]
     assert [home.broker for home in cluster.records["b"]["t"].queues[0].segments] == ["b"]
-    assert cluster.records["a"] == {}
-    order = [asked.code for asked in cluster.asked][-3:]
-    assert order == [RequestCode.FORGET_BROKER, RequestCode.DELETE_MAPPING, RequestCode.UNREGISTER_BROKER]
+    assert cluster.records["a"].keys() == {"t"}  # it still passes on what stale clients send
+    order = [asked.code for asked in cluster.asked][-2:]
+    assert order == [RequestCode.FORGET_BROKER, RequestCode.UNREGISTER_BROKER]
 
 
 def test_a_dead_broker_is_removed_only_by_force():
