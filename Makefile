@@ -43,7 +43,7 @@ bench: install ## our servers beside Java's in one run; BENCH=--quick for a few 
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r benchmarks/requirements.lock
 	$(BIN)/python -m benchmarks.run $(BENCH)
 
-demo: install ## a cluster, a keyed producer, an ordered group, a killed broker, and the ledger
+demo: install ## 2, then 4, then 1 brokers under load, and the ledger
 	$(BIN)/python -m holdfast.demo
 
 clean: ## forget the environment and caches

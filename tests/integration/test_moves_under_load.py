@@ -27,8 +27,7 @@ def test_nobody_notices_moves(tmp_path: Path):
         await stage.create("broker-a", "broker-b")
         assert await stage.leads() == {"broker-a": 4, "broker-b": 4}
         async with Load(stage.namesrv, TOPIC) as load:
-            await load.flow()
-            load.ledger.measure_anew()
+            await load.measure()
             first = next(q for q, leader in (await stage.operator.leaders(TOPIC)).items() if leader == "broker-a")
             for target in ("broker-b", "broker-a", "broker-b"):
                 moved = await stage.operator.run("queue", "migrate", TOPIC, str(first), "--to", target)
@@ -62,8 +61,7 @@ def test_a_rolling_restart_of_all_brokers_fails_no_send(tmp_path: Path, *, drain
         await stage.create("broker-a", "broker-b")
         timeout_s, retries = (3, 0) if drained else (30, 2)
         async with Load(stage.namesrv, TOPIC, timeout_s=timeout_s, retries=retries) as load:
-            await load.flow()
-            load.ledger.measure_anew()
+            await load.measure()
             for name in ("broker-a", "broker-b"):
                 if drained:
                     await stage.operator.run("broker", "drain", name)

@@ -190,6 +190,12 @@ class Load:
         acknowledged = len(self.ledger.acknowledged) + messages
         await until(lambda: len(self.ledger.acknowledged) >= acknowledged)
 
+    async def measure(self) -> None:
+        """Measure from now on, once the group has caught up: how it began is not what shall be measured."""
+        await self.flow()
+        await until(lambda: len(self.ledger.missing) <= len(self._keys))
+        self.ledger.measure_anew()
+
     async def settle(self) -> MoveLedger:
         """End the sending and return the ledger once everything acknowledged has come."""
         self.stop()

@@ -97,6 +97,8 @@ def _find_adjacent(raw: bytes | bytearray, offset: int, size_max: int) -> Scan |
             low, span = middle, position + size - first
         else:
             high = middle - 1
+    if low < len(raw) // ENTRY_SIZE and span + _PLACE.unpack_from(raw, low * ENTRY_SIZE)[1] <= size_max:
+        return None  # There is something between this and the next, which would fit.
     sizes = _unpacker("8xi8x", low)(raw)
     if sum(sizes) != span or not RECORD_SIZE_MIN <= min(sizes) <= max(sizes) <= FRAME_SIZE_MAX:
         return None

@@ -304,6 +304,7 @@ class Handover:
             epoch=mapping.epoch,
             total=mapping.total,
             queues=[_to_homes(mapping.queues[number]) for number in move.queues],
+            address=self._view.address(self._name) or "",
         )
 
     def _grant(self, state: MoveState, physical: dict[int, int]) -> int:

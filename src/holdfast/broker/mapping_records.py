@@ -65,11 +65,15 @@ class MappingChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class ChangeRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The body of one record."""
+    """The body of one record. An empty one changes nothing: it only is the first of its log file.
+
+    Attributes:
+        draining: Whether the broker shall get no more queues, from here on.
+    """
 
     mapping: MappingChange | None = None
     move: MoveState | None = None
-    forgotten: str | None = None
+    draining: bool | None = None
 
 
 class MappingSnapshot(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -83,6 +87,7 @@ class MappingSnapshot(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
     java: DataVersion | None = None
     topics: dict[str, MappingChange] = {}
     moves: dict[str, MoveState] = {}
+    draining: bool = False
 
 
 def encode_change(record: ChangeRecord) -> bytes:

@@ -84,6 +84,7 @@ class Mappings:
 
     Attributes:
         version: Changes whenever a placement may have changed.
+        draining: This broker shall get no more queues, unless somebody names it.
         adopted: Topics that a Java broker left in this folder, and that were not known before.
         repairs: What had to be put right while opening.
     """
@@ -94,6 +95,7 @@ class Mappings:
         self._store = store
         self._topics = topics
         self.version = 0
+        self.draining = False
         self.adopted: list[str] = []
         self.repairs: list[Log] = []
         self._table: dict[str, TopicMapping] = {}
@@ -219,6 +221,19 @@ class Mappings:
         self._note_move(move)
         self._note_changed()
         return position
+
+    def set_draining(self, draining: bool, now_ms: int) -> int:  # noqa: FBT001 - what it is set to
+        """Record whether this broker shall get no more queues. Return the position to wait for."""
+        position = self._write([ChangeRecord(draining=draining)], now_ms)
+        self.draining, self._is_dirty = draining, True
+        return position
+
+    def begin_file(self, now_ms: int) -> bool:
+        """Let the log go on in its next file; False when the disk has no room for it."""
+        if not self._store.roll():
+            return False
+        self._write([ChangeRecord()], now_ms)
+        return True
 
     def delete(self, topic: str, now_ms: int) -> int:
         """Record that *topic* is static no more. Return the position to wait for."""
@@ -367,6 +382,7 @@ class Mappings:
             java=self._java_version,
             topics={topic: describe(mapping, self._topics.find(topic)) for topic, mapping in self._table.items()},
             moves=self._moves,
+            draining=self.draining,
         )
         details = {topic: to_detail(mapping) for topic, mapping in self._table.items()}
         file = MappingFile(data_version=self._java_version, topic_queue_mapping_info_map=details)
@@ -402,6 +418,7 @@ class Mappings:
     def _open(self) -> None:
         snapshot = load_config(self._disk, NAME, MappingSnapshot) or MappingSnapshot()
         configs: dict[str, TopicConfig] = {}
+        self.draining = snapshot.draining
         for change in snapshot.topics.values():
             self._apply(change, configs)
         for state in snapshot.moves.values():
@@ -410,6 +427,7 @@ class Mappings:
             if record.mapping is not None:
                 self._apply(record.mapping, configs)
             self._note_move(record.move)
+            self.draining = self.draining if record.draining is None else record.draining
             self._is_dirty = True
         for topic, config in configs.items():
             known = self._topics.find(topic)

@@ -94,6 +94,27 @@ class StaticReads:
             self._minimums[key] = offset
             self.minimums_told += 1
 
+    def is_spent(self, topic: str, number: int, segment: Segment) -> Procedure[bool]:
+        """Return whether nothing is left of a closed segment.
+
+        Raises:
+            PeerFailed: its broker cannot be asked.
+        """
+        if segment.broker == self.mappings.broker:
+            log = self.log_of(topic, segment)
+            lowest, highest = (segment.start, segment.end) if log is None else (log.offset_min, log.offset_max)
+        else:
+            lowest = yield from self._ask_offset(topic, segment, RequestCode.GET_MIN_OFFSET)
+            self.note_minimum(topic, number, segment, lowest)
+            highest = segment.end
+            if not segment.is_sealed:  # As Java's tools leave it.
+                highest = yield from self._ask_offset(topic, segment, RequestCode.GET_MAX_OFFSET)
+        return lowest >= (segment.end if segment.is_sealed else highest)
+
+    def forget_segment(self, topic: str, number: int, segment: Segment) -> None:
+        """Remember nothing of a segment that has expired."""
+        self._minimums.pop((topic, number, segment.generation), None)
+
     def ask_minimum(self, topic: str, queue: LogicalQueue) -> Procedure[int]:
         """Return the lowest offset, having asked everybody who can be asked."""
         for segment in queue.readable:

@@ -94,6 +94,8 @@ class Takeover:
     def _prepare(self, request: Request) -> Procedure[Answer]:
         """Answer 7010 when the undecided homes are on disk."""
         order = decode_body(request.command.body, Prepare)
+        if order.address:
+            self._view.teach(order.source, order.address)
         known = self._mappings.moves().get(order.move)
         if known is not None and known.move.state == "done":
             raise MappingRefused("one move at a time", f"{self._name} has opened these queues already")

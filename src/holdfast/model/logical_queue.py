@@ -138,6 +138,23 @@ class LogicalQueue(msgspec.Struct, frozen=True):
                 break
         return found
 
+    def count_held(self, start: int, end: int) -> int:
+        """Return how many of the offsets from *start* to *end* can hold a record: those in no gap, hole or expired home.
+
+        Of a home with an unknown end, closed by force, nobody knows: none is counted.
+        """
+        held = 0
+        for segment in self.readable:
+            following = self.after(segment)
+            if not segment.is_decided:
+                continue
+            last = segment.last
+            if last is None:
+                unknown = end if following is None else following.first
+                last = segment.static_max if segment.forced and following is not None else unknown
+            held += max(0, min(last, end) - max(segment.first, start))
+        return held
+
     def status_of(self, segment: Segment) -> Status:
         """Return what may be done with *segment*, which is one of this queue."""
         if segment.expired:
@@ -383,6 +400,21 @@ class LogicalQueue(msgspec.Struct, frozen=True):
             raise self._refuse("records first", f"still needs {', '.join(held)}: move it, and let its records expire")
         gone = {segment.place for segment in self.segments if segment.broker in removed}
         return self._without_expired(self.segments, gone)
+
+    def recall(self, broker: str) -> LogicalQueue:
+        """Return what *broker* has to remember of a queue when all its homes there have expired: these, and the leader.
+
+        Older homes of others are the leader's business, who alone hears when they expire.
+        """
+        kept: list[Segment] = []
+        is_lost = False
+        for segment in self.segments:
+            if segment.broker != broker and segment.generation < self.generation:
+                is_lost = True
+                continue
+            kept.append(msgspec.structs.replace(segment, cut=True) if is_lost and kept else segment)
+            is_lost = False
+        return LogicalQueue(self.queue, tuple(kept))
 
     def _without_expired(self, segments: Iterable[Segment], places: Collection[tuple[str, int]]) -> LogicalQueue:
         """Return the queue of *segments*, but for the expired ones in *places*.

@@ -144,6 +144,11 @@ class CommitLog:
         self._next = position
         return staged
 
+    def roll(self) -> None:
+        """Let the next record begin a file. Nothing happens when it does so anyway, or before one is staged."""
+        if self._next % self.files.size:
+            self._roll(0)
+
     def _roll(self, size: int) -> None:
         """End the current file with a blank and go on in the next."""
         if size + BLANK_SIZE > self.files.size:

@@ -46,6 +46,11 @@ class LogRoom:
         self._is_last = use.total - use.used <= self._files.size
         return use
 
+    @property
+    def has_next(self) -> bool:
+        """Whether the disk has room for another file, as of the last look."""
+        return not (self.use.is_full or self._is_last)
+
     def is_spent(self, written: int) -> bool:
         """Say whether a log that ends at *written* should take no more records. Asked before every write."""
         if self._files.created_count != self._created_count:

@@ -370,6 +370,16 @@ class MessageStore:
             return []
         return removed
 
+    def roll(self) -> bool:
+        """Let the next record, which is to be staged in this event, begin a file: retention never takes the last one.
+
+        False when the disk has no room for another file.
+        """
+        self._room.measure()
+        if self._room.has_next:
+            self.log.roll()
+        return self._room.has_next
+
     def close(self, now_ms: int) -> None:
         """End in order: everything is synced and noted, so that the next start need not look for it.
 

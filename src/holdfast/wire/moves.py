@@ -63,10 +63,15 @@ class MoveName(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Mappings(msgspec.Struct, frozen=True, kw_only=True):
-    """Answer to 7007: every static topic as the broker records it, and the moves that it drives."""
+    """Answer to 7007: every static topic as the broker records it, and the moves that it drives.
+
+    Attributes:
+        draining: It shall get no more queues, unless somebody names it.
+    """
 
     topics: list[MappedTopic] = []
     moves: list[Move] = []
+    draining: bool = False
 
 
 class DeleteMappingFields(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,7 +89,11 @@ class QueueHomes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Prepare(msgspec.Struct, frozen=True, kw_only=True):
-    """7010: be ready to lead these queues. The homes end with the old leader's open one."""
+    """7010: be ready to lead these queues. The homes end with the old leader's open one.
+
+    Attributes:
+        address: Where the source is reached: what it holds is read from there, also when no name server is up.
+    """
 
     move: str
     source: str
@@ -93,6 +102,7 @@ class Prepare(msgspec.Struct, frozen=True, kw_only=True):
     epoch: Int64
     total: Int32
     queues: list[QueueHomes]
+    address: str = ""
 
 
 class Prepared(msgspec.Struct, frozen=True, kw_only=True):
@@ -175,6 +185,12 @@ class ForgetOrder(msgspec.Struct, frozen=True, kw_only=True):
     """7015: that broker was removed; drop the expired homes that are listed for it. Old copies may still name it."""
 
     broker: str
+
+
+class DrainOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """7016: the receiver shall get no more queues by plans that name nobody; or it may again."""
+
+    draining: bool
 
 
 class Stamp(msgspec.Struct, frozen=True, kw_only=True):
