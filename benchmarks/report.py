@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from benchmarks import idle, recovery
 from benchmarks.judgement import Baseline, Verdict, best_java_pull
 from benchmarks.measure import OWED_MIN, CellResult, Summary
+from benchmarks.moves import MANY, MoveFindings, Trial
 from benchmarks.results import Growth, Results
 
 Row = Sequence[str]
@@ -42,6 +44,8 @@ def markdown(results: Results) -> str:
         parts += ["## Growth", *(_growth(growth) for growth in results.growth)]
     if results.idle or results.recovery:
         parts += ["## Idle and recovery", _idle(results), _recovery(results)]
+    if results.moves:
+        parts += ["## Moving queues under load", *_moves(results.moves)]
     if results.profile:
         parts += ["## Where the time of a send goes", _profile(results)]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -266,3 +270,81 @@ def _profile(results: Results) -> str:
         for stage, ours, bare in results.profile
     ]
     return table(["ns a message, 64 messages a read", "ours", "bare"], rows)
+
+
+def _moves(moves: MoveFindings) -> list[str]:
+    trials = [*moves.trials, moves.drain]
+    targets = [
+        [
+            target.what,
+            f"{number(target.measured) if target.measured else 0} {target.unit}",
+            f"at most {target.wanted:g} {target.unit}",
+            "reached" if target.reached else "**missed**",
+        ]
+        for target in moves.targets
+    ]
+    costs = [
+        [cost.work, f"{cost.normal_ns:,.0f}", f"{cost.static_ns:,.0f}", f"{cost.ratio:.3f}", f"ns a {cost.unit}"]
+        for cost in moves.costs
+    ]
+    note = (
+        f"Two brokers, 8 ordered producers with one send of 1 KiB in flight each, one ordered consumer. A move takes 4 "
+        f"of 8 queues from one broker to the other, or back; the last column drains {MANY:,} queues off a broker. "
+        "Seconds are the operator's: the start of the command's process counts. A Java client that is refused waits "
+        "for its next look at the routes, every 30 s: how long is chance."
+    )
+    return [
+        note,
+        table(["", *map(_trial_name, trials[:-1]), f"drain, {MANY:,} queues"], _trial_rows(trials)),
+        table(["wanted of our servers", "measured", "wanted", ""], targets),
+        table(["when nothing moves", "normal topic", "static topic", "ratio", ""], costs),
+    ]
+
+
+def _trial_name(trial: Trial) -> str:
+    names = {"holdfast": "our", "java": "Java"}
+    return f"{names[trial.servers]} servers, {names[trial.client]} client"
+
+
+def _trial_rows(trials: Sequence[Trial]) -> list[Row]:
+    def row(what: str, figure: Callable[[Trial], str]) -> Row:
+        return [what, *map(figure, trials)]
+
+    def phase(name: str) -> list[Row]:
+        phases = [trial.account.phases[name] for trial in trials]
+        return [
+            [f"sends/s {name}", *(number(each.messages_per_s) for each in phases)],
+            [f"p50 {name}", *(microseconds(each.p50_us) for each in phases)],
+            [f"p99 {name}", *(microseconds(each.p99_us) for each in phases)],
+            [f"longest pause {name}", *(f"{each.longest_pause_ms:,.0f} ms" for each in phases)],
+        ]
+
+    return [
+        *phase("before"),
+        *phase("during"),
+        *phase("after"),
+        row("moves, queues of producers", lambda trial: f"{len(trial.account.commands_s)}, {trial.account.moved}"),
+        row("pause of a moved queue, p99", lambda trial: f"{trial.pause_p99_ms:,.0f} ms"),
+        row("the same, largest", lambda trial: f"{max(trial.account.pauses_ms, default=0):,.0f} ms"),
+        row("command", lambda trial: _seconds(trial.account.commands_s)),
+        row("to the first message there", lambda trial: _seconds(trial.account.first_s)),
+        row("to the last queue's first", lambda trial: _seconds(trial.account.last_s)),
+        row("acknowledged", lambda trial: f"{trial.account.acknowledged:,}"),
+        row("failed sends", lambda trial: _failed(trial.account.reasons)),
+        row("lost", lambda trial: f"{trial.account.lost:,}"),
+        row("repeated", lambda trial: f"{trial.account.repeated:,}"),
+        row("out of order", lambda trial: f"{trial.account.out_of_order:,}"),
+        row("offset holes", lambda trial: f"{trial.account.holes:,}"),
+    ]
+
+
+def _seconds(readings: Sequence[float]) -> str:
+    """Return the median, and the range where there is one."""
+    if len(readings) <= 1:
+        return "".join(f"{each:.1f} s" for each in readings)
+    return f"{statistics.median(readings):.1f} s ({min(readings):.1f}-{max(readings):.1f})"
+
+
+def _failed(reasons: Mapping[str, int]) -> str:
+    each = ", ".join(f"{count:,} x {reason}" for reason, count in reasons.items())
+    return f"{sum(reasons.values()):,} ({each})" if reasons else "0"

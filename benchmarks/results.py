@@ -14,6 +14,7 @@ from benchmarks.idle import Idle
 from benchmarks.judgement import Verdict
 from benchmarks.load import LoadResult
 from benchmarks.measure import CellResult
+from benchmarks.moves import MoveFindings
 from benchmarks.programs import BenchmarkFailed
 from benchmarks.recovery import Recovery
 
@@ -60,6 +61,7 @@ class Results(msgspec.Struct, kw_only=True):
     growth: list[Growth] = []
     idle: dict[str, Idle] = {}
     recovery: dict[str, Recovery] = {}
+    moves: MoveFindings | None = None
     profile: list[tuple[str, float, float | None]] = []
 
 

@@ -2,7 +2,7 @@
 
     python -m benchmarks.run [--quick] [--growth] [--only cells,idle,...] [--rounds N] [--seconds S]
 
-    compile ─> limits, ceilings ─> first burst, cold ─> warm ─> rounds ─> growth ─> idle, recovery ─> profile ─> report
+    compile ─> limits, ceilings ─> first burst ─> warm ─> rounds ─> growth ─> idle, recovery, moves ─> profile ─> report
 
 Everything is written below one temporary folder, on the disk that is measured, and removed at the end. The results go
 to docs/benchmarks: results.json (every reading), results.md (tables), *.svg.
@@ -31,13 +31,14 @@ from benchmarks.idle import measure_idle
 from benchmarks.judgement import judge
 from benchmarks.load import Load, LoadResult
 from benchmarks.measure import Bench
+from benchmarks.moves import MoveBench, Pace
 from benchmarks.preparation import TOPIC, fill_hot_topics, warm_broker, warm_name_server
 from benchmarks.programs import BenchmarkFailed, Programs, compile_programs
 from benchmarks.recovery import LOG_MIB, measure_recovery
 from benchmarks.servers import JAVA_VERSION, Fleet, Flush, Kind, Server, create_topic
 
 OUTPUT: Final = Path("docs/benchmarks")
-PARTS: Final = ("limits", "cells", "growth", "idle", "recovery", "profile")
+PARTS: Final = ("limits", "cells", "growth", "idle", "recovery", "moves", "profile")
 # A round writes about this much, over all servers; nothing is removed before the end.
 GB_PER_ROUND: Final = 16.0
 IDLE_SECONDS: Final = 30.0
@@ -55,6 +56,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     output: Path
     base_port: int
     recovery_mib: int
+    move_pace: Pace
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,6 +92,7 @@ class Run:
             "growth": self._growth,
             "idle": self._idle,
             "recovery": self._recovery,
+            "moves": self._moves,
             "profile": self._profile,
         }
         for name, part in parts.items():
@@ -216,6 +219,9 @@ class Run:
             self.results.recovery[kind] = found
             self._stop(cluster)
 
+    def _moves(self) -> None:
+        self.results.moves = MoveBench(self._fleet, self._plan.folder, say, self._plan.move_pace).measure()
+
     def _profile(self) -> None:
         ours = profile_send.profile_ours(self._plan.folder / "profile-ours", 64, 300)
         bare = profile_send.profile_bare(self._plan.folder / "profile-bare", 64, 300)
@@ -231,7 +237,7 @@ def _java_words() -> str:
 def parse(arguments: Sequence[str] | None = None) -> tuple[argparse.Namespace, frozenset[str]]:
     """Return the options, and the parts that they ask for."""
     parser = argparse.ArgumentParser(prog="benchmarks.run", description="Our servers beside Java's, in one run.")
-    parser.add_argument("--quick", action="store_true", help="short readings, no growth, idle or recovery")
+    parser.add_argument("--quick", action="store_true", help="short readings, no growth, idle, recovery or moves")
     parser.add_argument("--growth", action="store_true", help="growth curves too (connections, queues, size)")
     parser.add_argument("--only", help=f"only these parts, commas between them: {', '.join(PARTS)}")
     parser.add_argument("--cells", default="", help="only cells whose name contains this text")
@@ -247,7 +253,7 @@ def parse(arguments: Sequence[str] | None = None) -> tuple[argparse.Namespace, f
     options = parser.parse_args(arguments)
     parts = {"limits", "cells", "profile"}
     if not options.quick:
-        parts |= {"idle", "recovery"}
+        parts |= {"idle", "recovery", "moves"}
     if options.growth:
         parts.add("growth")
     if options.only:
@@ -275,6 +281,7 @@ def make_plan(options: argparse.Namespace, parts: frozenset[str], folder: Path) 
         output=options.output,
         base_port=options.base_port,
         recovery_mib=options.recovery_mib,
+        move_pace=Pace(warm_s=5.0, calm_s=5.0, java_moves=2) if options.quick else Pace(),
     )
 
 

@@ -124,12 +124,18 @@ class Fleet:
         return self._keep(Server("holdfast", "namesrv", port, self._start_holdfast(command, port)))
 
     def start_holdfast(
-        self, name_server: Server, flush: Flush, *, store: Path | None = None, options: Sequence[str] = ()
+        self,
+        name_server: Server,
+        flush: Flush,
+        *,
+        name: str | None = None,
+        store: Path | None = None,
+        options: Sequence[str] = (),
     ) -> Server:
         """Start a broker of ours; returns when the name server knows it."""
         port = self._take_port()
         store = store or self._folder / f"holdfast-{flush}-{port}"
-        name = f"broker-{flush}"
+        name = name or f"broker-{flush}"
         command = ["serve", "broker", "--name", name, "--namesrv", name_server.name_server]
         command += ["--listen", f"127.0.0.1:{port}", "--store", str(store), "--flush", flush, *options]
         server = Server("holdfast", name, port, self._start_holdfast(command, port), store)
@@ -145,12 +151,14 @@ class Fleet:
         child = self._start_java("org.apache.rocketmq.namesrv.NamesrvStartup", home, JAVA_NAME_SERVER_HEAP, settings)
         return self._keep(Server("java", "namesrv", port, child, home))
 
-    def start_java(self, name_server: Server, flush: Flush, *, store: Path | None = None) -> Server:
+    def start_java(
+        self, name_server: Server, flush: Flush, *, name: str | None = None, store: Path | None = None
+    ) -> Server:
         """Start a Java broker; returns when the name server knows it."""
         port = self._take_port()
         store = store or self._folder / f"java-{flush}-{port}"
         settings = JAVA_BROKER | {
-            "brokerName": f"broker-{flush}",
+            "brokerName": name or f"broker-{flush}",
             "listenPort": str(port),
             "namesrvAddr": name_server.name_server,
             "storePathRootDir": str(store),
@@ -159,7 +167,7 @@ class Fleet:
         }
         home = store / ".peer"
         child = self._start_java("org.apache.rocketmq.broker.BrokerStartup", home, JAVA_BROKER_HEAP, settings)
-        server = self._keep(Server("java", f"broker-{flush}", port, child, store))
+        server = self._keep(Server("java", settings["brokerName"], port, child, store))
         wait_until_registered(name_server.name_server, [server.name], timeout_s=READY_TIMEOUT_S)
         return server
 

@@ -40,6 +40,9 @@ def test_nobody_notices_moves(tmp_path: Path):
             await stage.operator.run("broker", "drain", "broker-a")
             assert await stage.leads() == {"broker-b": 4, "broker-c": 4}
             await load.flow()
+            await stage.operator.run("broker", "spread", "broker-a")
+            assert (await stage.leads())["broker-a"] == 2
+            await load.flow()
             await stage.operator.run("topic", "move", TOPIC, "--to", "broker-a")
             await load.flow()
             await stage.operator.run("cluster", "rebalance")

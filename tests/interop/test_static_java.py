@@ -124,6 +124,26 @@ def test_a_java_application_does_not_notice_moves(
     assert brokers.leads(topic) == {"broker-a": 4, "broker-b": 4}
 
 
+@pytest.mark.parametrize("version", ["peer_5", "peer_4"])
+def test_a_java_application_does_not_notice_a_new_broker(
+    request: pytest.FixtureRequest, brokers: Brokers, tmp_path: Path, version: str
+) -> None:
+    """A broker that the client has never spoken to takes over everything: what is stored there is delivered at once."""
+    topic, name = f"spread-{version}", f"broker-{version}"
+    brokers.operate("topic", "create", topic, "--logical-queues", str(QUEUES), "--brokers", "broker-a,broker-b")
+    with JavaLoad(request.getfixturevalue(version), brokers.name_server, topic, tmp_path) as load:
+        load.flow()
+        load.measure()
+        brokers.start(name)
+        brokers.operate("topic", "move", topic, "--to", name)
+        load.flow()
+        brokers.operate("topic", "move", topic, "--to", "broker-b")
+        load.flow()
+        sums = load.settle()
+
+    assert sums | NOTHING == sums
+
+
 def test_mqadmin_creates_grows_and_remaps_a_static_topic(
     brokers: Brokers, shell: JavaShell, peer_5: JavaPeer, tmp_path: Path
 ) -> None:

@@ -15,11 +15,11 @@ SEEDS_MAX = 200
 # Seeds that found a bug last time are tried before all others.
 KNOWN_FINDERS = {
     "stale_epoch_accepted_by_the_name_server": (88,),
-    "open_not_idempotent": (88,),
+    "open_not_idempotent": (93,),
     "held_sends_dropped": (25,),
-    "relayed_sends_not_deduplicated": (11,),
-    "target_opens_without_grant": (83,),
-    "unseal_after_grant": (26,),
+    "relayed_sends_not_deduplicated": (52,),
+    "target_opens_without_grant": (109,),
+    "unseal_after_grant": (34,),
 }
 RARE = {"acknowledge_with_any_sync", "torn_tail_accepted"}
 

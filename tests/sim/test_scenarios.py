@@ -77,25 +77,110 @@ MOVES: dict[str, tuple[int, Plan]] = {
     # what the new leader told of its homes replaced what the broker knew itself, and readers waited for ever.
     "a queue comes back to the broker from which it was forced": (
         45,
-        replace(MOVING, name_servers=2, queues=6, faults=("partition", "slow disk", "kill", "weather", "force")),
+        replace(
+            MOVING,
+            name_servers=2,
+            queues=6,
+            queue_file_entries=300,
+            hot_window=0,
+            workers=3,
+            orderlies=1,
+            storm_ms=40_000,
+            faults=("partition", "slow disk", "disk error", "kill", "weather", "force"),
+            taste=Taste(delayed=0.15, poisoned=0.02, batches=0.1, size_max=2000),
+            grows=True,
+        ),
+    ),
+    # The same, but the broker was given the queue by a second forced move, before it had heard of the first.
+    "a queue is forced back to the broker from which it was forced": (
+        384,
+        replace(
+            MOVING,
+            queues=6,
+            queue_file_entries=300,
+            hot_window=8192,
+            producers=3,
+            workers=3,
+            orderlies=1,
+            messages=500,
+            storm_ms=40_000,
+            faults=("slow disk", "weather", "break peers", "force", "ambush"),
+            taste=Taste(delayed=0.15, batches=0.1, size_max=100),
+            static=(ORDERED_TOPIC,),
+            operators=2,
+            old_consumers=1,
+        ),
     ),
     # The target had opened and served readers, and the source, restarted, had not heard of it: it sent a reader whose
-    # offset was beyond its own end back to that end.
-    "a source that has not heard of the opening sends no reader back": (
+    # offset was beyond its own end back to that end. Then the queues moved on, back to the source: nobody could open
+    # for its old move any more, and it tried for ever.
+    "a source that has not heard of the opening neither sends readers back nor tries for ever": (
         116,
-        replace(MOVING, orderlies=3, storm_ms=60_000, faults=("clock", "ambush", "break peers"), old_consumers=1),
-    ),
-    # By the time the source was back, another operator had moved the queues on, back to it: nobody could open for its
-    # old move any more, and it tried for ever.
-    "a move that was overtaken by the way back ends": (
-        116,
-        replace(MOVING, operators=2, storm_ms=60_000, faults=("ambush", "ambush", "kill")),
+        replace(
+            MOVING,
+            log_file_size=256 * 1024,
+            queue_file_entries=10,
+            producers=3,
+            workers=3,
+            orderlies=3,
+            storm_ms=80_000,
+            faults=("clock", "ambush", "break peers"),
+            taste=Taste(transactions=0.2, size_max=100),
+            old_consumers=1,
+        ),
     ),
     # A leader that was passed over came back while the new leader was away. It knew of it, but only the new leader
-    # can say what to seal: it must wait, and not go on.
+    # can say what to seal: it must wait, and not go on. Nor may it take a move of its own, not granted yet, for the
+    # reason why somebody else leads.
     "a fenced leader waits for the new one": (
         154,
-        replace(MOVING, static=(ORDERED_TOPIC,), queues=5, storm_ms=60_000, faults=("power", "force")),
+        replace(
+            MOVING,
+            queues=5,
+            queue_file_entries=300,
+            hot_window=8192,
+            workers=3,
+            orderlies=3,
+            messages=60,
+            storm_ms=80_000,
+            faults=("power", "force"),
+            taste=Taste(delayed=0.15, size_max=2000),
+            static=(ORDERED_TOPIC,),
+            operators=2,
+            old_producers=1,
+            old_consumers=1,
+        ),
+    ),
+    # A topic grew on one broker only, and a move elsewhere took the same epoch.
+    "two changes of one epoch can be told apart by whoever repairs": (
+        237,
+        replace(
+            MOVING,
+            queues=6,
+            log_file_size=32 * 1024,
+            hot_window=0,
+            producers=1,
+            workers=3,
+            messages=60,
+            storm_ms=20_000,
+            faults=("power", "slow disk", "kill", "slow disk", "relapse", "break", "disk error", "detour"),
+            pause_ms=4_000,
+            taste=Taste(delayed=0.15, transactions=0.2),
+            operators=2,
+            old_consumers=1,
+            grows=True,
+        ),
+    ),
+    # A pull that one broker passes on to another may come again there, with an offset that was committed long ago.
+    "a pull that is passed on twice takes no committed offset back": (
+        1,
+        replace(
+            MOVING,
+            old_consumers=1,
+            faults=("kill", "break peers"),
+            taste=Taste(failing=0.2, poisoned=0.05),
+            static=(ORDERED_TOPIC,),
+        ),
     ),
 }
 

@@ -85,7 +85,17 @@ class MovingCluster:
         refused: Answers to sends that were neither success nor 501.
     """
 
-    def __init__(self, *names: str, flush: str = "sync", seed: int = 1, show: bool = False) -> None:
+    def __init__(
+        self,
+        *names: str,
+        flush: str = "sync",
+        seed: int = 1,
+        show: bool = False,
+        log_file_size: int = 1 << 20,
+        retention_ms: int | None = None,
+    ) -> None:
+        self._log_file_size = log_file_size
+        self._retention_ms = retention_ms
         self.world = World(seed, Trace(print) if show else None)
         self.network = Network(self.world)
         self.network.weather.spike = 0.0
@@ -132,14 +142,17 @@ class MovingCluster:
             namesrv=(NAMESRV,),
             listen=address,
             flush=self.flush,  # type: ignore[arg-type]
-            log_file_size=1 << 20,
+            log_file_size=self._log_file_size,
             register_interval_ms=3_000,
             offset_save_interval_ms=2_000,
         )
 
         def boot(around: Surroundings, now_ms: int) -> Booted:
             assert around.disk is not None
-            store = MessageStore.open(around.disk, store_options(options), now_ms)
+            kept = store_options(options)
+            if self._retention_ms is not None:
+                kept = msgspec.structs.replace(kept, retention_ms=self._retention_ms)
+            store = MessageStore.open(around.disk, kept, now_ms)
             rooms = self.rooms[name] = Rooms(options, store, around.disk, around.chance, now_ms)
             self.stores[name] = store
             machine = Counted(Broker(options, store, rooms), lambda: self._count(name))

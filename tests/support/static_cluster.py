@@ -28,6 +28,7 @@ from holdfast.wire.mapping import MappedTopic, from_detail, to_detail, to_info
 from holdfast.wire.moves import (
     AbandonOrder,
     DiscardOrder,
+    DrainOrder,
     ForceOrder,
     ForgetOrder,
     Mappings,
@@ -57,6 +58,7 @@ class StaticCluster(ScriptedReach):
     delays: dict[int, int] = field(default_factory=dict)
     dead: set[str] = field(default_factory=set)
     java: set[str] = field(default_factory=set)
+    draining: set[str] = field(default_factory=set)
     refusing: dict[str, str] = field(default_factory=dict)
     name_server_version: int = 479
     state_of_new_moves: str = "done"
@@ -79,6 +81,7 @@ class StaticCluster(ScriptedReach):
             RequestCode.ABANDON_QUEUE: self._abandon,
             RequestCode.DISCARD_SEGMENTS: self._discard,
             RequestCode.FORGET_BROKER: self._forget,
+            RequestCode.SET_DRAINING: self._drain,
             RequestCode.GET_MAX_OFFSET: self._max,
             RequestCode.GET_BROKER_CONFIG: lambda *_: b"fileReservedTime=72\n",
             RequestCode.GET_ALL_DELAY_OFFSET: lambda *_: msgspec.json.encode({"offsetTable": self.delays}),
@@ -190,7 +193,8 @@ class StaticCluster(ScriptedReach):
 
     def _mappings(self, name: str, asked: Asked) -> Reply:
         topics = [self._mapped(name, topic) for topic in self.records.get(name, {})]
-        return java_json.encode(wire.to_plain(Mappings(topics=topics, moves=self.moves.get(name, []))))
+        moves, draining = self.moves.get(name, []), name in self.draining
+        return java_json.encode(wire.to_plain(Mappings(topics=topics, moves=moves, draining=draining)))
 
     def _config(self, name: str, asked: Asked) -> Reply:
         if asked.fields["topic"] not in self.configs.get(name, {}):
@@ -313,6 +317,10 @@ class StaticCluster(ScriptedReach):
         for topic, record in self.records[name].items():
             led = [record.queues[number].prune({gone}) for number in record.led]
             self.records[name][topic] = record.put(*led)
+        return {}
+
+    def _drain(self, name: str, asked: Asked) -> Reply:
+        (self.draining.add if decode_body(asked.body, DrainOrder).draining else self.draining.discard)(name)
         return {}
 
     def _max(self, name: str, asked: Asked) -> Reply:

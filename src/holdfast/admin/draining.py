@@ -24,7 +24,7 @@ from holdfast.model.route import MASTER_ID
 from holdfast.model.segment import Segment
 from holdfast.model.topic import DEAD_LETTER_PREFIX, HALF_TOPIC, RETRY_PREFIX, SCHEDULE_TOPIC, Permission, TopicConfig
 from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.moves import DiscardOrder, ForgetOrder, encode_body
+from holdfast.wire.moves import DiscardOrder, DrainOrder, ForgetOrder, encode_body
 from holdfast.wire.offsets import OffsetAnswer, QueryOffsetFields
 from holdfast.wire.registration import Topics as TopicTable
 
@@ -108,6 +108,15 @@ class Draining:
         found += await self._waiting(holder)
         found += await self._normal_topics(view, holder, retention_ms)
         return found
+
+    async def mark(self, broker: str, *, draining: bool) -> None:
+        """Say that *broker* gets no more queues unless it is named, or that it may again. It remembers that.
+
+        Raises:
+            NotFound: there is no such broker.
+        """
+        (found,) = await self._reach.masters(names=[broker])
+        await self._reach.ask(found.address, RequestCode.SET_DRAINING, body=encode_body(DrainOrder(draining=draining)))
 
     async def wait(self, broker: str, told: Callable[[Sequence[Hold]], None] = lambda _: None) -> None:
         """Return when nothing holds *broker* any more; *told* hears of every change."""

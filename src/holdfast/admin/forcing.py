@@ -95,7 +95,7 @@ class Forcing:
         """
         view = await self._read(None)
         require_another(view, broker)
-        moves = placement.plan_drain(broker, view.leaders, view.ready)
+        moves = placement.plan_drain(broker, view.leaders, view.takers)
         if not moves and broker not in view.holders:
             view.get_holder(broker)
         return self._plan(view, moves, even_if_alive=even_if_alive)

@@ -43,6 +43,8 @@ class QueueLag(msgspec.Struct, frozen=True):
     Attributes:
         committed: The offset where it goes on; None when it never committed.
         end: The offset of the next message that will be stored.
+        lag: How many messages it is behind; offsets that hold none are not counted.
+        gap: How many offsets between the two hold none.
         consumed_ms: When the last consumed message was stored.
     """
 
@@ -53,6 +55,7 @@ class QueueLag(msgspec.Struct, frozen=True):
     end: int
     lag: int
     consumed_ms: int | None
+    gap: int = 0
 
 
 class GroupLag(msgspec.Struct, frozen=True):
@@ -105,6 +108,7 @@ class _OffsetPair(msgspec.Struct, frozen=True, rename="camel"):
     broker_offset: int
     consumer_offset: int
     last_timestamp: int = 0
+    gap: int = 0
 
 
 class _ConsumeStats(msgspec.Struct, frozen=True, rename="camel"):
@@ -267,8 +271,9 @@ def _queue_lag(key: str, pair: _OffsetPair) -> QueueLag:
         queue.queue_id,
         committed,
         pair.broker_offset,
-        max(0, pair.broker_offset - (committed or 0)),
+        max(0, pair.broker_offset - (committed or 0) - pair.gap),
         pair.last_timestamp if pair.last_timestamp > 0 else None,
+        pair.gap,
     )
 
 

@@ -11,7 +11,9 @@ from holdfast.client.received import read_messages
 from holdfast.model.errors import BrokerRefused, RemoteProtocolError
 from holdfast.model.message import ReceivedMessage
 from holdfast.model.route import MASTER_ID
+from holdfast.model.scope import mock_broker
 from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.mapping import from_info
 from holdfast.wire.message_id import parse_message_id
 from holdfast.wire.offsets import QueryMessageFields, ViewMessageFields
 
@@ -19,10 +21,15 @@ _END_OF_TIME: Final = 0x7FFFFFFFFFFFFFFF
 
 
 class FoundMessage(msgspec.Struct, frozen=True):
-    """A message and the broker that has it."""
+    """A message and the broker that has it.
+
+    Attributes:
+        queue_broker: The broker name of its queue: of a static topic the one that stands for all of its brokers.
+    """
 
     broker: str
     message: ReceivedMessage
+    queue_broker: str = ""
 
 
 class Messages:
@@ -40,7 +47,7 @@ class Messages:
             RouteNotFound: there is no such topic.
         """
         found = await self._query(topic, key, start_ms, end_ms, count_max, unique=False)
-        return [each for each in found if key in each.message.keys][:count_max]
+        return await self._name(topic, [each for each in found if key in each.message.keys][:count_max])
 
     async def by_id(self, topic: str, message_id: str) -> list[FoundMessage]:
         """Return the message of that id: the broker's, which says where it lies, or the sender's, which is looked for.
@@ -54,7 +61,13 @@ class Messages:
             found = [each for each in found if each.message.message_id == message_id]
         if not found:
             raise NotFound(f"no message {message_id} in topic {topic!r}")
-        return found
+        return await self._name(topic, found)
+
+    async def _name(self, topic: str, found: list[FoundMessage]) -> list[FoundMessage]:
+        """Return *found* with the broker names of their queues."""
+        rows = await self._reach.find_rows(topic) if found else {}
+        mock = next((mock_broker(from_info(row).scope) for row in rows.values()), None)
+        return [msgspec.structs.replace(each, queue_broker=mock or each.broker) for each in found]
 
     async def _view(self, topic: str, message_id: str) -> list[FoundMessage]:
         try:

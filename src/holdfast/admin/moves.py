@@ -105,7 +105,7 @@ class Moves:
         view = await self._read(None)
         view.require_ready([broker])
         require_another(view, broker)
-        return await self._plan(view, placement.plan_drain(broker, view.leaders, view.ready))
+        return await self._plan(view, placement.plan_drain(broker, view.leaders, view.takers))
 
     async def plan_spread(self, broker: str) -> MovePlan:
         """Return the moves that give *broker* its share of every static topic.
@@ -115,7 +115,7 @@ class Moves:
         """
         view = await self._read(None)
         view.require_ready([broker])
-        return await self._plan(view, placement.plan_spread(broker, view.leaders, view.ready))
+        return await self._plan(view, placement.plan_spread(broker, view.leaders, view.takers))
 
     async def plan_rebalance(self, topic: str | None = None) -> MovePlan:
         """Return the fewest moves after which the brokers lead every static topic evenly, or only *topic*.
@@ -125,7 +125,7 @@ class Moves:
         """
         view = await self._read(None)
         leaders = view.leaders if topic is None else {topic: view.get_topic(topic).merged.leaders}
-        return await self._plan(view, placement.plan_rebalance(leaders, view.ready))
+        return await self._plan(view, placement.plan_rebalance(leaders, view.takers))
 
     async def _read(self, topic: str | None) -> ClusterMappings:
         await self._topics.require_support()
@@ -326,8 +326,13 @@ def require_another(view: ClusterMappings, broker: str) -> None:
     Raises:
         NotAllowed: it is the last one.
     """
-    if not [name for name in view.ready if name != broker]:
-        raise NotAllowed(f"{broker} is the only broker that can lead queues: start another one before this one goes")
+    if not [name for name in view.takers if name != broker]:
+        drained = ", ".join(sorted(name for name in view.ready if name != broker))
+        way = f"start another one, or take back the draining of {drained} (`holdfast broker spread`)"
+        raise NotAllowed(
+            f"{broker} is the only broker that can lead queues: {way if drained else 'start another one'} before this"
+            " one goes"
+        )
 
 
 def _reason(error: HoldfastError) -> str:

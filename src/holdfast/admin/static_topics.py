@@ -38,6 +38,7 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
         fault: Why it did not answer; None when it did.
         topics: Its record of each static topic, with how it hosts the topic.
         moves: The moves that it drives.
+        draining: It was drained: it gets queues only by orders that name it.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
     fault: str | None = None
     topics: dict[str, MappedTopic] = {}
     moves: list[Move] = []
+    draining: bool = False
 
     @property
     def is_ready(self) -> bool:
@@ -103,6 +105,11 @@ class ClusterMappings(msgspec.Struct, frozen=True, kw_only=True):
     def ready(self) -> list[str]:
         """The brokers that queues can be moved to."""
         return [name for name, holder in self.holders.items() if holder.is_ready]
+
+    @property
+    def takers(self) -> list[str]:
+        """The brokers that get queues where nobody is named: those that can, but for the drained."""
+        return [name for name in self.ready if not self.holders[name].draining]
 
     def get_holder(self, name: str) -> Holder:
         """Return the broker *name*.
@@ -205,7 +212,10 @@ class StaticTopics:
             return msgspec.structs.replace(holder, fault=str(refusal))
         told = body_of(answer, Mappings)
         return msgspec.structs.replace(
-            holder, topics={each.name: each for each in told.topics if each.mapping is not None}, moves=told.moves
+            holder,
+            topics={each.name: each for each in told.topics if each.mapping is not None},
+            moves=told.moves,
+            draining=told.draining,
         )
 
     async def _names(self) -> list[str]:

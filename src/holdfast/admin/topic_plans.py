@@ -337,6 +337,9 @@ def _choose(view: ClusterMappings, members: Mapping[str, Holder], targets: Colle
         found = [name for name, holder in members.items() if holder.fault is None and holder.knows_mappings]
         if not found:
             raise NotAllowed("no broker that answers can keep logical queues: start one, or upgrade them")
+        found = [name for name in found if not members[name].draining]
+        if not found:
+            raise NotAllowed("every broker that could lead queues is drained: name one, or `holdfast broker spread` it")
         return found
     for name in targets:
         holder = view.get_holder(name)

@@ -79,6 +79,11 @@ class ClusterView:
         for name in gone:
             del self._addresses[name]
 
+    def forget_broker(self, broker: str) -> None:
+        """Believe no longer that there is such a broker: it was removed."""
+        if broker != self._name:
+            self._addresses.pop(broker, None)
+
     def forget_topic(self, topic: str) -> None:
         """Believe nothing of a topic: it was deleted."""
         self._leaders.pop(topic, None)

@@ -163,8 +163,11 @@ class Broker:
         elif event.name == _HOUSEKEEP_TIMER:
             self._housekeep(effects, now_ms)
         elif event.name == _CLEAN_TIMER:
-            effects += [Log("info", "file removed", {"file": name}) for name in self._store.clean(now_ms)]
+            removed = self._store.clean(now_ms)
+            effects += [Log("info", "file removed", {"file": name}) for name in removed]
             effects.append(SetTimer(_CLEAN_TIMER, now_ms + _CLEAN_MS))
+            if removed:
+                self._rooms.expiry.cleaned(now_ms, effects)
         elif event.name == _FLUSH_TIMER:
             files = self._store.files_to_sync()
             if files:

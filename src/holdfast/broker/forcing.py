@@ -7,8 +7,9 @@
                            ─> tells the new leader its exact end (7006): readers, who waited there, go on
 
 A broker hears of a newer generation from name servers: when it starts, when a topic's epoch changes, and now and then.
-When it starts it takes no sends of a logical queue before it has asked, unless nobody answers. Until it has heard, it
-may write inside the gap, so no offset is ever used twice; what it acknowledged is readable in its place.
+When it starts it asks the other brokers, too, and takes no sends of a logical queue before, unless nobody answers.
+Until it has heard, it may write inside the gap, so no offset is ever used twice; what it acknowledged is readable in
+its place.
 
 An operator who does not want to wait for its return fixes the end by hand (7006): what lies behind it is given up.
 """
@@ -19,7 +20,7 @@ from typing import Final
 
 import msgspec
 
-from holdfast.broker.cluster_view import ClusterView
+from holdfast.broker.cluster_view import ASK_TIMEOUT_MS, ClusterView
 from holdfast.broker.errands import Errands
 from holdfast.broker.handover import Handover
 from holdfast.broker.mapping_records import MoveState
@@ -32,7 +33,10 @@ from holdfast.broker.takeover import Takeover, to_queue
 from holdfast.broker.waits import Pause, PeerCall, Procedure, Synced
 from holdfast.machine.effects import Effect, Log, SetTimer
 from holdfast.model.errors import DiskFailed, MappingRefused, PeerFailed, RecordRefused, RemoteProtocolError
+from holdfast.model.leadership import Leader
 from holdfast.model.mapping import LogicalQueue, TopicMapping, next_epoch
+from holdfast.model.queue import MessageQueue
+from holdfast.model.scope import mock_broker
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command
 from holdfast.wire.mapping import from_detail
@@ -43,6 +47,8 @@ TIMER: Final = "fences"
 CHECK_MS: Final = 15_000
 CONFIRM_TRIES: Final = 4
 _CONFIRM_PAUSE_MS: Final = 400
+_ASK_MS: Final = 3_000
+_PEERS_PAUSE_MS: Final = 20
 _FENCE_PAUSE_MS: Final = 500
 _TELL_PAUSE_MS: Final = 5_000
 _TELL_TRIES: Final = 60
@@ -70,6 +76,7 @@ class Forcing:
         self._takeover = takeover
         self._errands = errands
         self._checking: set[str] = set()
+        self._are_peers_asked = True
         takeover.on_stamp = self.suspect
 
     def handlers(self) -> Handlers:
@@ -86,21 +93,48 @@ class Forcing:
         order = decode_body(request.command.body, ForceOrder)
         now_ms = self._errands.now_ms
         mapping = self._takeover.host(order.topic, order.scope, order.epoch, order.total)
-        known = [_newer(mapping.queues.get(homes.queue), to_queue(homes)) for homes in order.queues]
-        # Asked twice, or led here all the time: there is nothing to force.
-        forced = [queue for queue in known if queue.leader.broker != self._name]
-        mapping = mapping.put(*known)
-        unplaced = [queue.queue for queue in forced if not self._is_prepared(queue)]
-        fresh = self._mappings.allocate_all(mapping, unplaced, now_ms)
-        opened = [queue.force(self._name, self._physical(queue, fresh)) for queue in forced]
-        epoch = max(order.epoch, next_epoch(mapping.epoch, now_ms))
-        position = self._mappings.change(mapping.put(*opened, epoch=epoch), now_ms=now_ms)
+        told = [to_queue(homes) for homes in order.queues]
+        try:
+            known = [self._newest(mapping, queue) for queue in told]
+            # Asked twice, or led here all the time: there is nothing to force.
+            forced = [queue for queue in known if queue.leader.broker != self._name]
+            mapping = mapping.put(*known)
+            unplaced = [queue.queue for queue in forced if not self._is_prepared(queue)]
+            fresh = self._mappings.allocate_all(mapping, unplaced, now_ms)
+            opened = [queue.force(self._name, self._physical(queue, fresh)) for queue in forced]
+            epoch = max(order.epoch, next_epoch(mapping.epoch, now_ms))
+            position = self._mappings.change(mapping.put(*opened, epoch=epoch), now_ms=now_ms)
+        except (MappingRefused, RecordRefused):
+            self._mappings.unseal(order.topic.name, [queue.queue for queue in told])
+            raise
         for queue in forced:
             self._end_incoming(order.topic.name, queue.queue)
+        self._relaying.release(order.topic.name, [queue.queue for queue in forced])
         yield Synced(position)
         self._tell("warning", "queues opened by force", topic=order.topic.name, queues=len(opened))
         self._errands.work.append(self._handover.stamp_all(order.topic.name))
         return request.answer()
+
+    def _newest(self, mapping: TopicMapping, told: LogicalQueue) -> LogicalQueue:
+        """Return what is known best of a queue: a record of one's own may be newer than what an operator saw.
+
+        Where it is older, this broker may have led the queue before, and may not know that it was passed over. Then it
+        alone knows where its own home ends, which is here and now.
+        """
+        own = mapping.queues.get(told.queue)
+        if own is None:
+            return told
+        if own.segments[-1].generation >= told.segments[-1].generation:
+            return own
+        return told.reconcile(self._closed(mapping.topic, own)) if own.generation < told.generation else told
+
+    def _closed(self, topic: str, own: LogicalQueue) -> LogicalQueue:
+        """Return a queue with its end where it is now, if this broker leads it; from now on it takes no more sends."""
+        if own.leader.broker != self._name or not own.leader.is_open:
+            return own
+        now_ms = self._errands.now_ms
+        (end,) = self._mappings.seal(topic, [own.queue], now_ms).values()
+        return own.seal(end, now_ms if end > own.leader.start else -1)
 
     def _is_prepared(self, queue: LogicalQueue) -> bool:
         return queue.prepared is not None and queue.prepared.broker == self._name
@@ -143,9 +177,12 @@ class Forcing:
             places = {number: self._mappings.place(topic, number) for number in self._mappings.led(topic)}
             led = [number for number, place in places.items() if place.state == "open"]
             if led and self._has_name_servers:
+                self._are_peers_asked = False
                 self._relaying.hold(topic, led)
                 self._errands.work.append(self._confirm(topic, led))
             self._errands.work.append(self._tell_ends(topic))
+        if not self._are_peers_asked:
+            self._errands.work.append(self._ask_peers())
 
     def on_timer(self, name: str, now_ms: int, effects: list[Effect]) -> None:  # noqa: ARG002
         """Ask again, for every topic of which something is led."""
@@ -161,17 +198,32 @@ class Forcing:
             self._errands.work.append(self._check(topic))
 
     def _confirm(self, topic: str, led: list[int]) -> Procedure[None]:
-        """Open the queues of a topic after a restart, when name servers have been asked."""
+        """Open the queues of a topic after a restart, when name servers and other brokers have been asked."""
         try:
             for _ in range(CONFIRM_TRIES):
                 yield from self._view.refresh(topic)
                 if any(self._view.leader(topic, number) is not None for number in led):
                     break
                 yield Pause(_CONFIRM_PAUSE_MS)
+            while not self._are_peers_asked:
+                yield Pause(_PEERS_PAUSE_MS)
         finally:
             lost = self._find_lost(topic)
             self._relaying.release(topic, [number for number in led if number not in lost])
         yield from self._fence_all(topic)
+
+    def _ask_peers(self) -> Procedure[None]:
+        """Learn what every other broker leads: name servers withhold a topic of which not all records agree."""
+        try:
+            yield from self._view.refresh()
+            for broker in self._view.brokers():
+                for record in (yield from self._ask_records(broker, ASK_TIMEOUT_MS)):
+                    for number in record.led:
+                        place = MessageQueue(record.topic, mock_broker(record.scope), number)
+                        leader = Leader(broker, record.queues[number].generation, record.epoch)
+                        self._view.teach_leader(place, leader)
+        finally:
+            self._are_peers_asked = True
 
     def _check(self, topic: str) -> Procedure[None]:
         try:
@@ -208,6 +260,7 @@ class Forcing:
                 yield Pause(pause_ms)
                 pause_ms = min(2 * pause_ms, CHECK_MS)
                 yield from self._view.refresh(topic)
+            self._relaying.release(topic, [number for number in lost if number not in self._find_lost(topic)])
 
     def _is_our_move(self, topic: str, number: int, leader: str) -> bool:
         """Return whether the newer leader is the one to whom we just hand the queue over: then all is well."""
@@ -218,15 +271,20 @@ class Forcing:
 
     def _ask_record(self, broker: str, topic: str) -> Procedure[TopicMapping | None]:
         """Return what *broker* records of *topic*; None when it does not tell."""
+        every = yield from self._ask_records(broker)
+        return next((record for record in every if record.topic == topic), None)
+
+    def _ask_records(self, broker: str, timeout_ms: int = _ASK_MS) -> Procedure[list[TopicMapping]]:
+        """Return what *broker* records of static topics; nothing when it does not tell."""
         try:
             address = yield from self._view.find_address(broker)
-            answer = yield PeerCall(address, Command(code=RequestCode.GET_MAPPINGS))
+            answer = yield PeerCall(address, Command(code=RequestCode.GET_MAPPINGS), timeout_ms)
             if answer.code != ResponseCode.SUCCESS:
-                return None
+                return []
             every = decode_body(answer.body, EveryMapping).topics
-            return next((from_detail(each.mapping) for each in every if each.name == topic and each.mapping), None)
+            return [from_detail(each.mapping) for each in every if each.mapping is not None]
         except (PeerFailed, RemoteProtocolError):
-            return None
+            return []
 
     def _fence(self, topic: str, told: LogicalQueue) -> Procedure[None]:
         """Close a queue that has a newer leader. Durable before anybody hears the end."""
@@ -236,10 +294,7 @@ class Forcing:
             return
         log = self._mappings.place(topic, told.queue).queue_log
         try:
-            if own.leader.is_open:
-                (end,) = self._mappings.seal(topic, [told.queue], now_ms).values()
-                own = own.seal(end, now_ms if end > own.leader.start else -1)
-            fenced = told.reconcile(own)
+            fenced = told.reconcile(self._closed(topic, own))
             position = self._mappings.change(mapping.put(fenced), now_ms=now_ms)
         except (MappingRefused, RecordRefused) as error:
             self._tell("error", "a newer leader contradicts", topic=topic, queue=told.queue, reason=str(error))
@@ -284,8 +339,3 @@ class Forcing:
 
     def _tell(self, level: str, event: str, **fields: object) -> None:
         self._errands.effects.append(Log(level, event, fields))
-
-
-def _newer(own: LogicalQueue | None, told: LogicalQueue) -> LogicalQueue:
-    """Return what is known best of a queue: a record of one's own may be newer than what an operator saw."""
-    return told if own is None or own.segments[-1].generation < told.segments[-1].generation else own

@@ -197,7 +197,7 @@ class GroupAdmin:
                 if config is None or (only_ordered and not config.order):
                     continue
                 rows = yield from self._follow(group, topic, is_logical=True)
-                lag += sum(row.broker_offset - row.consumer_offset for _, row in rows)
+                lag += sum(row.broker_offset - row.consumer_offset - row.gap for _, row in rows)
                 in_flight += sum(row.pull_offset - row.consumer_offset for _, row in rows)
                 tps = self._stats.get_tps(group, topic)
                 of_group.append(ConsumeStats(offset_table=java_json.object_map(rows), consume_tps=tps))
@@ -258,7 +258,8 @@ class GroupAdmin:
         """Return the rows of those logical queues that are led here.
 
         Java's tool knows physical queues: it adds to our end what a logical queue has before it, and takes the
-        consumer's offset as it is. Told so, it shows the truth.
+        consumer's offset as it is. Told so, it shows the truth. Gaps that the consumer has before it are no messages
+        that it is behind by: that tool, which knows none, is told an offset as if they were passed already.
         """
         topic = mapping.topic
         rows: _Rows = []
@@ -269,11 +270,15 @@ class GroupAdmin:
             consumed_ms = None
             if committed is not None and committed > leader.first:
                 consumed_ms = yield from self._store.store_time(log, leader.to_physical(committed - 1))
+            at, end = committed or 0, log.offset_max + leader.delta
+            gap = max(0, end - at) - mapping.queues[number].count_held(at, end)
+            told = at if is_logical else at + gap
             row = ConsumerOffset(
-                broker_offset=log.offset_max + (leader.delta if is_logical else 0),
-                consumer_offset=committed or 0,
-                pull_offset=committed or 0,
+                broker_offset=end if is_logical else log.offset_max,
+                consumer_offset=told,
+                pull_offset=told,
                 last_timestamp=consumed_ms or 0,
+                gap=gap if is_logical else 0,
             )
             place = (mock_broker(mapping.scope), number) if is_logical else (self._options.name, leader.queue_id)
             rows.append((MessageQueue(topic, *place), row))

@@ -16,7 +16,8 @@ Invariant: the end of a queue is taken in the event that stops its sends, and is
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -86,7 +87,9 @@ class Handover:
         self._pulls = pulls
         self._errands = errands
         self._count = 0
-        self._driven: set[str] = set()
+        self._driven, self._by_tool = set[str](), set[str]()
+        # Lets the target know who reads the queues, before they reach it through brokers that it never heard of.
+        self.introduce: Callable[[str], Procedure[None]] | None = None
 
     def handlers(self) -> Handlers:
         """Return what this room answers."""
@@ -117,6 +120,7 @@ class Handover:
         planned = yield from self._plan_order(order)
         if isinstance(planned, Refusal):
             return False
+        self._by_tool.add(planned.id)  # Its own epoch, which it brings to all brokers itself, stays the newest.
         while self._state(planned.id) not in FINISHED:
             yield Pause(_PAUSE_MIN_MS)
         return self._state(planned.id) == "done"
@@ -257,7 +261,7 @@ class Handover:
             self._fail(self._mappings.moves()[name], str(error))
         finally:
             self._driven.discard(name)
-        if self._state(name) == "done":
+        if self._state(name) == "done" and name not in self._by_tool:
             yield from self.stamp_all(self._mappings.moves()[name].move.topic)
 
     def _state(self, name: str) -> str:
@@ -279,6 +283,8 @@ class Handover:
                 yield Pause(_PAUSE_MAX_MS // 4)
                 continue
             break
+        if self.introduce is not None and answer.code == ResponseCode.SUCCESS:
+            yield from self.introduce(state.move.target)
         if self._state(name) != "planned":
             return  # Cancelled meanwhile: who cancelled told the target.
         if answer.code != ResponseCode.SUCCESS:
@@ -326,8 +332,9 @@ class Handover:
                 for number in move.queues
             ]
             granted = msgspec.structs.replace(move, state="granted", reason="", changed_ms=now_ms)
+            epoch = mapping.epoch if move.id in self._by_tool else next_epoch(mapping.epoch, now_ms)
             return self._mappings.change(
-                mapping.put(*sealed, epoch=next_epoch(mapping.epoch, now_ms)),
+                mapping.put(*sealed, epoch=epoch),
                 now_ms=now_ms,
                 move=MoveState(move=granted, physical=physical),
             )
@@ -475,10 +482,8 @@ class Handover:
             return
         stamp = Stamp(topic=config, scope=mapping.scope, epoch=mapping.epoch, total=mapping.total)
         for broker in self._view.brokers():
-            try:
+            with suppress(PeerFailed):
                 yield from self._call(broker, RequestCode.PUT_STAMP, stamp)
-            except PeerFailed:
-                continue
 
     def _mapping(self, topic: str) -> TopicMapping:
         mapping = self._mappings.find(topic)

@@ -52,7 +52,8 @@ class Intake:
         self._store = store
         self._rooms = rooms
         self._outflow = outflow
-        self._mappings = rooms.mappings
+        self._static = rooms.mappings.topics()
+        self._led = rooms.pulls.led
         self._relaying = rooms.relaying
         self._handlers = rooms.handlers()
         self._born_hosts: dict[ChannelId, bytes] = {}
@@ -182,8 +183,8 @@ class Intake:
             header = decode_pull(frame.header)
         except _DECODE_ERRORS:
             return self._take_general(frame, event, answers, effects)
-        if self._mappings.topics() and self._relaying.is_pull_away(header.fields):
-            place = (header.fields.topic, header.fields.queue_id)
+        place = (header.fields.topic, header.fields.queue_id)
+        if place[0] in self._static and place not in self._led and self._relaying.is_pull_away(header.fields):
             self._divert(frame, decode_command(frame), place, event.channel)
             return True
         self._answer_pull(header, JSON, event, answers, effects)
@@ -231,7 +232,7 @@ class Intake:
             effects=effects,
         )
         try:
-            place = self._relaying.find_away(command) if self._mappings.topics() else None
+            place = self._relaying.find_away(command) if self._static else None
             if place is not None:
                 self._divert(frame, command, place, event.channel)
             elif command.code in _SEND_CODES:

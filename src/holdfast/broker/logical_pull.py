@@ -11,7 +11,7 @@ below the lowest offset            "moved" at the oldest segment, "ask again the
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, final
 
 import msgspec
 
@@ -30,7 +30,7 @@ from holdfast.store.consume_queue import QueueLog
 from holdfast.store.message_store import MessageStore
 from holdfast.wire.codes import ResponseCode
 from holdfast.wire.command import Command
-from holdfast.wire.pull import SUBSCRIPTION, PullFields, PullHeader
+from holdfast.wire.pull import SUBSCRIPTION, PullFields, PullHeader, prepare_answer
 from holdfast.wire.route import is_mapping_aware
 
 _BEHIND_MS: Final = 200  # A broker that has yet to confirm what it sealed is not asked faster than this.
@@ -38,8 +38,9 @@ _BEHIND_MS: Final = 200  # A broker that has yet to confirm what it sealed is no
 Codes = frozenset[int] | None
 
 
+@final
 class Look(msgspec.Struct, frozen=True):
-    """What was found in memory.
+    """There are no messages for the reader in what was looked at.
 
     Attributes:
         is_open_end: Everything that is there was looked at: a pull may wait on this physical queue.
@@ -52,30 +53,36 @@ class Look(msgspec.Struct, frozen=True):
 
 
 Looked = Look | list[Piece] | Procedure[list[Piece]]
-"""What is in memory; or the answer, perhaps after some steps."""
+"""The answer, perhaps after some steps; or that there is nothing, for which a pull may wait."""
 
 
 class Led(msgspec.Struct):
     """A logical queue that is led here, as it is until mappings change: looked up once, not once per pull.
 
     Attributes:
-        log: The physical queue at its end; in `end` with what is added to its offsets.
+        end: The physical queue at its end, and what is added to its offsets.
         own: All physical queues here that clients may read as parts of it.
-        minimum: Its lowest offset, when `own` began at these offsets and other brokers had told so much.
+        lens: How its end looks to readers, made of its lowest offset, when `own` began at these offsets and other
+            brokers had told so much.
+        restamping: The same for readers that know of no deltas.
     """
 
     queue: LogicalQueue
     leader: Segment
-    log: QueueLog
     end: tuple[QueueLog, int]
     own: list[QueueLog]
-    minimum: int = 0
+    lens: Lens
+    restamping: Lens
     seen_lowest: int = -1
     seen_told: int = -1
 
 
 class LogicalPulls:
-    """Looks for messages in logical queues."""
+    """Looks for messages in logical queues.
+
+    Attributes:
+        led: Logical queues that are led here, of those that were asked for since mappings changed.
+    """
 
     def __init__(
         self,
@@ -91,8 +98,8 @@ class LogicalPulls:
         self._reading = reading
         self._clients = clients
         self._stats = stats
-        self._led: dict[tuple[str, int], Led] = {}
-        self._version = -1
+        self.led: dict[tuple[str, int], Led] = {}
+        reads.mappings.keep_fresh(self.led)
 
     def look(self, led: Led, header: PullHeader, serializer: int, offset: int, codes: Codes) -> Looked:
         """Look from *offset* on."""
@@ -101,15 +108,20 @@ class LogicalPulls:
                 # Sealed here, and the reader was beyond: the next leader has opened, which is yet to be heard here.
                 refusal = not_leader_to_read(header.fields.topic, header.fields.queue_id, self._name)
                 return [refuse(refusal, header.opaque, serializer)]
-            asked = self._ask(header, serializer, led, led.leader)
-            return self._look_here(asked, led.queue, led.leader, led.log, offset, codes)
+            asked, (log, delta) = self._ask(header, serializer, led), led.end
+            if offset - delta < log.hot_offset:
+                return self._look_here(asked, led.queue, led.leader, log, offset, codes)
+            scan = self._reading.scan(asked, log, offset - delta, codes)
+            if scan.positions:
+                return self._reading.respond(asked, log, scan)
+            return self._look_on(Look(log, asked, scan, is_open_end=True), led.queue, led.leader, offset - delta, codes)
         segment = led.queue.locate(offset)
         assert segment is not None, "a queue that is led has a decided segment"
         if segment.last is not None and offset >= segment.last:
             following = led.queue.after(segment)
             if following is not None:  # In a hole in which there never was a message.
                 segment, offset = following, following.first
-        asked = self._ask(header, serializer, led, segment)
+        asked = self._ask_older(header, serializer, led, segment)
         if segment.broker != self._name:
             return self._pass_on(asked, led.queue, segment, offset)
         log = self._store.queue(header.fields.topic, segment.queue_id)
@@ -117,7 +129,7 @@ class LogicalPulls:
 
     def send_to(self, led: Led, header: PullHeader, serializer: int, offset: int) -> list[Piece]:
         """Return the answer that sends a reader to another offset."""
-        asked = self._ask(header, serializer, led, led.leader)
+        asked = self._ask(header, serializer, led)
         assert asked.lens is not None
         return [logical_head(asked, asked.lens, ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", offset)]
 
@@ -128,10 +140,7 @@ class LogicalPulls:
 
     def find_led(self, topic: str, number: int) -> Led | None:
         """Return a logical queue if it is led here, or None."""
-        if self._version != self._reads.mappings.version:
-            self._version = self._reads.mappings.version
-            self._led.clear()
-        led = self._led.get((topic, number))
+        led = self.led.get((topic, number))
         if led is None:
             queue = self._reads.find_led(topic, number)
             if queue is None:
@@ -139,21 +148,35 @@ class LogicalPulls:
             leader = queue.leader
             own = [self._store.queue(topic, home.queue_id) for home in queue.readable if home.broker == self._name]
             log = self._store.queue(topic, leader.queue_id)
-            led = Led(queue, leader, log, (log, leader.delta), own)
-            self._led[topic, number] = led
+            end = (log, leader.delta)
+            led = Led(queue, leader, end, own, *self._grind(topic, queue, end))
+            self.led[topic, number] = led
         return led
 
-    def _ask(self, header: PullHeader, serializer: int, led: Led, segment: Segment) -> Asked:
-        fields, own, told = header.fields, led.own, self._reads.minimums_told
+    def _ask(self, header: PullHeader, serializer: int, led: Led) -> Asked:
+        """Return a pull as its answer from the end of the queue is made."""
+        own, reads, fields = led.own, self._reads, header.fields
         lowest = own[0].offset_min if len(own) == 1 else sum([log.offset_min for log in own])
-        if lowest != led.seen_lowest or told != led.seen_told:
-            led.seen_lowest, led.seen_told = lowest, told
-            led.minimum = self._reads.minimum(fields.topic, led.queue)
+        if lowest != led.seen_lowest or reads.minimums_told != led.seen_told:
+            led.seen_lowest, led.seen_told = lowest, reads.minimums_told
+            led.lens, led.restamping = self._grind(fields.topic, led.queue, led.end)
         is_aware = fields.reads_mappings or is_mapping_aware(header.language, header.version, says_so=False)
-        delta = led.end[1] if segment is led.leader else segment.delta
-        end = segment.end
-        lens = Lens(led.queue.queue, delta, led.minimum, led.end, end if end >= 0 else None, not is_aware)
+        return Asked(header, serializer, led.lens if is_aware else led.restamping)
+
+    def _ask_older(self, header: PullHeader, serializer: int, led: Led, segment: Segment) -> Asked:
+        """Return the same for another segment."""
+        asked = self._ask(header, serializer, led)
+        assert asked.lens is not None
+        end = segment.end if segment.end >= 0 else None
+        lens = msgspec.structs.replace(asked.lens, delta=segment.delta, end=end, prepared=b"")
         return Asked(header, serializer, lens)
+
+    def _grind(self, topic: str, queue: LogicalQueue, end: tuple[QueueLog, int]) -> tuple[Lens, Lens]:
+        """Return how the end of a queue looks to readers that know of deltas, and to others."""
+        minimum, delta = self._reads.minimum(topic, queue), end[1]
+        sealed = queue.leader.end if queue.leader.end >= 0 else None
+        lens = Lens(queue.queue, delta, minimum, end, sealed, prepared=prepare_answer(minimum, delta))
+        return lens, msgspec.structs.replace(lens, restamps=True, prepared=prepare_answer(minimum, 0))
 
     # Here.
 
@@ -161,12 +184,19 @@ class LogicalPulls:
         self, asked: Asked, queue: LogicalQueue, segment: Segment, log: QueueLog, offset: int, codes: Codes
     ) -> Looked:
         assert asked.lens is not None
-        physical = offset - asked.lens.delta
-        if self._reading.is_cold(asked, log, physical, codes):
-            return self._reading.read_cold(asked, log, physical, codes)
-        scan = self._reading.scan(asked, log, physical, codes)
+        physical, reading = offset - asked.lens.delta, self._reading
+        if reading.is_cold(asked, log, physical, codes):
+            return reading.read_cold(asked, log, physical, codes)
+        scan = reading.scan(asked, log, physical, codes)
+        if scan.positions:
+            return reading.respond(asked, log, scan)
         is_leader = asked.lens.leader[0] is log
-        if scan.code in {ResponseCode.SUCCESS, ResponseCode.PULL_RETRY_IMMEDIATELY}:
+        return self._look_on(Look(log, asked, scan, is_open_end=is_leader), queue, segment, physical, codes)
+
+    def _look_on(self, look: Look, queue: LogicalQueue, segment: Segment, physical: int, codes: Codes) -> Looked:
+        """Go on from a segment in which there is nothing for the reader: to wait, to the next one, or elsewhere."""
+        log, asked, scan, is_leader = look.log, look.asked, look.scan, look.is_open_end
+        if scan.code == ResponseCode.PULL_RETRY_IMMEDIATELY:
             return Look(log, asked, scan, is_open_end=is_leader and scan.next_offset >= log.offset_max)
         if physical >= log.offset_min and is_leader:
             return Look(log, asked, scan, is_open_end=scan.code == ResponseCode.PULL_NOT_FOUND)

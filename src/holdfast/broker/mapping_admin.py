@@ -1,4 +1,8 @@
-"""Logical queues as operators see and mend them: 7007 shows everything, 7009, 7014 and 7015 take something away.
+"""Logical queues as operators see and mend them.
+
+    7007                 shows everything
+    7009, 7014, 7015     take something away
+    7016                 says whether this broker shall get more of them
 
 Whatever is taken away is only what nobody reads any more, or what the operator names: a leader is never forgotten here
 by the way.
@@ -6,8 +10,11 @@ by the way.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
+from holdfast.broker.cluster_view import ClusterView
 from holdfast.broker.errands import Errands
 from holdfast.broker.mappings import Mappings
 from holdfast.broker.request import Answer, Handlers, Request
@@ -16,19 +23,31 @@ from holdfast.broker.topics import TopicTable
 from holdfast.broker.waits import Procedure, Synced
 from holdfast.model.errors import MappingRefused
 from holdfast.model.mapping import LogicalQueue, TopicMapping, next_epoch
+from holdfast.store.message_store import MessageStore
 from holdfast.wire.codes import RequestCode
 from holdfast.wire.fields import from_fields
 from holdfast.wire.mapping import MappedTopic, to_detail
-from holdfast.wire.moves import DeleteMappingFields, DiscardOrder, ForgetOrder, decode_body, encode_body
+from holdfast.wire.moves import DeleteMappingFields, DiscardOrder, DrainOrder, ForgetOrder, decode_body, encode_body
 from holdfast.wire.moves import Mappings as EveryMapping
 
 
 class MappingAdmin:
     """Shows and mends what this broker records."""
 
-    def __init__(self, mappings: Mappings, topics: TopicTable, errands: Errands) -> None:
+    def __init__(
+        self,
+        store: MessageStore,
+        mappings: Mappings,
+        view: ClusterView,
+        topics: TopicTable,
+        stamp: Callable[[str], Procedure[None]],
+        errands: Errands,
+    ) -> None:
+        self._store = store
         self._mappings = mappings
+        self._view = view
         self._topics = topics
+        self._stamp = stamp
         self._errands = errands
 
     def handlers(self) -> Handlers:
@@ -38,6 +57,7 @@ class MappingAdmin:
             RequestCode.DELETE_MAPPING: guard(self._delete),
             RequestCode.DISCARD_SEGMENTS: guard(self._discard),
             RequestCode.FORGET_BROKER: guard(self._forget_broker),
+            RequestCode.SET_DRAINING: guard(self._set_draining),
         }
 
     def show(self, request: Request) -> Answer:
@@ -45,7 +65,8 @@ class MappingAdmin:
         broker = self._mappings.broker
         moves = [state.move for state in self._mappings.moves().values() if state.move.source == broker]
         topics = [self._to_mapped(mapping) for _, mapping in sorted(self._mappings.topics().items())]
-        return request.answer(body=encode_body(EveryMapping(topics=topics, moves=moves)))
+        every = EveryMapping(topics=topics, moves=moves, draining=self._mappings.draining)
+        return request.answer(body=encode_body(every))
 
     def _to_mapped(self, mapping: TopicMapping) -> MappedTopic:
         config = self._topics.find(mapping.topic)
@@ -69,7 +90,10 @@ class MappingAdmin:
         return request.answer()
 
     def _discard(self, request: Request) -> Procedure[Answer]:
-        """Answer 7014: expire a closed home of a queue though its records are still there."""
+        """Answer 7014: expire a closed home of a queue though its records are still there.
+
+        Its broker hears of it after the leader, and drops them: nobody reads them any more.
+        """
         order = decode_body(request.command.body, DiscardOrder)
         mapping, queue = self._find(order.topic, order.queue)
         segment = queue.find(order.generation)
@@ -78,6 +102,16 @@ class MappingAdmin:
         expired = queue.expire(order.generation, segment.queue_id)
         if expired != queue:
             yield Synced(self._change(mapping.put(expired)))
+            self._errands.work.append(self._stamp(order.topic))
+        if segment.broker == self._mappings.broker:
+            self._store.erase_queue(order.topic, segment.queue_id)
+        return request.answer()
+
+    def _set_draining(self, request: Request) -> Procedure[Answer]:
+        """Answer 7016 when it is on disk."""
+        wanted = decode_body(request.command.body, DrainOrder).draining
+        if wanted != self._mappings.draining:
+            yield Synced(self._mappings.set_draining(wanted, self._errands.now_ms))
         return request.answer()
 
     def _forget_broker(self, request: Request) -> Procedure[Answer]:
@@ -94,6 +128,8 @@ class MappingAdmin:
         for mapping in pruned:  # Only when every topic lets go of it.
             self._change(mapping)
         yield Synced(self._mappings.position)
+        self._errands.work += [self._stamp(mapping.topic) for mapping in pruned]
+        self._view.forget_broker(*removed)
         return request.answer()
 
     def _find(self, topic: str, number: int) -> tuple[TopicMapping, LogicalQueue]:

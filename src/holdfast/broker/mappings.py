@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -102,6 +102,7 @@ class Mappings:
         self._moves: dict[str, MoveState] = {}
         self._sealed: dict[str, set[int]] = {}  # Sealed in memory: no record says so yet.
         self._places: dict[str, dict[int, Placement]] = {}
+        self._caches: list[dict[tuple[str, int], Any]] = []
         self._unannounced: deque[tuple[int, str, TopicMapping | None]] = deque()
         self._is_dirty = False
         self._unsaved: tuple[int, list[WriteFile]] | None = None  # Waits until the log it speaks of is synced.
@@ -412,6 +413,12 @@ class Mappings:
         """Take note that queues may have to be looked for elsewhere than before."""
         self.version += 1
         self._places.clear()
+        for cache in self._caches:
+            cache.clear()
+
+    def keep_fresh(self, cache: dict[tuple[str, int], Any]) -> None:
+        """Empty what somebody keeps by logical queue whenever a placement may have changed."""
+        self._caches.append(cache)
 
     # Opening.
 

@@ -178,9 +178,9 @@ class GroupMembers:
         for broker in self._view.brokers():
             if broker not in self._telling:
                 self._telling.add(broker)
-                self._errands.work.append(self._tell(broker))
+                self._errands.work.append(self.tell(broker))
 
-    def _tell(self, broker: str) -> Procedure[None]:
+    def tell(self, broker: str) -> Procedure[None]:
         """Tell one broker until it has heard the newest; one that does not answer hears it with the next round."""
         try:
             while self._told.get(broker) != self._version:

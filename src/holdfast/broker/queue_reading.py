@@ -26,7 +26,8 @@ from holdfast.store.consume_queue import QueueLog
 from holdfast.store.message_store import MessageStore
 from holdfast.wire.codes import ResponseCode
 from holdfast.wire.command import RESPONSE, Command, encode_command
-from holdfast.wire.pull import PullFields, PullHeader, pull_answer_head
+from holdfast.wire.frame import JSON
+from holdfast.wire.pull import PullFields, PullHeader, prepared_answer_head, pull_answer_head
 
 _SCAN_MAX: Final = 800  # index entries looked at for one answer when a filter lets few of them through
 _AHEAD: Final = 6400  # index entries read ahead when they are cold: as many as the kernel would
@@ -46,6 +47,7 @@ class Lens(msgspec.Struct, frozen=True):
         leader: The physical queue at the end of the logical one, and what is added to its offsets.
         end: The physical end of the segment, if it is known.
         restamps: The reader knows no delta: it gets records with logical numbers.
+        prepared: What answers have in common, if many will be made.
     """
 
     queue: int
@@ -54,6 +56,7 @@ class Lens(msgspec.Struct, frozen=True):
     leader: tuple[QueueLog, int]
     end: int | None = None
     restamps: bool = False
+    prepared: bytes = b""
 
     @property
     def maximum(self) -> int:
@@ -177,7 +180,12 @@ class QueueReading:
         if lens is None:
             offsets = (scan.next_offset, queue.offset_min, queue.offset_max)
             return pull_answer_head(asked.serializer, opaque, scan.code, scan.remark, offsets, scan.size)
-        return logical_head(asked, lens, scan.code, scan.remark, scan.next_offset + lens.delta, scan.size)
+        next_offset = scan.next_offset + lens.delta
+        if asked.serializer != JSON or not lens.prepared:
+            return logical_head(asked, lens, scan.code, scan.remark, next_offset, scan.size)
+        log, end_delta = lens.leader
+        end = log.offset_max + end_delta
+        return prepared_answer_head(lens.prepared, opaque, scan.code, scan.remark, next_offset, end, scan.size)
 
 
 def logical_head(asked: Asked, lens: Lens, code: int, remark: str, next_offset: int, size: int = 0) -> bytes:

@@ -147,10 +147,10 @@ class Relaying:
 
     def is_pull_away(self, fields: PullFields) -> bool:
         """Say whether a pull is for another broker. A queue that is sealed here is still read here."""
-        if fields.is_logical is False or not self._mappings.is_static(fields.topic):
+        if fields.is_logical is False:
             return False
         place = self._mappings.place(fields.topic, fields.queue_id)
-        return not place.is_led and place.state != "unknown"
+        return place.queue_log is None and place.state != "unknown"
 
     def find_away(self, command: Command) -> Place | None:
         """Return the logical queue that a request is about if it is not to be answered here and now; None if it is.

@@ -21,6 +21,8 @@ from holdfast.broker.delays import NAME as DELAYS_FILE
 from holdfast.broker.delays import TIMER as DELAYS_TIMER
 from holdfast.broker.delays import Delays
 from holdfast.broker.errands import Errands
+from holdfast.broker.expiry import TIMER as EXPIRY_TIMER
+from holdfast.broker.expiry import Expiry
 from holdfast.broker.forcing import TIMER as FENCES_TIMER
 from holdfast.broker.forcing import Forcing
 from holdfast.broker.forwarding import Forwards
@@ -140,21 +142,7 @@ class Rooms:
         )
         self._build_desks(options, store)
         self._build_moving(options, now_ms)
-        self._timers: dict[str, OnTimer] = {
-            CLIENTS_TIMER: self._clients_timer,
-            OFFSETS_TIMER: self._offsets_timer,
-            STATS_TIMER: self.stats.on_timer,
-            RELAYS_TIMER: self.relays.on_timer,
-            RELAYING_TIMER: self.relaying.on_timer,
-            FENCES_TIMER: self.forcing.on_timer,
-            MEMBERS_TIMER: self.members.on_timer,
-            REGISTRATION_TIMER: self.registration.on_timer,
-            REGISTRATION_HELD_TIMER: self.registration.on_timer,
-            REGISTRATION_REDIAL_TIMER: self.registration.on_timer,
-            REGISTRATION_OVERDUE_TIMER: self.registration.on_timer,
-            DELAYS_TIMER: self.delays.on_timer,
-            TRANSACTIONS_TIMER: self.transactions.on_timer,
-        }
+        self._timers = self._name_timers()
 
     def _build_desks(self, options: BrokerOptions, store: MessageStore) -> None:
         """Build the rooms that only answer questions and take orders."""
@@ -198,7 +186,30 @@ class Rooms:
         self.members = GroupMembers(
             options, self.clients, self.groups, self.mappings, self.view, self.calls, self.errands
         )
-        self.mapping_admin = MappingAdmin(self.mappings, self.topics, self.errands)
+        self.handover.introduce = self.members.tell
+        self.expiry = Expiry(self.store, self.mappings, self.static_reads, self.handover, self.errands)
+        self.mapping_admin = MappingAdmin(
+            self.store, self.mappings, self.view, self.topics, self.handover.stamp_all, self.errands
+        )
+
+    def _name_timers(self) -> dict[str, OnTimer]:
+        """Return whose timer each is."""
+        return {
+            CLIENTS_TIMER: self._clients_timer,
+            OFFSETS_TIMER: self._offsets_timer,
+            STATS_TIMER: self.stats.on_timer,
+            RELAYS_TIMER: self.relays.on_timer,
+            RELAYING_TIMER: self.relaying.on_timer,
+            FENCES_TIMER: self.forcing.on_timer,
+            EXPIRY_TIMER: self.expiry.on_timer,
+            MEMBERS_TIMER: self.members.on_timer,
+            REGISTRATION_TIMER: self.registration.on_timer,
+            REGISTRATION_HELD_TIMER: self.registration.on_timer,
+            REGISTRATION_REDIAL_TIMER: self.registration.on_timer,
+            REGISTRATION_OVERDUE_TIMER: self.registration.on_timer,
+            DELAYS_TIMER: self.delays.on_timer,
+            TRANSACTIONS_TIMER: self.transactions.on_timer,
+        }
 
     def handlers(self) -> Handlers:
         """Return who answers each request code that is not on the hot path."""
@@ -240,6 +251,7 @@ class Rooms:
             self.handover,
             self.takeover,
             self.forcing,
+            self.expiry,
             self.members,
         ):
             room.start(now_ms, effects)

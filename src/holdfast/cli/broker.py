@@ -10,6 +10,7 @@ import typer
 
 from holdfast.admin.cluster import BrokerStatus
 from holdfast.admin.draining import Hold, Home, hold_text, latest
+from holdfast.admin.moves import MovePlan
 from holdfast.admin.operations import Admin
 from holdfast.admin.reach import NotAllowed
 from holdfast.admin.tables import Facts, Printable, Table, left, right, time_text
@@ -92,6 +93,7 @@ def drain(
         if groups:
             session.note(f"old messages in {count_text(len(dropped), 'home')} would be dropped")
         return
+    session.ask(lambda admin: admin.draining.mark(broker, draining=True))
     made = follow(session, session.ask(lambda admin: admin.moves.start(plan)))
     failed = [move for move in made if move.state != "done"]
     if failed:
@@ -114,6 +116,7 @@ def drain(
             "bytes_copied": 0,
         },
         text,
+        f"it gets no new ones until `holdfast broker spread {broker}` gives it its share again",
         *hold_parts(broker, holds),
     )
 
@@ -122,13 +125,20 @@ def drain(
 def spread(
     session: Session, *, broker: BrokerArgument, no_wait: NoWaitOption = False, dry_run: DryRunOption = False
 ) -> None:
-    """Give a new broker its share of every static topic. No queue moves between the others.
+    """Give a new broker, or one that was drained, its share of every static topic. No queue moves between the others.
 
     Example: holdfast broker spread broker-c --dry-run
     """
+
+    async def plan(admin: Admin) -> MovePlan:
+        planned = await admin.moves.plan_spread(broker)
+        if not dry_run:
+            await admin.draining.mark(broker, draining=False)
+        return planned
+
     carry_out(
         session,
-        lambda admin: admin.moves.plan_spread(broker),
+        plan,
         what=f"{broker} leads its share",
         dry_run=dry_run,
         no_wait=no_wait,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
+import msgspec
 import typer
 
-from holdfast.admin.groups import Member
+from holdfast.admin.groups import GroupLag, Member
 from holdfast.admin.offsets import OffsetChange
 from holdfast.admin.operations import Admin
 from holdfast.admin.reach import NotAllowed
@@ -15,6 +16,7 @@ from holdfast.cli.completion import complete_group, complete_topic
 from holdfast.cli.places import local_now, parse_target
 from holdfast.cli.session import DryRunOption, Session, YesOption, cluster_command
 from holdfast.model.group import GroupConfig
+from holdfast.model.scope import to_shown_broker, to_wire_broker
 
 app = typer.Typer(no_args_is_help=True, help="Look at consumer groups, their lag and offsets.")
 
@@ -129,12 +131,23 @@ def lag(
 
     Example: holdfast group lag billing
     """
-    found = session.ask(lambda admin: admin.groups.lag(group, topic))
+    found = _shown(session.ask(lambda admin: admin.groups.lag(group, topic)))
+    has_gap = any(each.gap for each in found.queues)
     rows = [
-        (each.topic, each.broker, each.queue, each.committed, each.end, each.lag, time_text(each.consumed_ms))
+        (
+            each.topic,
+            each.broker,
+            each.queue,
+            each.committed,
+            each.end,
+            each.lag,
+            *([each.gap] if has_gap else []),
+            time_text(each.consumed_ms),
+        )
         for each in found.queues
     ]
-    columns = [*left("TOPIC", "BROKER"), *right("QUEUE", "COMMITTED", "END", "LAG"), *left("LAST CONSUMED")]
+    numbers = ("QUEUE", "COMMITTED", "END", "LAG", *(["GAP"] if has_gap else []))
+    columns = [*left("TOPIC", "BROKER"), *right(*numbers), *left("LAST CONSUMED")]
     facts: list[tuple[str, str | int | float | None]] = [
         ("group", found.group),
         ("lag", found.lag),
@@ -165,7 +178,9 @@ def reset(
 
     async def plan(admin: Admin) -> list[OffsetChange]:
         await admin.groups.check_exists(group)
-        return await admin.offsets.plan_reset(group, topic, target, queue=queue, broker=broker)
+        of = to_wire_broker(broker) if broker else None
+        found = await admin.offsets.plan_reset(group, topic, target, queue=queue, broker=of)
+        return [msgspec.structs.replace(change, broker=to_shown_broker(change.broker)) for change in found]
 
     changes = session.ask(plan)
     if not dry_run:
@@ -181,6 +196,12 @@ def reset(
         f"{group} {'would go on' if dry_run else 'goes on'} in {topic} at {to}",
         Table(columns, rows),
     )
+
+
+def _shown(lag: GroupLag) -> GroupLag:
+    """Return a lag with the broker names that people see."""
+    queues = [msgspec.structs.replace(each, broker=to_shown_broker(each.broker)) for each in lag.queues]
+    return msgspec.structs.replace(lag, queues=queues)
 
 
 def _member_table(members: list[Member]) -> Table:

@@ -14,6 +14,7 @@ from holdfast.cli.places import local_now, parse_time
 from holdfast.cli.session import Session, cluster_command
 from holdfast.cli.topic import TopicArgument
 from holdfast.model.errors import ConfigError
+from holdfast.model.scope import to_shown_broker
 
 app = typer.Typer(no_args_is_help=True, help="Find stored messages.")
 
@@ -56,7 +57,10 @@ def query(
         return await admin.messages.by_key(topic, key, start_ms=start_ms, end_ms=end_ms, count_max=count)
 
     found = session.ask(find)
-    objects = [to_object(each.message) | {"broker": each.broker} for each in found]
+    objects = [
+        to_object(each.message) | {"broker": to_shown_broker(each.queue_broker), "stored_on": each.broker}
+        for each in found
+    ]
     session.show({"topic": topic, "messages": objects}, *_printed(found, f"no message in {topic} has the key {key!r}"))
 
 
@@ -66,7 +70,7 @@ def _printed(found: list[FoundMessage], empty: str) -> list[Printable]:
     rows = [
         (
             each.message.message_id,
-            each.broker,
+            to_shown_broker(each.queue_broker),
             each.message.queue.queue_id,
             each.message.offset,
             time_text(each.message.stored_ms),
@@ -87,7 +91,8 @@ def _facts(found: FoundMessage) -> Printable:
             ("id", message.message_id),
             ("offset id", message.offset_id),
             ("topic", message.topic),
-            ("queue", f"{found.broker} {message.queue.queue_id}"),
+            ("queue", f"{to_shown_broker(found.queue_broker)} {message.queue.queue_id}"),
+            ("stored on", found.broker),
             ("offset", message.offset),
             ("stored", time_text(message.stored_ms)),
             ("sent", time_text(message.born_ms)),

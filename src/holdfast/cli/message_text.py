@@ -10,6 +10,7 @@ import msgspec
 
 from holdfast.admin.tables import time_text
 from holdfast.model.message import ReceivedMessage
+from holdfast.model.scope import to_shown_broker
 
 Format = Literal["text", "json", "body", "raw"]
 
@@ -18,7 +19,7 @@ def to_object(message: ReceivedMessage) -> dict[str, Any]:
     """Return *message* as plain values; a body that is no text is in `body_base64` instead of `body`."""
     found = {
         "topic": message.topic,
-        "broker": message.queue.broker_name,
+        "broker": to_shown_broker(message.queue.broker_name),
         "queue": message.queue.queue_id,
         "offset": message.offset,
         "id": message.message_id,
@@ -42,7 +43,8 @@ def to_line(message: ReceivedMessage) -> str:
     """Return *message* on one line: when, where, what it is about, what it says."""
     marks = [f"[{message.tags}]"] if message.tags else []
     marks += [f"{key}" for key in message.keys] or ([message.key] if message.key else [])
-    place = f"{message.queue.broker_name}/{message.queue.queue_id}" if message.queue.broker_name else ""
+    broker = to_shown_broker(message.queue.broker_name)
+    place = f"{broker}/{message.queue.queue_id}" if broker else ""
     return "  ".join(
         part
         for part in (

@@ -19,6 +19,7 @@ from holdfast.cli.topic import TopicArgument
 from holdfast.client.producer import Producer
 from holdfast.model.errors import ConfigError, HoldfastError
 from holdfast.model.message import Message, SendResult
+from holdfast.model.scope import to_shown_broker
 
 GROUP: Final = "holdfast-cli"
 IN_FLIGHT_MAX: Final = 256
@@ -149,7 +150,7 @@ async def _send_all(session: Session, messages: Iterator[Message], total: int | 
 def _place(result: SendResult) -> dict[str, str | int]:
     return {
         "id": result.message_id,
-        "broker": result.queue.broker_name,
+        "broker": to_shown_broker(result.queue.broker_name),
         "queue": result.queue.queue_id,
         "offset": result.offset,
         "offset_id": result.offset_id,
@@ -160,6 +161,6 @@ def _place(result: SendResult) -> dict[str, str | int]:
 def _said(results: list[SendResult], seconds: float) -> str:
     if len(results) == 1:
         result = results[0]
-        place = f"{result.queue.broker_name} queue {result.queue.queue_id} offset {result.offset}"
+        place = f"{to_shown_broker(result.queue.broker_name)} queue {result.queue.queue_id} offset {result.offset}"
         return f"sent {result.message_id} to {place}"
     return f"sent {len(results):,} messages in {seconds:.2f} s ({len(results) / max(seconds, 1e-9):,.0f}/s)"

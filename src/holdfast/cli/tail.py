@@ -20,6 +20,7 @@ from holdfast.cli.session import Session, cluster_command
 from holdfast.cli.topic import TopicArgument
 from holdfast.model.errors import ConfigError
 from holdfast.model.message import ReceivedMessage
+from holdfast.model.scope import to_wire_broker
 
 DEFAULT_LAST: Final = 10
 _LAST_N: Final = re.compile(r"-(\d+)")
@@ -80,7 +81,7 @@ def tail(
 
     async def print_all(admin: Admin) -> list[dict[str, Any]]:
         collected = []
-        ranges = await admin.offsets.ranges(topic, queue=queue, broker=broker)
+        ranges = await admin.offsets.ranges(topic, queue=queue, broker=to_wire_broker(broker) if broker else None)
         shown = 0
         async with contextlib.aclosing(_read(admin, ranges, place, tag, follow=follow)) as messages:
             async for message in messages:

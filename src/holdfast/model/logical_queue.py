@@ -139,7 +139,7 @@ class LogicalQueue(msgspec.Struct, frozen=True):
         return found
 
     def count_held(self, start: int, end: int) -> int:
-        """Return how many of the offsets from *start* to *end* can hold a record: those in no gap, hole or expired home.
+        """Return how many of the offsets from *start* to *end* can hold a record: not those of gaps and expired homes.
 
         Of a home with an unknown end, closed by force, nobody knows: none is counted.
         """

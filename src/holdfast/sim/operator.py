@@ -242,19 +242,22 @@ class Repairer(ScriptedClient):
             return
         is_done = True
         for topic in self._topics:
-            merged = view.merge(topic)
-            if merged is None or merged.contradictions:
+            records = view.records.get(topic)
+            if not records:
                 is_done = False
                 continue
-            records = view.records[topic]
-            late = [name for name in self._addresses if name not in records or records[name].epoch < merged.epoch]
-            if merged.unled:
+            merged = merge(records)
+            epoch, total = merged.epoch, max(record.total for record in records.values())
+            if any(record.epoch == epoch and record.total != total for record in records.values()):
+                epoch = next_epoch(epoch, self.now_ms)  # Two changes took the same number, and one of them grew.
+            late = [name for name in self._addresses if name not in records or records[name].epoch < epoch]
+            if merged.unled and not merged.contradictions:
                 is_done = False
                 wishes = plan_grow(topic, merged.leaders, merged.total, self._addresses)
                 yield from tell_layout(self._addresses, view, merged, wishes, self.now_ms)
             for name in late:
                 is_done = False
-                stamp = Stamp(topic=view.configs[topic], scope=merged.scope, epoch=merged.epoch, total=merged.total)
+                stamp = Stamp(topic=view.configs[topic], scope=merged.scope, epoch=epoch, total=total)
                 yield self._addresses[name], Command(code=RequestCode.PUT_STAMP, body=encode_body(stamp))
         self.is_done = is_done
 

@@ -1,7 +1,7 @@
 """One seed, from an empty world to a verdict.
 
-boot ─> topics ─> clients join ─> storm: messages and faults ─> everything healed ─> all acknowledged and consumed
-          ─> every move is done or taken back ─> routes are true ─> a probe of every queue ─> the audit of every queue
+boot ─> topics ─> clients join ─> storm: messages, moves and faults ─> everything healed ─> every move is done or taken
+          back ─> all acknowledged and consumed ─> routes are true ─> a probe of every queue ─> the audit of every queue
           ─> keys ─> one broker dies
 """
 
@@ -141,8 +141,8 @@ class _Run:
         """Go through all of them."""
         self._boot()
         self._storm()
-        self._drain()
         self._settle()
+        self._drain()
         surveyor = self._survey()
         self._probe()
         self._audit()

@@ -233,13 +233,19 @@ class TopicStats(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     topic_put_tps: float
 
 
-class ConsumerOffset(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What the answer to 208 says of a queue."""
+class ConsumerOffset(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What the answer to 208 says of a queue.
+
+    Attributes:
+        gap: How many of the offsets in between never had, or no longer have, a message: no consumer is behind by these.
+            Ours alone, and only told where there is one.
+    """
 
     broker_offset: int
     consumer_offset: int
     pull_offset: int
     last_timestamp: int
+    gap: int = 0
 
 
 class ConsumeStats(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -87,9 +87,10 @@ class PullAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 _ANSWER: Final = (
     b'{"code":%%d,"extFields":{"suggestWhichBrokerId":"0","nextBeginOffset":"%%d","minOffset":"%%d","maxOffset":"%%d",'
-    b'%%b"topicSysFlag":"0","groupSysFlag":"0"},"flag":1,"language":"%b","opaque":%%d,"remark":"%%b",'
+    b'"topicSysFlag":"0","groupSysFlag":"0"},"flag":1,"language":"%b","opaque":%%d,"remark":"%%b",'
     b'"serializeTypeCurrentRPC":"JSON","version":%d}' % (OUR_LANGUAGE.encode(), VERSION)
 )
+_LOGICAL_ANSWER: Final = _ANSWER.replace(b'"topicSysFlag"', b'"offsetDelta":"%d","topicSysFlag"')
 
 
 def pull_answer_head(
@@ -114,8 +115,10 @@ def pull_answer_head(
     """
     next_begin, offset_min, offset_max = offsets
     if serializer == JSON:
-        delta = b"" if offset_delta is None else b'"offsetDelta":"%d",' % offset_delta
-        header = _ANSWER % (code, next_begin, offset_min, offset_max, delta, opaque, remark.encode())
+        if offset_delta is None:
+            header = _ANSWER % (code, next_begin, offset_min, offset_max, opaque, remark.encode())
+        else:
+            header = _LOGICAL_ANSWER % (code, next_begin, offset_min, offset_max, offset_delta, opaque, remark.encode())
         return frame_prefix(JSON, len(header), body_size) + header
     fields = {
         "suggestWhichBrokerId": "0",
@@ -132,3 +135,18 @@ def pull_answer_head(
     )
     header_size = len(whole) - 8
     return frame_prefix(serializer, header_size, body_size) + whole[8:]
+
+
+def prepare_answer(offset_min: int, offset_delta: int) -> bytes:
+    """Return a JSON answer in which everything is written that is the same for many pulls of a logical queue."""
+    return _LOGICAL_ANSWER.replace(b'"minOffset":"%d"', b'"minOffset":"%d"' % offset_min).replace(
+        b'"offsetDelta":"%d"', b'"offsetDelta":"%d"' % offset_delta
+    )
+
+
+def prepared_answer_head(
+    prepared: bytes, opaque: int, code: int, remark: str, next_begin: int, offset_max: int, body_size: int
+) -> bytes:
+    """Return what `pull_answer_head` returns, made of what `prepare_answer` returned."""
+    header = prepared % (code, next_begin, offset_max, opaque, remark.encode())
+    return frame_prefix(JSON, len(header), body_size) + header

@@ -3,7 +3,7 @@
 //   LoadLedger NAMESRV TOPIC KEYS PAUSE_MICROS      every key has a thread, a queue, and never more than one send in flight
 //
 //   flow COUNT    answers {"flowed": n} once that many more were acknowledged and have come
-//   measure       forget the times so far: a client that has just started is not what shall be measured
+//   measure       wait until nearly everything has come, and forget the times so far: they are those of a client that starts
 //   settle        ends the sending, waits for what is missing, and prints the sums as one object
 //
 // Nothing is retried: a failed send is one that the application saw. The client keeps its defaults: it asks for routes every
@@ -135,7 +135,9 @@ public final class LoadLedger {
         notifyAll();
     }
 
-    private synchronized void measureAnew() {
+    private synchronized void measureAnew() throws InterruptedException {
+        long deadline = System.currentTimeMillis() + PATIENCE_MS;
+        while (missing.size() > 16 && System.currentTimeMillis() < deadline) wait(100);
         pauses.clear();
         delays.clear();
     }

@@ -1,4 +1,4 @@
-"""One application with a producer and a member of an ordered group, at the command of its standard input: PyPI `rocketmq`.
+"""An application with a producer and a member of an ordered group, at the command of its standard input: PyPI `rocketmq`.
 
     python member.py NAMESRV TOPIC GROUP NAME       (PYTHONPATH names the folder of the installed package)
 

@@ -130,3 +130,21 @@ def test_describing_joins_settings_members_and_subscriptions():
     assert (found.config.retry_max_times, found.brokers) == (5, ["broker-a", "broker-b"])
     assert [member.client_id for member in found.members] == ["me@1"]
     assert found.subscriptions["orders"] == "a || b"
+
+
+def test_offsets_without_messages_are_no_lag():
+    """A broker tells how many of them lie before the group; older brokers, and Java's, tell of none."""
+    place = '{\\"brokerName\\":\\"__syslo__global__\\",\\"queueId\\":%d,\\"topic\\":\\"t\\"}'
+    rows = (
+        f'"{place % 0}":{{"brokerOffset":1000,"consumerOffset":4,"gap":990}},'
+        f'"{place % 1}":{{"brokerOffset":9,"consumerOffset":4}}'
+    )
+    reach = a_cluster("g").on(
+        RequestCode.GET_CONSUME_STATS,
+        lambda asked: f'{{"offsetTable":{{{rows if asked.address == "a:1" else ""}}}}}'.encode(),
+    )
+
+    lag = asyncio.run(Groups(reach).lag("g"))
+
+    assert [(queue.lag, queue.gap) for queue in lag.queues] == [(6, 990), (5, 0)]
+    assert lag.lag == 11

@@ -236,3 +236,30 @@ def test_an_order_names_queues_and_target():
 
     (asked,) = cluster.of(RequestCode.MOVE_QUEUES)
     assert decode_body(asked.body, MoveOrder) == MoveOrder(topic="t", queues=[1], target="c")
+
+
+def test_a_drained_broker_gets_queues_only_by_name():
+    """Plans pass it over, until somebody spreads to it; an order that names it is carried out."""
+    cluster = StaticCluster(brokers_by_name={"a": "a:1", "b": "b:1", "c": "c:1"})
+    cluster.put_topic("t", {0: "a", 1: "a", 2: "b", 3: "b"})
+    cluster.draining.add("c")
+    moves = moves_of(cluster)
+
+    rebalanced = asyncio.run(moves.plan_rebalance()).moves
+    drained = asyncio.run(moves.plan_drain("a")).moves
+    named = asyncio.run(moves.plan_queue("t", 0, "c")).moves
+    spread = asyncio.run(moves.plan_spread("c")).moves
+
+    assert rebalanced == []
+    assert {move.target for move in drained} == {"b"}
+    assert [move.target for move in named] == ["c"]
+    assert {move.target for move in spread} == {"c"}
+
+
+def test_the_last_broker_that_is_not_drained_is_not_drained():
+    """The text names who could be taken back."""
+    cluster = a_cluster()
+    cluster.draining |= {"b", "c"}
+
+    with pytest.raises(NotAllowed, match=r"draining of b, c.*spread"):
+        asyncio.run(moves_of(cluster).plan_drain("a"))

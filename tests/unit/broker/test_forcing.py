@@ -1,8 +1,10 @@
 """A dead leader does not stop its queues; when it returns it is read-only, and what it acknowledged has its place."""
 
+import msgspec
 from tests.support.moving_cluster import NAMESRV, TOPIC, MovingCluster
 
 from holdfast.broker.forcing import CHECK_MS
+from holdfast.model.group import GroupConfig
 from holdfast.model.mapping import FORCED_GAP
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command
@@ -202,3 +204,34 @@ def test_without_any_name_server_a_restarted_leader_opens_after_a_while() -> Non
     assert cluster.run(20_000, done)
     assert len(cluster.acked) == 12
     assert cluster.hand._name_servers.current == NAMESRV
+
+
+def test_a_gap_is_no_lag() -> None:
+    """How far a group is behind is a number of messages; the gap is told beside it. Java's tool subtracts by itself."""
+    cluster = a_cluster()
+    cluster.brokers["a"].kill()
+    force(cluster, "b")
+    cluster.run(5_000, cluster.produce(0, 3, "b"))
+    cluster.rooms["b"].groups.put_all([GroupConfig(group_name="consumers")], cluster.world.now_ms)
+    cluster.commit("b", 0, 4)
+
+    logical = consume_stats(cluster, lo="true")
+    physical = consume_stats(cluster)
+
+    end = FORCED_GAP + 3
+    assert (logical["brokerOffset"], logical["consumerOffset"], logical["gap"]) == (end, 4, end - 4 - 3)
+    assert physical["brokerOffset"] + FORCED_GAP - physical["consumerOffset"] == 3
+    assert "gap" not in physical
+    answer = cluster.ask("b", RequestCode.GET_BROKER_CONSUME_STATS, None, isOrder="false")
+    assert b'"totalDiff":3,' in bytes(answer.body)
+
+
+def consume_stats(cluster: MovingCluster, **fields: str) -> dict[str, int]:
+    """Return what b tells of queue 0."""
+    answer = cluster.ask("b", RequestCode.GET_CONSUME_STATS, None, consumerGroup="consumers", topic=TOPIC, **fields)
+    assert answer.code == ResponseCode.SUCCESS, answer.remark
+    place = b'"queueId":0' if fields else b'"queueId":1'
+    head, _, rest = bytes(answer.body).partition(place)
+    assert head
+    row: dict[str, int] = msgspec.json.decode(rest[rest.index(b":{") + 1 : rest.index(b"}", rest.index(b":{")) + 1])
+    return row

@@ -52,6 +52,9 @@ def test_a_closed_home_is_expired_by_hand() -> None:
     assert refused.code == ResponseCode.ILLEGAL_OPERATION
     for name in ("a", "b"):
         assert [segment.expired for segment in record(cluster, name).queues[0].segments] == [True, False]
+    erased = cluster.stores["a"].find_queue(TOPIC, 0)
+    assert erased is not None
+    assert erased.offset_max == 0
 
 
 def test_a_removed_broker_is_listed_no_longer() -> None:
@@ -65,6 +68,7 @@ def test_a_removed_broker_is_listed_no_longer() -> None:
 
     assert answer.code == ResponseCode.SUCCESS
     assert [segment.broker for segment in record(cluster, "b").queues[0].segments] == ["b"]
+    assert cluster.rooms["b"].view.brokers() == [], "it is told of no more changes"
 
 
 def test_a_queue_or_a_whole_record_is_forgotten() -> None:

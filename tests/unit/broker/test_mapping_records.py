@@ -86,12 +86,12 @@ def test_records_are_read_from_a_position_on():
     desk = BrokerDesk()
     mappings = desk.rooms.mappings
     desk.make_topic("T")
-    first = mappings._write([ChangeRecord(forgotten="1")], desk.now_ms)
-    mappings._write([ChangeRecord(forgotten="2"), ChangeRecord(forgotten="3")], desk.now_ms)
+    first = mappings.set_draining(True, desk.now_ms)
+    mappings._write([ChangeRecord(), ChangeRecord(draining=False)], desk.now_ms)
     desk.store.confirm(desk.store.written)
 
-    assert [record.forgotten for record in read_changes(desk.store, 0)] == ["1", "2", "3"]
-    assert [record.forgotten for record in read_changes(desk.store, first)] == ["2", "3"]
+    assert [record.draining for record in read_changes(desk.store, 0)] == [True, None, False]
+    assert [record.draining for record in read_changes(desk.store, first)] == [None, False]
 
 
 def test_a_record_that_cannot_be_read_stops_the_start():

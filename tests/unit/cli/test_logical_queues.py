@@ -295,3 +295,22 @@ def test_a_large_table_shows_only_what_changes(cluster: StaticCluster, capsys: p
 
     assert "big before (only the queues that change)" in printed
     assert printed.count("\n") < 20
+
+
+def test_a_drained_broker_gets_nothing_until_it_is_spread_to(orders: StaticCluster, capsys: pytest.CaptureFixture[str]):
+    """Growing, creating and rebalancing pass it over; a dry run marks nothing."""
+    run("broker drain broker3 --dry-run", capsys)
+    assert orders.draining == set()
+
+    assert "until `holdfast broker spread broker3`" in run("broker drain broker3", capsys)
+    run("topic create more --logical-queues 6", capsys)
+    run("topic grow orders --logical-queues 9", capsys)
+    run("cluster rebalance", capsys)
+    assert {orders.leader("more", queue) for queue in range(6)} == {"broker1", "broker2"}
+    assert {orders.leader("orders", queue) for queue in range(9)} == {"broker1", "broker2"}
+
+    run("broker spread broker3 --dry-run", capsys)
+    assert orders.draining == {"broker3"}
+    run("broker spread broker3", capsys)
+    assert orders.draining == set()
+    assert "broker3" in {orders.leader("orders", queue) for queue in range(9)}

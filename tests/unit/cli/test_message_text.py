@@ -76,3 +76,11 @@ def test_json_lines_are_one_object_each(capfdbinary: pytest.CaptureFixture[bytes
 
     lines = capfdbinary.readouterr().out.splitlines()
     assert [msgspec.json.decode(line)["offset"] for line in lines] == [17, 17]
+
+
+def test_the_broker_of_logical_queues_is_shown_by_the_name_for_people():
+    """The wire has another one."""
+    message = msgspec.structs.replace(a_message(), queue=MessageQueue("orders", "__syslo__global__", 3))
+
+    assert "__logic__global/3@17" in to_line(message)
+    assert to_object(message)["broker"] == "__logic__global"

@@ -6,6 +6,7 @@ import pytest
 
 from holdfast.model.errors import MappingRefused
 from holdfast.model.logical_queue import FORCED_GAP, LogicalQueue, first_home
+from holdfast.model.mapping import check_queue
 from holdfast.model.segment import Segment, Status
 
 
@@ -346,3 +347,34 @@ def test_rows_say_what_cannot_be_said_in_numbers():
     assert labels == ["0(0-9)", "0(10-?)", f"0({10 + FORCED_GAP}-)", "0(prepared)"]
     assert [row.label for row in moved(3).seal(0).rows()] == ["0(0-2)", "0(empty)"]
     assert [row.label for row in upstream(("a", 0), ("b", 10_000)).rows()] == ["0(0-?)", "0(10000-)"]
+
+
+# Lag, and what old homes remember.
+
+
+def test_only_offsets_that_can_hold_a_record_count_as_lag():
+    """Neither a gap that a forced move left, nor what expired; of an unknown end nobody knows."""
+    queue = moved(10).force("c", 0)
+    opened = queue.leader.first
+
+    assert queue.count_held(4, opened + 3) == 6 + 3
+    known = queue.fix_end(7)
+    assert known.count_held(4, opened + 3) == 6 + 7 + 3
+    assert known.count_held(12, opened + 3) == 5 + 3
+    assert known.expire(0, 0).count_held(4, opened + 3) == 7 + 3
+    assert known.count_held(opened + 3, opened + 3) == 0
+
+
+def test_a_hole_of_upstreams_tools_is_read_up_to_the_next_home():
+    """Nobody recorded the end: everything before the next home may be there."""
+    assert upstream(("a", 0), ("b", 1_000)).count_held(10, 1_005) == 995
+
+
+def test_an_old_home_recalls_its_own_places_and_the_leader():
+    """What is between is cut off, and the rules hold all the same."""
+    queue = moved(10, 5, 3, 2).expire(1, 0)
+
+    recalled = queue.recall("b")
+
+    assert [(home.broker, home.cut) for home in recalled.segments] == [("b", False), ("e", True)]
+    check_queue(recalled, exact=True)

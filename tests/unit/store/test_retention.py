@@ -144,3 +144,46 @@ def test_the_next_file_is_created_ahead_only_when_there_is_room(free: int):
     assert len(disk.list(LOG)) == 1 + (free > 400)
     assert store.disk_full == (free <= 400)
     assert store.writable
+
+
+def test_a_log_that_is_told_to_goes_on_in_the_next_file():
+    """Then the file before can go though it was not full, and everything is found again after a crash."""
+    disk = SimDisk()
+    store = open_store(disk, log_file_size=2_000, retention_ms=HOUR_MS)
+    append(store, b"old")
+
+    assert store.roll()
+    append(store, b"new", now_ms=NOW_MS + HOUR_MS)
+
+    again = open_store(disk, log_file_size=2_000, retention_ms=HOUR_MS)
+    assert bodies(again) == [b"old", b"new"]
+    assert again.written > 2_000
+    assert again.clean(NOW_MS + 3 * HOUR_MS)
+    keep_house(again, NOW_MS + 3 * HOUR_MS)
+    assert bodies(again)[-1:] == [b"new"]
+    assert again.queue("orders", 0).offset_min == 1
+
+
+def test_a_log_that_begins_a_file_anyway_is_not_told_to_twice():
+    """Nor does it make an empty file when nothing follows."""
+    store = open_store(SimDisk(), log_file_size=2_000)
+    append(store, b"old")
+
+    store.roll()
+    store.discard()
+    store.roll()
+    store.roll()
+    append(store, b"new")
+
+    assert 2_000 < store.written < 4_000
+
+
+def test_no_file_is_begun_where_there_is_no_room_for_it():
+    """A write that the disk refuses would end all writing."""
+    store = open_store(SimDisk(), log_file_size=2_000, disk_full_percent=-1)
+    append(store, b"old")
+
+    assert not store.roll()
+
+    append(store, b"new")
+    assert store.written < 2_000

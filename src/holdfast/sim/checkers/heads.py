@@ -130,19 +130,23 @@ class Heads:
         They may in the gap of a forced move, and inside a segment whose broker lost power.
         """
         known = self._queues.get((queue.topic, queue.queue_id))
-        at = start
-        while known is not None and at < end:
-            segment = known.locate(at)
-            if segment is None or not segment.is_decided or at < segment.first:
+        homes = [home for home in known.segments if home.is_decided] if known is not None else []
+        if not homes:
+            return False
+        # Homes that never held anything are not listed for ever.
+        at = start if start >= homes[0].first or homes[0].cut else homes[0].first
+        while at < end:
+            place = max((place for place, home in enumerate(homes) if home.first <= at), default=None)
+            if place is None:
                 return False
-            following = known.after(segment)
-            if segment.forced and following is not None and (segment.last is None or at >= segment.last):
-                at = following.first
-            elif segment.broker in holed and (segment.last is None or at < segment.last):
-                at = end if segment.last is None else segment.last
+            home, following = homes[place], homes[place + 1 : place + 2]
+            if home.forced and following and (home.last is None or at >= home.last):
+                at = following[0].first
+            elif home.broker in holed and (home.last is None or at < home.last):
+                at = end if home.last is None else home.last
             else:
                 return False
-        return known is not None
+        return True
 
     # When all is quiet.
 

@@ -1,0 +1,199 @@
+"""The sums of a load under which queues were moved: its rows, and the times of the commands, to one account.
+
+    since ── before ──┬── during ──┬── (between) ──┬── during ──┬── after ──> until
+                   command      everything       command       ...
+                    begins      flows again      begins
+
+A move lasts from the start of the command until it has ended and every queue that it moved has been written at its new
+broker. A pause is the time between two acknowledgements of one producer. Pure: knows neither processes nor clients.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import msgspec
+
+
+class Ack(NamedTuple):
+    """An acknowledged send; times in seconds."""
+
+    key: int
+    number: int
+    wanted: float
+    acked: float
+    queue: int
+    offset: int
+    port: int
+
+
+class Rows(msgspec.Struct, kw_only=True):
+    """What a load program wrote.
+
+    Attributes:
+        acks: Of each key, in order.
+        failures: (when, reason).
+        seen: (key, number) in the order of delivery.
+    """
+
+    acks: dict[int, list[Ack]]
+    failures: list[tuple[float, str]]
+    seen: list[tuple[int, int]]
+
+
+class Command(msgspec.Struct, frozen=True, kw_only=True):
+    """One command of the operator, from the start of its process to its end; times in seconds."""
+
+    began: float
+    ended: float
+
+
+class Phase(msgspec.Struct, frozen=True, kw_only=True):
+    """What clients had of it in one part of the run."""
+
+    seconds: float
+    messages_per_s: float
+    p50_us: float
+    p99_us: float
+    longest_pause_ms: float
+
+
+class Account(msgspec.Struct, frozen=True, kw_only=True):
+    """The sums.
+
+    Attributes:
+        pauses_ms: Of every queue that moved, the longest pause of its producer around the move; sorted.
+        first_s: Of every move, seconds from the command to the first message at the new broker.
+        last_s: The same to the first message of the last queue.
+        reasons: How many sends failed, by reason.
+        holes: Offsets below the last one of a queue that no acknowledged message has.
+    """
+
+    phases: dict[str, Phase]
+    commands_s: list[float]
+    moved: int
+    pauses_ms: list[float]
+    first_s: list[float]
+    last_s: list[float]
+    acknowledged: int
+    reasons: dict[str, int]
+    lost: int
+    repeated: int
+    out_of_order: int
+    holes: int
+
+    @property
+    def failed(self) -> int:
+        """How many sends an application saw fail."""
+        return sum(self.reasons.values())
+
+    @property
+    def is_unnoticed(self) -> bool:
+        """Whether nothing failed, or was lost, repeated, reordered or skipped."""
+        return not (self.failed or self.lost or self.repeated or self.out_of_order or self.holes)
+
+
+def read_rows(lines: Iterable[str]) -> Rows:
+    """Return what the lines of a load program say."""
+    acks: dict[int, list[Ack]] = defaultdict(list)
+    failures, seen = [], []
+    for line in lines:
+        kind, key, *rest = line.rstrip("\n").split("\t")
+        if kind == "A":
+            number, wanted, acked, queue, offset, port = map(int, rest)
+            acks[int(key)].append(Ack(int(key), number, wanted / 1e6, acked / 1e6, queue, offset, port))
+        elif kind == "F":
+            failures.append((int(rest[2]) / 1e6, rest[3]))
+        else:
+            seen.append((int(key), int(rest[0])))
+    return Rows(acks=dict(acks), failures=failures, seen=seen)
+
+
+def percentile(numbers: Sequence[float], share: float) -> float:
+    """Return the smallest number that no more than the rest of *share* exceed; 0 of nothing."""
+    ordered = sorted(numbers)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))] if ordered else 0.0
+
+
+def account(rows: Rows, commands: Sequence[Command], *, since: float, until: float) -> Account:
+    """Return the sums of what happened from *since* on, when clients were warm, to *until*."""
+    nexts = [*(command.began for command in commands[1:]), until]
+    moves = [_follow(rows, command.began, end) for command, end in zip(commands, nexts, strict=True)]
+    both = list(zip(commands, moves, strict=True))
+    windows = [(command.began, max([command.ended, *arrived.values()])) for command, arrived in both]
+    everything = [ack for acks in rows.acks.values() for ack in acks]
+    spans = {"before": [(since, windows[0][0])], "during": windows, "after": [(windows[-1][1], until)]}
+    pauses = [
+        _longest_pause(rows.acks[key], began, ended)
+        for (began, ended), arrived in zip(windows, moves, strict=True)
+        for key in arrived
+    ]
+    seen = Counter(rows.seen)
+    return Account(
+        phases={name: _phase(rows, everything, parts) for name, parts in spans.items()},
+        commands_s=[command.ended - command.began for command in commands],
+        moved=sum(map(len, moves)),
+        pauses_ms=sorted(1000 * pause for pause in pauses),
+        first_s=[min(arrived.values()) - command.began for command, arrived in both if arrived],
+        last_s=[max(arrived.values()) - command.began for command, arrived in both if arrived],
+        acknowledged=len(everything),
+        reasons=dict(Counter(reason for when, reason in rows.failures if when >= since)),
+        lost=sum((ack.key, ack.number) not in seen for ack in everything),
+        repeated=seen.total() - len(seen),
+        out_of_order=_count_late(rows.seen),
+        holes=_count_holes(ack for ack in everything if ack.acked >= since),
+    )
+
+
+def _follow(rows: Rows, began: float, ended: float) -> dict[int, float]:
+    """Return when each key that changed its broker from *began* to *ended* was first acknowledged by the new one."""
+    arrived: dict[int, float] = {}
+    for key, acks in rows.acks.items():
+        before = [ack.port for ack in acks if ack.acked < began]
+        behind = (ack for ack in acks if began <= ack.acked < ended)
+        first = next((ack for ack in behind if before and ack.port != before[-1]), None)
+        if first is not None:
+            arrived[key] = first.acked
+    return arrived
+
+
+def _longest_pause(acks: Sequence[Ack], began: float, ended: float) -> float:
+    """Return the longest time between two acknowledgements that touches the time from *began* to *ended*."""
+    gaps = [later.acked - ack.acked for ack, later in pairwise(acks) if later.acked > began and ack.acked < ended]
+    return max(gaps, default=ended - began)
+
+
+def _phase(rows: Rows, acks: Sequence[Ack], spans: Sequence[tuple[float, float]]) -> Phase:
+    seconds = sum(ended - began for began, ended in spans)
+    taken = [ack for ack in acks if any(began <= ack.acked < ended for began, ended in spans)]
+    times = [1e6 * (ack.acked - ack.wanted) for ack in taken]
+    pauses = [_longest_pause(each, began, ended) for each in rows.acks.values() for began, ended in spans]
+    return Phase(
+        seconds=seconds,
+        messages_per_s=len(taken) / seconds if seconds else 0.0,
+        p50_us=percentile(times, 0.5),
+        p99_us=percentile(times, 0.99),
+        longest_pause_ms=1000 * max(pauses, default=0.0),
+    )
+
+
+def _count_late(seen: Iterable[tuple[int, int]]) -> int:
+    """Return how many messages came for the first time behind a later one of their key."""
+    latest: dict[int, int] = {}
+    known: set[tuple[int, int]] = set()
+    late = 0
+    for key, number in seen:
+        late += (key, number) not in known and number < latest.get(key, -1)
+        known.add((key, number))
+        latest[key] = max(number, latest.get(key, -1))
+    return late
+
+
+def _count_holes(acks: Iterable[Ack]) -> int:
+    offsets: dict[int, set[int]] = defaultdict(set)
+    for ack in acks:
+        offsets[ack.queue].add(ack.offset)
+    return sum(max(found) - min(found) + 1 - len(found) for found in offsets.values())

@@ -1,0 +1,141 @@
+"""What a static topic costs beside a normal one when nothing moves: sends and pulls, in one process.
+
+    python -m benchmarks.static_cost [--rounds 9] [--reads 150]
+
+Two real brokers with real stores, one with a normal topic, one with a static one of the same shape, take turns: every
+round feeds both the same reads, and each figure is the smallest of the rounds' medians. Nothing else differs, so the
+ratio is the cost of logical queues, as the processor sees it, the kernel's writes included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from benchmarks.profile_send import CHANNEL, TOPIC, make_read, open_broker
+
+from holdfast.broker.core import Broker
+from holdfast.broker.rooms import Rooms
+from holdfast.machine.events import Event, FramesReceived
+from holdfast.model.mapping import TopicMapping, first_home
+from holdfast.model.topic import TopicConfig
+from holdfast.wire.frame import split_frames
+
+STATIC: Final = "TopicStat"  # As long as the normal one's name.
+QUEUES: Final = 4
+FRAMES: Final = 64
+RATIO_MAX: Final = 1.05
+NOW_MS: Final = 1_700_000_000_000
+PULL: Final = (
+    b'{"code":11,"extFields":{"consumerGroup":"readers","topic":"%b","queueId":"%d","queueOffset":"%d",'
+    b'"maxMsgNums":"32","sysFlag":"4","commitOffset":"0","suspendTimeoutMillis":"0","subscription":"*",'
+    b'"subVersion":"0","expressionType":"TAG","bname":"broker-a"},"flag":0,"language":"JAVA","opaque":%d,'
+    b'"serializeTypeCurrentRPC":"JSON","version":513}'
+)
+
+
+class Cost(msgspec.Struct, frozen=True, kw_only=True):
+    """One kind of work, in nanoseconds."""
+
+    work: str
+    unit: str
+    normal_ns: float
+    static_ns: float
+
+    @property
+    def ratio(self) -> float:
+        """What the static topic takes, as a multiple of the normal one."""
+        return self.static_ns / self.normal_ns
+
+    @property
+    def reached(self) -> bool:
+        """Whether that is little enough."""
+        return self.ratio <= RATIO_MAX
+
+
+class Side:
+    """One broker, and the topic that it is asked for."""
+
+    def __init__(self, folder: Path, topic: str) -> None:
+        self.broker, _, rooms = open_broker(folder)
+        self.topic = topic.encode()
+        self._sent = 0
+        if topic == STATIC:
+            make_static(rooms, topic)
+
+    def send_read(self) -> Event:
+        """Return a read full of sends."""
+        data = make_read(FRAMES, first_opaque=self._sent).replace(TOPIC.encode(), self.topic)
+        self._sent += FRAMES
+        frames, _ = split_frames(memoryview(data))
+        return FramesReceived(CHANNEL, frames, NOW_MS)
+
+    def pull_read(self, number: int) -> Event:
+        """Return a read with one pull, of another place each time."""
+        span = self._sent // QUEUES - 32
+        header = PULL % (self.topic, number % QUEUES, number * 32 % span, number)
+        data = (4 + len(header)).to_bytes(4, "big") + len(header).to_bytes(4, "big") + header
+        frames, _ = split_frames(memoryview(data))
+        return FramesReceived(CHANNEL, frames, NOW_MS)
+
+
+def make_static(rooms: Rooms, topic: str) -> None:
+    """Let a broker lead all queues of a static topic."""
+    name = rooms.mappings.broker
+    rooms.topics.put(TopicConfig(name=topic, read_queues=QUEUES, write_queues=QUEUES), NOW_MS)
+    mapping = TopicMapping(topic=topic, broker=name, total=QUEUES)
+    homes = (first_home(number, name, number) for number in range(QUEUES))
+    rooms.mappings.change(mapping.put(*homes, epoch=NOW_MS), now_ms=NOW_MS)
+
+
+def take_time(broker: Broker, events: list[Event]) -> float:
+    """Return the median time of an event, in ns."""
+    spent = []
+    for event in events:
+        start = time.perf_counter_ns()
+        broker.handle(event)
+        spent.append(time.perf_counter_ns() - start)
+    return statistics.median(spent)
+
+
+def compare(sides: tuple[Side, Side], make: Callable[[Side, int], list[Event]], rounds: int) -> tuple[float, float]:
+    """Return the smallest times of the normal and of the static side; whoever is first changes from round to round."""
+    found: dict[Side, list[float]] = {side: [] for side in sides}
+    for number in range(rounds):
+        for side in sides if number % 2 else sides[::-1]:
+            found[side].append(take_time(side.broker, make(side, number)))
+    normal, static = (min(found[side]) for side in sides)
+    return normal, static
+
+
+def measure_static_cost(folder: Path, *, rounds: int = 9, reads: int = 150) -> list[Cost]:
+    """Return what sends and pulls cost, per message and per pull."""
+    sides = Side(folder / "normal", TOPIC), Side(folder / "static", STATIC)
+    sends = compare(sides, lambda side, _: [side.send_read() for _ in range(reads)], rounds)
+    pulls = compare(sides, lambda side, at: [side.pull_read(at * 8 * reads + n) for n in range(8 * reads)], rounds)
+    normal, static = (each / FRAMES for each in sends)
+    return [
+        Cost(work=f"send 1 KiB, {FRAMES} a read", unit="message", normal_ns=normal, static_ns=static),
+        Cost(work="pull of 32 x 1 KiB", unit="pull", normal_ns=pulls[0], static_ns=pulls[1]),
+    ]
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description="What a static topic costs when nothing moves.")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--reads", type=int, default=150)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="holdfast-static-") as folder:
+        for cost in measure_static_cost(Path(folder), rounds=options.rounds, reads=options.reads):
+            print(f"{cost.work:<28}{cost.normal_ns:>10,.0f}{cost.static_ns:>10,.0f} ns a {cost.unit}, {cost.ratio:.3f}")
+
+
+if __name__ == "__main__":
+    main()
