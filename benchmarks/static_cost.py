@@ -24,7 +24,6 @@ from holdfast.broker.core import Broker
 from holdfast.broker.rooms import Rooms
 from holdfast.machine.events import Event, FramesReceived
 from holdfast.model.mapping import TopicMapping, first_home
-from holdfast.model.topic import TopicConfig
 from holdfast.wire.frame import split_frames
 
 STATIC: Final = "TopicStat"  # As long as the normal one's name.
@@ -88,7 +87,9 @@ class Side:
 def make_static(rooms: Rooms, topic: str) -> None:
     """Let a broker lead all queues of a static topic."""
     name = rooms.mappings.broker
-    rooms.topics.put(TopicConfig(name=topic, read_queues=QUEUES, write_queues=QUEUES), NOW_MS)
+    normal = rooms.topics.find(TOPIC)
+    assert normal is not None
+    rooms.topics.put(msgspec.structs.replace(normal, name=topic), NOW_MS)
     mapping = TopicMapping(topic=topic, broker=name, total=QUEUES)
     homes = (first_home(number, name, number) for number in range(QUEUES))
     rooms.mappings.change(mapping.put(*homes, epoch=NOW_MS), now_ms=NOW_MS)

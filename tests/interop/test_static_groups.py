@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,6 +54,17 @@ class Troupe:
     def operate(self, *words: str) -> None:
         """Run our command."""
         asyncio.run(Operator(self.name_server).run(*words))
+
+    def operate_under_load(self, *words: str) -> None:
+        """Run our command while everybody sends without a pause."""
+        with ThreadPoolExecutor(1) as thread:
+            ordered = thread.submit(self.operate, *words)
+            while not ordered.done():
+                for member in self.members:
+                    if member.is_idle:
+                        member.send(5)
+                time.sleep(0.01)
+            ordered.result()
 
     def everybody_sends(self, count: int) -> None:
         """Let every member send, and return once all have been answered."""
@@ -145,9 +157,7 @@ def test_none_of_them_notices_moves(troupe: Troupe) -> None:
     before = troupe.share()
     repeated = troupe.ledger.repeated()
     for targets in ("broker-c", "broker-a", "broker-a,broker-b,broker-c"):
-        for member in troupe.members:
-            member.send(40)
-        troupe.operate("topic", "move", TOPIC, "--to", targets)
+        troupe.operate_under_load("topic", "move", TOPIC, "--to", targets)
     troupe.until(lambda: all(member.is_idle for member in troupe.members), "everybody has sent")
     troupe.until(lambda: not troupe.ledger.missing(), "everything has come")
 
@@ -163,7 +173,7 @@ def test_the_broker_behind_the_mock_address_dies(troupe: Troupe) -> None:
     told = ask(troupe.name_server, _ROUTE, {"topic": TOPIC})[1]
     (address,) = set(re.findall(r"127\.0\.0\.1:\d+", told))
     victim = next(broker for broker in troupe.brokers.values() if broker.address == address)
-    troupe.operate("broker", "drain", victim.name)
+    troupe.operate_under_load("broker", "drain", victim.name)
     for member in troupe.members:
         member.send(40)
     os.kill(victim.child.pid, signal.SIGKILL)

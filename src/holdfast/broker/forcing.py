@@ -104,9 +104,9 @@ class Forcing:
             opened = [queue.force(self._name, self._physical(queue, fresh)) for queue in forced]
             epoch = max(order.epoch, next_epoch(mapping.epoch, now_ms))
             position = self._mappings.change(mapping.put(*opened, epoch=epoch), now_ms=now_ms)
-        except (MappingRefused, RecordRefused):
+        finally:
+            # What was sealed is a home of before: recorded with its end by now, or open as it was.
             self._mappings.unseal(order.topic.name, [queue.queue for queue in told])
-            raise
         for queue in forced:
             self._end_incoming(order.topic.name, queue.queue)
         self._relaying.release(order.topic.name, [queue.queue for queue in forced])

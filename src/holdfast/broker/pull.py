@@ -39,6 +39,7 @@ from holdfast.wire.pull import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND, PullFields,
 
 SUSPEND_MAX_MS: Final = 5 * 60 * 1000  # Whoever wants to wait longer asks again: nobody parks a pull for ever.
 _EXPRESSION_KEPT_MAX: Final = 1024
+_READ: Final = int(Permission.READ)  # Flags are slow to compute with.
 _NOTHING: Final = frozenset({ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY})
 
 Pulled = list[Piece] | Procedure[list[Piece]] | None
@@ -226,7 +227,7 @@ class Pulls:
         topic = self._topics.find(fields.topic)
         if topic is None:
             return Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{fields.topic}] not exist, apply first please!")
-        if not topic.permission & Permission.READ:
+        if not topic.permission & _READ:
             return Refusal(ResponseCode.NO_PERMISSION, f"topic {fields.topic} may not be read")
         if topic.has_batch_index:
             return Refusal(

@@ -128,7 +128,7 @@ class TopicTable:
             name=name,
             read_queues=count,
             write_queues=count,
-            permission=base.permission & ~Permission.INHERIT,
+            permission=int(base.permission & ~Permission.INHERIT),
             filter_type=base.filter_type,
         )
         self._host([created], now_ms)

@@ -1,4 +1,4 @@
-"""An application with a producer and a member of an ordered group, at the command of its standard input: PyPI `rocketmq`.
+"""An application that sends and consumes in order, at the command of its standard input: PyPI `rocketmq`.
 
     python member.py NAMESRV TOPIC GROUP NAME       (PYTHONPATH names the folder of the installed package)
 

@@ -100,6 +100,23 @@ def test_a_seal_in_memory_can_be_taken_back():
     assert mappings.place(TOPIC, 0).state == "open"
 
 
+def test_what_others_keep_by_queue_is_emptied_whenever_a_placement_may_have_changed():
+    """A seal, its withdrawal and a change of the record each do; a question does not."""
+    desk = a_desk("a", "a")
+    mappings, cache = desk.rooms.mappings, {}
+    mappings.keep_fresh(cache)
+
+    def is_emptied_by(act) -> bool:
+        cache[TOPIC, 0] = "anything"
+        act()
+        return not cache
+
+    assert not is_emptied_by(lambda: mappings.place(TOPIC, 0))
+    assert is_emptied_by(lambda: mappings.seal(TOPIC, [0], desk.now_ms))
+    assert is_emptied_by(lambda: mappings.unseal(TOPIC, [0]))
+    assert is_emptied_by(lambda: mappings.change(mapping_of(desk).put(epoch=EPOCH + 1), now_ms=desk.now_ms))
+
+
 def test_only_what_is_open_can_be_sealed():
     """The refusal says how it is, and nothing of the group is sealed."""
     desk = a_desk("a", "b")

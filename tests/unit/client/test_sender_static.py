@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
-from tests.support.deliveries import settle
+from tests.support.deliveries import settle, until
 from tests.support.scripted_server import ScriptedServer
 from tests.support.static_topics import a_record, logical, serve_static
 
@@ -18,6 +18,7 @@ from holdfast.model.errors import SendFailed
 from holdfast.model.mapping import TopicMapping
 from holdfast.wire.codes import RequestCode
 from holdfast.wire.command import Command, response
+from holdfast.wire.host import pack_host
 
 SEND = RequestCode.SEND_MESSAGE_V2
 ROUTE = RequestCode.GET_ROUTEINFO_BY_TOPIC
@@ -112,6 +113,27 @@ def test_a_queue_that_has_moved_is_found_at_once():
             receipt = await sender.send(to(0), 5)
 
             assert (receipt.result.queue, receipt.address) == (logical(0), cluster.b.address)
+
+    asyncio.run(run())
+
+
+def test_an_answer_that_another_broker_gave_lets_the_next_send_go_there():
+    """An old leader passes sends on: the id in the answer names who stored the message, and who leads is looked up."""
+
+    async def run() -> None:
+        async with a_cluster(retries=0) as (cluster, sender):
+            cluster.serve(A_LEADS)
+            await sender.send(to(0), 5)
+            host = pack_host(cluster.b.address).hex().upper()
+            fields = {"msgId": host + "0" * 16, "queueId": "0", "queueOffset": "8"}
+            cluster.a.answers[SEND] = lambda command: response(command, fields=fields)
+            cluster.serve(A_LEADS, B_LEADS)
+            sender._looked_s.clear()
+
+            assert (await sender.send(to(0), 5)).address == cluster.a.address
+            await until(lambda: sender._client.routes.find("t").broker_of(logical(0)) == "b")
+
+            assert (await sender.send(to(0), 5)).address == cluster.b.address
 
     asyncio.run(run())
 

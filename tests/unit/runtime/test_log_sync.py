@@ -66,6 +66,22 @@ def test_requests_during_a_sync_share_the_next_one() -> None:
     asyncio.run(scenario())
 
 
+def test_that_nothing_is_left_to_sync_is_reported_too() -> None:
+    """Whoever asks after the last sync has ended would wait for ever."""
+
+    async def scenario() -> None:
+        reports = Reports()
+        syncer = LogSyncer(asyncio.get_running_loop(), reports.on_synced, reports.on_failed)
+
+        syncer.request(SyncLog((), 7))
+        await reports.next()
+
+        assert reports.synced == [7]
+        await asyncio.to_thread(syncer.close)
+
+    asyncio.run(scenario())
+
+
 def test_a_failed_sync_is_reported_and_never_tried_again() -> None:
     """The page cache may have dropped what it could not write: a second sync would lie."""
 

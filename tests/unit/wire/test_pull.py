@@ -5,7 +5,14 @@ import pytest
 from holdfast.wire.command import BINARY, JSON, Command, decode_command, encode_command
 from holdfast.wire.fields import BadField
 from holdfast.wire.frame import split_frames
-from holdfast.wire.pull import PullFields, decode_pull, pull_answer_head, pull_header
+from holdfast.wire.pull import (
+    PullFields,
+    decode_pull,
+    prepare_answer,
+    prepared_answer_head,
+    pull_answer_head,
+    pull_header,
+)
 
 FIELDS = {
     "consumerGroup": "g",
@@ -79,3 +86,13 @@ def test_the_head_of_an_answer_and_its_body_are_one_frame(serializer: int, code:
         "topicSysFlag": "0",
         "groupSysFlag": "0",
     }
+
+
+@pytest.mark.parametrize(("offset_min", "delta"), [(0, 0), (7, -3), (2**40, 2**40 + 5)])
+def test_a_prepared_answer_is_the_same_answer(offset_min: int, delta: int) -> None:
+    """Writing ahead what many answers share changes not a byte of them."""
+    whole = pull_answer_head(JSON, 9, 0, "FOUND", (offset_min + 40, offset_min, offset_min + 90), 512, delta)
+
+    prepared = prepare_answer(offset_min, delta)
+
+    assert prepared_answer_head(prepared, 9, 0, "FOUND", offset_min + 40, offset_min + 90, 512) == whole
