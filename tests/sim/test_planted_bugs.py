@@ -16,8 +16,9 @@ SEEDS_MAX = 200
 KNOWN_FINDERS = {
     "stale_epoch_accepted_by_the_name_server": (88,),
     "open_not_idempotent": (93,),
+    "seal_not_atomic_with_append": (26,),
     "held_sends_dropped": (25,),
-    "relayed_sends_not_deduplicated": (52,),
+    "relayed_sends_not_deduplicated": (88,),
     "target_opens_without_grant": (109,),
     "unseal_after_grant": (34,),
 }

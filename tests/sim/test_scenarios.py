@@ -151,6 +151,22 @@ MOVES: dict[str, tuple[int, Plan]] = {
             old_consumers=1,
         ),
     ),
+    # A target that was restarted asked what became of the move, and was told of the grant while that was still on its
+    # way to the source's slow disk.
+    "a grant is told when it is on disk": (
+        70,
+        replace(
+            MOVING,
+            brokers=3,
+            log_file_size=32 * 1024,
+            messages=300,
+            storm_ms=80_000,
+            faults=("power", "slow disk", "kill", "slow disk", "relapse", "name server", "detour", "ambush"),
+            pause_ms=4_000,
+            order_pause_ms=2_000,
+            old_consumers=1,
+        ),
+    ),
     # A topic grew on one broker only, and a move elsewhere took the same epoch.
     "two changes of one epoch can be told apart by whoever repairs": (
         237,

@@ -230,7 +230,7 @@ class Handover:
 
     # The other side.
 
-    def ask(self, request: Request) -> Answer:
+    def ask(self, request: Request) -> Answer | Procedure[Answer]:
         """Answer 7012: a target that was prepared wants to know what became of the move."""
         question = decode_body(request.command.body, MoveQuestion)
         state = self._mappings.moves().get(question.move)
@@ -238,8 +238,13 @@ class Handover:
             return request.answer(body=encode_body(MoveVerdict(state="unknown")))
         if state.move.state == "planned":
             return request.answer(body=encode_body(MoveVerdict(state="going on")))
-        opening = self._opening(state)
-        return request.answer(body=encode_body(MoveVerdict(state="granted", opening=opening)))
+        return self._tell_granted(request, state.move.id)
+
+    def _tell_granted(self, request: Request, name: str) -> Procedure[Answer]:
+        """Answer a target that was granted its queues, when the grant is on disk: not a moment before."""
+        yield Synced(self._mappings.position)
+        verdict = MoveVerdict(state="granted", opening=self._opening(self._mappings.moves()[name]))
+        return request.answer(body=encode_body(verdict))
 
     # Driving.
 
@@ -368,21 +373,15 @@ class Handover:
 
     def _left(self, state: MoveState) -> list[int]:
         """Return the queues of a granted move that are still sealed here, for its target to open."""
-        mapping = self._mapping(state.move.topic)
-        found = {number: mapping.queues[number] for number in state.move.queues if number in mapping.queues}
-        return [
-            number
-            for number, queue in found.items()
-            if queue.leader.broker == self._name
-            and queue.prepared is not None
-            and queue.prepared.place == (state.move.target, state.physical.get(number))
-        ]
+        mapping, target = self._mapping(state.move.topic), state.move.target
+        led = mapping.led
+        homes = {number: mapping.queues[number].prepared for number in state.move.queues if number in led}
+        return [number for number, home in homes.items() if home and home.place == (target, state.physical.get(number))]
 
     def _opening(self, state: MoveState) -> Opening:
         move = state.move
         mapping = self._mapping(move.topic)
-        is_granted = move.state == "granted"
-        numbers = self._left(state) if is_granted else [number for number in move.queues if number in mapping.queues]
+        numbers = self._left(state) if move.state == "granted" else [n for n in move.queues if n in mapping.queues]
         return Opening(
             move=move.id,
             source=self._name,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 import pytest
 from tests.support.broker_desk import BrokerDesk, a_send
@@ -106,7 +108,7 @@ def test_what_others_keep_by_queue_is_emptied_whenever_a_placement_may_have_chan
     mappings, cache = desk.rooms.mappings, {}
     mappings.keep_fresh(cache)
 
-    def is_emptied_by(act) -> bool:
+    def is_emptied_by(act: Callable[[], object]) -> bool:
         cache[TOPIC, 0] = "anything"
         act()
         return not cache

@@ -1,6 +1,7 @@
 """At every instant at most one broker takes what is sent to a logical queue.
 
 after every step   for every broker that is up: which queues does it hold open?   two of one queue: violation
+                   one opens what another led: is that sealed there, on disk?     no: violation
 
 A broker that was just started and holds back what is sent to a queue, because it does not know yet whether it still
 leads, does not hold it open.
@@ -104,7 +105,24 @@ class Heads:
         before, self._holders = self._holders, holder
         for key, name in holder.items():
             if before.get(key) != name:
+                self._judge_opening(key)
                 self.on_head(*key, name)
+
+    def _judge_opening(self, key: Key) -> None:
+        """See that the old leader, if it is up, has given the queue away for good: no power cut takes that back."""
+        homes = self._queues[key].segments
+        old = homes[-2] if len(homes) > 1 else None
+        source = None if old is None else self._seen.get(old.broker)
+        if old is None or source is None or old.forced:
+            return
+        record = source.rooms.mappings.announced().get(key[0])
+        known = None if record is None or key[1] not in record.queues else record.queues[key[1]].find(old.generation)
+        if known is not None and known.is_open:
+            raise Violation(
+                "opened when granted",
+                f"logical queue {key[1]} of {key[0]} is open on {homes[-1].broker}, and not sealed on the disk of"
+                f" {old.broker}",
+            )
 
     # What it knows.
 

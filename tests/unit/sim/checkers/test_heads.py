@@ -23,6 +23,7 @@ class Puppet:
         self.moving: dict[tuple[str, int], list[object]] = {}
         self.version = 0
         self.move_state = "done"
+        self.on_disk: LogicalQueue | None = None
         self._name = name
         self._queue = queue
         self._state = state
@@ -34,6 +35,11 @@ class Puppet:
 
     def topics(self) -> dict[str, TopicMapping]:
         return {"t": TopicMapping(topic="t", broker=self._name, total=1, queues={0: self._queue})}
+
+    def announced(self) -> dict[str, TopicMapping]:
+        if self.on_disk is None:
+            return {}
+        return {"t": TopicMapping(topic="t", broker=self._name, total=1, queues={0: self.on_disk})}
 
     def place(self, topic: str, queue: int) -> Placement:
         assert (topic, queue) == ("t", 0)
@@ -87,6 +93,27 @@ def test_a_broker_that_holds_sends_back_does_not_hold_the_queue_open():
 
     with pytest.raises(Violation, match="one open segment"):
         heads.check()
+
+
+def test_a_queue_is_opened_only_when_its_old_leader_has_sealed_it_on_disk():
+    """In memory is not enough: a power cut would open it again."""
+    old = Puppet("a", first_home(0, "a", 0).seal(5), "sealed")
+    old.on_disk = first_home(0, "a", 0).seal(5)
+    heads_of(a=old, b=Puppet("b", a_moved_queue(), "open")).check()
+
+    old.on_disk = first_home(0, "a", 0)
+    with pytest.raises(Violation, match="opened when granted"):
+        heads_of(a=old, b=Puppet("b", a_moved_queue(), "open")).check()
+
+
+def test_the_gap_behind_a_home_that_held_nothing_is_a_gap():
+    """Also when that home is only listed as expired, or not at all any more."""
+    forced = a_moved_queue().force("c", 0).fix_end(0).expire(1, 0)
+    heads = heads_of(c=Puppet("c", forced, "open"))
+    heads.check()
+
+    assert heads.may_lack(QUEUE, 5, forced.leader.first, set())
+    assert not heads.may_lack(QUEUE, 4, forced.leader.first, set())
 
 
 def test_whoever_opens_a_queue_is_told_of_once():
