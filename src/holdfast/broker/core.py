@@ -27,6 +27,7 @@ from holdfast.machine.events import (
     FilesSynced,
     FileWritten,
     FramesReceived,
+    Leaving,
     LogRead,
     LogSynced,
     ReadsReceived,
@@ -70,6 +71,7 @@ class Broker:
             FileWritten: lambda _event: [],
             DiskFault: self._disk_fault,
             Started: self._started,
+            Leaving: lambda _event: self._rooms.leaving(),
             Stopping: self._stopping,
         }
 

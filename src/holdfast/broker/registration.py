@@ -88,6 +88,7 @@ class Registrar:
         self._opaque = 0
         self._body: tuple[object, bytes] = (None, b"")
         self._held: list[_Held] = []
+        self.is_leaving = False
 
     def is_registered(self) -> bool:
         """Say whether a name server holds our card right now."""
@@ -146,7 +147,8 @@ class Registrar:
         return None
 
     def stop(self, effects: list[Effect]) -> None:
-        """Say good-bye to every name server."""
+        """Say good-bye to every name server, for good."""
+        self.is_leaving = True
         fields = BrokerFields(
             broker_name=self._options.name,
             broker_addr=self._options.address,
@@ -246,6 +248,8 @@ class Registrar:
 
     def _round(self, effects: list[Effect]) -> None:
         self._topics.take_changed()
+        if self.is_leaving:
+            return
         for server in self._servers.values():
             if server.channel is not None:
                 self._register(server, effects)

@@ -276,10 +276,15 @@ class Rooms:
             *self.clients.close(channel, now_ms),
         ]
 
-    def stopping(self, now_ms: int) -> list[Effect]:
-        """Say good-bye to the name servers and save what is only in memory."""
+    def leaving(self) -> list[Effect]:
+        """Say good-bye to the name servers; whoever has not heard of it yet is served as ever."""
         effects: list[Effect] = []
         self.registration.stop(effects)
+        return effects
+
+    def stopping(self, now_ms: int) -> list[Effect]:
+        """Save what is only in memory; say good-bye if that was not done yet."""
+        effects = [] if self.registration.is_leaving else self.leaving()
         self.members.stop(effects)
         self.relaying.stop()
         self.topics.keep()

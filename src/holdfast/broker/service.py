@@ -5,6 +5,7 @@ Old clients send to the port below the advertised one but one (their "VIP channe
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Iterator
 
@@ -12,6 +13,7 @@ from holdfast.broker.core import Broker
 from holdfast.broker.metrics import broker_samples
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.recovery_report import report_recovery
+from holdfast.broker.registration import Registrar
 from holdfast.broker.rooms import Rooms
 from holdfast.machine.effects import Log
 from holdfast.model.errors import ConfigError, PortTaken
@@ -26,6 +28,9 @@ from holdfast.store.options import StoreOptions
 from holdfast.wire.host import pack_host
 
 _VIP_DISTANCE = 2
+_FAREWELL_S = 0.5  # Clients whose queues have moved learn it from the next answer.
+_REGISTRATION_POLL_S = 0.01
+_REGISTRATION_POLLS = 50
 
 
 class BrokerService:
@@ -61,7 +66,13 @@ class BrokerService:
             self._emit(line)
         budget = MemoryBudget(self._options.memory_limit, self._emit)
         rooms = Rooms(self._options, store, self._disk, random.Random(), now_ms(), budget.pressure)
-        server = MachineServer(Broker(self._options, store, rooms), emit=self._emit, disk=self._disk, budget=budget)
+        server = MachineServer(
+            Broker(self._options, store, rooms),
+            emit=self._emit,
+            disk=self._disk,
+            budget=budget,
+            farewell_s=_FAREWELL_S,
+        )
         self._store, self._rooms, self._server = store, rooms, server
         port = await server.listen(host, port)
         await self._listen_vip(server, host, port)
@@ -75,6 +86,7 @@ class BrokerService:
             )
             self._emit(Log("warning", warning, {"listen": self.address}))
         server.start()
+        await self._wait_until_registered(rooms.registration)
         self._is_ready = True
         self._emit(
             Log(
@@ -101,6 +113,13 @@ class BrokerService:
         self._disk.unlock()
         if self._is_ready:
             self._emit(Log("info", "broker stopped", {"name": self._options.name}))
+
+    async def _wait_until_registered(self, registration: Registrar) -> None:
+        """Let the name servers hear of us before we say that we are ready: whoever waits for that asks them next."""
+        for _ in range(_REGISTRATION_POLLS if self._options.namesrv else 0):
+            if registration.is_registered():
+                return
+            await asyncio.sleep(_REGISTRATION_POLL_S)
 
     async def _listen_vip(self, server: MachineServer, host: str, port: int) -> None:
         try:

@@ -119,8 +119,14 @@ class FileWritten(msgspec.Struct, frozen=True):
     now_ms: int
 
 
+class Leaving(msgspec.Struct, frozen=True):
+    """The operator asked for an orderly end. The role says good-bye, and serves those who have not heard it yet."""
+
+    now_ms: int
+
+
 class Stopping(msgspec.Struct, frozen=True):
-    """The operator asked for an orderly end. The role says good-bye; then the shell closes every channel."""
+    """Nothing comes after this. The role keeps what it has; then the shell closes every channel."""
 
     now_ms: int
 
@@ -138,5 +144,6 @@ Event = (
     | DiskFault
     | LogRead
     | FileWritten
+    | Leaving
     | Stopping
 )

@@ -52,15 +52,23 @@ class MachineServer:
         emit: Writes one log line.
         disk: Where `WriteFile` goes; None when the role keeps nothing.
         budget: What all connections may hold together; None when that is of no interest.
+        farewell_s: How long an orderly end goes on serving, so that peers can go elsewhere with nothing in flight.
     """
 
     def __init__(
-        self, machine: Machine, *, emit: Emit, disk: Disk | None = None, budget: MemoryBudget | None = None
+        self,
+        machine: Machine,
+        *,
+        emit: Emit,
+        disk: Disk | None = None,
+        budget: MemoryBudget | None = None,
+        farewell_s: float = 0,
     ) -> None:
         self._machine = machine
         self._emit = emit
         self._disk = disk
         self._budget = budget
+        self._farewell_s = farewell_s
         self._loop = asyncio.get_running_loop()
         self._received = ReceiveBuffer()
         self._reads: list[events.FramesReceived] = []  # of this turn
@@ -113,6 +121,9 @@ class MachineServer:
         """Say good-bye in order: no new connections, the machine's last words, what it promised, then all closes."""
         for server in self._servers:
             server.close()
+        if self._farewell_s and self._channels:
+            self.feed(events.Leaving(now_ms()))
+            await asyncio.sleep(self._farewell_s)
         self.feed(events.Stopping(now_ms()))
         for timer in (*self._timers.values(), self._idle_timer):
             if timer is not None:
