@@ -32,8 +32,8 @@ test: check ## the gate: checks and tests, under 15 minutes on 2 cores
 	$(PYTEST) --numprocesses 2 --dist loadfile -m "not slow and not interop"
 	$(PYTEST) -m "interop and not slow"
 
-test-all: check ## the full matrix
-	$(PYTEST) --numprocesses 2 --dist loadfile -m "not interop"
+test-all: check ## the full matrix, properties with examples that no run had before
+	$(PYTEST) --hypothesis-profile=explore --numprocesses 2 --dist loadfile -m "not interop"
 	$(PYTEST) -m interop
 
 sim: install ## simulate SEEDS clusters under faults; a failing seed prints how to replay it

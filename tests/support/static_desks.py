@@ -174,8 +174,8 @@ class StaticDesks:
         if known is not None:  # The target has to know what is to be moved, to find an expired queue of its own in it.
             desk.rooms.mappings.change(known.put(queue), now_ms=desk.now_ms)
         physical = desk.rooms.mappings.allocate(topic, number, desk.now_ms)
-        ends = source.rooms.mappings.seal(topic, [number], source.now_ms)
-        moved = queue.prepare(target, physical).seal(ends[number], source.now_ms).open_next()
+        ends = source.rooms.mappings.seal(topic, [number])
+        moved = queue.prepare(target, physical).seal(*ends[number]).open_next()
         epoch = mapping.epoch + 1000
         for each in self.desks.values():
             self.record_at(each, moved, total=mapping.total, epoch=epoch, topic=topic)

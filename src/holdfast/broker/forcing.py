@@ -132,9 +132,8 @@ class Forcing:
         """Return a queue with its end where it is now, if this broker leads it; from now on it takes no more sends."""
         if own.leader.broker != self._name or not own.leader.is_open:
             return own
-        now_ms = self._errands.now_ms
-        (end,) = self._mappings.seal(topic, [own.queue], now_ms).values()
-        return own.seal(end, now_ms if end > own.leader.start else -1)
+        (sealed,) = self._mappings.seal(topic, [own.queue]).values()
+        return own.seal(*sealed)
 
     def _is_prepared(self, queue: LogicalQueue) -> bool:
         return queue.prepared is not None and queue.prepared.broker == self._name

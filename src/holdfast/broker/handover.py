@@ -328,12 +328,10 @@ class Handover:
         mapping = self._mapping(move.topic)
         if missing := set(move.queues) - physical.keys():
             raise MappingRefused("prepare first", f"{move.target} prepared no place for queue {min(missing)}")
-        ends = self._mappings.seal(move.topic, move.queues, now_ms)
+        ends = self._mappings.seal(move.topic, move.queues)
         try:
             sealed = [
-                mapping.queues[number]
-                .prepare(move.target, physical[number])
-                .seal(ends[number], self._errands.now_ms if ends[number] else -1)
+                mapping.queues[number].prepare(move.target, physical[number]).seal(*ends[number])
                 for number in move.queues
             ]
             granted = msgspec.structs.replace(move, state="granted", reason="", changed_ms=now_ms)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -36,6 +36,7 @@ from holdfast.broker.topics import TopicTable
 from holdfast.machine.effects import Effect, Log, WriteFile
 from holdfast.model.errors import MappingRefused, RecordRefused, RemoteProtocolError
 from holdfast.model.mapping import LogicalQueue, Segment, TopicMapping, accept_update, check
+from holdfast.model.segment import UNKNOWN
 from holdfast.model.topic import MAPPING_TOPIC, TopicConfig
 from holdfast.store import config_files
 from holdfast.store.consume_queue import QueueLog
@@ -53,6 +54,18 @@ _NO_HOST: Final = bytes(8)
 _RECORD_REST_MAX: Final = 256  # what a record is besides its body, at most
 
 State = Literal["open", "sealed", "prepared", "elsewhere", "unknown"]
+
+
+class SealedEnd(NamedTuple):
+    """Where a queue ends that takes no more sends.
+
+    Attributes:
+        end: The physical offset after its last record.
+        last_ms: No record in it was stored later; -1 when it is empty.
+    """
+
+    end: int
+    last_ms: int
 
 
 class Placement(msgspec.Struct, frozen=True):
@@ -245,8 +258,8 @@ class Mappings:
         self._note_changed()
         return position
 
-    def seal(self, topic: str, queues: Iterable[int], now_ms: int) -> dict[int, int]:  # noqa: ARG002 - atomic, no time passes
-        """Take no more sends of *queues* from now on. Return their physical ends, everything staged counted.
+    def seal(self, topic: str, queues: Iterable[int]) -> dict[int, SealedEnd]:
+        """Take no more sends of *queues* from now on. Return where they end, everything staged counted.
 
         In memory only: until `change` records the ends, `unseal` or a restart take it back.
 
@@ -254,7 +267,7 @@ class Mappings:
             MappingRefused: one of them is not open here.
         """
         numbers = list(queues)
-        ends: dict[int, int] = {}
+        ends: dict[int, SealedEnd] = {}
         for number in numbers:
             place = self.place(topic, number)
             if place.state != "open" or place.queue_log is None:
@@ -262,7 +275,9 @@ class Mappings:
                     "open leader",
                     f"logical queue {number} of {topic} is {place.state} on {self.broker}: read the mapping again",
                 )
-            ends[number] = place.queue_log.next_offset
+            end = place.queue_log.next_offset
+            # Not the clock: it may have been set back since the newest record was stored.
+            ends[number] = SealedEnd(end, self._store.last_store_ms if end else UNKNOWN)
         self._sealed.setdefault(topic, set()).update(numbers)
         self.note_placed()
         return ends

@@ -129,8 +129,8 @@ class StaticAdmin:
         if is_taken or not here or mapping is None:
             return
         # As upstream has it: the tool reads the end, and tells the other broker where to begin.
-        ends = self._mappings.seal(order.topic, here, now_ms)
-        sealed = mapping.put(*(mapping.queues[number].seal(ends[number], now_ms) for number in here))
+        ends = self._mappings.seal(order.topic, here)
+        sealed = mapping.put(*(mapping.queues[number].seal(*ends[number]) for number in here))
         yield Synced(self._mappings.change(sealed, now_ms=now_ms))
 
 

@@ -41,7 +41,7 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
         start: Its first physical offset.
         end: Its physical end, exclusive; -1 while open, and where nobody recorded it.
         first_ms: When its first record was stored; -1 when unknown.
-        last_ms: When its last record was stored; -1 when unknown.
+        last_ms: No record in it was stored later; -1 when unknown.
         expired: All its records are gone; the physical queue waits to be used again.
         forced: The next home was opened without this one's word: a gap follows, and the end may be unknown.
         cut: The records right before it are gone, with the home that held them; older homes are out of reach.

@@ -110,7 +110,10 @@ class _Folders:
                 del self._fresh[folder]
 
     def _sync(self, folder: str) -> None:
-        descriptor = os.open(f"{self._root}/{folder}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            descriptor = os.open(f"{self._root}/{folder}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileNotFoundError:  # Removed by the loop while this thread was syncing a file in it: no names are left.
+            return
         try:
             os.fsync(descriptor)
         finally:

@@ -10,7 +10,7 @@ from tests.support.broker_desk import BrokerDesk, a_send
 from tests.support.static_desks import EPOCH, TOPIC, StaticDesks
 
 from holdfast.broker.mapping_records import MoveState
-from holdfast.broker.mappings import JAVA_NAME, NAME
+from holdfast.broker.mappings import JAVA_NAME, NAME, SealedEnd
 from holdfast.model.errors import MappingRefused
 from holdfast.model.mapping import TopicMapping, first_home
 from holdfast.model.topic import MAPPING_TOPIC, TopicConfig
@@ -81,9 +81,9 @@ def test_a_seal_takes_the_end_of_everything_that_was_staged():
     log = desk.store.queue(TOPIC, 0)
     desk.store.stage(log, b"staged", b"", 0, 0, 1, bytes(8), 0, 1)
 
-    ends = desk.rooms.mappings.seal(TOPIC, [0], desk.now_ms)
+    ends = desk.rooms.mappings.seal(TOPIC, [0])
 
-    assert ends == {0: 2}
+    assert ends == {0: SealedEnd(2, desk.now_ms)}
     assert desk.rooms.mappings.place(TOPIC, 0).state == "sealed"
     assert desk.rooms.mappings.place(TOPIC, 0).is_led
 
@@ -92,7 +92,7 @@ def test_a_seal_in_memory_can_be_taken_back():
     """Until a record says so nothing has happened; other changes of the topic meanwhile do not matter."""
     desk = a_desk("a", "a")
     mappings = desk.rooms.mappings
-    mappings.seal(TOPIC, [0], desk.now_ms)
+    mappings.seal(TOPIC, [0])
 
     mappings.change(mapping_of(desk).put(epoch=EPOCH + 1), now_ms=desk.now_ms)
     during = [mappings.place(TOPIC, number).state for number in range(2)]
@@ -114,7 +114,7 @@ def test_what_others_keep_by_queue_is_emptied_whenever_a_placement_may_have_chan
         return not cache
 
     assert not is_emptied_by(lambda: mappings.place(TOPIC, 0))
-    assert is_emptied_by(lambda: mappings.seal(TOPIC, [0], desk.now_ms))
+    assert is_emptied_by(lambda: mappings.seal(TOPIC, [0]))
     assert is_emptied_by(lambda: mappings.unseal(TOPIC, [0]))
     assert is_emptied_by(lambda: mappings.change(mapping_of(desk).put(epoch=EPOCH + 1), now_ms=desk.now_ms))
 
@@ -124,7 +124,7 @@ def test_only_what_is_open_can_be_sealed():
     desk = a_desk("a", "b")
 
     with pytest.raises(MappingRefused, match=r"logical queue 1 .* elsewhere"):
-        desk.rooms.mappings.seal(TOPIC, [0, 1], desk.now_ms)
+        desk.rooms.mappings.seal(TOPIC, [0, 1])
 
     assert desk.rooms.mappings.place(TOPIC, 0).state == "open"
 

@@ -116,7 +116,7 @@ def test_a_sealed_queue_takes_nothing_from_the_next_send_on(desks: StaticDesks):
     """The targets of sends follow seals at once, and their lifting."""
     desk = alone(desks["b"])
     desk.ask(a_send(TOPIC, queue=0))
-    desk.rooms.mappings.seal(TOPIC, [0], desk.now_ms)
+    desk.rooms.mappings.seal(TOPIC, [0])
 
     refused, taken = desk.ask(a_send(TOPIC, queue=0), a_send(TOPIC, queue=1))
     desk.rooms.mappings.unseal(TOPIC, [0])

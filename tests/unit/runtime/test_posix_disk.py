@@ -253,6 +253,17 @@ def test_a_new_name_is_synced_with_the_first_sync_of_its_file(disk: PosixDisk, m
     assert synced == ["a/b", "a", ""]
 
 
+def test_a_sync_does_not_mind_that_its_folder_was_removed_meanwhile(disk: PosixDisk):
+    """Topics are deleted, and queues emptied, while a thread syncs their files: that must not stop the store."""
+    file = disk.create("queues/t/0/00", 4096)
+    file.write(0, [b"x"])
+    disk.remove("queues/t")
+
+    file.sync()
+
+    assert disk.list("queues") == []
+
+
 @pytest.mark.skipif(not posix_disk._syncfs, reason="this system has no syncfs, or one that hides failures")
 def test_everything_can_be_synced_at_once(disk: PosixDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """The file system of the folder, and every other one that a folder in it leads to, once each."""
