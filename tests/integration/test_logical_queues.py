@@ -166,9 +166,10 @@ def test_a_broker_goes_and_a_new_one_comes(tmp_path: Path):
 
 def test_a_drain_waits_for_everything_that_the_broker_is_still_needed_for(tmp_path: Path):
     """A delayed message, an open transaction, a message to be tried again: each holds it, and then it can go."""
+    retried = [b"retried %d" % number for number in range(12)]  # each to a broker of chance, so some to this one
 
     def refuse(message: ReceivedMessage) -> BaseException | None:
-        return ValueError("not yet") if message.body == b"retried" else None
+        return ValueError("not yet") if message.body in retried else None
 
     async def story(stage: Stage) -> None:
         await stage.start("broker-a", "broker-b")
@@ -178,7 +179,8 @@ def test_a_drain_waits_for_everything_that_the_broker_is_still_needed_for(tmp_pa
         async with Producer(stage.namesrv, "shop", timeout_s=20) as producer, Admin(stage.namesrv) as admin:
             async with a_consumer(stage.namesrv, first) as consumer:
                 await until_assigned(consumer, topic=TOPIC)
-                await producer.send(Message(TOPIC, b"retried"))
+                for body in retried:
+                    await producer.send(Message(TOPIC, body))
                 await producer.send(Message(TOPIC, b"plain"))
                 await first.wait_for(1)
                 await until_sent_back(admin, "broker-a")
@@ -193,13 +195,13 @@ def test_a_drain_waits_for_everything_that_the_broker_is_still_needed_for(tmp_pa
                 assert (status, draining.returncode) == (1, None), said
                 assert "still needed" in said
             async with a_consumer(stage.namesrv, inbox):
-                await until(lambda: inbox.bodies().keys() >= {b"retried", b"delayed", b"transactional"})
+                await until(lambda: inbox.bodies().keys() >= {*retried, b"delayed", b"transactional"})
                 said_json, _ = await draining.communicate()
         assert json.loads(said_json)["removable"], said_json
         await operator.run("broker", "remove", "broker-a", "--yes")
         await asyncio.to_thread(stage.brokers["broker-a"].child.stop)
         assert {row.split(" | ")[0] for row in await operator.rows(TOPIC)} == {"broker-b"}
-        assert inbox.bodies() == dict.fromkeys((b"retried", b"delayed", b"transactional"), 1)
+        assert inbox.bodies() == dict.fromkeys((*retried, b"delayed", b"transactional"), 1)
 
     # The second level is long enough to be seen; retries begin with the third.
     settings = {"delay_levels": "1s 10s 1s", "transaction_check_interval_ms": 500}
