@@ -63,6 +63,10 @@ class Cluster:
         """Run a command of an operator."""
         return asyncio.run(Operator(self.namesrv).run(*words))
 
+    def leaders(self, topic: str) -> dict[int, str]:
+        """Return who leads each queue."""
+        return asyncio.run(Operator(self.namesrv).leaders(topic))
+
     def make_topic(self, *, queues: int = 4, is_static: bool = True, name: str | None = None) -> str:
         """Make a topic that nobody else uses."""
         name = name or f"topic-{next(_numbers)}"

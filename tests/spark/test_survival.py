@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 from tests.spark.conftest import Cluster
 from tests.spark.test_stream import wait_for
 
@@ -114,6 +114,13 @@ def test_a_query_outlives_moves_deaths_and_replacements(
     query.stop()
 
     assert producer.failures == 0
+    check_order(rows, total)
+    assert {row.broker for row in rows} == {"broker-a", "broker-b", "broker-c"}
+    assert max(row.generation for row in rows) >= 2
+
+
+def check_order(rows: list[Row], total: int) -> None:
+    """Every row once, in the order of offsets in every queue and of numbers under every key."""
     places = [(row.queue, row.offset) for row in rows]
     assert len(places) == len(set(places)) == total
     ends: dict[int, int] = defaultdict(int)
@@ -124,5 +131,3 @@ def test_a_query_outlives_moves_deaths_and_replacements(
         key, _, number = row.body.partition(" ")
         assert int(number) == counts[key]
         counts[key] += 1
-    assert {row.broker for row in rows} == {"broker-a", "broker-b", "broker-c"}
-    assert max(row.generation for row in rows) >= 2

@@ -390,6 +390,7 @@ class Handover:
             queues=[_to_homes(_opened(mapping.queues[number])) for number in numbers],
             offsets=self._luggage.offsets(move.topic, numbers),
             locks=self._luggage.locks(move.topic, numbers),
+            sinks=self._luggage.sinks(move.topic, numbers),
         )
 
     def _finish(self, state: MoveState) -> None:

@@ -12,17 +12,20 @@ from holdfast.broker.groups import GroupTable
 from holdfast.broker.locks import QueueLocks
 from holdfast.broker.mapping_records import MoveState
 from holdfast.broker.offsets import OffsetTable
+from holdfast.broker.sink_book import SinkBook
 from holdfast.model.scope import mock_broker
 from holdfast.wire.moves import LockHeld, Opening
+from holdfast.wire.sink import SinkState
 
 
 class Luggage:
     """Packs and unpacks."""
 
-    def __init__(self, offsets: OffsetTable, groups: GroupTable, locks: QueueLocks) -> None:
+    def __init__(self, offsets: OffsetTable, groups: GroupTable, locks: QueueLocks, sinks: SinkBook) -> None:
         self._offsets = offsets
         self._groups = groups
         self._locks = locks
+        self._sinks = sinks
 
     @property
     def save_count(self) -> int:
@@ -44,9 +47,14 @@ class Luggage:
         """Return the locks on these queues."""
         return self._locks.held_of(topic, queues)
 
+    def sinks(self, topic: str, queues: Collection[int]) -> list[SinkState]:
+        """Return what sinks that want every row once have written to these queues."""
+        return self._sinks.pack(topic, queues)
+
     def leave(self, topic: str, queues: Collection[int]) -> None:
-        """Forget the locks on queues that are elsewhere."""
+        """Forget the locks on queues that are elsewhere, and what sinks wrote to them."""
         self._locks.forget_queues(topic, queues)
+        self._sinks.forget(topic, queues)
 
     def unpack(self, opening: Opening, queues: Collection[int], now_ms: int) -> None:
         """Take over what came with *opening* for these of its queues."""
@@ -57,10 +65,15 @@ class Luggage:
                     self._offsets.reset(group, opening.topic, queue, offset, deliver=False)
         locks = [lock for lock in opening.locks if lock.queue in queues]
         self._locks.adopt(opening.topic, mock_broker(opening.scope), locks)
+        self._sinks.adopt(opening.topic, [state for state in opening.sinks if state.queue in queues])
 
     def restore(self, broker: str, moves: Iterable[MoveState], now_ms: int) -> None:
         """Take over once more what never got into the file of offsets."""
         for state in moves:
-            is_lost = self._offsets.save_count <= state.saved
-            if is_lost and state.opening is not None and state.move.target == broker:
+            if state.opening is None or state.move.target != broker:
+                continue
+            if self._offsets.save_count <= state.saved:
                 self.unpack(state.opening, state.move.queues, now_ms)
+            # Kept in another file, which may be older; what is newer there stays.
+            led = set(self._sinks.led(state.move.topic))
+            self._sinks.adopt(state.move.topic, [each for each in state.opening.sinks if each.queue in led])

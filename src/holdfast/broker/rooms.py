@@ -59,6 +59,7 @@ from holdfast.broker.replies import Replies
 from holdfast.broker.request import Handlers
 from holdfast.broker.send import Sends
 from holdfast.broker.send_back import SendBacks
+from holdfast.broker.sink_book import SinkBook
 from holdfast.broker.static_admin import StaticAdmin
 from holdfast.broker.static_reads import StaticReads
 from holdfast.broker.stats import TIMER as STATS_TIMER
@@ -133,6 +134,7 @@ class Rooms:
             pressure=pressure or MemoryPressure(),
         )
         self.sends = Sends(options, store, self.topics, self.mappings, self.careful, self.stats, store_host=host)
+        self.sinks = self.sends.sinks = SinkBook(disk, store, self.mappings)
         self.pulls = Pulls(
             options, store, self.topics, self.groups, self.clients, self.offsets, self.stats, self.static_reads
         )
@@ -165,7 +167,7 @@ class Rooms:
         self.guests = Guests(now_ms, self.errands)
         self.relaying = Relaying(options, self.mappings, self.view, self.guests, self.errands)
         self.sends.is_away, self.sends.away = self.relaying.is_away, []
-        luggage = Luggage(self.offsets, self.groups, self.locks)
+        luggage = Luggage(self.offsets, self.groups, self.locks, self.sinks)
         self.lock_requests = LockRequests(self.locks, self.mappings, self.relaying)
         self.handover = Handover(
             options,
@@ -291,12 +293,14 @@ class Rooms:
         self.groups.keep()
         self.offsets.stop(now_ms, effects)
         self.mappings.offer_save(now_ms, effects)
+        self.sinks.offer_save(effects)
         self.delays.stop(now_ms, effects)
         return effects
 
     def _offsets_timer(self, name: str, now_ms: int, effects: list[Effect]) -> None:
         self.offsets.on_timer(name, now_ms, effects)
         self.mappings.offer_save(now_ms, effects)
+        self.sinks.offer_save(effects)
         try:
             self.topics.keep()
             self.groups.keep()

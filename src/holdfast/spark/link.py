@@ -96,8 +96,8 @@ class Link:
         self.patience_s = patience_s
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="holdfast-spark", daemon=True).start()
-        self._client = self.wait(_started(namesrv))
-        self._calls = QueueCalls(self._client, group)
+        self.client = self.wait(_started(namesrv))
+        self._calls = QueueCalls(self.client, group)
         self._merged: dict[str, tuple[int, dict[int, LogicalQueue]]] = {}
 
     def wait(self, work: Coroutine[Any, Any, _T]) -> _T:
@@ -129,13 +129,24 @@ class Link:
             for queue in route.readable
         }
 
+    def publishable(self, topic: str) -> tuple[MessageQueue, ...]:
+        """Return the queues over which keys are spread.
+
+        Raises:
+            ConfigError: there is no such topic, or nobody may write to it.
+        """
+        found = self.wait(self._route(topic)).publishable
+        if not found:
+            raise ConfigError(f"no broker takes messages for the topic {topic!r}")
+        return found
+
     def find_queue(self, name: Queue) -> MessageQueue:
         """Return the queue of that name. One of a normal topic needs no route to be known."""
         topic, text = name
         broker, _, number = text.rpartition("/")
         if broker:
             return MessageQueue(topic, broker, int(number))
-        route = self._client.routes.find(topic)
+        route = self.client.routes.find(topic)
         if route is None or not route.leaders:
             route = self.wait(self._insist(lambda: self._static_route(topic), topic))
         return next(queue for queue in route.leaders if queue.queue_id == int(number))
@@ -187,7 +198,7 @@ class Link:
         Raises:
             HoldfastError: nobody answered, or the broker refused.
         """
-        await self._client.route(queue.topic)
+        await self.client.route(queue.topic)
         fields = PullFields(
             consumer_group=self._group,
             topic=queue.topic,
@@ -204,7 +215,7 @@ class Link:
         if is_mock_broker(queue.broker_name):
             command.fields[MAPPING_FIELD] = "1"
         address = self._calls.address(queue)
-        answer = await self._client.ask(address, command, _PULL_TIMEOUT_S)
+        answer = await self.client.ask(address, command, _PULL_TIMEOUT_S)
         if answer.code not in _STATUSES:
             raise BrokerRefused(answer.code, answer.remark or "", address=address)
         try:
@@ -223,12 +234,12 @@ class Link:
     async def mend(self, topic: str, error: HoldfastError, failures: int) -> None:
         """Do what may help after *failures* in a row, the last of which was *error*, and pause."""
         log.log(logging.WARNING if failures == 1 else logging.DEBUG, "%s: %s; trying again", topic, error)
-        route = self._client.routes.find(topic)
+        route = self.client.routes.find(topic)
         with contextlib.suppress(HoldfastError):
             if is_moved(error) or (route is not None and route.leaders):
-                await self._client.refresh_leaders(topic)
+                await self.client.refresh_leaders(topic)
             elif topic:
-                await self._client.route(topic, refresh=True)
+                await self.client.route(topic, refresh=True)
         await asyncio.sleep(min(_PAUSE_S * 2 ** min(failures - 1, 10), _PAUSE_S_MAX))
 
     def origin(self, name: Queue, queue: MessageQueue, offset: int, delta: int) -> Origin:
@@ -237,7 +248,7 @@ class Link:
             return Origin(queue.topic, queue.queue_id, queue.broker_name, None, delta)
         segment = self._find_segment(name, offset, delta)
         if segment is None:  # The queue has moved since the route was looked up.
-            self.wait(self._client.refresh_leaders(queue.topic))
+            self.wait(self.client.refresh_leaders(queue.topic))
             segment = self._find_segment(name, offset, delta)
         broker, generation = ("", None) if segment is None else (segment.broker, segment.generation)
         return Origin(queue.topic, queue.queue_id, broker, generation, delta)
@@ -278,9 +289,9 @@ class Link:
             raise ConfigError(str(error)) from None
 
     async def _find_route(self, topic: str, deadline_s: float) -> TopicRoute:
-        known = self._client.routes.find(topic)
+        known = self.client.routes.find(topic)
         try:
-            return await self._client.route(topic, refresh=known is not None)
+            return await self.client.route(topic, refresh=known is not None)
         except RouteNotFound as error:
             if known is None and time.monotonic() > deadline_s:
                 raise _TopicUnknown(str(error)) from error
@@ -291,13 +302,13 @@ class Link:
             raise
 
     async def _static_route(self, topic: str) -> TopicRoute:
-        route = await self._client.route(topic)
+        route = await self.client.route(topic)
         if not route.leaders:
             raise RouteNotFound(f"{topic!r} is not, or no longer, a static topic")
         return route
 
     async def _list_topics(self) -> list[str]:
-        answer = await self._client.ask_name_server(Command(code=RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER))
+        answer = await self.client.ask_name_server(Command(code=RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER))
         if answer.code != ResponseCode.SUCCESS:
             raise BrokerRefused(answer.code, answer.remark or "")
         return java_json.decode(answer.body, TopicList).topic_list
@@ -334,7 +345,7 @@ class Link:
 
     def _find_logical(self, name: Queue) -> LogicalQueue | None:
         topic, number = name
-        route = self._client.routes.find(topic)
+        route = self.client.routes.find(topic)
         if route is None or not route.route.mappings or "/" in number:
             return None
         known = self._merged.get(topic)

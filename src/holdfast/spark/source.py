@@ -8,7 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StructField, StructType
 
@@ -16,7 +22,9 @@ from holdfast.model.errors import ConfigError
 from holdfast.spark.batch_reader import HoldfastBatchReader
 from holdfast.spark.columns import TYPES
 from holdfast.spark.options import read_source_options
+from holdfast.spark.sink_options import SinkOptions, check_columns, read_sink_options
 from holdfast.spark.stream_reader import HoldfastStreamReader
+from holdfast.spark.writer import HoldfastBatchWriter, HoldfastStreamWriter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,6 +52,21 @@ class HoldfastSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Return what reads a stream."""
         return HoldfastStreamReader(read_source_options(self.options, is_stream=True), read_columns(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's signature
+        """Return what writes a frame."""
+        return HoldfastBatchWriter(self._judge_sink(schema, is_overwrite=overwrite))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001, N802
+        """Return what writes a stream."""
+        return HoldfastStreamWriter(self._judge_sink(schema, is_overwrite=overwrite))
+
+    def _judge_sink(self, schema: StructType, *, is_overwrite: bool) -> SinkOptions:
+        if is_overwrite:
+            raise ConfigError("messages cannot be overwritten: write with mode('append')")
+        options = read_sink_options(self.options)
+        check_columns({field.name: field.dataType.simpleString() for field in schema.fields}, options)
+        return options
 
 
 def read_columns(schema: StructType) -> tuple[str, ...]:

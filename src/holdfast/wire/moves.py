@@ -19,6 +19,7 @@ from holdfast.model.group import Subscription
 from holdfast.model.numbers import Int32, Int64
 from holdfast.model.topic import TopicConfig
 from holdfast.wire.mapping import Home, MappedTopic
+from holdfast.wire.sink import SinkState
 
 _Body = TypeVar("_Body", bound=msgspec.Struct)
 
@@ -126,6 +127,7 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         queues: Their homes end with the receiver's own, which begins exactly where the one before it ended.
         offsets: Committed offsets: group to queue to offset.
+        sinks: What sinks that want every row once have written.
     """
 
     move: str
@@ -137,6 +139,7 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
     queues: list[QueueHomes]
     offsets: dict[str, dict[Int32, Int64]] = {}
     locks: list[LockHeld] = []
+    sinks: list[SinkState] = []
 
 
 class MoveQuestion(msgspec.Struct, frozen=True, kw_only=True):
