@@ -4,7 +4,7 @@ BIN := .venv/bin
 PYTEST := $(BIN)/pytest --quiet -rs
 SEEDS ?= 200
 
-.PHONY: help install install-spark lock check test test-spark test-all sim bench demo clean
+.PHONY: help install install-spark lock check test test-spark test-all sim bench demo demo-spark clean
 
 help: ## list the verbs
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
@@ -58,6 +58,9 @@ bench: install ## our servers beside Java's in one run; BENCH=--quick for a few 
 
 demo: install ## 2, then 4, then 1 brokers under load, and the ledger
 	$(BIN)/python -m holdfast.demo
+
+demo-spark: install-spark ## the same under a click count in Spark that never restarts, and the proof
+	$(BIN)/python -m holdfast.spark.demo
 
 clean: ## forget the environment and caches
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis

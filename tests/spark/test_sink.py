@@ -72,6 +72,18 @@ def test_rows_may_name_their_topics_and_need_no_keys(
     assert read(one).select("queue").distinct().count() == 4
 
 
+def test_a_batch_write_that_has_a_name_can_be_repeated(
+    spark: SparkSession, cluster: Cluster, read: Read, write: Callable[..., None]
+):
+    """As `foreachBatch` needs it; with the next number it is another write."""
+    topic = cluster.make_topic()
+    for version, numbers in ((0, 30), (0, 30), (1, 10)):
+        frame = spark.range(numbers).selectExpr(*KEYED)
+        write(frame, topic, exactlyOnce="true", txnAppId="copy", txnVersion=version)
+
+    assert Counter(numbers_of(read(topic))) == Counter(range(30)) + Counter(range(10))
+
+
 @pytest.mark.parametrize(
     ("columns", "options", "said"),
     [
@@ -80,6 +92,7 @@ def test_rows_may_name_their_topics_and_need_no_keys(
         ("id as body", {}, "column 'body' is bigint"),
         ("cast(id as string) body", {"exactlyonce": "maybe"}, "'exactlyOnce' must be true or false"),
         ("cast(id as string) body", {"exactOnce": "true"}, "did you mean 'exactlyOnce'"),
+        ("cast(id as string) body", {"txnAppId": "a"}, "'txnAppId' and 'txnVersion' go together"),
     ],
 )
 def test_what_cannot_be_written_is_refused_before_anything_is(

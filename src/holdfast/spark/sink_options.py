@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from holdfast.model.errors import ConfigError
-from holdfast.spark.options import OptionReader, read_namesrv
+from holdfast.spark.options import OptionReader, read_namesrv, refuse
 
 BODIES: Final = ("body", "value")
 """Names of the column that is the message; the second is what Kafka's sink calls it."""
@@ -31,6 +31,7 @@ class SinkOptions:
         is_ordered: The rows of a partition come in the same order whenever it is computed: they need no sorting.
         accepts_unknown: Go on where a dead broker took its knowledge with it.
         patience_s: How long a broker may be away before the query fails.
+        write_name: The name under which a batch write can be repeated, and its number; None to write it anew.
     """
 
     namesrv: str
@@ -39,6 +40,7 @@ class SinkOptions:
     is_ordered: bool = False
     accepts_unknown: bool = False
     patience_s: float = 600.0
+    write_name: tuple[str, int] | None = None
 
 
 def read_sink_options(options: Mapping[str, str]) -> SinkOptions:
@@ -56,9 +58,24 @@ def read_sink_options(options: Mapping[str, str]) -> SinkOptions:
         is_ordered=reader.boolean("inputOrdered", default=False),
         accepts_unknown=reader.boolean("acceptUnknown", default=False),
         patience_s=reader.duration_s("brokerTimeout", 600.0),
+        write_name=_write_name(reader),
     )
     reader.finish()
+    if read.write_name is not None and not read.is_exact:
+        raise ConfigError("the options 'txnAppId' and 'txnVersion' name a write with exactlyOnce=true; it is not said")
     return read
+
+
+def _write_name(reader: OptionReader) -> tuple[str, int] | None:
+    """Return what names a batch write, in the words of Delta's idempotent writes."""
+    name, version = reader.text("txnAppId"), reader.integer("txnVersion", least=0)
+    if (name is None) != (version is None):
+        raise ConfigError("the options 'txnAppId' and 'txnVersion' go together")
+    if name is None or version is None:
+        return None
+    if not name.isprintable() or " " in name:
+        raise refuse("txnAppId", name, "must have no blanks")
+    return name, version
 
 
 def check_columns(columns: Mapping[str, str], options: SinkOptions) -> None:

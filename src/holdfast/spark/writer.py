@@ -5,7 +5,8 @@ by default. With exactlyOnce=true rows are named by query, batch and partition (
 by a retried task or a restarted query, adds only what is missing. The rows of a partition are sorted first, unless the
 user says that they always come in one order, because a shuffle may bring them in another.
 
-A batch write has no name that outlives it: run again it writes again. Within it, tasks that are retried do not.
+A batch write has no name that outlives it: run again it writes again; within it, tasks that are retried do not. With
+txnAppId and txnVersion it has one, as a batch of a stream has: so `foreachBatch` can write exactly once, too.
 """
 
 from __future__ import annotations
@@ -51,11 +52,11 @@ class HoldfastBatchWriter(DataSourceArrowWriter):
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
-        self._job = f"job-{uuid.uuid4()}"
+        self._name, self._version = options.write_name or (f"job-{uuid.uuid4()}", 0)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write one partition."""
-        return write_rows(self._options, iterator, self._job, 0)
+        return write_rows(self._options, iterator, self._name, self._version)
 
 
 class HoldfastStreamWriter(DataSourceStreamArrowWriter):
