@@ -14,9 +14,8 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from holdfast.spark.slices import Places, take_slices
+from holdfast.spark.slices import Places, at_any_byte, take_slices
 
 _NAME_END: Final = 1
 _VALUE_END: Final = 2
@@ -29,25 +28,47 @@ class Properties:
     Attributes:
         row_count: How many rows there are.
         rows: Which row each property belongs to; never falls.
+        block: The text of all of them.
+        starts: Where each begins in the block.
+        middles: Where its 0x01 is.
+        ends: Where its 0x02 is, or the end of its row.
     """
 
     row_count: int
     rows: Places
-    names: pa.Array
-    values: pa.Array
+    block: bytes
+    starts: Places
+    middles: Places
+    ends: Places
 
     def find(self, name: str) -> pa.Array:
         """Return the value of one property of every row; null where there is none. Of two the later one counts."""
-        has_name = pc.equal(self.names, name).to_numpy(zero_copy_only=False)
-        places = np.flatnonzero(has_name)
+        wanted = name.encode()
+        places = np.flatnonzero(self.middles - self.starts == len(wanted))
+        for kind, at in _words(len(wanted)):
+            value = int.from_bytes(wanted[at : at + np.dtype(kind).itemsize], "little")
+            places = places[at_any_byte(self.block, kind)[self.starts[places] + at] == value]
+        found = to_text(
+            take_slices([self.block], 0, self.middles[places] + 1, self.ends[places] - self.middles[places] - 1)
+        )
+        if len(places) == self.row_count and np.array_equal(self.rows[places], np.arange(self.row_count)):
+            return found
         chosen = np.full(self.row_count, -1, dtype=np.int64)
-        chosen[self.rows[places]] = places
-        return self.values.take(pa.array(chosen, mask=chosen < 0))
+        chosen[self.rows[places]] = np.arange(len(places))
+        return found.take(pa.array(chosen, mask=chosen < 0))
 
     def to_map(self) -> pa.Array:
         """Return everything as a map of each row."""
+        names = to_text(take_slices([self.block], 0, self.starts, self.middles - self.starts))
+        values = to_text(take_slices([self.block], 0, self.middles + 1, self.ends - self.middles - 1))
         offsets = np.searchsorted(self.rows, np.arange(self.row_count + 1)).astype(np.int32)
-        return pa.MapArray.from_arrays(pa.array(offsets), self.names, self.values)
+        return pa.MapArray.from_arrays(pa.array(offsets), names, values)
+
+
+def _words(size: int) -> list[tuple[str, int]]:
+    """Return words that cover a name of *size* bytes: their kind, and where each begins."""
+    kind, step = ("<u8", 8) if size >= 8 else ("<u4", 4) if size >= 4 else ("u1", 1)
+    return [(kind, min(at, size - step)) for at in range(0, size, step)]
 
 
 def split_properties(texts: pa.BinaryArray) -> Properties:
@@ -57,39 +78,28 @@ def split_properties(texts: pa.BinaryArray) -> Properties:
     bounds = np.frombuffer(offset_buffer, dtype=np.int32, count=row_count + 1).astype(np.int64)
     block = b"" if value_buffer is None else value_buffer.to_pybytes()
     content = np.frombuffer(block, dtype=np.uint8)
-    marks = np.flatnonzero(content == _VALUE_END)
-    mark_rows = np.searchsorted(bounds[1:], marks, side="right")
+    ends = np.flatnonzero(content == _VALUE_END)
+    rows = np.repeat(np.arange(row_count), np.diff(np.searchsorted(ends, bounds)))
     # The last mark of a row may be missing: then its end takes its place.
-    row_ends = bounds[1:]
-    is_open = row_ends > bounds[:-1]
-    is_open[is_open] = content[row_ends[is_open] - 1] != _VALUE_END
-    open_rows = np.flatnonzero(is_open)
-    rows = np.concatenate((mark_rows, open_rows))
-    ends = np.concatenate((marks, row_ends[open_rows]))
-    if len(open_rows):
+    is_open = bounds[1:] > bounds[:-1]
+    is_open[is_open] = content[bounds[1:][is_open] - 1] != _VALUE_END
+    if is_open.any():
+        rows = np.concatenate((rows, np.flatnonzero(is_open)))
+        ends = np.concatenate((ends, bounds[1:][is_open]))
         order = np.lexsort((ends, rows))
         rows, ends = rows[order], ends[order]
     starts = bounds[rows]
     is_next = np.zeros(len(rows), dtype=np.bool_)
     is_next[1:] = rows[1:] == rows[:-1]
     starts[is_next] = ends[np.flatnonzero(is_next) - 1] + 1
-    return _cut(block, content == _NAME_END, rows, starts, ends, row_count)
-
-
-def _cut(
-    block: bytes, is_separator: np.ndarray[tuple[int], np.dtype[np.bool_]], rows: Places, starts: Places, ends: Places,
-    row_count: int,
-) -> Properties:  # fmt: skip
-    separators = np.append(np.flatnonzero(is_separator), len(block))
-    middles = separators[np.searchsorted(separators[:-1], starts)]
+    middles = np.flatnonzero(content == _NAME_END)
+    if len(middles) != len(starts) or not ((middles >= starts) & (middles < ends)).all():
+        separators = np.append(middles, len(block))
+        middles = separators[np.searchsorted(middles, starts)]
     is_whole = (middles > starts) & (middles + 1 < ends)
-    rows, starts, middles, ends = rows[is_whole], starts[is_whole], middles[is_whole], ends[is_whole]
-    return Properties(
-        row_count,
-        rows,
-        to_text(take_slices([block], 0, starts, middles - starts)),
-        to_text(take_slices([block], 0, middles + 1, ends - middles - 1)),
-    )
+    if is_whole.all():
+        return Properties(row_count, rows, block, starts, middles, ends)
+    return Properties(row_count, rows[is_whole], block, starts[is_whole], middles[is_whole], ends[is_whole])
 
 
 def to_text(pieces: pa.BinaryArray) -> pa.Array:

@@ -41,10 +41,10 @@ def take_slices(blocks: Sequence[bytes], block: Places | int, starts: Places, si
     views["size"] = sizes
     views["block"] = block
     views["at"] = starts
+    is_short = sizes <= _INLINE_MAX
     for number, source in enumerate(blocks):
-        here = np.flatnonzero(views["block"] == number) if len(blocks) > 1 else np.arange(len(starts))
-        long = here[sizes[here] > _INLINE_MAX]
-        short = here[sizes[here] <= _INLINE_MAX]
+        is_here = views["block"] == number
+        long, short = np.flatnonzero(is_here & ~is_short), np.flatnonzero(is_here & is_short)
         if len(long):
             views["prefix"][long] = at_any_byte(source, "<u4")[starts[long]]
         if len(short):
@@ -55,9 +55,18 @@ def take_slices(blocks: Sequence[bytes], block: Places | int, starts: Places, si
 
 def _inline(block: bytes, starts: Places, sizes: Places) -> npt.NDArray[np.uint8]:
     """Return short pieces as rows of 12 bytes, filled up with zeros."""
-    if not len(block):
-        return np.zeros((len(starts), _INLINE_MAX), dtype=np.uint8)
-    column = np.arange(_INLINE_MAX)
-    places = np.minimum(starts[:, None] + column, len(block) - 1)
-    found = np.frombuffer(block, dtype=np.uint8)[places]
-    return np.where(column < sizes[:, None], found, 0).astype(np.uint8)
+    if len(block) < _INLINE_MAX or int(starts.max()) > len(block) - _INLINE_MAX:
+        block += bytes(_INLINE_MAX)  # so that twelve bytes can be taken anywhere
+    rows = np.empty((len(starts), 3), dtype="<u4")
+    words = at_any_byte(block, "<u4")
+    for column in range(3):
+        rows[:, column] = words[starts + 4 * column]
+        rows[:, column] &= _MASKS[column][sizes]
+    return rows.view(np.uint8)
+
+
+# By the size of a piece: which bytes of each of its three words belong to it.
+_MASKS: Final = [
+    np.array([(1 << 8 * min(max(size - 4 * word, 0), 4)) - 1 for size in range(_INLINE_MAX + 1)], dtype="<u4")
+    for word in range(3)
+]
