@@ -26,7 +26,7 @@ from holdfast.model.errors import RemoteProtocolError
 from holdfast.model.message import ReceivedMessage
 from holdfast.spark.property_columns import Properties, split_properties
 from holdfast.spark.records import Records, check_bodies, read_records
-from holdfast.spark.slices import Places, take_slices
+from holdfast.spark.slices import Block, Places, take_slices
 from holdfast.wire.compression import COMPRESSED, decompress
 
 _TIME: Final = pa.timestamp("us", tz="UTC")
@@ -89,7 +89,7 @@ def schema_of(columns: Sequence[str]) -> pa.Schema:
     return pa.schema([(name, TYPES[name]) for name in columns])
 
 
-def to_batch(block: bytes, origin: Origin, wanted: Wanted) -> pa.RecordBatch:
+def to_batch(block: Block, origin: Origin, wanted: Wanted) -> pa.RecordBatch:
     """Return the records of an answer as a batch.
 
     Raises:
@@ -98,7 +98,7 @@ def to_batch(block: bytes, origin: Origin, wanted: Wanted) -> pa.RecordBatch:
     """
     records = read_records(block)
     if (records.flags & _INNER_BATCH == _INNER_BATCH).any():
-        return _from_messages(read_messages(block, None, offset_delta=origin.delta), origin, wanted)
+        return _from_messages(read_messages(bytes(block), None, offset_delta=origin.delta), origin, wanted)
     offsets = records.offsets + origin.delta
     if len(records) and (offsets[0] < wanted.start or offsets[-1] >= wanted.end):
         records = records.select((offsets >= wanted.start) & (offsets < wanted.end))
@@ -108,7 +108,7 @@ def to_batch(block: bytes, origin: Origin, wanted: Wanted) -> pa.RecordBatch:
 class _Maker:
     """Makes the columns of one answer, each when it is asked for."""
 
-    def __init__(self, block: bytes, records: Records, origin: Origin) -> None:
+    def __init__(self, block: Block, records: Records, origin: Origin) -> None:
         self._block = block
         self._records = records
         self._origin = origin
@@ -154,7 +154,7 @@ class _Maker:
 
     def _uncompress(self, row: int) -> bytes:
         start, size = int(self._records.body_starts[row]), int(self._records.body_sizes[row])
-        stored = self._block[start : start + size]
+        stored = bytes(self._block[start : start + size])
         try:
             return decompress(stored, int(self._records.flags[row]))
         except RemoteProtocolError:

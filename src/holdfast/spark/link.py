@@ -41,6 +41,7 @@ from holdfast.model.queue import MessageQueue
 from holdfast.model.scope import is_mock_broker
 from holdfast.spark.columns import Origin
 from holdfast.spark.offsets import Queue
+from holdfast.spark.pull_line import PullLine
 from holdfast.wire import java_json
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command
@@ -72,6 +73,7 @@ class Pulled:
 
     Attributes:
         delta: What is added to the offsets in the records.
+        block: The records; they live until the next pull on the same line.
     """
 
     status: PullStatus
@@ -79,7 +81,7 @@ class Pulled:
     offset_min: int
     offset_max: int
     delta: int
-    block: bytes
+    block: memoryview
 
 
 class Link:
@@ -192,13 +194,14 @@ class Link:
 
     # Reading.
 
-    async def pull(self, queue: MessageQueue, offset: int, count: int, tags: str, size_max: int) -> Pulled:
+    def pull(self, line: PullLine, queue: MessageQueue, offset: int, count: int, tags: str, size_max: int) -> Pulled:
         """Return what is at *offset*, once; whoever calls asks again.
 
         Raises:
             HoldfastError: nobody answered, or the broker refused.
         """
-        await self.client.route(queue.topic)
+        if self.client.routes.find(queue.topic) is None:
+            self.wait(self.client.route(queue.topic))
         fields = PullFields(
             consumer_group=self._group,
             topic=queue.topic,
@@ -215,21 +218,15 @@ class Link:
         if is_mock_broker(queue.broker_name):
             command.fields[MAPPING_FIELD] = "1"
         address = self._calls.address(queue)
-        answer = await self.client.ask(address, command, _PULL_TIMEOUT_S)
+        answer, block = line.ask(address, command, _PULL_TIMEOUT_S)
         if answer.code not in _STATUSES:
             raise BrokerRefused(answer.code, answer.remark or "", address=address)
         try:
             head = from_fields(PullAnswer, answer.fields)
         except BadField as error:
             raise RemoteProtocolError(f"answer to a pull: {error}") from error
-        return Pulled(
-            PullStatus(answer.code),
-            head.next_begin_offset,
-            head.min_offset,
-            head.max_offset,
-            head.offset_delta or 0,
-            bytes(answer.body),
-        )
+        offsets = (head.next_begin_offset, head.min_offset, head.max_offset)
+        return Pulled(PullStatus(answer.code), *offsets, head.offset_delta or 0, block)
 
     async def mend(self, topic: str, error: HoldfastError, failures: int) -> None:
         """Do what may help after *failures* in a row, the last of which was *error*, and pause."""

@@ -24,10 +24,11 @@ from holdfast.spark.columns import Wanted, to_batch
 from holdfast.spark.link import PULL_BYTES_MAX, PULL_COUNT_MAX, Link, Pulled, Unavailable, link_to
 from holdfast.spark.options import DEFAULT_GROUP, SourceOptions
 from holdfast.spark.plan import Range
+from holdfast.spark.pull_line import PullLine, a_line
 
 # What one Arrow batch holds: larger ones cost cache misses, smaller ones a round through Spark each.
-_BATCH_ROWS: Final = 8_192
-_BATCH_BYTES: Final = 8 * 1024 * 1024
+_BATCH_ROWS: Final = 4_096
+_BATCH_BYTES: Final = 3 * 1024 * 1024
 
 
 class DataLost(HoldfastError):
@@ -46,14 +47,15 @@ def read_ranges(
     link = link_to(options.namesrv, options.group or DEFAULT_GROUP, options.patience_s)
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
-    for each in ranges:
-        for batch in _RangeReader(link, options, columns, each).read():
-            waiting.append(batch)
-            rows += batch.num_rows
-            size += batch.nbytes
-            if rows >= _BATCH_ROWS or size >= _BATCH_BYTES:
-                yield _join(waiting)
-                waiting, rows, size = [], 0, 0
+    with a_line() as line:
+        for each in ranges:
+            for batch in _RangeReader(link, line, options, columns, each).read():
+                waiting.append(batch)
+                rows += batch.num_rows
+                size += batch.nbytes
+                if rows >= _BATCH_ROWS or size >= _BATCH_BYTES:
+                    yield _join(waiting)
+                    waiting, rows, size = [], 0, 0
     if waiting:
         yield _join(waiting)
 
@@ -67,6 +69,7 @@ class _RangeReader:
     """Reads one range."""
 
     link: Link
+    line: PullLine
     options: SourceOptions
     columns: tuple[str, ...]
     range: Range
@@ -97,7 +100,7 @@ class _RangeReader:
         while True:
             error: HoldfastError
             try:
-                pulled = self.link.wait(self.link.pull(queue, at, count, self.options.tags, PULL_BYTES_MAX))
+                pulled = self.link.pull(self.line, queue, at, count, self.options.tags, PULL_BYTES_MAX)
             except CorruptRecord:
                 raise
             except HoldfastError as failure:

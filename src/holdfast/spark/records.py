@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from holdfast.model.errors import CorruptRecord
-from holdfast.spark.slices import Places, at_any_byte
+from holdfast.spark.slices import Block, Places, at_any_byte
 from holdfast.wire.record import (
     BORN_HOST_V6,
     CRC_MASK,
@@ -56,7 +56,7 @@ class Records:
         return Records(*(getattr(self, name)[chosen] for name in self.__slots__))
 
 
-def read_records(block: bytes) -> Records:
+def read_records(block: Block) -> Records:
     """Return the records that fill *block*.
 
     Raises:
@@ -95,7 +95,7 @@ def read_records(block: bytes) -> Records:
     )
 
 
-def find_starts(block: bytes) -> Places:
+def find_starts(block: Block) -> Places:
     """Return where each record begins.
 
     Raises:
@@ -120,7 +120,7 @@ def find_starts(block: bytes) -> Places:
     return np.concatenate(runs) if runs else np.empty(0, dtype=np.int64)
 
 
-def check_bodies(block: bytes, records: Records) -> None:
+def check_bodies(block: Block, records: Records) -> None:
     """Compare every body with its checksum.
 
     Raises:
@@ -134,7 +134,7 @@ def check_bodies(block: bytes, records: Records) -> None:
     _judge(is_right, records.body_starts, "the checksum of its body is wrong")
 
 
-def _size_at(block: bytes, at: int) -> int:
+def _size_at(block: Block, at: int) -> int:
     room = len(block) - at
     size: int = _SIZE.unpack_from(block, at)[0] if room >= _SIZE.size else 0
     if not RECORD_SIZE_MIN <= size <= room:

@@ -18,17 +18,19 @@ import pyarrow as pa
 
 Places = npt.NDArray[np.int64]
 
+Block = bytes | memoryview
+
 _INLINE_MAX: Final = 12
 _VIEW: Final = np.dtype([("size", "<i4"), ("prefix", "<u4"), ("block", "<i4"), ("at", "<i4")])
 
 
-def at_any_byte(block: bytes, kind: str) -> npt.NDArray[Any]:
+def at_any_byte(block: Block, kind: str) -> npt.NDArray[Any]:
     """Return *block* as numbers of *kind*, one for every byte at which one may begin."""
     size = np.dtype(kind).itemsize
     return np.ndarray(shape=(max(0, len(block) - size + 1),), dtype=kind, buffer=block, strides=(1,))
 
 
-def take_slices(blocks: Sequence[bytes], block: Places | int, starts: Places, sizes: Places) -> pa.BinaryArray:
+def take_slices(blocks: Sequence[Block], block: Places | int, starts: Places, sizes: Places) -> pa.BinaryArray:
     """Return a column of pieces.
 
     Args:
@@ -53,10 +55,10 @@ def take_slices(blocks: Sequence[bytes], block: Places | int, starts: Places, si
     return pa.Array.from_buffers(pa.binary_view(), len(starts), buffers).cast(pa.binary())
 
 
-def _inline(block: bytes, starts: Places, sizes: Places) -> npt.NDArray[np.uint8]:
+def _inline(block: Block, starts: Places, sizes: Places) -> npt.NDArray[np.uint8]:
     """Return short pieces as rows of 12 bytes, filled up with zeros."""
     if len(block) < _INLINE_MAX or int(starts.max()) > len(block) - _INLINE_MAX:
-        block += bytes(_INLINE_MAX)  # so that twelve bytes can be taken anywhere
+        block = bytes(block) + bytes(_INLINE_MAX)  # so that twelve bytes can be taken anywhere
     rows = np.empty((len(starts), 3), dtype="<u4")
     words = at_any_byte(block, "<u4")
     for column in range(3):

@@ -24,6 +24,7 @@ from holdfast.spark.link import PULL_COUNT_MAX, Link, link_to
 from holdfast.spark.offsets import Position, Queue, begins_of, nest, read_position
 from holdfast.spark.options import DEFAULT_GROUP, SourceOptions
 from holdfast.spark.plan import admit
+from holdfast.spark.pull_line import a_line
 from holdfast.spark.reading import DataLost
 from holdfast.spark.subjects import Queues, find_queues, resolve
 
@@ -173,7 +174,12 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if bytes_max is None or not any(available.values()):
             return most
         fullest = max(available, key=lambda name: available[name])
-        pulled = link.wait(link.pull(self._queues[fullest], starts[fullest], PULL_COUNT_MAX, "*", _SAMPLE_BYTES))
+        try:
+            with a_line() as line:
+                queue = link.find_queue(fullest)
+                pulled = link.pull(line, queue, starts[fullest], PULL_COUNT_MAX, "*", _SAMPLE_BYTES)
+        except HoldfastError:
+            return most  # It is away: what there is of it is not read now either.
         count = pulled.next_offset - starts[fullest]
         if not pulled.block or count <= 0:
             return most
