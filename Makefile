@@ -4,7 +4,7 @@ BIN := .venv/bin
 PYTEST := $(BIN)/pytest --quiet -rs
 SEEDS ?= 200
 
-.PHONY: help install install-spark lock check test test-spark test-all sim bench demo demo-spark clean
+.PHONY: help install install-spark lock check test test-spark test-spark-all test-all sim bench demo demo-spark clean
 
 help: ## list the verbs
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
@@ -43,6 +43,9 @@ test: check ## the gate: checks and tests, under 15 minutes on 2 cores
 	$(PYTEST) -m "interop and not slow"
 
 test-spark: install-spark ## Spark as a source and a sink, under 4 minutes on 2 cores
+	$(PYTEST) -m "spark and not slow"
+
+test-spark-all: install-spark ## the same, and a Spark cluster of several processes
 	$(PYTEST) -m spark
 
 test-all: check ## the full matrix, properties with examples that no run had before

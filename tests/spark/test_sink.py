@@ -239,19 +239,17 @@ def copy(spark: SparkSession, cluster: Cluster, source: str, target: str, folder
     return query
 
 
-@pytest.mark.parametrize("forget", ["commits", "nothing"])
 def test_a_query_that_is_started_again_writes_no_row_twice(
-    spark: SparkSession, cluster: Cluster, read: Read, tmp_path: Path, forget: str
+    spark: SparkSession, cluster: Cluster, read: Read, tmp_path: Path
 ):
     """Also when the driver died after the rows were written and before Spark took note of it."""
     source, target = cluster.make_topic(), cluster.make_topic()
     cluster.send(source, range(1000), keys=random.Random(3).randrange(20, 30))
     query = copy(spark, cluster, source, target, tmp_path)
     assert query.exception() is None, query.exception()
-    if forget == "commits":
-        last = max((tmp_path / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
-        for path in (last, last.with_name(f".{last.name}.crc")):
-            path.unlink(missing_ok=True)
+    last = max((tmp_path / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    for path in (last, last.with_name(f".{last.name}.crc")):
+        path.unlink(missing_ok=True)
 
     query = copy(spark, cluster, source, target, tmp_path)
 

@@ -81,6 +81,7 @@ DRIVER = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(200)
 def test_a_query_on_a_cluster_survives_the_loss_of_a_worker(
     cluster: Cluster, standalone: Standalone, read: Read, tmp_path: Path
