@@ -90,6 +90,8 @@ def _find_adjacent(raw: bytes | bytearray, offset: int, size_max: int) -> Scan |
     """
     first, size = _PLACE.unpack_from(raw, 0)
     low, high, span = 1, len(raw) // ENTRY_SIZE, size
+    if high > 1 and _PLACE.unpack_from(raw, ENTRY_SIZE)[0] != first + size:
+        return None  # As nearly always where several queues grow at once.
     while low < high:
         middle = (low + high + 1) // 2
         position, size = _PLACE.unpack_from(raw, (middle - 1) * ENTRY_SIZE)

@@ -22,6 +22,7 @@ from holdfast.cli.shared_options import command_with
 from holdfast.config import LogOptions, Sources, load
 from holdfast.model.errors import ConfigError
 from holdfast.runtime.address import split_address
+from holdfast.runtime.libc import keep_freed_memory
 from holdfast.runtime.logs import Emit, start_logging
 from holdfast.runtime.own_host import find_own_host
 
@@ -189,6 +190,7 @@ def _advertised(listen: str) -> str | None:
 
 
 def _run(work: Coroutine[Any, Any, None]) -> None:
+    keep_freed_memory()
     try:
         import uvloop  # noqa: PLC0415 - where it cannot be built the standard loop does
     except ImportError:

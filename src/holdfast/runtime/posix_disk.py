@@ -13,7 +13,6 @@ file closed under it. Every failure is a `DiskFailed` that names the file.
 from __future__ import annotations
 
 import ctypes
-import ctypes.util
 import fcntl
 import mmap
 import os
@@ -27,6 +26,7 @@ from pathlib import Path
 from typing import IO, ParamSpec, TypeVar
 
 from holdfast.model.errors import DiskFailed, StoreError
+from holdfast.runtime.libc import find_function
 from holdfast.store.disk import File, Piece
 
 IOV_MAX = 1024
@@ -51,26 +51,14 @@ def _failing(method: Callable[_P, _T]) -> Callable[_P, _T]:
     return guarded
 
 
-def _find_function(name: str, *arguments: type) -> Callable[..., int] | None:
-    """Return a function of the system's library that Python does not know; None where there is none."""
-    library = ctypes.util.find_library("c")
-    if library is None:
-        return None
-    function = getattr(ctypes.CDLL(library, use_errno=True), name, None)
-    if function is not None:
-        function.argtypes = arguments
-        function.restype = ctypes.c_int
-    return function
-
-
 def _tells_failures(release: str) -> bool:
     """Say whether syncfs of this Linux tells when it could not write: since 5.8."""
     major, minor, *_ = (*re.findall(r"\d+", release), "0", "0")
     return (int(major), int(minor)) >= (5, 8)
 
 
-_fallocate = _find_function("fallocate", ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
-_syncfs = _find_function("syncfs", ctypes.c_int) if _tells_failures(os.uname().release) else None
+_fallocate = find_function("fallocate", ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+_syncfs = find_function("syncfs", ctypes.c_int) if _tells_failures(os.uname().release) else None
 
 
 class _Folders:
