@@ -151,7 +151,10 @@ class Link:
         route = self.client.routes.find(topic)
         if route is None or not route.leaders:
             route = self.wait(self._insist(lambda: self._static_route(topic), topic))
-        return next(queue for queue in route.leaders if queue.queue_id == int(number))
+        found = next((queue for queue in route.leaders if str(queue.queue_id) == number), None)
+        if found is None:
+            raise ConfigError(f"topic {topic!r} has no queue {number!r}; it has {len(route.leaders)}")
+        return found
 
     def ends(self, queues: Mapping[Queue, MessageQueue]) -> dict[Queue, int]:
         """Return the ends of *queues* now; of those that nobody answers for, nothing."""
@@ -160,6 +163,10 @@ class Link:
     def bounds(self, queues: Mapping[Queue, MessageQueue]) -> dict[Queue, tuple[int, int]]:
         """Return the lowest offset and the end of every one of *queues*."""
         return self.wait(self._gather_all(queues, self._bounds))
+
+    def known_bounds(self, queues: Mapping[Queue, MessageQueue]) -> dict[Queue, tuple[int, int]]:
+        """Return the same of those for which somebody answers now."""
+        return self.wait(self._gather(queues, self._bounds))
 
     def at_times(self, queues: Mapping[Queue, MessageQueue], times_ms: Mapping[Queue, int]) -> dict[Queue, int]:
         """Return the offset of the first message of each queue that was stored at its time or later."""

@@ -34,6 +34,8 @@ _LOOK_S: Final = 0.04
 # How often it is looked for new topics and queues.
 _DISCOVER_S: Final = 5.0
 _SAMPLE_BYTES: Final = 64 * 1024
+# How long a queue must seem to have become shorter.
+_BELIEVE_S: Final = 30.0
 
 
 class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -48,6 +50,7 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._discovered_s = 0.0
         self._latest: dict[Queue, int] = {}
         self._batch_s = time.monotonic()
+        self._shrunk_s: dict[Queue, float] = {}
 
     # Planning, on the driver.
 
@@ -131,7 +134,7 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest = {**self._latest, **link.ends({**known, **new})}
         ends = self._latest if self._target is None else self._target
         begins = dict(before.ends) if before.is_initial else {}
-        begins |= {name: low for name, (low, _) in link.bounds(new).items()} if new else {}
+        begins |= {name: low for name, (low, _) in link.known_bounds(new).items()} if new else {}
         begins |= self._reset(link, before, ends)
         starts = {**before.ends, **begins}
         available = {
@@ -147,17 +150,23 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Position(reached, begins, parts_of(self._options))
 
     def _reset(self, link: Link, before: Position, ends: dict[Queue, int]) -> dict[Queue, int]:
-        """Return where to go on in queues that end before the place that was reached: their topics were made anew."""
-        shrunk = {name: offset for name, offset in before.ends.items() if ends.get(name, offset) < offset}
+        """Return where to go on in queues that end before the place that was reached: their topics were made anew.
+
+        Believed only when it stays so for a while: whoever answers may know less than who answered before.
+        """
         if self._target is not None:
             return {}  # The target may simply lie behind what an earlier run had read.
-        if shrunk and self._options.fails_on_data_loss:
-            name, offset = next(iter(shrunk.items()))
+        now_s = time.monotonic()
+        shrunk = [name for name, offset in before.ends.items() if ends.get(name, offset) < offset]
+        self._shrunk_s = {name: self._shrunk_s.get(name, now_s) for name in shrunk}
+        lasting = [name for name in shrunk if now_s - self._shrunk_s[name] >= min(_BELIEVE_S, link.patience_s)]
+        if lasting and self._options.fails_on_data_loss:
+            name = lasting[0]
             raise DataLost(
-                f"{name[0]}/{name[1]} was read up to {offset} and ends at {ends[name]} now: the topic was made anew, "
-                "or a broker lost its end. With failOnDataLoss=false the query reads the queue from its beginning"
+                f"{name[0]}/{name[1]} was read up to {before.ends[name]} and ends at {ends[name]} now: the topic was "
+                "made anew, or a broker lost its end. With failOnDataLoss=false the query reads it from its beginning"
             )
-        return {name: low for name, (low, _) in link.bounds({n: self._queues[n] for n in shrunk}).items()}
+        return {name: low for name, (low, _) in link.known_bounds({n: link.find_queue(n) for n in lasting}).items()}
 
     def _is_worth_it(self, available: int) -> bool:
         """Say whether a batch of so many rows is begun now."""
