@@ -5,7 +5,10 @@ import time
 import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
+from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, In, LessThan, LessThanOrEqual, Not
 from tests.spark.conftest import Cluster, Read, numbers_of
+
+from holdfast.spark.pushdown import narrow
 
 COLUMNS = [
     "key", "body", "tags", "topic", "queue", "offset", "storeTimestamp", "bornTimestamp", "properties", "generation",
@@ -141,3 +144,43 @@ def test_an_empty_topic_has_no_rows(cluster: Cluster, read: Read):
     topic = cluster.make_topic()
 
     assert read(topic).collect() == []
+
+
+def test_filters_make_what_is_read_smaller(spark: SparkSession, orders: str, read: Read):
+    """And change nothing about what is found."""
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        every = read(orders, pushdown="true")
+        row = every.where("offset = 17 and queue = 1").collect()[0]
+        some = every.where(f"queue in (1, 2) and offset >= 10 and offset < 20 and topic = '{orders}'")
+        found = sorted((each.queue, each.offset) for each in some.collect())
+        late = every.where(f"storeTimestamp >= timestamp_millis({int(row.storeTimestamp.timestamp() * 1000)})")
+        assert {(1, 17)} <= {(each.queue, each.offset) for each in late.collect()}
+    finally:
+        spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
+
+    assert found == [(queue, offset) for queue in (1, 2) for offset in range(10, 20)]
+
+
+@pytest.mark.parametrize(
+    ("filters", "ranges"),
+    [
+        ([], {"0": (5, 50), "1": (0, 40)}),
+        ([EqualTo(("queue",), 1)], {"1": (0, 40)}),
+        ([In(("queue",), (0, 7)), GreaterThan(("offset",), 9)], {"0": (10, 50)}),
+        ([LessThanOrEqual(("offset",), 9), EqualTo(("key",), "x")], {"0": (5, 10), "1": (0, 10)}),
+        ([In(("offset",), (7, 30))], {"0": (7, 31), "1": (7, 31)}),
+        ([EqualTo(("topic",), "other")], {}),
+        ([LessThan(("offset",), 3), Not(EqualTo(("queue",), 1))], {"0": (3, 3), "1": (0, 3)}),
+    ],
+)
+def test_what_filters_leave(filters: list[Filter], ranges: dict[str, tuple[int, int]]):
+    """Those that are not understood leave everything."""
+    left = narrow(filters)
+    starts = {("t", "0"): 5, ("t", "1"): 0}
+    ends = {("t", "0"): 50, ("t", "1"): 40}
+
+    wanted = [name for name in starts if left.wants(name)]
+    found = left.cut({name: starts[name] for name in wanted}, {name: ends[name] for name in wanted})
+
+    assert {name[1]: (found[0][name], found[1][name]) for name in wanted} == ranges

@@ -27,7 +27,7 @@ DEFAULT_GROUP: Final = "holdfast-spark"
 _DURATION: Final = re.compile(r"(\d+)\s*(ms|s|m|h|d|)")
 _UNITS_MS: Final = {"ms": 1, "s": 1000, "": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _STREAM_ONLY: Final = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
-_BATCH_ONLY: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+_BATCH_ONLY: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "pushdown")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,7 @@ class SourceOptions:
         assigned: Read only these queues: topic to their names.
         is_strict_time: A queue that has nothing at the starting time or later is an error, not read from its end.
         patience_s: How long a broker may be away before the query fails.
+        takes_filters: Spark tells of filters (a setting of its own says whether it does).
     """
 
     namesrv: str
@@ -70,6 +71,7 @@ class SourceOptions:
     tags: str = "*"
     group: str | None = None
     patience_s: float = 600.0
+    takes_filters: bool = False
 
     @property
     def tag_set(self) -> frozenset[str] | None:
@@ -174,6 +176,7 @@ def read_source_options(options: Mapping[str, str], *, is_stream: bool) -> Sourc
         tags=reader.text("tags") or "*",
         group=reader.text("groupId"),
         patience_s=reader.duration_s("brokerTimeout", 600.0),
+        takes_filters=reader.boolean("pushdown", default=False),
     )
     reader.finish()
     for name in _BATCH_ONLY if is_stream else _STREAM_ONLY:

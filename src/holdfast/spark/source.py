@@ -19,7 +19,7 @@ from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StructField, StructType
 
 from holdfast.model.errors import ConfigError
-from holdfast.spark.batch_reader import HoldfastBatchReader
+from holdfast.spark.batch_reader import HoldfastBatchReader, HoldfastPushingReader
 from holdfast.spark.columns import TYPES
 from holdfast.spark.options import read_source_options
 from holdfast.spark.sink_options import SinkOptions, check_columns, read_sink_options
@@ -47,7 +47,9 @@ class HoldfastSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return what reads a batch query."""
-        return HoldfastBatchReader(read_source_options(self.options, is_stream=False), read_columns(schema))
+        options = read_source_options(self.options, is_stream=False)
+        kind = HoldfastPushingReader if options.takes_filters else HoldfastBatchReader
+        return kind(options, read_columns(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Return what reads a stream."""
