@@ -2,7 +2,9 @@
 
 import pytest
 
+from holdfast.model.mapping import LogicalQueue, first_home
 from holdfast.model.queue import MessageQueue
+from holdfast.spark.link import Link
 from holdfast.spark.offsets import Position, Queue
 from holdfast.spark.options import read_source_options
 from holdfast.spark.reading import DataLost
@@ -28,7 +30,7 @@ class PlayedLink:
     def find_queue(self, name: Queue) -> MessageQueue:
         return QUEUES[name]
 
-    def held(self, name: Queue, start: int, end: int) -> list[tuple[int, int]]:
+    def held(self, name: Queue, start: int, end: int, **how: bool) -> list[tuple[int, int]]:
         """Queue 1 has a gap of a forced move from 20 on."""
         parts = [(start, end)] if name == NAMES[0] else [(start, min(end, 20)), (max(start, 1 << 40), end)]
         return [(low, high) for low, high in parts if low < high]
@@ -103,3 +105,32 @@ def test_a_topic_that_was_made_anew_is_read_from_its_beginning_if_that_is_wanted
     assert after is not None
     assert after.begins == {NAMES[0]: 0}
     assert after.ends[NAMES[0]] == 3
+
+
+GAP = 1 << 40
+
+
+def a_forced_queue(*, is_known: bool) -> LogicalQueue:
+    """Return a queue that was forced away from a, which came back and told its end, or did not."""
+    forced = first_home(0, "a", 0).force("b", 0, known_end=50)
+    return forced.fix_end(60) if is_known else forced
+
+
+@pytest.mark.parametrize(
+    ("is_known", "skips", "parts"),
+    [
+        (True, False, [(10, 60), (50 + GAP, 70 + GAP)]),
+        (False, False, []),
+        (False, True, [(50 + GAP, 70 + GAP)]),
+    ],
+)
+def test_nothing_behind_an_unknown_end_is_read(*, is_known: bool, skips: bool, parts: list[tuple[int, int]]):
+    """The dead broker may come back with more; who does not want to wait for it says so."""
+    link = Link.__new__(Link)
+    queue = a_forced_queue(is_known=is_known)
+    link._find_logical = lambda name: queue  # type: ignore[method-assign]
+
+    assert link.held(NAMES[0], 10, 70 + GAP, skips_unknown=skips) == parts
+    assert link.find_unknown(NAMES[0], 10, 70 + GAP) == (None if is_known else "a")
+    assert link.held(NAMES[0], 55 + GAP, 70 + GAP, skips_unknown=skips) == [(55 + GAP, 70 + GAP)]
+    assert link.find_unknown(NAMES[0], 55 + GAP, 70 + GAP) is None

@@ -19,7 +19,7 @@ from holdfast.spark.offsets import Queue
 from holdfast.spark.options import DEFAULT_GROUP, SourceOptions
 from holdfast.spark.plan import Range, divide
 from holdfast.spark.pushdown import Narrowing, narrow
-from holdfast.spark.reading import read_ranges
+from holdfast.spark.reading import DataLost, read_ranges
 from holdfast.spark.subjects import Queues, find_queues, resolve
 
 
@@ -47,6 +47,11 @@ class HoldfastBatchReader(DataSourceReader):
         for name, start in starts.items():
             if options.start.kind == "offsets" and start > ends[name] and options.end.kind == "offsets":
                 raise ConfigError(f"{name[0]}/{name[1]}: startingOffsets is {start}, endingOffsets is {ends[name]}")
+            if options.fails_on_data_loss and (broker := link.find_unknown(name, start, ends[name])) is not None:
+                raise DataLost(
+                    f"{name[0]}/{name[1]} was moved by force away from {broker}, which may have more of it: wait for "
+                    "that broker, give it up (holdfast queue abandon), or read without it: failOnDataLoss=false"
+                )
         return self._divide(link, queues, starts, ends)
 
     def _divide(
@@ -91,8 +96,11 @@ def to_shares(
     link: Link, options: SourceOptions, starts: dict[Queue, int], ends: dict[Queue, int], parts: int = 0
 ) -> list[InputPartition]:
     """Return how what lies between *starts* and *ends* is divided among tasks."""
+    skips = not options.fails_on_data_loss
     ranges = [
-        Range(name[0], name[1], start, end) for name in ends for start, end in link.held(name, starts[name], ends[name])
+        Range(name[0], name[1], start, end)
+        for name in ends
+        for start, end in link.held(name, starts[name], ends[name], skips_unknown=skips)
     ]
     parts = parts or parts_of(options)
     is_told = options.partitions_min is not None and options.partitions_min >= parts

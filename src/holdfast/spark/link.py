@@ -184,20 +184,40 @@ class Link:
 
         return self.wait(ask_all())
 
-    def held(self, name: Queue, start: int, end: int) -> list[tuple[int, int]]:
-        """Return the parts of a range that can hold messages: a forced move leaves a gap in which nothing ever was."""
+    def held(self, name: Queue, start: int, end: int, *, skips_unknown: bool = False) -> list[tuple[int, int]]:
+        """Return the parts of a range that can hold messages: a forced move leaves a gap in which nothing ever was.
+
+        Nothing behind a home whose end nobody knows is returned, as its broker may come back with more.
+
+        Args:
+            name: The queue.
+            start: Where the range begins.
+            end: Where it ends.
+            skips_unknown: Take it that such a broker has nothing more.
+        """
         queue = self._find_logical(name)
         if queue is None or end - start < 2:
             return [(start, end)] if end > start else []
         parts: list[tuple[int, int]] = []
         for segment in queue.readable:
             if segment.is_decided:
+                if _is_unknown(queue, segment) and start < _next_start(queue, segment) and not skips_unknown:
+                    break
                 last = _end_of(queue, segment, end)
                 if max(segment.first, start) < min(last, end):
                     parts.append((max(segment.first, start), min(last, end)))
-        lowest = parts[0][0] if parts else end
+        oldest = next((segment.first for segment in queue.readable if segment.is_decided), end)
         # What lies before all homes was cleaned, which the reader shall notice and judge.
-        return [(start, lowest), *parts] if start < lowest else parts
+        return [(start, min(oldest, end)), *parts] if start < min(oldest, end) else parts
+
+    def find_unknown(self, name: Queue, start: int, end: int) -> str | None:
+        """Return the dead broker that may still have messages of a range; None when there is none."""
+        queue = self._find_logical(name)
+        for segment in () if queue is None else queue.readable:
+            is_met = queue is not None and _is_unknown(queue, segment) and start < _next_start(queue, segment)
+            if is_met and segment.first < end:
+                return segment.broker
+        return None
 
     # Reading.
 
@@ -365,6 +385,17 @@ class Link:
 
 class _TopicUnknown(Exception):
     """No name server knows the topic, and they had time to hear of it."""
+
+
+def _is_unknown(queue: LogicalQueue, segment: Segment) -> bool:
+    """Say whether a forced move closed a home whose end its broker has not told yet."""
+    return segment.forced and segment.last is None and queue.after(segment) is not None
+
+
+def _next_start(queue: LogicalQueue, segment: Segment) -> int:
+    following = queue.after(segment)
+    assert following is not None, "asked of closed homes only"
+    return following.first
 
 
 def _end_of(queue: LogicalQueue, segment: Segment, end: int) -> int:

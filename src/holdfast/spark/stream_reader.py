@@ -11,7 +11,7 @@ query goes on with the others. See `offsets` for how the first position is kept.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -138,16 +138,22 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begins |= self._reset(link, before, ends)
         starts = {**before.ends, **begins}
         available = {
-            name: sum(high - low for low, high in link.held(name, start, ends.get(name, start)))
-            for name, start in starts.items()
+            name: sum(high - low for low, high in self._held(link, name, start, ends)) for name, start in starts.items()
         }
         if not (before.is_initial or begins) and not self._is_worth_it(sum(available.values())):
             return None
         taken = admit(available, self._rows_max(link, starts, available))
-        reached = {name: _walk(link, name, start, taken[name], ends) for name, start in starts.items()}
+        reached = {
+            name: _walk(self._held(link, name, start, ends), start, taken[name]) for name, start in starts.items()
+        }
         if reached == before.ends and not begins:
             return None
         return Position(reached, begins, parts_of(self._options))
+
+    def _held(self, link: Link, name: Queue, start: int, ends: dict[Queue, int]) -> list[tuple[int, int]]:
+        """Return what there is of a queue; where a dead broker may have more of it, nothing behind that."""
+        skips = not self._options.fails_on_data_loss
+        return link.held(name, start, ends.get(name, start), skips_unknown=skips)
 
     def _reset(self, link: Link, before: Position, ends: dict[Queue, int]) -> dict[Queue, int]:
         """Return where to go on in queues that end before the place that was reached: their topics were made anew.
@@ -196,10 +202,10 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return by_size if most is None else min(most, by_size)
 
 
-def _walk(link: Link, name: Queue, start: int, count: int, ends: dict[Queue, int]) -> int:
+def _walk(held: Iterable[tuple[int, int]], start: int, count: int) -> int:
     """Return the offset that lies *count* messages behind *start*: gaps do not count."""
     at = start
-    for low, high in link.held(name, start, ends.get(name, start)):
+    for low, high in held:
         if count <= 0:
             break
         at = min(high, low + count)
