@@ -13,7 +13,7 @@ from tests.support.static_desks import StaticDesk, StaticDesks
 from holdfast.wire import java_json
 from holdfast.wire.codes import RequestCode
 from holdfast.wire.command import Command
-from holdfast.wire.mapping import decode_detail, decode_mapped_topic
+from holdfast.wire.mapping import Detail, MappedTopic, decode
 
 TOPIC = "TopicStatic"
 PORTS = {40911: "brokerA", 42911: "brokerB"}
@@ -64,8 +64,8 @@ def test_a_topic_is_created_and_grown(desks: ToolDesks):
     assert {answer.code for _, command, answer in created + grown if command.code == 513} == {0}
     for desk, command, _ in [row for row in grown if row[1].code == 513]:
         (told,) = desk.ask(Command(code=351, fields={"topic": TOPIC, "lo": "true"}))
-        mapped = decode_mapped_topic(told.body)
-        wanted = decode_detail(command.body)
+        mapped = decode(told.body, MappedTopic)
+        wanted = decode(command.body, Detail)
         assert mapped.mapping is not None
         assert mapped.mapping.hosted == wanted.hosted
         assert (mapped.mapping.epoch, mapped.mapping.total) == (wanted.epoch, wanted.total)

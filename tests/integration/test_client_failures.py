@@ -203,7 +203,7 @@ def test_an_operator_has_a_message_consumed(namesrv: str, topic: str, *, ordered
         async with Producer(namesrv) as producer, consumer, ClusterClient(namesrv) as operator:
             sent = await producer.send(topic, b"hello", tags="red", key="k")
             await until(lambda: len(calls) == 1)
-            address = await operator.broker_address(sent.queue.broker_name)
+            address = (await operator.cluster_brokers())[sent.queue.broker_name]
             fields = {"consumerGroup": group, "clientId": consumer.client_id, "msgId": sent.offset_id, "topic": topic}
             results = []
             for _ in range(3):

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 from collections import defaultdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,6 +15,10 @@ from tests.support.stage import TOPIC, Stage, on_stage
 
 from holdfast import Message, Producer, PullConsumer, PushConsumer, ReceivedMessage, SendResult
 from holdfast.admin.operations import Admin
+from holdfast.client.cluster_client import ClusterClient
+from holdfast.wire.codes import RequestCode
+from holdfast.wire.command import Command
+from holdfast.wire.moves import CopiedOffsets, OffsetQuestion, decode_body, encode_body
 
 pytestmark = pytest.mark.timeout(170)
 
@@ -71,8 +76,8 @@ def test_the_tables_of_the_proposal(tmp_path: Path):
 
     async def story(stage: Stage) -> None:
         await stage.start("broker1", "broker2")
-        operator, words = stage.operator, ["--logical-queues", "4", "--brokers", "broker1,broker2"]
-        await operator.run("topic", "create", TOPIC, *words)
+        operator = stage.operator
+        await stage.create("broker1", "broker2", queues=4)
         p, q = await led_by(operator, "broker1")
         r, s = await led_by(operator, "broker2")
         others = [f"broker2 | 0 | {r} | Normal", f"broker2 | 1 | {s} | Normal"]
@@ -121,8 +126,8 @@ def test_a_broker_goes_and_a_new_one_comes(tmp_path: Path):
 
     async def story(stage: Stage) -> None:
         await stage.start("broker1", "broker2")
-        operator, words = stage.operator, ["--logical-queues", "4", "--brokers", "broker1,broker2"]
-        await operator.run("topic", "create", TOPIC, *words)
+        operator = stage.operator
+        await stage.create("broker1", "broker2", queues=4)
         mine, yours = await led_by(operator, "broker1"), await led_by(operator, "broker2")
         for queue in yours:
             await send(stage.namesrv, queue, *range(101))
@@ -159,13 +164,67 @@ def test_a_broker_goes_and_a_new_one_comes(tmp_path: Path):
     on_stage(tmp_path, story)
 
 
+def test_a_drain_waits_for_everything_that_the_broker_is_still_needed_for(tmp_path: Path):
+    """A delayed message, an open transaction, a message to be tried again: each holds it, and then it can go."""
+
+    def refuse(message: ReceivedMessage) -> BaseException | None:
+        return ValueError("not yet") if message.body == b"retried" else None
+
+    async def story(stage: Stage) -> None:
+        await stage.start("broker-a", "broker-b")
+        operator = stage.operator
+        await stage.create("broker-a", queues=2)
+        first, inbox = Inbox(refuse), Inbox()
+        async with Producer(stage.namesrv, "shop", timeout_s=20) as producer, Admin(stage.namesrv) as admin:
+            async with a_consumer(stage.namesrv, first) as consumer:
+                await until_assigned(consumer, topic=TOPIC)
+                await producer.send(Message(TOPIC, b"retried"))
+                await producer.send(Message(TOPIC, b"plain"))
+                await first.wait_for(1)
+                await until_sent_back(admin, "broker-a")
+            await producer.send(Message(TOPIC, b"delayed", delay_level=2))
+            async with producer.transaction(Message(TOPIC, b"transactional")):
+                draining = await operator.start("broker", "drain", "broker-a", "--wait", "--discard-consumed", GROUP)
+                held: set[str] = set()
+                while not held >= {"delayed", "half", "retry"}:
+                    held |= {hold.kind for hold in await admin.draining.holds("broker-a")}
+                    await asyncio.sleep(0.05)  # brokers tell nobody what they are needed for
+                status, said = await operator.attempt("broker", "remove", "broker-a", "--yes")
+                assert (status, draining.returncode) == (1, None), said
+                assert "still needed" in said
+            async with a_consumer(stage.namesrv, inbox):
+                await until(lambda: inbox.bodies().keys() >= {b"retried", b"delayed", b"transactional"})
+                said_json, _ = await draining.communicate()
+        assert json.loads(said_json)["removable"], said_json
+        await operator.run("broker", "remove", "broker-a", "--yes")
+        await asyncio.to_thread(stage.brokers["broker-a"].child.stop)
+        assert {row.split(" | ")[0] for row in await operator.rows(TOPIC)} == {"broker-b"}
+        assert inbox.bodies() == dict.fromkeys((b"retried", b"delayed", b"transactional"), 1)
+
+    # The second level is long enough to be seen; retries begin with the third.
+    settings = {"delay_levels": "1s 10s 1s", "transaction_check_interval_ms": 500}
+    on_stage(tmp_path, story, settings=settings)
+
+
+def a_consumer(namesrv: str, inbox: Inbox) -> PushConsumer:
+    consumer = PushConsumer(namesrv, GROUP, listener=inbox, start="earliest")
+    consumer.subscribe(TOPIC)
+    return consumer
+
+
+async def until_sent_back(admin: Admin, broker: str) -> None:
+    """Return once a message waits on *broker* to be tried again."""
+    while not any(hold.kind in {"delayed", "retry"} for hold in await admin.draining.holds(broker)):  # noqa: ASYNC110
+        await asyncio.sleep(0.05)  # brokers tell nobody what they are needed for
+
+
 def test_searches_resets_and_lag_are_exact_across_homes(tmp_path: Path):
     """By offset, by time and by key, backwards over the border of two homes, while the old home is elsewhere."""
 
     async def story(stage: Stage) -> None:
         await stage.start("broker-a", "broker-b")
         operator = stage.operator
-        await operator.run("topic", "create", TOPIC, "--logical-queues", "2", "--brokers", "broker-a")
+        await stage.create("broker-a", queues=2)
         await send(stage.namesrv, 0, *range(50))
         await operator.run("queue", "migrate", TOPIC, "0", "--to", "broker-b")
         between = datetime.now(UTC) + timedelta(milliseconds=1)
@@ -203,7 +262,7 @@ def test_delayed_transactional_and_retried_messages_come_through_a_move(tmp_path
     async def story(stage: Stage) -> None:
         await stage.start("broker-a", "broker-b")
         operator = stage.operator
-        await operator.run("topic", "create", TOPIC, "--logical-queues", "2", "--brokers", "broker-a")
+        await stage.create("broker-a", queues=2)
         refused = set[bytes]()
 
         def refuse_once(message: ReceivedMessage) -> BaseException | None:
@@ -243,7 +302,7 @@ def test_a_dead_leader_does_not_stop_its_queues(tmp_path: Path):
     async def story(stage: Stage) -> None:
         await stage.start("broker-a", "broker-b")
         operator = stage.operator
-        await operator.run("topic", "create", TOPIC, "--logical-queues", "2", "--brokers", "broker-a")
+        await stage.create("broker-a", queues=2)
         await send(stage.namesrv, 0, *range(20))
         assert numbers(await read(stage.namesrv, 0, 20)) == list(range(20))
         await send(stage.namesrv, 0, *range(20, 30))  # acknowledged by the broker that dies, and read by nobody
@@ -277,13 +336,46 @@ def test_a_dead_leader_does_not_stop_its_queues(tmp_path: Path):
     on_stage(tmp_path, story, flush="sync")
 
 
+async def until_copied(stage: Stage, offset: int, queue: int = 0) -> None:
+    """Return once some broker has a copy of how far the group has consumed a queue."""
+    question = Command(code=RequestCode.FIND_OFFSETS, body=encode_body(OffsetQuestion(topic=TOPIC, queues=[queue])))
+    async with ClusterClient(stage.namesrv) as client, asyncio.timeout(30):
+        brokers = await client.cluster_brokers()
+        while True:
+            answers = [await client.ask(address, question) for address in brokers.values()]
+            copies = [copy for answer in answers for copy in decode_body(answer.body, CopiedOffsets).copies]
+            if any(copy.offsets.get(GROUP) == offset for copy in copies):
+                return
+
+
+def test_a_group_goes_on_where_it_was_after_a_forced_move(tmp_path: Path):
+    """Its offsets died with the leader; another broker has a copy, and the new leader asks for it."""
+
+    async def story(stage: Stage) -> None:
+        await stage.start("broker-a", "broker-b", "broker-c")
+        await stage.create("broker-a", queues=1)
+        await send(stage.namesrv, 0, *range(12))
+        assert numbers(await read(stage.namesrv, 0, 12)) == list(range(12))
+        await until_copied(stage, 12)
+        await send(stage.namesrv, 0, *range(12, 20))
+
+        await asyncio.to_thread(stage.brokers["broker-a"].child.kill)
+        await stage.operator.run("queue", "migrate", TOPIC, "0", "--to", "broker-c", "--force", "--yes")
+        await stage.start("broker-a")
+
+        assert await stage.operator.leaders(TOPIC) == {0: "broker-c"}
+        assert numbers(await read(stage.namesrv, 0, 8, start=None)) == list(range(12, 20))
+
+    on_stage(tmp_path, story, flush="sync")
+
+
 def test_what_a_dead_broker_holds_can_be_abandoned(tmp_path: Path):
     """Consumers go on behind the gap, and do not go back when the broker returns."""
 
     async def story(stage: Stage) -> None:
         await stage.start("broker-a", "broker-b")
         operator = stage.operator
-        await operator.run("topic", "create", TOPIC, "--logical-queues", "1", "--brokers", "broker-a")
+        await stage.create("broker-a", queues=1)
         await send(stage.namesrv, 0, *range(20))
         assert numbers(await read(stage.namesrv, 0, 20)) == list(range(20))
         await asyncio.to_thread(stage.brokers["broker-a"].child.kill)
@@ -335,7 +427,7 @@ def test_a_broker_that_is_down_hides_only_its_own_old_messages(tmp_path: Path):
     async def story(stage: Stage) -> None:
         await stage.start("broker-a", "broker-b")
         operator = stage.operator
-        await operator.run("topic", "create", TOPIC, "--logical-queues", "2", "--brokers", "broker-a")
+        await stage.create("broker-a", queues=2)
         await send(stage.namesrv, 0, *range(10))
         await operator.run("topic", "move", TOPIC, "--to", "broker-b")
         await asyncio.to_thread(stage.brokers["broker-a"].child.kill)

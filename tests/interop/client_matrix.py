@@ -1,4 +1,4 @@
-"""One run of `java/ClientMatrix.java`: every check of one Java client against one cluster, in one JVM."""
+"""Runs of client programs that report check by check; `java/ClientMatrix.java` has all checks of a Java client."""
 
 import json
 from collections.abc import Sequence
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.support.child import Child
 from tests.support.java_peer import JavaPeer
 
 CHECKS = (
@@ -58,6 +59,37 @@ class Run:
         assert report["ok"], report["error"]
 
 
+def start_matrix(
+    peer: JavaPeer,
+    name_server: str,
+    prefix: str,
+    home: Path,
+    *,
+    serializer: str = "JSON",
+    checks: Sequence[str] = (),
+    topics: str = "normal",
+) -> Child:
+    """Start *checks*, or all of them, with topics and groups that begin with *prefix*.
+
+    Static topics have been made before.
+    """
+    options = [
+        f"-Drocketmq.serialize.type={serializer}",
+        # A member that leaves unlocks its queues a moment late: whoever takes over tries again after 5 s instead of 20.
+        "-Drocketmq.client.rebalance.waitInterval=5000",
+        f"-Dtopics={topics}",
+    ]
+    return peer.start_program("ClientMatrix", [name_server, prefix, *checks], home=home, options=options)
+
+
+def finish(program: Child) -> Run:
+    """Return what a program reported, once it has ended by itself."""
+    with program:
+        status = program.wait(timeout_s=_TIMEOUT_S)
+    reports = [json.loads(line) for line in program.lines() if line.startswith('{"check"')]
+    return Run({report["check"]: report for report in reports}, program.said(), status)
+
+
 def run_matrix(
     peer: JavaPeer,
     name_server: str,
@@ -67,13 +99,5 @@ def run_matrix(
     serializer: str = "JSON",
     checks: Sequence[str] = (),
 ) -> Run:
-    """Run *checks*, or all of them, with topics and groups that begin with *prefix*."""
-    options = [
-        f"-Drocketmq.serialize.type={serializer}",
-        # A member that leaves unlocks its queues a moment late: whoever takes over tries again after 5 s instead of 20.
-        "-Drocketmq.client.rebalance.waitInterval=5000",
-    ]
-    with peer.start_program("ClientMatrix", [name_server, prefix, *checks], home=home, options=options) as program:
-        status = program.wait(timeout_s=_TIMEOUT_S)
-        reports = [json.loads(line) for line in program.lines() if line.startswith('{"check"')]
-        return Run({report["check"]: report for report in reports}, program.said(), status)
+    """Run *checks*, or all of them, to their end."""
+    return finish(start_matrix(peer, name_server, prefix, home, serializer=serializer, checks=checks))

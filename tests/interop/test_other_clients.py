@@ -3,7 +3,6 @@
 Both run side by side, as most of their time is the wait for a retry; each of their checks is one test.
 """
 
-import json
 import os
 import platform
 import subprocess
@@ -12,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from tests.interop.client_matrix import Run
+from tests.interop.client_matrix import Run, finish
 from tests.interop.conftest import missing
 from tests.interop.servers import Servers
 from tests.support.child import Child
@@ -22,9 +21,13 @@ from tests.support.java_peer import cache_home
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
 
 HERE = Path(__file__).parent
+CHECKS = [
+    *(("ali-ons", check) for check in ("plain", "tags", "retry", "come_back", "shut_down")),
+    *(("rocketmq", check) for check in ("concurrent", "ordered", "pulled", "made_by_sending", "come_back")),
+    *(("rocketmq", check) for check in ("refuse", "retry", "shut_down")),
+]
 ALI_ONS = "ali-ons@3.12.0"
 PY_ROCKETMQ = "rocketmq==0.4.4"
-_TIMEOUT_S = 180.0
 
 
 def installed(name: str, command: Sequence[str]) -> Path:
@@ -39,53 +42,46 @@ def installed(name: str, command: Sequence[str]) -> Path:
     return folder
 
 
-def start_ali_ons(servers: Servers) -> Child | str:
+ALI_ONS_TOPICS = ("AliOns-plain", "AliOns-tags", "AliOns-retry")
+PY_ROCKETMQ_TOPICS = ("PyRocketmq-plain", "PyRocketmq-ordered", "PyRocketmq-retry")
+# Its pull consumer remembers offsets by queue number alone: two brokers would share them.
+PULLED = "PyRocketmq-pulled"
+
+
+def start_ali_ons(name_server: str) -> Child | str:
     """Start the JavaScript client, or return what is missing."""
     if (reason := missing("node", "npm")) is not None:
         return reason
     install = ["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", ".", ALI_ONS]
     packages = installed("ali-ons-3.12.0", install) / "node_modules"
-    for topic in ("plain", "tags", "retry"):
-        make_topic(servers.name_server, servers.brokers.values(), f"AliOns-{topic}", queues=4)
-    command = ["node", str(HERE / "js" / "ali_ons.js"), servers.name_server, "AliOns-"]
+    command = ["node", str(HERE / "js" / "ali_ons.js"), name_server, "AliOns-"]
     return Child(command, name="ali-ons", environment={"NODE_PATH": str(packages)})
 
 
-def start_py_rocketmq(servers: Servers, home: Path) -> Child | str:
+def start_py_rocketmq(name_server: str, home: Path) -> Child | str:
     """Start the Python client with the C++ library, or return what is missing."""
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
         return "needs Linux on x86_64: the C++ library of PyPI's rocketmq 0.4.4 exists for no other machine"
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     packages = installed("py-rocketmq-0.4.4", [*pip, "--target", ".", PY_ROCKETMQ])
-    for topic in ("plain", "ordered", "retry"):
-        make_topic(servers.name_server, servers.brokers.values(), f"PyRocketmq-{topic}", queues=4)
-    # Its pull consumer remembers offsets by queue number alone: two brokers would share them.
-    make_topic(servers.name_server, [servers.first_broker], "PyRocketmq-pulled", queues=4)
     # The library writes its log below the home folder.
     environment = {"PYTHONPATH": str(packages), "HOME": str(home)}
     script = str(HERE / "python_client" / "ledger_of_cpp_client.py")
-    command = [sys.executable, script, servers.name_server, "PyRocketmq-"]
+    command = [sys.executable, script, name_server, "PyRocketmq-"]
     return Child(command, name="PyPI rocketmq", environment=environment)
-
-
-def finish(client: Child | str) -> Run | str:
-    """Return what a program reported, once it has ended by itself; a reason for not having it stays one."""
-    if isinstance(client, str):
-        return client
-    with client:
-        status = client.wait(timeout_s=_TIMEOUT_S)
-    reports = [json.loads(line) for line in client.lines() if line.startswith('{"check"')]
-    return Run({report["check"]: report for report in reports}, client.said(), status)
 
 
 @pytest.fixture(scope="module")
 def runs(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run | str]:
     """Both programs, started before either is waited for."""
+    for topic in (*ALI_ONS_TOPICS, *PY_ROCKETMQ_TOPICS):
+        make_topic(servers.name_server, servers.brokers.values(), topic, queues=4)
+    make_topic(servers.name_server, [servers.first_broker], PULLED, queues=4)
     started = {
-        "ali-ons": start_ali_ons(servers),
-        "rocketmq": start_py_rocketmq(servers, tmp_path_factory.mktemp("home")),
+        "ali-ons": start_ali_ons(servers.name_server),
+        "rocketmq": start_py_rocketmq(servers.name_server, tmp_path_factory.mktemp("home")),
     }
-    return {name: finish(client) for name, client in started.items()}
+    return {name: client if isinstance(client, str) else finish(client) for name, client in started.items()}
 
 
 def run_of(runs: dict[str, Run | str], client: str) -> Run:
@@ -96,14 +92,7 @@ def run_of(runs: dict[str, Run | str], client: str) -> Run:
     return run
 
 
-@pytest.mark.parametrize(
-    ("client", "check"),
-    [
-        *(("ali-ons", check) for check in ("plain", "tags", "retry", "come_back", "shut_down")),
-        *(("rocketmq", check) for check in ("concurrent", "ordered", "pulled", "made_by_sending", "come_back")),
-        *(("rocketmq", check) for check in ("refuse", "retry", "shut_down")),
-    ],
-)
+@pytest.mark.parametrize(("client", "check"), CHECKS)
 def test_a_foreign_client_gets_what_it_relies_on(runs: dict[str, Run | str], client: str, check: str) -> None:
     """The check ran and passed; on failure the client's own words are the message."""
     run_of(runs, client).require(check)

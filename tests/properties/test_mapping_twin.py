@@ -196,8 +196,8 @@ class QueueAndList(RuleBasedStateMachine):
     def survives_the_wire(self) -> None:
         """In both of upstream's forms, with what upstream has no place for."""
         mapping = TopicMapping(topic="t", broker=self.queue.leader.broker, total=8, queues={7: self.queue})
-        assert wire.from_info(wire.decode_info(wire.encode(wire.to_info(mapping)))) == mapping
-        assert wire.from_detail(wire.decode_detail(wire.encode(wire.to_detail(mapping)))) == mapping
+        assert wire.from_info(wire.decode(wire.encode(wire.to_info(mapping)), wire.Info)) == mapping
+        assert wire.from_detail(wire.decode(wire.encode(wire.to_detail(mapping)), wire.Detail)) == mapping
 
 
 TestQueueAndList = QueueAndList.TestCase

@@ -6,11 +6,11 @@ import msgspec
 import pytest
 from tests.sim.planted import Plant
 
-from holdfast.broker import forcing, guests, handover, mappings, relaying, takeover
+from holdfast.broker import forcing, guests, handover, leases, mappings, relaying, takeover
 from holdfast.broker.mapping_records import MoveState
 from holdfast.broker.waits import Pause
 from holdfast.model.logical_queue import LogicalQueue
-from holdfast.nameserver import static_topics
+from holdfast.nameserver import queue_leases, static_topics
 from holdfast.wire.mapping import to_home
 from holdfast.wire.moves import MoveVerdict, Opening, QueueHomes
 
@@ -28,10 +28,10 @@ def seal_not_atomic_with_append(patch: pytest.MonkeyPatch) -> None:
     """The end of a queue is where readers are, and not behind what was accepted a moment ago."""
     seal = mappings.Mappings.seal
 
-    def early(self: Any, topic: str, queues: Any, now_ms: int) -> dict[int, int]:
-        ends = seal(self, topic, queues, now_ms)
+    def early(self: Any, topic: str, queues: Any) -> dict[int, mappings.SealedEnd]:
+        ends = seal(self, topic, queues)
         logs = {number: self.place(topic, number).queue_log for number in ends}
-        return {number: logs[number].offset_max for number in ends}
+        return {number: ends[number]._replace(end=logs[number].offset_max) for number in ends}
 
     patch.setattr(mappings.Mappings, "seal", early)
 
@@ -60,7 +60,7 @@ def open_not_idempotent(patch: pytest.MonkeyPatch) -> None:
         mapping = self._mappings.find(opening.topic)
         queues = [mapping.queues[told.queue] for told in opening.queues if told.queue in mapping.queues]
         led = [queue for queue in queues if queue.leader.broker == self._name and queue.leader.is_open]
-        fresh = self._mappings.allocate_all(mapping, [queue.queue for queue in led], self._errands.now_ms)
+        fresh = self._mappings.allocate(mapping, [queue.queue for queue in led], self._errands.now_ms)
         moved = [
             LogicalQueue(
                 queue.queue,
@@ -146,3 +146,15 @@ def unseal_after_grant(patch: pytest.MonkeyPatch) -> None:
         self._relaying.release(move.topic, move.queues)
 
     patch.setattr(handover.Handover, "_tell_waiting", take_back)
+
+
+@bug
+def lease_confirmed_while_another_has_it(patch: pytest.MonkeyPatch) -> None:
+    """A name server waits for nobody: whoever claims a newer generation has it."""
+    patch.setattr(queue_leases, "_LEASES_TO_PASS", 0)
+
+
+@bug
+def lease_over_and_nobody_stops(patch: pytest.MonkeyPatch) -> None:
+    """A leader that is cut off takes sends as ever, while others replace it."""
+    patch.setattr(leases.Leases, "find_lapse", lambda _self, _place: None)

@@ -21,6 +21,8 @@ KNOWN_FINDERS = {
     "relayed_sends_not_deduplicated": (381,),
     "target_opens_without_grant": (109,),
     "unseal_after_grant": (34,),
+    "lease_confirmed_while_another_has_it": (5,),
+    "lease_over_and_nobody_stops": (105,),
 }
 # They need a rare coincidence, and so more seeds than the gate has time for.
 RARE = {"acknowledge_with_any_sync", "torn_tail_accepted"}

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -43,6 +44,28 @@ def test_the_trace_does_not_depend_on_how_this_process_hashes_text(seed: int):
 
     assert lines[0] == lines[1]
     assert run_seed(seed).digest[:12] in lines[0]
+
+
+def test_nor_does_that_of_a_story_with_many_moves_and_members():
+    """Two brokers that tell each other of changed groups once told their members in the order of a set."""
+    story = "a source that has not heard of the opening neither sends readers back nor tries for ever"
+    program = (
+        "from tests.sim.test_scenarios import MOVES; from holdfast.sim.run import run_seed;"
+        f" print(run_seed(13, plan=MOVES[{story!r}][1]).digest)"
+    )
+
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env=os.environ | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(Path.cwd())},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for hash_seed in ("1", "2")
+    }
+
+    assert len(digests) == 1
 
 
 def test_a_shorter_run_is_the_beginning_of_the_longer_one():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
+from typing import Any
 
 import msgspec
 from tests.support.broker_desk import a_pull, a_send
@@ -25,7 +26,9 @@ from holdfast.model.queue import MessageQueue
 from holdfast.model.scope import mock_broker
 from holdfast.model.topic import TopicConfig
 from holdfast.nameserver.core import NameServer
+from holdfast.nameserver.fences import FILE as STATIC_FILE
 from holdfast.nameserver.options import NameServerOptions
+from holdfast.nameserver.queue_leases import FILE as LEASES_FILE
 from holdfast.sim.client import SimClient
 from holdfast.sim.disk import SimDisk
 from holdfast.sim.network import Network
@@ -80,6 +83,7 @@ class MovingCluster:
     """Some brokers, one name server, one client.
 
     Attributes:
+        options: What brokers are started with, besides what all are.
         rooms: Of every broker that was ever started; of one that runs, those of now.
         acked: Body to (queue, logical offset), for every send that was acknowledged.
         refused: Answers to sends that were neither success nor 501.
@@ -93,9 +97,13 @@ class MovingCluster:
         show: bool = False,
         log_file_size: int = 1 << 20,
         retention_ms: int | None = None,
+        name_servers: int = 1,
+        **options: Any,
     ) -> None:
         self._log_file_size = log_file_size
         self._retention_ms = retention_ms
+        self.options = options
+        self._namesrv = tuple(f"10.0.0.{number}:9876" for number in range(1, name_servers + 1))
         self.world = World(seed, Trace(print) if show else None)
         self.network = Network(self.world)
         self.network.weather.spike = 0.0
@@ -108,9 +116,10 @@ class MovingCluster:
         self.refused: list[Command] = []
         self.unsure: list[HoldfastError] = []
         self._plan: dict[str, tuple[int, str]] = {}
-        self.name_server = self._node("namesrv", NAMESRV, self._boot_name_server)
-        self.brokers = {name: self._broker(name, f"10.0.1.{at}:10911") for at, name in enumerate(names, 1)}
-        for node in (self.name_server, *self.brokers.values()):
+        self.name_servers = [self._name_server(address) for address in self._namesrv]
+        self.name_server = self.name_servers[0]
+        self.brokers = {name: self.put_broker(name, f"10.0.1.{at}:10911") for at, name in enumerate(names, 1)}
+        for node in (*self.name_servers, *self.brokers.values()):
             node.start()
         self._hands = 0
         self.hand = self.add_hand("hand")
@@ -133,18 +142,29 @@ class MovingCluster:
         )
         return Node(self.world, self.network, around, boot, addresses=(address,) if address else ())
 
-    def _boot_name_server(self, around: Surroundings, _now_ms: int) -> Booted:
-        return Booted(NameServer(NameServerOptions(data="kv", broker_timeout_ms=60_000), around.chance))
+    def _name_server(self, address: str) -> Node:
+        disk = SimDisk()
+        disk.replace(LEASES_FILE, b"{}")  # It was here before: nobody has to wait until old promises are void.
+        number = self._namesrv.index(address)
+        return self._node(f"namesrv{number or ''}", address, self._boot_name_server, disk=disk)
 
-    def _broker(self, name: str, address: str) -> Node:
+    def _boot_name_server(self, around: Surroundings, _now_ms: int) -> Booted:
+        assert around.disk is not None
+        static, leases = map(around.disk.read_file, (STATIC_FILE, LEASES_FILE))
+        options = NameServerOptions(data="kv", broker_timeout_ms=60_000)
+        return Booted(NameServer(options, around.chance, static_content=static, lease_content=leases))
+
+    def put_broker(self, name: str, address: str, disk: SimDisk | None = None) -> Node:
+        """Return a host for a broker, with the disk of another if there was one."""
         options = BrokerOptions(
             name=name,
-            namesrv=(NAMESRV,),
+            namesrv=self._namesrv,
             listen=address,
             flush=self.flush,  # type: ignore[arg-type]
             log_file_size=self._log_file_size,
             register_interval_ms=3_000,
             offset_save_interval_ms=2_000,
+            **self.options,
         )
 
         def boot(around: Surroundings, now_ms: int) -> Booted:
@@ -158,7 +178,7 @@ class MovingCluster:
             machine = Counted(Broker(options, store, rooms), lambda: self._count(name))
             return Booted(machine, store.close)
 
-        return self._node(name, address, boot, disk=SimDisk())
+        return self._node(name, address, boot, disk=disk or SimDisk())
 
     def add_hand(self, name: str) -> Hand:
         """Return one more client, on a host of its own."""
@@ -357,7 +377,7 @@ class MovingCluster:
             for name, rooms in self.rooms.items()
             if self.brokers[name].is_up
             and rooms.mappings.place(TOPIC, queue).state == "open"
-            and (TOPIC, queue) not in rooms.relaying.moving
+            and not rooms.relaying.is_held((TOPIC, queue))
         ]
 
     def _check_one_open(self) -> None:

@@ -18,9 +18,21 @@ from holdfast.wire.registration import DataVersion, Registration, Topics, encode
 from holdfast.wire.route import decode_route
 
 
-def a_name_server(kv_content: bytes | None = None, **options: Any) -> Conversation:
+def a_name_server(
+    kv_content: bytes | None = None,
+    static_content: bytes | None = None,
+    lease_content: bytes | None = None,
+    **options: Any,
+) -> Conversation:
     """Return a name server that has just started."""
-    return Conversation(NameServer(NameServerOptions(**options), random.Random(7), kv_content=kv_content))
+    machine = NameServer(
+        NameServerOptions(**options),
+        random.Random(7),
+        kv_content=kv_content,
+        static_content=static_content,
+        lease_content=lease_content,
+    )
+    return Conversation(machine)
 
 
 def a_topic(name: str, queues: int = 4, **parts: Any) -> TopicConfig:

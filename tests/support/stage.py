@@ -8,8 +8,9 @@ import os
 import signal
 import sys
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from tests.support.cluster import Broker, Processes
@@ -41,9 +42,10 @@ def run(work: Coroutine[Any, Any, None]) -> None:
 class Stage:
     """A name server and brokers that can be killed and started again where they were."""
 
-    def __init__(self, processes: Processes, *, flush: str = "async") -> None:
+    def __init__(self, processes: Processes, *, flush: str = "async", settings: Mapping[str, object]) -> None:
         self.processes = processes
         self.flush = flush
+        self.settings = _SETTINGS | settings
         self.namesrv = processes.start_name_server()
         self.operator = Operator(self.namesrv)
         self.brokers: dict[str, Broker] = {}
@@ -58,12 +60,12 @@ class Stage:
                 self.namesrv,
                 flush=self.flush,
                 port=old.port if old else None,
-                settings=_SETTINGS,
+                settings=self.settings,
             )
 
-    async def create(self, *brokers: str) -> None:
+    async def create(self, *brokers: str, queues: int = QUEUES) -> None:
         """Make the topic, led by *brokers*."""
-        words = ["--logical-queues", str(QUEUES), "--brokers", ",".join(brokers)]
+        words = ["--logical-queues", str(queues), "--brokers", ",".join(brokers)]
         await self.operator.run("topic", "create", TOPIC, *words)
 
     def kill(self, name: str) -> None:
@@ -106,11 +108,17 @@ class Stage:
         return Counter((await self.operator.leaders(TOPIC)).values())
 
 
-def on_stage(folder: Path, story: Callable[[Stage], Coroutine[Any, Any, None]], *, flush: str = "async") -> None:
+def on_stage(
+    folder: Path,
+    story: Callable[[Stage], Coroutine[Any, Any, None]],
+    *,
+    flush: str = "async",
+    settings: Mapping[str, object] = MappingProxyType({}),
+) -> None:
     """Tell a story with real processes; where it goes wrong, what they said is printed."""
     with Processes(folder) as processes:
         try:
-            run(story(Stage(processes, flush=flush)))
+            run(story(Stage(processes, flush=flush, settings=settings)))
         except BaseException:
             sys.stdout.write(processes.said() + "\n")
             raise

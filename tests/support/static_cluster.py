@@ -3,6 +3,7 @@
     cluster = StaticCluster(brokers_by_name={"a": "a:1", "b": "b:1"})
     cluster.put_topic("orders", {0: "a", 1: "a", 2: "b"})
     cluster.dead.add("a")                    no answer; the name server remembers what it said
+    cluster.forgotten.add("a")               no answer, and the name server lists it no longer
     cluster.java.add("b")                    knows 513 and 351, none of our own codes
     cluster.ends["orders", 0] = 100          where a queue ends
 
@@ -57,6 +58,7 @@ class StaticCluster(ScriptedReach):
     stats: dict[tuple[str, str], list[tuple[int, int, int]]] = field(default_factory=dict)
     delays: dict[int, int] = field(default_factory=dict)
     dead: set[str] = field(default_factory=set)
+    forgotten: set[str] = field(default_factory=set)
     java: set[str] = field(default_factory=set)
     draining: set[str] = field(default_factory=set)
     refusing: dict[str, str] = field(default_factory=dict)
@@ -90,6 +92,7 @@ class StaticCluster(ScriptedReach):
             RequestCode.QUERY_CONSUMER_OFFSET: self._offset,
             RequestCode.UPDATE_CONSUMER_OFFSET: self._commit,
             RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self._groups,
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self._group_configs,
         }
         for code, handler in known.items():
             self.on(code, lambda asked, handler=handler: self._at_broker(asked, handler))
@@ -142,7 +145,7 @@ class StaticCluster(ScriptedReach):
 
     def _at_broker(self, asked: Asked, handler: Callable[[str, Asked], Reply]) -> Reply:
         name = next(name for name, address in self.brokers_by_name.items() if address == asked.address)
-        if name in self.dead:
+        if name in self.dead | self.forgotten:
             return ConnectionLost(f"cannot connect to {asked.address}")
         if name in self.java and asked.code >= 7000:
             return ResponseCode.REQUEST_CODE_NOT_SUPPORTED
@@ -156,6 +159,10 @@ class StaticCluster(ScriptedReach):
     def _cluster_info(self, asked: Asked) -> Reply:
         body = super()._cluster_info(asked)
         assert isinstance(body, bytes)
+        info = msgspec.json.decode(body)
+        for name in self.forgotten:
+            del info["brokerAddrTable"][name]
+        body = msgspec.json.encode(info)
         return Command(code=0, body=body, version=self.name_server_version)
 
     def _route(self, asked: Asked) -> Reply:
@@ -165,7 +172,7 @@ class StaticCluster(ScriptedReach):
         if not rows and not hosts:
             return super()._route(asked)
         assert asked.fields["hf.mapping"] == "1"
-        live = [name for name in self.brokers_by_name if name not in self.dead]
+        live = [name for name in self.brokers_by_name if name not in self.dead | self.forgotten]
         route = {
             "brokerDatas": [
                 {"cluster": "c", "brokerName": name, "brokerAddrs": {"0": self.brokers_by_name[name]}}
@@ -207,7 +214,7 @@ class StaticCluster(ScriptedReach):
         return MappedTopic(**fields, mapping=None if record is None else to_detail(record))
 
     def _put(self, name: str, asked: Asked) -> Reply:
-        record = from_detail(wire.decode_detail(asked.body))
+        record = from_detail(wire.decode(asked.body, wire.Detail))
         assert record.broker == name
         self.records.setdefault(name, {})[record.topic] = record
         return self._put_normal(name, asked)
@@ -349,6 +356,10 @@ class StaticCluster(ScriptedReach):
         key = (name, fields["consumerGroup"], fields["topic"], int(fields["queueId"]))
         self.offsets[key] = int(fields["commitOffset"])
         return {}
+
+    def _group_configs(self, name: str, asked: Asked) -> Reply:
+        groups = {group for broker, group, _, _ in self.offsets if broker == name}
+        return msgspec.json.encode({"subscriptionGroupTable": {group: {"groupName": group} for group in groups}})
 
     def _groups(self, name: str, asked: Asked) -> Reply:
         groups = {group for _, group, topic, _ in self.offsets if topic == asked.fields["topic"]}

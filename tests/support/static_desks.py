@@ -173,7 +173,8 @@ class StaticDesks:
         known = desk.rooms.mappings.find(topic)
         if known is not None:  # The target has to know what is to be moved, to find an expired queue of its own in it.
             desk.rooms.mappings.change(known.put(queue), now_ms=desk.now_ms)
-        physical = desk.rooms.mappings.allocate(topic, number, desk.now_ms)
+        record = desk.rooms.mappings.find(topic) or TopicMapping(topic=topic, broker=target)
+        physical = desk.rooms.mappings.allocate(record, [number], desk.now_ms)[number]
         ends = source.rooms.mappings.seal(topic, [number])
         moved = queue.prepare(target, physical).seal(*ends[number]).open_next()
         epoch = mapping.epoch + 1000

@@ -11,7 +11,12 @@ from holdfast.wire.route import Table
 
 
 class BrokerStatus(msgspec.Struct, frozen=True):
-    """One broker as it is now. The figures are None when it does not answer; `fault` then says why."""
+    """One broker as it is now. The figures are None when it does not answer; `fault` then says why.
+
+    Attributes:
+        leads: How many logical queues it leads; None where it does not tell, as a broker without static topics.
+        draining: It was drained: it gets no more of them.
+    """
 
     name: str
     cluster: str
@@ -25,6 +30,8 @@ class BrokerStatus(msgspec.Struct, frozen=True):
     disk_used_percent: float | None = None
     up_since_ms: int | None = None
     fault: str | None = None
+    leads: int | None = None
+    draining: bool = False
 
 
 class BrokerDescription(msgspec.Struct, frozen=True):
@@ -121,6 +128,8 @@ def _to_status(broker: Broker, runtime: dict[str, str]) -> BrokerStatus:
         gets_today=_difference(runtime, "msgGetTotalTodayNow", "msgGetTotalTodayMorning"),
         disk_used_percent=None if ratio is None or ratio < 0 else round(100 * ratio, 1),
         up_since_ms=_whole(runtime, "bootTimestamp"),
+        leads=_whole(runtime, "logicalQueuesLed"),
+        draining=runtime.get("draining") == "true",
     )
 
 

@@ -118,15 +118,22 @@ class Draining:
         (found,) = await self._reach.masters(names=[broker])
         await self._reach.ask(found.address, RequestCode.SET_DRAINING, body=encode_body(DrainOrder(draining=draining)))
 
-    async def wait(self, broker: str, told: Callable[[Sequence[Hold]], None] = lambda _: None) -> None:
-        """Return when nothing holds *broker* any more; *told* hears of every change."""
+    async def wait(
+        self, broker: str, told: Callable[[Sequence[Hold]], None] = lambda _: None, *, groups: Sequence[str] = ()
+    ) -> list[Home]:
+        """Return when nothing holds *broker* any more; *told* hears of every change.
+
+        What all of *groups* have consumed by then is discarded as soon as they have; returns the homes that it was in.
+        """
         last: list[Hold] | None = None
+        dropped: list[Home] = []
         while True:
+            dropped += (await self.discard_consumed(broker, groups))[0]
             found = await self.holds(broker)
             if found != last:
                 told(found)
             if not found:
-                return
+                return dropped
             last = found
             await self._sleep(_PAUSE_S)
 
@@ -135,14 +142,18 @@ class Draining:
     ) -> tuple[list[Home], list[Home]]:
         """Expire the closed homes on *broker* that all of *groups* have passed; return those, and those that stay.
 
+        Without a group nothing is expired.
+
         Raises:
             NotFound: there is no such broker.
             NotAllowed: a broker that would be asked does not take part.
         """
-        view = await self._static.read()
-        view.require_ready([broker])
         dropped: list[Home] = []
         kept: list[Home] = []
+        if not groups:
+            return dropped, kept  # What nobody is named for, nobody has consumed.
+        view = await self._static.read()
+        view.require_ready([broker])
         for topic, queue, segment in _closed_homes(view, broker):
             view.require_ready([queue.leader.broker])
             reason = await self._why_kept(view, topic, queue, segment, groups)
@@ -177,7 +188,8 @@ class Draining:
         view = await self._static.read()
         is_dead = broker not in view.holders or view.holders[broker].fault is not None
         if is_dead and not force:
-            view.get_holder(broker)
+            if broker not in view.lost:
+                view.get_holder(broker)
             raise NotAllowed(
                 f"{broker} does not answer: whether delayed, half or retried messages wait in it cannot be known. Start"
                 " it, or give them up with --force"
@@ -252,10 +264,10 @@ class Draining:
         found = []
         if delayed:
             remedy = "they go out when they are due, two hours from now at most"
-            found.append(Hold(kind="delayed", name="delayed messages", count=delayed, remedy=remedy))
+            found.append(Hold(kind="delayed", name="delayed message", count=delayed, remedy=remedy))
         if half:
             remedy = "their senders decide about them, or are asked"
-            found.append(Hold(kind="half", name="transactions", count=half, remedy=remedy))
+            found.append(Hold(kind="half", name="open transaction", count=half, remedy=remedy))
         return found
 
     async def _normal_topics(self, view: ClusterMappings, holder: Holder, retention_ms: int | None) -> list[Hold]:
@@ -307,20 +319,25 @@ class Draining:
 
 def hold_text(hold: Hold) -> str:
     """Return a hold in a few words."""
+    are, wait = ("is", "waits") if hold.count == 1 else ("are", "wait")
     match hold.kind:
         case "leads":
-            return f"it leads {hold.count:,} logical queues of {hold.name}"
+            return f"it leads {_count(hold, 'logical queue')} of {hold.name}"
         case "move":
-            return f"{hold.count:,} queues of {hold.name} are on their way"
+            return f"{_count(hold, 'queue')} of {hold.name} {are} on the way"
         case "records":
-            return f"{hold.count:,} messages of {hold.name} are in its old homes"
+            return f"{_count(hold, 'message')} of {hold.name} {are} in its old homes"
         case "delayed" | "half":
-            return f"{hold.count:,} {hold.name} wait in it"
+            return f"{_count(hold, hold.name)} {wait} in it"
         case "retry":
-            return f"{hold.count:,} messages wait to be tried again by {hold.name}"
+            return f"{_count(hold, 'message')} {wait} to be tried again by {hold.name}"
         case "dead-letter":
-            return f"{hold.count:,} dead letters in {hold.name}"
-    return f"the normal topic {hold.name} with {hold.count:,} messages"
+            return f"{_count(hold, 'dead letter')} in {hold.name}"
+    return f"the normal topic {hold.name} with {_count(hold, 'message')}"
+
+
+def _count(hold: Hold, noun: str) -> str:
+    return f"{hold.count:,} {noun}" if hold.count == 1 else f"{hold.count:,} {noun}s"
 
 
 def _leads(view: ClusterMappings, broker: str) -> list[Hold]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Final
 
 import msgspec
@@ -10,10 +10,12 @@ import msgspec
 from holdfast.admin.reach import Broker, NotFound, Reach, body_of, gather
 from holdfast.model.errors import BrokerRefused, ConfigError
 from holdfast.model.group import GroupConfig, Subscription
+from holdfast.model.mapping import merge
 from holdfast.model.queue import MessageQueue
 from holdfast.model.topic import RETRY_PREFIX, find_name_fault, retry_topic
 from holdfast.wire import java_json
 from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.mapping import from_info
 
 _SYSTEM_PREFIXES: Final = ("CID_ONS", "CID_RMQ_SYS_", "CID_SYS_RMQ_", "TOOLS_", "FILTERSRV_", "SELF_TEST_", "DEFAULT_")
 
@@ -58,13 +60,22 @@ class QueueLag(msgspec.Struct, frozen=True):
     gap: int = 0
 
 
+class DownQueue(msgspec.Struct, frozen=True):
+    """A logical queue of whose lag nothing is known: its leader is down."""
+
+    topic: str
+    queue: int
+    leader: str
+
+
 class GroupLag(msgspec.Struct, frozen=True):
-    """How far a group is behind, in all and queue by queue."""
+    """How far a group is behind, in all and queue by queue; those of which nothing is known are not counted."""
 
     group: str
     lag: int
     consumes_per_second: float
     queues: list[QueueLag]
+    unknown: list[DownQueue] = []
 
 
 class GroupDescription(msgspec.Struct, frozen=True):
@@ -185,7 +196,19 @@ class Groups:
             key=lambda queue: (queue.topic, queue.broker, queue.queue),
         )
         rate = sum(stats.consume_tps for stats in found)
-        return GroupLag(name, sum(queue.lag for queue in queues), rate, queues)
+        topics = sorted({queue.topic for queue in queues} if topic is None else {topic})
+        alive = {broker.name for broker in masters}
+        unknown = [queue for part in await gather(topics, lambda each: self._down(each, alive)) for queue in part]
+        return GroupLag(name, sum(queue.lag for queue in queues), rate, queues, unknown)
+
+    async def _down(self, topic: str, alive: Container[str]) -> list[DownQueue]:
+        """Return the logical queues of *topic* whose leader is down."""
+        try:
+            rows = await self._reach.find_rows(topic)
+        except BrokerRefused:
+            return []  # It is withheld: nobody can tell who leads what.
+        leaders = merge({name: from_info(row) for name, row in rows.items()}).leaders if rows else {}
+        return [DownQueue(topic, queue, leader) for queue, leader in leaders.items() if leader not in alive]
 
     async def put(self, config: GroupConfig, *, cluster: str | None = None, brokers: Sequence[str] = ()) -> list[str]:
         """Create or change a group and return the names of the brokers that have it now.

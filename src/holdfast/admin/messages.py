@@ -97,6 +97,7 @@ class Messages:
             end_timestamp=end_ms,
             index_type="U" if unique else "K",
             unique_key=unique,
+            reads_mappings=True,
         )
 
         async def ask(broker: Broker) -> list[FoundMessage]:

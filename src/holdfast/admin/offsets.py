@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.admin.reach import NotAllowed, NotFound, Reach, gather, header_of
 from holdfast.model.errors import BrokerRefused
-from holdfast.model.mapping import merge
+from holdfast.model.mapping import LogicalQueue, merge
 from holdfast.model.queue import MessageQueue
 from holdfast.model.scope import mock_broker
 from holdfast.wire.codes import RequestCode, ResponseCode
@@ -30,6 +30,7 @@ class QueueRange(msgspec.Struct, frozen=True):
     """A queue, who serves it, and what it holds: [start, end).
 
     Attributes:
+        logical: Its homes, if it is a logical queue.
         knows_offsets: Whether its broker can set a group to an offset; those of before 5.0 only know times.
     """
 
@@ -38,10 +39,15 @@ class QueueRange(msgspec.Struct, frozen=True):
     start: int
     end: int
     knows_offsets: bool = True
+    logical: LogicalQueue | None = None
 
 
 class OffsetChange(msgspec.Struct, frozen=True):
-    """Where a group goes on in one queue, before and after a reset. Before is None when it never committed."""
+    """Where a group goes on in one queue, before and after a reset. Before is None when it never committed.
+
+    Attributes:
+        lag: How many messages it is behind then; offsets that hold none are not counted.
+    """
 
     topic: str
     broker: str
@@ -50,6 +56,7 @@ class OffsetChange(msgspec.Struct, frozen=True):
     before: int | None
     after: int
     end: int
+    lag: int
 
 
 class Offsets:
@@ -58,34 +65,50 @@ class Offsets:
     def __init__(self, reach: Reach) -> None:
         self._reach = reach
 
-    async def ranges(self, topic: str, *, queue: int | None = None, broker: str | None = None) -> list[QueueRange]:
+    async def ranges(
+        self, topic: str, *, queue: int | None = None, broker: str | None = None, skips_down: bool = True
+    ) -> list[QueueRange]:
         """Return every readable queue of *topic* and what it holds; one queue number or one broker only, if given.
+
+        Args:
+            topic: Its name.
+            queue: The only number that is wanted.
+            broker: The only broker, as on the wire.
+            skips_down: Leave out logical queues whose leader is down.
 
         Raises:
             RouteNotFound: there is no such topic.
             NotFound: it has no such queue.
+            NotAllowed: the leader of a queue is down, which is not to be left out.
         """
-        wanted = [
-            (each, address)
-            for each, address in await self._queues(topic)
-            if (queue is None or each.queue_id == queue) and (broker is None or each.broker_name == broker)
-        ]
+        wanted = []
+        for each, address, logical in await self._queues(topic):
+            if queue not in {None, each.queue_id} or broker not in {None, each.broker_name}:
+                continue
+            if address is not None:
+                wanted.append((each, address, logical))
+            elif not skips_down and logical is not None:
+                raise NotAllowed(
+                    f"logical queue {each.queue_id} of {topic} is led by {logical.leader.broker}, which is down: start"
+                    " it, or name other queues with --queue"
+                )
         if not wanted:
             raise NotFound(f"topic {topic!r} has no such queue; `holdfast topic describe {topic}` shows them")
         return await gather(wanted, lambda item: self._range(*item))
 
-    async def _queues(self, topic: str) -> list[tuple[MessageQueue, str]]:
-        """Return every readable queue and who serves it: of a static topic the leader of each logical queue."""
+    async def _queues(self, topic: str) -> list[tuple[MessageQueue, str | None, LogicalQueue | None]]:
+        """Return every readable queue and who serves it: of a static topic the leader of each logical queue.
+
+        Who serves it is None when that broker is down.
+        """
         route, rows = await self._reach.get_route_and_rows(topic)
         if not rows:
-            every = ((each, route.address_of(each.broker_name)) for each in route.readable(topic))
-            return [(each, address) for each, address in every if address is not None]
+            return [(each, route.address_of(each.broker_name), None) for each in route.readable(topic)]
         merged = merge({name: from_info(row) for name, row in rows.items()})
         mock = mock_broker(merged.scope)
         return [
-            (MessageQueue(topic, mock, number), address)
-            for number, leader in merged.leaders.items()
-            if (address := route.address_of(leader)) is not None
+            (MessageQueue(topic, mock, number), route.address_of(queue.leader.broker), queue)
+            for number, queue in merged.queues.items()
         ]
 
     async def find(self, held: QueueRange, target: Target) -> int:
@@ -124,6 +147,7 @@ class Offsets:
         Raises:
             RouteNotFound: there is no such topic.
             NotFound: it has no such queue.
+            NotAllowed: the leader of a queue is down.
         """
 
         async def plan(held: QueueRange) -> OffsetChange:
@@ -132,9 +156,10 @@ class Offsets:
             before = await self.find_committed(group, held)
             after = await self.find(held, target)
             name = held.queue
-            return OffsetChange(topic, name.broker_name, held.address, name.queue_id, before, after, held.end)
+            lag = held.end - after if held.logical is None else held.logical.count_held(after, held.end)
+            return OffsetChange(topic, name.broker_name, held.address, name.queue_id, before, after, held.end, lag)
 
-        return await gather(await self.ranges(topic, queue=queue, broker=broker), plan)
+        return await gather(await self.ranges(topic, queue=queue, broker=broker, skips_down=False), plan)
 
     async def apply_reset(self, group: str, target: Target, changes: Sequence[OffsetChange]) -> None:
         """Carry out a plan. Consumers that are online go on at the new place with their next pull.
@@ -158,7 +183,7 @@ class Offsets:
 
         await gather(changes, reset)
 
-    async def _range(self, queue: MessageQueue, address: str) -> QueueRange:
+    async def _range(self, queue: MessageQueue, address: str, logical: LogicalQueue | None) -> QueueRange:
         header = QueueFields(topic=queue.topic, queue_id=queue.queue_id)
         start = await self._reach.ask(address, RequestCode.GET_MIN_OFFSET, header)
         end = await self._reach.ask(address, RequestCode.GET_MAX_OFFSET, header)
@@ -168,4 +193,5 @@ class Offsets:
             header_of(start, OffsetAnswer).offset,
             header_of(end, OffsetAnswer).offset,
             knows_offsets=end.language != "JAVA" or end.version >= FIRST_5,
+            logical=logical,
         )

@@ -90,18 +90,26 @@ class StaticChanges:
         )
         return having
 
-    async def delete(self, view: ClusterMappings, topic: StaticTopic) -> list[str]:
+    async def delete(self, view: ClusterMappings, topic: StaticTopic, *, force: bool = False) -> list[str]:
         """Delete a static topic with its messages on every broker that records it; return their names.
 
+        Args:
+            view: The cluster.
+            topic: The topic.
+            force: Though a broker of it does not answer. What that one reports of it later, the name server refuses.
+
         Raises:
-            NotAllowed: one of them does not answer: it would bring the topic back.
+            NotAllowed: one of them does not answer, and might bring the topic back.
             PartlyDone: some deleted it.
         """
-        having = [name for name in topic.records if name in view.holders]
         members = members_of(view, topic.merged.scope)
-        silent = [name for name, holder in members.items() if holder.fault is not None]
-        if silent:
-            raise NotAllowed(f"{', '.join(silent)} does not answer and would bring {topic.name} back: start it first")
+        silent = sorted([*view.lost, *(name for name, holder in members.items() if holder.fault is not None)])
+        if silent and not force:
+            raise NotAllowed(
+                f"{', '.join(silent)} does not answer and would bring {topic.name} back: start it first, or give up"
+                " what it holds with --force"
+            )
+        having = [name for name in topic.records if name in view.holders and name not in silent]
         header = {"topic": topic.name}
 
         async def delete(name: str) -> None:

@@ -21,12 +21,13 @@ from holdfast.model.mapping import MergedTopic, TopicMapping, merge
 from holdfast.model.nearest import nearest
 from holdfast.model.topic import TopicConfig
 from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.mapping import Info, MappedTopic, decode_mapped_topic, from_detail, from_info
+from holdfast.wire.mapping import Info, MappedTopic, decode, from_detail, from_info
 from holdfast.wire.moves import Mappings, Move
 from holdfast.wire.route import TopicList
 
 FIRST_WITH_MAPPINGS: Final = 413
 """The protocol version of RocketMQ 5.0.0: what is older drops mappings."""
+_NAMES_SHOWN: Final = 10
 
 
 class Holder(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,6 +112,14 @@ class ClusterMappings(msgspec.Struct, frozen=True, kw_only=True):
         """The brokers that get queues where nobody is named: those that can, but for the drained."""
         return [name for name in self.ready if not self.holders[name].draining]
 
+    @property
+    def lost(self) -> list[str]:
+        """Brokers that have a part in a queue, and that the name server does not know any more: they are down."""
+        homes = [
+            home for topic in self.topics.values() for queue in topic.merged.queues.values() for home in queue.readable
+        ]
+        return sorted({home.broker for home in homes} - self.holders.keys())
+
     def get_holder(self, name: str) -> Holder:
         """Return the broker *name*.
 
@@ -118,6 +127,8 @@ class ClusterMappings(msgspec.Struct, frozen=True, kw_only=True):
             NotFound: the name server knows none; the text names the nearest.
         """
         holder = self.holders.get(name)
+        if holder is None and name in self.lost:
+            raise NotFound(f"broker {name} is down, and the name server has forgotten it: start it, or choose another")
         if holder is None:
             raise NotFound(f"no broker {name!r}{nearest(name, self.holders)}")
         return holder
@@ -130,7 +141,10 @@ class ClusterMappings(msgspec.Struct, frozen=True, kw_only=True):
         """
         topic = self.topics.get(name)
         if topic is None:
-            raise NotFound(f"no static topic {name!r}: `holdfast topic list` shows what there is")
+            known = {each for holder in self.holders.values() for each in holder.topics}
+            is_short = 0 < len(known) <= _NAMES_SHOWN
+            hint = nearest(name, known) if is_short else ": `holdfast topic list` shows what there is"
+            raise NotFound(f"no static topic {name!r}{hint}")
         return topic
 
     def require_ready(self, names: Iterable[str]) -> None:
@@ -236,7 +250,7 @@ class StaticTopics:
             except BrokerRefused as refusal:
                 knows_mappings = knows_mappings and refusal.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED
                 return
-            told = decode_mapped_topic(answer.body)
+            told = decode(answer.body, MappedTopic)
             if told.mapping is not None:
                 found[name] = told
 

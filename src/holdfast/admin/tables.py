@@ -116,19 +116,6 @@ def time_text(time_ms: int | None) -> str | None:
     return datetime.fromtimestamp(time_ms / 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
 
 
-def duration_text(duration_ms: float) -> str:
-    """Return a time span in the two units that matter."""
-    seconds = int(duration_ms / 1000)
-    if seconds < 1:
-        return f"{duration_ms:.0f} ms"
-    parts = []
-    for unit, length in (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1)):
-        amount, seconds = divmod(seconds, length)
-        if amount:
-            parts.append(f"{amount}{unit}")
-    return " ".join(parts[:2])
-
-
 def _console() -> Console:
     width = None if sys.stdout.isatty() else _PIPE_WIDTH
     return Console(file=sys.stdout, width=width, highlight=False, markup=False, soft_wrap=False)

@@ -16,7 +16,16 @@ import msgspec
 
 from holdfast.admin.reach import NotAllowed
 from holdfast.admin.static_topics import ClusterMappings, Holder, StaticTopic
-from holdfast.model.mapping import LogicalQueue, TopicMapping, check, first_home, next_epoch
+from holdfast.model.mapping import (
+    FORCED_GAP,
+    LogicalQueue,
+    MergedTopic,
+    TopicMapping,
+    check,
+    first_home,
+    merge,
+    next_epoch,
+)
 from holdfast.model.placement import count_leads, plan_create, plan_grow
 from holdfast.model.scope import GLOBAL
 from holdfast.model.topic import TopicConfig
@@ -72,6 +81,13 @@ class RepairPlan(msgspec.Struct, frozen=True, kw_only=True):
     stamps: dict[str, Stamp]
     homes: TopicPlan | None
     faults: list[str]
+
+    @property
+    def given(self) -> list[int]:
+        """The queues that get a home."""
+        if self.homes is None:
+            return []
+        return sorted({queue.queue for queue in self.homes.after} - {queue.queue for queue in self.homes.before})
 
     @property
     def is_needed(self) -> bool:
@@ -138,13 +154,10 @@ def grow_plan(
             f"{topic.name} is not whole ({_first_fault(topic)}): run `holdfast queue repair {topic.name}` first"
         )
     chosen = _choose(view, members_of(view, merged.scope), targets)
-    moves = plan_grow(topic.name, merged.leaders, total, chosen, load=_load_beside(view, topic.name))
-    if not moves:
+    plan = _fill(view, topic, merged.leaders, total, chosen, now_ms=now_ms)
+    if len(plan.after) == len(plan.before):
         raise NotAllowed(f"{topic.name} has {total} logical queues already: there is nothing to change")
-    layout = _Layout(view, topic.config, merged.scope, next_epoch(merged.epoch, now_ms), total, topic)
-    for move in moves:
-        layout.add(move.queue, move.target)
-    return layout.to_plan()
+    return plan
 
 
 def convert_plan(
@@ -225,38 +238,95 @@ def set_plan(
     return layout.to_plan()
 
 
-def repair_plan(view: ClusterMappings, topic: StaticTopic, *, now_ms: int) -> RepairPlan:
+def repair_plan(view: ClusterMappings, topic: StaticTopic, *, force: bool = False, now_ms: int) -> RepairPlan:
     """Return what brings the records of a topic together: the newest epoch everywhere, a leader for every queue.
 
     A queue that never had a home gets one; one whose leader is dead does not: that is for a forced move.
+
+    Args:
+        view: The cluster.
+        topic: The topic.
+        force: Who does not answer is dead for good. What it alone may have been told to lead opens elsewhere, in a
+            later generation and behind a gap: should it return all the same, it is fenced, and no offset is used twice.
+        now_ms: The time here.
     """
-    merged = topic.merged
+    agreed = _agree(topic, now_ms)
+    merged = agreed.merged
     members = members_of(view, merged.scope)
-    faults = [*merged.contradictions]
     dead = sorted({leader for leader in merged.leaders.values() if _fault_of(view, leader) is not None})
-    faults += [f"{leader} leads queues and does not answer: start it, or `holdfast broker evacuate`" for leader in dead]
+    faults = [
+        *merged.contradictions,
+        *(
+            f"{name} leads queues and does not answer: start it, or `holdfast broker evacuate {name} --force`"
+            for name in dead
+        ),
+    ]
+    if merged.contradictions:
+        return RepairPlan(topic=topic.name, stamps={}, homes=None, faults=faults)
+    unknown, lost = _sort_unled(topic, merged.unled)
+    faults += [f"nobody leads queue {number}, which went to {broker}: start {broker}" for number, broker in lost]
+    # A broker that is away may hold them: nobody may give them a second home.
+    away = {name for name, holder in members.items() if holder.fault is not None} | {*merged.missing}
     homes = None
-    if merged.unled and not merged.contradictions:
-        # A broker that is away may hold them: nobody may give them a second home.
-        away = sorted(name for name, holder in members.items() if holder.fault is not None)
-        if away or merged.missing:
-            names = ", ".join(sorted({*away, *merged.missing}))
-            faults.append(f"nobody who answers leads queues {_numbers(merged.unled)}: start {names} first")
-        else:
-            chosen = _choose(view, members, ())
-            moves = plan_grow(topic.name, merged.leaders, merged.total, chosen, load=_load_beside(view, topic.name))
-            epoch = next_epoch(merged.epoch, now_ms)
-            layout = _Layout(view, topic.config, merged.scope, epoch, merged.total, topic)
-            for move in moves:
-                layout.add(move.queue, move.target)
-            homes = layout.to_plan()
+    if unknown and away and not force:
+        faults.append(
+            f"nobody who answers leads queues {_numbers(unknown)}: start {', '.join(sorted(away))} first. If it is dead"
+            f" for good, `holdfast queue repair {topic.name} --force` opens them elsewhere"
+        )
+    elif unknown:
+        leaders, chosen = merged.leaders | dict(lost), _choose(view, members, ())
+        homes = _fill(view, agreed, leaders, merged.total, chosen, behind_gap=bool(away), now_ms=now_ms)
     stamp = Stamp(topic=topic.config, scope=merged.scope, epoch=merged.epoch, total=merged.total)
     late = {
         name: stamp
         for name, holder in members.items()
-        if holder.is_ready and (name not in topic.records or topic.records[name].epoch < merged.epoch)
+        if holder.is_ready and not _has_heard(topic.records.get(name), merged)
     }
     return RepairPlan(topic=topic.name, stamps={} if homes else late, homes=homes, faults=faults)
+
+
+def _fill(
+    view: ClusterMappings,
+    topic: StaticTopic,
+    leaders: Mapping[int, str],
+    total: int,
+    targets: Collection[str],
+    *,
+    behind_gap: bool = False,
+    now_ms: int,
+) -> TopicPlan:
+    """Return how the queues below *total* that are not in *leaders* get their homes."""
+    merged = topic.merged
+    layout = _Layout(view, topic.config, merged.scope, next_epoch(merged.epoch, now_ms), total, topic)
+    for move in plan_grow(topic.name, leaders, total, targets, load=_load_beside(view, topic.name)):
+        layout.add(move.queue, move.target, behind_gap=behind_gap)
+    return layout.to_plan()
+
+
+def _agree(topic: StaticTopic, now_ms: int) -> StaticTopic:
+    """Return the topic as it is once everybody has heard of every growth: it never shrinks, so the most count."""
+    total = max(record.total for record in topic.records.values())
+    if total == topic.merged.total:
+        return topic
+    epoch = next_epoch(topic.merged.epoch, now_ms)
+    records = {
+        name: msgspec.structs.replace(record, epoch=epoch, total=total) for name, record in topic.records.items()
+    }
+    return msgspec.structs.replace(topic, records=records, merged=merge(records))
+
+
+def _has_heard(record: TopicMapping | None, merged: MergedTopic) -> bool:
+    return record is not None and (record.epoch, record.total) == (merged.epoch, merged.total)
+
+
+def _sort_unled(topic: StaticTopic, unled: Collection[int]) -> tuple[list[int], list[tuple[int, str]]]:
+    """Return the queues that nobody ever heard of, and those that had a leader, with its name."""
+    lost: list[tuple[int, str]] = []
+    for number in unled:
+        known = [record.queues[number] for record in topic.records.values() if number in record.queues]
+        if known:
+            lost.append((number, max(known, key=lambda queue: queue.generation).leader.broker))
+    return [number for number in unled if number not in dict(lost)], lost
 
 
 def share_of_keys_that_stay(before: int, after: int) -> float:
@@ -283,15 +353,22 @@ class _Layout:
         self._added: dict[str, list[LogicalQueue]] = {}
         self._next: dict[str, int] = {}
 
-    def add(self, queue: int, broker: str, *, queue_id: int | None = None, first: int = 0) -> None:
-        """Give a logical queue its first home; without a *queue_id* a physical queue that was never used."""
+    def add(
+        self, queue: int, broker: str, *, queue_id: int | None = None, first: int = 0, behind_gap: bool = False
+    ) -> None:
+        """Give a logical queue its first home; without a *queue_id* a physical queue that was never used.
+
+        With *behind_gap* as a forced move would, away from one that somebody may have who cannot be asked.
+        """
         fresh = self._next.get(broker, 0 if self._topic is None else self._topic.next_physical(broker))
         chosen = fresh if queue_id is None else queue_id
         self._next[broker] = max(fresh, chosen + 1)
-        home = first_home(queue, broker, chosen)
-        if first:
-            home = LogicalQueue(queue, (msgspec.structs.replace(home.leader, first=first),))
-        self._added.setdefault(broker, []).append(home)
+        (home,) = first_home(queue, broker, chosen).segments
+        if behind_gap:
+            home = msgspec.structs.replace(home, generation=home.generation + 1, first=FORCED_GAP)
+        elif first:
+            home = msgspec.structs.replace(home, first=first)
+        self._added.setdefault(broker, []).append(LogicalQueue(queue, (home,)))
 
     def to_plan(self) -> TopicPlan:
         """Return the plan; every record in it keeps the rules."""
@@ -317,7 +394,9 @@ class _Layout:
 
     def _change(self, holder: Holder) -> RecordChange:
         old = None if self._topic is None else self._topic.records.get(holder.name)
-        stamp = msgspec.structs.replace(self._stamp, broker=holder.name, queues={} if old is None else old.queues)
+        stamp = msgspec.structs.replace(
+            self._stamp, broker=holder.name, queues={} if old is None else old.decided().queues
+        )
         record = stamp.put(*self._added.get(holder.name, ()))
         check(record, owner=holder.name)
         config = None if self._topic is None else self._topic.configs.get(holder.name)

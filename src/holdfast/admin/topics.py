@@ -165,13 +165,17 @@ class Topics:
             return TopicSummary(name, "static, incomplete", 0, [], "-")
         return None if found is None else _summary(name, kind, *found)
 
-    async def describe(self, name: str) -> TopicDescription:
+    async def describe(self, name: str, *, hosts: Sequence[Broker] | None = None) -> TopicDescription:
         """Return how *name* is hosted, who consumes it and what its queues hold.
+
+        Args:
+            name: The topic.
+            hosts: Who has it; where left out, who serves it by the name server's word.
 
         Raises:
             RouteNotFound: there is no such topic.
         """
-        masters = self._masters_of(await self._reach.get_route(name))
+        masters = await self.hosts(name) if hosts is None else hosts
         configs = await gather(masters, lambda broker: self.find_config(broker, name))
         consumed = await gather(masters, lambda broker: self._consumers(broker, name))
         states = await gather(masters, lambda broker: self.queue_states(broker, name))

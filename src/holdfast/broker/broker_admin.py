@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from holdfast.broker.delays import Delays
+from holdfast.broker.mappings import Mappings
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.request import Answer, Handlers, Refusal, Request, Steps
 from holdfast.broker.stats import BrokerStats, Counter
@@ -51,12 +52,14 @@ class BrokerAdmin:
         self,
         options: BrokerOptions,
         topics: TopicTable,
+        mappings: Mappings,
         store: MessageStore,
         stats: BrokerStats,
         delays: Delays,
     ) -> None:
         self._options = options
         self._topics = topics
+        self._mappings = mappings
         self._store = store
         self._stats = stats
         self._delays = delays
@@ -144,10 +147,18 @@ class BrokerAdmin:
         return request.answer()
 
     def _figures(self, now_ms: int) -> dict[str, str]:
-        figures = _ABSENT | self._flow(now_ms) | self._log()
+        figures = _ABSENT | self._flow(now_ms) | self._log() | self._logical_queues()
         for level, (delivered, scheduled) in self._delays.progress().items():
             figures[f"scheduleMessageOffset_{level}"] = f"{delivered},{scheduled}"
         return figures
+
+    def _logical_queues(self) -> dict[str, str]:
+        """Return how many are led here, and whether there shall be more; nothing where nobody has static topics."""
+        mappings = self._mappings
+        if not mappings.topics() and not mappings.draining:
+            return {}
+        led = sum(len(mappings.led(topic)) for topic in mappings.topics())
+        return {"logicalQueuesLed": str(led), "draining": "true" if mappings.draining else "false"}
 
     def _flow(self, now_ms: int) -> dict[str, str]:
         """Return what comes and goes."""

@@ -99,19 +99,16 @@ class CarefulSends:
     def find_away(self, fields: SendFields, is_away: Callable[[str, int], bool]) -> Refusal | None:
         """Return why a message to a static topic is not for this broker, or None when it is.
 
-        A message that may go to any queue goes to one that is open here.
+        A message that may go to any queue goes to one that is open here. Half a transaction stays with whom its sender
+        knows, who will decide there; what it becomes goes to the leader.
         """
         topic = fields.topic
         if fields.queue_id < 0:
             here = [number for number in self._mappings.led(topic) if not is_away(topic, number)]
             fields.queue_id = self._chance.choice(here) if here else -1
-        if self._mappings.place(topic, fields.queue_id).state == "unknown" and fields.queue_id >= 0:
-            mapping = self._mappings.find(topic)
-            total = 0 if mapping is None else mapping.total
-            return Refusal(
-                ResponseCode.INVALID_PARAMETER,
-                f"logical queue {fields.queue_id} of topic {topic} does not exist: it has {total}",
-            )
+        is_half = fields.sys_flag & TRANSACTION_MASK == TRANSACTION_PREPARED
+        if is_half and self._mappings.place(topic, fields.queue_id).state != "unknown":
+            return None
         return (
             not_leader_to_send(topic, fields.queue_id, self._options.name) if is_away(topic, fields.queue_id) else None
         )

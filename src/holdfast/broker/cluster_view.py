@@ -36,6 +36,7 @@ class ClusterView:
         self._addresses: dict[str, str] = {options.name: options.address}
         self._leaders: dict[str, dict[MessageQueue, Leader]] = {}
         self._asking: set[str] = set()
+        self._told: set[str] = set()  # topics of which a name server knew, and "" when one told addresses
         self._is_doubted = False
 
     # Asking what is believed.
@@ -50,15 +51,23 @@ class ClusterView:
 
     def leader(self, topic: str, queue: int) -> str | None:
         """Return who leads a logical queue, or None when nobody is known to."""
-        found = self._find(topic, queue)
+        found = self.find_leader(topic, queue)
         return None if found.broker == NOBODY else found.broker
+
+    def is_told(self, topic: str = "") -> bool:
+        """Say whether a name server that knows *topic* has ever answered; without a topic, whether any has at all.
+
+        One that withholds the route of a topic knows it, and so would know of a newer leader.
+        """
+        return topic in self._told
 
     def leader_above(self, topic: str, queue: int, generation: int) -> str | None:
         """Return who leads a logical queue if that is newer than *generation*."""
-        found = self._find(topic, queue)
+        found = self.find_leader(topic, queue)
         return found.broker if found.generation > generation and found.broker != NOBODY else None
 
-    def _find(self, topic: str, queue: int) -> Leader:
+    def find_leader(self, topic: str, queue: int) -> Leader:
+        """Return who leads a logical queue, and since when; nobody when nobody is known to."""
         held = self._leaders.get(topic, {})
         found = [leader for place, leader in held.items() if place.queue_id == queue]
         return max(found, key=lambda leader: (leader.generation, leader.epoch), default=NO_LEADER)
@@ -87,6 +96,12 @@ class ClusterView:
     def forget_topic(self, topic: str) -> None:
         """Believe nothing of a topic: it was deleted."""
         self._leaders.pop(topic, None)
+        self._told.discard(topic)
+
+    def forget_leader(self, topic: str, queue: int) -> None:
+        """Believe nothing of who leads a queue: its leader says something else."""
+        held = self._leaders.get(topic, {})
+        self._leaders[topic] = {place: leader for place, leader in held.items() if place.queue_id != queue}
 
     def doubt(self) -> None:
         """Believe in no address until the name servers were asked again: somebody who should lead says it does not."""
@@ -137,6 +152,7 @@ class ClusterView:
             info = java_json.decode(answer.body, ClusterInfo)
         except (PeerFailed, RemoteProtocolError):
             return
+        self._told.add("")
         for name, data in info.broker_addr_table.items():
             if name != self._name and MASTER_ID in data.broker_addrs:
                 self._addresses[name] = data.broker_addrs[MASTER_ID]
@@ -145,11 +161,14 @@ class ClusterView:
         command = Command(code=RequestCode.GET_ROUTEINFO_BY_TOPIC, fields={"topic": topic, MAPPING_FIELD: "1"})
         try:
             answer = yield PeerCall(server, command, ASK_TIMEOUT_MS)
+            if answer.code == ResponseCode.SYSTEM_BUSY:
+                self._told.add(topic)
             if answer.code != ResponseCode.SUCCESS:
                 return
             route = decode_route(answer.body)
         except (PeerFailed, RemoteProtocolError):
             return
+        self._told.add(topic)
         for data in route.broker_datas:
             if data.broker_name != self._name and MASTER_ID in data.broker_addrs:
                 self._addresses[data.broker_name] = data.broker_addrs[MASTER_ID]

@@ -56,6 +56,7 @@ class Broker:
         self._outflow = Outflow(options, store, rooms)
         self._intake = Intake(options, store, rooms, self._outflow)
         self._stepper = self._outflow.stepper
+        self._leases = rooms.leases if rooms.leases.is_on else None
         self._warming = 0  # The token of what is read for the store's sake.
         self._told_fault = False
         self._on: dict[type, Callable[[Any], list[Effect]]] = {
@@ -79,6 +80,8 @@ class Broker:
         """Take note of *event* and return what shall be done about it, in order."""
         errands = self._rooms.errands
         errands.now_ms = event.now_ms
+        if self._leases is not None:
+            self._leases.see(event.now_ms)
         try:
             effects = self._on[type(event)](event)
             # Looked at in every event: so written that nothing is called while there is nothing.

@@ -13,24 +13,26 @@ crash the messages in doubt are looked for behind that point before they are del
 carries the position of its scheduled one. A file that a Java broker wrote has no such point: what it may have delivered
 in its last seconds before a crash is delivered once more.
 
-A message for a logical queue that has moved goes to whoever leads it; while nobody takes it, its level waits.
+A message for a logical queue that has moved goes to whoever leads it, who takes it once (`forwarding.py`); while nobody
+takes it, its level waits.
 
 The one clock is that of the events. The shortest level bounds how long a new message can go unnoticed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
 from typing import Any, Final
 
 import msgspec
 
 from holdfast.broker.config import load_config, write_config
+from holdfast.broker.forwarding import Forwards, Origin
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.records import properties_of, read_entries, read_scheduled, to_draft
 from holdfast.broker.request import Refusal, Steps
 from holdfast.broker.waits import Procedure
-from holdfast.broker.writer import REAL_QUEUE, REAL_TOPIC, Draft, LogWriter
+from holdfast.broker.writer import REAL_QUEUE, REAL_TOPIC, LogWriter
 from holdfast.machine.effects import Effect, Log, SetTimer
 from holdfast.model.delay import DelayLevels
 from holdfast.model.numbers import parse_count
@@ -65,7 +67,7 @@ class Delays:
     """The schedule of delayed messages.
 
     Attributes:
-        forward: Sends a message to whoever leads its logical queue; None while nobody can do that.
+        forwards: The way to whoever leads a logical queue; None while there is none.
     """
 
     def __init__(
@@ -83,7 +85,10 @@ class Delays:
         self._unsaved: DelayOffsets | None = None  # waits until the log it speaks of is synced
         self._save_ms = 0
         self._busy = False
-        self.forward: Callable[[Draft], Procedure[bool]] | None = None
+        self.forwards: Forwards | None = None
+        # By level: offset and position of what was forwarded and might be again, after a crash.
+        self._unsettled: dict[int, deque[tuple[int, int]]] = {}
+        self._settled_offsets = dict(self._offsets)
         self._doubt = _Doubt(saved.position, store)
 
     def to_wire(self) -> DelayOffsets:
@@ -129,7 +134,8 @@ class Delays:
         saving = self._unsaved
         if saving is not None and saving.position is not None and saving.position <= position:
             self._unsaved = None
-            self._saved_offsets = saving.offset_table
+            # What was saved before this is on disk by now; of what is saved now nobody tells when it is.
+            self._settled_offsets, self._saved_offsets = self._saved_offsets, saving.offset_table
             effects += write_config(self._disk, NAME, saving)
 
     def stop(self, now_ms: int, effects: list[Effect]) -> None:
@@ -208,8 +214,9 @@ class Delays:
             )
             return True
         topic, queue_id = place
-        in_doubt = yield from self._doubt.was_delivered(level, offset, record, topic, self._writer.physical(*place))
-        if in_doubt:
+        origin = self._find_origin(level, position)
+        in_doubt = yield from self._doubt.was_delivered(level, offset, record, topic, self._writer.homes(*place))
+        if in_doubt or (self.forwards is not None and self.forwards.is_taken(origin)):
             return True
         properties = properties_of(record)
         properties["WAIT"] = "false"
@@ -219,9 +226,19 @@ class Delays:
         stored = self._writer.append(draft, now_ms)
         if isinstance(stored, Refusal):
             if stored.code == ResponseCode.NOT_LEADER_FOR_QUEUE:
-                return self.forward is not None and (yield from self.forward(draft))
+                is_taken = self.forwards is not None and (yield from self.forwards.send(draft, origin))
+                if is_taken:
+                    self._unsettled.setdefault(level, deque()).append((offset, position))
+                return is_taken
             effects.append(Log("error", "delayed message lost", {"position": position, "reason": stored.remark}))
         return True
+
+    def _find_origin(self, level: int, position: int) -> Origin:
+        """Return where a message stands, and from where on messages of its level may be forwarded again."""
+        waiting = self._unsettled.get(level, deque())
+        while waiting and waiting[0][0] < self._settled_offsets.get(level, 0):
+            waiting.popleft()
+        return Origin(f"level {level}", position, waiting[0][1] if waiting else position)
 
 
 class _Doubt:
@@ -233,15 +250,20 @@ class _Doubt:
         self._delivered: dict[tuple[str, int], set[int]] = {}
         self.levels_end: dict[int, int] = {}
 
-    def was_delivered(self, level: int, offset: int, record: StoredRecord, topic: str, queue_id: int) -> Steps[bool]:
-        """Say whether *record* is found delivered behind the point of the last save."""
+    def was_delivered(
+        self, level: int, offset: int, record: StoredRecord, topic: str, queue_ids: list[int]
+    ) -> Steps[bool]:
+        """Say whether *record* is found delivered, in one of these queues, behind the point of the last save."""
         if self._position is None or offset >= self.levels_end.get(level, 0):
             return False
-        delivered = self._delivered.get((topic, queue_id))
-        if delivered is None:
-            delivered = yield from self._look_behind(topic, queue_id, self._position)
-            self._delivered[topic, queue_id] = delivered
-        return record.position in delivered
+        for queue_id in queue_ids:
+            delivered = self._delivered.get((topic, queue_id))
+            if delivered is None:
+                delivered = yield from self._look_behind(topic, queue_id, self._position)
+                self._delivered[topic, queue_id] = delivered
+            if record.position in delivered:
+                return True
+        return False
 
     def _look_behind(self, topic: str, queue_id: int, position: int) -> Steps[set[int]]:
         """Return the scheduled positions of all records in a queue that lie behind *position* in the log."""

@@ -3,7 +3,8 @@
     requests of one client ─> a number ─> asked, and asked again under that number ─> answers by the client's numbers
 
 A repetition names the process that may have got the envelope before: another one cannot know what that one stored, and
-refuses. Knows neither queues nor who leads them.
+refuses. An envelope says which queue its requests are about, and in which generation the receiver is believed to lead
+it; its answer says who does. Knows nothing else of queues, and decides nothing by it.
 """
 
 from __future__ import annotations
@@ -28,6 +29,12 @@ _COUNT_MAX: Final = 256
 _REPEAT_MS: Final = 10
 _SLACK_MS: Final = 300
 _REFUSAL_SIZE_MAX: Final = 4_096
+# Taken; or not, as the receiver is not who the sender takes it for.
+_HEARD: Final = frozenset({ResponseCode.SUCCESS, ResponseCode.NOT_LEADER_FOR_QUEUE})
+
+
+Place = tuple[str, int]
+"""Topic and logical queue."""
 
 
 class Waiting(msgspec.Struct, eq=False):
@@ -49,6 +56,18 @@ class Waiting(msgspec.Struct, eq=False):
     source: str | None = None
 
 
+class Target(msgspec.Struct, frozen=True):
+    """Who is believed to lead a queue.
+
+    Attributes:
+        generation: In which it leads, at least; -1 when that is not known.
+    """
+
+    place: Place
+    address: str
+    generation: int = -1
+
+
 class Envelopes:
     """Numbers them, and remembers who answered.
 
@@ -65,19 +84,23 @@ class Envelopes:
         self._unsettled: set[int] = set()
         self._boots: dict[str, int] = {}  # address to the process that answered there
 
-    def ask(self, waiting: Waiting, address: str, timeout_ms: int) -> Procedure[Command]:
+    def ask(self, waiting: Waiting, target: Target, timeout_ms: int) -> Procedure[Command]:
         """Return the answer to an envelope with one request, which changes nothing when it comes twice.
 
         Raises:
             PeerFailed: there is none.
         """
         self._number += 1
-        answer: Command = yield PeerCall(address, self._enclose([waiting], self._number, None), timeout_ms)
-        self._note_boot(address, answer)
+        answer: Command = yield PeerCall(
+            target.address, self._enclose([waiting], self._number, target, None), timeout_ms
+        )
+        self._note_boot(target.address, answer)
         return answer
 
-    def ask_surely(self, batch: list[Waiting], address: str) -> Procedure[Command]:
+    def ask_surely(self, batch: list[Waiting], target: Target) -> Procedure[Command]:
         """Return the answer to an envelope with sends; ask again while the same process may answer.
+
+        It may say that nothing was taken, as the receiver is not the leader that it was taken for.
 
         Raises:
             PeerFailed: there is none; unless it says that it was not even sent, nobody knows what became of it.
@@ -86,16 +109,17 @@ class Envelopes:
         number = self._number
         self._unsettled.add(number)
         try:
-            return (yield from self._ask_again(batch, number, address))
+            return (yield from self._ask_again(batch, number, target))
         finally:
             self._unsettled.discard(number)
 
-    def _ask_again(self, batch: list[Waiting], number: int, address: str) -> Procedure[Command]:
+    def _ask_again(self, batch: list[Waiting], number: int, target: Target) -> Procedure[Command]:
         to_boot: int | None = None
+        address = target.address
         while True:
             left_ms = max(batch[0].deadline_ms - self._errands.now_ms, 0) + _SLACK_MS
             try:
-                answer: Command = yield PeerCall(address, self._enclose(batch, number, to_boot), left_ms)
+                answer: Command = yield PeerCall(address, self._enclose(batch, number, target, to_boot), left_ms)
             except PeerFailed as error:
                 if error.is_unsent and to_boot is None:
                     raise
@@ -104,12 +128,12 @@ class Envelopes:
                     raise PeerFailed(str(error)) from error
                 yield Pause(_REPEAT_MS)
                 continue
-            if answer.code != ResponseCode.SUCCESS:
+            if answer.code not in _HEARD:
                 raise PeerFailed(f"{address} refused: {answer.remark}", is_unsent=_is_harmless(answer))
             self._note_boot(address, answer)
             return answer
 
-    def _enclose(self, batch: list[Waiting], number: int, to_boot: int | None) -> Command:
+    def _enclose(self, batch: list[Waiting], number: int, target: Target, to_boot: int | None) -> Command:
         first = batch[0]
         fields = RelayFields(
             source=self._broker,
@@ -119,6 +143,9 @@ class Envelopes:
             hops=first.hops + 1,
             client=first.peer,
             to_boot=to_boot,
+            topic=target.place[0],
+            queue=target.place[1],
+            generation=target.generation,
         )
         body = b"".join(waiting.frame for waiting in batch)
         return Command(code=RequestCode.RELAY, fields=to_fields(fields), body=body)

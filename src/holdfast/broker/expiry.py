@@ -21,7 +21,7 @@ from holdfast.broker.waits import Procedure, Synced
 from holdfast.machine.effects import Effect, Log, SetTimer
 from holdfast.model.errors import DiskFailed, MappingRefused, PeerFailed, RecordRefused
 from holdfast.model.mapping import LogicalQueue, Segment, TopicMapping, next_epoch
-from holdfast.model.topic import MAPPING_TOPIC
+from holdfast.model.topic import FORWARD_TOPIC, MAPPING_TOPIC
 from holdfast.store.consume_queue import QueueLog
 from holdfast.store.message_store import MessageStore
 
@@ -176,7 +176,7 @@ class Expiry:
     def _aging(self) -> Iterator[QueueLog]:
         """Yield the physical queues whose records shall expire: closed homes, and everything when it is drained."""
         for log in list(self._store.list_queues()):
-            if log.offset_min >= log.offset_max or log.topic == MAPPING_TOPIC:
+            if log.offset_min >= log.offset_max or log.topic in {MAPPING_TOPIC, FORWARD_TOPIC}:
                 continue
             if self._mappings.draining or self._mappings.is_static(log.topic):
                 yield log

@@ -7,9 +7,10 @@
                            ─> tells the new leader its exact end (7006): readers, who waited there, go on
 
 A broker hears of a newer generation from name servers: when it starts, when a topic's epoch changes, and now and then.
-When it starts it asks the other brokers, too, and takes no sends of a logical queue before, unless nobody answers.
-Until it has heard, it may write inside the gap, so no offset is ever used twice; what it acknowledged is readable in
-its place.
+When it starts it takes no sends of a logical queue before a name server has told what it knows of the topic, and all
+other brokers that this one knows were asked, too. While no name server answers it waits: what it led it may lead no
+more. Until a broker has heard, it may write inside the gap, so no offset is ever used twice; what it acknowledged is
+readable in its place.
 
 An operator who does not want to wait for its return fixes the end by hand (7006): what lies behind it is given up.
 """
@@ -25,6 +26,7 @@ from holdfast.broker.errands import Errands
 from holdfast.broker.handover import Handover
 from holdfast.broker.mapping_records import MoveState
 from holdfast.broker.mappings import FINISHED, Mappings
+from holdfast.broker.offset_copies import OffsetCopies, choose_copies
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.relaying import Relaying
 from holdfast.broker.request import Answer, Handlers, Request
@@ -34,7 +36,7 @@ from holdfast.broker.waits import Pause, PeerCall, Procedure, Synced
 from holdfast.machine.effects import Effect, Log, SetTimer
 from holdfast.model.errors import DiskFailed, MappingRefused, PeerFailed, RecordRefused, RemoteProtocolError
 from holdfast.model.leadership import Leader
-from holdfast.model.mapping import LogicalQueue, TopicMapping, next_epoch
+from holdfast.model.mapping import LogicalQueue, Segment, TopicMapping, next_epoch
 from holdfast.model.queue import MessageQueue
 from holdfast.model.scope import mock_broker
 from holdfast.wire.codes import RequestCode, ResponseCode
@@ -45,8 +47,8 @@ from holdfast.wire.moves import Mappings as EveryMapping
 
 TIMER: Final = "fences"
 CHECK_MS: Final = 15_000
-CONFIRM_TRIES: Final = 4
-_CONFIRM_PAUSE_MS: Final = 400
+_CONFIRM_PAUSE_MIN_MS: Final = 50
+_CONFIRM_PAUSE_MAX_MS: Final = 1_000
 _ASK_MS: Final = 3_000
 _PEERS_PAUSE_MS: Final = 20
 _FENCE_PAUSE_MS: Final = 500
@@ -65,19 +67,22 @@ class Forcing:
         relaying: Relaying,
         handover: Handover,
         takeover: Takeover,
+        copies: OffsetCopies,
         errands: Errands,
     ) -> None:
         self._name = options.name
-        self._has_name_servers = bool(options.namesrv)
+        self._namesrv = options.namesrv
         self._mappings = mappings
         self._view = view
         self._relaying = relaying
         self._handover = handover
         self._takeover = takeover
+        self._luggage = takeover.luggage
+        self._copies = copies
         self._errands = errands
         self._checking: set[str] = set()
         self._are_peers_asked = True
-        takeover.on_stamp = self.suspect
+        takeover.on_stamp = relaying.suspect = self.suspect
 
     def handlers(self) -> Handlers:
         """Return what this room answers."""
@@ -90,7 +95,17 @@ class Forcing:
 
     def _force(self, request: Request) -> Procedure[Answer]:
         """Answer 7005 when the queues are open here."""
-        order = decode_body(request.command.body, ForceOrder)
+        yield from self.open_forced(decode_body(request.command.body, ForceOrder))
+        return request.answer()
+
+    def open_forced(self, order: ForceOrder) -> Procedure[None]:
+        """Open queues whose leader cannot be asked.
+
+        Raises:
+            MappingRefused: they cannot be opened here.
+            DiskFailed, RecordRefused: that could not be written.
+        """
+        copies = yield from self._copies.collect(order.topic.name, {homes.queue for homes in order.queues})
         now_ms = self._errands.now_ms
         mapping = self._takeover.host(order.topic, order.scope, order.epoch, order.total)
         told = [to_queue(homes) for homes in order.queues]
@@ -100,10 +115,13 @@ class Forcing:
             forced = [queue for queue in known if queue.leader.broker != self._name]
             mapping = mapping.put(*known)
             unplaced = [queue.queue for queue in forced if not self._is_prepared(queue)]
-            fresh = self._mappings.allocate_all(mapping, unplaced, now_ms)
+            fresh = self._mappings.allocate(mapping, unplaced, now_ms)
             opened = [queue.force(self._name, self._physical(queue, fresh)) for queue in forced]
             epoch = max(order.epoch, next_epoch(mapping.epoch, now_ms))
-            position = self._mappings.change(mapping.put(*opened, epoch=epoch), now_ms=now_ms)
+            opened_mapping = mapping.put(*opened, epoch=epoch)
+            state = self._luggage.found(opened_mapping, forced, choose_copies(forced, copies), now_ms)
+            position = self._mappings.change(opened_mapping, now_ms=now_ms, move=state)
+            self._luggage.replace(state, now_ms)
         finally:
             # What was sealed is a home of before: recorded with its end by now, or open as it was.
             self._mappings.unseal(order.topic.name, [queue.queue for queue in told])
@@ -111,9 +129,9 @@ class Forcing:
             self._end_incoming(order.topic.name, queue.queue)
         self._relaying.release(order.topic.name, [queue.queue for queue in forced])
         yield Synced(position)
-        self._tell("warning", "queues opened by force", topic=order.topic.name, queues=len(opened))
+        copied = len(copies.keys() & {queue.queue for queue in forced})
+        self._tell("warning", "queues opened by force", topic=order.topic.name, queues=len(opened), copied=copied)
         self._errands.work.append(self._handover.stamp_all(order.topic.name))
-        return request.answer()
 
     def _newest(self, mapping: TopicMapping, told: LogicalQueue) -> LogicalQueue:
         """Return what is known best of a queue: a record of one's own may be newer than what an operator saw.
@@ -124,7 +142,11 @@ class Forcing:
         own = mapping.queues.get(told.queue)
         if own is None:
             return told
-        if own.segments[-1].generation >= told.segments[-1].generation:
+        is_copy = own.leader.broker != self._name and not self._is_prepared(own)
+        ahead = own.segments[-1].generation - told.segments[-1].generation
+        if is_copy:  # It may lack homes of others: they were the business of whoever led the queue.
+            return own.reconcile(told) if ahead > 0 else told.reconcile(own)
+        if ahead >= 0:
             return own
         return told.reconcile(self._closed(mapping.topic, own)) if own.generation < told.generation else told
 
@@ -146,9 +168,14 @@ class Forcing:
         """Let a move that was to bring the queue here end: it is here."""
         for state in list(self._mappings.moves().values()):
             move = state.move
-            if move.topic == topic and number in move.queues and move.state not in FINISHED:
-                ended = msgspec.structs.replace(move, state="cancelled", reason="a forced move came first")
-                self._mappings.put_move(MoveState(move=ended), self._errands.now_ms)
+            if move.topic != topic or number not in move.queues or move.state in FINISHED:
+                continue
+            if move.target == self._name:
+                # What was prepared with it has nobody left to decide it; who hands it over all the same is heard.
+                self._takeover.forget(state, "a forced move came first")
+                continue
+            ended = msgspec.structs.replace(move, state="cancelled", reason="a forced move came first")
+            self._mappings.put_move(MoveState(move=ended), self._errands.now_ms)
 
     def _fix_end(self, request: Request) -> Procedure[Answer]:
         """Answer 7006: the end of a home that a forced move closed, by its broker's word or by an operator's."""
@@ -160,12 +187,38 @@ class Forcing:
         segment = queue.find(order.generation)
         if segment is None or not segment.is_decided:
             raise MappingRefused("known ends", f"logical queue {order.queue} has no home {order.generation}")
-        end = max(segment.to_physical(order.end), segment.start)
-        fixed = queue.fix_end(end, generation=order.generation)
+        yield from self._record_end(mapping, queue, segment, max(segment.to_physical(order.end), segment.start))
+        return request.answer()
+
+    def _record_end(self, mapping: TopicMapping, queue: LogicalQueue, home: Segment, end: int) -> Procedure[None]:
+        fixed = queue.fix_end(end, generation=home.generation)
         if fixed != queue:
             epoch = next_epoch(mapping.epoch, self._errands.now_ms)
             yield Synced(self._mappings.change(mapping.put(fixed, epoch=epoch), now_ms=self._errands.now_ms))
-        return request.answer()
+
+    def _ask_ends(self, topic: str) -> Procedure[None]:
+        """Ask for ends that were told to a leader before this one, who died with them."""
+        mapping = self._mappings.find(topic)
+        for number in () if mapping is None else mapping.led:
+            home = mapping.queues[number].unresolved if mapping is not None else None
+            if home is None:
+                continue
+            end = self._own_end(topic, home) if home.broker == self._name else None
+            if end is None:
+                told = yield from self._ask_record(home.broker, topic)
+                known = None if told is None or number not in told.queues else told.queues[number].find(home.generation)
+                end = known.end if known is not None and known.is_sealed and known.place == home.place else None
+            mapping = self._mappings.find(topic)
+            queue = None if mapping is None else mapping.queues.get(number)
+            if mapping is None or queue is None or queue.unresolved != home or end is None:
+                continue
+            self._tell("warning", "end of a home found", topic=topic, queue=number, broker=home.broker, end=end)
+            yield from self._record_end(mapping, queue, home, end)
+
+    def _own_end(self, topic: str, home: Segment) -> int:
+        """Return where a closed home of this broker ends: nothing is written behind it any more."""
+        log = self._mappings.find_log(topic, home.queue_id)
+        return home.start if log is None else max(home.start, log.next_offset)
 
     # The old leader.
 
@@ -175,9 +228,9 @@ class Forcing:
         for topic in self._mappings.topics():
             places = {number: self._mappings.place(topic, number) for number in self._mappings.led(topic)}
             led = [number for number, place in places.items() if place.state == "open"]
-            if led and self._has_name_servers:
+            if led and self._namesrv:
                 self._are_peers_asked = False
-                self._relaying.hold(topic, led)
+                self._relaying.doubt(topic, led, self._describe_wait())
                 self._errands.work.append(self._confirm(topic, led))
             self._errands.work.append(self._tell_ends(topic))
         if not self._are_peers_asked:
@@ -192,29 +245,39 @@ class Forcing:
 
     def suspect(self, topic: str) -> None:
         """Find out whether somebody else leads what this broker believes to lead."""
-        if topic not in self._checking and self._has_name_servers:
+        if topic not in self._checking and self._namesrv:
             self._checking.add(topic)
             self._errands.work.append(self._check(topic))
 
     def _confirm(self, topic: str, led: list[int]) -> Procedure[None]:
         """Open the queues of a topic after a restart, when name servers and other brokers have been asked."""
-        try:
-            for _ in range(CONFIRM_TRIES):
-                yield from self._view.refresh(topic)
-                if any(self._view.leader(topic, number) is not None for number in led):
-                    break
-                yield Pause(_CONFIRM_PAUSE_MS)
-            while not self._are_peers_asked:
-                yield Pause(_PEERS_PAUSE_MS)
-        finally:
-            lost = self._find_lost(topic)
-            self._relaying.release(topic, [number for number in led if number not in lost])
+        pause_ms, is_patient = _CONFIRM_PAUSE_MIN_MS, True
+        yield from self._view.refresh(topic)
+        while not self._view.is_told(topic) and self._mappings.is_static(topic):
+            if pause_ms == _CONFIRM_PAUSE_MAX_MS and is_patient:
+                is_patient = False
+                self._tell("warning", "queues not opened", topic=topic, queues=len(led), until=self._describe_wait())
+            yield Pause(pause_ms)
+            pause_ms = min(2 * pause_ms, _CONFIRM_PAUSE_MAX_MS)
+            yield from self._view.refresh(topic)
+        while not self._are_peers_asked and self._mappings.is_static(topic):
+            yield Pause(_PEERS_PAUSE_MS)
+        if not is_patient:
+            self._tell("info", "queues opened after all", topic=topic, queues=len(led) - len(self._find_lost(topic)))
+        # What was lost is held again before anything is taken.
+        self._relaying.trust(topic, led)
         yield from self._fence_all(topic)
+
+    def _describe_wait(self) -> str:
+        return f"a name server confirms that {self._name} still leads it ({', '.join(self._namesrv)} asked)"
 
     def _ask_peers(self) -> Procedure[None]:
         """Learn what every other broker leads: name servers withhold a topic of which not all records agree."""
         try:
             yield from self._view.refresh()
+            while not self._view.is_told():
+                yield Pause(_CONFIRM_PAUSE_MAX_MS)
+                yield from self._view.refresh()
             for broker in self._view.brokers():
                 for record in (yield from self._ask_records(broker, ASK_TIMEOUT_MS)):
                     for number in record.led:
@@ -228,6 +291,7 @@ class Forcing:
         try:
             yield from self._view.refresh(topic)
             yield from self._fence_all(topic)
+            yield from self._ask_ends(topic)
         finally:
             self._checking.discard(topic)
 
@@ -302,6 +366,28 @@ class Forcing:
         self._relaying.release(topic, [told.queue])
         self._handover.wake([] if log is None else [log])
         self._tell("warning", "queue fenced", topic=topic, queue=told.queue, leader=told.leader.broker)
+        yield Synced(position)
+
+    def step_back(self, topic: str, number: int, leader: str) -> Procedure[None]:
+        """Give up a queue that was opened here and took nothing, as another was confirmed in the same generation."""
+        told = yield from self._ask_record(leader, topic)
+        mapping = self._mappings.find(topic)
+        own = None if mapping is None else mapping.queues.get(number)
+        theirs = None if told is None else told.queues.get(number)
+        log = self._mappings.place(topic, number).queue_log
+        if mapping is None or own is None or theirs is None or log is None:
+            return
+        is_tied = theirs.generation == own.generation and (own.leader.broker, theirs.leader.broker) == (
+            self._name,
+            leader,
+        )
+        if not is_tied or own.prepared is not None or log.next_offset > own.leader.start:
+            return
+        position = self._mappings.change(mapping.put(theirs.reconcile(own)), now_ms=self._errands.now_ms)
+        self._handover.give_up(topic, number, f"{leader} leads it")
+        self._relaying.release(topic, [number])
+        self._handover.wake([log])
+        self._tell("warning", "queue given back", topic=topic, queue=number, leader=leader)
         yield Synced(position)
 
     def _tell_ends(self, topic: str) -> Procedure[None]:

@@ -1,50 +1,131 @@
-"""Messages of the broker's own making for logical queues that another broker leads.
+"""Messages of the broker's own making for logical queues that another broker leads (7021).
+
+    due, or committed ─> the queue is led elsewhere ─> 7021 to its leader, by way of whoever knows ─> taken, once
 
 A delayed message that is due, or a half message that was committed, stays where it was taken until then. Its queue may
-have moved meanwhile: then it is sent to whoever leads it now, as its producer would. A send without an answer is sent
-again: at least once, as all consumption is.
+have moved meanwhile: then it is sent to whoever leads it now. One that is not answered is sent again, also after a
+crash: it has a name, the place where it stood, by which the leader recognises what it has (`forwarded.py`). After a
+forced move nobody may know any more: then it may come twice.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
+import msgspec
+
+from holdfast.broker.forwarded import Forwarded
 from holdfast.broker.relaying import Relaying
+from holdfast.broker.request import Answer, Handlers, Refusal, Request
 from holdfast.broker.waits import Procedure
-from holdfast.broker.writer import DELAY, Draft
+from holdfast.broker.writer import Draft, LogWriter
 from holdfast.machine.events import ChannelId
+from holdfast.model.errors import LocalProtocolError
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command
-from holdfast.wire.fields import to_fields
-from holdfast.wire.host import format_host
-from holdfast.wire.properties import format_properties
+from holdfast.wire.fields import from_fields, to_fields
+from holdfast.wire.forward import ForwardFields, ForwardName
+from holdfast.wire.host import format_host, pack_host
+from holdfast.wire.properties import format_properties, parse_properties
 from holdfast.wire.record import TRANSACTION_MASK
-from holdfast.wire.send import SendFields
 
 _NOBODY: Final = ChannelId(0)
-_GROUP: Final = "HOLDFAST_FORWARD"
+_NO_HOST: Final = bytes(8)
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """Where a message of our own making stood before.
+
+    Attributes:
+        stream: A level of the schedule, or the half messages.
+        position: In our log.
+        settled: Nothing of the stream before this position will be forwarded again.
+    """
+
+    stream: str
+    position: int
+    settled: int
 
 
 class Forwards:
-    """The way of our own messages to other leaders."""
+    """The way of our own messages to other leaders, and of others' to us."""
 
-    def __init__(self, relaying: Relaying) -> None:
+    def __init__(
+        self,
+        broker: str,
+        relaying: Relaying,
+        writer: LogWriter,
+        forwarded: Forwarded,
+        find_refusal: Callable[[int], Refusal | None],
+    ) -> None:
+        self._broker = broker
         self._relaying = relaying
+        self._writer = writer
+        self._forwarded = forwarded
+        self._find_refusal = find_refusal
 
-    def send(self, draft: Draft) -> Procedure[bool]:
+    def handlers(self) -> Handlers:
+        """Return what this room answers."""
+        return {RequestCode.FORWARD_MESSAGE: self.take}
+
+    # Ours.
+
+    def is_taken(self, origin: Origin) -> bool:
+        """Return whether a leader before us took a message of ours, and its queue came back since."""
+        return ForwardName(source=self._broker, stream=origin.stream, position=origin.position) in self._forwarded
+
+    def send(self, draft: Draft, origin: Origin) -> Procedure[bool]:
         """Send *draft* to the leader of its queue; False when that cannot be reached, or does not take it."""
-        properties = {name: value for name, value in draft.properties.items() if name != DELAY}
-        fields = SendFields(
-            producer_group=_GROUP,
+        fields = ForwardFields(
+            source=self._broker,
+            stream=origin.stream,
+            position=origin.position,
+            settled=origin.settled,
             topic=draft.topic,
             queue_id=draft.queue_id,
-            sys_flag=draft.sys_flag & ~TRANSACTION_MASK,
-            born_timestamp=draft.born_ms,
+            properties=format_properties(draft.properties),
             flag=draft.flag,
-            properties=format_properties(properties),
+            sys_flag=draft.sys_flag & ~TRANSACTION_MASK,
+            born_ms=draft.born_ms,
             reconsume_times=draft.reconsume_times,
         )
-        command = Command(code=RequestCode.SEND_MESSAGE_V2, opaque=1, fields=to_fields(fields), body=draft.body)
+        command = Command(code=RequestCode.FORWARD_MESSAGE, opaque=1, fields=to_fields(fields), body=draft.body)
         place = (draft.topic, draft.queue_id)
         answer = yield from self._relaying.ask_leader(command, place, _NOBODY, format_host(draft.born_host))
         return answer is not None and answer.code == ResponseCode.SUCCESS
+
+    # Others'.
+
+    def take(self, request: Request) -> Answer:
+        """Answer 7021: store a message, unless it is here."""
+        fields = from_fields(ForwardFields, request.command.fields)
+        if fields in self._forwarded:
+            return request.answer()
+        refusal = self._find_refusal(request.now_ms)
+        if refusal is not None:
+            return refusal
+        draft = Draft(
+            topic=fields.topic,
+            queue_id=fields.queue_id,
+            body=bytes(request.command.body),
+            properties=parse_properties(fields.properties),
+            born_ms=fields.born_ms,
+            born_host=_born_host(request.peer),
+            flag=fields.flag,
+            sys_flag=fields.sys_flag & ~TRANSACTION_MASK,
+            reconsume_times=fields.reconsume_times,
+        )
+        stored = self._writer.append(draft, request.now_ms)
+        if isinstance(stored, Refusal):
+            return stored
+        self._forwarded.note(fields, stored.position, request.now_ms)
+        return request.answer()
+
+
+def _born_host(peer: str) -> bytes:
+    """Return the host of who sent the message in the first place."""
+    try:
+        return pack_host(peer)
+    except LocalProtocolError:
+        return _NO_HOST

@@ -273,10 +273,11 @@ class GroupAdmin:
             at, end = committed or 0, log.offset_max + leader.delta
             gap = max(0, end - at) - mapping.queues[number].count_held(at, end)
             told = at if is_logical else at + gap
+            pulled = self._offsets.find_pulled(group, topic, number)
             row = ConsumerOffset(
                 broker_offset=end if is_logical else log.offset_max,
                 consumer_offset=told,
-                pull_offset=told,
+                pull_offset=max(pulled or 0, told),
                 last_timestamp=consumed_ms or 0,
                 gap=gap if is_logical else 0,
             )

@@ -5,11 +5,14 @@
 
 An envelope that comes a second time, because its broker got no answer, is not taken a second time: it gets the answer
 of the first, or waits for it. What is remembered for that is bounded, and goes when the sender says it is settled.
+
+Whoever passes on is told who leads the queue now, so that it need not ask a name server.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -19,6 +22,8 @@ from holdfast.broker.request import Answer, Handlers, Refusal, Request
 from holdfast.machine.effects import CloseChannel, Effect, Fault, Piece, SendBytes
 from holdfast.machine.events import ChannelId
 from holdfast.model.errors import RemoteProtocolError
+from holdfast.model.leadership import NO_LEADER, Leader
+from holdfast.model.scope import NOBODY
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import decode_command, encode_command, encode_head, response
 from holdfast.wire.fields import from_fields, to_fields
@@ -39,6 +44,7 @@ RELAYED: Final = RELAYED_SENDS | {
     RequestCode.GET_EARLIEST_MSG_STORETIME,
     RequestCode.LOCK_BATCH_MQ,
     RequestCode.UNLOCK_BATCH_MQ,
+    RequestCode.FORWARD_MESSAGE,
 }
 """What may be in an envelope."""
 
@@ -76,10 +82,14 @@ class Guests:
     Attributes:
         boot: Which process this is.
         here: Those whose answers are not all there.
+        leader_of: Says who leads a logical queue, as far as is known here, and where that broker is reached.
+        is_behind: Says whether a queue is led here in an older generation than somebody has heard of.
     """
 
     def __init__(self, boot: int, errands: Errands) -> None:
         self.boot = boot
+        self.leader_of: Callable[[str, int], tuple[Leader, str]] = lambda _topic, _queue: (NO_LEADER, "")
+        self.is_behind: Callable[[str, int, int], bool] = lambda _topic, _queue, _generation: False
         self._errands = errands
         self._last = 0
         self.here: OrderedDict[ChannelId, _Guest] = OrderedDict()
@@ -112,6 +122,10 @@ class Guests:
             if known is not None:
                 known.waiting.append(request)
                 return None
+        if self.is_behind(fields.topic, fields.queue, fields.generation):
+            remark = f"queue {fields.queue} of {fields.topic} is not led here in generation {fields.generation}"
+            told = to_fields(self._tell(request))
+            return response(request.command, ResponseCode.NOT_LEADER_FOR_QUEUE, remark, fields=told)
         if len(self.here) >= GUESTS_MAX:
             self._finish(next(iter(self.here.values())), is_whole=False)
         guest = self._welcome(request, fields, expected, place)
@@ -206,9 +220,17 @@ class Guests:
     def _answer(self, request: Request, pieces: list[Piece], effects: list[Effect]) -> None:
         if request.command.is_one_way:
             return
-        answer = response(request.command, fields=to_fields(RelayAnswer(boot=self.boot)))
+        answer = response(request.command, fields=to_fields(self._tell(request)))
         head = encode_head(answer, sum(map(len, pieces)))
         effects.append(SendBytes(request.channel, [head, *pieces]))
+
+    def _tell(self, request: Request) -> RelayAnswer:
+        """Return what whoever passed on requests shall know."""
+        fields = from_fields(RelayFields, request.command.fields)
+        leader, address = self.leader_of(fields.topic, fields.queue)
+        if leader.broker == NOBODY:
+            return RelayAnswer(boot=self.boot)
+        return RelayAnswer(boot=self.boot, leader=leader.broker, generation=leader.generation, address=address)
 
     # Remembering.
 

@@ -290,6 +290,8 @@ class Handover:
             break
         if self.introduce is not None and answer.code == ResponseCode.SUCCESS:
             yield from self.introduce(state.move.target)
+        while self._state(name) == "planned" and not self._relaying.is_sure(state.move.topic, state.move.queues):
+            yield Pause(_PAUSE_MIN_MS)  # Nobody hands over what somebody else may lead by now.
         if self._state(name) != "planned":
             return  # Cancelled meanwhile: who cancelled told the target.
         if answer.code != ResponseCode.SUCCESS:
@@ -380,7 +382,7 @@ class Handover:
         move = state.move
         mapping = self._mapping(move.topic)
         numbers = self._left(state) if move.state == "granted" else [n for n in move.queues if n in mapping.queues]
-        return Opening(
+        opening = Opening(
             move=move.id,
             source=self._name,
             topic=move.topic,
@@ -388,10 +390,8 @@ class Handover:
             epoch=mapping.epoch,
             total=mapping.total,
             queues=[_to_homes(_opened(mapping.queues[number])) for number in numbers],
-            offsets=self._luggage.offsets(move.topic, numbers),
-            locks=self._luggage.locks(move.topic, numbers),
-            sinks=self._luggage.sinks(move.topic, numbers),
         )
+        return self._luggage.pack(opening, numbers)
 
     def _finish(self, state: MoveState) -> None:
         """Record that the target leads, let go of what was held, and wake those who wait for messages here."""
@@ -490,8 +490,8 @@ class Handover:
         return mapping
 
 
-def _opened(queue: LogicalQueue) -> LogicalQueue:
-    return queue if queue.prepared is None else queue.open_next()
+def _opened(queue: LogicalQueue) -> LogicalQueue:  # What is prepared behind an open home belongs to a later move.
+    return queue if queue.prepared is None or queue.leader.is_open else queue.open_next()
 
 
 def _to_homes(queue: LogicalQueue) -> QueueHomes:

@@ -250,10 +250,14 @@ class LogicalPulls:
                 next_physical = min(next_physical, lens.end)
             if answer.body:
                 self._stats.count_gets(fields.consumer_group, fields.topic, next_physical - physical, len(answer.body))
+            else:
+                self._stats.count_miss()
             next_offset = max(next_physical, physical) + lens.delta
+            self._reading.answered(asked, next_offset)
             remark = "FOUND" if answer.code == ResponseCode.SUCCESS else "NO_MATCHED_MESSAGE"
             body = stamped(lens, [answer.body] if answer.body else [])
             return [logical_head(asked, lens, answer.code, remark, next_offset, len(answer.body)), *body]
+        self._stats.count_miss()
         return (yield from self._judge(asked, queue, segment, physical, (lowest, _number(answer, "maxOffset"))))
 
     def _judge(

@@ -1,27 +1,41 @@
-"""What a logical queue takes along when it moves: how far its groups have consumed it, and who may consume it in order.
+"""What a logical queue takes along when it moves.
 
-Offsets and locks live at the leader. Locks are in memory only, and lapse. Offsets are in a file that is saved now and
-then; until they are in it, the record of the move has them.
+    how far its groups have consumed it     who may consume it in order     which forwarded messages are in it
+
+These live at the leader. Locks are in memory only, and lapse. Offsets are in a file that is saved now and then; until
+they are in it, the record of the move has them. It has the names of forwarded messages for as long as it is kept. A
+forced move finds no luggage: offsets come from a copy that another broker kept, if any did.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
+import msgspec
+
+from holdfast.broker.forwarded import Forwarded
 from holdfast.broker.groups import GroupTable
 from holdfast.broker.locks import QueueLocks
 from holdfast.broker.mapping_records import MoveState
 from holdfast.broker.offsets import OffsetTable
 from holdfast.broker.sink_book import SinkBook
+from holdfast.model.mapping import LogicalQueue, TopicMapping
 from holdfast.model.scope import mock_broker
-from holdfast.wire.moves import LockHeld, Opening
-from holdfast.wire.sink import SinkState
+from holdfast.wire.moves import Move, Opening
 
 
 class Luggage:
     """Packs and unpacks."""
 
-    def __init__(self, offsets: OffsetTable, groups: GroupTable, locks: QueueLocks, sinks: SinkBook) -> None:
+    def __init__(
+        self,
+        offsets: OffsetTable,
+        groups: GroupTable,
+        locks: QueueLocks,
+        forwarded: Forwarded,
+        sinks: SinkBook,
+    ) -> None:
+        self._forwarded = forwarded
         self._offsets = offsets
         self._groups = groups
         self._locks = locks
@@ -32,7 +46,17 @@ class Luggage:
         """How often offsets were saved: what is unpacked now is safe when it is higher."""
         return self._offsets.save_count
 
-    def offsets(self, topic: str, queues: Collection[int]) -> dict[str, dict[int, int]]:
+    def pack(self, opening: Opening, queues: Collection[int]) -> Opening:
+        """Return *opening* with all that these queues take along."""
+        return msgspec.structs.replace(
+            opening,
+            offsets=self._pack_offsets(opening.topic, queues),
+            locks=self._locks.held_of(opening.topic, queues),
+            forwarded=self._forwarded.of(opening.topic, queues),
+            sinks=self._sinks.pack(opening.topic, queues),
+        )
+
+    def _pack_offsets(self, topic: str, queues: Collection[int]) -> dict[str, dict[int, int]]:
         """Return the committed offsets of these queues: group to queue to offset."""
         packed: dict[str, dict[int, int]] = {}
         for group in self._offsets.groups_of(topic):
@@ -43,18 +67,47 @@ class Luggage:
                 packed[group] = found
         return packed
 
-    def locks(self, topic: str, queues: Collection[int]) -> list[LockHeld]:
-        """Return the locks on these queues."""
-        return self._locks.held_of(topic, queues)
-
-    def sinks(self, topic: str, queues: Collection[int]) -> list[SinkState]:
-        """Return what sinks that want every row once have written to these queues."""
-        return self._sinks.pack(topic, queues)
-
     def leave(self, topic: str, queues: Collection[int]) -> None:
         """Forget the locks on queues that are elsewhere, and what sinks wrote to them."""
         self._locks.forget_queues(topic, queues)
         self._sinks.forget(topic, queues)
+
+    def found(
+        self, mapping: TopicMapping, queues: Sequence[LogicalQueue], offsets: dict[str, dict[int, int]], now_ms: int
+    ) -> MoveState | None:
+        """Return how to record a forced move, as which *offsets* of its *queues* were found; None if of no queue."""
+        if not queues:
+            return None
+        source, name = queues[0].leader.broker, f"{mapping.broker}.{now_ms:x}.forced"
+        move = Move(
+            id=name,
+            topic=mapping.topic,
+            queues=sorted(queue.queue for queue in queues),
+            source=source,
+            target=mapping.broker,
+            state="done",
+            reason="forced",
+            started_ms=now_ms,
+            changed_ms=now_ms,
+        )
+        opening = Opening(
+            move=name,
+            source=source,
+            topic=mapping.topic,
+            scope=mapping.scope,
+            epoch=mapping.epoch,
+            total=mapping.total,
+            queues=[],
+            offsets=offsets,
+        )
+        return MoveState(move=move, opening=opening, saved=self.save_count)
+
+    def replace(self, state: MoveState | None, now_ms: int) -> None:
+        """Let what was found of queues be all that is known of them: anything else here is of another time."""
+        if state is not None and state.opening is not None:
+            for queue in state.move.queues:
+                self._offsets.forget_queue(state.move.topic, queue)
+            self.unpack(state.opening, state.move.queues, now_ms)
 
     def unpack(self, opening: Opening, queues: Collection[int], now_ms: int) -> None:
         """Take over what came with *opening* for these of its queues."""
@@ -65,15 +118,17 @@ class Luggage:
                     self._offsets.reset(group, opening.topic, queue, offset, deliver=False)
         locks = [lock for lock in opening.locks if lock.queue in queues]
         self._locks.adopt(opening.topic, mock_broker(opening.scope), locks)
+        self._forwarded.adopt(mark for mark in opening.forwarded if mark.queue in queues)
         self._sinks.adopt(opening.topic, [state for state in opening.sinks if state.queue in queues])
 
     def restore(self, broker: str, moves: Iterable[MoveState], now_ms: int) -> None:
         """Take over once more what never got into the file of offsets."""
         for state in moves:
-            if state.opening is None or state.move.target != broker:
-                continue
-            if self._offsets.save_count <= state.saved:
-                self.unpack(state.opening, state.move.queues, now_ms)
-            # Kept in another file, which may be older; what is newer there stays.
-            led = set(self._sinks.led(state.move.topic))
-            self._sinks.adopt(state.move.topic, [each for each in state.opening.sinks if each.queue in led])
+            is_lost = self._offsets.save_count <= state.saved
+            if state.opening is not None and state.move.target == broker:
+                self._forwarded.adopt(state.opening.forwarded)
+                if is_lost:
+                    self.replace(state, now_ms)
+                # Kept in another file, which may be older; what is newer there stays.
+                led = set(self._sinks.led(state.move.topic))
+                self._sinks.adopt(state.move.topic, [each for each in state.opening.sinks if each.queue in led])

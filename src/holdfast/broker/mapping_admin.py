@@ -41,6 +41,7 @@ class MappingAdmin:
         view: ClusterView,
         topics: TopicTable,
         stamp: Callable[[str], Procedure[None]],
+        delete_topic: Callable[[Request, str], Procedure[Answer]],
         errands: Errands,
     ) -> None:
         self._store = store
@@ -48,6 +49,7 @@ class MappingAdmin:
         self._view = view
         self._topics = topics
         self._stamp = stamp
+        self._delete_topic = delete_topic
         self._errands = errands
 
     def handlers(self) -> Handlers:
@@ -74,7 +76,10 @@ class MappingAdmin:
         return MappedTopic(**({"name": mapping.topic} | hosted | {"mapping": to_detail(mapping)}))
 
     def _delete(self, request: Request) -> Procedure[Answer]:
-        """Answer 7009: forget a logical queue, or the whole record of a topic."""
+        """Answer 7009: forget a logical queue, or the topic.
+
+        The topic goes with its record: without it, it would be a normal topic, which takes what stale clients send.
+        """
         fields = from_fields(DeleteMappingFields, request.command.fields)
         mapping = self._mappings.find(fields.topic)
         if mapping is None:
@@ -83,11 +88,19 @@ class MappingAdmin:
             raise MappingRefused(
                 "one move at a time", f"logical queue {moving[0]} of {fields.topic} is being moved: wait, or cancel it"
             )
-        if fields.queue < 0:
-            yield Synced(self._mappings.delete(fields.topic, self._errands.now_ms))
-        else:
+        if fields.queue >= 0:
             yield Synced(self._change(mapping.without(fields.queue)))
-        return request.answer()
+            return request.answer()
+        if held := [number for number, queue in mapping.queues.items() if self._holds(queue)]:
+            raise MappingRefused(
+                "messages first",
+                f"{self._mappings.broker} holds messages of logical queue {held[0]} of {fields.topic}: move the queue"
+                " and let them expire, or delete the topic everywhere",
+            )
+        return (yield from self._delete_topic(request, fields.topic))
+
+    def _holds(self, queue: LogicalQueue) -> bool:
+        return any(segment.broker == self._mappings.broker for segment in queue.readable)
 
     def _discard(self, request: Request) -> Procedure[Answer]:
         """Answer 7014: expire a closed home of a queue though its records are still there.

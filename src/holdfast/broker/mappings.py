@@ -287,34 +287,23 @@ class Mappings:
         self._sealed.get(topic, set()).difference_update(queues)
         self.note_placed()
 
-    def allocate(self, topic: str, queue: int, now_ms: int) -> int:
-        """Return a physical queue for a logical one to come: an expired one of its own, emptied, or a new one.
+    def allocate(self, mapping: TopicMapping, queues: Iterable[int], now_ms: int) -> dict[int, int]:
+        """Return physical queues for *queues* of a record that is about to be: expired ones of their own, or new ones.
 
-        The topic's number of queues rises with a new one.
-
-        Raises:
-            MappingRefused: the topic is not hosted here.
-        """
-        mapping = self._table.get(topic) or TopicMapping(topic=topic, broker=self.broker)
-        return self.allocate_all(mapping, [queue], now_ms)[queue]
-
-    def allocate_all(self, mapping: TopicMapping, queues: Iterable[int], now_ms: int) -> dict[int, int]:
-        """Return physical queues for *queues* of a record that is about to be: as `allocate`, all at once.
+        What is used again is emptied; with new ones the topic's number of queues rises.
 
         Raises:
             MappingRefused: the topic is not hosted here.
         """
-        topic = mapping.topic
-        config = self._topics.find(topic)
+        config = self._topics.find(mapping.topic)
         if config is None:
-            raise MappingRefused("hosted topics", f"{self.broker} does not host {topic}: create it there first")
+            raise MappingRefused("hosted topics", f"{self.broker} does not host {mapping.topic}: create it there first")
         free = max(config.read_queues, config.write_queues, max(mapping.used_on(self.broker), default=-1) + 1)
         found: dict[int, int] = {}
         for number in queues:
-            logical = mapping.queues.get(number)
-            expired = None if logical is None else logical.reusable(self.broker)
+            expired = mapping.queues[number].reusable(self.broker) if number in mapping.queues else None
             if expired is not None:
-                self._store.erase_queue(topic, expired)
+                self._store.erase_queue(mapping.topic, expired)
                 found[number] = expired
             else:
                 found[number] = free

@@ -5,7 +5,8 @@
 
 A client that cannot read mappings knows one broker only, and one that can is connected to several. Asked for the
 members of a group, every broker answers the same. A list is dropped half a minute after its broker's last word, and at
-once when it says good-bye. What groups subscribe to travels along: a pull that is passed on need not say it.
+once when it says good-bye. What groups subscribe to travels along: a pull that is passed on need not say it. So do the
+names of groups of producers, who may be asked about transactions from elsewhere; they are told every ten seconds only.
 
 Nothing is told while there is no static topic.
 """
@@ -100,6 +101,10 @@ class GroupMembers:
         ]
         return max(found, key=lambda subscription: subscription.sub_version, default=None)
 
+    def find_producing(self, group: str) -> str | None:
+        """Return another broker to which producers of *group* are connected, or None when nobody tells of any."""
+        return next((name for name, heard in self._heard.items() if group in heard.told.producers), None)
+
     def list_members(self, request: Request) -> Answer:
         """Answer 38. A group without members is an error: the asking consumer then keeps the queues that it has."""
         group = from_fields(ConsumerGroupFields, request.command.fields).consumer_group
@@ -120,7 +125,7 @@ class GroupMembers:
             for group in told.groups:
                 self._groups.ensure(group, request.now_ms)
             touched = set(told.groups) | set(() if known is None else known.told.groups)
-            before = {group: set(self.union(group)) for group in touched}
+            before = {group: set(self.union(group)) for group in sorted(touched)}
             self._heard[told.broker] = _Heard(told, request.now_ms)
             self._notify(before, request.effects)
         return request.answer()
@@ -206,4 +211,5 @@ class GroupMembers:
             version=self._version,
             groups={name: found.client_ids() for name, found in shared.items()},
             subscriptions={name: list(found.subscriptions.values()) for name, found in shared.items()},
+            producers=list(self._clients.producer_groups()),
         )

@@ -70,6 +70,14 @@ def _tables(rooms: Rooms) -> Iterator[Sample]:
     yield Sample("broker_producers", "gauge", "Connections that produce.", producing)
     yield Sample("broker_consumers", "gauge", "Connections that consume.", consuming)
     yield Sample("broker_parked_pulls", "gauge", "Pulls that wait for messages.", len(rooms.pulls.holds))
+    about = "Bytes of unfinished requests and of answers not taken, where a connection holds many."
+    yield Sample("broker_held_bytes", "gauge", about, rooms.pressure.held)
+    held = sum(
+        rooms.relaying.is_held((topic, number))
+        for topic, mapping in rooms.mappings.topics().items()
+        for number in mapping.led
+    )
+    yield Sample("broker_static_queues_held", "gauge", "Logical queues led here that take nothing just now.", held)
     registered = rooms.registration.is_registered()
     yield Sample("broker_registered", "gauge", "1 while a name server knows this broker.", registered)
 

@@ -12,6 +12,7 @@ ones at each broker that ever led it: those are taken over with its folder, and 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
@@ -92,7 +93,11 @@ class OffsetTable:
 
     def note_pull(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Remember where *group* will pull next: lag tools show it beside the committed offset."""
-        self._pulled.setdefault(_key(group, topic), {})[queue_id] = offset
+        key = _key(group, topic)
+        queues = self._pulled.get(key)
+        if queues is None:
+            queues = self._pulled[key] = {}
+        queues[queue_id] = offset
 
     def find_pulled(self, group: str, topic: str, queue_id: int) -> int | None:
         """Return where *group* will pull next, or None when it never pulled."""
@@ -128,6 +133,18 @@ class OffsetTable:
         """Return the committed offsets of *group* in *topic* by queue."""
         return self._committed.get(_key(group, topic), {})
 
+    def rows(self) -> Iterator[tuple[tuple[str, str], dict[int, int]]]:
+        """Yield the committed offsets of every topic and group by queue; not to be changed by the caller."""
+        for key, queues in self._committed.items():
+            yield _split(key), queues
+
+    def forget_queue(self, topic: str, queue_id: int) -> None:
+        """Drop every group's offset in one queue."""
+        for (name, group), queues in self.rows():
+            if name == topic and queues.pop(queue_id, None) is not None:
+                self._resets.pop((_key(group, topic), queue_id), None)
+                self._dirty = True
+
     def topics_of(self, group: str) -> list[str]:
         """Return the topics in which *group* has committed, sorted."""
         return sorted(topic for topic, name in map(_split, self._committed) if name == group)
@@ -145,11 +162,11 @@ class OffsetTable:
 
     def forget_group(self, group: str) -> None:
         """Drop every offset of *group*."""
-        self._forget({key for key in self._committed if _split(key)[1] == group})
+        self._forget({key for key in (*self._committed, *self._pulled) if _split(key)[1] == group})
 
     def forget_topic(self, topic: str) -> None:
         """Drop every offset in *topic*: should it be made again, its offsets start at 0."""
-        self._forget({key for key in self._committed if _split(key)[0] == topic})
+        self._forget({key for key in (*self._committed, *self._pulled) if _split(key)[0] == topic})
 
     def to_wire(self) -> Offsets:
         """Return the whole table."""
@@ -229,7 +246,7 @@ class OffsetTable:
 
     def _forget(self, keys: set[str]) -> None:
         for key in keys:
-            del self._committed[key]
+            self._committed.pop(key, None)
             self._pulled.pop(key, None)
         self._resets = {place: offset for place, offset in self._resets.items() if place[0] not in keys}
         self._dirty = self._dirty or bool(keys)

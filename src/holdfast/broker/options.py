@@ -69,6 +69,10 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True):
     transaction_check_interval_ms: Positive = 30_000
     transaction_check_max: Positive = 15
 
+    # Logical queues of dead leaders: taken over without an operator's word, which needs leases of their leaders.
+    auto_force: bool = False
+    lease_ms: Annotated[int, msgspec.Meta(ge=1_000, le=600_000)] = 30_000  # without a renewal: no more sends are taken
+
     # Housekeeping.
     register_interval_ms: Positive = 30_000
     client_timeout_ms: Positive = 120_000

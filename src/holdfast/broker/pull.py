@@ -82,7 +82,7 @@ class Pulls:
         self._offsets = offsets
         self._mappings = reads.mappings
         self._static = reads.mappings.topics()
-        self._reading = QueueReading(options, store, stats)
+        self._reading = QueueReading(options, store, stats, self._note_next)
         self._logical = LogicalPulls(store, reads, self._reading, clients, stats)
         self.led: Collection[tuple[str, int]] = self._logical.led
         self.holds: Holds[QueueLog] = Holds()
@@ -152,8 +152,10 @@ class Pulls:
         led = self._logical.led.get((topic, number)) or self._logical.find_led(topic, number)
         if led is None:
             return self._logical.refuse(header, puller.serializer)
-        # A pull that was passed on may come once more, much later: what it says of progress counts forward only.
-        if fields.sys_flag & COMMIT_OFFSET and fields.commit_offset > (self._offsets.find(group, topic, number) or -1):
+        # A pull that was passed on may come once more, much later: what it says of progress counts forward only. A
+        # leader that has sealed the queue may have told the next one already how far groups are.
+        is_told = fields.sys_flag & COMMIT_OFFSET and led.leader.end < 0
+        if is_told and fields.commit_offset > (self._offsets.find(group, topic, number) or -1):
             self._offsets.commit(group, topic, number, fields.commit_offset)
         reset = self._offsets.reset_pending(group, topic, number, fields.queue_offset)
         if reset is not None:
@@ -204,6 +206,12 @@ class Pulls:
             # Everything up to here was looked at and did not match: the client need not ask for it again.
             scan.code, scan.remark = ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE"
         return self._reading.respond(look.asked, look.log, scan)
+
+    def _note_next(self, asked: Asked, next_offset: int) -> None:
+        """Remember where a group goes on, unless another broker asked on its behalf: that one leads, and remembers."""
+        fields = asked.header.fields
+        if asked.lens is not None or fields.topic not in self._static:
+            self._offsets.note_pull(fields.consumer_group, fields.topic, fields.queue_id, next_offset)
 
     def _may_park(self, fields: PullFields) -> bool:
         return (

@@ -1,6 +1,7 @@
 """Looking things up: offsets of a queue (29, 30, 31, 32), messages by key or position (12, 33), index entries (321).
 
-Of a static topic the queue is a logical one, and so are its offsets; only its leader answers.
+Of a static topic the queue is a logical one, and so are its offsets; only its leader answers. Messages may be on any
+broker that ever led one of its queues.
 """
 
 from __future__ import annotations
@@ -8,14 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+import msgspec
+
 from holdfast.broker.clients import ClientTable
+from holdfast.broker.cluster_view import ClusterView
 from holdfast.broker.logical_pull import not_leader_to_read
 from holdfast.broker.records import read_bytes
 from holdfast.broker.request import Answer, Handlers, Refusal, Request, Steps
 from holdfast.broker.restamp import read_queue_id, restamp
 from holdfast.broker.static_reads import StaticReads
-from holdfast.broker.waits import Procedure
-from holdfast.model.errors import PeerFailed
+from holdfast.broker.waits import PeerCall, Procedure
+from holdfast.model.errors import CorruptRecord, PeerFailed
 from holdfast.model.mapping import LogicalQueue
 from holdfast.store.consume_queue import ENTRY
 from holdfast.store.message_store import MessageStore
@@ -23,6 +27,7 @@ from holdfast.store.record_steps import decode_at
 from holdfast.wire import java_json
 from holdfast.wire.admin import QueueEntries, QueueEntriesFields, QueueEntry
 from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.command import Command
 from holdfast.wire.fields import from_fields, to_fields
 from holdfast.wire.offsets import (
     OffsetAnswer,
@@ -33,6 +38,8 @@ from holdfast.wire.offsets import (
     TimestampAnswer,
     ViewMessageFields,
 )
+from holdfast.wire.record import decode_record, decode_records
+from holdfast.wire.route import is_mapping_aware
 
 FOUND_MAX: Final = 64
 FOUND_SIZE_MAX: Final = 8 * 1024 * 1024
@@ -42,10 +49,11 @@ ENTRIES_MAX: Final = 1024
 class Queries:
     """Answers questions about what is stored."""
 
-    def __init__(self, store: MessageStore, clients: ClientTable, reads: StaticReads) -> None:
+    def __init__(self, store: MessageStore, clients: ClientTable, reads: StaticReads, view: ClusterView) -> None:
         self._store = store
         self._clients = clients
         self._reads = reads
+        self._view = view
 
     def handlers(self) -> Handlers:
         """Return what this room answers."""
@@ -61,31 +69,56 @@ class Queries:
 
     # Messages.
 
-    def query_message(self, request: Request) -> Steps[Answer]:
-        """Answer 12: the newest messages with a key."""
-        fields = from_fields(QueryMessageFields, request.command.fields)
-        count = FOUND_MAX if fields.unique_key else max(1, min(fields.max_num, FOUND_MAX))
-        positions = yield from self._store.find_by_key(
-            fields.topic, fields.key, count, fields.begin_timestamp, fields.end_timestamp
-        )
-        parts: list[bytes] = []
-        size = 0
-        for position in positions:
-            data = yield from read_bytes(position)
-            if size + len(data) > FOUND_SIZE_MAX:
-                break
-            size += len(data)
-            parts.append(self._to_logical(fields.topic, data))
+    def query_message(self, request: Request) -> Procedure[Answer]:
+        """Answer 12: the newest messages with a key.
+
+        Who cannot read mappings knows one broker of a static topic, which then asks the others for him.
+        """
+        fields, command = from_fields(QueryMessageFields, request.command.fields), request.command
+        found = yield from self._find_by_key(fields)
+        is_aware = is_mapping_aware(command.language, command.version, says_so=fields.reads_mappings is True)
+        if not is_aware and self._reads.mappings.is_static(fields.topic):
+            found += yield from self._find_elsewhere(fields)
+            found.sort(key=lambda data: decode_record(data, check_body=False).store_ms, reverse=True)
         answer = to_fields(
             QueryMessageAnswer(
                 indexLastUpdateTimestamp=self._store.last_store_ms,
                 indexLastUpdatePhyoffset=self._store.confirmed - self._store.index_behind,
             )
         )
-        if not size:
+        if not found:
             remark = "can not find message, maybe time range not correct"
             return request.answer(ResponseCode.QUERY_NOT_FOUND, remark, fields=answer)
-        return request.answer(fields=answer, body=b"".join(parts))
+        return request.answer(fields=answer, body=_join(found[: _count_wanted(fields)]))
+
+    def _find_by_key(self, fields: QueryMessageFields) -> Steps[list[bytes]]:
+        """Return the records here, newest first."""
+        positions = yield from self._store.find_by_key(
+            fields.topic, fields.key, _count_wanted(fields), fields.begin_timestamp, fields.end_timestamp
+        )
+        found: list[bytes] = []
+        size = 0
+        for position in positions:
+            data = yield from read_bytes(position)
+            size += len(data)
+            if size > FOUND_SIZE_MAX:
+                break
+            if data:
+                found.append(self._to_logical(fields.topic, data))
+        return found
+
+    def _find_elsewhere(self, fields: QueryMessageFields) -> Procedure[list[bytes]]:
+        """Return the records of other brokers, of those that answer."""
+        asked = to_fields(msgspec.structs.replace(fields, reads_mappings=True))
+        found: list[bytes] = []
+        for broker in self._view.brokers():
+            try:
+                address = yield from self._view.find_address(broker)
+                answer = yield PeerCall(address, Command(code=RequestCode.QUERY_MESSAGE, fields=asked))
+                found += _split(answer.body)
+            except (PeerFailed, CorruptRecord):
+                continue
+        return found
 
     def view_message(self, request: Request) -> Steps[Answer]:
         """Answer 33: the message at a position."""
@@ -196,3 +229,27 @@ class Queries:
             subscription_data=self._clients.subscription(fields.consumer_group, fields.topic),
         )
         return request.answer(body=java_json.encode(body))
+
+
+def _count_wanted(fields: QueryMessageFields) -> int:
+    return FOUND_MAX if fields.unique_key else max(1, min(fields.max_num, FOUND_MAX))
+
+
+def _split(body: bytes) -> list[bytes]:
+    """Return the records of an answer, each by itself."""
+    found: list[bytes] = []
+    at = 0
+    for record in decode_records(body):
+        found.append(body[at : at + record.size])
+        at += record.size
+    return found
+
+
+def _join(found: list[bytes]) -> bytes:
+    """Return as many of the first records as go into one answer; the first one always does."""
+    size = 0
+    for count, data in enumerate(found):
+        size += len(data)
+        if count and size > FOUND_SIZE_MAX:
+            return b"".join(found[:count])
+    return b"".join(found)

@@ -11,6 +11,7 @@ physical queue look like those of a logical one. Knows nothing of groups, and of
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -74,12 +75,23 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 class QueueReading:
-    """Reads physical queues for pulls."""
+    """Reads physical queues for pulls.
 
-    def __init__(self, options: BrokerOptions, store: MessageStore, stats: BrokerStats) -> None:
+    Attributes:
+        answered: Told of every pull that is answered, and the offset at which its reader shall go on.
+    """
+
+    def __init__(
+        self,
+        options: BrokerOptions,
+        store: MessageStore,
+        stats: BrokerStats,
+        answered: Callable[[Asked, int], None] = lambda _asked, _next_offset: None,
+    ) -> None:
         self._options = options
         self._store = store
         self._stats = stats
+        self.answered = answered
 
     def is_cold(self, asked: Asked, queue: QueueLog, offset: int, codes: frozenset[int] | None) -> bool:
         """Say whether the index entries from *offset* on may not be in memory."""
@@ -111,6 +123,7 @@ class QueueReading:
         raw = yield from queue.fetch_entries(offset, self._count_entries(asked, offset, codes), ahead=_AHEAD)
         if not raw:
             scan = Scan(ResponseCode.PULL_RETRY_IMMEDIATELY, "MESSAGE_WAS_REMOVING", queue.offset_min)
+            self._stats.count_miss()
             return [self.head(asked, queue, scan)]
         answer = self.respond(asked, queue, self._choose(raw, asked.header.fields, offset, codes))
         return answer if isinstance(answer, list) else (yield from answer)
@@ -137,8 +150,10 @@ class QueueReading:
     def respond(self, asked: Asked, queue: QueueLog, scan: Scan) -> list[Piece] | Steps[list[Piece]]:
         """Answer with what a scan found, now or when its cold bytes are there."""
         head = self.head(asked, queue, scan)
+        self.answered(asked, scan.next_offset if asked.lens is None else scan.next_offset + asked.lens.delta)
         positions, sizes = scan.positions, scan.sizes
         if not positions:
+            self._stats.count_miss()
             return [head]
         fields = asked.header.fields
         self._stats.count_gets(fields.consumer_group, fields.topic, scan.count, scan.size)

@@ -10,19 +10,23 @@ What is passed on is the client's own frame; what the leader answers goes to the
 on and not answered is repeated under its number, which the leader knows. Where nobody can know any more whether it was
 stored, the client's channel closes: it then knows that it does not know.
 
+Who answers says who leads the queue now. So a broker that heard of no move learns of it by what it passes on: it meets
+"not the leader" once and goes where it is told. Clients that read mappings are told with their answers, too.
+
 Invariant: while sends of a queue wait in its line, later ones wait behind them, also when the queue opens here.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import msgspec
 
+from holdfast.broker.beliefs import Beliefs
 from holdfast.broker.cluster_view import ClusterView
-from holdfast.broker.envelopes import Envelopes, Waiting, answers_in, choose_batch, is_not_led
+from holdfast.broker.envelopes import Envelopes, Place, Target, Waiting, answers_in, choose_batch, is_not_led
 from holdfast.broker.errands import Errands
 from holdfast.broker.guests import RELAYED, RELAYED_SENDS, Guests
 from holdfast.broker.mappings import Mappings
@@ -32,12 +36,14 @@ from holdfast.broker.waits import Pause, Procedure
 from holdfast.machine.effects import CloseChannel, Effect, SendBytes, SetTimer
 from holdfast.machine.events import ChannelId
 from holdfast.model.errors import PeerFailed
+from holdfast.model.leadership import NO_LEADER, Leader
 from holdfast.model.numbers import parse_count
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command, encode_command, response
 from holdfast.wire.frame import Frame
 from holdfast.wire.pull import SUSPEND, PullFields
-from holdfast.wire.relay import HOPS_MAX, copy_frame
+from holdfast.wire.relay import GENERATION_FIELD, HOPS_MAX, LEADER_FIELD, copy_frame
+from holdfast.wire.route import MAPPING_FIELD
 
 TIMER: Final = "held requests"
 PATIENCE_MS: Final = 2_500
@@ -49,11 +55,11 @@ _PAUSE_MIN_MS: Final = 10
 _PAUSE_MAX_MS: Final = 320
 _PULL_SLACK_MS: Final = 5_000
 
-_OF_OFFSETS: Final = frozenset({RequestCode.QUERY_CONSUMER_OFFSET, RequestCode.UPDATE_CONSUMER_OFFSET})
+# What a leader does not answer any more that has sealed the queue.
+_OF_LEADER: Final = frozenset(
+    {RequestCode.QUERY_CONSUMER_OFFSET, RequestCode.UPDATE_CONSUMER_OFFSET, RequestCode.FORWARD_MESSAGE}
+)
 _BY_QUEUE: Final = RELAYED - RELAYED_SENDS - {RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ}
-
-Place = tuple[str, int]
-"""Topic and logical queue."""
 
 
 class _Line(msgspec.Struct, eq=False):
@@ -72,6 +78,9 @@ class Relaying:
 
     Attributes:
         moving: Queues whose next leader is being decided, with what waits for that.
+        unsure: Queues of which this broker does not know whether it may take their sends, and what it waits for.
+        find_lapse: Says what is waited for by a queue whose lease is over; None where leases are of no interest.
+        suspect: Told of a topic of which somebody else may lead what this broker believes to lead.
     """
 
     def __init__(
@@ -79,14 +88,18 @@ class Relaying:
     ) -> None:
         self._name = options.name
         self._mappings = mappings
-        self._view = view
+        self._beliefs = Beliefs(mappings, view)
         self._guests = guests
         self._errands = errands
         self.moving: dict[Place, list[Waiting]] = {}
+        self.unsure: dict[Place, str] = {}
+        self.find_lapse: Callable[[Place], str | None] | None = None
         self._lines: dict[Place, _Line] = {}
         self._size = 0
         self._envelopes = Envelopes(options.name, guests.boot, errands)
         self._timer_ms: int | None = None
+        self.suspect: Callable[[str], None] = lambda _topic: None
+        guests.leader_of, guests.is_behind = self._tell_leader, self._is_behind
 
     # Holding.
 
@@ -104,6 +117,18 @@ class Relaying:
                 self._errands.frames.append((waiting.channel, waiting.frame))
         self._mappings.version += 1
 
+    def doubt(self, topic: str, queues: Iterable[int], until: str) -> None:
+        """Take no sends of these queues, whoever else holds or releases them, until they are trusted."""
+        self.unsure.update(((topic, queue), until) for queue in queues)
+        self._mappings.version += 1
+
+    def trust(self, topic: str, queues: Iterable[int]) -> None:
+        """Take sends of these queues again, those first that came meanwhile."""
+        numbers = list(queues)
+        for queue in numbers:
+            self.unsure.pop((topic, queue), None)
+        self.release(topic, numbers)
+
     def forget_channel(self, channel: ChannelId) -> None:
         """Drop what a client that is gone still wanted."""
         for place, held in self.moving.items():
@@ -119,11 +144,16 @@ class Relaying:
     def on_timer(self, name: str, now_ms: int, effects: list[Effect]) -> None:  # noqa: ARG002
         """Answer those held requests whose time is up."""
         self._timer_ms = None
-        for held in self.moving.values():
+        for place, held in self.moving.items():
             for waiting in [waiting for waiting in held if waiting.deadline_ms <= now_ms]:
                 held.remove(waiting)
                 self._size -= len(waiting.frame)
-                self._refuse(waiting)
+                doubt = self._find_doubt(place)
+                if doubt is not None:
+                    remark = f"queue {place[1]} of {place[0]} waits until {doubt}; try again in a moment"
+                    self._refuse(waiting, ResponseCode.SYSTEM_BUSY, remark)
+                else:
+                    self._refuse(waiting)
         self._set_timer()
 
     def stop(self) -> None:
@@ -143,14 +173,22 @@ class Relaying:
     def is_away(self, topic: str, queue: int) -> bool:
         """Say whether a send to a logical queue must not be taken here and now."""
         place = (topic, queue)
-        return place in self.moving or place in self._lines or self._mappings.place(topic, queue).state != "open"
+        return self.is_held(place) or place in self._lines or self._mappings.place(topic, queue).state != "open"
+
+    def is_held(self, place: Place) -> bool:
+        """Say whether a logical queue takes nothing at the moment, though it may be open here."""
+        return place in self.moving or self._find_doubt(place) is not None
+
+    def _find_doubt(self, place: Place) -> str | None:
+        """Return what has to come before this broker may take sends of a queue, if it leads it."""
+        return self.unsure.get(place) or (None if self.find_lapse is None else self.find_lapse(place))
 
     def is_pull_away(self, fields: PullFields) -> bool:
         """Say whether a pull is for another broker. A queue that is sealed here is still read here."""
         if fields.is_logical is False:
             return False
         place = self._mappings.place(fields.topic, fields.queue_id)
-        return place.queue_log is None and place.state != "unknown"
+        return place.queue_log is None and fields.queue_id >= 0
 
     def find_away(self, command: Command) -> Place | None:
         """Return the logical queue that a request is about if it is not to be answered here and now; None if it is.
@@ -167,9 +205,9 @@ class Relaying:
         except ValueError:
             return None  # Whoever answers it says what is wrong.
         place = self._mappings.place(topic, queue)
-        if place.state in {"open", "unknown"}:
+        if place.state == "open" or queue < 0:
             return None
-        return None if place.is_led and command.code not in _OF_OFFSETS else (topic, queue)
+        return None if place.is_led and command.code not in _OF_LEADER else (topic, queue)
 
     def divert(self, frame: Frame, command: Command, place: Place, channel: ChannelId, peer: str) -> None:
         """Take a request that is not for this broker; its answer comes later."""
@@ -210,11 +248,14 @@ class Relaying:
         while line.waiting:
             if self._drop_late(line) or self._turn_back(line, place):
                 continue
-            address = yield from self._find_leader(place)
+            target = yield from self._find_target(place)
             if self._is_here(place):
                 self._take_back(place)
                 return
-            if address is not None and line.waiting and (yield from self._send_envelope(line, address)):
+            if line.waiting and self._is_unheard_of(place):
+                self._drop_first(line)
+                continue
+            if target is not None and line.waiting and (yield from self._send_envelope(line, target)):
                 pause_ms = _PAUSE_MIN_MS
                 continue
             yield Pause(pause_ms)
@@ -226,9 +267,7 @@ class Relaying:
         """Refuse the first of a line if its sender has given up."""
         if line.waiting[0].deadline_ms > self._errands.now_ms:
             return False
-        waiting = line.waiting.popleft()
-        self._size -= len(waiting.frame)
-        self._refuse(waiting)
+        self._drop_first(line)
         return True
 
     def _turn_back(self, line: _Line, place: Place) -> bool:
@@ -239,10 +278,13 @@ class Relaying:
         waiting = line.waiting[0]
         if waiting.source is None or self._is_moving(place) or self.find_belief(place) != waiting.source:
             return False
-        line.waiting.popleft()
+        self._drop_first(line)
+        return True
+
+    def _drop_first(self, line: _Line) -> None:
+        waiting = line.waiting.popleft()
         self._size -= len(waiting.frame)
         self._refuse(waiting)
-        return True
 
     def _take_back(self, place: Place) -> None:
         """Let a line be taken here: the queue came back, or is about to move."""
@@ -252,20 +294,20 @@ class Relaying:
             self._size -= len(waiting.frame)
             self._errands.frames.append((waiting.channel, waiting.frame))
 
-    def _send_envelope(self, line: _Line, address: str) -> Procedure[bool]:
-        """Pass on the first few of a line: each gets its answer, or stays the first. Say whether that went well."""
+    def _send_envelope(self, line: _Line, target: Target) -> Procedure[bool]:
+        """Pass on the first few of a line: each gets its answer, or stays the first. Say whether to go on at once."""
         batch = choose_batch(line.waiting)
         line.flying = len(batch)
         try:
-            answer = yield from self._envelopes.ask_surely(batch, address)
+            answer = yield from self._envelopes.ask_surely(batch, target)
         except PeerFailed as error:
-            self._view.doubt()
+            self._beliefs.doubt()
             if not error.is_unsent:
                 self._give_up(line, batch)
             return False
         finally:
             line.flying = 0
-        return self._hand_back(line, batch, answer)
+        return self._hand_back(line, batch, target.place, answer)
 
     def _give_up(self, line: _Line, batch: list[Waiting]) -> None:
         for waiting in batch:
@@ -274,12 +316,18 @@ class Relaying:
                 self._size -= len(waiting.frame)
         self._errands.effects += [CloseChannel(channel) for channel in {waiting.channel for waiting in batch}]
 
-    def _hand_back(self, line: _Line, batch: list[Waiting], answer: Command) -> bool:
-        """Give the clients their answers; what nobody would take yet stays first in line: then it is False."""
+    def _hand_back(self, line: _Line, batch: list[Waiting], place: Place, answer: Command) -> bool:
+        """Give the clients their answers. What was not taken stays first in line: then it is False, but for news.
+
+        An envelope that was not taken at all was for a broker that is not who we took it for.
+        """
+        is_news = self._beliefs.learn(place, answer)
         answers = answers_in(answer.body)
         refused = {
             opaque for opaque, (command, _) in answers.items() if command.code == ResponseCode.NOT_LEADER_FOR_QUEUE
         }
+        if answer.code != ResponseCode.SUCCESS:
+            refused = {waiting.command.opaque for waiting in batch}
         for waiting in batch:
             opaque = waiting.command.opaque
             if opaque in refused or waiting not in line.waiting:
@@ -287,10 +335,12 @@ class Relaying:
             line.waiting.remove(waiting)
             self._size -= len(waiting.frame)
             if opaque in answers:
-                self._errands.effects.append(SendBytes(waiting.channel, [answers[opaque][1]]))
-        if refused:
-            self._view.doubt()
-        return not refused
+                command, data = answers[opaque]
+                told = self._name_leader(place, command) if self._is_curious(waiting, place) else data
+                self._errands.effects.append(SendBytes(waiting.channel, [told]))
+        if refused and not is_news:
+            self._beliefs.doubt()
+        return is_news or not refused
 
     # Everything else: each by itself.
 
@@ -300,12 +350,17 @@ class Relaying:
         try:
             answer = yield from self._ask(waiting, place, timeout_ms)
         except PeerFailed as error:
-            self._refuse(waiting, ResponseCode.SYSTEM_ERROR, str(error))
+            if self._is_unheard_of(place):
+                self._refuse(waiting)
+            else:
+                self._refuse(waiting, ResponseCode.SYSTEM_ERROR, str(error))
             return
         if answer is None:
             self._errands.frames.append((waiting.channel, waiting.frame))
         elif answer:
-            self._errands.effects.append(SendBytes(waiting.channel, [answer]))
+            told = answers_in(answer).get(waiting.command.opaque) if self._is_curious(waiting, place) else None
+            data = answer if told is None else self._name_leader(place, told[0])
+            self._errands.effects.append(SendBytes(waiting.channel, [data]))
 
     def ask_leader(self, command: Command, place: Place, channel: ChannelId, peer: str) -> Procedure[Command | None]:
         """Return what the leader of a queue answers to a request of a client, passed on; None when it does not."""
@@ -330,19 +385,24 @@ class Relaying:
         """
         reason, pause_ms = "", _PAUSE_MIN_MS
         while self._errands.now_ms < waiting.deadline_ms:
-            address = yield from self._find_leader(place)
+            target = yield from self._find_target(place)
             if self._is_here(place):
                 return None
-            if address is not None:
+            if self._is_unheard_of(place):
+                break
+            if target is not None:
                 try:
-                    answer = yield from self._envelopes.ask(waiting, address, timeout_ms)
+                    answer = yield from self._envelopes.ask(waiting, target, timeout_ms)
                 except PeerFailed as error:
                     reason = str(error)
                 else:
+                    is_news = self._beliefs.learn(place, answer)
                     if answer.code == ResponseCode.SUCCESS and not is_not_led(answer.body):
                         return answer.body
-                    reason = f"{address} does not lead it: {answer.remark or ''}"
-                self._view.doubt()
+                    reason = f"{target.address} does not lead it: {answer.remark or ''}"
+                    if is_news:
+                        continue
+                self._beliefs.doubt()
             yield Pause(pause_ms)
             pause_ms = min(2 * pause_ms, _PAUSE_MAX_MS)
         leader = self.find_belief(place) or "nobody"
@@ -350,33 +410,55 @@ class Relaying:
 
     # Leaders.
 
+    def is_sure(self, topic: str, queues: Iterable[int]) -> bool:
+        """Say whether this broker may take sends of all these queues, if it leads them."""
+        return all(self._find_doubt((topic, queue)) is None for queue in queues)
+
     def _is_moving(self, place: Place) -> bool:
-        return place in self.moving or self._mappings.place(*place).state == "sealed"
+        return self.is_held(place) or self._mappings.place(*place).state == "sealed"
 
     def _is_here(self, place: Place) -> bool:
         """Return whether nothing of a queue need be passed on, at the moment."""
-        return place in self.moving or self._mappings.place(*place).state in {"open", "sealed"}
+        return self.is_held(place) or self._mappings.place(*place).state in {"open", "sealed"}
+
+    def _is_unheard_of(self, place: Place) -> bool:
+        """Return whether neither this broker nor a name server knows of a queue: the topic has not grown so far yet."""
+        return self._mappings.place(*place).state == "unknown" and self.find_belief(place) is None
 
     def find_belief(self, place: Place) -> str | None:
         """Return who leads a queue, by what is known here without asking."""
-        found = self._mappings.place(*place)
-        return self._view.leader_above(*place, found.generation) or found.leader or self._view.leader(*place)
+        return self._beliefs.find_name(place)
 
-    def _find_leader(self, place: Place) -> Procedure[str | None]:
-        """Return the address of who leads a queue, by what is known here or at the name servers."""
-        if self._is_moving(place):
-            return None
-        leader = self.find_belief(place)
-        if leader is None or leader == self._name:
-            yield from self._view.refresh(place[0])
-            leader = self.find_belief(place)
-        if leader is None or leader == self._name:
-            return None
-        address = self._view.address(leader)
-        if address is None:
-            yield from self._view.refresh(place[0])
-            address = self._view.address(leader)
-        return address
+    def _tell_leader(self, topic: str, queue: int) -> tuple[Leader, str]:
+        """Return who leads a queue, and where it is reached: nobody while that is being decided, or unknown."""
+        leader = NO_LEADER if self._is_moving((topic, queue)) else self._beliefs.find((topic, queue))
+        return leader, self._beliefs.address(leader)
+
+    def _is_behind(self, topic: str, queue: int, generation: int) -> bool:
+        """Say whether this broker leads a queue in an older generation than another has heard of.
+
+        Then it was passed over, or lost what it knew. It finds out, and takes nothing meanwhile from who knows better.
+        """
+        place = self._mappings.place(topic, queue)
+        if place.state != "open" or place.generation >= generation:
+            return False
+        self.suspect(topic)
+        return True
+
+    def _find_target(self, place: Place) -> Procedure[Target | None]:
+        """Return whom to pass on to; None while that is being decided, or nobody knows."""
+        return None if self._is_moving(place) else (yield from self._beliefs.find_target(place))
+
+    def _is_curious(self, waiting: Waiting, place: Place) -> bool:
+        """Return whether a client shall be told who leads: it finds its way by mappings, and asked us."""
+        is_asking = not waiting.hops and waiting.command.fields.get(MAPPING_FIELD) == "1"
+        return is_asking and self._beliefs.find_name(place) not in {None, self._name}
+
+    def _name_leader(self, place: Place, answer: Command) -> bytes:
+        """Return an answer with who leads the queue in it."""
+        leader = self._beliefs.find(place)
+        answer.fields |= {LEADER_FIELD: leader.broker, GENERATION_FIELD: str(leader.generation)}
+        return encode_command(answer)
 
     def _refuse(
         self,

@@ -23,14 +23,18 @@ from holdfast.broker.delays import Delays
 from holdfast.broker.errands import Errands
 from holdfast.broker.expiry import TIMER as EXPIRY_TIMER
 from holdfast.broker.expiry import Expiry
+from holdfast.broker.far_transactions import FarTransactions
 from holdfast.broker.forcing import TIMER as FENCES_TIMER
 from holdfast.broker.forcing import Forcing
+from holdfast.broker.forwarded import Forwarded
 from holdfast.broker.forwarding import Forwards
 from holdfast.broker.group_admin import GroupAdmin
 from holdfast.broker.groups import NAME as GROUPS_FILE
 from holdfast.broker.groups import GroupTable
 from holdfast.broker.guests import Guests
 from holdfast.broker.handover import Handover
+from holdfast.broker.leases import TIMER as LEASES_TIMER
+from holdfast.broker.leases import Leases
 from holdfast.broker.lock_requests import LockRequests
 from holdfast.broker.locks import QueueLocks
 from holdfast.broker.luggage import Luggage
@@ -39,6 +43,8 @@ from holdfast.broker.mappings import NAME as MAPPINGS_FILE
 from holdfast.broker.mappings import Mappings
 from holdfast.broker.members import TIMER as MEMBERS_TIMER
 from holdfast.broker.members import GroupMembers
+from holdfast.broker.offset_copies import TIMER as COPIES_TIMER
+from holdfast.broker.offset_copies import OffsetCopies
 from holdfast.broker.offset_reset import OffsetResets
 from holdfast.broker.offsets import NAME as OFFSETS_FILE
 from holdfast.broker.offsets import TIMER as OFFSETS_TIMER
@@ -71,6 +77,7 @@ from holdfast.broker.topics import TopicTable
 from holdfast.broker.transactions import TIMER as TRANSACTIONS_TIMER
 from holdfast.broker.transactions import Transactions
 from holdfast.broker.waits import Procedure
+from holdfast.broker.whereabouts import Whereabouts
 from holdfast.broker.writer import LogWriter
 from holdfast.machine.effects import Effect, Log
 from holdfast.machine.events import ChannelId
@@ -112,6 +119,7 @@ class Rooms:
         for topic in self.mappings.adopted:
             self.offsets.adopt_physical(self.mappings, topic)
         self._repairs += self.offsets.clamp(self.topics, store, self.static_reads)
+        self.pressure = pressure or MemoryPressure()
         self.stats = BrokerStats(now_ms)
         self.clients = ClientTable(options, self.topics, self.groups)
         self.locks = QueueLocks()
@@ -131,14 +139,15 @@ class Rooms:
             self.writer,
             self.transactions,
             chance=chance,
-            pressure=pressure or MemoryPressure(),
+            pressure=self.pressure,
         )
         self.sends = Sends(options, store, self.topics, self.mappings, self.careful, self.stats, store_host=host)
         self.sinks = self.sends.sinks = SinkBook(disk, store, self.mappings)
         self.pulls = Pulls(
             options, store, self.topics, self.groups, self.clients, self.offsets, self.stats, self.static_reads
         )
-        self.send_backs = SendBacks(self.topics, self.groups, self.writer, self.stats, chance=chance)
+        self.whereabouts = Whereabouts(self.view)
+        self.send_backs = SendBacks(self.topics, self.groups, self.writer, self.stats, self.whereabouts, chance=chance)
         self.replies = Replies(
             options, self.topics, self.clients, self.relays, self.writer, self.stats, store_host=host
         )
@@ -148,7 +157,7 @@ class Rooms:
 
     def _build_desks(self, options: BrokerOptions, store: MessageStore) -> None:
         """Build the rooms that only answer questions and take orders."""
-        self.queries = Queries(store, self.clients, self.static_reads)
+        self.queries = Queries(store, self.clients, self.static_reads, self.view)
         self.offset_requests = OffsetRequests(self.offsets, self.topics, self.groups, store, self.static_reads)
         self.offset_resets = OffsetResets(options, self.topics, self.clients, self.offsets, store, self.static_reads)
         self.topic_admin = TopicAdmin(
@@ -159,7 +168,7 @@ class Rooms:
             options, self.topics, self.groups, self.clients, self.offsets, self.static_reads, store, self.stats
         )
         self.client_admin = ClientAdmin(options, self.clients, self.relays)
-        self.broker_admin = BrokerAdmin(options, self.topics, store, self.stats, self.delays)
+        self.broker_admin = BrokerAdmin(options, self.topics, self.mappings, store, self.stats, self.delays)
 
     def _build_moving(self, options: BrokerOptions, now_ms: int) -> None:
         """Build the rooms in which logical queues come and go."""
@@ -167,7 +176,9 @@ class Rooms:
         self.guests = Guests(now_ms, self.errands)
         self.relaying = Relaying(options, self.mappings, self.view, self.guests, self.errands)
         self.sends.is_away, self.sends.away = self.relaying.is_away, []
-        luggage = Luggage(self.offsets, self.groups, self.locks, self.sinks)
+        self.writer.is_held = self.relaying.is_held
+        forwarded = Forwarded(self.store)
+        luggage = Luggage(self.offsets, self.groups, self.locks, forwarded, self.sinks)
         self.lock_requests = LockRequests(self.locks, self.mappings, self.relaying)
         self.handover = Handover(
             options,
@@ -180,18 +191,38 @@ class Rooms:
             self.errands,
         )
         self.takeover = Takeover(options, self.mappings, self.view, self.topics, luggage, self.errands)
+        self.offset_copies = OffsetCopies(options, self.offsets, self.mappings, self.view, self.errands)
         self.forcing = Forcing(
-            options, self.mappings, self.view, self.relaying, self.handover, self.takeover, self.errands
+            options,
+            self.mappings,
+            self.view,
+            self.relaying,
+            self.handover,
+            self.takeover,
+            self.offset_copies,
+            self.errands,
         )
-        self.delays.forward = self.transactions.forward = Forwards(self.relaying).send
+        self.leases = Leases(options, self.mappings, self.topics, self.relaying, self.forcing, self.errands)
+        self.forwards = Forwards(options.name, self.relaying, self.writer, forwarded, self.careful.find_refusal)
+        self.delays.forwards = self.forwards
         self.static_admin.hand_over = self.handover.carry_out
         self.members = GroupMembers(
             options, self.clients, self.groups, self.mappings, self.view, self.calls, self.errands
         )
+        self.far_transactions = FarTransactions(
+            self.clients, self.members, self.whereabouts, self.view, self.forwards, self.errands
+        )
+        self.transactions.far = self.far_transactions
         self.handover.introduce = self.members.tell
         self.expiry = Expiry(self.store, self.mappings, self.static_reads, self.handover, self.errands)
         self.mapping_admin = MappingAdmin(
-            self.store, self.mappings, self.view, self.topics, self.handover.stamp_all, self.errands
+            self.store,
+            self.mappings,
+            self.view,
+            self.topics,
+            self.handover.stamp_all,
+            self.topic_admin.delete_static,
+            self.errands,
         )
 
     def _name_timers(self) -> dict[str, OnTimer]:
@@ -203,8 +234,10 @@ class Rooms:
             RELAYS_TIMER: self.relays.on_timer,
             RELAYING_TIMER: self.relaying.on_timer,
             FENCES_TIMER: self.forcing.on_timer,
+            LEASES_TIMER: self.leases.on_timer,
             EXPIRY_TIMER: self.expiry.on_timer,
             MEMBERS_TIMER: self.members.on_timer,
+            COPIES_TIMER: self.offset_copies.on_timer,
             REGISTRATION_TIMER: self.registration.on_timer,
             REGISTRATION_HELD_TIMER: self.registration.on_timer,
             REGISTRATION_REDIAL_TIMER: self.registration.on_timer,
@@ -224,8 +257,11 @@ class Rooms:
             self.handover,
             self.takeover,
             self.forcing,
+            self.offset_copies,
             self.mapping_admin,
             self.transactions,
+            self.far_transactions,
+            self.forwards,
             self.send_backs,
             self.replies,
             self.queries,
@@ -253,8 +289,10 @@ class Rooms:
             self.handover,
             self.takeover,
             self.forcing,
+            self.leases,
             self.expiry,
             self.members,
+            self.offset_copies,
         ):
             room.start(now_ms, effects)
         return effects

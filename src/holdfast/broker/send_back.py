@@ -3,7 +3,8 @@
     returned the n-th time ─┬─ n < maximum ─> %RETRY%group, after the delay of level 3 + n (or the level asked for)
                             └─ else ────────> %DLQ%group, for good
 
-The new message has the content of the old one, the number of returns, and where it came from.
+The new message has the content of the old one, the number of returns, and where it came from. The old one may be on
+another broker, if it is of a static topic: a client that sees one broker there returns everything to that one.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from typing import Final
 
 from holdfast.broker.groups import GroupTable
 from holdfast.broker.records import properties_of, read_record, to_draft
-from holdfast.broker.request import Answer, Handlers, Refusal, Request, Steps
+from holdfast.broker.request import Answer, Handlers, Refusal, Request
 from holdfast.broker.stats import SEND_BACK_NUMS, BrokerStats
 from holdfast.broker.topics import TopicTable
+from holdfast.broker.waits import Procedure
+from holdfast.broker.whereabouts import Whereabouts
 from holdfast.broker.writer import DELAY, Draft, LogWriter
 from holdfast.model.group import GroupConfig
 from holdfast.model.topic import Permission, dead_letter_topic, retry_topic
@@ -38,12 +41,15 @@ class SendBacks:
         groups: GroupTable,
         writer: LogWriter,
         stats: BrokerStats,
+        whereabouts: Whereabouts,
         *,
         chance: random.Random,
     ) -> None:
         self._topics = topics
         self._groups = groups
         self._writer = writer
+        self._mappings = writer.mappings
+        self._whereabouts = whereabouts
         self._stats = stats
         self._chance = chance
 
@@ -51,7 +57,7 @@ class SendBacks:
         """Return what this room answers."""
         return {RequestCode.CONSUMER_SEND_MSG_BACK: self.take}
 
-    def take(self, request: Request) -> Steps[Answer]:
+    def take(self, request: Request) -> Procedure[Answer]:
         """Answer 36."""
         fields = from_fields(SendBackFields, request.command.fields)
         group = self._groups.ensure(fields.group, request.now_ms)
@@ -62,7 +68,7 @@ class SendBacks:
         retry = self._topics.ensure(retry_topic(fields.group), group.retry_queue_nums, request.now_ms)
         if not retry.permission & Permission.WRITE:
             return Refusal(ResponseCode.NO_PERMISSION, f"the topic[{retry.name}] sending message is forbidden")
-        record = yield from read_record(fields.offset)
+        record = yield from self._find(fields)
         if record is None:
             return Refusal(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {fields.offset}")
         draft = self._place(record, fields, group, request)
@@ -71,6 +77,16 @@ class SendBacks:
             return stored
         self._stats.count(SEND_BACK_NUMS, f"{draft.properties['RETRY_TOPIC']}@{fields.group}")
         return request.answer()
+
+    def _find(self, fields: SendBackFields) -> Procedure[StoredRecord | None]:
+        """Return the message that is returned.
+
+        A client that tells no id dials the host that stored the message: then the position is one of this log.
+        """
+        if fields.origin_msg_id and self._mappings.topics():
+            found = yield from self._whereabouts.find(fields.offset, fields.origin_msg_id)
+            return None if found is None else found.record
+        return (yield from read_record(fields.offset))
 
     def _place(self, record: StoredRecord, fields: SendBackFields, group: GroupConfig, request: Request) -> Draft:
         """Return the message that takes the place of *record*."""

@@ -26,7 +26,7 @@ from holdfast.model.topic import TopicConfig
 from holdfast.wire.admin import CreateTopicFields
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.fields import from_fields
-from holdfast.wire.mapping import decode_detail, from_detail
+from holdfast.wire.mapping import Detail, decode, from_detail
 from holdfast.wire.moves import MoveOrder
 
 HandOver = Callable[[MoveOrder], Procedure[bool]]
@@ -57,7 +57,7 @@ class StaticAdmin:
         """Answer 513 when the record is on disk, queues that go elsewhere are gone, and name servers know it."""
         fields = from_fields(CreateTopicFields, request.command.fields)
         try:
-            told = from_detail(decode_detail(request.command.body))
+            told = from_detail(decode(request.command.body, Detail))
             accepted = self._accept(fields.topic, told)
             config = self._configure(fields, accepted)
         except (MappingRefused, RemoteProtocolError) as error:

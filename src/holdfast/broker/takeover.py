@@ -55,7 +55,11 @@ _ASK_PAUSE_MS: Final = 1_000
 
 
 class Takeover:
-    """The moves that bring queues to this broker."""
+    """The moves that bring queues to this broker.
+
+    Attributes:
+        luggage: What comes along with them.
+    """
 
     def __init__(
         self,
@@ -70,7 +74,7 @@ class Takeover:
         self._mappings = mappings
         self._view = view
         self._topics = topics
-        self._luggage = luggage
+        self.luggage = luggage
         self._errands = errands
         self.on_stamp: Callable[[str], None] = lambda _topic: None
         luggage.restore(self._name, mappings.moves().values(), errands.now_ms)
@@ -111,7 +115,7 @@ class Takeover:
         kept = {queue.queue: _prepared_before(mapping, queue, self._name) for queue in told}
         mapping = mapping.put(*told)
         new = [queue for queue in told if kept[queue.queue] is None]
-        fresh = self._mappings.allocate_all(mapping, [queue.queue for queue in new], self._errands.now_ms)
+        fresh = self._mappings.allocate(mapping, [queue.queue for queue in new], self._errands.now_ms)
         physical = {number: fresh[number] if place is None else place for number, place in kept.items()}
         prepared = mapping.put(*(queue.prepare(self._name, physical[queue.queue]) for queue in told))
         now_ms = self._errands.now_ms
@@ -171,7 +175,7 @@ class Takeover:
         opened = [_with_own_ends(mapping, queue) for queue in news]
         known = self._mappings.moves().get(opening.move)
         if opened:
-            self._luggage.unpack(opening, {queue.queue for queue in opened}, now_ms)
+            self.luggage.unpack(opening, {queue.queue for queue in opened}, now_ms)
         move = Move(
             id=opening.move,
             topic=opening.topic,
@@ -184,7 +188,7 @@ class Takeover:
         )
         if not opened and known is not None and known.move.state == "done":
             return self._mappings.position
-        state = MoveState(move=move, opening=_only_offsets(opening), saved=self._luggage.save_count)
+        state = MoveState(move=move, opening=_only_offsets(opening), saved=self.luggage.save_count)
         changed = msgspec.structs.replace(
             mapping.put(*opened), epoch=max(mapping.epoch, opening.epoch), total=max(mapping.total, opening.total)
         )
@@ -239,7 +243,7 @@ class Takeover:
                     yield Synced(self._apply(verdict.opening))
                     return
                 if verdict is not None and verdict.state == "unknown":
-                    yield Synced(self._forget(state, "the old leader knows of no such move"))
+                    yield Synced(self.forget(state, "the old leader knows of no such move"))
                     return
             except (MappingRefused, DiskFailed, RecordRefused) as error:
                 self._tell("error", "prepared queues cannot be decided", move=name, reason=str(error))
@@ -264,10 +268,10 @@ class Takeover:
         question = decode_body(request.command.body, MoveQuestion)
         state = self._mappings.moves().get(question.move)
         if state is not None and state.move.target == self._name and state.move.state not in FINISHED:
-            yield Synced(self._forget(state, "taken back by the old leader"))
+            yield Synced(self.forget(state, "taken back by the old leader"))
         return request.answer()
 
-    def _forget(self, state: MoveState, reason: str) -> int:
+    def forget(self, state: MoveState, reason: str) -> int:
         """Take back what was prepared. Return the position to wait for."""
         move, now_ms = state.move, self._errands.now_ms
         cancelled = msgspec.structs.replace(move, state="cancelled", reason=reason, changed_ms=now_ms)

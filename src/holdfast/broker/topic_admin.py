@@ -113,10 +113,11 @@ class TopicAdmin:
         if self._topics.is_system(name):
             return Refusal(ResponseCode.INVALID_PARAMETER, f"The topic[{name}] is conflict with system topic.")
         if self._mappings.is_static(name):
-            return self._delete_static(request, name)
+            return self.delete_static(request, name)
         return self._forget(request, name)
 
-    def _delete_static(self, request: Request, name: str) -> Procedure[Answer]:
+    def delete_static(self, request: Request, name: str) -> Procedure[Answer]:
+        """Delete a static topic with everything that this broker has of it."""
         # First of all nobody may take it for static any more: a topic that comes back without its records is harmless.
         yield Synced(self._mappings.delete(name, request.now_ms))
         self._reads.forget_topic(name)

@@ -23,6 +23,7 @@ from holdfast.model.delay import DelayLevels
 from holdfast.model.topic import (
     AUTO_CREATE_TOPIC,
     CHECK_MAX_TOPIC,
+    FORWARD_TOPIC,
     HALF_TOPIC,
     MAPPING_TOPIC,
     OFFSET_MOVED_TOPIC,
@@ -42,7 +43,7 @@ from holdfast.wire.registration import DataVersion, Topics
 
 NAME: Final = "topics.json"
 QUEUES_MAX: Final = 16_384
-_OURS: Final = frozenset({CHECK_MAX_TOPIC, MAPPING_TOPIC})
+_OURS: Final = frozenset({CHECK_MAX_TOPIC, MAPPING_TOPIC, FORWARD_TOPIC})
 _INHERITED = int(READ_WRITE | Permission.INHERIT)
 
 

@@ -19,23 +19,35 @@ Better than upstream: a decision that comes twice delivers once; a check that no
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from typing import Final
 
 import msgspec
 
 from holdfast.broker.clients import Client, ClientTable
+from holdfast.broker.far_transactions import FarTransactions
 from holdfast.broker.groups import TRANSACTION_GROUP
+from holdfast.broker.half_messages import (
+    FIRST_POSITION,
+    REMOVE,
+    SUCCESSOR,
+    first_position,
+    has_successor,
+    named_offsets,
+    patience_ms,
+    take_place,
+    to_message,
+)
 from holdfast.broker.offsets import OffsetTable
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.records import properties_of, read_entries, read_record, read_scheduled, to_draft
 from holdfast.broker.request import Answer, Handlers, Refusal, Request, Steps
 from holdfast.broker.topics import TopicTable
-from holdfast.broker.waits import Procedure
+from holdfast.broker.waits import Pause, Procedure
+from holdfast.broker.whereabouts import is_named
 from holdfast.broker.writer import DELAY, REAL_QUEUE, REAL_TOPIC, TAGS, Draft, LogWriter, Stored
 from holdfast.machine.effects import Effect, Log, SendBytes, SetTimer
-from holdfast.model.errors import CorruptRecord
 from holdfast.model.numbers import parse_count
+from holdfast.model.property_names import PRODUCER_GROUP
 from holdfast.model.topic import CHECK_MAX_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
 from holdfast.store.consume_queue import BLANK_ENTRY_SIZE
 from holdfast.store.message_store import MessageStore
@@ -44,6 +56,7 @@ from holdfast.wire.command import ONE_WAY, Command, encode_command
 from holdfast.wire.fields import from_fields, to_fields
 from holdfast.wire.message_id import format_message_id
 from holdfast.wire.offsets import CheckTransactionFields, EndTransactionFields
+from holdfast.wire.properties import format_properties
 from holdfast.wire.record import (
     TRANSACTION_COMMIT,
     TRANSACTION_MASK,
@@ -57,13 +70,11 @@ TICK_MS: Final = 1_000
 _SOON_MS: Final = 50
 RUN_MAX: Final = 256  # half messages looked at before other events get their turn
 _BATCH: Final = 64
+# Between attempts to send a committed message to its leader, each of which takes seconds if that is silent.
+_SEND_ON_PAUSES_MS: Final = (20, 100, 500, 1_000, 2_000, 5_000, 5_000, 5_000)
 
-_REMOVE: Final = "d"
-_GROUP: Final = "PGROUP"
 _UNIQUE_KEY: Final = "UNIQ_KEY"
 _CHECK_TIMES: Final = "TRANSACTION_CHECK_TIMES"
-_SUCCESSOR: Final = "HOLDFAST_SUCCESSOR"
-_IMMUNITY: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 
 
 class Half(msgspec.Struct):
@@ -89,7 +100,7 @@ class Transactions:
     """Everything between the sending and the deciding of a transaction.
 
     Attributes:
-        forward: Sends a message to whoever leads its logical queue; None while nobody can do that.
+        far: The way to leaders, half messages and producers at other brokers; None while there is none.
     """
 
     def __init__(
@@ -119,11 +130,11 @@ class Transactions:
         # Decisions whose half messages the saved offset has not passed yet, oldest first.
         self._decisions: deque[_Decision] = deque()
         # Fresh copies of half messages that are asked about as soon as they can be read.
-        self._to_ask: dict[int, Client] = {}
+        self._to_ask: dict[int, Client | str] = {}
         self._ready = False
         self._busy = False
-        self.forward: Callable[[Draft], Procedure[bool]] | None = None
         self._forwarding: set[int] = set()
+        self.far: FarTransactions | None = None
 
     def handlers(self) -> Handlers:
         """Return what this room answers."""
@@ -156,21 +167,15 @@ class Transactions:
         if fields.commit_or_rollback not in {TRANSACTION_COMMIT, TRANSACTION_ROLLBACK}:
             return None  # "Unknown": the sender will be asked.
         half_offset = fields.tran_state_table_offset
+        record = yield from self._find_half(fields)
+        if isinstance(record, Refusal):
+            # It may be another broker's: producers of static topics cannot always know whose.
+            far = self.far if self._writer.mappings.topics() else None
+            return (None if far is None else (yield from far.pass_on(request, fields))) or record
         refusal = self._find_refusal(half_offset)
         if refusal is not None:
             return refusal
-        record = yield from read_record(fields.commit_log_offset)
-        if record is None or record.topic != HALF_TOPIC:
-            return Refusal(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
         properties = properties_of(record)
-        if properties.get(_GROUP) != fields.producer_group:
-            return Refusal(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
-        if record.offset != half_offset:
-            return Refusal(ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong")
-        # The bytes may have been cold, and the same decision may have come meanwhile.
-        refusal = self._find_refusal(half_offset)
-        if refusal is not None:
-            return refusal
         successor: Stored | None = None
         if fields.commit_or_rollback == TRANSACTION_COMMIT:
             delivered = yield from self._deliver(half_offset, record, properties, request.now_ms)
@@ -180,11 +185,27 @@ class Transactions:
         self._decide(half_offset, successor, request.now_ms)
         return request.answer()
 
+    def _find_half(self, fields: EndTransactionFields) -> Steps[StoredRecord | Refusal]:
+        """Return the half message that a decision is about, or why it is none of this log."""
+        record = yield from read_record(fields.commit_log_offset)
+        if record is None or record.topic != HALF_TOPIC:
+            return Refusal(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
+        if properties_of(record).get(PRODUCER_GROUP) != fields.producer_group:
+            return Refusal(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
+        if record.offset != fields.tran_state_table_offset:
+            return Refusal(ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong")
+        has_id = bool(fields.transaction_id or fields.msg_id)
+        if has_id and self._writer.mappings.topics() and not is_named(record, fields.transaction_id, fields.msg_id):
+            return Refusal(ResponseCode.SYSTEM_ERROR, "another transaction is at this position here")
+        return record
+
     def _find_refusal(self, half_offset: int) -> Refusal | None:
         if not self._ready:
             return Refusal(
                 ResponseCode.SYSTEM_BUSY, "the broker still reads its transactions after a restart; it will ask"
             )
+        if half_offset in self._forwarding:
+            return Refusal(ResponseCode.SYSTEM_BUSY, "the transaction was committed; its message is on its way")
         decided = half_offset in self._decided_ahead or (
             half_offset < self._seen_end and half_offset not in self._undecided
         )
@@ -194,20 +215,36 @@ class Transactions:
         self, half_offset: int, record: StoredRecord, properties: dict[str, str], now_ms: int
     ) -> Procedure[Stored | Refusal | None]:
         """Put a committed message where it was meant to go; None when that is on another broker."""
-        draft = _to_message(record, properties)
+        first = first_position(record, properties)
+        draft = to_message(record, properties)
         if isinstance(draft, Refusal):
             return draft
+        if self.far is not None and self.far.is_forwarded(first):
+            return None
         stored = self._writer.append(draft, now_ms)
-        if isinstance(stored, Stored) or stored.code != ResponseCode.NOT_LEADER_FOR_QUEUE:
-            return stored
-        if self.forward is None or half_offset in self._forwarding:
+        if not _is_elsewhere(stored) or self.far is None:
             return stored
         self._forwarding.add(half_offset)
         try:
-            is_taken = yield from self.forward(draft)
+            return (yield from self._send_on(draft, first, self.far))
         finally:
             self._forwarding.discard(half_offset)
-        return None if is_taken else stored
+
+    def _send_on(self, draft: Draft, first: int, far: FarTransactions) -> Procedure[Stored | Refusal | None]:
+        """Send a committed message to whoever leads its queue, or keep it if that is this broker after all.
+
+        A decision is not told twice: while the queue moves to and fro, or its leader restarts, it is tried again.
+        """
+        for pause_ms in _SEND_ON_PAUSES_MS:
+            if (yield from far.forward(draft, first)):
+                return None
+            yield Pause(pause_ms)
+            if far.is_forwarded(first):
+                return None
+            stored = self._writer.append(draft, far.now_ms)
+            if not _is_elsewhere(stored):
+                break
+        return stored
 
     def _decide(self, half_offset: int, successor: Stored | None, now_ms: int) -> None:
         """Write down that a half message is done with. One op for each: 4.x brokers read no other form.
@@ -219,7 +256,7 @@ class Transactions:
             topic=OP_HALF_TOPIC,
             queue_id=0,
             body=str(half_offset).encode(),
-            properties={TAGS: _REMOVE} | ({_SUCCESSOR: str(successor.position)} if successor is not None else {}),
+            properties={TAGS: REMOVE} | ({SUCCESSOR: str(successor.position)} if successor is not None else {}),
             born_ms=now_ms,
             born_host=self._store_host,
         )
@@ -287,9 +324,9 @@ class Transactions:
                 record = None
                 if size != BLANK_ENTRY_SIZE:
                     record = yield from read_scheduled(position, size)
-                if record is not None and not (yield from _has_successor(record)):
+                if record is not None and not (yield from has_successor(record)):
                     record = None
-                for half_offset in _named_offsets(record):
+                for half_offset in named_offsets(record):
                     if half_offset >= self._seen_end:
                         self._decisions.append(_Decision(self._op_seen_end, half_offset))
                         self._decided_ahead.add(half_offset)
@@ -326,12 +363,12 @@ class Transactions:
             self._decided_ahead.discard(offset)
             return
         properties = properties_of(record)
-        client = self._to_ask.pop(offset, None)
-        if client is None:
-            due_ms = record.store_ms + _patience_ms(properties, self._options.transaction_timeout_ms)
+        asked = self._to_ask.pop(offset, None)
+        if asked is None:
+            due_ms = record.store_ms + patience_ms(properties, self._options.transaction_timeout_ms)
         else:
             due_ms = now_ms + self._options.transaction_check_interval_ms
-            effects.append(self._ask(client, record, properties))
+            self._ask(asked, record, properties, effects)
         self._undecided[offset] = Half(position, size, due_ms)
 
     # Asking.
@@ -341,8 +378,8 @@ class Transactions:
         due = [(offset, half) for offset, half in self._undecided.items() if half.due_ms <= now_ms]
         for offset, half in due[:left]:
             record = yield from read_scheduled(half.position, half.size)
-            if offset not in self._undecided:
-                continue  # Decided while the bytes were fetched.
+            if offset not in self._undecided or offset in self._forwarding:
+                continue  # Decided while the bytes were fetched, or on its way to its leader.
             if record is None:
                 self._undecided.pop(offset, None)
                 continue
@@ -354,21 +391,31 @@ class Transactions:
         if times >= self._options.transaction_check_max:
             self._give_up(offset, record, properties, now_ms, effects)
             return
-        asked = self._clients.producers(properties.get(_GROUP, ""))
-        if not asked:
+        asked = self._find_producer(properties.get(PRODUCER_GROUP, ""), offset)
+        if asked is None:
             half.due_ms = now_ms + self._options.transaction_check_interval_ms
             return
-        properties |= {_CHECK_TIMES: str(times + 1), "WAIT": "false"}
+        first = str(first_position(record, properties))
+        properties |= {_CHECK_TIMES: str(times + 1), FIRST_POSITION: first, "WAIT": "false"}
         copy = to_draft(record, properties, topic=HALF_TOPIC, queue_id=0)
         stored = self._writer.append(copy, now_ms)
         if isinstance(stored, Refusal):
             self._give_up(offset, record, properties, now_ms, effects)
             return
         self._decide(offset, stored, now_ms)
-        self._to_ask[stored.offset] = asked[offset % len(asked)]
+        self._to_ask[stored.offset] = asked
 
-    def _ask(self, client: Client, record: StoredRecord, properties: dict[str, str]) -> Effect:
-        """Return the question (39): the half message as it will be when committed, and where it lies."""
+    def _find_producer(self, group: str, offset: int) -> Client | str | None:
+        """Return whom to ask about a half message: a client, or a broker that has some of the group."""
+        here = self._clients.producers(group)
+        if here:
+            return here[offset % len(here)]
+        return None if self.far is None else self.far.find_broker(group)
+
+    def _ask(
+        self, asked: Client | str, record: StoredRecord, properties: dict[str, str], effects: list[Effect]
+    ) -> None:
+        """Put the question (39): the half message as it will be when committed, and where it lies."""
         unique_key = properties.get(_UNIQUE_KEY)
         fields = CheckTransactionFields(
             tran_state_table_offset=record.offset,
@@ -379,15 +426,21 @@ class Transactions:
             topic=HALF_TOPIC,
             broker_name=self._options.name,
         )
-        place = _take_place(dict(properties)) or (record.topic, record.queue_id)
+        place = take_place(dict(properties)) or (record.topic, record.queue_id)
+        # Nobody but us sees our own mark.
+        shown = format_properties({name: text for name, text in properties.items() if name != FIRST_POSITION})
+        half = msgspec.structs.replace(record, topic=place[0], queue_id=place[1], properties=shown.encode())
         command = Command(
             code=RequestCode.CHECK_TRANSACTION_STATE,
             flag=ONE_WAY,
             fields=to_fields(fields),
-            body=encode_record(msgspec.structs.replace(record, topic=place[0], queue_id=place[1])),
-            serializer=client.serializer,
+            body=encode_record(half),
         )
-        return SendBytes(client.channel, [encode_command(command)])
+        if isinstance(asked, Client):
+            command.serializer = asked.serializer
+            effects.append(SendBytes(asked.channel, [encode_command(command)]))
+        elif self.far is not None:
+            self.far.ask(asked, command)
 
     def _give_up(
         self, offset: int, record: StoredRecord, properties: dict[str, str], now_ms: int, effects: list[Effect]
@@ -401,7 +454,7 @@ class Transactions:
             self._decide(offset, stored, now_ms)
         else:
             self._undecided.pop(offset, None)
-        fields: dict[str, object] = {"offset": offset, "group": properties.get(_GROUP, "")}
+        fields: dict[str, object] = {"offset": offset, "group": properties.get(PRODUCER_GROUP, "")}
         effects.append(Log("warning", "transaction never decided", fields))
 
     def _save_place(self) -> None:
@@ -421,48 +474,5 @@ class Transactions:
                 self._offsets.commit(TRANSACTION_GROUP, topic, 0, offset)
 
 
-def _take_place(properties: dict[str, str]) -> tuple[str, int] | None:
-    """Take out where a half message belongs, or return None when it does not say."""
-    topic, queue_text = properties.pop(REAL_TOPIC, ""), properties.pop(REAL_QUEUE, "")
-    queue_id = parse_count(queue_text, -1)
-    return (topic, queue_id) if topic and queue_id >= 0 else None
-
-
-def _patience_ms(properties: dict[str, str], timeout_ms: int) -> int:
-    """Return how long a sender may take before it is asked; it may have asked for more time itself."""
-    wish = parse_count(properties.get(_IMMUNITY), -1)
-    return wish * 1000 if wish >= 0 else timeout_ms
-
-
-def _has_successor(op: StoredRecord) -> Steps[bool]:
-    """Say whether the record that an op names is there. One that names none, a rollback or an op of others, is good."""
-    text = properties_of(op).get(_SUCCESSOR, "")
-    if not text.isdecimal():
-        return True
-    try:
-        successor = yield from read_record(int(text))
-    except CorruptRecord:
-        return False
-    # Where the log was mended there is a record too, but one that stands for lost bytes.
-    return successor is not None and successor.sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK
-
-
-def _named_offsets(record: StoredRecord | None) -> list[int]:
-    """Return the half messages that an op record declares decided."""
-    if record is None or properties_of(record).get(TAGS) != _REMOVE:
-        return []
-    words = bytes(record.body).decode(errors="replace").split(",")
-    return [offset for word in words if (offset := parse_count(word, -1)) >= 0]
-
-
-def _to_message(record: StoredRecord, properties: dict[str, str]) -> Draft | Refusal:
-    """Return the message that takes the place of a half one that was committed."""
-    place = _take_place(properties)
-    if place is None:
-        return Refusal(ResponseCode.SYSTEM_ERROR, "the prepared message does not say where it belongs")
-    properties.pop("TRAN_MSG", None)
-    properties["WAIT"] = "false"
-    draft = to_draft(record, properties, topic=place[0], queue_id=place[1])
-    draft.sys_flag = draft.sys_flag & ~TRANSACTION_MASK | TRANSACTION_COMMIT
-    draft.prepared_position = record.position
-    return draft
+def _is_elsewhere(stored: Stored | Refusal) -> bool:
+    return isinstance(stored, Refusal) and stored.code == ResponseCode.NOT_LEADER_FOR_QUEUE

@@ -9,6 +9,8 @@ In a static topic the queue of a draft is a logical one; so is the offset of wha
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from holdfast.broker.mappings import Mappings
@@ -61,11 +63,13 @@ class LogWriter:
 
     Attributes:
         mappings: Where logical queues are.
+        is_held: Says whether a logical queue that is open here takes nothing at the moment.
     """
 
     def __init__(self, store: MessageStore, levels: DelayLevels, mappings: Mappings, *, message_size_max: int) -> None:
         self._store = store
         self.mappings = mappings
+        self.is_held: Callable[[tuple[str, int]], bool] = lambda _place: False
         self._levels = levels
         self._message_size_max = message_size_max
 
@@ -84,10 +88,11 @@ class LogWriter:
         )
         return self.append(scheduled, now_ms)
 
-    def physical(self, topic: str, queue_id: int) -> int:
-        """Return the physical queue in which a message for *queue_id* is stored here, now."""
-        log = self.mappings.place(topic, queue_id).queue_log
-        return queue_id if log is None else log.queue_id
+    def homes(self, topic: str, queue_id: int) -> list[int]:
+        """Return the physical queues in which messages for *queue_id* are stored here, or were."""
+        if not self.mappings.is_static(topic):
+            return [queue_id]
+        return [log.queue_id for log in self.mappings.own_logs(topic, queue_id)]
 
     def append(self, draft: Draft, now_ms: int) -> Stored | Refusal:
         """Store *draft* as it is. What no log can hold is refused, and what is for a queue that is not open here."""
@@ -106,7 +111,7 @@ class LogWriter:
         if self.mappings.is_static(draft.topic):
             place = self.mappings.place(draft.topic, draft.queue_id)
             queue, delta = place.queue_log, place.delta
-            if queue is None or place.state != "open":
+            if queue is None or place.state != "open" or self.is_held((draft.topic, draft.queue_id)):
                 return not_leader_to_send(draft.topic, draft.queue_id, self.mappings.broker)
         tags_code = draft.tags_code
         if tags_code is None:

@@ -27,9 +27,12 @@ from holdfast.cli.moving import (
     split_names,
 )
 from holdfast.cli.session import DryRunOption, Session, YesOption, cluster_command
+from holdfast.model.placement import count_leads
 
 # Figures that only mean something for a broker with thread pools, or that the first table has already.
 _NOISE: Final = re.compile("ThreadPool|Transient|^timer|^brokerVersion|^dispatchMaxBuffer|LockTime|EntireTimeMax")
+
+_LINES_MAX: Final = 5
 
 BrokerArgument = Annotated[str, typer.Argument(metavar="BROKER", help="Its name.", autocompletion=complete_broker)]
 
@@ -47,8 +50,17 @@ def list_brokers(session: Session) -> None:
 
     Example: holdfast broker list
     """
-    statuses = session.ask(lambda admin: admin.cluster.statuses())
-    session.show({"brokers": statuses}, status_table(statuses))
+
+    async def work(admin: Admin) -> tuple[list[BrokerStatus], dict[str, int]]:
+        statuses = await admin.cluster.statuses()
+        if all(status.leads is None for status in statuses):
+            return statuses, {}
+        view = await admin.static.read()
+        counts = count_leads(view.leaders)
+        return statuses, {name: counts.get(name, 0) for name in view.lost}
+
+    statuses, lost = session.ask(work)
+    session.show({"brokers": statuses, "down": lost}, status_table(statuses), *map(_down_text, lost, lost.values()))
 
 
 @cluster_command(app, "describe")
@@ -86,21 +98,30 @@ def drain(
     Example: holdfast broker drain broker-a --wait
     """
     groups = split_names(discard_consumed)
-    plan = session.ask(lambda admin: admin.moves.plan_drain(broker))
+
+    async def look(admin: Admin) -> MovePlan:
+        for group in groups:
+            await admin.groups.check_exists(group)
+        return await admin.moves.plan_drain(broker)
+
+    plan = session.ask(look)
     if dry_run:
-        dropped = [] if not groups else session.ask(lambda admin: _discard(admin, broker, groups, dry_run=True))
+        dropped, kept = session.ask(lambda admin: admin.draining.discard_consumed(broker, groups, dry_run=True))
         show_plan(session, plan, what=f"{broker} leads nothing", dry_run=True)
         if groups:
             session.note(f"old messages in {count_text(len(dropped), 'home')} would be dropped")
+            _tell_kept(session, kept)
         return
     session.ask(lambda admin: admin.draining.mark(broker, draining=True))
     made = follow(session, session.ask(lambda admin: admin.moves.start(plan)))
     failed = [move for move in made if move.state != "done"]
     if failed:
         show_outcome(session, plan, made)
-    dropped = session.ask(lambda admin: _discard(admin, broker, groups)) if groups else []
+    dropped, kept = session.ask(lambda admin: admin.draining.discard_consumed(broker, groups))
     if wait:
-        _wait(session, broker)
+        dropped += _wait(session, broker, groups)
+    else:
+        _tell_kept(session, kept)
     holds = session.ask(lambda admin: admin.draining.holds(broker))
     moved = sum(len(move.queues) for move in made)
     text = f"{broker} leads nothing; {count_text(moved, 'logical queue')} moved, bytes copied: 0"
@@ -111,6 +132,7 @@ def drain(
             "broker": broker,
             "moves": made,
             "discarded": dropped,
+            "kept": [] if wait else kept,
             "holds": holds,
             "removable": not holds,
             "bytes_copied": 0,
@@ -200,13 +222,16 @@ def remove(
     )
 
 
-async def _discard(admin: Admin, broker: str, groups: list[str], *, dry_run: bool = False) -> list[Home]:
-    dropped, _ = await admin.draining.discard_consumed(broker, groups, dry_run=dry_run)
-    return dropped
+def _tell_kept(session: Session, kept: list[Home]) -> None:
+    """Say why old messages are not dropped though it was asked for."""
+    for home in kept[:_LINES_MAX]:
+        session.note(f"kept: queue {home.queue} of {home.topic} up to {home.last}, {home.kept_for}")
+    if len(kept) > _LINES_MAX:
+        session.note(f"and {len(kept) - _LINES_MAX} more")
 
 
-def _wait(session: Session, broker: str) -> None:
-    """Wait until nothing holds *broker*; every change is told on standard error."""
+def _wait(session: Session, broker: str, groups: list[str]) -> list[Home]:
+    """Wait until nothing holds *broker*; every change is told on standard error. Return what was dropped meanwhile."""
 
     def tell(holds: Sequence[Hold]) -> None:
         if holds:
@@ -214,7 +239,7 @@ def _wait(session: Session, broker: str) -> None:
             session.note(f"waiting: {'; '.join(map(hold_text, holds))}{f' (until {until})' if until else ''}")
 
     try:
-        session.ask(lambda admin: admin.draining.wait(broker, tell))
+        return session.ask(lambda admin: admin.draining.wait(broker, tell, groups=groups))
     except KeyboardInterrupt:
         session.note(f"{broker} stays drained; ask again with `holdfast broker drain {broker} --wait`")
         raise
@@ -229,7 +254,11 @@ def hold_parts(broker: str, holds: Sequence[Hold]) -> list[Printable]:
 
 
 def status_table(statuses: list[BrokerStatus]) -> Printable:
-    """Return brokers as a table; one that does not answer has its reason in the last column."""
+    """Return brokers as a table; one that does not answer has its reason in the last column.
+
+    What they have to do with logical queues is shown where there are any.
+    """
+    has_static = any(status.leads is not None for status in statuses)
     rows = [
         (
             status.name,
@@ -242,6 +271,7 @@ def status_table(statuses: list[BrokerStatus]) -> Printable:
             status.puts_today,
             None if status.disk_used_percent is None else f"{status.disk_used_percent:.0f} %",
             time_text(status.up_since_ms),
+            *([status.leads, _standing(status)] if has_static else []),
             *([] if all(each.fault is None for each in statuses) else [status.fault]),
         )
         for status in statuses
@@ -252,6 +282,24 @@ def status_table(statuses: list[BrokerStatus]) -> Printable:
         *left("ADDRESS", "VERSION"),
         *right("PUT/S", "GET/S", "PUT TODAY", "DISK"),
         *left("UP SINCE"),
+        *([*right("LEADS"), *left("STATE")] if has_static else []),
         *([] if all(each.fault is None for each in statuses) else left("FAULT")),
     ]
     return Table(columns, rows, empty="the name server knows no broker")
+
+
+def _down_text(name: str, leads: int) -> str:
+    """Return what an operator should know of a broker that is down, and has a part in logical queues."""
+    if leads:
+        what = f"{name} is down and leads {count_text(leads, 'logical queue')}"
+        return f"{what}: start it, or `holdfast broker evacuate {name} --force`"
+    return f"{name} is down and holds older messages: they cannot be read until it returns"
+
+
+def _standing(status: BrokerStatus) -> str | None:
+    """Return how far a broker is on its way out."""
+    if status.fault is not None:
+        return None
+    if not status.draining:
+        return "in service"
+    return f"draining, {count_text(status.leads, 'queue')} to go" if status.leads else "drained"

@@ -12,6 +12,7 @@ from holdfast.admin.offsets import OffsetChange
 from holdfast.admin.operations import Admin
 from holdfast.admin.reach import NotAllowed
 from holdfast.admin.tables import Facts, Table, left, right, time_text
+from holdfast.cli.arguments import TopicArgument
 from holdfast.cli.completion import complete_group, complete_topic
 from holdfast.cli.places import local_now, parse_target
 from holdfast.cli.session import DryRunOption, Session, YesOption, cluster_command
@@ -153,7 +154,10 @@ def lag(
         ("lag", found.lag),
         ("consumes per second", found.consumes_per_second),
     ]
-    session.show(found, Facts(facts), Table(columns, rows, empty="it has not committed anything yet"))
+    down = [
+        f"not counted: queue {each.queue} of {each.topic}, whose leader {each.leader} is down" for each in found.unknown
+    ]
+    session.show(found, Facts(facts), Table(columns, rows, empty="it has not committed anything yet"), *down)
 
 
 @cluster_command(app, "reset")
@@ -161,7 +165,7 @@ def reset(
     session: Session,
     *,
     group: GroupArgument,
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.", autocompletion=complete_topic)],
+    topic: TopicArgument,
     to: Annotated[str, typer.Option("--to", metavar="PLACE", help="earliest, latest, a time, or an offset.")],
     queue: Annotated[int | None, typer.Option(min=0, help="Only the queues of this number.")] = None,
     broker: Annotated[str | None, typer.Option(help="Only the queues of this broker.")] = None,
@@ -186,10 +190,7 @@ def reset(
     if not dry_run:
         session.confirm(f"Move {group} in {len(changes)} queues of {topic} to {to}?", yes=yes)
         session.ask(lambda admin: admin.offsets.apply_reset(group, target, changes))
-    rows = [
-        (change.broker, change.queue, change.before, change.after, change.end, change.end - change.after)
-        for change in changes
-    ]
+    rows = [(change.broker, change.queue, change.before, change.after, change.end, change.lag) for change in changes]
     columns = [*left("BROKER"), *right("QUEUE", "BEFORE", "AFTER", "END", "LAG")]
     session.show(
         {"group": group, "topic": topic, "dry_run": dry_run, "changes": changes},

@@ -9,10 +9,10 @@ import typer
 from holdfast.admin.messages import FoundMessage
 from holdfast.admin.operations import Admin
 from holdfast.admin.tables import Facts, Printable, Table, left, right, size_text, time_text
+from holdfast.cli.arguments import TopicArgument
 from holdfast.cli.message_text import body_text, to_object
 from holdfast.cli.places import local_now, parse_time
 from holdfast.cli.session import Session, cluster_command
-from holdfast.cli.topic import TopicArgument
 from holdfast.model.errors import ConfigError
 from holdfast.model.scope import to_shown_broker
 

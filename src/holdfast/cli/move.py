@@ -32,7 +32,7 @@ def list_moves(
     """
     found = session.ask(lambda admin: admin.moves.list())
     shown = [move for move in found if everything or move.state not in {"done", "cancelled"}]
-    session.show({"moves": shown}, move_table(shown))
+    session.show({"moves": shown}, move_table(shown, empty="no moves" if everything else "no moves are under way"))
 
 
 @cluster_command(app, "cancel")

@@ -134,7 +134,7 @@ def show_outcome(session: Session, plan: MovePlan, made: Sequence[Move]) -> None
         raise typer.Exit(1)
 
 
-def move_table(moves: Sequence[Move]) -> Table:
+def move_table(moves: Sequence[Move], empty: str = "no moves") -> Table:
     """Return moves as a table."""
     rows = [
         (
@@ -150,7 +150,7 @@ def move_table(moves: Sequence[Move]) -> Table:
         for move in moves
     ]
     columns = left("ID", "TOPIC", "QUEUES", "FROM", "TO", "STATE", "SINCE", "REASON")
-    return Table(columns, rows, empty="no moves")
+    return Table(columns, rows, empty=empty)
 
 
 def preview_parts(previews: Sequence[Preview]) -> list[Printable]:

@@ -12,7 +12,8 @@ from holdfast.admin.previews import preview_queues
 from holdfast.admin.static_topics import ClusterMappings, StaticTopic
 from holdfast.admin.tables import Facts, Printable, Table, left, right, time_text
 from holdfast.admin.topic_plans import RepairPlan, TopicPlan, repair_plan, set_plan
-from holdfast.cli.completion import complete_broker, complete_topic
+from holdfast.cli.arguments import TopicArgument
+from holdfast.cli.completion import complete_broker
 from holdfast.cli.moving import (
     EvenIfAliveOption,
     ForceOption,
@@ -32,7 +33,6 @@ _LINES_MAX: Final = 5
 
 app = typer.Typer(no_args_is_help=True, help="Look at the logical queues of a static topic, and move them.")
 
-TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.", autocompletion=complete_topic)]
 QueueArgument = Annotated[int, typer.Argument(metavar="QUEUE", min=0, help="The logical queue.")]
 
 
@@ -190,36 +190,55 @@ def unset_queue(
 
 
 @cluster_command(app, "repair")
-def repair(session: Session, *, topic: TopicArgument, dry_run: DryRunOption = False) -> None:
+def repair(
+    session: Session,
+    *,
+    topic: TopicArgument,
+    force: Annotated[
+        bool, typer.Option("--force", help="Brokers that do not answer are dead: open elsewhere what nobody leads.")
+    ] = False,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+) -> None:
     """Bring the records of all brokers together after a change that only some of them took.
 
     Example: holdfast queue repair orders --dry-run
     """
 
-    async def work(admin: Admin) -> RepairPlan:
+    async def look(admin: Admin) -> tuple[ClusterMappings, RepairPlan]:
         await admin.static.require_support()
         view = await admin.static.read()
-        plan = repair_plan(view, view.get_topic(topic), now_ms=now_ms())
-        if not dry_run:
-            await admin.changes.repair(plan, view)
-        return plan
+        return view, repair_plan(view, view.get_topic(topic), force=force, now_ms=now_ms())
 
-    plan = session.ask(work)
+    view, plan = session.ask(look)
+    if plan.is_needed and not dry_run:
+        if force:
+            session.confirm(f"Mend {topic}, though brokers of it do not answer? They must be dead for good.", yes=yes)
+        session.ask(lambda admin: admin.changes.repair(plan, view))
+    value = {
+        "topic": topic,
+        "dry_run": dry_run,
+        "given_homes": plan.given,
+        "brought_up": sorted(plan.stamps),
+        "faults": plan.faults,
+    }
+    session.show(value, *_repair_parts(plan, dry_run=dry_run))
+    if plan.faults:
+        raise typer.Exit(1)
+
+
+def _repair_parts(plan: RepairPlan, *, dry_run: bool) -> list[Printable]:
+    """Return what was mended, or would be, and what is left."""
     parts: list[Printable] = []
     if plan.homes is not None:
-        given = sorted({queue.queue for queue in plan.homes.after} - {queue.queue for queue in plan.homes.before})
-        parts.append(
-            f"{'would give' if dry_run else 'gave'} a home to {count_text(len(given), 'queue')} that nobody led"
-        )
-        parts += preview_parts([preview_queues(topic, plan.homes.before, plan.homes.after)])
+        verb = "would give" if dry_run else "gave"
+        parts.append(f"{verb} a home to {count_text(len(plan.given), 'queue')} that nobody led")
+        parts += preview_parts([preview_queues(plan.topic, plan.homes.before, plan.homes.after)])
     if plan.stamps:
         parts.append(f"{'would bring' if dry_run else 'brought'} up to date: {', '.join(sorted(plan.stamps))}")
     if not plan.is_needed and not plan.faults:
-        parts.append(f"{topic} is whole: there is nothing to repair")
-    value = {"topic": topic, "dry_run": dry_run, "brought_up": sorted(plan.stamps), "faults": plan.faults}
-    session.show(value, *parts, *(f"left to you: {fault}" for fault in plan.faults))
-    if plan.faults:
-        raise typer.Exit(1)
+        parts.append(f"{plan.topic} is whole: there is nothing to repair")
+    return parts + [f"left to you: {fault}" for fault in plan.faults]
 
 
 def static_facts(topic: StaticTopic) -> Facts:
@@ -238,7 +257,7 @@ def static_facts(topic: StaticTopic) -> Facts:
     )
 
 
-def home_table(queues: list[LogicalQueue]) -> Table:
+def home_table(queues: list[LogicalQueue], title: str = "") -> Table:
     """Return every home of every queue, the oldest first."""
     rows = [
         (
@@ -261,15 +280,18 @@ def home_table(queues: list[LogicalQueue]) -> Table:
         *right("PHYSICAL", "FIRST", "END"),
         *left("STATUS", "LAST STORED", "NOTE"),
     ]
-    return Table(columns, rows, empty="no logical queues")
+    return Table(columns, rows, title=title, empty="no logical queues")
 
 
 def trouble(view: ClusterMappings, topic: StaticTopic) -> list[str]:
     """Return what an operator should know about a topic, and what to do."""
     merged = topic.merged
     lines = [f"contradiction: {text}" for text in _some(merged.contradictions)]
+    repair_it = f"run `holdfast queue repair {topic.name}`"
     if merged.unled:
-        lines.append(f"nobody leads {count_text(len(merged.unled), 'queue')}: run `holdfast queue repair {topic.name}`")
+        lines.append(f"nobody leads {count_text(len(merged.unled), 'queue')}: {repair_it}")
+    elif len({record.total for record in topic.records.values()}) > 1:
+        lines.append(f"not every broker has heard how many queues there are: {repair_it}")
     lines += [
         f"{name} holds older messages and gave no record: they cannot be read until it returns"
         for name in merged.missing

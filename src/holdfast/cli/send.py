@@ -13,9 +13,9 @@ import msgspec
 import typer
 
 from holdfast.admin.operations import Admin
+from holdfast.cli.arguments import TopicArgument
 from holdfast.cli.progress import show_progress
 from holdfast.cli.session import Session, cluster_command, parse_pairs
-from holdfast.cli.topic import TopicArgument
 from holdfast.client.producer import Producer
 from holdfast.model.errors import ConfigError, HoldfastError
 from holdfast.model.message import Message, SendResult

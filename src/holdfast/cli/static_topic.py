@@ -12,9 +12,10 @@ from holdfast.admin.operations import Admin, now_ms
 from holdfast.admin.previews import preview_queues
 from holdfast.admin.reach import Broker, NotAllowed
 from holdfast.admin.static_changes import NotShown, PartlyDone
-from holdfast.admin.static_topics import ClusterMappings
+from holdfast.admin.static_topics import ClusterMappings, StaticTopic
 from holdfast.admin.topic_plans import TopicPlan, convert_plan, create_plan, grow_plan, share_of_keys_that_stay
-from holdfast.cli.completion import complete_broker, complete_topic
+from holdfast.cli.arguments import BrokersOption, TopicArgument
+from holdfast.cli.completion import complete_broker
 from holdfast.cli.moving import EvenIfAliveOption, ForceOption, NoWaitOption, carry_out, preview_parts, split_names
 from holdfast.cli.progress import show_progress
 from holdfast.cli.session import DryRunOption, Session, YesOption, cluster_command
@@ -23,11 +24,6 @@ from holdfast.model.scope import SHOWN_GLOBAL, to_shown_scope, to_wire_scope
 from holdfast.model.topic import READ_WRITE, TopicConfig, find_name_fault
 from holdfast.wire.codes import ResponseCode
 
-TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.", autocompletion=complete_topic)]
-BrokersOption = Annotated[
-    str | None,
-    typer.Option(metavar="A,B", help="On these brokers only.", show_default="all", autocompletion=complete_broker),
-]
 LogicalQueuesOption = Annotated[int, typer.Option(min=1, metavar="N", help="Logical queues in all.")]
 ScopeOption = Annotated[str, typer.Option(metavar="global|CLUSTER", help="Where its logical queues are fixed.")]
 
@@ -53,7 +49,7 @@ def create_static(
         view = await admin.static.read()
         if config.name in view.topics:
             if not exist_ok:
-                raise NotAllowed(f"static topic {config.name!r} exists already; `holdfast topic grow` adds queues")
+                raise _exists(view.topics[config.name])
             return None
         plan = create_plan(view, config, total, targets=brokers, scope=to_wire_scope(scope), now_ms=now_ms())
         if not dry_run:
@@ -242,6 +238,15 @@ def _pause(session: Session, seconds: float) -> None:
                 advance(1)
 
     session.run(wait())
+
+
+def _exists(topic: StaticTopic) -> NotAllowed:
+    if topic.merged.complete:
+        return NotAllowed(f"static topic {topic.name!r} exists already; `holdfast topic grow` adds queues")
+    return NotAllowed(
+        f"static topic {topic.name!r} exists already, and is not whole: `holdfast queue repair {topic.name}` mends it,"
+        f" `holdfast topic delete {topic.name}` removes what is there"
+    )
 
 
 async def _require_new(admin: Admin, topic: str) -> None:

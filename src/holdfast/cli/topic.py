@@ -9,27 +9,23 @@ import msgspec
 import typer
 
 from holdfast.admin.operations import Admin
-from holdfast.admin.reach import NotAllowed
+from holdfast.admin.reach import Broker, NotAllowed
 from holdfast.admin.static_topics import ClusterMappings
 from holdfast.admin.tables import Facts, Printable, Table, left, right, size_text, time_text
 from holdfast.admin.topics import QueueState, TopicChange, TopicDescription, TopicHost, permission_from, permission_text
 from holdfast.cli import static_topic
-from holdfast.cli.completion import complete_broker, complete_topic
+from holdfast.cli.arguments import BrokersOption, TopicArgument
 from holdfast.cli.moving import split_names
 from holdfast.cli.queue import home_table, static_facts, trouble
 from holdfast.cli.session import DryRunOption, Session, YesOption, cluster_command, parse_pairs
 from holdfast.cli.static_topic import ScopeOption, create_static
 from holdfast.model.errors import ConfigError
+from holdfast.model.route import MASTER_ID
 from holdfast.model.scope import SHOWN_GLOBAL
 from holdfast.model.topic import TopicConfig
 
 app = typer.Typer(no_args_is_help=True, help="Create, look at, change and delete topics.")
 
-TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.", autocompletion=complete_topic)]
-BrokersOption = Annotated[
-    str | None,
-    typer.Option(metavar="A,B", help="On these brokers only.", show_default="all", autocompletion=complete_broker),
-]
 ClusterOption = Annotated[str | None, typer.Option(help="On the brokers of this cluster only.")]
 PermissionOption = Annotated[str | None, typer.Option(metavar="rw|r|w|-", help="What clients may do.")]
 AttributeOption = Annotated[
@@ -138,12 +134,7 @@ def describe(session: Session, *, topic: TopicArgument) -> None:
 
     Example: holdfast topic describe orders
     """
-
-    async def work(admin: Admin) -> tuple[TopicDescription, ClusterMappings | None]:
-        is_static = bool(await admin.reach.find_rows(topic))
-        return await admin.topics.describe(topic), await admin.static.read(topic=topic) if is_static else None
-
-    found, view = session.ask(work)
+    found, view = session.ask(lambda admin: _look(admin, topic))
     messages = sum(state.messages for state in found.queues)
     if view is not None:
         static = view.get_topic(topic)
@@ -156,8 +147,8 @@ def describe(session: Session, *, topic: TopicArgument) -> None:
         session.show(
             {**msgspec.to_builtins(found), "kind": "static", "mapping": static.merged},
             Facts([*facts.pairs, *more]),
-            home_table(queues),
-            _queue_table(found.queues),
+            home_table(queues, title="Logical queues, home by home"),
+            _queue_table(found.queues, title="Physical queues"),
             *trouble(view, static),
         )
         return
@@ -261,35 +252,50 @@ def update(
 
 
 @cluster_command(app, "delete")
-def delete(session: Session, *, topic: TopicArgument, yes: YesOption = False, dry_run: DryRunOption = False) -> None:
+def delete(
+    session: Session,
+    *,
+    topic: TopicArgument,
+    force: Annotated[bool, typer.Option("--force", help="Though a broker of a static topic does not answer.")] = False,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+) -> None:
     """Delete a topic with all of its messages. Asks first, when it runs at a terminal.
 
     Example: holdfast topic delete orders --yes
     """
-
-    async def look(admin: Admin) -> tuple[list[str], int, list[str]]:
-        found = await admin.topics.describe(topic)
-        return [host.broker for host in found.hosts], sum(state.messages for state in found.queues), found.groups
-
-    hosts, messages, groups = session.ask(look)
-    consumed = f", consumed by {', '.join(groups)}," if groups else ""
+    found, view = session.ask(lambda admin: _look(admin, topic))
+    hosts, messages = [host.broker for host in found.hosts], sum(state.messages for state in found.queues)
+    consumed = f", consumed by {', '.join(found.groups)}," if found.groups else ""
     what = f"topic {topic} with {messages:,} messages{consumed} on {', '.join(hosts)}"
     if not dry_run:
         session.confirm(f"Delete {what}?", yes=yes)
-        session.ask(lambda admin: _delete(admin, topic))
+        session.ask(lambda admin: _delete(admin, topic, view, force=force))
     session.show(
         {"topic": topic, "deleted": not dry_run, "dry_run": dry_run, "messages": messages, "brokers": hosts},
         f"would delete {what}" if dry_run else f"deleted {what}",
     )
 
 
-async def _delete(admin: Admin, topic: str) -> None:
-    """Delete a topic of either kind: a static one is also on brokers that have no queue of it."""
-    if not await admin.reach.find_rows(topic):
-        await admin.topics.delete(topic)
-        return
+async def _look(admin: Admin, topic: str) -> tuple[TopicDescription, ClusterMappings | None]:
+    """Return a topic, and the mappings if it is static, also where the name server withholds it or has forgotten it."""
     view = await admin.static.read(topic=topic)
-    await admin.changes.delete(view, view.get_topic(topic))
+    if topic not in view.topics:
+        return await admin.topics.describe(topic), None
+    hosts = [
+        Broker(holder.name, holder.cluster, MASTER_ID, holder.address)
+        for holder in view.holders.values()
+        if topic in holder.topics
+    ]
+    return await admin.topics.describe(topic, hosts=hosts), view
+
+
+async def _delete(admin: Admin, topic: str, view: ClusterMappings | None, *, force: bool) -> None:
+    """Delete a topic of either kind: a static one is also on brokers that have no queue of it."""
+    if view is None:
+        await admin.topics.delete(topic)
+    else:
+        await admin.changes.delete(view, view.get_topic(topic), force=force)
 
 
 def _afters(changes: Sequence[TopicChange]) -> list[TopicHost]:
@@ -312,13 +318,13 @@ def _host_table(hosts: Sequence[TopicHost]) -> Printable:
     return Table([*left("BROKER", "ADDRESS"), *right("READ", "WRITE"), *left("ALLOWS", "ORDER", "ATTRIBUTES")], rows)
 
 
-def _queue_table(states: Sequence[QueueState]) -> Printable:
+def _queue_table(states: Sequence[QueueState], title: str = "") -> Printable:
     rows = [
         (state.broker, state.queue, state.offset_min, state.offset_max, state.messages, time_text(state.last_stored_ms))
         for state in states
     ]
     columns = [*left("BROKER"), *right("QUEUE", "FIRST", "END", "MESSAGES"), *left("LAST STORED")]
-    return Table(columns, rows, empty="no queues")
+    return Table(columns, rows, title=title, empty="no queues")
 
 
 def _change_table(changes: Sequence[TopicChange]) -> Printable:

@@ -28,6 +28,8 @@ from holdfast.client.heartbeat import INTERVAL_MS as HEARTBEAT_INTERVAL_MS
 from holdfast.client.name_servers import NameServers
 from holdfast.client.route_table import RouteTable, TopicRoute
 from holdfast.model.errors import BrokerRefused, ConnectionLost, HoldfastError, RequestTimeout, RouteNotFound
+from holdfast.model.leadership import Leader
+from holdfast.model.queue import MessageQueue
 from holdfast.model.route import MASTER_ID, Route
 from holdfast.model.topic import AUTO_CREATE_TOPIC
 from holdfast.runtime.pool import Connection, ConnectionPool
@@ -267,6 +269,11 @@ class ClusterClient:
         self.routes.doubt(topic)
         self._poll_now.set()
 
+    def learn_leader(self, queue: MessageQueue, leader: Leader | None) -> None:
+        """Take note of who leads a logical queue, if a broker that passed a request on told of it."""
+        if leader is not None and self.routes.learn(queue, leader):
+            self._tell_change(queue.topic)
+
     async def refresh_leaders(self, topic: str) -> None:
         """Ask every name server who leads the queues of *topic*: the one in use may be the last to know.
 
@@ -302,32 +309,6 @@ class ClusterClient:
             for name, broker in sorted(info.broker_addr_table.items())
             if MASTER_ID in broker.broker_addrs and (cluster is None or broker.cluster == cluster)
         }
-
-    async def topic_brokers(self, topic: str) -> dict[str, str]:
-        """Return broker name -> master address of every broker that serves *topic*.
-
-        Raises:
-            RouteNotFound: no name server knows the topic.
-        """
-        route = await self.route(topic, refresh=True)
-        return {
-            broker.broker_name: broker.broker_addrs[MASTER_ID]
-            for broker in route.route.broker_datas
-            if MASTER_ID in broker.broker_addrs
-        }
-
-    async def broker_address(self, broker_name: str) -> str:
-        """Return where the master of *broker_name* listens.
-
-        Raises:
-            RouteNotFound: no name server knows it.
-        """
-        address = self.routes.find_address(broker_name)
-        if address is None:
-            address = (await self.cluster_brokers()).get(broker_name)
-        if address is None:
-            raise RouteNotFound(f"no name server knows a broker {broker_name!r}")
-        return address
 
     def connected_brokers(self) -> list[str]:
         """Return the addresses of the brokers we are connected to."""

@@ -43,6 +43,8 @@ from holdfast.wire.offsets import (
     SendBackFields,
     UpdateOffsetFields,
 )
+from holdfast.wire.relay import leader_in
+from holdfast.wire.route import MAPPING_FIELD
 
 log = logging.getLogger("holdfast.client")
 
@@ -240,13 +242,18 @@ class QueueCalls:
         """Ask whoever serves *queue*. If it has moved, ask again where it is now, for as long as a request may take."""
         deadline_ms = monotonic_ms() + int(self._client.timeout_s * 1000)
         command = Command(code=code, fields=to_fields(fields) | {"bname": queue.broker_name})
+        if is_mock_broker(queue.broker_name):
+            command.fields[MAPPING_FIELD] = "1"
         rounds = 0
         while True:
             try:
-                return await self._invoke(self.address(queue), command)
+                answer = await self._invoke(self.address(queue), command)
             except BrokerRefused as refusal:
                 if not is_moved(refusal) or monotonic_ms() >= deadline_ms:
                     raise
+            else:
+                self._client.learn_leader(queue, leader_in(answer))
+                return answer
             rounds += 1
             await self._client.refresh_leaders(queue.topic)
             await asyncio.sleep(backoff_ms(rounds) / 1000)

@@ -36,10 +36,12 @@ from holdfast.client.queue_calls import UNKNOWN_TO_BROKER, QueueCalls
 from holdfast.client.send_plan import backoff_ms, is_moved
 from holdfast.model.errors import BrokerRefused, CorruptRecord, HoldfastError, RouteNotFound
 from holdfast.model.group import Subscription
+from holdfast.model.leadership import Leader
 from holdfast.model.message import ReceivedMessage
 from holdfast.model.queue import MessageQueue
 from holdfast.model.route import MASTER_ID
 from holdfast.model.scope import is_mock_broker
+from holdfast.wire.relay import leader_in
 
 log = logging.getLogger("holdfast.client")
 
@@ -88,6 +90,7 @@ class QueueReader:
         self._plan = plan
         self._broker_id = MASTER_ID
         self._pulled_at: str | None = None  # where the last pull went
+        self._leader: Leader | None = None  # who leads the queue, if the last answer was another broker's
         self._wake = asyncio.Event()
         self._resumed = asyncio.Event()
         self._failures = 0
@@ -149,6 +152,14 @@ class QueueReader:
             else:
                 self._failures = 0
                 self._take(outcome)
+                await self._heed_leader()
+
+    async def _heed_leader(self) -> None:
+        """Pull from the leader that the last answer named, if it was passed on; what it brought is kept."""
+        leader, self._leader = self._leader, None
+        if leader is not None:
+            self._plan.client.learn_leader(self.queue, leader)
+            await asyncio.sleep(0)  # Whoever heard of it has let the reader `follow`: this task ends here.
 
     async def _rest(self, pause_s: float) -> None:
         """Return after *pause_s*, or when we are told to resume."""
@@ -175,6 +186,7 @@ class QueueReader:
         self.pulled_ms = now_ms()
         self._pulled_at = plan.calls.address(self.queue, self._broker_id)
         answer = await plan.client.ask(self._pulled_at, command, TIMEOUT_S)
+        self._leader = leader_in(answer)
         return read_pull_answer(answer, self.queue, subscription, namespace=plan.namespace)
 
     def _take(self, outcome: PullOutcome) -> None:

@@ -16,6 +16,7 @@ Of a static topic all logical queues are there, always; what changes is who lead
 only for a newer one, whichever name server answers first:
 
     route: generation 2 is a's ──> a ── route: generation 3 is b's ──> b ── late route: generation 2 is a's ──> b
+                                     └─ or a itself says so, in an answer that came from b by way of it
 
 Decides what is due for a poll; asks nobody. Time comes in.
 """
@@ -67,10 +68,6 @@ class TopicRoute(msgspec.Struct, frozen=True):
     masters: dict[str, str]
     is_borrowed: bool
     generation: int
-
-    def master_of(self, broker_name: str) -> str | None:
-        """Return where the master of *broker_name* listens, or None."""
-        return self.masters.get(broker_name)
 
     def broker_of(self, queue: MessageQueue) -> str:
         """Return the name of the broker that serves *queue*: of a logical queue its leader's."""
@@ -165,6 +162,25 @@ class RouteTable:
             for data in template.queue_datas
         ]
         return self._put(topic, msgspec.structs.replace(template, queue_datas=datas), now_ms, is_borrowed=True)
+
+    def learn(self, queue: MessageQueue, leader: Leader) -> bool:
+        """Take note of who leads a logical queue, by the word of a broker, and say whether that is news.
+
+        What is older than what is believed changes nothing; neither does a broker that no route tells of.
+        """
+        entry = self._entries.get(queue.topic)
+        route = None if entry is None else entry.route
+        if entry is None or route is None or queue not in route.leaders or leader.broker not in route.masters:
+            return False
+        leaders = advance(entry.leaders, {queue: leader})
+        if leaders == entry.leaders:
+            return False
+        self._generation += 1
+        entry.leaders = leaders
+        entry.route = msgspec.structs.replace(
+            route, leaders=leaders, sendable=_sendable(route.route, leaders), generation=self._generation
+        )
+        return True
 
     def put_missing(self, topic: str, now_ms: int) -> None:
         """Take note that nobody knew *topic* just now. What was known before stays."""

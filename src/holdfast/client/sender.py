@@ -46,9 +46,10 @@ from holdfast.model.errors import (
     RouteNotFound,
     SendFailed,
 )
+from holdfast.model.leadership import Leader
 from holdfast.model.message import SendResult, SendStatus
 from holdfast.model.queue import MessageQueue
-from holdfast.model.scope import NOBODY
+from holdfast.model.scope import NOBODY, is_mock_broker
 from holdfast.runtime.pool import Connection
 from holdfast.wire.codes import RequestCode
 from holdfast.wire.host import pack_host
@@ -90,11 +91,13 @@ class Receipt(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         address: Who answered.
         transaction_id: The broker's name for the transaction, where it gave one.
+        leader: Who leads the queue, if whoever answered does not.
     """
 
     result: SendResult
     address: str
     transaction_id: str
+    leader: Leader | None = None
 
 
 class Sender:
@@ -205,6 +208,11 @@ class Sender:
             receipt = await self._attempt(parcel, route, queue, deadline_s - monotonic())
         finally:
             self._lanes.leave(queue)
+        if receipt.leader is not None:
+            self._client.learn_leader(queue, receipt.leader)
+            route = self._client.routes.find(parcel.topic) or route
+            if route.broker_of(queue) == receipt.leader.broker:
+                return receipt
         host = self._hosts.get(receipt.address)
         if host is None:
             host = self._hosts[receipt.address] = _host_text(receipt.address)
@@ -244,7 +252,8 @@ class Sender:
     def _head(self, parcel: Parcel, queue: MessageQueue, broker: str, opaque: int, *, one_way: bool = False) -> bytes:
         template = self._templates.get((parcel.topic, broker))
         if template is None:
-            template = self._templates[parcel.topic, broker] = SendTemplate(self._group, parcel.topic, broker)
+            template = SendTemplate(self._group, parcel.topic, broker, reads_mappings=is_mock_broker(queue.broker_name))
+            self._templates[parcel.topic, broker] = template
         outgoing = parcel.outgoing
         fields = OutgoingFields(queue.queue_id, outgoing.sys_flag, now_ms(), outgoing.flag, outgoing.properties)
         return template.head(opaque, fields, len(outgoing.body), code=parcel.code, one_way=one_way)
@@ -345,4 +354,5 @@ def _read_receipt(reply: SendReply, parcel: Parcel, queue: MessageQueue, address
         queue = MessageQueue(queue.topic, queue.broker_name, queue_id)
     message_id = parcel.outgoing.message_id
     result = SendResult(message_id, queue, offset, fields.msg_id, status)
-    return Receipt(result, address, fields.transaction_id or message_id)
+    leader = None if fields.leader is None else Leader(fields.leader, fields.generation)
+    return Receipt(result, address, fields.transaction_id or message_id, leader)

@@ -97,11 +97,13 @@ class DiskFault(msgspec.Struct, frozen=True):
 
     Attributes:
         token: That of the `ReadLog`, if it was a read: somebody waits for its bytes.
+        path: That of the `WriteFile`, if it was one.
     """
 
     reason: str
     now_ms: int
     token: int | None = None
+    path: str | None = None
 
 
 class LogRead(msgspec.Struct, frozen=True):

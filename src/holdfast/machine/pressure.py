@@ -9,7 +9,9 @@ class MemoryPressure(msgspec.Struct):
     """What connections make the server hold.
 
     Attributes:
+        held: Bytes: unfinished requests, and answers that were not taken.
         is_high: So much that no new work should be taken.
     """
 
+    held: int = 0
     is_high: bool = False

@@ -85,6 +85,15 @@ class LogicalQueue(msgspec.Struct, frozen=True):
         return next((segment.first for segment in self.readable if segment.is_decided), None)
 
     @property
+    def forced_generation(self) -> int:
+        """The generation of the next home, should it be opened by force.
+
+        One is left out: the leader may have handed the queue over without anybody having heard of it. That home then
+        has a generation of its own, in the gap, and whoever opened it sees that it was passed over.
+        """
+        return self.segments[-1].generation + 2
+
+    @property
     def unresolved(self) -> Segment | None:
         """The oldest segment that a forced move closed and whose end is still unknown; readers wait there."""
         return next((segment for segment in self.readable if segment.forced and not segment.is_sealed), None)
@@ -252,21 +261,6 @@ class LogicalQueue(msgspec.Struct, frozen=True):
             raise self._refuse("seal first", f"is still open on {old.broker}: seal it there before opening elsewhere")
         return self._opened(old, prepared, old.last, first_ms)
 
-    def open_at(self, first: int, first_ms: int = UNKNOWN) -> LogicalQueue:
-        """Return the queue led by its prepared home from *first* on, as upstream's tools decide it: with a hole.
-
-        Only where the old leader cannot tell its end, because it is a Java broker.
-        """
-        old, prepared = self.leader, self.prepared
-        if prepared is None:
-            raise self._refuse("prepare first", "has no next home: prepare one before opening it")
-        if old.is_decided and (first < old.static_max or first <= old.first):
-            raise self._refuse(
-                "offsets rise",
-                f"reaches {old.static_max} on {old.broker} and cannot go on at {first}: choose a later offset",
-            )
-        return self._opened(old, prepared, first, first_ms)
-
     def _opened(self, old: Segment, prepared: Segment, first: int, first_ms: int) -> LogicalQueue:
         leader = msgspec.structs.replace(prepared, first=first, first_ms=first_ms)
         kept = (_retired(segment) if segment == old else segment for segment in self.segments[:-1])
@@ -309,8 +303,7 @@ class LogicalQueue(msgspec.Struct, frozen=True):
         else:
             maybe_opened = msgspec.structs.replace(prepared, first=old.last, forced=True)
             closed = [*(_retired(segment) if segment == old else segment for segment in known), maybe_opened]
-        number = self.segments[-1].generation + 1
-        leader = Segment(generation=number, broker=broker, queue_id=queue_id, first=end + FORCED_GAP)
+        leader = Segment(generation=self.forced_generation, broker=broker, queue_id=queue_id, first=end + FORCED_GAP)
         return self._without_expired([*closed, leader], {segment.place for segment in (*closed[-1:], leader)})
 
     def fix_end(self, end: int, *, generation: int | None = None, last_ms: int = UNKNOWN) -> LogicalQueue:

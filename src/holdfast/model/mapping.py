@@ -84,6 +84,17 @@ class TopicMapping(msgspec.Struct, frozen=True, kw_only=True):
         kept = {number: queue for number, queue in self.queues.items() if number not in numbers}
         return msgspec.structs.replace(self, queues=kept)
 
+    def decided(self) -> TopicMapping:
+        """Return the record without homes that were prepared and never opened, for whoever tells it to its broker.
+
+        By then a move may have been taken back: what a tool read before must not bring it up again.
+        """
+        queues = {
+            number: LogicalQueue(number, tuple(segment for segment in queue.segments if segment.is_decided))
+            for number, queue in self.queues.items()
+        }
+        return msgspec.structs.replace(self, queues={number: kept for number, kept in queues.items() if kept.segments})
+
     def used_on(self, broker: str) -> set[int]:
         """Return the physical queues of *broker* that are named here, expired ones included."""
         every = (segment for queue in self.queues.values() for segment in queue.segments)
@@ -97,7 +108,7 @@ class MergedTopic(msgspec.Struct, frozen=True, kw_only=True):
         topic: Its name.
         scope: Where its queues are fixed, as on the wire.
         epoch: The highest of all records.
-        total: How many logical queues there are, by the record of the highest epoch.
+        total: How many logical queues there are: the most that a record of the highest epoch has.
         queues: Those that have a leader, each as its leader records it.
         unled: The numbers of those that have none.
         missing: Brokers that hold records of the topic, by what others say, and gave no record.
@@ -308,7 +319,8 @@ def merge(records: Mapping[str, TopicMapping]) -> MergedTopic:
             contradictions.append(str(error))
             continue
         believed[owner] = record
-    newest = max(believed.values() or records.values(), key=lambda record: record.epoch)
+    # Two changes may take one epoch, as a growth and a move elsewhere do. Topics only grow: who has more knows more.
+    newest = max(believed.values() or records.values(), key=lambda record: (record.epoch, record.total))
     contradictions += [fault for record in believed.values() for fault in _stamp_faults(record, newest)]
     queues: dict[int, LogicalQueue] = {}
     superseded: list[str] = []
@@ -353,9 +365,11 @@ def _stamp_faults(record: TopicMapping, newest: TopicMapping) -> list[str]:
         faults.append(f"{record.broker} records {record.topic} under the name of {newest.topic}")
     if record.scope != newest.scope:
         faults.append(f"{record.broker} has scope {record.scope}, {newest.broker} has {newest.scope}")
-    if record.total != newest.total and record.epoch == newest.epoch:
+    if record.total > newest.total:
+        # A growth that others did not hear of, or an older topic of this name.
         faults.append(
-            f"{record.broker} has {record.total} logical queues and {newest.broker} has {newest.total}, in one epoch"
+            f"{record.broker} has {record.total} logical queues of {newest.topic}, but the newest epoch has"
+            f" {newest.total}"
         )
     return faults
 

@@ -50,17 +50,6 @@ def to_shown_scope(scope: str) -> str:
     return SHOWN_GLOBAL if scope == GLOBAL else scope
 
 
-def to_cluster_scope(cluster: str) -> str:
-    """Return the scope that is one cluster.
-
-    Raises:
-        MappingRefused: a cluster of that name cannot be a scope.
-    """
-    if fault := find_scope_fault(cluster):
-        raise MappingRefused("scope names", fault)
-    return cluster
-
-
 def mock_broker(scope: str) -> str:
     """Return the broker name that logical queues of *scope* have on the wire."""
     return WIRE_PREFIX + (scope[2:] if scope == GLOBAL else scope)

@@ -23,6 +23,7 @@ SELF_TEST_TOPIC = "SELF_TEST_TOPIC"
 OFFSET_MOVED_TOPIC = "OFFSET_MOVED_EVENT"
 CHECK_MAX_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 MAPPING_TOPIC = "SYS_HOLDFAST_MAPPING"
+FORWARD_TOPIC = "SYS_HOLDFAST_FORWARDS"
 """What happened to the logical queues of a broker. Hosted by nobody: it is not registered, and nobody reads it."""
 
 # Clients may read these but never write into them: the broker alone gives their records meaning.
@@ -35,6 +36,7 @@ NOT_SENDABLE_TOPICS = frozenset(
         SELF_TEST_TOPIC,
         OFFSET_MOVED_TOPIC,
         MAPPING_TOPIC,
+        FORWARD_TOPIC,
     }
 )
 SYSTEM_PREFIX = "rmq_sys_"

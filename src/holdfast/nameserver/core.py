@@ -4,7 +4,7 @@
                      anything else: decoded, dispatched by code            } are one SendBytes
     ChannelClosed    its brokers leave
     TimerFired       silent brokers leave
-    FileWritten      changes of the KV store are acknowledged
+    FileWritten      changes of the KV store are acknowledged; what is known of static topics outlives us
 
 Pure: time comes in events, chance as a parameter, files go out as effects.
 """
@@ -33,10 +33,16 @@ from holdfast.machine.events import (
 from holdfast.machine.reads import answer_apart
 from holdfast.model.errors import RemoteProtocolError
 from holdfast.nameserver.answers import RouteAnswers
+from holdfast.nameserver.fences import FILE as FENCES_FILE
+from holdfast.nameserver.fences import TIMER as FENCES_TIMER
+from holdfast.nameserver.fences import Fences
+from holdfast.nameserver.kv import FILE as KV_FILE
 from holdfast.nameserver.kv import ORDER_TOPICS, KvStore
 from holdfast.nameserver.kv_desk import KvDesk
 from holdfast.nameserver.leases import Leases
 from holdfast.nameserver.options import NameServerOptions
+from holdfast.nameserver.queue_leases import FILE as LEASES_FILE
+from holdfast.nameserver.queue_leases import QueueLeases
 from holdfast.nameserver.registry import Registry
 from holdfast.nameserver.request import Answer, Handlers, Refusal, Request
 from holdfast.nameserver.routes import RouteTable
@@ -90,12 +96,22 @@ class NameServer:
         options: What the operator set.
         random: The only chance there is.
         kv_content: What `kv.FILE` held when the name server stopped; None when there was none.
+        static_content: The same of `fences.FILE`.
+        lease_content: The same of `queue_leases.FILE`.
 
     Raises:
         ConfigError: the KV content cannot be read.
     """
 
-    def __init__(self, options: NameServerOptions, random: Random, *, kv_content: bytes | None = None) -> None:
+    def __init__(
+        self,
+        options: NameServerOptions,
+        random: Random,
+        *,
+        kv_content: bytes | None = None,
+        static_content: bytes | None = None,
+        lease_content: bytes | None = None,
+    ) -> None:
         self.counters = Counters()
         self.routes = RouteTable()
         self.leases = Leases()
@@ -103,22 +119,26 @@ class NameServer:
         self._answers = RouteAnswers(options.answer_cache_size_max)
         self._kv = KvStore(kv_content, is_durable=options.data is not None)
         self._kv_desk = KvDesk(self._kv)
-        self._registry = Registry(self.routes, self.leases, self._kv, self._settings)
+        self._fences = Fences(self.routes.static, static_content, is_durable=options.data is not None)
+        self.queue_leases = QueueLeases(self.routes.static, lease_content, is_durable=options.data is not None)
+        self._scan_ms = 0  # how long the scan timer was set for
+        self._registry = Registry(self.routes, self.leases, self._kv, self._settings, self.queue_leases.heard)
         self._peers: dict[ChannelId, str] = {}
         self._handlers: Handlers = {
             **self._registry.handlers(),
             **TopicDesk(self.routes, self.leases, random).handlers(),
             **self._kv_desk.handlers(),
+            **self.queue_leases.handlers(),
             RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route,
             RequestCode.GET_NAMESRV_CONFIG: self._get_settings,
             RequestCode.UPDATE_NAMESRV_CONFIG: self._change_settings,
         }
         self._rare: dict[type, Callable[[Any], list[Effect]]] = {
             ReadsReceived: lambda event: answer_apart(self._frames_received, event.reads),
-            Started: self._set_scan,
+            Started: self._started,
             ChannelOpened: self._channel_opened,
             ChannelClosed: self._channel_closed,
-            TimerFired: self._scan,
+            TimerFired: self._timer_fired,
             FileWritten: self._file_written,
             DiskFault: self._disk_failed,
         }
@@ -313,24 +333,48 @@ class NameServer:
         self._settle(effects)
         return effects
 
+    def _started(self, event: Started) -> list[Effect]:
+        effects = self._fences.started()
+        if self.queue_leases.fault is not None:
+            fields: dict[str, object] = {"file": LEASES_FILE, "reason": self.queue_leases.fault}
+            effects.append(Log("warning", "leases forgotten: their file cannot be read", fields))
+        self._settle(effects)
+        return effects + self._set_scan(event)
+
+    def _timer_fired(self, event: TimerFired) -> list[Effect]:
+        return self._fences.rested() if event.name == FENCES_TIMER else self._scan(event)
+
     def _scan(self, event: TimerFired) -> list[Effect]:
         effects: list[Effect] = []
         self._registry.expire(event.now_ms, effects)
+        self.queue_leases.pass_time(self._scan_ms)
+        self.routes.static.warn_lasting()
         self._settle(effects)
         return effects + self._set_scan(event)
 
     def _set_scan(self, event: Started | TimerFired) -> list[Effect]:
-        return [SetTimer(SCAN_TIMER, event.now_ms + self._settings.scan_interval_ms)]
+        self._scan_ms = self._settings.scan_interval_ms
+        return [SetTimer(SCAN_TIMER, event.now_ms + self._scan_ms)]
 
-    def _file_written(self, _event: FileWritten) -> list[Effect]:
-        return self._kv_desk.written()
+    def _file_written(self, event: FileWritten) -> list[Effect]:
+        if event.path == FENCES_FILE:
+            return self._fences.written(event.now_ms)
+        if event.path == LEASES_FILE:
+            return self.queue_leases.written()
+        return self._kv_desk.written() if event.path == KV_FILE else []
 
     def _disk_failed(self, event: DiskFault) -> list[Effect]:
         self.counters.disk_faults += 1
-        return [Log("error", "disk failed", {"reason": event.reason}), *self._kv_desk.failed(event.reason)]
+        effects: list[Effect] = [Log("error", "disk failed", {"reason": event.reason, "file": event.path})]
+        if event.path == FENCES_FILE:
+            return effects + self._fences.failed(event.now_ms)
+        if event.path == LEASES_FILE:
+            return effects + self.queue_leases.failed(event.reason)
+        return effects + self._kv_desk.failed(event.reason) if event.path == KV_FILE else effects
 
     def _settle(self, effects: list[Effect]) -> None:
         """Forget the rendered answers that are no longer true, and tell what was noticed about static topics."""
         effects += self.routes.static.take_logs()
+        effects += self._fences.offer()
         self._answers.drop(self.routes.take_changes())
         self._answers.drop(self._kv_desk.take_changes())

@@ -13,6 +13,7 @@ it, and a refused broker is told that it is refused.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -50,13 +51,20 @@ _CRC_MASK: Final = 0x7FFFFFFF  # 31 bits, as upstream masks every CRC
 
 
 class Registry:
-    """Keeps routes and leases in step."""
+    """Keeps routes and leases in step.
 
-    def __init__(self, routes: RouteTable, leases: Leases, kv: KvStore, settings: Settings) -> None:
+    Args:
+        heard: Is told the name of every broker that is heard of.
+    """
+
+    def __init__(
+        self, routes: RouteTable, leases: Leases, kv: KvStore, settings: Settings, heard: Callable[[str], None]
+    ) -> None:
         self._routes = routes
         self._leases = leases
         self._kv = kv
         self._settings = settings
+        self._heard = heard
 
     def handlers(self) -> Handlers:
         """Return what this room answers."""
@@ -76,6 +84,7 @@ class Registry:
         if fields.body_crc32 and zlib.crc32(body) & _CRC_MASK != fields.body_crc32:
             request.log("warning", "registration damaged", broker=fields.broker_name)
             return Refusal(ResponseCode.SYSTEM_ERROR, "crc32 not match")
+        self._heard(fields.broker_name)
         digest = hash((msgspec.structs.replace(fields, body_crc32=0), registration_digest(body)))
         lease = self._leases.find(fields.broker_addr)
         if lease is not None and lease.registration == digest:
@@ -157,6 +166,8 @@ class Registry:
         """Take a broker's topics; return what cannot be served, in words."""
         configs = topics.topic_config_table
         refused = self._routes.map_queues(name, topics.topic_queue_mapping_info_map)
+        if SELF_TEST_TOPIC in configs:  # Every broker has it, and names it only among all the others.
+            self._routes.static.heard_all(name)
         # Without its mapping a static topic would look like a normal one.
         unknown = {topic for topic in refused if not self._routes.static.has_report(name, topic)}
         hosted = configs.values()

@@ -1,4 +1,4 @@
-"""The name server's shell: reads the KV file, listens, runs the machine until it is told to stop."""
+"""The name server's shell: reads what was kept, listens, runs the machine until it is told to stop."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from holdfast.machine.effects import Log
 from holdfast.machine.sample import Sample
 from holdfast.nameserver.core import NameServer
+from holdfast.nameserver.fences import FILE as STATIC_FILE
 from holdfast.nameserver.kv import FILE
 from holdfast.nameserver.metrics import name_server_samples
 from holdfast.nameserver.options import NameServerOptions
+from holdfast.nameserver.queue_leases import FILE as LEASES_FILE
 from holdfast.runtime.address import is_loopback, split_address
 from holdfast.runtime.budget import MemoryBudget
 from holdfast.runtime.logs import Emit
@@ -45,11 +47,13 @@ class NameServerService:
             StoreError: the data folder cannot be used, perhaps because another name server uses it.
         """
         host, port = split_address(self._options.listen)
-        kept = None
+        kept = static = leases = None
         if self._disk is not None:
             self._disk.lock()
-            kept = self._disk.read_file(FILE)
-        self._machine = NameServer(self._options, random.Random(), kv_content=kept)
+            kept, static, leases = map(self._disk.read_file, (FILE, STATIC_FILE, LEASES_FILE))
+        self._machine = NameServer(
+            self._options, random.Random(), kv_content=kept, static_content=static, lease_content=leases
+        )
         budget = MemoryBudget(self._options.memory_limit, self._emit)
         self._server = MachineServer(self._machine, emit=self._emit, disk=self._disk, budget=budget)
         port = await self._server.listen(host, port)

@@ -23,12 +23,13 @@ import msgspec
 from holdfast.machine.effects import Log
 from holdfast.model.errors import MappingRefused, RemoteProtocolError
 from holdfast.model.mapping import UNKNOWN_GENERATION, MergedTopic, TopicMapping, check, merge
-from holdfast.wire.mapping import convert_info, from_info
+from holdfast.wire.mapping import Info, convert_info, from_info
 
 HOMES_MAX: Final = 4_000_000
 """How many homes of queues are kept of all topics together: reports outlive their brokers, memory has an end."""
 _DELETED_MAX: Final = 1000
 _REASONS_SHOWN: Final = 8
+_LASTING_LOOKS: Final = 2
 _NUMBERS_SHOWN: Final = 16
 
 
@@ -58,9 +59,10 @@ class StaticTopic:
         served: The newest of what they said that a client can go by; None when there was nothing yet.
         holders: The brokers that report, or hold records that can be read.
         intruders: Brokers that have a normal topic of this name.
+        looks: How often in a row somebody looked and found it withheld.
     """
 
-    __slots__ = ("holders", "intruders", "merged", "name", "normal_hosts", "reports", "served", "told")
+    __slots__ = ("holders", "intruders", "looks", "merged", "name", "normal_hosts", "reports", "served", "told")
 
     def __init__(self, name: str, normal_hosts: frozenset[str]) -> None:
         self.name = name
@@ -71,6 +73,7 @@ class StaticTopic:
         self.holders: frozenset[str] = frozenset()
         self.intruders: frozenset[str] = frozenset()
         self.told: tuple[list[str], list[str]] = ([], [])
+        self.looks = 0
 
     @property
     def is_normal(self) -> bool:
@@ -86,14 +89,22 @@ class StaticTopic:
 
 
 class StaticTopics:
-    """All static topics. Remembers what changed, and what the operator shall be told, until it is taken."""
+    """All static topics. Remembers what changed, and what the operator shall be told, until it is taken.
+
+    Attributes:
+        refusals: How many reports were refused so far.
+        deleted: Topic to broker to the epoch of its report that was deleted.
+        is_unsaved: Something changed that should outlive this process; whoever saves it says so here.
+    """
 
     def __init__(self, alive: Container[str]) -> None:
         self.topics: dict[str, StaticTopic] = {}
         self.refusals = 0
         self._alive = alive
         self._faults: dict[str, dict[str, MappingRefused]] = {}  # broker -> topic -> why its last report was refused
-        self._deleted: dict[str, dict[str, int]] = {}  # topic -> broker -> epoch of the report that was deleted
+        self.deleted: dict[str, dict[str, int]] = {}
+        self.is_unsaved = False
+        self._unheard: dict[str, set[str]] = {}  # broker -> topics that it had before we were restarted
         self._home_count = 0
         self._changed: set[str] = set()
         self._logs: list[Log] = []
@@ -142,38 +153,41 @@ class StaticTopics:
             plain: The registered object, decoded but not judged.
             normal_hosts: Who has the topic as a normal one, before this registration.
         """
+        self._unheard.get(broker, set()).discard(name)
         try:
-            report = self._read(broker, name, plain)
+            report = self._read(broker, name, convert_info(plain))
         except MappingRefused as fault:
             return self._refuse(broker, name, fault)
         except RemoteProtocolError as error:
             return self._refuse(broker, name, MappingRefused("readable", f"{broker} has a mapping of {name}: {error}"))
         self._faults.get(broker, {}).pop(name, None)
+        self._keep(broker, name, report, normal_hosts)
+        return None
+
+    def _keep(self, broker: str, name: str, report: Report, normal_hosts: Collection[str]) -> None:
         topic = self.topics.get(name)
         if topic is None:
             topic = self.topics[name] = StaticTopic(name, frozenset(normal_hosts))
-            self._deleted.pop(name, None)
+            self.deleted.pop(name, None)
         known = topic.reports.get(broker)
         if known != report:
             self._home_count += report.size - (known.size if known is not None else 0)
             topic.reports[broker] = report
             self._settle(topic)
-        return None
 
-    def _read(self, broker: str, name: str, plain: Any) -> Report:
+    def _read(self, broker: str, name: str, info: Info) -> Report:
         """Return the report that a registered object is.
 
         Raises:
             MappingRefused: which rule it breaks.
             RemoteProtocolError: it is none.
         """
-        info = convert_info(plain)
         mapping = from_info(info)
         if mapping.topic != name:
             raise MappingRefused("own name", f"{broker} records {mapping.topic[:80]} under the name of {name}")
         check(mapping, owner=broker)
         report = Report(mapping, info.extras is not None)
-        if self._deleted.get(name, {}).get(broker) == mapping.epoch:
+        if self.deleted.get(name, {}).get(broker) == mapping.epoch:
             raise MappingRefused(_DELETED, f"{name} was deleted, but {broker} still has it: delete it there too")
         known = self.topics[name].reports.get(broker) if name in self.topics else None
         if known is not None:
@@ -209,7 +223,7 @@ class StaticTopics:
             return False
         dropped = {broker: topic.reports.pop(broker) for broker in brokers if broker in topic.reports}
         self._home_count -= sum(report.size for report in dropped.values())
-        self._changed.add(name)
+        self._note_change(name)
         if topic.reports:
             # What is left of it: nothing that was served before is true any more.
             topic.served = None
@@ -217,9 +231,9 @@ class StaticTopics:
         else:
             del self.topics[name]
             # A registration that was under way may still bring it back, and so may a broker that was away.
-            self._deleted[name] = {broker: report.mapping.epoch for broker, report in dropped.items()}
-            if len(self._deleted) > _DELETED_MAX:
-                del self._deleted[next(iter(self._deleted))]
+            self.deleted[name] = {broker: report.mapping.epoch for broker, report in dropped.items()}
+            if len(self.deleted) > _DELETED_MAX:
+                del self.deleted[next(iter(self.deleted))]
         return bool(dropped)
 
     def meet_normal(self, name: str, hosts: Collection[str]) -> None:
@@ -234,7 +248,46 @@ class StaticTopics:
             )
         topic.intruders = intruders
 
+    # What was known before this process.
+
+    def restore(self, broker: str, name: str, info: Info, *, normal_hosts: Collection[str]) -> str | None:
+        """Take a report that outlived the process that heard it; return why not, if it cannot be used."""
+        try:
+            report = self._read(broker, name, info)
+        except (MappingRefused, RemoteProtocolError) as error:
+            return str(error)
+        self._keep(broker, name, report, normal_hosts)
+        self._unheard.setdefault(broker, set()).add(name)
+        return None
+
+    def restore_served(self, topic: StaticTopic, served: MergedTopic) -> None:
+        """Serve what was served before, unless the reports are better."""
+        if topic.served is None:
+            topic.served = served
+            self._settle(topic)
+
+    def restore_deleted(self, deleted: dict[str, dict[str, int]]) -> None:
+        """Remember what was deleted."""
+        self.deleted.update({name: epochs for name, epochs in deleted.items() if name not in self.topics})
+
+    def heard_all(self, broker: str) -> None:
+        """Take note that *broker* told everything it has: what it had before a restart of ours, it has no more."""
+        for name in self._unheard.pop(broker, ()):
+            topic = self.topics.get(name)
+            if topic is None or broker not in topic.reports:
+                continue
+            self._home_count -= topic.reports.pop(broker).size
+            if topic.reports:
+                self._settle(topic)
+            else:
+                del self.topics[name]
+                self._note_change(name)
+
     # What the reports say together.
+
+    def _note_change(self, name: str) -> None:
+        self._changed.add(name)
+        self.is_unsaved = True
 
     def _settle(self, topic: StaticTopic) -> None:
         merged = _merge(topic)
@@ -250,7 +303,7 @@ class StaticTopics:
             topic.served = _narrow(merged, topic.served.total)
         held = set() if topic.served is None else _brokers_of(topic.served)
         topic.holders = frozenset(topic.reports.keys() | held)
-        self._changed.add(topic.name)
+        self._note_change(topic.name)
         self._tell(topic, merged)
 
     def _find_superseded(self, topic: StaticTopic, merged: MergedTopic) -> list[str]:
@@ -267,17 +320,21 @@ class StaticTopics:
             if broker not in held and broker not in self._alive and kept and report.mapping.epoch <= max(kept)
         ]
 
+    def warn_lasting(self) -> None:
+        """Warn of topics that were withheld the last time that this was asked, too; of each once."""
+        for topic in self.topics.values():
+            topic.looks = topic.looks + 1 if topic.reasons else 0
+            if topic.looks == _LASTING_LOOKS:
+                self._logs.append(Log("warning", "static topic stays withheld", _describe_withheld(topic)))
+
     def _tell(self, topic: StaticTopic, merged: MergedTopic) -> None:
         """Tell the operator what is wrong, and when it is right again; the same only once."""
         reasons, claims = topic.told
         topic.told = (topic.reasons, merged.superseded)
         fields: dict[str, object]
         if topic.reasons and topic.reasons != reasons:
-            serves = "the normal topic" if topic.is_normal else "busy"
-            if topic.served is not None:
-                serves = f"{topic.served.total} queues of epoch {topic.served.epoch}"
-            fields = {"topic": topic.name, "reasons": shorten(topic.reasons), "serves": serves}
-            self._logs.append(Log("warning", "static topic withheld", fields))
+            # No warning yet: while a topic is made or grows, its brokers are heard one after the other.
+            self._logs.append(Log("info", "static topic withheld", _describe_withheld(topic)))
         elif reasons and not topic.reasons:
             fields = {"topic": topic.name, "queues": merged.total, "epoch": merged.epoch}
             self._logs.append(Log("info", "static topic complete", fields))
@@ -321,14 +378,7 @@ def _require_newer(known: TopicMapping, told: TopicMapping) -> None:
 
 
 def _merge(topic: StaticTopic) -> MergedTopic:
-    merged = merge({broker: report.mapping for broker, report in topic.reports.items()})
-    # Its queues are named somewhere, so that a smaller number of them is a mistake, or another topic of this name.
-    shrunk = [
-        f"{broker} has {report.mapping.total} logical queues of {topic.name}, but the newest epoch has {merged.total}"
-        for broker, report in sorted(topic.reports.items())
-        if report.mapping.total > merged.total
-    ]
-    return msgspec.structs.replace(merged, contradictions=merged.contradictions + shrunk) if shrunk else merged
+    return merge({broker: report.mapping for broker, report in topic.reports.items()})
 
 
 def _covers(merged: MergedTopic, total: int) -> bool:
@@ -344,6 +394,13 @@ def _narrow(merged: MergedTopic, total: int) -> MergedTopic:
 def _brokers_of(merged: MergedTopic) -> set[str]:
     """Return the brokers of which clients read or write something."""
     return {segment.broker for queue in merged.queues.values() for segment in queue.readable}
+
+
+def _describe_withheld(topic: StaticTopic) -> dict[str, object]:
+    serves = "the normal topic" if topic.is_normal else "busy"
+    if topic.served is not None:
+        serves = f"{topic.served.total} queues of epoch {topic.served.epoch}"
+    return {"topic": topic.name, "reasons": shorten(topic.reasons), "serves": serves}
 
 
 def _describe_unled(merged: MergedTopic) -> list[str]:

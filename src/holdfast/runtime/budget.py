@@ -39,27 +39,26 @@ class MemoryBudget:
         emit: Writes one log line.
 
     Attributes:
-        held: Bytes that they hold now.
-        pressure: The reading for the role.
+        pressure: What they hold now, for the role to read.
     """
 
     def __init__(self, limit: int, emit: Callable[[Log], None]) -> None:
         self._limit = limit
         self._emit = emit
         self._holders: dict[Holder, int] = {}  # in the order in which they began to hold
-        self.held = 0
         self.pressure = MemoryPressure()
 
     def hold(self, holder: Holder, size: int) -> None:
         """Take note that *holder* now holds *size* bytes in all; with 0 it is forgotten."""
-        self.held += size - self._holders.get(holder, 0)
+        pressure = self.pressure
+        pressure.held += size - self._holders.get(holder, 0)
         if size:
             self._holders[holder] = size
         else:
             self._holders.pop(holder, None)
-        while self.held > self._limit:
+        while pressure.held > self._limit:
             longest = next(iter(self._holders))
-            self.held -= self._holders.pop(longest)
+            pressure.held -= self._holders.pop(longest)
             longest.abort(
                 f"connections held more than {self._limit} bytes in unfinished requests and answers that were not "
                 "taken, and this one had held some for the longest time"
@@ -69,10 +68,10 @@ class MemoryBudget:
     def _read(self) -> None:
         """Keep the reading; between the two marks it stays as it is, so that it does not flutter."""
         pressure = self.pressure
-        if not pressure.is_high and self.held > self._limit // 4 * 3:
+        if not pressure.is_high and pressure.held > self._limit // 4 * 3:
             pressure.is_high = True
-            fields: dict[str, object] = {"held": self.held, "limit": self._limit, "connections": len(self._holders)}
+            fields: dict[str, object] = {"held": pressure.held, "limit": self._limit, "connections": len(self._holders)}
             self._emit(Log("warning", "memory is short, senders are told to wait", fields))
-        elif pressure.is_high and self.held <= self._limit // 2:
+        elif pressure.is_high and pressure.held <= self._limit // 2:
             pressure.is_high = False
-            self._emit(Log("info", "memory is not short any more", {"held": self.held, "limit": self._limit}))
+            self._emit(Log("info", "memory is not short any more", {"held": pressure.held, "limit": self._limit}))

@@ -278,7 +278,10 @@ class MachineServer:
         assert disk is not None, "a role that writes files is given a disk"
 
         def write() -> events.Event:
-            disk.replace(effect.path, effect.data)
+            try:
+                disk.replace(effect.path, effect.data)
+            except DiskFailed as error:
+                return events.DiskFault(str(error), now_ms(), path=effect.path)
             return events.FileWritten(effect.path, now_ms())
 
         self._work(write, self._file_writer)

@@ -10,8 +10,10 @@ from holdfast.broker.options import BrokerOptions
 from holdfast.broker.rooms import Rooms
 from holdfast.model.queue import MessageQueue
 from holdfast.nameserver.core import NameServer
+from holdfast.nameserver.fences import FILE as STATIC_FILE
 from holdfast.nameserver.kv import FILE
 from holdfast.nameserver.options import NameServerOptions
+from holdfast.nameserver.queue_leases import FILE as LEASES_FILE
 from holdfast.sim.checkers.commits import Commits
 from holdfast.sim.checkers.heads import LOGICAL, Heads
 from holdfast.sim.checkers.ledger import Ledger
@@ -44,6 +46,7 @@ _DELAYS: Final = "1s 2s 1s 2s 2s 3s 3s"
 _DELAYS_MS: Final = tuple(int(text[:-1]) * 1000 for text in _DELAYS.split())
 _COMMITS_MS: Final = 500
 _REPORTS_MS: Final = 100
+_LEASE_MS: Final = 3_000
 _NAMESRV_PORT: Final = 9876
 BROKER_PORT: Final = 10911
 
@@ -55,6 +58,7 @@ class Cluster:
         pins: The queue of each key, as the application chose it.
         rooms: What each broker consists of that was started last; the checkers look into them.
         are_moves_over: No operator orders anything any more.
+        replaced_count: How often a queue was opened behind a leader that could not be asked, where there are leases.
         on_order: Is told of every order for a move: source, target.
     """
 
@@ -69,6 +73,7 @@ class Cluster:
         self.commits = Commits()
         self.rooms: dict[str, Rooms] = {}
         self.are_moves_over = False
+        self.replaced_count = 0
         self.on_order: Callable[[str, str], None] = lambda _source, _target: None
         names = [f"maker-{number}" for number in range(plan.producers)]
         self.orders = Orders(
@@ -159,13 +164,35 @@ class Cluster:
 
     def _opened(self, topic: str, number: int, broker: str) -> None:
         """Look what came along with a queue, before anybody commits there."""
+        homes = queue.segments if (queue := self.heads.find_queue(topic, number)) is not None else ()
+        if self.plan.leases and len(homes) > 1 and homes[-2].forced:
+            self.replaced_count += 1
         for group, wanted in GROUP_TOPICS.items():
             if wanted == topic:
+                for name, rooms in self._rooms_up().items():
+                    found = rooms.offsets.find(group, topic, number)
+                    self.commits.take_back((group, topic, number), found, name)
                 self._see_commit(group, topic, number, broker)
 
     def _see_commit(self, group: str, topic: str, number: int, broker: str) -> None:
+        if self.plan.leases:
+            # A queue is open before its lease is there, and late words of members may set it back meanwhile; and where
+            # groups stood, whoever replaces a dead leader by itself may not know.
+            return
         found = self.rooms[broker].offsets.find(group, topic, number)
         self.commits.see((group, topic, number), found, self.world.now_ms, broker)
+
+    def expect_copied(self, victim: str, target: str) -> None:
+        """Let *target*, should it lead the queues of *victim* next, know what it has a copy of."""
+        if self.rooms[victim].offset_copies.peer != target or self.progress.tainted:
+            return  # Somebody else was told later; or the dead one's log, and all that was told of it, lost its end.
+        for group, topic in GROUP_TOPICS.items():
+            for number, leader in self.heads.leaders(topic).items():
+                queue, copy = self.heads.find_queue(topic, number), self.rooms[target].offset_copies.find(topic, number)
+                if leader != victim or queue is None or copy is None or group not in copy.offsets:
+                    continue
+                if copy.generation == queue.leader.generation:
+                    self.commits.expect((group, topic, number), copy.offsets[group], self.world.now_ms, victim)
 
     def _watch_commits(self) -> None:
         """See that no committed offset went back, at the brokers that would be asked for it."""
@@ -193,9 +220,13 @@ class Cluster:
 
         def boot(around: Surroundings, _now_ms: int) -> Booted:
             assert around.disk is not None
-            return Booted(NameServer(options, around.chance, kv_content=around.disk.read_file(FILE)))
+            kept, static, leases = map(around.disk.read_file, (FILE, STATIC_FILE, LEASES_FILE))
+            machine = NameServer(options, around.chance, kv_content=kept, static_content=static, lease_content=leases)
+            return Booted(machine)
 
-        return self._node(name, boot, disk=SimDisk(), port=_NAMESRV_PORT)
+        disk = SimDisk()
+        disk.replace(LEASES_FILE, b"{}")  # It has been here for long: nothing of before is in force.
+        return self._node(name, boot, disk=disk, port=_NAMESRV_PORT)
 
     def _broker(self, name: str) -> Node:
         host = self._next_host()
@@ -242,6 +273,8 @@ class Cluster:
             register_interval_ms=3_000,
             client_timeout_ms=15_000,
             offset_save_interval_ms=2_000,
+            auto_force=plan.leases,
+            lease_ms=_LEASE_MS,
         )
 
     def _power_lost(self, node: Node) -> None:

@@ -31,7 +31,7 @@ def layout_commands(
     counts = dict(hosted)
     added = list(moves)
     total = max([record.total for record in records.values()] + [move.queue + 1 for move in added])
-    changed = dict(records)
+    changed = {broker: record.decided() for broker, record in records.items()}
     for move in added:
         physical = counts[move.target]
         counts[move.target] += 1

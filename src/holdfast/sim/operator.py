@@ -248,9 +248,10 @@ class Repairer(ScriptedClient):
                 continue
             merged = merge(records)
             epoch, total = merged.epoch, max(record.total for record in records.values())
-            if any(record.epoch == epoch and record.total != total for record in records.values()):
-                epoch = next_epoch(epoch, self.now_ms)  # Two changes took the same number, and one of them grew.
-            late = [name for name in self._addresses if name not in records or records[name].epoch < epoch]
+            if total > merged.total:
+                epoch = next_epoch(epoch, self.now_ms)  # It grew on some brokers, and something newer was told since.
+            known = {name: (record.epoch, record.total) for name, record in records.items()}
+            late = [name for name in self._addresses if known.get(name) != (epoch, total)]
             if merged.unled and not merged.contradictions:
                 is_done = False
                 wishes = plan_grow(topic, merged.leaders, merged.total, self._addresses)

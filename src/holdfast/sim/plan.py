@@ -45,6 +45,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         old_producers: How many of the producers know nothing of mappings.
         old_consumers: How many of each group's members do.
         grows: Whether static topics get more queues.
+        leases: Whether leaders of logical queues need leases, and are replaced by themselves when those are over.
     """
 
     name_servers: int = 1
@@ -69,6 +70,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     old_producers: int = 0
     old_consumers: int = 0
     grows: bool = False
+    leases: bool = False
 
 
 def draw_plan(chance: Random) -> Plan:
@@ -98,7 +100,7 @@ def draw_plan(chance: Random) -> Plan:
             size_max=chance.choice((100, 600, 2000)),
         ),
     )
-    return _draw_static(plan, chance) if chance.random() < 0.5 else plan
+    return _draw_leases(_draw_static(plan, chance), chance) if chance.random() < 0.5 else plan
 
 
 def _draw_static(plan: Plan, chance: Random) -> Plan:
@@ -129,6 +131,13 @@ def _draw_static(plan: Plan, chance: Random) -> Plan:
         grows=chance.random() < 0.3,
         taste=taste,
     )
+
+
+def _draw_leases(plan: Plan, chance: Random) -> Plan:
+    """Return the plan with leases, in some runs; often with name servers of which a majority is not all."""
+    if chance.random() < 0.7:
+        return plan
+    return msgspec.structs.replace(plan, leases=True, name_servers=chance.choice((1, 2, 3, 3)))
 
 
 def _draw_faults(chance: Random) -> tuple[str, ...]:

@@ -44,7 +44,7 @@ class Searcher(SimClient):
             self._ask(uid, ack)
 
     def _ask(self, uid: str, ack: Ack) -> None:
-        fields = to_fields(QueryMessageFields(topic=ack.place.topic, key=uid, unique_key=True))
+        fields = to_fields(QueryMessageFields(topic=ack.place.topic, key=uid, unique_key=True, reads_mappings=True))
 
         def answered(answer: Command | HoldfastError) -> None:
             if isinstance(answer, HoldfastError):

@@ -304,7 +304,10 @@ class Shell:
         assert disk is not None, "a role that writes files is given a disk"
 
         def write() -> events.Event:
-            disk.replace(effect.path, effect.data)
+            try:
+                disk.replace(effect.path, effect.data)
+            except DiskFailed as error:
+                return events.DiskFault(str(error), self.now_ms, path=effect.path)
             return events.FileWritten(effect.path, self.now_ms)
 
         self._work(f"wrote {effect.path}", write)

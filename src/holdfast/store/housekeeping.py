@@ -31,7 +31,7 @@ CLOSE_RECORDS_MAX = 50_000
 IDLE_MS = 1000
 BUSY_MS = 20  # While sends come in: a slice takes about a millisecond, and sends come first.
 EAGER_MS = 1
-INDEX_FAR = 256 << 20  # So far behind, sends wait a little: otherwise the key index might never catch up.
+INDEX_FAR = 512 << 20  # So far behind, sends wait a little: otherwise the key index might never catch up.
 FAR_MS = 4
 
 

@@ -121,7 +121,11 @@ class RequestCode(IntEnum):
     FORGET_BROKER = 7015
     SET_DRAINING = 7016
     RELAY = 7020
+    FORWARD_MESSAGE = 7021
     SHARE_MEMBERS = 7030
+    RENEW_LEASES = 7040
+    COPY_OFFSETS = 7031
+    FIND_OFFSETS = 7032
 
 
 class ResponseCode(IntEnum):

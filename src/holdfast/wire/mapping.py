@@ -101,17 +101,6 @@ class MappedTopic(TopicConfig, frozen=True, kw_only=True):
     mapping: Detail | None = msgspec.field(name="mappingDetail", default=None)
 
 
-class RemappingPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The plan that upstream's tools write into a file before and after a change."""
-
-    topic: str = ""
-    type: str = ""
-    epoch: Int64 = 0
-    broker_config_map: dict[str, MappedTopic] = {}
-    broker_to_map_in: list[str] = []
-    broker_to_map_out: list[str] = []
-
-
 class MappingFile(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """`config/topicQueueMapping.json`."""
 
@@ -300,49 +289,15 @@ def _require_sane(stamp: Info | Detail) -> None:
 # Bytes.
 
 
-def decode_info(data: bytes | memoryview) -> Info:
-    """Decode what a broker registered.
+def decode(data: bytes | memoryview, kind: type[_T]) -> _T:
+    """Decode what a broker registered (`Info`), the body of a 513 (`Detail`) or of the answer to a 351 (`MappedTopic`).
 
     Raises:
         RemoteProtocolError: it is none.
     """
-    return _decode(data, Info)
-
-
-def decode_detail(data: bytes | memoryview) -> Detail:
-    """Decode the body of a 513.
-
-    Raises:
-        RemoteProtocolError: it is none.
-    """
-    return _decode(data, Detail)
-
-
-def decode_mapped_topic(data: bytes | memoryview) -> MappedTopic:
-    """Decode the body of the answer to a 351.
-
-    Raises:
-        RemoteProtocolError: it is none.
-    """
-    return _decode(data, MappedTopic)
-
-
-def decode_plan(data: bytes | memoryview) -> RemappingPlan:
-    """Decode the plan that upstream's tools wrote.
-
-    Raises:
-        RemoteProtocolError: it is none.
-    """
-    return _decode(data, RemappingPlan)
-
-
-def decode_file(data: bytes) -> MappingFile:
-    """Decode `topicQueueMapping.json`.
-
-    Raises:
-        RemoteProtocolError: it is none.
-    """
-    return _decode(data, MappingFile)
+    if len(data) > BODY_SIZE_MAX:
+        raise RemoteProtocolError(f"{kind.__name__} has {len(data)} bytes, at most {BODY_SIZE_MAX} are read")
+    return java_json.decode(data, kind)
 
 
 def convert_info(plain: Any) -> Info:
@@ -355,12 +310,6 @@ def convert_info(plain: Any) -> Info:
         return msgspec.convert(plain, Info, strict=False)
     except (msgspec.ValidationError, RecursionError) as error:
         raise RemoteProtocolError(f"a mapping cannot be read: {error}") from error
-
-
-def _decode(data: bytes | memoryview, kind: type[_T]) -> _T:
-    if len(data) > BODY_SIZE_MAX:
-        raise RemoteProtocolError(f"{kind.__name__} has {len(data)} bytes, at most {BODY_SIZE_MAX} are read")
-    return java_json.decode(data, kind)
 
 
 def encode(value: Item | Info | Detail | MappedTopic, *, bare_keys: bool = False) -> bytes:

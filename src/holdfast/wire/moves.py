@@ -18,6 +18,7 @@ from holdfast.model.errors import RemoteProtocolError
 from holdfast.model.group import Subscription
 from holdfast.model.numbers import Int32, Int64
 from holdfast.model.topic import TopicConfig
+from holdfast.wire.forward import ForwardMark
 from holdfast.wire.mapping import Home, MappedTopic
 from holdfast.wire.sink import SinkState
 
@@ -127,6 +128,7 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         queues: Their homes end with the receiver's own, which begins exactly where the one before it ended.
         offsets: Committed offsets: group to queue to offset.
+        forwarded: Names of forwarded messages that are in these queues, and could come again.
         sinks: What sinks that want every row once have written.
     """
 
@@ -139,6 +141,7 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
     queues: list[QueueHomes]
     offsets: dict[str, dict[Int32, Int64]] = {}
     locks: list[LockHeld] = []
+    forwarded: list[ForwardMark] = []
     sinks: list[SinkState] = []
 
 
@@ -213,6 +216,7 @@ class Members(msgspec.Struct, frozen=True, kw_only=True):
         version: Rises with every change since then.
         groups: Group to client ids.
         subscriptions: What each group wants, by the heartbeats of these members.
+        producers: Groups of producers of which some are connected.
     """
 
     broker: str
@@ -220,6 +224,50 @@ class Members(msgspec.Struct, frozen=True, kw_only=True):
     version: Int64
     groups: dict[str, list[str]]
     subscriptions: dict[str, list[Subscription]] = {}
+    producers: list[str] = []
+
+
+class OffsetCopy(msgspec.Struct, frozen=True, kw_only=True):
+    """How far groups have consumed one logical queue, by its leader's word.
+
+    Attributes:
+        generation: In which it leads.
+        boot_ms: When it started.
+        number: Rises with every copy since then.
+        offsets: Group to offset: all of them.
+    """
+
+    topic: str
+    queue: Int32
+    generation: Int32
+    boot_ms: Int64
+    number: Int64
+    offsets: dict[str, Int64]
+
+
+class CopiedOffsets(msgspec.Struct, frozen=True, kw_only=True):
+    """7031: keep these. Also the answer to 7032."""
+
+    copies: list[OffsetCopy]
+
+
+class CopyAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer to 7031.
+
+    Attributes:
+        boot_ms: When the receiver started: what an earlier process kept is gone.
+        unknown: Topics of which nothing is kept, as they are not known there.
+    """
+
+    boot_ms: Int64
+    unknown: list[str] = []
+
+
+class OffsetQuestion(msgspec.Struct, frozen=True, kw_only=True):
+    """7032: what do you keep of these queues?"""
+
+    topic: str
+    queues: list[Int32]
 
 
 def decode_body(data: bytes | memoryview, kind: type[_Body]) -> _Body:

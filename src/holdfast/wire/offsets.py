@@ -8,6 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.model.queue import MessageQueue
+from holdfast.wire.route import MAPPING_FIELD
 
 
 class QueueFields(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -62,7 +63,7 @@ class TimestampAnswer(msgspec.Struct, frozen=True):
 
 
 class QueryMessageFields(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Header of 12."""
+    """Header of 12. Who reads mappings asks every broker of a static topic himself."""
 
     topic: str
     key: str
@@ -71,6 +72,7 @@ class QueryMessageFields(msgspec.Struct, frozen=True, kw_only=True, rename="came
     end_timestamp: int = 0x7FFFFFFFFFFFFFFF
     index_type: str | None = None
     unique_key: bool = msgspec.field(default=False, name="_UNIQUE_KEY_QUERY")
+    reads_mappings: bool | None = msgspec.field(default=None, name=MAPPING_FIELD)
 
 
 class QueryMessageAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,7 +117,7 @@ class SendBackFields(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class EndTransactionFields(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Header of 37. `commit_or_rollback` is 0 unknown, 8 commit, 12 roll back."""
+    """Header of 37. `commit_or_rollback` is 0 unknown, 8 commit, 12 roll back; `lo` is false when passed on."""
 
     producer_group: str
     tran_state_table_offset: int
@@ -125,6 +127,7 @@ class EndTransactionFields(msgspec.Struct, frozen=True, kw_only=True, rename="ca
     msg_id: str = ""
     transaction_id: str | None = None
     topic: str | None = None
+    is_logical: bool | None = msgspec.field(default=None, name="lo")
 
 
 class CheckTransactionFields(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -1,9 +1,12 @@
 """Requests that one broker passes on to another: 7020.
 
     7020 | from boot number settled hops client | frame frame ...       whole frames, as the client wrote them
+         | topic queue generation               |                       what they are about, and who is believed to lead
     ok   | boot                                 | frame frame ...       the answers, as the client gets them
+         | leader generation address            |                       who leads, by what the answering broker knows
 
-The receiver deduplicates by (from, boot, number): who got no answer may ask again. Knows nothing of queues.
+The receiver deduplicates by (from, boot, number): who got no answer may ask again. A receiver that leads the queue in
+an older generation than the sender has heard of is behind, and takes nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +17,10 @@ from typing import Final
 import msgspec
 
 from holdfast.model.errors import RemoteProtocolError
-from holdfast.model.numbers import Int32, Int64
+from holdfast.model.leadership import Leader
+from holdfast.model.numbers import Int32, Int64, parse_count
+from holdfast.model.segment import UNKNOWN_GENERATION
+from holdfast.wire.command import Command
 from holdfast.wire.frame import Frame, frame_prefix, split_frames
 
 HOPS_MAX: Final = 2
@@ -34,6 +40,8 @@ class RelayFields(msgspec.Struct, frozen=True, kw_only=True):
         hops: The how-manieth passing on this is, from 1.
         client: `host:port` of the client.
         to_boot: For a repetition: the process that may have got it before.
+        topic, queue: The logical queue that the requests are about; if about several, one of them.
+        generation: In which the receiver is believed to lead it, at least; -1 when that is not known.
     """
 
     source: str = msgspec.field(name="from")
@@ -43,12 +51,39 @@ class RelayFields(msgspec.Struct, frozen=True, kw_only=True):
     hops: Int32 = 1
     client: str = ""
     to_boot: Int64 | None = None
+    topic: str = ""
+    queue: Int32 = -1
+    generation: Int32 = -1
 
 
 class RelayAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Header of the answer to 7020: which process answered."""
+    """Header of the answer to 7020.
+
+    Attributes:
+        boot: Which process answered.
+        leader: The broker that leads the queue now, by what is known there; empty when nothing is.
+        generation: In which it leads.
+        address: Where it is reached, if that is known.
+    """
 
     boot: Int64
+    leader: str = ""
+    generation: Int32 = -1
+    address: str = ""
+
+
+LEADER_FIELD: Final = "hf.leader"
+"""In the answer to a client that reads mappings, if its request was passed on: the broker that leads the queue."""
+
+GENERATION_FIELD: Final = "hf.generation"
+"""Beside it: the generation in which it leads."""
+
+
+def leader_in(answer: Command) -> Leader | None:
+    """Return who leads the queue, if an answer tells that."""
+    broker = answer.fields.get(LEADER_FIELD)
+    generation = parse_count(answer.fields.get(GENERATION_FIELD), UNKNOWN_GENERATION)
+    return None if broker is None else Leader(broker, generation)
 
 
 def copy_frame(frame: Frame) -> bytes:

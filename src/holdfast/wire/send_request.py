@@ -15,6 +15,8 @@ from holdfast.model.topic import AUTO_CREATE_TOPIC
 from holdfast.wire.codes import OUR_LANGUAGE, VERSION, RequestCode
 from holdfast.wire.command import ONE_WAY, Command
 from holdfast.wire.frame import JSON, frame_prefix
+from holdfast.wire.relay import GENERATION_FIELD, LEADER_FIELD
+from holdfast.wire.route import MAPPING_FIELD
 
 AUTO_CREATE_QUEUES = 4
 
@@ -38,17 +40,18 @@ class SendTemplate:
         producer_group: Who sends.
         topic: Where to.
         broker_name: Which broker is meant to take it.
+        reads_mappings: Say so: an answer that comes from another broker then names it.
     """
 
     __slots__ = ("_template",)
 
-    def __init__(self, producer_group: str, topic: str, broker_name: str) -> None:
+    def __init__(self, producer_group: str, topic: str, broker_name: str, *, reads_mappings: bool = False) -> None:
         def text(value: str) -> bytes:
             return _to_json(value).replace(b"%", b"%%")
 
         self._template = (
             b'{"code":%%d,"extFields":{"a":%b,"b":%b,"c":%b,"d":"%d","e":"%%d","f":"%%d","g":"%%d","h":"%%d","i":%%b,'
-            b'"j":"0","k":"false","m":"%%b","n":%b},"flag":%%d,"language":"%b","opaque":%%d,'
+            b'"j":"0","k":"false","m":"%%b","n":%b%b},"flag":%%d,"language":"%b","opaque":%%d,'
             b'"serializeTypeCurrentRPC":"JSON","version":%d}'
         ) % (
             text(producer_group),
@@ -56,6 +59,7 @@ class SendTemplate:
             text(AUTO_CREATE_TOPIC),
             AUTO_CREATE_QUEUES,
             text(broker_name),
+            b',"%b":"1"' % MAPPING_FIELD.encode() if reads_mappings else b"",
             OUR_LANGUAGE.encode(),
             VERSION,
         )
@@ -85,12 +89,19 @@ class SendTemplate:
 
 
 class SendReplyFields(msgspec.Struct, gc=False, rename="camel"):
-    """Where a message was stored. A refusal has none of it."""
+    """Where a message was stored. A refusal has none of it.
+
+    Attributes:
+        leader: Who leads the queue, if that is another broker than the one that was asked.
+        generation: In which it leads.
+    """
 
     queue_id: Int32 | None = None
     queue_offset: Int64 | None = None
     msg_id: str = ""
     transaction_id: str | None = None
+    leader: str | None = msgspec.field(default=None, name=LEADER_FIELD)
+    generation: Int32 = msgspec.field(default=-1, name=GENERATION_FIELD)
 
 
 class SendReply(msgspec.Struct, gc=False):
@@ -113,4 +124,6 @@ def send_reply(command: Command) -> SendReply:
     queue_id, offset = parse_count(fields.get("queueId"), -1), parse_count(fields.get("queueOffset"), -1)
     if queue_id >= 0 and offset >= 0:
         found.queue_id, found.queue_offset = queue_id, offset
+    found.leader = fields.get(LEADER_FIELD)
+    found.generation = parse_count(fields.get(GENERATION_FIELD), -1)
     return SendReply(command.code, command.opaque, command.flag, command.remark, found)

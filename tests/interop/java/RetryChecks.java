@@ -1,6 +1,8 @@
 // What happens to a message that its consumer does not take: again later, again in place, and at last the dead letters.
+import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.PullResult;
@@ -10,6 +12,8 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.common.message.MessageClientExt;
+import org.apache.rocketmq.common.message.MessageConst;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 
@@ -46,8 +50,20 @@ final class RetryChecks {
         consumer.shutdown();
         ledger.requireEach(2);
         for (MessageExt message : ledger.received()) Cluster.require(message.getTopic().equals(topic) && message.getReconsumeTimes() <= 1, message);
+        if (cluster.returnsToBroker()) requireReturned(ledger.received());
         long retries = ledger.received().stream().filter(message -> message.getReconsumeTimes() == 1).count();
         Cluster.require(retries == COUNT, retries + " retries");
+    }
+
+    /**
+     * The broker made the second message of the first, and names its place. A client that is refused, or not answered in time,
+     * sends one itself: a machine that is too busy may make it do so now and then.
+     */
+    private static void requireReturned(List<MessageExt> received) {
+        Set<String> places = new HashSet<>();
+        for (MessageExt message : received) if (message.getReconsumeTimes() == 0) places.add(((MessageClientExt) message).getOffsetMsgId());
+        long returned = received.stream().filter(message -> places.contains(message.getProperty(MessageConst.PROPERTY_ORIGIN_MESSAGE_ID))).count();
+        Cluster.require(returned > COUNT / 2, returned + " were returned to the broker");
     }
 
     /** A message refused more often than its group allows is in the dead letters, once, and not pushed again. */

@@ -31,6 +31,18 @@ def test_figures_are_read_out_of_texts():
     assert (status.gets_today, status.disk_used_percent, status.up_since_ms) == (None, 21.0, 99)
 
 
+def test_a_broker_tells_how_far_it_is_drained():
+    """Those that know no logical queues tell nothing."""
+    drained = RUNTIME.replace(b'"bootTimestamp"', b'"logicalQueuesLed":"3","draining":"true","bootTimestamp"')
+
+    def runtime(asked: Asked) -> Reply:
+        return drained if asked.address == "b:1" else RUNTIME
+
+    silent, told = asyncio.run(Cluster(a_cluster().on(RequestCode.GET_BROKER_RUNTIME_INFO, runtime)).statuses())
+
+    assert ((silent.leads, silent.draining), (told.leads, told.draining)) == ((None, False), (3, True))
+
+
 def test_a_broker_that_does_not_answer_is_listed_with_the_reason():
     """One dead broker does not hide the others."""
 

@@ -124,12 +124,28 @@ def test_waiting_ends_when_nothing_holds_it():
     assert told == [1, 0]
 
 
+def test_what_groups_consume_while_somebody_waits_is_discarded():
+    """Nobody waits for the retention because a group was a little behind when the waiting began."""
+    cluster = a_drained_cluster()
+    told: list[int] = []
+
+    def tell(now: Sequence[Hold]) -> None:
+        told.append(len(now))
+        cluster.offsets["b", "slow", "t", 0] = 50
+
+    dropped = asyncio.run(draining_of(cluster).wait("a", tell, groups=["slow"]))
+
+    assert told == [1, 0]
+    assert [(home.topic, home.queue, home.last) for home in dropped] == [("t", 0, 50)]
+
+
 def test_consumed_homes_are_discarded_at_the_leader_first():
     """Then clients read them no more before the records go; what a group still needs is kept, with the reason."""
     cluster = a_drained_cluster()
     cluster.offsets["b", "fast", "t", 0] = 60
     cluster.offsets["b", "slow", "t", 0] = 49
 
+    assert asyncio.run(draining_of(cluster).discard_consumed("a", [])) == ([], [])
     _, kept = asyncio.run(draining_of(cluster).discard_consumed("a", ["fast", "slow"]))
     _, unknown = asyncio.run(draining_of(cluster).discard_consumed("a", ["never"]))
     foreseen, _ = asyncio.run(draining_of(cluster).discard_consumed("a", ["fast"], dry_run=True))

@@ -5,8 +5,9 @@ import asyncio
 import msgspec
 import pytest
 from tests.support.scripted_reach import Asked, ScriptedReach
+from tests.support.static_cluster import StaticCluster
 
-from holdfast.admin.groups import Groups
+from holdfast.admin.groups import DownQueue, Groups
 from holdfast.admin.reach import NotFound
 from holdfast.model.errors import ConfigError
 from holdfast.model.group import GroupConfig
@@ -148,3 +149,16 @@ def test_offsets_without_messages_are_no_lag():
 
     assert [(queue.lag, queue.gap) for queue in lag.queues] == [(6, 990), (5, 0)]
     assert lag.lag == 11
+
+
+def test_queues_whose_leader_is_down_are_named_and_not_taken_for_consumed():
+    """Nobody can tell how far the group is behind there."""
+    cluster = StaticCluster(forgotten={"b"})
+    cluster.put_topic("orders", {0: "a", 1: "b"})
+    table = {"subscriptionGroupTable": {"g": {"groupName": "g"}}}
+    cluster.on(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, lambda _: msgspec.json.encode(table))
+    cluster.on(RequestCode.GET_CONSUME_STATS, lambda _: b'{"consumeTps":0.0,"offsetTable":{}}')
+
+    found = asyncio.run(Groups(cluster).lag("g", "orders"))
+
+    assert found.unknown == [DownQueue("orders", 1, "b")]

@@ -8,6 +8,7 @@ from tests.support.static_cluster import StaticCluster
 
 from holdfast.admin.offsets import Offsets, Target
 from holdfast.admin.reach import NotAllowed, NotFound
+from holdfast.model.mapping import FORCED_GAP, first_home
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command
 
@@ -80,6 +81,31 @@ def test_a_queue_that_is_not_there_is_told():
     """Not an empty plan that looks like success."""
     with pytest.raises(NotFound, match="no such queue"):
         asyncio.run(Offsets(a_cluster()).ranges("t", queue=7))
+
+
+def test_offsets_that_hold_nothing_are_not_counted_as_lag():
+    """Behind a forced move there is a gap of 2^40: nobody has to consume that."""
+    cluster = StaticCluster()
+    cluster.put_queues("t", [first_home(0, "a", 0).force("b", 0).fix_end(5, generation=0)])
+    cluster.ends["t", 0] = FORCED_GAP + 3
+    cluster.on(RequestCode.GET_MIN_OFFSET, lambda _: {"offset": "0"})
+
+    (change,) = asyncio.run(Offsets(cluster).plan_reset("g", "t", Target("offset", 2)))
+
+    assert (change.after, change.lag) == (2, 6)
+
+
+def test_a_reset_leaves_no_queue_out_in_silence():
+    """One whose leader is down is named; without it the others can be reset one by one."""
+    cluster = StaticCluster(forgotten={"b"})
+    cluster.put_topic("t", {0: "b", 1: "a"})
+    cluster.on(RequestCode.GET_MIN_OFFSET, lambda _: {"offset": "0"})
+
+    with pytest.raises(NotAllowed, match="logical queue 0 of t is led by b, which is down"):
+        asyncio.run(Offsets(cluster).plan_reset("g", "t", Target("latest")))
+
+    (change,) = asyncio.run(Offsets(cluster).plan_reset("g", "t", Target("latest"), queue=1))
+    assert change.queue == 1
 
 
 def test_logical_queues_are_asked_for_at_their_leaders():

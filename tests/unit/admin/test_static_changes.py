@@ -120,6 +120,20 @@ def test_a_static_topic_is_deleted_wherever_it_is_recorded():
     assert len(cluster.of(RequestCode.DELETE_TOPIC_IN_NAMESRV)) == 1
 
 
+def test_a_topic_whose_leader_is_down_is_deleted_by_force_only():
+    """Also when the name server has forgotten that broker: it would bring the topic back."""
+    cluster = StaticCluster(brokers_by_name=THREE, forgotten={"b"})
+    cluster.put_topic("t", {0: "a", 1: "b"})
+    view = a_view(cluster)
+
+    with pytest.raises(NotAllowed, match="b does not answer and would bring t back"):
+        asyncio.run(StaticChanges(cluster).delete(view, view.topics["t"]))
+    deleted = asyncio.run(StaticChanges(cluster).delete(view, view.topics["t"], force=True))
+
+    assert deleted == ["a", "c"]
+    assert len(cluster.of(RequestCode.DELETE_TOPIC_IN_NAMESRV)) == 1
+
+
 def test_committed_offsets_follow_their_queues_into_logical_numbers():
     """Physical queue 0 of the second broker becomes logical queue 2, and groups go on there."""
     cluster = StaticCluster()

@@ -88,12 +88,27 @@ def test_an_old_name_server_is_refused_with_the_reason():
 
 def test_unknown_names_are_told_with_the_nearest():
     """A misspelled broker is not searched for in a table of topics."""
-    view = read(StaticCluster(brokers_by_name={"broker-a": "a:1"}))
+    cluster = StaticCluster(brokers_by_name={"broker-a": "a:1"})
+    view = read(cluster)
 
     with pytest.raises(NotFound, match="did you mean 'broker-a'"):
         view.get_holder("broker-aa")
     with pytest.raises(NotFound, match="holdfast topic list"):
         view.get_topic("t")
+    cluster.put_topic("orders", {0: "broker-a"})
+    with pytest.raises(NotFound, match="did you mean 'orders'"):
+        read(cluster).get_topic("order")
+
+
+def test_a_broker_that_is_down_is_no_misspelled_one():
+    """The name server has forgotten it, but a queue has not."""
+    cluster = StaticCluster(forgotten={"a"})
+    cluster.put_topic("t", {0: "a", 1: "b"})
+    view = read(cluster)
+
+    assert view.lost == ["a"]
+    with pytest.raises(NotFound, match="broker a is down"):
+        view.get_holder("a")
 
 
 def test_a_fresh_physical_queue_is_one_that_nobody_used():

@@ -8,7 +8,6 @@ from holdfast.admin.tables import (
     Facts,
     Table,
     count_text,
-    duration_text,
     left,
     print_all,
     print_json,
@@ -85,11 +84,3 @@ def test_no_time_is_none():
     """The wire writes -1 and 0 for never."""
     assert (time_text(None), time_text(-1), time_text(0)) == (None, None, None)
     assert str(time_text(1_763_229_023_123)).endswith(".123")
-
-
-@pytest.mark.parametrize(
-    ("span_ms", "text"), [(5, "5 ms"), (65_000, "1m 5s"), (3_600_000, "1h"), (90_061_000, "1d 1h")]
-)
-def test_spans_have_two_units(span_ms: int, text: str):
-    """More precision is noise."""
-    assert duration_text(span_ms) == text

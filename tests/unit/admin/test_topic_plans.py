@@ -2,6 +2,7 @@
 
 import asyncio
 
+import msgspec
 import pytest
 from tests.support.static_cluster import StaticCluster
 
@@ -17,7 +18,7 @@ from holdfast.admin.topic_plans import (
     share_of_keys_that_stay,
 )
 from holdfast.model.errors import MappingRefused
-from holdfast.model.mapping import first_home, merge
+from holdfast.model.mapping import FORCED_GAP, LogicalQueue, TopicMapping, first_home, merge
 from holdfast.model.topic import TopicConfig
 
 THREE = {"a": "a:1", "b": "b:1", "c": "c:1"}
@@ -26,6 +27,11 @@ CONFIG = TopicConfig(name="t")
 
 def a_view(cluster: StaticCluster) -> ClusterMappings:
     return asyncio.run(StaticTopics(cluster).read())
+
+
+def grown(cluster: StaticCluster, broker: str, *queues: LogicalQueue, total: int, epoch: int) -> TopicMapping:
+    record = cluster.records[broker]["t"].put(*queues)
+    return msgspec.structs.replace(record, total=total, epoch=epoch)
 
 
 def test_a_new_topic_is_recorded_by_every_broker():
@@ -80,6 +86,22 @@ def test_growing_leaves_what_is_there():
         (4, "b", 1),
     ]
     assert {change.broker: change.queues for change in plan.changes} == {"a": 2, "b": 2, "c": 1}
+
+
+def test_a_growth_tells_nobody_of_homes_that_were_only_prepared():
+    """The move may have been taken back since the records were read: the home would stay for ever."""
+    cluster = StaticCluster()
+    cluster.put_queues("t", [first_home(0, "a", 0).prepare("b", 0)])
+    view = a_view(cluster)
+
+    plan = grow_plan(view, view.topics["t"], 2, targets=["b"], now_ms=1)
+
+    told = {change.broker: change.record.queues for change in plan.changes}
+    assert [queue.segments[-1].broker for queue in told["a"].values()] == ["a"]
+    assert [(number, queue.leader.place) for number, queue in told["b"].items()] == [
+        (0, ("a", 0)),
+        (1, ("b", 1)),
+    ]
 
 
 def test_a_topic_never_shrinks():
@@ -180,6 +202,70 @@ def test_a_repair_gives_homes_to_queues_that_nobody_ever_led():
     assert [queue.queue for queue in plan.homes.after] == [0, 1]
     assert away.homes is None
     assert "start c first" in away.faults[0]
+
+
+@pytest.mark.parametrize("epoch", [9, 5, 12_000])
+def test_a_repair_spreads_a_growth_that_only_some_heard_of(epoch: int):
+    """Whatever epoch a change elsewhere took since: a topic never shrinks, so the most queues count."""
+    cluster = StaticCluster(brokers_by_name=THREE)
+    cluster.put_topic("t", {0: "a", 1: "b"}, epoch=5)
+    cluster.records["a"]["t"] = grown(cluster, "a", first_home(2, "a", 1), total=4, epoch=9)
+    cluster.records["b"]["t"] = cluster.records["b"]["t"].put(epoch=epoch)
+    view = a_view(cluster)
+
+    plan = repair_plan(view, view.topics["t"], now_ms=1)
+
+    assert plan.homes is not None
+    assert (plan.given, plan.homes.total, plan.faults) == ([3], 4, [])
+    after = merge({change.broker: change.record for change in plan.homes.changes})
+    assert after.complete
+    assert {(change.record.epoch, change.record.total) for change in plan.homes.changes} == {(after.epoch, 4)}
+    assert after.epoch > max(epoch, 9)
+
+
+def test_a_repair_tells_the_number_of_queues_where_only_that_was_missed():
+    """Also in an epoch that the broker knows: two changes took the same."""
+    cluster = StaticCluster(brokers_by_name=THREE)
+    cluster.put_topic("t", {0: "a", 1: "b"}, epoch=5)
+    cluster.records["a"]["t"] = grown(cluster, "a", first_home(2, "a", 1), total=3, epoch=5)
+    view = a_view(cluster)
+
+    plan = repair_plan(view, view.topics["t"], now_ms=1)
+
+    assert {name: (stamp.epoch, stamp.total) for name, stamp in plan.stamps.items()} == {"b": (5, 3), "c": (5, 3)}
+    assert (plan.homes, plan.faults) == (None, [])
+
+
+def test_what_a_dead_broker_should_have_led_is_given_to_others_by_force():
+    """In a later generation and behind a gap: should it return and have taken something, no offset is used twice."""
+    cluster = StaticCluster(brokers_by_name=THREE)
+    cluster.put_topic("t", {0: "a", 1: "b"}, total=3)
+    cluster.dead.add("b")
+    view = a_view(cluster)
+
+    refused = repair_plan(view, view.topics["t"], now_ms=1)
+    plan = repair_plan(view, view.topics["t"], force=True, now_ms=1)
+
+    assert any("holdfast queue repair t --force" in fault for fault in refused.faults)
+    assert refused.homes is None
+    assert plan.homes is not None
+    assert [(q.queue, q.generation, q.leader.first) for q in plan.homes.after if q.queue in plan.given] == [
+        (2, 1, FORCED_GAP)
+    ]
+    assert plan.faults == ["b leads queues and does not answer: start it, or `holdfast broker evacuate b --force`"]
+
+
+def test_a_queue_that_had_a_leader_gets_no_second_one():
+    """Its messages are there. Not even by force: somebody knows to whom it went."""
+    cluster = StaticCluster()
+    moved = first_home(0, "a", 0).prepare("b", 0).seal(5).open_next()
+    cluster.put_queues("t", [moved])
+    cluster.records["b"]["t"] = cluster.records["b"]["t"].without(0)
+    view = a_view(cluster)
+
+    plan = repair_plan(view, view.topics["t"], force=True, now_ms=1)
+
+    assert (plan.homes, plan.faults) == (None, ["nobody leads queue 0, which went to b: start b"])
 
 
 def test_a_contradiction_is_left_to_the_operator():

@@ -2,6 +2,8 @@ import pytest
 from tests.support.broker_clients import a_request
 from tests.support.broker_desk import BrokerDesk, a_pull, a_send
 
+from holdfast.model.mapping import TopicMapping, first_home
+from holdfast.model.topic import TopicConfig
 from holdfast.wire import java_json
 from holdfast.wire.codes import RequestCode, ResponseCode
 
@@ -40,6 +42,20 @@ def test_the_figures_that_tools_parse_are_there(desk: BrokerDesk) -> None:
     ):
         int(table[name])
     assert table["brokerActive"] == "true"
+
+
+def test_the_figures_tell_of_logical_queues_where_there_are_any(desk: BrokerDesk) -> None:
+    """How many are led here, and whether the broker was drained."""
+    assert "logicalQueuesLed" not in figures(desk)
+    desk.rooms.topics.put(TopicConfig(name="S", read_queues=2, write_queues=2), desk.now_ms)
+    homes = {number: first_home(number, desk.rooms.mappings.broker, number) for number in range(2)}
+    record = TopicMapping(topic="S", broker=desk.rooms.mappings.broker, epoch=1, total=3, queues=homes)
+    desk.rooms.mappings.change(record, now_ms=desk.now_ms)
+    desk.rooms.mappings.set_draining(True, desk.now_ms)
+
+    table = figures(desk)
+
+    assert (table["logicalQueuesLed"], table["draining"]) == ("2", "true")
 
 
 def test_the_figures_follow_what_happens(desk: BrokerDesk) -> None:

@@ -1,15 +1,18 @@
 """A dead leader does not stop its queues; when it returns it is read-only, and what it acknowledged has its place."""
 
 import msgspec
+from tests.support.broker_desk import a_send
+from tests.support.forced_moves import force, homes_of
 from tests.support.moving_cluster import NAMESRV, TOPIC, MovingCluster
 
 from holdfast.broker.forcing import CHECK_MS
 from holdfast.model.group import GroupConfig
 from holdfast.model.mapping import FORCED_GAP
+from holdfast.nameserver.fences import FILE as STATIC_FILE
+from holdfast.sim.network import Socket
 from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
-from holdfast.wire.mapping import to_home
-from holdfast.wire.moves import AbandonOrder, ForceOrder, QueueHomes
+from holdfast.wire.moves import AbandonOrder
+from holdfast.wire.record import decode_records
 
 
 def a_cluster(*names: str) -> MovingCluster:
@@ -18,23 +21,6 @@ def a_cluster(*names: str) -> MovingCluster:
     cluster.make_topic({0: "a", 1: "b"})
     cluster.run(5_000, cluster.produce(0, 10, "a"))
     return cluster
-
-
-def force(cluster: MovingCluster, target: str, queue: int = 0, source: str = "a") -> Command:
-    """Let *target* lead a queue by force, going by what its old leader recorded."""
-    rooms = cluster.rooms[source]
-    mapping, config = rooms.mappings.find(TOPIC), rooms.topics.find(TOPIC)
-    assert mapping is not None
-    assert config is not None
-    homes = [to_home(segment) for segment in mapping.queues[queue].segments]
-    order = ForceOrder(
-        topic=config,
-        scope=mapping.scope,
-        epoch=mapping.epoch + 1_000,
-        total=mapping.total,
-        queues=[QueueHomes(queue=queue, homes=homes)],
-    )
-    return cluster.ask(target, RequestCode.FORCE_QUEUES, order)
 
 
 def state(cluster: MovingCluster, name: str, queue: int = 0) -> str:
@@ -147,6 +133,44 @@ def test_an_operator_gives_up_what_a_dead_leader_may_hold() -> None:
     assert cluster.ask("b", RequestCode.ABANDON_QUEUE, other).code == ResponseCode.ILLEGAL_OPERATION
 
 
+def test_an_end_that_was_told_to_a_leader_who_died_with_it_is_asked_for() -> None:
+    """Its broker has told it, and sees no reason to tell it again."""
+    cluster = a_cluster("a", "b", "c")
+    cluster.brokers["a"].kill()
+    force(cluster, "b")
+    before = homes_of(cluster, 0, "b")
+    cluster.brokers["a"].start()
+    cluster.run(10_000)
+    assert cluster.logical_queue(0).segments[0].end == 10
+    cluster.brokers["b"].kill()
+
+    force(cluster, "c", source="b", homes=before)
+    assert cluster.logical_queue(0).segments[0].end == -1
+    cluster.run(2 * CHECK_MS)
+
+    assert cluster.logical_queue(0).segments[0].end == 10
+
+
+def test_whoever_remembers_only_its_own_homes_learns_of_the_others_when_it_is_made_leader() -> None:
+    """A broker whose part of a queue has expired keeps no list of the others' parts: that was the leader's business."""
+    cluster = a_cluster("a", "b", "c")
+    cluster.move("a", "c", 0)
+    cluster.run(10_000, cluster.is_settled)
+    cluster.move("c", "b", 0)
+    cluster.run(10_000, cluster.is_settled)
+    mappings = cluster.rooms["c"].mappings
+    mapping = mappings.find(TOPIC)
+    assert mapping is not None
+    mappings.change(mapping.put(mapping.queues[0].recall("c")), now_ms=mapping.epoch)
+    assert "a" not in {segment.broker for segment in mapping.queues[0].recall("c").segments}
+    cluster.brokers["b"].kill()
+
+    force(cluster, "c", source="b")
+
+    assert [segment.broker for segment in cluster.logical_queue(0).readable] == ["a", "b", "c"]
+    assert len(list(decode_records(cluster.pull("c", 0, 0).body))) == 10
+
+
 def test_only_a_leader_fixes_ends() -> None:
     """Anybody else would decide about what is not its own."""
     cluster = a_cluster()
@@ -185,25 +209,137 @@ def test_after_a_restart_sends_wait_until_name_servers_were_asked() -> None:
     cluster.brokers["a"].start()
     done = cluster.produce(0, 12, "a")
 
-    assert (TOPIC, 0) in cluster.rooms["a"].relaying.moving
+    assert cluster.open_on(0) == []
     assert cluster.run(5_000, done)
     assert (cluster.refused, cluster.unsure) == ([], [])
-    assert (TOPIC, 0) not in cluster.rooms["a"].relaying.moving
+    assert cluster.open_on(0) == ["a"]
 
 
-def test_without_any_name_server_a_restarted_leader_opens_after_a_while() -> None:
-    """Nothing says otherwise: a cluster whose name servers are gone goes on."""
+def test_a_restarted_leader_takes_sends_within_a_second() -> None:
+    """Asking name servers and peers is a matter of round trips."""
+    cluster = a_cluster()
+    cluster.brokers["a"].kill()
+    cluster.run(100)
+
+    cluster.brokers["a"].start()
+
+    assert cluster.run(1_000, lambda: cluster.open_on(0) == ["a"])
+
+
+def test_without_any_name_server_a_restarted_leader_takes_no_sends_and_says_what_it_waits_for() -> None:
+    """Somebody may have been made leader meanwhile, and nobody can tell. When one answers it goes on by itself."""
     cluster = a_cluster()
     cluster.name_server.kill()
     cluster.brokers["a"].kill()
     cluster.run(100)
 
     cluster.brokers["a"].start()
-    done = cluster.produce(0, 12, "a")
+    cluster.run(60_000)
+    answer = cluster.ask_command("a", a_send(TOPIC, queue=0))
 
-    assert cluster.run(20_000, done)
-    assert len(cluster.acked) == 12
-    assert cluster.hand._name_servers.current == NAMESRV
+    assert cluster.open_on(0) == []
+    assert answer.code == ResponseCode.SYSTEM_BUSY
+    assert answer.remark == (
+        f"queue 0 of T waits until a name server confirms that a still leads it ({NAMESRV} asked);"
+        " try again in a moment"
+    )
+    cluster.name_server.start()
+    assert cluster.run(4_000, lambda: cluster.open_on(0) == ["a"])
+
+
+def test_everything_can_be_restarted_at_once() -> None:
+    """A lone broker with a lone name server too: nobody waits for somebody who waits for him."""
+    for names in (("a",), ("a", "b")):
+        cluster = MovingCluster(*names)
+        cluster.make_topic({0: "a", 1: names[-1]})
+        for node in (cluster.name_server, *cluster.brokers.values()):
+            node.kill()
+        cluster.run(1_000)
+
+        for node in (*cluster.brokers.values(), cluster.name_server):
+            node.start()
+
+        assert cluster.run(3_000, lambda cluster=cluster, names=names: cluster.open_on(1) == [names[-1]])
+        assert cluster.open_on(0) == ["a"]
+
+
+def test_a_name_server_that_lost_its_folder_lets_brokers_open_once_they_registered() -> None:
+    """A dead broker makes the topic incomplete there for ever; those that live go on."""
+    cluster = a_cluster()
+    cluster.name_server.kill()
+    for node in cluster.brokers.values():
+        node.kill()
+    assert cluster.name_server.disk is not None
+    cluster.name_server.disk.remove(STATIC_FILE)
+
+    cluster.name_server.start()
+    cluster.brokers["a"].start()
+
+    assert cluster.run(3_000, lambda: cluster.open_on(0) == ["a"])
+
+
+def test_a_name_server_that_has_not_heard_of_the_topic_confirms_nothing() -> None:
+    """It answers, and knows of no other leader, because it knows of none at all."""
+    cluster = a_cluster()
+    cluster.name_server.kill()
+    cluster.brokers["a"].kill()
+    cluster.brokers["b"].kill()
+    assert cluster.name_server.disk is not None
+    cluster.name_server.disk.remove(STATIC_FILE)
+    cluster.name_server.start()
+
+    cluster.brokers["a"].start()
+    assert cluster.run(1_000, lambda: bool(ways(cluster)))
+    cluster.network.delay(ways(cluster)[0], 5_000)  # the first: on it the broker registers
+    cluster.run(4_000)
+
+    assert cluster.rooms["a"].view.is_told(), "it was asked, and answered"
+    assert cluster.open_on(0) == []
+    assert cluster.run(5_000, lambda: cluster.open_on(0) == ["a"])
+
+
+def ways(cluster: MovingCluster) -> list[Socket]:
+    """Return the connections of a to the name server."""
+    found = cluster.network.connections()
+    return [one for one in found if one.owner.host == "10.0.1.1" and one.peer.owner.host == "10.0.0.1"]
+
+
+def test_a_replaced_leader_stays_closed_though_everything_was_restarted_and_its_successor_is_dead() -> None:
+    """The name server remembers who replaced it."""
+    cluster = a_cluster()
+    cluster.brokers["a"].kill()
+    force(cluster, "b")
+    cluster.run(5_000)
+    for node in (cluster.name_server, cluster.brokers["b"]):
+        node.kill()
+
+    cluster.name_server.start()
+    cluster.brokers["a"].start()
+    cluster.run(60_000)
+
+    assert cluster.open_on(0) == []
+    cluster.brokers["b"].start()
+    cluster.run(30_000)
+    assert cluster.open_on(0) == ["b"]
+
+
+def test_a_delayed_message_waits_with_the_queue() -> None:
+    """What the broker itself writes is a write, too."""
+    cluster = a_cluster()
+    assert (
+        cluster.ask_command("a", a_send(TOPIC, queue=0, body=b"late", i="DELAY\x011\x02")).code == ResponseCode.SUCCESS
+    )
+    cluster.name_server.kill()
+    cluster.brokers["a"].kill()
+    cluster.brokers["a"].start()
+    cluster.run(20_000)
+    log = cluster.rooms["a"].mappings.place(TOPIC, 0).queue_log
+    assert log is not None
+    assert log.offset_max == 10
+
+    cluster.name_server.start()
+
+    assert cluster.run(20_000, lambda: log.offset_max == 11)
 
 
 def test_a_gap_is_no_lag() -> None:

@@ -117,6 +117,17 @@ def test_how_far_a_group_is_behind_is_told_queue_by_queue(desk: BrokerDesk) -> N
     ]
 
 
+def test_what_a_group_has_pulled_and_not_committed_is_told(desk: BrokerDesk) -> None:
+    """As where it pulls next; until it is committed it is under way."""
+    fill(desk)
+
+    desk.ask(a_pull("T", consumerGroup="g", maxMsgNums="2"))
+    desk.rooms.offsets.commit("g", "T", 0, 1)
+    *_, answer = desk.ask(a_request(RequestCode.GET_CONSUME_STATS, consumerGroup="g", topic="T"))
+
+    assert [(row["consumerOffset"], row["pullOffset"]) for row in rows(answer.body)] == [(1, 2), (0, 0)]
+
+
 def test_a_group_can_be_followed_in_chosen_topics(desk: BrokerDesk) -> None:
     """One, or several joined by semicolons; those that are not hosted are left out."""
     desk.make_topic("U", queues=1)

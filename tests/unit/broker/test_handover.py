@@ -7,7 +7,7 @@ from tests.support.moving_cluster import TOPIC, MovingCluster
 from holdfast.model.errors import HoldfastError
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command
-from holdfast.wire.moves import MoveName, MoveOrder, encode_body
+from holdfast.wire.moves import MoveName, MoveOrder, MoveQuestion, MoveVerdict, decode_body, encode_body
 
 
 def a_cluster(*names: str, queues: int = 2, flush: str = "sync") -> MovingCluster:
@@ -283,6 +283,24 @@ def test_the_target_is_asked_to_open_only_when_the_grant_is_on_disk() -> None:
     cluster.run(30_000, cluster.is_settled)
 
     assert len(cluster.open_on(0)) == 1
+
+
+def test_who_asks_late_is_told_though_the_queue_is_about_to_come_back() -> None:
+    """What is prepared behind the open home is of a later move, and is not opened by the word of this one."""
+    cluster = a_cluster()
+    cluster.run(5_000, cluster.produce(0, 3, "a"))
+    move = cluster.move("a", "b", 0)
+    cluster.run(5_000, cluster.is_settled)
+    mappings = cluster.rooms["a"].mappings
+    record = mappings.find(TOPIC)
+    assert record is not None
+    mappings.change(record.put(record.queues[0].prepare("a", 7)), now_ms=cluster.world.now_ms)
+
+    answer = cluster.ask("a", RequestCode.ASK_MOVE, MoveQuestion(move=move.id, topic=TOPIC, queues=[0]))
+
+    opening = decode_body(answer.body, MoveVerdict).opening
+    assert opening is not None
+    assert [(home.broker, home.first) for home in opening.queues[0].homes] == [("a", 0), ("b", 3), ("a", -1)]
 
 
 def test_the_old_leader_hears_of_the_opening_only_when_that_is_on_disk() -> None:

@@ -195,6 +195,23 @@ def test_a_physical_pull_of_another_broker_changes_nothing_here():
     assert offsets.reset_pending("consumers", TOPIC, 0) == 0
 
 
+def test_where_a_group_goes_on_is_noted_at_the_leader_only():
+    """In logical offsets, also for what lies at an older home; whoever is asked for that notes nothing."""
+    desks = desks_with(b"1", b"2", b"3")
+    desks.move(0, "b")
+    desks.send(0, b"4")
+
+    desks["b"].ask(a_pull(TOPIC, offset=1, maxMsgNums="1"))
+    old = desks["b"].rooms.offsets.find_pulled("consumers", TOPIC, 0)
+    desks["b"].ask(a_pull(TOPIC, offset=3))
+    new = desks["b"].rooms.offsets.find_pulled("consumers", TOPIC, 0)
+    desks["b"].ask(a_pull(TOPIC, offset=4))
+
+    assert (old, new) == (2, 4)
+    assert desks["a"].rooms.offsets.find_pulled("consumers", TOPIC, 0) is None
+    assert desks["b"].rooms.stats.pulls_missed.value == 1
+
+
 def test_the_lowest_offset_in_answers_follows_what_is_cleaned():
     """Here and elsewhere: what a reader was told before does not count."""
     desks = desks_with(b"1", b"2")
@@ -212,3 +229,14 @@ def test_the_lowest_offset_in_answers_follows_what_is_cleaned():
     after_local = desks.pull(0, 3).fields["minOffset"]
 
     assert (before, after_remote, after_local) == ("0", "1", "3")
+
+
+def test_a_pull_that_comes_once_more_takes_no_committed_offset_back():
+    """Another broker passed it on, got no answer, and asks again, long after the group has gone on."""
+    desks = desks_with(b"one", b"two")
+    flags = str(COMMIT | SUBSCRIPTION)
+
+    for committed in ("2", "1"):
+        desks["a"].ask(a_pull(TOPIC, queue=0, offset=1, sysFlag=flags, commitOffset=committed))
+
+    assert desks["a"].rooms.offsets.find("consumers", TOPIC, 0) == 2

@@ -2,6 +2,7 @@
 
 from tests.support.broker_desk import BrokerDesk
 
+from holdfast.broker.forwarded import Forwarded
 from holdfast.broker.luggage import Luggage
 from holdfast.broker.mapping_records import MoveState
 from holdfast.model.queue import MessageQueue
@@ -12,21 +13,12 @@ NAME = mock_broker("__global__")
 
 
 def a_luggage(desk: BrokerDesk) -> Luggage:
-    return Luggage(desk.rooms.offsets, desk.rooms.groups, desk.rooms.locks, desk.rooms.sinks)
+    return Luggage(desk.rooms.offsets, desk.rooms.groups, desk.rooms.locks, Forwarded(desk.store), desk.rooms.sinks)
 
 
 def an_opening(luggage: Luggage, *queues: int) -> Opening:
-    return Opening(
-        move="m",
-        source="a",
-        topic="T",
-        scope="__global__",
-        epoch=1,
-        total=4,
-        queues=[],
-        offsets=luggage.offsets("T", queues),
-        locks=luggage.locks("T", queues),
-    )
+    opening = Opening(move="m", source="a", topic="T", scope="__global__", epoch=1, total=4, queues=[])
+    return luggage.pack(opening, queues)
 
 
 def a_packed_opening() -> Opening:

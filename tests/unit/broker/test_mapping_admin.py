@@ -71,17 +71,32 @@ def test_a_removed_broker_is_listed_no_longer() -> None:
     assert cluster.rooms["b"].view.brokers() == [], "it is told of no more changes"
 
 
-def test_a_queue_or_a_whole_record_is_forgotten() -> None:
-    """As the operator names it; what is not there is fine."""
+def test_a_queue_is_forgotten_as_the_operator_names_it() -> None:
+    """The others stay."""
     cluster = a_cluster()
 
     cluster.ask("a", RequestCode.DELETE_MAPPING, None, topic=TOPIC, queue="0")
-    assert set(record(cluster, "a").queues) == {1}
-    cluster.ask("a", RequestCode.DELETE_MAPPING, None, topic=TOPIC)
-    answer = cluster.ask("a", RequestCode.DELETE_MAPPING, None, topic=TOPIC)
 
+    assert set(record(cluster, "a").queues) == {1}
+
+
+def test_a_topic_is_forgotten_with_its_record_where_nothing_of_it_is_held() -> None:
+    """Never is a normal topic left behind that takes what stale clients send; what is not there is fine."""
+    cluster = a_cluster()
+    held = cluster.ask("a", RequestCode.DELETE_MAPPING, None, topic=TOPIC)
+    assert (held.code, record(cluster, "a").led) == (ResponseCode.ILLEGAL_OPERATION, {1: 1})
+
+    cluster.move("a", "b", 1)
+    cluster.run(5_000, cluster.is_settled)
+    for name in ("b", "a"):
+        cluster.ask(name, RequestCode.DISCARD_SEGMENTS, DiscardOrder(topic=TOPIC, queue=0, generation=0))
+    answers = [cluster.ask("a", RequestCode.DELETE_MAPPING, None, topic=TOPIC) for _ in range(2)]
+
+    assert [answer.code for answer in answers] == [ResponseCode.SUCCESS] * 2
     assert cluster.rooms["a"].mappings.find(TOPIC) is None
-    assert answer.code == ResponseCode.SUCCESS
+    assert cluster.rooms["a"].topics.find(TOPIC) is None
+    assert cluster.run(5_000, cluster.produce(1, 1, "b"))
+    assert not cluster.refused
 
 
 def test_what_is_on_its_way_is_not_forgotten() -> None:

@@ -205,12 +205,15 @@ def test_a_new_physical_queue_is_behind_all_others():
     """Also behind those that only the mapping knows; the topic is hosted with it from then on."""
     desk = a_desk("a", "a")
 
-    first = desk.rooms.mappings.allocate(TOPIC, 2, desk.now_ms)
-    second = desk.rooms.mappings.allocate(TOPIC, 2, desk.now_ms)
+    mapping = desk.rooms.mappings.find(TOPIC)
+    assert mapping is not None
+
+    first = desk.rooms.mappings.allocate(mapping, [2], desk.now_ms)
+    second = desk.rooms.mappings.allocate(mapping, [2], desk.now_ms)
 
     config = desk.rooms.topics.find(TOPIC)
     assert config is not None
-    assert (first, second, config.read_queues, config.write_queues) == (2, 3, 4, 4)
+    assert (first, second, config.read_queues, config.write_queues) == ({2: 2}, {2: 3}, 4, 4)
 
 
 def test_an_expired_physical_queue_is_used_again_from_0():
@@ -237,7 +240,7 @@ def test_an_expired_physical_queue_is_used_again_from_0():
 def test_a_topic_that_is_not_hosted_gets_no_physical_queue():
     """The refusal says what to do."""
     with pytest.raises(MappingRefused, match="create it there first"):
-        BrokerDesk().rooms.mappings.allocate("Nowhere", 0, 1)
+        BrokerDesk().rooms.mappings.allocate(TopicMapping(topic="Nowhere", broker="a"), [0], 1)
 
 
 # Surviving.

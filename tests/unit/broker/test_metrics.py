@@ -3,6 +3,8 @@
 from tests.support.broker_desk import BrokerDesk
 
 from holdfast.broker.metrics import broker_samples
+from holdfast.model.mapping import TopicMapping, first_home
+from holdfast.model.topic import TopicConfig
 from holdfast.wire.codes import RequestCode
 from holdfast.wire.command import Command, encode_command
 
@@ -20,6 +22,21 @@ def send(desk: BrokerDesk, topic: str, body: bytes) -> None:
     desk.send_bytes(encode_command(Command(code=RequestCode.SEND_MESSAGE_V2, opaque=1, fields=fields, body=body)))
 
 
+def test_logical_queues_that_take_nothing_are_counted():
+    """Somebody waits at them."""
+    desk = BrokerDesk()
+    mapping = TopicMapping(
+        topic="T", broker=desk.options.name, total=2, queues={n: first_home(n, desk.options.name, n) for n in (0, 1)}
+    )
+    desk.rooms.topics.put(TopicConfig(name="T", read_queues=2, write_queues=2), desk.now_ms)
+    desk.rooms.mappings.change(mapping, now_ms=desk.now_ms)
+    assert numbers(desk)["broker_static_queues_held",] == 0
+
+    desk.rooms.relaying.doubt("T", [1], "somebody answers")
+
+    assert numbers(desk)["broker_static_queues_held",] == 1
+
+
 def test_what_is_sent_is_counted_in_all_and_by_topic():
     """Two messages, one topic."""
     desk = BrokerDesk()
@@ -33,6 +50,15 @@ def test_what_is_sent_is_counted_in_all_and_by_topic():
     assert after["broker_puts",] == 2
     assert after["broker_topic_puts", "orders"] == 2
     assert after["broker_log_end_position",] > before["broker_log_end_position",]
+
+
+def test_what_connections_hold_can_be_watched():
+    """The reading that makes the broker refuse is one that an operator sees coming."""
+    desk = BrokerDesk()
+
+    desk.rooms.pressure.held = 4096
+
+    assert numbers(desk)["broker_held_bytes",] == 4096
 
 
 def test_lag_is_what_a_group_has_not_consumed():

@@ -150,6 +150,46 @@ def test_a_waiting_pull_is_answered_at_its_deadline(desk: BrokerDesk) -> None:
     assert codes(desk.answers[1]) == [ResponseCode.PULL_NOT_FOUND]
 
 
+def test_pulls_that_bring_nothing_are_counted(desk: BrokerDesk) -> None:
+    """At once, or when they have waited in vain; one that waits, and then brings something, is no miss."""
+    stats = desk.rooms.stats
+    desk.ask(a_pull())
+    at_once = (stats.pulls_found.value, stats.pulls_missed.value)
+    desk.ask(a_pull(sysFlag=HELD, suspendTimeoutMillis="1000"))
+    waiting = stats.pulls_missed.value
+    desk.pass_time(1_000, "holds")
+    expired = stats.pulls_missed.value
+    desk.ask(a_pull(sysFlag=HELD))
+
+    desk.ask(a_send())
+
+    assert at_once == (0, 1)
+    assert (waiting, expired) == (1, 2)
+    assert (stats.pulls_found.value, stats.pulls_missed.value) == (1, 2)
+
+
+def test_where_a_group_goes_on_is_noted(desk: BrokerDesk) -> None:
+    """What was handed out and is not committed yet is under way: tools show both."""
+    fill(desk, 5)
+
+    desk.ask(a_pull(offset=0, maxMsgNums="3"))
+
+    assert desk.rooms.offsets.find_pulled("consumers", "T", 0) == 3
+    assert desk.rooms.offsets.find("consumers", "T", 0) is None
+
+
+def test_where_a_group_goes_on_is_noted_for_cold_records_too(desk: BrokerDesk) -> None:
+    """They are read off the loop: the offset is known when they are there."""
+    fill(desk, 5)
+    desk.store.close(desk.now_ms)
+    again = reopen(desk)
+
+    again.ask(a_pull(offset=0, maxMsgNums="4"))
+
+    assert any(isinstance(effect, ReadLog) for effect in again.effects)
+    assert again.rooms.offsets.find_pulled("consumers", "T", 0) == 4
+
+
 def test_nobody_reads_what_is_not_synced() -> None:
     """Under sync flush neither a pull nor its bounds show a record before the disk has it."""
     desk = BrokerDesk(flush="sync")

@@ -1,7 +1,9 @@
 import pytest
+from tests.support import static_desks
 from tests.support.broker_clients import a_heartbeat, a_request, a_subscription, join
 from tests.support.broker_desk import BrokerDesk, a_pull, a_send
 from tests.support.cold_reads import forbid_index_reads
+from tests.support.static_desks import StaticDesks
 
 from holdfast.broker import stepping
 from holdfast.machine.effects import Effect, Log, ReadLog
@@ -261,3 +263,45 @@ def test_a_query_whose_cold_read_fails_is_refused(
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert "a bad sector" in (answer.remark or "")
     assert answer.opaque == query.opaque
+
+
+@pytest.fixture
+def desks() -> StaticDesks:
+    """Brokers a, b and c, with one message of the same key on each, stored one after the other."""
+    desks = StaticDesks("a", "b", "c")
+    desks.create("a", "b", "c")
+    for number, name in enumerate("abc"):
+        desks[name].now_ms += number
+        properties = f"UNIQ_KEY\x01U{name}\x02KEYS\x01shared\x02"
+        desks[name].ask(a_send(static_desks.TOPIC, queue=number, body=name.encode(), i=properties))
+    return desks
+
+
+def by_key_at(desks: StaticDesks, name: str, *, version: int = 433, **fields: object) -> list[bytes]:
+    asked = {"topic": static_desks.TOPIC, "key": "shared", "maxNum": 10}
+    query = a_request(RequestCode.QUERY_MESSAGE, **(asked | fields))
+    query.language, query.version = "JAVA", version
+    (answer,) = desks[name].ask(query)
+    return bodies(answer) if answer.code == 0 else []
+
+
+@pytest.mark.parametrize("name", ["a", "b", "c"])
+def test_clients_that_know_one_broker_find_what_all_hold(desks: StaticDesks, name: str) -> None:
+    """The newest first, and no more than they asked for."""
+    assert by_key_at(desks, name, version=399) == [b"c", b"b", b"a"]
+    assert by_key_at(desks, name, version=399, maxNum=2) == [b"c", b"b"]
+    assert by_key_at(desks, name, version=399, key="Ub") == [b"b"]
+    assert by_key_at(desks, name, version=399, key="nobody") == []
+
+
+def test_clients_that_read_mappings_find_what_one_broker_holds(desks: StaticDesks) -> None:
+    """They ask every broker: what all hold would come to them several times."""
+    assert by_key_at(desks, "b") == [b"b"]
+    assert by_key_at(desks, "b", version=399, **{"hf.mapping": "1"}) == [b"b"]
+
+
+def test_a_broker_that_is_down_hides_only_its_own_messages(desks: StaticDesks) -> None:
+    """What the others hold is found."""
+    desks.go_down("b")
+
+    assert by_key_at(desks, "a", version=399) == [b"c", b"a"]

@@ -1,18 +1,23 @@
 """Whichever broker a client asks, the leader of the queue answers: in order, once, or not at all."""
 
+from collections.abc import Callable
+
 import pytest
 from tests.support.broker_desk import a_pull, a_send
 from tests.support.moving_cluster import TOPIC, MovingCluster
 
 from holdfast.broker import relaying
+from holdfast.broker.members import ROUND_MS
 from holdfast.broker.relaying import PATIENCE_MS
 from holdfast.model.errors import ConnectionLost, HoldfastError
 from holdfast.model.leadership import Leader
 from holdfast.model.queue import MessageQueue
 from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
+from holdfast.wire.command import Command, encode_command
+from holdfast.wire.fields import to_fields
 from holdfast.wire.moves import MoveOrder, encode_body
 from holdfast.wire.record import decode_records
+from holdfast.wire.relay import RelayFields
 
 Answers = list[list[Command | HoldfastError]]
 
@@ -279,3 +284,99 @@ def test_a_rolling_restart_under_load_loses_and_repeats_nothing() -> None:
     cluster.run(3_000)
     cluster.check_ledger(0, 1)
     assert cluster.refused == []
+
+
+def test_a_broker_that_missed_two_moves_is_told_where_the_queue_is() -> None:
+    """With no name server to ask: whoever does not lead says who does, and what is passed on goes there at once."""
+    cluster = a_cluster("a", "b", "c", "d")
+    (first,) = send_at_once(cluster, "d", 1)
+    cluster.run(ROUND_MS)
+    assert offsets([first]) == ["0"]
+    cluster.name_server.kill()
+    for source, target in (("a", "b"), ("b", "c")):
+        cluster.move(source, target, 0)
+        assert cluster.run(5_000, cluster.is_settled)
+    before = cluster.rooms["d"].relaying.find_belief((TOPIC, 0))
+
+    answers = send_at_once(cluster, "d", 3)
+
+    assert cluster.run(200, lambda: all(answers)), "long before its sender gives up"
+    assert offsets(answers) == ["1", "2", "3"]
+    assert before == "a"
+    assert [cluster.rooms[name].relaying.find_belief((TOPIC, 0)) for name in "abcd"] == ["c"] * 4
+
+
+def test_other_requests_find_the_queue_after_two_moves_too() -> None:
+    """A commit goes where a send would."""
+    cluster = a_cluster("a", "b", "c", "d")
+    cluster.pull("a", 0, 0)
+    assert cluster.commit("d", 0, 1).code == ResponseCode.SUCCESS
+    cluster.run(ROUND_MS)
+    cluster.name_server.kill()
+    for source, target in (("a", "b"), ("b", "c")):
+        cluster.move(source, target, 0)
+        assert cluster.run(5_000, cluster.is_settled)
+
+    began_ms = cluster.world.now_ms
+    answer = cluster.commit("d", 0, 2)
+
+    assert answer.code == ResponseCode.SUCCESS
+    assert cluster.world.now_ms - began_ms < 200
+    assert cluster.rooms["c"].offsets.find("consumers", TOPIC, 0) == 2
+
+
+def test_a_leader_that_is_behind_takes_nothing_from_who_knows_better() -> None:
+    """It was passed over, or lost what it knew: it says in which generation it leads, and finds out."""
+    cluster = a_cluster()
+    send = encode_command(a_send(TOPIC, queue=0, body=b"late"))
+
+    def relay(number: int, generation: int) -> Command:
+        fields = RelayFields(source="b", boot=1, number=number, topic=TOPIC, queue=0, generation=generation)
+        return cluster.ask_command("a", Command(code=RequestCode.RELAY, fields=to_fields(fields), body=send))
+
+    newer, equal = relay(1, generation=5), relay(2, generation=0)
+
+    assert (newer.code, newer.body) == (ResponseCode.NOT_LEADER_FOR_QUEUE, b"")
+    assert (newer.fields["leader"], newer.fields["generation"]) == ("a", "0")
+    assert equal.code == ResponseCode.SUCCESS
+    assert cluster.read(0) == [b"late"]
+
+
+def test_who_believed_in_too_new_a_generation_asks_again() -> None:
+    """The topic was deleted and made anew: its generations began again, and nobody waits for the old ones."""
+    cluster = a_cluster()
+    queue = MessageQueue(TOPIC, "__syslo__global__", 0)
+    cluster.rooms["b"].view.teach_leader(queue, Leader("a", generation=9))
+
+    answers = send_at_once(cluster, "b", 1)
+
+    assert cluster.run(1_000, lambda: all(answers))
+    assert offsets(answers) == ["0"]
+
+
+@pytest.mark.parametrize("ask", [a_send, a_pull])
+def test_a_client_that_reads_mappings_is_told_who_leads(ask: Callable[..., Command]) -> None:
+    """In the answer, if its request was passed on. Others get what the leader wrote, byte for byte."""
+    cluster = a_cluster()
+    curious, plain = ask(TOPIC, queue=0), ask(TOPIC, queue=0)
+    curious.fields["hf.mapping"] = "1"
+
+    by_way, at_leader = cluster.ask_command("b", curious), cluster.ask_command("a", curious)
+    other = cluster.ask_command("b", plain)
+
+    assert (by_way.fields["hf.leader"], by_way.fields["hf.generation"]) == ("a", "0")
+    assert "hf.leader" not in {**at_leader.fields, **other.fields}
+
+
+def test_a_leader_that_has_sealed_a_queue_takes_no_word_of_progress_with_a_pull() -> None:
+    """The next leader may have been told already how far groups are; a commit by itself waits for that one."""
+    cluster = a_cluster()
+    cluster.run(5_000, cluster.produce(0, 3, "a"))
+    cluster.pull("a", 0, 0)
+    cluster.commit("a", 0, 1)
+    seal(cluster)
+
+    answer = cluster.pull("a", 0, 0, sysFlag="5", commitOffset="2")
+
+    assert len(list(decode_records(answer.body))) == 3
+    assert cluster.rooms["a"].offsets.find("consumers", TOPIC, 0) == 1

@@ -7,6 +7,7 @@ import pytest
 from tests.support.broker_desk import a_send
 from tests.support.static_desks import TOPIC, StaticDesk, StaticDesks
 
+from holdfast.broker.forwarded import Forwarded
 from holdfast.broker.luggage import Luggage
 from holdfast.broker.offsets import TIMER
 from holdfast.wire.batch import encode_items
@@ -146,7 +147,7 @@ def test_records_before_the_snapshot_are_not_read_again(desks: StaticDesks):
 def test_it_moves_with_the_queue(desks: StaticDesks):
     """The new leader knows what the old one took; the old one forgets it."""
     ask(desks["a"], rows(0, 2))
-    packed = luggage(desks["a"]).sinks(TOPIC, [0])
+    packed = desks["a"].rooms.sinks.pack(TOPIC, [0])
     desks.move(0, "b")
     opening = Opening(move="m", source="a", topic=TOPIC, scope="__global__", epoch=1, total=1, queues=[], sinks=packed)
 
@@ -212,4 +213,4 @@ def test_writers_of_long_ago_are_forgotten(desks: StaticDesks, monkeypatch: pyte
 
 
 def luggage(desk: StaticDesk) -> Luggage:
-    return Luggage(desk.rooms.offsets, desk.rooms.groups, desk.rooms.locks, desk.rooms.sinks)
+    return Luggage(desk.rooms.offsets, desk.rooms.groups, desk.rooms.locks, Forwarded(desk.store), desk.rooms.sinks)

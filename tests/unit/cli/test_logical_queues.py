@@ -2,11 +2,14 @@
 
 import json
 
+import msgspec
 import pytest
+from tests.support.scripted_reach import Asked, Reply
 from tests.support.static_cluster import JAVA_4, StaticCluster
 
 from holdfast.cli.main import ALIASES, main
-from holdfast.wire.codes import RequestCode
+from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.command import Command
 from holdfast.wire.moves import Move
 
 
@@ -160,11 +163,13 @@ def test_a_broker_is_drained_waited_for_and_removed(orders: StaticCluster, capsy
     for queue in (0, 1):
         for name in orders.brokers_by_name:
             orders.offsets[name, "g", "orders", queue] = 20
+    misspelled = run("broker drain broker1 --discard-consumed gg", capsys, status=1)
     done = answer("broker drain broker1 --discard-consumed g --wait", capsys)
     removed = run("broker remove broker1 --yes", capsys)
 
     assert drained.startswith("broker1 leads nothing; 2 logical queues moved, bytes copied: 0")
     assert "30 messages of orders are in its old homes" in drained
+    assert "group 'gg' does not exist" in misspelled
     assert "still needed" in kept
     assert (done["removable"], done["holds"], len(done["discarded"])) == (True, [], 2)  # type: ignore[arg-type]
     assert "stop its process now" in removed
@@ -195,6 +200,58 @@ def test_a_dead_broker_is_evacuated_by_force(orders: StaticCluster, capsys: pyte
     assert done["done"] == 2
     assert "end unknown: wait for broker1" in listed
     assert "from offset 0 on; consumers go on" in given_up
+
+
+def test_the_list_of_brokers_says_how_far_one_is_drained_and_which_is_down(
+    orders: StaticCluster, capsys: pytest.CaptureFixture[str]
+):
+    """A broker that is down is known only by what it leads."""
+    led = {"a:1": (0, "true"), "b:1": (2, "true"), "c:1": (1, "false")}
+
+    def runtime(asked: Asked) -> Reply:
+        leads, draining = led[asked.address]
+        return msgspec.json.encode({"table": {"logicalQueuesLed": str(leads), "draining": draining}})
+
+    orders.on(RequestCode.GET_BROKER_RUNTIME_INFO, runtime)
+    printed = run("broker list", capsys)
+    states = [line.split("  ")[-1].strip() for line in printed.splitlines()]
+    assert states == ["STATE", "drained", "draining, 2 queues to go", "in service"]
+
+    orders.forgotten.add("broker1")
+    printed = run("broker list", capsys)
+
+    assert "broker1 is down and leads 2 logical queues" in printed
+
+
+def test_a_topic_that_the_name_server_withholds_can_be_looked_at_and_deleted(
+    cluster: StaticCluster, capsys: pytest.CaptureFixture[str]
+):
+    """The brokers know of it: nobody is stuck with half a topic."""
+    cluster.put_topic("orders", {0: "broker1"}, total=2)
+    cluster.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, lambda _: Command(code=ResponseCode.SYSTEM_BUSY, remark="withheld"))
+
+    described = run("topic describe orders", capsys)
+    created = run("topic create orders --logical-queues 2", capsys, status=1)
+    run("topic delete orders --yes", capsys)
+
+    assert "nobody leads 1 queue: run `holdfast queue repair orders`" in described
+    assert "`holdfast topic delete orders` removes what is there" in created
+    assert not any("orders" in records for records in cluster.records.values())
+
+
+def test_what_a_dead_broker_should_have_led_is_repaired_by_force(
+    cluster: StaticCluster, capsys: pytest.CaptureFixture[str]
+):
+    """The refusal names the way."""
+    cluster.put_topic("orders", {0: "broker1"}, total=2)
+    cluster.dead.add("broker2")
+
+    refused = answer("queue repair orders", capsys, status=1)
+    repaired = answer("queue repair orders --force --yes", capsys)
+
+    assert "holdfast queue repair orders --force" in str(refused["faults"])
+    assert (refused["given_homes"], repaired["given_homes"]) == ([], [1])
+    assert cluster.leader("orders", 1) in {"broker1", "broker3"}
 
 
 def test_moves_are_listed_cancelled_and_resumed(orders: StaticCluster, capsys: pytest.CaptureFixture[str]):

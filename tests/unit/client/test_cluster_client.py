@@ -130,19 +130,14 @@ def test_a_refusal_is_raised_with_who_refused():
     with_client(story)
 
 
-def test_brokers_are_found_by_cluster_topic_and_name():
+def test_brokers_are_found_by_cluster():
     """Masters only."""
 
     async def story(server: ScriptedServer, client: ClusterClient) -> None:
         server.on(RequestCode.GET_BROKER_CLUSTER_INFO, body=CLUSTERS)
-        server.serve_topic("t")
 
         assert await client.cluster_brokers() == {"broker-a": "a:1", "broker-b": "b:1"}
         assert await client.cluster_brokers("c2") == {"broker-b": "b:1"}
-        assert await client.broker_address("broker-b") == "b:1"
-        assert await client.topic_brokers("t") == {"broker-a": server.address}
-        with pytest.raises(RouteNotFound):
-            await client.broker_address("broker-x")
 
     with_client(story)
 

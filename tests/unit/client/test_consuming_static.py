@@ -1,7 +1,7 @@
 """Consuming logical queues: from their leaders, also while those change."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
@@ -322,5 +322,58 @@ def test_a_leader_that_stays_is_not_left():
                 await settle()
 
                 assert len(cluster.a.heard_of(PULL)) == 1
+
+    asyncio.run(run())
+
+
+def naming_b(script: Callable[[Command], Command | None]) -> Callable[[Command], Command | None]:
+    """Answer as a broker that passed the request on to `b`."""
+
+    def answer(command: Command) -> Command | None:
+        told = script(command)
+        if told is not None:
+            told.fields |= {"hf.leader": "b", "hf.generation": "2"}
+        return told
+
+    return answer
+
+
+def test_an_answer_that_names_the_new_leader_is_followed_at_once():
+    """No name server is asked for it."""
+
+    async def run() -> None:
+        async with some_calls() as (cluster, calls):
+            cluster.serve(A_LEADS, a_record("b", {}, total=1))
+            await calls._client.refresh_leaders("t")
+            update = RequestCode.UPDATE_CONSUMER_OFFSET
+            cluster.a.answers[update] = naming_b(cluster.a.answers[update])
+
+            await calls.commit(logical(0), 9)
+            await calls.commit(logical(0), 10)
+
+            assert [heard.fields["hf.mapping"] for heard in cluster.a.heard_of(update)] == ["1"]
+            assert cluster.group_b.committed == {0: 10}
+
+    asyncio.run(run())
+
+
+def test_what_a_pull_brought_by_way_of_the_old_leader_is_kept(monkeypatch: pytest.MonkeyPatch):
+    """The next pull goes to the new one: nothing is pulled twice."""
+    never_mind_the_time(monkeypatch)
+
+    async def run() -> None:
+        async with a_cluster() as cluster:
+            cluster.serve(A_LEADS, a_record("b", {}, total=1))
+            cluster.group_a.end[0], cluster.group_b.end[0] = 2, 5
+            cluster.a.answers[PULL] = naming_b(cluster.a.answers[PULL])
+            async with PullConsumer(cluster.a.namesrv, "g", start="earliest") as consumer:
+                await consumer._member.client.connection(cluster.b.address)
+                await consumer.assign([logical(0)])
+
+                assert [message.offset for message in await consumer.poll(5)] == [0, 1]
+                assert [message.offset for message in await consumer.poll(5)] == [2, 3, 4]
+
+            assert [pull.fields["queueOffset"] for pull in cluster.a.heard_of(PULL)] == ["0"]
+            assert [pull.fields["queueOffset"] for pull in cluster.b.heard_of(PULL)].count("2") == 1
 
     asyncio.run(run())

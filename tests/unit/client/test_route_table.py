@@ -31,8 +31,6 @@ def test_a_route_is_worked_out_once():
     assert route is not None
     assert route.publishable == route.readable == tuple(MessageQueue("t", name, q) for name in "ab" for q in (0, 1))
     assert route.masters == {"a": "a:1", "b": "b:1"}
-    assert route.master_of("a") == "a:1"
-    assert route.master_of("x") is None
 
 
 def test_the_same_route_again_is_no_change():

@@ -1,7 +1,7 @@
 """Carrying packed messages to the leaders of logical queues, also while those change."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
@@ -335,5 +335,82 @@ def test_a_one_way_send_goes_to_the_leader():
 
             (heard,) = await cluster.b.heard(SEND)
             assert (heard.is_one_way, heard.fields["e"]) == (True, "1")
+
+    asyncio.run(run())
+
+
+def relayed(leader: str, generation: int) -> Callable[[Command], Command]:
+    """Answer as a broker that passed the send on to *leader*."""
+
+    def answer(command: Command) -> Command:
+        told = stored(command)
+        told.fields |= {"hf.leader": leader, "hf.generation": str(generation)}
+        return told
+
+    return answer
+
+
+def test_an_answer_that_names_the_new_leader_is_followed_at_once():
+    """No name server is asked: the broker that passed the send on knows best."""
+
+    async def run() -> None:
+        async with a_cluster() as (cluster, sender):
+            cluster.serve(A_LEADS, a_record("b", {}, total=2))
+            cluster.a.answers[SEND] = relayed("b", 2)
+            own_id = f"{pack_host(cluster.b.address).hex().upper()}{0:016X}"
+            cluster.b.on(SEND, msgId=own_id, queueId="0", queueOffset="8")
+
+            await sender.send(to(0), 5)
+            asked = len(cluster.name_servers[0].heard_of(ROUTE))
+            await sender.send(to(0), 5)
+            await sender.send(to(1), 5)
+
+            assert [heard.fields["e"] for heard in cluster.a.heard_of(SEND)] == ["0", "1"]
+            assert [heard.fields["e"] for heard in cluster.b.heard_of(SEND)] == ["0"]
+            assert len(cluster.name_servers[0].heard_of(ROUTE)) == asked
+            assert {heard.fields["hf.mapping"] for heard in cluster.a.heard_of(SEND)} == {"1"}
+
+    asyncio.run(run())
+
+
+def test_the_new_leader_gets_nothing_while_sends_are_under_way_through_the_old_one():
+    """What is sent later must not overtake: the lane changes its broker when it is empty."""
+
+    async def run() -> None:
+        async with a_cluster() as (cluster, sender):
+            cluster.serve(A_LEADS, a_record("b", {}, total=2))
+            held: list[Command] = []
+            cluster.a.answers[SEND] = held.append  # type: ignore[assignment]
+            first = asyncio.ensure_future(sender.send(to(0), 30))
+            second = asyncio.ensure_future(sender.send(to(0), 30))
+            await cluster.a.heard(SEND, 2)
+            cluster.a.push(relayed("b", 2)(held[0]))
+            await first
+            third = asyncio.ensure_future(sender.send(to(0), 30))
+            await settle()
+            assert cluster.b.heard_of(SEND) == []
+
+            cluster.a.push(relayed("b", 2)(held[1]))
+
+            assert (await second).address == cluster.a.address
+            assert (await third).address == cluster.b.address
+
+    asyncio.run(run())
+
+
+def test_word_of_an_older_leader_or_of_a_stranger_changes_nothing():
+    """Answers may be late; a broker that no route tells of cannot be dialled."""
+
+    async def run() -> None:
+        async with a_cluster() as (cluster, sender):
+            cluster.serve(a_record("a", {0: 3, 1: 3}, total=2), a_record("b", {}, total=2))
+            cluster.a.answers[SEND] = relayed("b", 2)
+            await sender.send(to(0), 5)
+            cluster.a.answers[SEND] = relayed("stranger", 4)
+            await sender.send(to(0), 5)
+
+            await sender.send(to(0), 5)
+
+            assert len(cluster.a.heard_of(SEND)) == 3
 
     asyncio.run(run())

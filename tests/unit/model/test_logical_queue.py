@@ -112,10 +112,7 @@ def refusals() -> list[tuple[str, Callable[[], LogicalQueue]]]:
         ),
         ("prepare first", lambda: open_queue.seal(3).open_next()),
         ("prepare first", open_queue.open_next),
-        ("prepare first", lambda: open_queue.open_at(30)),
         ("seal first", prepared.open_next),
-        ("offsets rise", lambda: prepared.open_at(10)),
-        ("offsets rise", lambda: prepared.seal(5).open_at(14)),
         ("nothing to roll back", open_queue.rollback),
         ("nothing to roll back to", upstream(("a", -1)).rollback),
         ("move elsewhere", lambda: open_queue.force("b", 7)),
@@ -150,7 +147,7 @@ def test_what_would_break_a_rule_is_refused_by_its_name(rule: str, ask: Callable
 
 def test_a_java_leader_is_left_behind_with_a_hole():
     """It cannot tell its end; the offset is upstream's, rounded up."""
-    queue = first_home(0, "a", 0).prepare("b", 0).open_at(10_000)
+    queue = upstream(("a", 0), ("b", 10_000))
 
     assert spans(queue) == [("a", 0, None), ("b", 10_000, None)]
     assert [queue.status_of(segment) for segment in queue.segments] == [Status.READ_ONLY, Status.NORMAL]
@@ -226,7 +223,7 @@ def test_a_home_that_may_have_been_opened_keeps_its_place():
 
     assert spans(queue) == [("a", 0, 10), ("b", 10, 15), ("c", 15, None), ("d", 15 + FORCED_GAP, None)]
     assert queue.unresolved == queue.segments[2]
-    assert queue.generation == 3
+    assert queue.generation == 4
 
 
 def test_a_prepared_home_that_takes_the_forced_move_was_not_opened():
@@ -234,7 +231,23 @@ def test_a_prepared_home_that_takes_the_forced_move_was_not_opened():
     queue = moved(10).prepare("c", 0).seal(5).force("c", 0)
 
     assert spans(queue) == [("a", 0, 10), ("b", 10, 15), ("c", 15 + FORCED_GAP, None)]
-    assert queue.generation == 3
+    assert queue.generation == 4
+
+
+def test_a_move_that_nobody_had_heard_of_has_a_generation_of_its_own():
+    """Whoever forced went by an older record. What was opened meanwhile has its place in the gap."""
+    old = moved(10)
+    unheard = old.prepare("c", 0).seal(5).open_next()
+
+    forced = old.force("d", 0)
+
+    assert forced.generation > unheard.generation
+    assert spans(forced.reconcile(unheard)) == [
+        ("a", 0, 10),
+        ("b", 10, 15),
+        ("c", 15, None),
+        ("d", 10 + FORCED_GAP, None),
+    ]
 
 
 def test_a_returned_leader_tells_its_end():
@@ -258,7 +271,7 @@ def test_an_abandoned_segment_ends_where_it_is_known_to():
 
 def test_a_java_end_found_later_leaves_its_hole_a_hole():
     """Its records stay within reach."""
-    queue = first_home(0, "a", 0).prepare("b", 0).open_at(10_000).fix_end(60, generation=0)
+    queue = upstream(("a", 0), ("b", 10_000)).fix_end(60, generation=0)
 
     assert spans(queue)[0] == ("a", 0, 60)
     assert queue.logical_min() == 0

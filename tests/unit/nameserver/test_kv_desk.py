@@ -102,7 +102,7 @@ def test_whoever_waits_for_a_disk_that_fails_is_told():
     channel = server.open()
     server.receive(channel, encode_command(server.request(RequestCode.PUT_KV_CONFIG, ORDER)))
 
-    server.happen(DiskFault("no space left", server.now_ms))
+    server.happen(DiskFault("no space left", server.now_ms, path=FILE))
 
     (answer,) = server.answers(channel)
     assert answer.code == ResponseCode.SYSTEM_ERROR

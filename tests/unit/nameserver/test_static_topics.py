@@ -51,6 +51,26 @@ def test_reports_are_served_when_every_queue_has_its_leader():
     assert table.logs() == [("static topic complete", "")]
 
 
+def test_the_operator_is_warned_of_what_stays_withheld():
+    """While a topic is made its brokers are heard one after the other: that is no reason to worry. Told once."""
+    table = Table("a", "b")
+    table.report("a", leads("a", 0))
+    (log,) = table.static.take_logs()
+    assert log.level == "info"
+
+    table.static.warn_lasting()
+    assert table.static.take_logs() == []
+    for _ in range(3):
+        table.static.warn_lasting()
+
+    (log,) = table.static.take_logs()
+    assert (log.level, log.event) == ("warning", "static topic stays withheld")
+    assert log.fields["reasons"] == "no broker leads logical queues 1 of 2"
+    table.report("b", leads("b", 1))
+    table.static.warn_lasting()
+    assert table.logs() == [("static topic complete", "")]
+
+
 def test_the_same_report_again_changes_nothing():
     """Nothing is rendered anew, nobody is told anything."""
     table = Table("a")

@@ -25,12 +25,12 @@ def test_what_a_connection_holds_replaces_what_it_held() -> None:
     budget.hold(one, 100)
     budget.hold(two, 50)
     budget.hold(one, 300)
-    held = budget.held
+    held = budget.pressure.held
     budget.hold(one, 0)
     budget.hold(two, 0)
 
     assert held == 350
-    assert budget.held == 0
+    assert budget.pressure.held == 0
 
 
 def test_who_has_held_longest_is_cut_off_when_the_budget_is_spent() -> None:
@@ -46,7 +46,7 @@ def test_who_has_held_longest_is_cut_off_when_the_budget_is_spent() -> None:
 
     assert "1000 bytes" in stalled.reason
     assert (finished.reason, late.reason) == ("", "")
-    assert budget.held == 500
+    assert budget.pressure.held == 500
 
 
 def test_pressure_begins_at_three_quarters_and_ends_at_a_half() -> None:

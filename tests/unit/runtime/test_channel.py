@@ -166,12 +166,12 @@ def test_answers_that_a_peer_does_not_take_are_held_against_the_budget() -> None
         channel.send([bytes(30_000_000)])
         channel.send([bytes(30_000_000)])
 
-        assert budget.held > 40_000_000, "what the sockets have not swallowed"
+        assert budget.pressure.held > 40_000_000, "what the sockets have not swallowed"
 
         await reader.readexactly(60_000_000)
         channel.send([b"x"])
         await reader.readexactly(1)
-        assert budget.held == 0
+        assert budget.pressure.held == 0
 
     with_channel(scenario, budget)
 
@@ -187,7 +187,7 @@ def test_a_peer_that_takes_nothing_is_cut_off_when_the_budget_is_spent() -> None
             channel.send([bytes(10_000_000)])
 
         assert "answers that were not taken" in await owner.closed.get()
-        assert budget.held == 0
+        assert budget.pressure.held == 0
 
     with_channel(scenario, budget)
 
@@ -212,9 +212,9 @@ def test_unfinished_frames_are_held_against_the_budget() -> None:
     frame = a_frame(b"x" * 4_000_000)
 
     for at in receive(channel, frame):
-        assert at == len(frame) or at <= budget.held <= 2 * at
+        assert at == len(frame) or at <= budget.pressure.held <= 2 * at
 
-    assert budget.held == 0
+    assert budget.pressure.held == 0
     assert channel._buffer.nbytes == channel_module.RECEIVE_BUFFER_SIZE
 
 
@@ -231,4 +231,4 @@ def test_the_oldest_unfinished_frame_goes_when_the_budget_is_spent() -> None:
 
     assert "unfinished requests" in stalled.closing_reason
     assert owner.bodies.get_nowait() == b"o" * 2_000_000
-    assert budget.held == 0
+    assert budget.pressure.held == 0

@@ -26,11 +26,7 @@ from holdfast.wire.mapping import (
     MappedTopic,
     MappingFile,
     convert_info,
-    decode_detail,
-    decode_file,
-    decode_info,
-    decode_mapped_topic,
-    decode_plan,
+    decode,
     encode,
     encode_file,
     from_detail,
@@ -77,7 +73,7 @@ def recorded(code: int, *, responses: bool) -> list[Recorded]:
 
 def test_an_item_has_eight_keys_and_a_detail_too():
     """In Java's order."""
-    detail = java_json.loads(encode(decode_detail(JAVA_DETAIL)))
+    detail = java_json.loads(encode(decode(JAVA_DETAIL, Detail)))
 
     assert list(detail) == ["bname", "currIdMap", "dirty", "epoch", "hostedQueues", "scope", "topic", "totalQueues"]
     assert list(detail["hostedQueues"]["3"][0]) == [
@@ -94,7 +90,7 @@ def test_an_item_has_eight_keys_and_a_detail_too():
 
 def test_what_java_wrote_is_written_again_to_the_byte():
     """Bare keys and all."""
-    assert encode(decode_detail(JAVA_DETAIL), bare_keys=True) == JAVA_DETAIL
+    assert encode(decode(JAVA_DETAIL, Detail), bare_keys=True) == JAVA_DETAIL
 
 
 def test_updates_that_java_sent_are_written_again_to_the_byte():
@@ -103,7 +99,7 @@ def test_updates_that_java_sent_are_written_again_to_the_byte():
     assert len(frames) > 10
 
     for frame in frames:
-        detail = decode_detail(frame.command.body)
+        detail = decode(frame.command.body, Detail)
         assert encode(detail, bare_keys=True) == bytes(frame.command.body), str(frame)
         mapping = from_detail(detail)
         check(mapping)
@@ -116,7 +112,7 @@ def test_answers_that_java_brokers_gave_are_written_again_to_the_byte():
     assert len(frames) > 10
 
     for frame in frames:
-        assert encode(decode_mapped_topic(frame.command.body), bare_keys=True) == bytes(frame.command.body), str(frame)
+        assert encode(decode(frame.command.body, MappedTopic), bare_keys=True) == bytes(frame.command.body), str(frame)
 
 
 def test_the_file_that_java_keeps_is_written_again_to_the_byte():
@@ -131,7 +127,7 @@ def test_the_file_that_java_keeps_is_written_again_to_the_byte():
     assert len(files) == 2
 
     for name, data in files.items():
-        file = decode_file(data)
+        file = decode(data, MappingFile)
         assert encode_file(file) == data, name
         mapping = from_detail(file.topic_queue_mapping_info_map["GoldenStatic"])
         check(mapping, owner=name.split("/")[-3])
@@ -139,27 +135,10 @@ def test_the_file_that_java_keeps_is_written_again_to_the_byte():
         assert firsts == ([0, 10_000] if mapping.broker == "broker-b" else [0, -1])
 
 
-def test_a_plan_of_java_tools_is_read():
-    """As they leave it in a file before and after a change."""
-    config = b'{"attributes":{},"mappingDetail":' + JAVA_DETAIL + b',"perm":6,"readQueueNums":2,"topicName":"t"}'
-    data = (
-        b'{"brokerConfigMap":{"b2":' + config + b',"b1":{"$ref":"$.brokerConfigMap.b2"}},"brokerToMapIn":["b2"],'
-        b'"brokerToMapOut":["b1"],"epoch":7,"topic":"t","type":"REMAPPING"}'
-    )
-
-    plan = decode_plan(data)
-
-    assert (plan.topic, plan.type, plan.epoch) == ("t", "REMAPPING", 7)
-    assert (plan.broker_to_map_in, plan.broker_to_map_out) == (["b2"], ["b1"])
-    assert plan.broker_config_map["b2"].mapping == decode_detail(JAVA_DETAIL)
-    assert plan.broker_config_map["b1"] == plan.broker_config_map["b2"]
-    assert plan.broker_config_map["b2"].read_queues == 2
-
-
 def test_a_normal_topic_has_no_mapping():
     """Absent or null."""
-    assert decode_mapped_topic(b'{"topicName":"t"}').mapping is None
-    assert decode_mapped_topic(b'{"topicName":"t","mappingDetail":null}').mapping is None
+    assert decode(b'{"topicName":"t"}', MappedTopic).mapping is None
+    assert decode(b'{"topicName":"t","mappingDetail":null}', MappedTopic).mapping is None
     assert b"mappingDetail" not in encode(MappedTopic(name="t"))
 
 
@@ -170,9 +149,9 @@ def test_everything_survives_both_forms():
     """Ends, times, expired and forced homes, a move under way."""
     mapping = a_mapping(a_story(), first_home(3, "a", 8))
 
-    assert from_detail(decode_detail(encode(to_detail(mapping)))) == mapping
-    assert from_info(decode_info(encode(to_info(mapping)))) == mapping
-    assert from_detail(decode_detail(encode(to_detail(mapping), bare_keys=True))) == mapping
+    assert from_detail(decode(encode(to_detail(mapping)), Detail)) == mapping
+    assert from_info(decode(encode(to_info(mapping)), Info)) == mapping
+    assert from_detail(decode(encode(to_detail(mapping), bare_keys=True), Detail)) == mapping
 
 
 def test_a_registration_tells_what_is_led():
@@ -199,7 +178,7 @@ def test_without_our_extras_the_homes_are_still_there():
     """A Java tool read the mapping and wrote it back."""
     mapping = a_mapping()
 
-    back = from_detail(decode_detail(encode(to_detail(mapping, with_extras=False))))
+    back = from_detail(decode(encode(to_detail(mapping, with_extras=False)), Detail))
 
     told = [(segment.generation, segment.place, segment.first) for segment in back.queues[0].segments]
     assert told == [(segment.generation, segment.place, segment.first) for segment in mapping.queues[0].readable]
@@ -208,7 +187,7 @@ def test_without_our_extras_the_homes_are_still_there():
 
 def test_without_our_extras_a_registration_tells_the_present_home_only():
     """And not since when: that is what a Java broker says."""
-    info = decode_info(b'{"bname":"j","currIdMap":{0:4,"2":5},"epoch":3,"topic":"t","totalQueues":4}')
+    info = decode(b'{"bname":"j","currIdMap":{0:4,"2":5},"epoch":3,"topic":"t","totalQueues":4}', Info)
 
     mapping = from_info(info)
 
@@ -216,7 +195,7 @@ def test_without_our_extras_a_registration_tells_the_present_home_only():
     assert mapping.led == {0: 4, 2: 5}
     assert (mapping.scope, mapping.epoch, mapping.total) == ("__global__", 3, 4)
     assert mapping.queues[0].segments == (Segment(generation=UNKNOWN_GENERATION, broker="j", queue_id=4),)
-    assert from_info(decode_info(encode(to_info(mapping)))) == mapping
+    assert from_info(decode(encode(to_info(mapping)), Info)) == mapping
 
 
 def test_a_home_that_was_changed_is_believed_over_our_extras():
@@ -254,7 +233,7 @@ def test_a_file_keeps_our_extras_for_us():
         topic_queue_mapping_info_map={"t": to_detail(a_mapping())},
     )
 
-    assert decode_file(encode_file(file)) == file
+    assert decode(encode_file(file), MappingFile) == file
 
 
 def test_a_registration_that_was_decoded_already_is_converted():
@@ -290,7 +269,7 @@ def test_a_registration_that_was_decoded_already_is_converted():
 def test_what_is_no_mapping_is_refused(body: bytes):
     """By its own name, not by a crash."""
     with pytest.raises(RemoteProtocolError):
-        decode_detail(body)
+        decode(body, Detail)
 
 
 @pytest.mark.parametrize(
@@ -317,11 +296,11 @@ def test_a_body_beyond_all_measure_is_not_read(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("holdfast.wire.mapping.BODY_SIZE_MAX", 10)
 
     with pytest.raises(RemoteProtocolError, match="at most 10 are read"):
-        decode_detail(JAVA_DETAIL)
+        decode(JAVA_DETAIL, Detail)
 
 
 def test_two_homes_of_one_generation_are_not_hidden():
     """They are there to be refused."""
-    detail = decode_detail(JAVA_DETAIL.replace(b'"gen":1', b'"gen":0'))
+    detail = decode(JAVA_DETAIL.replace(b'"gen":1', b'"gen":0'), Detail)
 
     assert len(from_detail(detail).queues[3].segments) == 2

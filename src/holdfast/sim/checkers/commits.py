@@ -2,7 +2,8 @@
 
 Seen at the brokers themselves: what the leader of a logical queue would answer. While nobody moves the queue its offset
 may go back, as a late word of a member that has lost the queue does that. A broker that ends may forget what it had not
-saved yet, so what was committed within the last seconds before that is forgiven.
+saved yet, so what was committed within the last seconds before that is forgiven. After a forced move the new leader
+knows what it had a copy of.
 """
 
 from __future__ import annotations
@@ -46,6 +47,20 @@ class Commits:
             )
         if offset is not None and (mark is None or (mark.leader, mark.offset) != (leader, offset)):
             self._marks[row] = _Mark(leader, offset, now_ms)
+
+    def expect(self, row: Row, offset: int, now_ms: int, leader: str) -> None:
+        """Take note that somebody keeps a copy of what *leader* had as committed: whoever leads next knows it."""
+        self._marks[row] = _Mark(leader, offset, now_ms)
+
+    def take_back(self, row: Row, offset: int | None, leader: str) -> None:
+        """Take note that *leader* has less as committed than when it was last looked at: nobody promised to keep more.
+
+        A late word may do that just before the queue is sealed. What it learned after that does not travel, and does
+        not count.
+        """
+        mark = self._marks.get(row)
+        if mark is not None and mark.leader == leader and offset is not None and offset < mark.offset:
+            self._marks[row] = msgspec.structs.replace(mark, offset=offset)
 
     def forgive(self, now_ms: int, *, all_of_it: bool = False) -> None:
         """Take note that a broker died, and may have forgotten what it learned just before."""

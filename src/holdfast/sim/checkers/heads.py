@@ -65,7 +65,12 @@ class Heads:
         for name in sorted(gone):
             del self._seen[name]
         for name, rooms in up.items():
-            seen, version, waits = self._seen.get(name), rooms.mappings.version, bool(rooms.relaying.moving)
+            relaying = rooms.relaying
+            seen, version, waits = (
+                self._seen.get(name),
+                rooms.mappings.version,
+                bool(relaying.moving or relaying.unsure),
+            )
             if seen is None or seen.rooms is not rooms or seen.version != version or waits or seen.waits:
                 self._seen[name] = _Seen(rooms, version, waits, self._look(name, rooms))
                 changed = True
@@ -73,12 +78,12 @@ class Heads:
             self._compare()
 
     def _look(self, name: str, rooms: Rooms) -> tuple[Key, ...]:
-        mappings, waiting = rooms.mappings, rooms.relaying.moving
+        mappings, is_held = rooms.mappings, rooms.relaying.is_held
         held = []
         for topic, mapping in mappings.topics().items():
             for number, queue in mapping.queues.items():
                 key = (topic, number)
-                if mappings.place(topic, number).state == "open" and key not in waiting:
+                if mappings.place(topic, number).state == "open" and not is_held(key):
                     held.append(key)
                 known = self._queues.get(key)
                 is_own = queue.leader.broker == name and queue.leader.is_decided

@@ -1,0 +1,107 @@
+"""Leaders that die, name servers that forget nothing, and the policy that replaces a dead leader, on real processes."""
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from tests.support.stage import TOPIC, Stage, on_stage
+
+from holdfast import HoldfastError, Message, Producer, PullConsumer
+from holdfast.nameserver.queue_leases import FILE as LEASES_FILE
+
+pytestmark = pytest.mark.timeout(170)
+
+GAP = 1 << 40
+LEASE_MS = 1_000
+
+
+async def send(namesrv: str, queue: int, body: bytes) -> int:
+    """Send one message to a logical queue; return its offset."""
+    async with Producer(namesrv, timeout_s=5) as producer:
+        target = (await producer.queues(TOPIC))[queue]
+        return (await producer.send(Message(TOPIC, body), queue=target)).offset
+
+
+async def send_surely(namesrv: str, queue: int, body: bytes) -> int:
+    """Send one message as often as it takes; return the offset of the copy that was acknowledged."""
+    while True:
+        try:
+            return await send(namesrv, queue, body)
+        except HoldfastError:
+            await asyncio.sleep(0.2)  # Whoever takes over tells nobody but the name server.
+
+
+async def read(namesrv: str, queue: int, count: int) -> list[bytes]:
+    """Return the first *count* messages of a logical queue."""
+    found: list[bytes] = []
+    async with PullConsumer(namesrv, "readers", auto_commit=False) as consumer:
+        target = (await consumer.queues(TOPIC))[queue]
+        await consumer.assign([target])
+        await consumer.seek(target, 0)
+        while len(found) < count:
+            found += [message.body for message in await consumer.poll(timeout_s=5)]
+    return found
+
+
+async def queue_of(stage: Stage, broker: str) -> int:
+    return next(queue for queue, leader in (await stage.operator.leaders(TOPIC)).items() if leader == broker)
+
+
+async def restart_name_server(stage: Stage, folder: Path, *, knows_leases: bool = False) -> None:
+    stage.kill("name server")
+    if knows_leases:
+        # As if it had been here for long: nobody has to wait until promises of before are void.
+        file = folder / f"namesrv-{stage.namesrv.rpartition(':')[2]}" / LEASES_FILE
+        await asyncio.to_thread(file.write_bytes, b"{}")
+    await stage.revive("name server")
+
+
+def test_a_restarted_name_server_serves_a_topic_whose_leader_is_dead(tmp_path: Path):
+    """The living lead theirs, and the dead one's have a place for its return."""
+
+    async def story(stage: Stage) -> None:
+        await stage.start("broker-a", "broker-b")
+        await stage.create("broker-a", "broker-b")
+        dead, alive = await queue_of(stage, "broker-a"), await queue_of(stage, "broker-b")
+        assert await send(stage.namesrv, dead, b"before") == 0
+
+        stage.kill("broker-a")
+        await restart_name_server(stage, tmp_path)
+
+        assert await send_surely(stage.namesrv, alive, b"living") == 0
+        await stage.revive("broker-a")
+        assert await send_surely(stage.namesrv, dead, b"after") == 1
+
+    on_stage(tmp_path, story)
+
+
+@pytest.mark.parametrize("way", ["kill", "stop and continue"])
+def test_with_the_policy_a_silent_leader_is_replaced_and_takes_nothing_any_more(tmp_path: Path, way: str):
+    """Its process died, or was only stopped for a while and finds its lease over."""
+
+    async def story(stage: Stage) -> None:
+        await restart_name_server(stage, tmp_path, knows_leases=True)
+        await stage.start("broker-a", "broker-b")
+        await stage.create("broker-a", "broker-b")
+        queue = await queue_of(stage, "broker-a")
+        assert await send_surely(stage.namesrv, queue, b"before") == 0
+        child = stage.brokers["broker-a"].child
+
+        if way == "kill":
+            stage.kill("broker-a")
+        else:
+            os.kill(child.pid, signal.SIGSTOP)
+        assert await send_surely(stage.namesrv, queue, b"meanwhile") >= GAP
+        if way == "kill":
+            await stage.revive("broker-a")
+        else:
+            os.kill(child.pid, signal.SIGCONT)
+
+        assert await send_surely(stage.namesrv, queue, b"after") > GAP
+        bodies = await read(stage.namesrv, queue, 3)
+        assert list(dict.fromkeys(bodies))[:1] == [b"before"]
+        assert bodies[-1] == b"after"
+
+    on_stage(tmp_path, story, settings={"auto_force": "true", "lease_ms": LEASE_MS})

@@ -1,0 +1,50 @@
+"""The mistakes that the stories of moves are told against, made again: each takes back what was done about one."""
+
+from typing import Any
+
+import pytest
+from tests.sim.planted import Plant
+
+from holdfast.broker import forcing, handover, takeover
+from holdfast.wire.moves import MoveVerdict, encode_body
+
+REVERTED: dict[str, tuple[str, Plant]] = {}
+"""Mistake to its story, and how it is made."""
+
+
+def mistake(story: str) -> Any:
+    """Add a mistake to the list, under the name of its function."""
+
+    def add(plant: Plant) -> Plant:
+        REVERTED[plant.__name__] = (story, plant)
+        return plant
+
+    return add
+
+
+@mistake("a queue comes back to the broker from which it was forced")
+def own_ends_are_forgotten_when_a_queue_comes_back(patch: pytest.MonkeyPatch) -> None:
+    """What the new leader tells of all homes replaces what this broker knows of its own."""
+    patch.setattr(takeover, "_with_own_ends", lambda _mapping, told: told)
+
+
+@mistake("a fenced leader waits for the new one")
+def a_planned_move_explains_any_other_leader(patch: pytest.MonkeyPatch) -> None:
+    """A move of its own, not granted yet, is taken for the reason why somebody else leads."""
+
+    def is_our_move(self: Any, topic: str, number: int, leader: str) -> bool:
+        state = self._mappings.find_move(topic, number)
+        return state is not None and state.move.target == leader and state.move.source == self._name
+
+    patch.setattr(forcing.Forcing, "_is_our_move", is_our_move)
+
+
+@mistake("a grant is told when it is on disk")
+def a_grant_is_told_while_it_is_written(patch: pytest.MonkeyPatch) -> None:
+    """Who asks is answered at once."""
+
+    def tell(self: Any, request: Any, name: str) -> Any:
+        opening = self._opening(self._mappings.moves()[name])
+        return request.answer(body=encode_body(MoveVerdict(state="granted", opening=opening)))
+
+    patch.setattr(handover.Handover, "_tell_granted", tell)

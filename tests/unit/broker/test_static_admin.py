@@ -1,0 +1,40 @@
+"""What tools tell of a topic's queues, where a broker that they could not ask returns with something else."""
+
+import msgspec
+from tests.support.moving_cluster import TOPIC, MovingCluster
+
+from holdfast.model.mapping import FORCED_GAP, LogicalQueue, first_home
+from holdfast.wire import mapping as wire
+from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.command import Command
+
+
+def tell(cluster: MovingCluster, broker: str, *queues: LogicalQueue, total: int) -> None:
+    """Tell a broker of more queues, as a growth or a repair does."""
+    record = cluster.rooms[broker].mappings.find(TOPIC)
+    assert record is not None
+    told = msgspec.structs.replace(record.put(*queues), total=total, epoch=record.epoch + 1_000)
+    fields = {"topic": TOPIC, "defaultTopic": "TBW102", "readQueueNums": "2", "writeQueueNums": "2", "perm": "6"}
+    fields |= {"topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false"}
+    body = wire.encode(wire.to_detail(told))
+    answer = cluster.ask_command(
+        broker, Command(code=RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC, fields=fields, body=body)
+    )
+    assert answer.code == ResponseCode.SUCCESS, answer.remark
+
+
+def test_whoever_returns_with_a_home_that_was_given_to_another_is_fenced() -> None:
+    """A growth reached only the broker that died; the repair opened its queue elsewhere. No offset is used twice."""
+    cluster = MovingCluster("a", "b")
+    cluster.make_topic({0: "a", 1: "b"})
+    tell(cluster, "b", first_home(2, "b", 1), total=3)
+    cluster.brokers["b"].kill()
+    home = msgspec.structs.replace(first_home(2, "a", 1).leader, generation=1, first=FORCED_GAP)
+
+    tell(cluster, "a", LogicalQueue(2, (home,)), total=3)
+    cluster.brokers["b"].start()
+    cluster.run(30_000)
+    cluster.run(5_000, cluster.produce(2, 2, "b"))
+
+    assert cluster.leader(2) == "a"
+    assert cluster.acked == {b"2-0": (2, FORCED_GAP), b"2-1": (2, FORCED_GAP + 1)}
