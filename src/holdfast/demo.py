@@ -228,14 +228,14 @@ class Play:
 
     def __init__(self, plan: ClusterPlan, supervisor: Supervisor, screen: Screen) -> None:
         self.plan = plan
-        self._supervisor = supervisor
+        self.supervisor = supervisor
         self._screen = screen
 
     async def start(self, count: int) -> None:
         """Let *count* brokers run."""
         wanted = self.plan.brokers[:count]
-        new = [broker for broker in wanted if not self._supervisor.has_child(broker.name)]
-        await self._supervisor.start([self.plan.broker_spec(broker, _QUIET) for broker in new])
+        new = [broker for broker in wanted if not self.supervisor.has_child(broker.name)]
+        await self.supervisor.start([self.plan.broker_spec(broker, _QUIET) for broker in new])
         await wait_until_registered(msgspec.structs.replace(self.plan, brokers=wanted))
 
     async def create(self, admin: Admin) -> None:
@@ -248,21 +248,26 @@ class Play:
         await self.start(MOST)
         self._screen.event(f"{MOST - FIRST} more brokers are up, and lead nothing yet")
         for broker in self.plan.brokers[FIRST:]:
-            moved = await self._move(admin, await admin.moves.plan_spread(broker.name))
+            moved = await self.move(admin, await admin.moves.plan_spread(broker.name))
             self._screen.event(f"{broker.name} took over {moved}; bytes copied: 0")
 
     async def shrink(self, admin: Admin) -> None:
         """Take all brokers but one away: their queues first, then what they hold, then themselves."""
         *leaving, last = self.plan.brokers
-        moved = await self._move(admin, await admin.moves.plan_topic(TOPIC, [last.name]))
+        moved = await self.move(admin, await admin.moves.plan_topic(TOPIC, [last.name]))
         self._screen.event(f"{last.name} took over {moved}, the others lead nothing; bytes copied: 0")
         for broker in leaving:
-            await self._empty(admin, broker.name)
-            await admin.draining.remove(broker.name)
-            await self._supervisor.stop([broker.name])
-            self._screen.event(f"{broker.name} had nothing left that anybody needs: removed and stopped")
+            await self.retire(admin, broker.name, [GROUP])
 
-    async def _move(self, admin: Admin, plan: MovePlan) -> str:
+    async def retire(self, admin: Admin, broker: str, groups: Sequence[str]) -> None:
+        """Take away a broker that leads nothing, once *groups* have consumed what it holds."""
+        await self._empty(admin, broker, groups)
+        await admin.draining.remove(broker)
+        await self.supervisor.stop([broker])
+        self._screen.event(f"{broker} had nothing left that anybody needs: removed and stopped")
+
+    async def move(self, admin: Admin, plan: MovePlan) -> str:
+        """Carry *plan* out and return, in words, what was moved."""
         made = await admin.moves.follow(await admin.moves.start(plan))
         for move in made:
             if move.state != "done":
@@ -272,11 +277,11 @@ class Play:
         queues = sorted(queue for move in made for queue in move.queues)
         return f"logical queues {', '.join(map(str, queues))}"
 
-    async def _empty(self, admin: Admin, broker: str) -> None:
-        """Drop what the group has consumed, until nothing is left."""
+    async def _empty(self, admin: Admin, broker: str, groups: Sequence[str]) -> None:
+        """Drop what *groups* have consumed, until nothing is left."""
         deadline_s = time.monotonic() + PATIENCE_S
         while True:
-            await admin.draining.discard_consumed(broker, [GROUP])
+            await admin.draining.discard_consumed(broker, groups)
             held = await admin.draining.holds(broker)
             if not held:
                 return

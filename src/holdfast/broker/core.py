@@ -89,6 +89,7 @@ class Broker:
                 effects = self._run_errands(effects, event.now_ms)
         except BaseException:
             self._store.discard()
+            self._rooms.sinks.roll_back()
             raise
         return effects
 

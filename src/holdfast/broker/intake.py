@@ -116,6 +116,7 @@ class Intake:
         except BaseException:
             # What half a read staged points into a receive buffer that the next turn overwrites.
             self._store.discard()
+            self._rooms.sinks.roll_back()
             raise
         self._outflow.write(((event.channel, answers),), effects, event.now_ms, before)
         if self._rooms.topics.changed:
@@ -142,6 +143,7 @@ class Intake:
             answers = self._rooms.sends.take_run(headers, bodies, born_hosts, now_ms)
         except BaseException:
             self._store.discard()
+            self._rooms.sinks.roll_back()
             self._rooms.sends.away = []
             raise
         if self._rooms.sends.away:

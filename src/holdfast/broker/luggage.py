@@ -18,6 +18,7 @@ from holdfast.broker.groups import GroupTable
 from holdfast.broker.locks import QueueLocks
 from holdfast.broker.mapping_records import MoveState
 from holdfast.broker.offsets import OffsetTable
+from holdfast.broker.sink_book import SinkBook
 from holdfast.model.mapping import LogicalQueue, TopicMapping
 from holdfast.model.scope import mock_broker
 from holdfast.wire.moves import Move, Opening
@@ -26,11 +27,19 @@ from holdfast.wire.moves import Move, Opening
 class Luggage:
     """Packs and unpacks."""
 
-    def __init__(self, offsets: OffsetTable, groups: GroupTable, locks: QueueLocks, forwarded: Forwarded) -> None:
+    def __init__(
+        self,
+        offsets: OffsetTable,
+        groups: GroupTable,
+        locks: QueueLocks,
+        forwarded: Forwarded,
+        sinks: SinkBook,
+    ) -> None:
         self._forwarded = forwarded
         self._offsets = offsets
         self._groups = groups
         self._locks = locks
+        self._sinks = sinks
 
     @property
     def save_count(self) -> int:
@@ -44,6 +53,7 @@ class Luggage:
             offsets=self._pack_offsets(opening.topic, queues),
             locks=self._locks.held_of(opening.topic, queues),
             forwarded=self._forwarded.of(opening.topic, queues),
+            sinks=self._sinks.pack(opening.topic, queues),
         )
 
     def _pack_offsets(self, topic: str, queues: Collection[int]) -> dict[str, dict[int, int]]:
@@ -58,8 +68,9 @@ class Luggage:
         return packed
 
     def leave(self, topic: str, queues: Collection[int]) -> None:
-        """Forget the locks on queues that are elsewhere."""
+        """Forget the locks on queues that are elsewhere, and what sinks wrote to them."""
         self._locks.forget_queues(topic, queues)
+        self._sinks.forget(topic, queues)
 
     def found(
         self, mapping: TopicMapping, queues: Sequence[LogicalQueue], offsets: dict[str, dict[int, int]], now_ms: int
@@ -108,6 +119,7 @@ class Luggage:
         locks = [lock for lock in opening.locks if lock.queue in queues]
         self._locks.adopt(opening.topic, mock_broker(opening.scope), locks)
         self._forwarded.adopt(mark for mark in opening.forwarded if mark.queue in queues)
+        self._sinks.adopt(opening.topic, [state for state in opening.sinks if state.queue in queues])
 
     def restore(self, broker: str, moves: Iterable[MoveState], now_ms: int) -> None:
         """Take over once more what never got into the file of offsets."""
@@ -117,3 +129,6 @@ class Luggage:
                 self._forwarded.adopt(state.opening.forwarded)
                 if is_lost:
                     self.replace(state, now_ms)
+                # Kept in another file, which may be older; what is newer there stays.
+                led = set(self._sinks.led(state.move.topic))
+                self._sinks.adopt(state.move.topic, [each for each in state.opening.sinks if each.queue in led])

@@ -65,6 +65,7 @@ from holdfast.broker.replies import Replies
 from holdfast.broker.request import Handlers
 from holdfast.broker.send import Sends
 from holdfast.broker.send_back import SendBacks
+from holdfast.broker.sink_book import SinkBook
 from holdfast.broker.static_admin import StaticAdmin
 from holdfast.broker.static_reads import StaticReads
 from holdfast.broker.stats import TIMER as STATS_TIMER
@@ -141,6 +142,7 @@ class Rooms:
             pressure=self.pressure,
         )
         self.sends = Sends(options, store, self.topics, self.mappings, self.careful, self.stats, store_host=host)
+        self.sinks = self.sends.sinks = SinkBook(disk, store, self.mappings)
         self.pulls = Pulls(
             options, store, self.topics, self.groups, self.clients, self.offsets, self.stats, self.static_reads
         )
@@ -176,7 +178,7 @@ class Rooms:
         self.sends.is_away, self.sends.away = self.relaying.is_away, []
         self.writer.is_held = self.relaying.is_held
         forwarded = Forwarded(self.store)
-        luggage = Luggage(self.offsets, self.groups, self.locks, forwarded)
+        luggage = Luggage(self.offsets, self.groups, self.locks, forwarded, self.sinks)
         self.lock_requests = LockRequests(self.locks, self.mappings, self.relaying)
         self.handover = Handover(
             options,
@@ -329,12 +331,14 @@ class Rooms:
         self.groups.keep()
         self.offsets.stop(now_ms, effects)
         self.mappings.offer_save(now_ms, effects)
+        self.sinks.offer_save(effects)
         self.delays.stop(now_ms, effects)
         return effects
 
     def _offsets_timer(self, name: str, now_ms: int, effects: list[Effect]) -> None:
         self.offsets.on_timer(name, now_ms, effects)
         self.mappings.offer_save(now_ms, effects)
+        self.sinks.offer_save(effects)
         try:
             self.topics.keep()
             self.groups.keep()

@@ -23,6 +23,7 @@ from holdfast.broker.careful_send import CarefulSends
 from holdfast.broker.mappings import Mappings
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.request import Refusal
+from holdfast.broker.sink_book import SinkBook
 from holdfast.broker.stats import BrokerStats
 from holdfast.broker.topics import TopicTable
 from holdfast.machine.effects import Piece
@@ -38,7 +39,8 @@ from holdfast.wire.fields import to_fields
 from holdfast.wire.frame import JSON
 from holdfast.wire.properties import PROPERTIES_SIZE_MAX, VALUE_END, find_property
 from holdfast.wire.record import TRANSACTION_MASK
-from holdfast.wire.send import PREFIXES, SendAnswer, SendHeader, answer_template
+from holdfast.wire.send import PREFIXES, SendAnswer, SendFields, SendHeader, answer_template
+from holdfast.wire.sink import SINK, SinkStamp, find_stamp
 
 _MULTI_TAG: Final = 0x2
 _RECORD_REST_MAX: Final = 1024  # what a record is besides body and properties, at most
@@ -78,6 +80,7 @@ class Sends:
         is_away: Says whether a logical queue takes no sends here and now.
         away: Where in its run each send stood that is for another broker: whoever passes them on takes them out.
             None when nobody does: then they are refused.
+        sinks: What was written by those who want every row once.
     """
 
     def __init__(
@@ -97,6 +100,7 @@ class Sends:
         self._mappings = mappings
         self.is_away: Callable[[str, int], bool] = lambda topic, queue: mappings.place(topic, queue).state != "open"
         self.away: list[int] | None = None
+        self.sinks: SinkBook | None = None
         self._careful = careful
         self._stats = stats
         self._template = answer_template(store_host)
@@ -283,6 +287,9 @@ class Sends:
             is_large = body_size > self._options.message_size_max or properties_size > PROPERTIES_SIZE_MAX
             if is_large or body_size + properties_size > room:
                 return Refusal(ResponseCode.MESSAGE_ILLEGAL, "a message of the batch is larger than allowed")
+        stamp = self._find_stamp(fields, prepared, len(items))
+        if isinstance(stamp, Refusal):
+            return stamp
         drafts: list[RecordDraft] = []
         for flag, item_body, item_properties in items:
             text = item_properties.decode(errors="replace")
@@ -291,6 +298,8 @@ class Sends:
                 _tags_code(text) if _TAGS in text else 0, fields.reconsume_times, 0,
             ))  # fmt: skip
         staged = self._store.stage_run(drafts, now_ms)
+        if stamp is not None and self.sinks is not None:
+            self.sinks.note(fields.topic, prepared, stamp, staged[-1][0], now_ms)
         self._stats.count_puts(fields.topic, len(items), sum([len(item_body) for _, item_body, _ in items]))
         prefix = self._store_host_hex
         return SendAnswer(
@@ -298,6 +307,18 @@ class Sends:
             queue_id=prepared,
             queue_offset=staged[0][1] + delta,
         )
+
+    def _find_stamp(self, fields: SendFields, queue: int, count: int) -> SinkStamp | Refusal | None:
+        """Return what a batch says of its rows, if each is wanted once; or why it cannot be taken so."""
+        if SINK not in fields.properties or self.sinks is None:
+            return None
+        stamp = find_stamp(fields.properties)
+        if stamp is None or stamp.count != count or not self._mappings.is_static(fields.topic):
+            reason = (
+                f"rows cannot be counted in {fields.topic}: the batch says something else, or it is no static topic"
+            )
+            return Refusal(ResponseCode.SINK_REFUSED, reason)
+        return self.sinks.judge(fields.topic, queue, stamp) or stamp
 
 
 def is_plain(config: TopicConfig) -> bool:

@@ -158,6 +158,9 @@ class ResponseCode(IntEnum):
     CONSUME_MSG_TIMEOUT = 207
     NO_MESSAGE = 208
     NOT_LEADER_FOR_QUEUE = 501
+    # Ours: of sinks that want every row once. Behind: the remark says how far the broker is.
+    SINK_BEHIND = 7040
+    SINK_REFUSED = 7041
     ILLEGAL_OPERATION = 604
 
 

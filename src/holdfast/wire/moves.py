@@ -20,6 +20,7 @@ from holdfast.model.numbers import Int32, Int64
 from holdfast.model.topic import TopicConfig
 from holdfast.wire.forward import ForwardMark
 from holdfast.wire.mapping import Home, MappedTopic
+from holdfast.wire.sink import SinkState
 
 _Body = TypeVar("_Body", bound=msgspec.Struct)
 
@@ -128,6 +129,7 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
         queues: Their homes end with the receiver's own, which begins exactly where the one before it ended.
         offsets: Committed offsets: group to queue to offset.
         forwarded: Names of forwarded messages that are in these queues, and could come again.
+        sinks: What sinks that want every row once have written.
     """
 
     move: str
@@ -140,6 +142,7 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
     offsets: dict[str, dict[Int32, Int64]] = {}
     locks: list[LockHeld] = []
     forwarded: list[ForwardMark] = []
+    sinks: list[SinkState] = []
 
 
 class MoveQuestion(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ NAME = mock_broker("__global__")
 
 
 def a_luggage(desk: BrokerDesk) -> Luggage:
-    return Luggage(desk.rooms.offsets, desk.rooms.groups, desk.rooms.locks, Forwarded(desk.store))
+    return Luggage(desk.rooms.offsets, desk.rooms.groups, desk.rooms.locks, Forwarded(desk.store), desk.rooms.sinks)
 
 
 def an_opening(luggage: Luggage, *queues: int) -> Opening:

@@ -1,0 +1,134 @@
+"""A batch query: everything between two bounds, as it is when the query is planned.
+
+Which offsets the bounds mean is asked once, on the driver; the tasks read exactly these.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+
+from holdfast.model.errors import ConfigError
+from holdfast.spark.link import Link, link_to
+from holdfast.spark.offsets import Queue
+from holdfast.spark.options import DEFAULT_GROUP, SourceOptions
+from holdfast.spark.plan import Range, divide
+from holdfast.spark.pushdown import Narrowing, narrow
+from holdfast.spark.reading import DataLost, read_ranges
+from holdfast.spark.subjects import Queues, find_queues, resolve
+
+
+class Share(InputPartition):
+    """What one task reads: its value is a tuple of ranges."""
+
+    def __init__(self, ranges: Sequence[Range]) -> None:
+        super().__init__(tuple(ranges))
+
+
+class HoldfastBatchReader(DataSourceReader):
+    """Reads between two bounds."""
+
+    def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
+        self._options = options
+        self._columns = columns
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Plan the query."""
+        options = self._options
+        link = link_to(options.namesrv, options.group or DEFAULT_GROUP, options.patience_s)
+        queues = find_queues(link, options)
+        starts = resolve(link, queues, options.start, which="starting", is_strict_time=options.is_strict_time)
+        ends = resolve(link, queues, options.end, which="ending", is_strict_time=False)
+        for name, start in starts.items():
+            if options.start.kind == "offsets" and start > ends[name] and options.end.kind == "offsets":
+                raise ConfigError(f"{name[0]}/{name[1]}: startingOffsets is {start}, endingOffsets is {ends[name]}")
+            if options.fails_on_data_loss and (broker := link.find_unknown(name, start, ends[name])) is not None:
+                raise DataLost(
+                    f"{name[0]}/{name[1]} was moved by force away from {broker}, which may have more of it: wait for "
+                    "that broker, give it up (holdfast queue abandon), or read without it: failOnDataLoss=false"
+                )
+        return self._divide(link, queues, starts, ends)
+
+    def _divide(
+        self,
+        link: Link,
+        queues: Queues,  # noqa: ARG002 - for those who know more
+        starts: dict[Queue, int],
+        ends: dict[Queue, int],
+    ) -> list[InputPartition]:
+        return to_shares(link, self._options, starts, ends)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read one task's part."""
+        return read_share(self._options, self._columns, partition)
+
+
+class HoldfastPushingReader(HoldfastBatchReader):
+    """The same, and Spark tells it of filters. A class of its own: Spark refuses who listens while nobody talks."""
+
+    def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
+        super().__init__(options, columns)
+        self._left = Narrowing()
+
+    def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:  # noqa: N802 - Spark's name
+        """Take note of what need not be read; let Spark apply all filters all the same."""
+        self._left = narrow(filters)
+        yield from filters
+
+    def _divide(
+        self, link: Link, queues: Queues, starts: dict[Queue, int], ends: dict[Queue, int]
+    ) -> list[InputPartition]:
+        left = self._left
+        wanted = {name: queue for name, queue in queues.items() if left.wants(name)}
+        if left.since_ms is not None:
+            since = link.at_times(wanted, dict.fromkeys(wanted, left.since_ms))
+            starts = {name: max(starts[name], since[name]) for name in wanted}
+        cut = left.cut({name: starts[name] for name in wanted}, {name: ends[name] for name in wanted})
+        return to_shares(link, self._options, *cut)
+
+
+def to_shares(
+    link: Link, options: SourceOptions, starts: dict[Queue, int], ends: dict[Queue, int], parts: int = 0
+) -> list[InputPartition]:
+    """Return how what lies between *starts* and *ends* is divided among tasks."""
+    skips = not options.fails_on_data_loss
+    ranges = [
+        Range(name[0], name[1], start, end)
+        for name in ends
+        for start, end in link.held(name, starts[name], ends[name], skips_unknown=skips)
+    ]
+    parts = parts or parts_of(options)
+    is_told = options.partitions_min is not None and options.partitions_min >= parts
+    tasks = divide(ranges, parts, is_told=is_told, rows_max=options.rows_per_partition_max)
+    # An empty list would make Spark invent a partition.
+    return [Share(task) for task in tasks] or [Share(())]
+
+
+def parts_of(options: SourceOptions) -> int:
+    """Return how many tasks a batch has at most: as many as there are cores here, unless the user knows better."""
+    parts = max(options.partitions_min or 0, _CORES)
+    return parts if options.partitions_max is None else min(parts, max(options.partitions_max, 1))
+
+
+def read_share(options: SourceOptions, columns: tuple[str, ...], partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    """Read one task's part."""
+    assert isinstance(partition, Share)
+    _settle()
+    yield from read_ranges(options, columns, partition.value)
+
+
+_CORES: Final = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+_settled: Final[set[int]] = set()
+
+
+def _settle() -> None:
+    """Keep what is loaded out of garbage collection, once per worker: Spark collects after every task."""
+    if os.getpid() not in _settled:
+        _settled.add(os.getpid())
+        gc.collect()
+        gc.freeze()

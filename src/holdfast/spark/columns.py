@@ -1,0 +1,236 @@
+"""From the bytes of a pull answer to an Arrow batch: columns, not objects.
+
+    key string | body binary | tags string | topic string | queue int | offset bigint | storeTimestamp | bornTimestamp |
+    properties map<string,string> | generation int | broker string
+
+Only the columns that are asked for are made: without `body` no body is looked at, without `key`, `tags` and
+`properties` no property. Checksums of bodies that are handed out are verified. Of a batch that a broker kept whole each
+message is a row; such answers, which are rare, are opened message by message.
+
+Pure; needs pyarrow and numpy, but neither Spark nor a cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.client.received import read_messages
+from holdfast.model import property_names as names
+from holdfast.model.errors import RemoteProtocolError
+from holdfast.model.message import ReceivedMessage
+from holdfast.spark.property_columns import Properties, split_properties
+from holdfast.spark.records import Records, check_bodies, read_records
+from holdfast.spark.slices import Block, Places, take_slices
+from holdfast.wire.compression import COMPRESSED, decompress
+
+_TIME: Final = pa.timestamp("us", tz="UTC")
+TYPES: Final[dict[str, pa.DataType]] = {
+    "key": pa.string(),
+    "body": pa.binary(),
+    "tags": pa.string(),
+    "topic": pa.string(),
+    "queue": pa.int32(),
+    "offset": pa.int64(),
+    "storeTimestamp": _TIME,
+    "bornTimestamp": _TIME,
+    "properties": pa.map_(pa.string(), pa.string()),
+    "generation": pa.int32(),
+    "broker": pa.string(),
+}
+"""Every column, in the order in which users see them by default."""
+
+_INNER_BATCH: Final = 0x80 | 0x40
+_OF_PROPERTIES: Final = frozenset({"key", "tags", "properties"})
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where the records of one answer come from.
+
+    Attributes:
+        queue: The queue's number, as users see it.
+        broker: Who stores them.
+        generation: Which home of the logical queue that is; None for a queue of a normal topic.
+        delta: What is added to the offsets in the records.
+    """
+
+    topic: str
+    queue: int
+    broker: str
+    generation: int | None
+    delta: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What of an answer becomes rows.
+
+    Attributes:
+        columns: Which columns, in order.
+        start: The first offset.
+        end: The offset behind the last.
+        tags: Only messages with one of these tags; None for all.
+    """
+
+    columns: tuple[str, ...]
+    start: int
+    end: int
+    tags: frozenset[str] | None = None
+
+
+def schema_of(columns: Sequence[str]) -> pa.Schema:
+    """Return the Arrow schema of these columns."""
+    return pa.schema([(name, TYPES[name]) for name in columns])
+
+
+def to_batch(block: Block, origin: Origin, wanted: Wanted) -> pa.RecordBatch:
+    """Return the records of an answer as a batch.
+
+    Raises:
+        CorruptRecord: a record is not what was written.
+        RemoteProtocolError: a batch that was kept whole cannot be opened.
+    """
+    records = read_records(block)
+    if (records.flags & _INNER_BATCH == _INNER_BATCH).any():
+        return _from_messages(read_messages(bytes(block), None, offset_delta=origin.delta), origin, wanted)
+    offsets = records.offsets + origin.delta
+    if len(records) and (offsets[0] < wanted.start or offsets[-1] >= wanted.end):
+        records = records.select((offsets >= wanted.start) & (offsets < wanted.end))
+    return _Maker(block, records, origin).make(wanted)
+
+
+class _Maker:
+    """Makes the columns of one answer, each when it is asked for."""
+
+    def __init__(self, block: Block, records: Records, origin: Origin) -> None:
+        self._block = block
+        self._records = records
+        self._origin = origin
+        self._properties: Properties | None = None
+
+    def make(self, wanted: Wanted) -> pa.RecordBatch:
+        if wanted.tags is not None:
+            has_tag = pc.is_in(self.properties.find(names.TAGS), pa.array(sorted(wanted.tags)))
+            self._records = self._records.select(has_tag.to_numpy(zero_copy_only=False))
+            self._properties = None
+        arrays = [_MAKERS[name](self) for name in wanted.columns]
+        if not arrays:
+            return pa.RecordBatch.from_struct_array(pa.array([{}] * len(self._records), type=pa.struct([])))
+        return pa.RecordBatch.from_arrays(arrays, schema=schema_of(wanted.columns))
+
+    @property
+    def properties(self) -> Properties:
+        if self._properties is None:
+            records = self._records
+            self._properties = split_properties(
+                take_slices([self._block], 0, records.properties_starts, records.properties_sizes)
+            )
+        return self._properties
+
+    def key(self) -> pa.Array:
+        """Return what decides on the queue; of senders that name none, what a message can be found by."""
+        sharding = self.properties.find(names.SHARDING_KEY)
+        return pc.coalesce(sharding, self.properties.find(names.KEYS)) if sharding.null_count else sharding
+
+    def body(self) -> pa.Array:
+        records = self._records
+        check_bodies(self._block, records)
+        compressed = np.flatnonzero(records.flags & COMPRESSED)
+        if not len(compressed):
+            return take_slices([self._block], 0, records.body_starts, records.body_sizes)
+        plain = [self._uncompress(int(row)) for row in compressed]
+        block = np.zeros(len(records), dtype=np.int64)
+        starts, sizes = records.body_starts.copy(), records.body_sizes.copy()
+        block[compressed] = 1
+        sizes[compressed] = [len(body) for body in plain]
+        starts[compressed] = np.cumsum(sizes[compressed]) - sizes[compressed]
+        return take_slices([self._block, b"".join(plain)], block, starts, sizes)
+
+    def _uncompress(self, row: int) -> bytes:
+        start, size = int(self._records.body_starts[row]), int(self._records.body_sizes[row])
+        stored = bytes(self._block[start : start + size])
+        try:
+            return decompress(stored, int(self._records.flags[row]))
+        except RemoteProtocolError:
+            return stored  # The checksum was right: its sender sent it like that.
+
+    def tags(self) -> pa.Array:
+        return self.properties.find(names.TAGS)
+
+    def property_map(self) -> pa.Array:
+        return self.properties.to_map()
+
+    def topic(self) -> pa.Array:
+        return self._same(pa.scalar(self._origin.topic, pa.string()))
+
+    def queue(self) -> pa.Array:
+        return self._same(pa.scalar(self._origin.queue, pa.int32()))
+
+    def broker(self) -> pa.Array:
+        return self._same(pa.scalar(self._origin.broker, pa.string()))
+
+    def generation(self) -> pa.Array:
+        return self._same(pa.scalar(self._origin.generation, pa.int32()))
+
+    def offset(self) -> pa.Array:
+        return pa.array(self._records.offsets + self._origin.delta)
+
+    def stored(self) -> pa.Array:
+        return _to_time(self._records.store_ms)
+
+    def born(self) -> pa.Array:
+        return _to_time(self._records.born_ms)
+
+    def _same(self, value: Any) -> pa.Array:
+        if not value.is_valid:
+            return pa.nulls(len(self._records), value.type)
+        return pa.repeat(value, len(self._records))
+
+
+_MAKERS: Final[dict[str, Callable[[_Maker], pa.Array]]] = {
+    "key": _Maker.key,
+    "body": _Maker.body,
+    "tags": _Maker.tags,
+    "topic": _Maker.topic,
+    "queue": _Maker.queue,
+    "offset": _Maker.offset,
+    "storeTimestamp": _Maker.stored,
+    "bornTimestamp": _Maker.born,
+    "properties": _Maker.property_map,
+    "generation": _Maker.generation,
+    "broker": _Maker.broker,
+}
+
+
+def _to_time(milliseconds: Places) -> pa.Array:
+    return pa.array(milliseconds * 1000).cast(_TIME)
+
+
+def _from_messages(messages: list[ReceivedMessage], origin: Origin, wanted: Wanted) -> pa.RecordBatch:
+    """Return the same, message by message."""
+    rows = [
+        message
+        for message in messages
+        if wanted.start <= message.offset < wanted.end and (wanted.tags is None or message.tags in wanted.tags)
+    ]
+    found: dict[str, Callable[[ReceivedMessage], Any]] = {
+        "key": lambda message: message.key or message.properties.get(names.KEYS),
+        "body": lambda message: message.body,
+        "tags": lambda message: message.tags,
+        "topic": lambda _: origin.topic,
+        "queue": lambda _: origin.queue,
+        "offset": lambda message: message.offset,
+        "storeTimestamp": lambda message: message.stored_ms * 1000,
+        "bornTimestamp": lambda message: message.born_ms * 1000,
+        "properties": lambda message: list(message.properties.items()),
+        "generation": lambda _: origin.generation,
+        "broker": lambda _: origin.broker,
+    }
+    arrays = [pa.array([found[name](row) for row in rows], type=TYPES[name]) for name in wanted.columns]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema_of(wanted.columns))

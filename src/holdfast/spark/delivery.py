@@ -1,0 +1,185 @@
+"""Brings the rows of one task to their queues and waits for every answer.
+
+    rows of a queue ─ cut into requests ─ one on its way at a time, so that their order is kept
+    queues          ─ all at once
+
+At least once: a request that is not answered is made again, and its rows may be there twice.
+
+Exactly once: each request says which rows it brings, by number and running checksum (`wire.sink`). The broker takes it
+only where its own count goes on; whoever comes second, a retry or a ghost, is told how far the batch is, and resumes
+behind that if its own rows so far have the same checksum. If not, the rows are not the same as before: that is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+from zlib import crc32
+
+import msgspec
+
+from holdfast.client.outgoing import Outgoing
+from holdfast.client.sender import Parcel, Sender
+from holdfast.model.errors import HoldfastError, SendFailed
+from holdfast.model.queue import MessageQueue
+from holdfast.spark.link import Link, Unavailable
+from holdfast.spark.sink_rows import Row
+from holdfast.wire.batch import ITEM_OVERHEAD, encode_items
+from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.sink import SINK, SinkStamp, SinkState, record_text
+
+REQUEST_BYTES_MAX: Final = 512 * 1024
+REQUEST_ROWS_MAX: Final = 1000
+_SEND_TIMEOUT_S: Final = 10.0
+
+
+class SinkRefused(HoldfastError):
+    """A broker will not take the rows, now or ever; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteName:
+    """Which rows these are, for those who want each once."""
+
+    query: str
+    batch: int
+    partition: int
+    accepts_unknown: bool = False
+
+
+class Delivery:
+    """The sending of one task.
+
+    Args:
+        link: The way to the cluster.
+        sender: Sends one request.
+        name: Which rows these are; None to deliver them at least once.
+    """
+
+    def __init__(self, link: Link, sender: Sender, name: WriteName | None) -> None:
+        self._link = link
+        self._sender = sender
+        self._name = name
+
+    def deliver(self, rows: Mapping[MessageQueue, Sequence[Row]], queue_count: int = 0) -> None:
+        """Bring all *rows* to their queues, and return when all are stored.
+
+        Raises:
+            SinkRefused: they are not the rows that were written before under this name.
+            Unavailable: a broker was away for too long.
+        """
+        self._link.wait(self._deliver_all(rows, queue_count))
+
+    async def _deliver_all(self, rows: Mapping[MessageQueue, Sequence[Row]], queue_count: int) -> None:
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for queue, mine in rows.items():
+                    if self._name is None:
+                        tasks.create_task(self._deliver(queue, mine))
+                    else:
+                        tasks.create_task(self._deliver_once(queue, mine, self._name, queue_count))
+        except ExceptionGroup as failures:
+            raise failures.exceptions[0] from failures
+
+    async def _deliver(self, queue: MessageQueue, rows: Sequence[Row]) -> None:
+        at = 0
+        while at < len(rows):
+            end = _cut(rows, at)
+            body = encode_items((0, message, properties) for message, properties in rows[at:end])
+            await self._insist(queue, Outgoing("", "", body, 0, 0))
+            at = end
+
+    async def _deliver_once(self, queue: MessageQueue, rows: Sequence[Row], name: WriteName, queue_count: int) -> None:
+        # The number of queues is a part of it: with another number keys go elsewhere, and these are other rows.
+        checksums = [queue_count]
+        for message, properties in rows:
+            checksums.append(crc32(properties, crc32(message, checksums[-1])))
+        at = 0
+        while at < len(rows):
+            end = _cut(rows, at)
+            state = await self._insist(queue, _stamped(rows, checksums, at, end, name))
+            if state is None:
+                at = end
+            elif state.count and checksums[state.count : state.count + 1] != [state.checksum]:
+                raise SinkRefused(_differs(queue, name, f"it took {state.count} rows that are not among these"))
+            elif state.is_over and state.count != len(rows):
+                raise SinkRefused(_differs(queue, name, f"it took all of {state.count} rows, now they are {len(rows)}"))
+            else:
+                at = state.count
+
+    async def _insist(self, queue: MessageQueue, outgoing: Outgoing) -> SinkState | None:
+        """Send one request until it is answered. Return how far the broker is, if it did not want it."""
+        parcel = Parcel(queue.topic, outgoing, queue=queue, code=RequestCode.SEND_BATCH_MESSAGE)
+        deadline_s = time.monotonic() + self._link.patience_s
+        failures = 0
+        while True:
+            try:
+                await self._sender.send(parcel, _SEND_TIMEOUT_S)
+            except SendFailed as error:
+                if error.code == ResponseCode.SINK_BEHIND:
+                    return _read_state(error)
+                if error.code in _NEVER:
+                    raise SinkRefused(f"{queue.topic}/{queue.queue_id}: {error.cause}") from error
+                if time.monotonic() > deadline_s:
+                    raise Unavailable(
+                        f"{queue.topic}/{queue.queue_id} took nothing for {self._link.patience_s:g} s "
+                        f"(option 'brokerTimeout'): {error}"
+                    ) from error
+                failures += 1
+                await self._link.mend(queue.topic, error.cause, failures)
+            else:
+                return None
+
+
+_NEVER: Final = frozenset({ResponseCode.SINK_REFUSED, ResponseCode.MESSAGE_ILLEGAL, ResponseCode.INVALID_PARAMETER})
+
+
+def _cut(rows: Sequence[Row], start: int) -> int:
+    """Return where a request that begins with row *start* ends."""
+    size, end = 0, start
+    while end < len(rows) and end - start < REQUEST_ROWS_MAX:
+        size += len(rows[end][0]) + len(rows[end][1]) + ITEM_OVERHEAD
+        if size > REQUEST_BYTES_MAX and end > start:
+            break
+        end += 1
+    return end
+
+
+def _stamped(rows: Sequence[Row], checksums: Sequence[int], start: int, end: int, name: WriteName) -> Outgoing:
+    """Return a request that says which rows it brings."""
+    items = []
+    for at in range(start, end):
+        message, properties = rows[at]
+        text = record_text(name.query, name.batch, name.partition, at, checksums[at + 1], is_last=at + 1 == len(rows))
+        items.append((0, message, properties + f"{SINK}\x01{text}\x02".encode()))
+    stamp = SinkStamp(
+        query=name.query,
+        batch=name.batch,
+        partition=name.partition,
+        first=start,
+        count=end - start,
+        before=checksums[start],
+        after=checksums[end],
+        is_last=end == len(rows),
+        is_anew=name.accepts_unknown,
+    )
+    return Outgoing("", f"{SINK}\x01{stamp.to_text()}\x02", encode_items(items), 0, 0)
+
+
+def _read_state(error: SendFailed) -> SinkState:
+    remark = getattr(error.cause, "remark", "")
+    try:
+        return msgspec.json.decode(remark, type=SinkState)
+    except msgspec.MsgspecError:
+        raise SinkRefused(f"a broker does not say how far it is: {error}") from error
+
+
+def _differs(queue: MessageQueue, name: WriteName, how: str) -> str:
+    return (
+        f"{queue.topic}/{queue.queue_id}: partition {name.partition} of batch {name.batch} of query {name.query} was "
+        f"written before with other rows: {how}. Exactly once needs a query that computes the same rows when it is run "
+        "again, and a topic that was not grown meanwhile"
+    )

@@ -1,0 +1,434 @@
+"""The way of one process to a cluster, for callers that wait: the driver's planner, and the tasks.
+
+    task ── pull 3 from 1000 ─> Link ─┬─ who leads queue 3? ── a ──> answered
+                                      └─ a is gone, or leads it no more ─> look who does, pause, ask again ... ── b ──>
+
+Everything is asked again until it is answered or the patience of the query ends: in Spark's local mode one failed task
+is the end of a query, and a broker that is restarted is no reason to end one. One link per process and cluster, with
+its event loop in a thread of its own; it outlives tasks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import re
+import threading
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final, TypeVar
+
+from holdfast.client.cluster_client import ClusterClient
+from holdfast.client.pull_plan import PullStatus
+from holdfast.client.queue_calls import QueueCalls
+from holdfast.client.route_table import TopicRoute
+from holdfast.client.send_plan import is_moved
+from holdfast.model.errors import (
+    BrokerRefused,
+    ConfigError,
+    CorruptRecord,
+    HoldfastError,
+    RemoteProtocolError,
+    RouteNotFound,
+)
+from holdfast.model.mapping import LogicalQueue, Segment, merge
+from holdfast.model.queue import MessageQueue
+from holdfast.model.scope import is_mock_broker
+from holdfast.spark.columns import Origin
+from holdfast.spark.offsets import Queue
+from holdfast.spark.pull_line import PullLine
+from holdfast.wire import java_json
+from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.command import Command
+from holdfast.wire.fields import BadField, from_fields, to_fields
+from holdfast.wire.pull import SUBSCRIPTION, PullAnswer, PullFields
+from holdfast.wire.route import MAPPING_FIELD, TopicList
+
+log = logging.getLogger("holdfast.spark")
+
+PULL_COUNT_MAX: Final = 4096
+PULL_BYTES_MAX: Final = 4 * 1024 * 1024
+_PULL_TIMEOUT_S: Final = 15.0
+_PAUSE_S: Final = 0.05
+_PAUSE_S_MAX: Final = 1.0
+# A name server that was just started has not heard of every topic yet.
+_UNKNOWN_S: Final = 5.0
+_STATUSES: Final = frozenset(PullStatus)
+
+_T = TypeVar("_T")
+
+
+class Unavailable(HoldfastError):
+    """Brokers were away for longer than the query is told to wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pulled:
+    """What a pull brought; offsets are those of the queue as users know it.
+
+    Attributes:
+        delta: What is added to the offsets in the records.
+        block: The records; they live until the next pull on the same line.
+    """
+
+    status: PullStatus
+    next_offset: int
+    offset_min: int
+    offset_max: int
+    delta: int
+    block: memoryview
+
+
+class Link:
+    """Asks a cluster.
+
+    Args:
+        namesrv: `host:port;host:port`.
+        group: Whose reading brokers count.
+        patience_s: How long something is asked again.
+    """
+
+    def __init__(self, namesrv: str, group: str, patience_s: float) -> None:
+        self._group = group
+        self.patience_s = patience_s
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, name="holdfast-spark", daemon=True).start()
+        self.client = self.wait(_started(namesrv))
+        self._calls = QueueCalls(self.client, group)
+        self._merged: dict[str, tuple[int, dict[int, LogicalQueue]]] = {}
+
+    def wait(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """Run *work* on the link's loop and return its result."""
+        return self.begin(work).result()
+
+    def begin(self, work: Coroutine[Any, Any, _T]) -> Future[_T]:
+        """Start *work* on the link's loop."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    # Topics and queues.
+
+    def topics(self, pattern: str) -> list[str]:
+        """Return the topics whose whole name matches *pattern*."""
+        answer = self.wait(self._insist(self._list_topics, ""))
+        return sorted(name for name in answer if re.fullmatch(pattern, name))
+
+    def queues(self, topic: str) -> dict[Queue, MessageQueue]:
+        """Return all queues of *topic* by their names.
+
+        Raises:
+            ConfigError: there is no such topic.
+        """
+        route = self.wait(self._route(topic))
+        brokers = {queue.broker_name for queue in route.readable}
+        is_logical = len(brokers) == 1 and all(map(is_mock_broker, brokers))
+        return {
+            (topic, str(queue.queue_id) if is_logical else f"{queue.broker_name}/{queue.queue_id}"): queue
+            for queue in route.readable
+        }
+
+    def publishable(self, topic: str) -> tuple[MessageQueue, ...]:
+        """Return the queues over which keys are spread.
+
+        Raises:
+            ConfigError: there is no such topic, or nobody may write to it.
+        """
+        found = self.wait(self._route(topic)).publishable
+        if not found:
+            raise ConfigError(f"no broker takes messages for the topic {topic!r}")
+        return found
+
+    def find_queue(self, name: Queue) -> MessageQueue:
+        """Return the queue of that name. One of a normal topic needs no route to be known."""
+        topic, text = name
+        broker, _, number = text.rpartition("/")
+        if broker:
+            return MessageQueue(topic, broker, int(number))
+        route = self.client.routes.find(topic)
+        if route is None or not route.leaders:
+            route = self.wait(self._insist(lambda: self._static_route(topic), topic))
+        found = next((queue for queue in route.leaders if str(queue.queue_id) == number), None)
+        if found is None:
+            raise ConfigError(f"topic {topic!r} has no queue {number!r}; it has {len(route.leaders)}")
+        return found
+
+    def ends(self, queues: Mapping[Queue, MessageQueue]) -> dict[Queue, int]:
+        """Return the ends of *queues* now; of those that nobody answers for, nothing."""
+        return self.wait(self._gather(queues, self._calls.offset_max))
+
+    def bounds(self, queues: Mapping[Queue, MessageQueue]) -> dict[Queue, tuple[int, int]]:
+        """Return the lowest offset and the end of every one of *queues*."""
+        return self.wait(self._gather_all(queues, self._bounds))
+
+    def known_bounds(self, queues: Mapping[Queue, MessageQueue]) -> dict[Queue, tuple[int, int]]:
+        """Return the same of those for which somebody answers now."""
+        return self.wait(self._gather(queues, self._bounds))
+
+    def at_times(self, queues: Mapping[Queue, MessageQueue], times_ms: Mapping[Queue, int]) -> dict[Queue, int]:
+        """Return the offset of the first message of each queue that was stored at its time or later."""
+
+        async def find(queue: MessageQueue, time_ms: int) -> int:
+            return await self._calls.offset_at(queue, datetime.fromtimestamp(time_ms / 1000, UTC))
+
+        async def ask_all() -> dict[Queue, int]:
+            names = list(queues)
+            asked = (
+                self._insist(lambda name=name: find(queues[name], times_ms[name]), name[0])  # type: ignore[misc]
+                for name in names
+            )
+            return dict(zip(names, await asyncio.gather(*asked), strict=True))
+
+        return self.wait(ask_all())
+
+    def held(self, name: Queue, start: int, end: int, *, skips_unknown: bool = False) -> list[tuple[int, int]]:
+        """Return the parts of a range that can hold messages: a forced move leaves a gap in which nothing ever was.
+
+        Nothing behind a home whose end nobody knows is returned, as its broker may come back with more.
+
+        Args:
+            name: The queue.
+            start: Where the range begins.
+            end: Where it ends.
+            skips_unknown: Take it that such a broker has nothing more.
+        """
+        queue = self._find_logical(name)
+        if queue is None or end - start < 2:
+            return [(start, end)] if end > start else []
+        parts: list[tuple[int, int]] = []
+        for segment in queue.readable:
+            if segment.is_decided:
+                if _is_unknown(queue, segment) and start < _next_start(queue, segment) and not skips_unknown:
+                    break
+                last = _end_of(queue, segment, end)
+                if max(segment.first, start) < min(last, end):
+                    parts.append((max(segment.first, start), min(last, end)))
+        oldest = next((segment.first for segment in queue.readable if segment.is_decided), end)
+        # What lies before all homes was cleaned, which the reader shall notice and judge.
+        return [(start, min(oldest, end)), *parts] if start < min(oldest, end) else parts
+
+    def find_unknown(self, name: Queue, start: int, end: int) -> str | None:
+        """Return the dead broker that may still have messages of a range; None when there is none."""
+        queue = self._find_logical(name)
+        for segment in () if queue is None else queue.readable:
+            is_met = queue is not None and _is_unknown(queue, segment) and start < _next_start(queue, segment)
+            if is_met and segment.first < end:
+                return segment.broker
+        return None
+
+    # Reading.
+
+    def pull(self, line: PullLine, queue: MessageQueue, offset: int, count: int, tags: str, size_max: int) -> Pulled:
+        """Return what is at *offset*, once; whoever calls asks again.
+
+        Raises:
+            HoldfastError: nobody answered, or the broker refused.
+        """
+        if self.client.routes.find(queue.topic) is None:
+            self.wait(self.client.route(queue.topic))
+        fields = PullFields(
+            consumer_group=self._group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=offset,
+            max_msg_nums=count,
+            sys_flag=SUBSCRIPTION,
+            subscription=tags,
+            expression_type="TAG",
+            max_msg_bytes=size_max,
+            broker_name=queue.broker_name,
+        )
+        command = Command(code=RequestCode.PULL_MESSAGE, fields=to_fields(fields))
+        if is_mock_broker(queue.broker_name):
+            command.fields[MAPPING_FIELD] = "1"
+        address = self._calls.address(queue)
+        answer, block = line.ask(address, command, _PULL_TIMEOUT_S)
+        if answer.code not in _STATUSES:
+            raise BrokerRefused(answer.code, answer.remark or "", address=address)
+        try:
+            head = from_fields(PullAnswer, answer.fields)
+        except BadField as error:
+            raise RemoteProtocolError(f"answer to a pull: {error}") from error
+        offsets = (head.next_begin_offset, head.min_offset, head.max_offset)
+        return Pulled(PullStatus(answer.code), *offsets, head.offset_delta or 0, block)
+
+    async def mend(self, topic: str, error: HoldfastError, failures: int) -> None:
+        """Do what may help after *failures* in a row, the last of which was *error*, and pause."""
+        log.log(logging.WARNING if failures == 1 else logging.DEBUG, "%s: %s; trying again", topic, error)
+        route = self.client.routes.find(topic)
+        with contextlib.suppress(HoldfastError):
+            if is_moved(error) or (route is not None and route.leaders):
+                await self.client.refresh_leaders(topic)
+            elif topic:
+                await self.client.route(topic, refresh=True)
+        await asyncio.sleep(min(_PAUSE_S * 2 ** min(failures - 1, 10), _PAUSE_S_MAX))
+
+    def origin(self, name: Queue, queue: MessageQueue, offset: int, delta: int) -> Origin:
+        """Return where the records of an answer that begins at *offset* come from."""
+        if not is_mock_broker(queue.broker_name):
+            return Origin(queue.topic, queue.queue_id, queue.broker_name, None, delta)
+        segment = self._find_segment(name, offset, delta)
+        if segment is None:  # The queue has moved since the route was looked up.
+            self.wait(self.client.refresh_leaders(queue.topic))
+            segment = self._find_segment(name, offset, delta)
+        broker, generation = ("", None) if segment is None else (segment.broker, segment.generation)
+        return Origin(queue.topic, queue.queue_id, broker, generation, delta)
+
+    def commit(self, offsets: Mapping[Queue, int]) -> None:
+        """Publish how far a query has come, for whoever looks at lag. Nothing depends on it: failures are logged."""
+
+        async def tell(queue: MessageQueue, offset: int) -> None:
+            try:
+                await self._calls.commit(queue, offset)
+            except HoldfastError as error:
+                log.debug("progress in %s was not published: %s", queue, error)
+
+        for name, offset in offsets.items():
+            self.begin(tell(self.find_queue(name), offset))
+
+    # Asking.
+
+    async def _insist(self, ask: Callable[[], Awaitable[_T]], topic: str) -> _T:
+        deadline_s = time.monotonic() + self.patience_s
+        failures = 0
+        while True:
+            try:
+                return await ask()
+            except CorruptRecord:
+                raise
+            except HoldfastError as error:
+                if time.monotonic() > deadline_s:
+                    raise Unavailable(f"no answer for {self.patience_s:g} s: {error}") from error
+                failures += 1
+                await self.mend(topic, error, failures)
+
+    async def _route(self, topic: str) -> TopicRoute:
+        deadline_s = time.monotonic() + _UNKNOWN_S
+        try:
+            return await self._insist(lambda: self._find_route(topic, deadline_s), topic)
+        except _TopicUnknown as error:
+            raise ConfigError(str(error)) from None
+
+    async def _find_route(self, topic: str, deadline_s: float) -> TopicRoute:
+        known = self.client.routes.find(topic)
+        try:
+            return await self.client.route(topic, refresh=known is not None)
+        except RouteNotFound as error:
+            if known is None and time.monotonic() > deadline_s:
+                raise _TopicUnknown(str(error)) from error
+            raise
+        except HoldfastError:
+            if known is not None:
+                return known
+            raise
+
+    async def _static_route(self, topic: str) -> TopicRoute:
+        route = await self.client.route(topic)
+        if not route.leaders:
+            raise RouteNotFound(f"{topic!r} is not, or no longer, a static topic")
+        return route
+
+    async def _list_topics(self) -> list[str]:
+        answer = await self.client.ask_name_server(Command(code=RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER))
+        if answer.code != ResponseCode.SUCCESS:
+            raise BrokerRefused(answer.code, answer.remark or "")
+        return java_json.decode(answer.body, TopicList).topic_list
+
+    async def _bounds(self, queue: MessageQueue) -> tuple[int, int]:
+        low, high = await asyncio.gather(self._calls.offset_min(queue), self._calls.offset_max(queue))
+        return low, high
+
+    async def _gather(
+        self, queues: Mapping[Queue, MessageQueue], ask: Callable[[MessageQueue], Awaitable[_T]]
+    ) -> dict[Queue, _T]:
+        found = await asyncio.gather(*(ask(queue) for queue in queues.values()), return_exceptions=True)
+        told: dict[Queue, _T] = {}
+        silent: dict[str, HoldfastError] = {}
+        for name, answer in zip(queues, found, strict=True):
+            if isinstance(answer, HoldfastError):
+                silent[name[0]] = answer
+            elif isinstance(answer, BaseException):
+                raise answer
+            else:
+                told[name] = answer
+        for topic, error in silent.items():
+            await self.mend(topic, error, 2)
+        return told
+
+    async def _gather_all(
+        self, queues: Mapping[Queue, MessageQueue], ask: Callable[[MessageQueue], Awaitable[_T]]
+    ) -> dict[Queue, _T]:
+        names = list(queues)
+        asked = (self._insist(lambda name=name: ask(queues[name]), name[0]) for name in names)  # type: ignore[misc]
+        return dict(zip(names, await asyncio.gather(*asked), strict=True))
+
+    # Mappings.
+
+    def _find_logical(self, name: Queue) -> LogicalQueue | None:
+        topic, number = name
+        route = self.client.routes.find(topic)
+        if route is None or not route.route.mappings or "/" in number:
+            return None
+        known = self._merged.get(topic)
+        if known is None or known[0] != route.generation:
+            known = self._merged[topic] = (route.generation, merge(route.route.mappings).queues)
+        return known[1].get(int(number))
+
+    def _find_segment(self, name: Queue, offset: int, delta: int) -> Segment | None:
+        queue = self._find_logical(name)
+        segment = None if queue is None else queue.locate(offset)
+        return segment if segment is not None and segment.delta == delta else None
+
+
+class _TopicUnknown(Exception):
+    """No name server knows the topic, and they had time to hear of it."""
+
+
+def _is_unknown(queue: LogicalQueue, segment: Segment) -> bool:
+    """Say whether a forced move closed a home whose end its broker has not told yet."""
+    return segment.forced and segment.last is None and queue.after(segment) is not None
+
+
+def _next_start(queue: LogicalQueue, segment: Segment) -> int:
+    following = queue.after(segment)
+    assert following is not None, "asked of closed homes only"
+    return following.first
+
+
+def _end_of(queue: LogicalQueue, segment: Segment, end: int) -> int:
+    """Return where a home ends; where nobody knows, the next one's beginning, unless that was forced."""
+    if segment.last is not None:
+        return segment.last
+    following = queue.after(segment)
+    if following is None:
+        return end
+    return segment.static_max if segment.forced else following.first
+
+
+async def _started(namesrv: str) -> ClusterClient:
+    client = ClusterClient(namesrv)
+    await client.start()
+    return client
+
+
+_making: Final = threading.Lock()
+_links: Final[dict[tuple[int, str, str], Link]] = {}
+
+
+def link_to(namesrv: str, group: str, patience_s: float) -> Link:
+    """Return this process's link to a cluster, made with the first call."""
+    key = (os.getpid(), namesrv, group)  # A link does not survive a fork.
+    with _making:
+        link = _links.get(key)
+        if link is None:
+            link = _links[key] = Link(namesrv, group, patience_s)
+        link.patience_s = patience_s
+        return link
+
+
+def all_queues(link: Link, topics: Iterable[str]) -> dict[Queue, MessageQueue]:
+    """Return every queue of *topics*."""
+    return {name: queue for topic in topics for name, queue in link.queues(topic).items()}

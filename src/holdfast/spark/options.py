@@ -1,0 +1,261 @@
+"""What users say to the source and the sink, judged before anything starts.
+
+Names are those of Spark's Kafka source where the meaning is the same; upper and lower case are one, as in Spark. An
+unknown name, a bad value, or two that contradict each other are refused by name.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from holdfast.model.errors import ConfigError
+from holdfast.model.filter import parse_tags
+
+QueueOffsets = dict[str, dict[str, int]]
+"""Topic to queue to offset, or time. A queue is "3"; of a normal topic "broker-a/3"."""
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+DEFAULT_GROUP: Final = "holdfast-spark"
+
+_DURATION: Final = re.compile(r"(\d+)\s*(ms|s|m|h|d|)")
+_UNITS_MS: Final = {"ms": 1, "s": 1000, "": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_STREAM_ONLY: Final = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+_BATCH_ONLY: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "pushdown")
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Where reading begins or ends: at an end, at offsets, or at times (milliseconds)."""
+
+    kind: Literal["earliest", "latest", "offsets", "time", "times"]
+    offsets: QueueOffsets | None = None
+    time_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    """What the source is told.
+
+    Attributes:
+        topics: Read exactly these; empty where *pattern* or *assigned* says what to read.
+        pattern: Read every topic whose whole name matches.
+        assigned: Read only these queues: topic to their names.
+        is_strict_time: A queue that has nothing at the starting time or later is an error, not read from its end.
+        patience_s: How long a broker may be away before the query fails.
+        takes_filters: Spark tells of filters (a setting of its own says whether it does).
+    """
+
+    namesrv: str
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    assigned: dict[str, tuple[str, ...]] | None = None
+    start: Bound
+    end: Bound
+    is_strict_time: bool = True
+    rows_per_trigger_max: int | None = None
+    bytes_per_trigger_max: int | None = None
+    rows_per_trigger_min: int | None = None
+    trigger_delay_s: float = 900.0
+    partitions_min: int | None = None
+    partitions_max: int | None = None
+    rows_per_partition_max: int | None = None
+    fails_on_data_loss: bool = True
+    has_properties: bool = True
+    tags: str = "*"
+    group: str | None = None
+    patience_s: float = 600.0
+    takes_filters: bool = False
+
+    @property
+    def tag_set(self) -> frozenset[str] | None:
+        """The tags that are wanted; None for all."""
+        tags = parse_tags("", self.tags).tags_set
+        return frozenset(tags) if tags and self.tags != "*" else None
+
+
+class OptionReader:
+    """Reads options by name, and remembers which it was asked for."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._given = {name.lower(): text for name, text in options.items()}
+        self._known: dict[str, str] = {"path": "path"}
+
+    def text(self, name: str) -> str | None:
+        """Return an option as it was given; None when it was not, or is blank."""
+        self._known[name.lower()] = name
+        found = self._given.get(name.lower())
+        return found.strip() or None if found is not None else None
+
+    def integer(self, name: str, *, least: int = 1) -> int | None:
+        """Return a number of at least *least*."""
+        text = self.text(name)
+        if text is None:
+            return None
+        if not re.fullmatch(r"\d+", text) or int(text) < least:
+            raise refuse(name, text, f"must be a whole number of at least {least}")
+        return int(text)
+
+    def boolean(self, name: str, *, default: bool) -> bool:
+        """Return true or false."""
+        text = self.text(name)
+        if text is None:
+            return default
+        if text.lower() not in {"true", "false"}:
+            raise refuse(name, text, "must be true or false")
+        return text.lower() == "true"
+
+    def duration_s(self, name: str, default_s: float) -> float:
+        """Return a time in seconds: `90`, `500ms`, `2m`."""
+        text = self.text(name)
+        if text is None:
+            return default_s
+        match = _DURATION.fullmatch(text.lower())
+        if match is None or int(match[1]) == 0:
+            raise refuse(name, text, "must be a time such as 500ms, 90s, 2m or 1h")
+        return int(match[1]) * _UNITS_MS[match[2]] / 1000
+
+    def json(self, name: str) -> Any:
+        """Return what stands there as JSON; None when nothing does."""
+        text = self.text(name)
+        if text is None:
+            return None
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            raise refuse(name, text, f"is no JSON ({error})") from None
+
+    def finish(self) -> None:
+        """Refuse what nobody asked for.
+
+        Raises:
+            ConfigError: an option is unknown.
+        """
+        for name in sorted(self._given.keys() - self._known.keys()):
+            near = difflib.get_close_matches(name, self._known, n=1)
+            hint = f"did you mean {self._known[near[0]]!r}?" if near else "known are " + ", ".join(self._names())
+            raise ConfigError(f"holdfast has no option {name!r}: {hint}")
+
+    def _names(self) -> Iterable[str]:
+        return sorted(set(self._known.values()) - {"path"})
+
+
+def refuse(name: str, text: str, reason: str) -> ConfigError:
+    """Return the error for an option with a bad value."""
+    return ConfigError(f"option {name!r} {reason}; it is {text!r}")
+
+
+def read_source_options(options: Mapping[str, str], *, is_stream: bool) -> SourceOptions:
+    """Return what the source is told.
+
+    Raises:
+        ConfigError: an option is unknown, bad, missing, or contradicts another.
+    """
+    reader = OptionReader(options)
+    read = SourceOptions(
+        namesrv=read_namesrv(reader),
+        **_subjects(reader),
+        start=_bound(reader, "starting", "latest" if is_stream else "earliest"),
+        end=_bound(reader, "ending", "latest"),
+        is_strict_time=_strategy(reader),
+        rows_per_trigger_max=reader.integer("maxOffsetsPerTrigger"),
+        bytes_per_trigger_max=reader.integer("maxBytesPerTrigger"),
+        rows_per_trigger_min=reader.integer("minOffsetsPerTrigger"),
+        trigger_delay_s=reader.duration_s("maxTriggerDelay", 900.0),
+        partitions_min=reader.integer("minPartitions"),
+        partitions_max=reader.integer("maxPartitions"),
+        rows_per_partition_max=reader.integer("maxRecordsPerPartition"),
+        fails_on_data_loss=reader.boolean("failOnDataLoss", default=True),
+        has_properties=reader.boolean("includeHeaders", default=True),
+        tags=reader.text("tags") or "*",
+        group=reader.text("groupId"),
+        patience_s=reader.duration_s("brokerTimeout", 600.0),
+        takes_filters=reader.boolean("pushdown", default=False),
+    )
+    reader.finish()
+    for name in _BATCH_ONLY if is_stream else _STREAM_ONLY:
+        if reader.text(name) is not None:
+            raise ConfigError(
+                f"option {name!r} is for {'batch queries' if is_stream else 'streams'} only; leave it out"
+            )
+    if read.end.kind == "earliest":
+        raise ConfigError("option 'endingOffsets' cannot be 'earliest': nothing would be read")
+    return read
+
+
+def read_namesrv(reader: OptionReader) -> str:
+    """Return the name servers: what is said, else what the environment says."""
+    found = reader.text("namesrv") or os.environ.get("HOLDFAST_NAMESRV")
+    if not found:
+        raise ConfigError("option 'namesrv' is missing: the name servers, as host:port;host:port")
+    return found
+
+
+def _subjects(reader: OptionReader) -> dict[str, Any]:
+    """Return which topics are read: exactly one of three ways to say so."""
+    topics, pattern = reader.text("subscribe"), reader.text("subscribePattern")
+    assigned = reader.json("assign")
+    given = [said for said in (topics, pattern, assigned) if said is not None]
+    if len(given) != 1:
+        raise ConfigError(
+            "exactly one of the options 'subscribe', 'subscribePattern' and 'assign' says what to read; "
+            f"there are {len(given)}"
+        )
+    if topics is not None:
+        names = tuple(name.strip() for name in topics.split(",") if name.strip())
+        if not names:
+            raise refuse("subscribe", topics, "names no topic")
+        return {"topics": names}
+    if pattern is not None:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise refuse("subscribePattern", pattern, f"is no regular expression ({error})") from None
+        return {"pattern": pattern}
+    is_right = isinstance(assigned, dict) and all(isinstance(queues, list) and queues for queues in assigned.values())
+    if not is_right or not assigned:
+        raise refuse("assign", json.dumps(assigned), 'must be such as {"orders":[0,1]}')
+    return {"assigned": {topic: tuple(str(queue) for queue in queues) for topic, queues in assigned.items()}}
+
+
+def _bound(reader: OptionReader, which: str, default: Literal["earliest", "latest"]) -> Bound:
+    """Return where reading begins or ends. As with Kafka one time goes before times, and these before offsets."""
+    time_ms = reader.integer(f"{which}Timestamp", least=0)
+    times = _queue_offsets(reader, f"{which}OffsetsByTimestamp", least=0)
+    name = f"{which}Offsets"
+    text = reader.text(name)
+    ends: dict[str, Callable[[], Bound]] = {"earliest": lambda: Bound("earliest"), "latest": lambda: Bound("latest")}
+    by_offset = ends[text.lower()]() if text is not None and text.lower() in ends else None
+    if by_offset is None:
+        offsets = _queue_offsets(reader, name, least=EARLIEST if which == "starting" else LATEST)
+        by_offset = Bound(default) if offsets is None else Bound("offsets", offsets)
+    if time_ms is not None:
+        return Bound("time", time_ms=time_ms)
+    return by_offset if times is None else Bound("times", times)
+
+
+def _queue_offsets(reader: OptionReader, name: str, *, least: int) -> QueueOffsets | None:
+    found = reader.json(name)
+    if found is None:
+        return None
+    is_right = isinstance(found, dict) and all(
+        isinstance(queues, dict) and all(type(value) is int and value >= least for value in queues.values())
+        for queues in found.values()
+    )
+    if not is_right:
+        raise refuse(name, json.dumps(found), 'must be such as {"orders":{"0":17,"1":42}}')
+    return {topic: dict(queues) for topic, queues in found.items()}
+
+
+def _strategy(reader: OptionReader) -> bool:
+    name = "startingOffsetsByTimestampStrategy"
+    text = reader.text(name) or "error"
+    if text.lower() not in {"error", "latest"}:
+        raise refuse(name, text, "must be error or latest")
+    return text.lower() == "error"

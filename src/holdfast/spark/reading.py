@@ -1,0 +1,138 @@
+"""What a task does: reads its ranges, to the last row, whatever happens to brokers meanwhile.
+
+    for each range:   pull ─> rows ─> pull ─> rows ... until its end
+                       └── no answer, moved, restarted ─> the same pull again, until patience ends
+
+A row is handed to Spark once it is read, so nothing is ever begun anew: a failure changes nothing about the place.
+Offsets that are gone, because they were cleaned, are lost data: that fails the query, or is passed over if it is told
+so. What never was a message, the gap of a forced move or what a tag filter leaves out, is not.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from holdfast.client.pull_plan import PullStatus
+from holdfast.model.errors import CorruptRecord, HoldfastError
+from holdfast.model.queue import MessageQueue
+from holdfast.spark.columns import Wanted, to_batch
+from holdfast.spark.link import PULL_BYTES_MAX, PULL_COUNT_MAX, Link, Pulled, Unavailable, link_to
+from holdfast.spark.options import DEFAULT_GROUP, SourceOptions
+from holdfast.spark.plan import Range
+from holdfast.spark.pull_line import PullLine, a_line
+
+# What one Arrow batch holds: larger ones cost cache misses, smaller ones a round through Spark each.
+_BATCH_ROWS: Final = 4_096
+_BATCH_BYTES: Final = 3 * 1024 * 1024
+
+
+class DataLost(HoldfastError):
+    """Messages that were to be read are gone."""
+
+
+def read_ranges(
+    options: SourceOptions, columns: tuple[str, ...], ranges: tuple[Range, ...]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of *ranges*, in order, as batches of a good size.
+
+    Raises:
+        DataLost: some are gone, and that is not to be passed over.
+        Unavailable: a broker was away for longer than the options allow.
+    """
+    link = link_to(options.namesrv, options.group or DEFAULT_GROUP, options.patience_s)
+    waiting: list[pa.RecordBatch] = []
+    rows = size = 0
+    with a_line() as line:
+        for each in ranges:
+            for batch in _RangeReader(link, line, options, columns, each).read():
+                waiting.append(batch)
+                rows += batch.num_rows
+                size += batch.nbytes
+                if rows >= _BATCH_ROWS or size >= _BATCH_BYTES:
+                    yield _join(waiting)
+                    waiting, rows, size = [], 0, 0
+    if waiting:
+        yield _join(waiting)
+
+
+def _join(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+@dataclass(slots=True)
+class _RangeReader:
+    """Reads one range."""
+
+    link: Link
+    line: PullLine
+    options: SourceOptions
+    columns: tuple[str, ...]
+    range: Range
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        name = (self.range.topic, self.range.queue)
+        queue = self.link.find_queue(name)
+        wanted = Wanted(self.columns, self.range.start, self.range.end, self.options.tag_set)
+        at = self.range.start
+        while at < self.range.end:
+            pulled = self._pull(queue, at)
+            if pulled is None:
+                return
+            if at < pulled.offset_min:
+                self._lose(at, min(pulled.offset_min, self.range.end), "is no longer stored")
+            if pulled.block:
+                origin = self.link.origin(name, queue, at, pulled.delta)
+                batch = to_batch(pulled.block, origin, wanted)
+                if batch.num_rows:
+                    yield batch
+            at = pulled.next_offset
+
+    def _pull(self, queue: MessageQueue, at: int) -> Pulled | None:
+        """Return an answer that leads on; None when what is left is lost, and that is to be passed over."""
+        count = min(PULL_COUNT_MAX, self.range.end - at)
+        deadline_s = time.monotonic() + self.link.patience_s
+        failures = 0
+        while True:
+            error: HoldfastError
+            try:
+                pulled = self.link.pull(self.line, queue, at, count, self.options.tags, PULL_BYTES_MAX)
+            except CorruptRecord:
+                raise
+            except HoldfastError as failure:
+                error = failure
+            else:
+                if pulled.next_offset > at:
+                    return pulled
+                error = _Behind(f"the queue ends at {pulled.offset_max} now, though it had reached {self.range.end}")
+                if pulled.status is PullStatus.NO_MATCH:
+                    error = _Behind("the queue is on its way to another broker")
+            if time.monotonic() > deadline_s:
+                self._give_up(at, error)
+                return None
+            failures += 1
+            self.link.wait(self.link.mend(self.range.topic, error, failures))
+
+    def _give_up(self, at: int, error: HoldfastError) -> None:
+        if isinstance(error, _Behind):
+            self._lose(at, self.range.end, f"did not come back in {self.link.patience_s:g} s: {error}")
+            return
+        where = f"{self.range.topic}/{self.range.queue} at offset {at}"
+        raise Unavailable(
+            f"{where} could not be read for {self.link.patience_s:g} s (option 'brokerTimeout'): {error}"
+        ) from error
+
+    def _lose(self, start: int, end: int, why: str) -> None:
+        if self.options.fails_on_data_loss:
+            raise DataLost(
+                f"{self.range.topic}/{self.range.queue}: what was to be read from {start} to {end} {why}. With "
+                "failOnDataLoss=false the query goes on without it"
+            )
+
+
+class _Behind(HoldfastError):
+    """The broker has less than it had when the batch was planned."""

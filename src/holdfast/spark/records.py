@@ -1,0 +1,147 @@
+"""The records of a pull answer as columns of numbers: where each one is, and what its fixed part says.
+
+    record | record | record | ...        see `wire.record` for the bytes of one
+
+The sizes lead from one record to the next; neighbours of one size, the usual case, are found by one comparison. Every
+length is judged before it is followed: bytes come from strangers. Bodies and properties stay where they are.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from holdfast.model.errors import CorruptRecord
+from holdfast.spark.slices import Block, Places, at_any_byte
+from holdfast.wire.record import (
+    BORN_HOST_V6,
+    CRC_MASK,
+    FIXED_SIZE,
+    MAGIC_V1,
+    MAGIC_V2,
+    RECORD_SIZE_MIN,
+    STORE_HOST_V6,
+    crc32,
+)
+
+_SIZE: Final = struct.Struct(">i")
+_V6_MORE: Final = 12  # bytes by which an IPv6 host is longer
+_ALIKE_MIN: Final = 8  # fewer of one size in a row are not worth a comparison of whole columns
+_ALONE: Final = 64  # records taken one by one after that
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """What stands in the fixed parts, a column each, and where the rest of each record is."""
+
+    offsets: Places
+    flags: npt.NDArray[np.int32]
+    born_ms: Places
+    store_ms: Places
+    crcs: npt.NDArray[np.int32]
+    body_starts: Places
+    body_sizes: Places
+    properties_starts: Places
+    properties_sizes: Places
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def select(self, chosen: npt.NDArray[Any] | slice) -> Records:
+        """Return only some of them."""
+        return Records(*(getattr(self, name)[chosen] for name in self.__slots__))
+
+
+def read_records(block: Block) -> Records:
+    """Return the records that fill *block*.
+
+    Raises:
+        CorruptRecord: the bytes are no whole records.
+    """
+    starts = find_starts(block)
+    i2, i4, i8 = (at_any_byte(block, kind) for kind in (">u2", ">i4", ">i8"))
+    magics = i4[starts + 4]
+    flags = i4[starts + 36].astype(np.int32)
+    is_wide = magics == MAGIC_V2
+    _judge((magics == MAGIC_V1) | is_wide, starts, "the magic number is wrong")
+    born_more = np.where(flags & BORN_HOST_V6, _V6_MORE, 0)
+    more = born_more + np.where(flags & STORE_HOST_V6, _V6_MORE, 0)
+    ends = starts + i4[starts]
+    body_starts = starts + FIXED_SIZE + more
+    _judge(body_starts + 3 <= ends, starts, "it is shorter than its hosts")
+    body_sizes = i4[body_starts - 4].astype(np.int64)
+    topics = body_starts + body_sizes
+    _judge((body_sizes >= 0) & (topics + 3 + is_wide <= ends), starts, "its body does not fit")
+    u1 = np.frombuffer(block, dtype=np.uint8)
+    topic_sizes = np.where(is_wide, i2[topics], u1[topics]).astype(np.int64)
+    lengths = topics + 1 + is_wide + topic_sizes
+    _judge(lengths + 2 <= ends, starts, "its topic does not fit")
+    properties_sizes = i2[lengths].astype(np.int64)
+    _judge(lengths + 2 + properties_sizes == ends, starts, "the sizes of its parts do not add up")
+    return Records(
+        offsets=i8[starts + 20].astype(np.int64),
+        flags=flags,
+        born_ms=i8[starts + 40].astype(np.int64),
+        store_ms=i8[starts + 56 + born_more].astype(np.int64),
+        crcs=i4[starts + 8].astype(np.int32),
+        body_starts=body_starts,
+        body_sizes=body_sizes,
+        properties_starts=lengths + 2,
+        properties_sizes=properties_sizes,
+    )
+
+
+def find_starts(block: Block) -> Places:
+    """Return where each record begins.
+
+    Raises:
+        CorruptRecord: a size leads out of the block.
+    """
+    runs: list[Places] = []
+    at, end = 0, len(block)
+    while at < end:
+        size = _size_at(block, at)
+        count = (end - at) // size
+        sizes = np.ndarray(shape=(count,), dtype=">i4", buffer=block, offset=at, strides=(size,))
+        differs = sizes != size
+        alike = int(differs.argmax()) if differs.any() else count
+        runs.append(np.arange(at, at + alike * size, size, dtype=np.int64))
+        at += alike * size
+        if alike < _ALIKE_MIN and at < end:
+            alone: list[int] = []
+            while at < end and len(alone) < _ALONE:
+                alone.append(at)
+                at += _size_at(block, at)
+            runs.append(np.array(alone, dtype=np.int64))
+    return np.concatenate(runs) if runs else np.empty(0, dtype=np.int64)
+
+
+def check_bodies(block: Block, records: Records) -> None:
+    """Compare every body with its checksum.
+
+    Raises:
+        CorruptRecord: one is not what was written.
+    """
+    view = memoryview(block)
+    starts = records.body_starts.tolist()
+    ends = (records.body_starts + records.body_sizes).tolist()
+    found = np.fromiter((crc32(view[start:end]) for start, end in zip(starts, ends, strict=True)), dtype=np.uint32)
+    is_right = (found & CRC_MASK).astype(np.int32) == records.crcs
+    _judge(is_right, records.body_starts, "the checksum of its body is wrong")
+
+
+def _size_at(block: Block, at: int) -> int:
+    room = len(block) - at
+    size: int = _SIZE.unpack_from(block, at)[0] if room >= _SIZE.size else 0
+    if not RECORD_SIZE_MIN <= size <= room:
+        raise CorruptRecord(at, f"size is {size}, there is room for {room}")
+    return size
+
+
+def _judge(is_right: npt.NDArray[np.bool_], starts: Places, fault: str) -> None:
+    if not is_right.all():
+        raise CorruptRecord(int(starts[int(np.argmin(is_right))]), fault)

@@ -1,0 +1,87 @@
+"""`format("holdfast")`: what Spark asks when a query names us.
+
+Options and the schema are judged here, before anything starts. A schema that the user gives chooses columns: what is
+not asked for is neither decoded nor sent through Spark.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.pandas.types import from_arrow_type
+from pyspark.sql.types import StructField, StructType
+
+from holdfast.model.errors import ConfigError
+from holdfast.spark.batch_reader import HoldfastBatchReader, HoldfastPushingReader
+from holdfast.spark.columns import TYPES
+from holdfast.spark.options import read_source_options
+from holdfast.spark.sink_options import SinkOptions, check_columns, read_sink_options
+from holdfast.spark.stream_reader import HoldfastStreamReader
+from holdfast.spark.writer import HoldfastBatchWriter, HoldfastStreamWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class HoldfastSource(DataSource):
+    """The source and the sink of topics."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name by which queries ask for us."""
+        return "holdfast"
+
+    def schema(self) -> StructType:
+        """Return all columns."""
+        options: Mapping[str, Any] = self.options
+        has_properties = str(options.get("includeHeaders", "true")).lower() != "false"
+        names = [name for name in TYPES if has_properties or name != "properties"]
+        return StructType([StructField(name, from_arrow_type(TYPES[name])) for name in names])
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return what reads a batch query."""
+        options = read_source_options(self.options, is_stream=False)
+        kind = HoldfastPushingReader if options.takes_filters else HoldfastBatchReader
+        return kind(options, read_columns(schema))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        """Return what reads a stream."""
+        return HoldfastStreamReader(read_source_options(self.options, is_stream=True), read_columns(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's signature
+        """Return what writes a frame."""
+        return HoldfastBatchWriter(self._judge_sink(schema, is_overwrite=overwrite))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001, N802
+        """Return what writes a stream."""
+        return HoldfastStreamWriter(self._judge_sink(schema, is_overwrite=overwrite))
+
+    def _judge_sink(self, schema: StructType, *, is_overwrite: bool) -> SinkOptions:
+        if is_overwrite:
+            raise ConfigError("messages cannot be overwritten: write with mode('append')")
+        options = read_sink_options(self.options)
+        check_columns({field.name: field.dataType.simpleString() for field in schema.fields}, options)
+        return options
+
+
+def read_columns(schema: StructType) -> tuple[str, ...]:
+    """Return the columns that *schema* asks for.
+
+    Raises:
+        ConfigError: there is no such column, or it is of another type.
+    """
+    for field in schema.fields:
+        if field.name not in TYPES:
+            raise ConfigError(f"holdfast has no column {field.name!r}; it has {', '.join(TYPES)}")
+        kind = from_arrow_type(TYPES[field.name])
+        if field.dataType.simpleString() != kind.simpleString():
+            text = f"column {field.name!r} is {kind.simpleString()}, not {field.dataType.simpleString()}"
+            raise ConfigError(text)
+    return tuple(field.name for field in schema.fields)

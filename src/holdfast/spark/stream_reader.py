@@ -1,0 +1,213 @@
+"""A streaming query: batch after batch, for ever, whatever happens to brokers.
+
+    initialOffset ─> latestOffset ─> partitions ─> read (tasks) ─> commit ...
+                     how far now?    the same end always gives the same batch
+
+Lives in one process of the driver for as long as the query. A position names logical queues only, so nothing of it
+ceases to be true when they move. A broker that does not answer keeps its queues where they are for a batch, and the
+query goes on with the others. See `offsets` for how the first position is kept.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
+
+from holdfast.model.errors import HoldfastError
+from holdfast.spark.batch_reader import parts_of, read_share, to_shares
+from holdfast.spark.link import PULL_COUNT_MAX, Link, link_to
+from holdfast.spark.offsets import Position, Queue, begins_of, nest, read_position
+from holdfast.spark.options import DEFAULT_GROUP, SourceOptions
+from holdfast.spark.plan import admit
+from holdfast.spark.pull_line import a_line
+from holdfast.spark.reading import DataLost
+from holdfast.spark.subjects import Queues, find_queues, resolve
+
+# Spark asks for the end again as soon as it has an answer: an idle stream waits here.
+_IDLE_S: Final = 0.2
+_LOOK_S: Final = 0.04
+# How often it is looked for new topics and queues.
+_DISCOVER_S: Final = 5.0
+_SAMPLE_BYTES: Final = 64 * 1024
+# How long a queue must seem to have become shorter.
+_BELIEVE_S: Final = 30.0
+
+
+class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads for ever."""
+
+    def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
+        self._options = options
+        self._columns = columns
+        self._initial: Position | None = None
+        self._target: dict[Queue, int] | None = None
+        self._queues: Queues = {}
+        self._discovered_s = 0.0
+        self._latest: dict[Queue, int] = {}
+        self._batch_s = time.monotonic()
+        self._shrunk_s: dict[Queue, float] = {}
+
+    # Planning, on the driver.
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Return where a new query begins."""
+        if self._initial is None:
+            options = self._options
+            queues = self._discover(self._link, is_due=True)
+            starts = resolve(self._link, queues, options.start, which="starting", is_strict_time=options.is_strict_time)
+            self._initial = Position(starts, is_initial=True)
+        return self._initial.to_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Return what Spark hands back with every question; the limits are our own, as Spark takes one only."""
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Fix the end of the query: what is there now."""
+        queues = self._discover(self._link, is_due=True)
+        self._target = {name: high for name, (_, high) in self._link.bounds(queues).items()}
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: ARG002, N802
+        """Return where the next batch ends, having waited a moment if there is nothing new."""
+        before = read_position(start)
+        deadline_s = time.monotonic() + _IDLE_S
+        while True:
+            after = self._advance(before)
+            if after is not None:
+                self._batch_s = time.monotonic()
+                return after.to_json()
+            if self._target is not None or time.monotonic() > deadline_s:
+                return start
+            time.sleep(_LOOK_S)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """Return the ends of all queues, as last seen: the difference to what was read is the lag."""
+        return {"v": 1, "q": nest(self._latest)} if self._latest else None
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Divide the batch between two positions."""
+        before, after = read_position(start), read_position(end)
+        for topic in {name[0] for name in after.ends if "/" not in name[1]}:
+            self._link.find_queue((topic, "0"))  # so that the gaps of its queues are known
+        return to_shares(self._link, self._options, begins_of(before, after), after.ends, after.parts)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Publish how far the query has come, under the name of its group if it has one."""
+        if self._options.group is not None:
+            self._link.commit(read_position(end).ends)
+
+    # Reading, in tasks.
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read one task's part."""
+        return read_share(self._options, self._columns, partition)
+
+    # Deciding.
+
+    @property
+    def _link(self) -> Link:
+        options = self._options
+        return link_to(options.namesrv, options.group or DEFAULT_GROUP, options.patience_s)
+
+    def _discover(self, link: Link, *, is_due: bool = False) -> Queues:
+        """Return the queues to read; look for new ones now and then."""
+        if is_due or time.monotonic() - self._discovered_s > _DISCOVER_S:
+            try:
+                self._queues = {**self._queues, **find_queues(link, self._options)}
+            except HoldfastError:
+                if not self._queues:
+                    raise  # A query that runs goes on with what it knows.
+            self._discovered_s = time.monotonic()
+        return self._queues
+
+    def _advance(self, before: Position) -> Position | None:
+        """Return the end of the next batch, or None when there is nothing to do."""
+        link = self._link
+        queues = self._discover(link)
+        known = {name: queues.get(name) or link.find_queue(name) for name in before.ends}
+        new = {} if before.is_initial else {name: queue for name, queue in queues.items() if name not in before.ends}
+        self._latest = {**self._latest, **link.ends({**known, **new})}
+        ends = self._latest if self._target is None else self._target
+        begins = dict(before.ends) if before.is_initial else {}
+        begins |= {name: low for name, (low, _) in link.known_bounds(new).items()} if new else {}
+        begins |= self._reset(link, before, ends)
+        starts = {**before.ends, **begins}
+        available = {
+            name: sum(high - low for low, high in self._held(link, name, start, ends)) for name, start in starts.items()
+        }
+        if not (before.is_initial or begins) and not self._is_worth_it(sum(available.values())):
+            return None
+        taken = admit(available, self._rows_max(link, starts, available))
+        reached = {
+            name: _walk(self._held(link, name, start, ends), start, taken[name]) for name, start in starts.items()
+        }
+        if reached == before.ends and not begins:
+            return None
+        return Position(reached, begins, parts_of(self._options))
+
+    def _held(self, link: Link, name: Queue, start: int, ends: dict[Queue, int]) -> list[tuple[int, int]]:
+        """Return what there is of a queue; where a dead broker may have more of it, nothing behind that."""
+        skips = not self._options.fails_on_data_loss
+        return link.held(name, start, ends.get(name, start), skips_unknown=skips)
+
+    def _reset(self, link: Link, before: Position, ends: dict[Queue, int]) -> dict[Queue, int]:
+        """Return where to go on in queues that end before the place that was reached: their topics were made anew.
+
+        Believed only when it stays so for a while: whoever answers may know less than who answered before.
+        """
+        if self._target is not None:
+            return {}  # The target may simply lie behind what an earlier run had read.
+        now_s = time.monotonic()
+        shrunk = [name for name, offset in before.ends.items() if ends.get(name, offset) < offset]
+        self._shrunk_s = {name: self._shrunk_s.get(name, now_s) for name in shrunk}
+        lasting = [name for name in shrunk if now_s - self._shrunk_s[name] >= min(_BELIEVE_S, link.patience_s)]
+        if lasting and self._options.fails_on_data_loss:
+            name = lasting[0]
+            raise DataLost(
+                f"{name[0]}/{name[1]} was read up to {before.ends[name]} and ends at {ends[name]} now: the topic was "
+                "made anew, or a broker lost its end. With failOnDataLoss=false the query reads it from its beginning"
+            )
+        return {name: low for name, (low, _) in link.known_bounds({n: link.find_queue(n) for n in lasting}).items()}
+
+    def _is_worth_it(self, available: int) -> bool:
+        """Say whether a batch of so many rows is begun now."""
+        if not available:
+            return False
+        least = self._options.rows_per_trigger_min
+        if least is None or self._target is not None or available >= least:
+            return True
+        return time.monotonic() - self._batch_s >= self._options.trigger_delay_s
+
+    def _rows_max(self, link: Link, starts: dict[Queue, int], available: dict[Queue, int]) -> int | None:
+        """Return how many rows the batch may have."""
+        most, bytes_max = self._options.rows_per_trigger_max, self._options.bytes_per_trigger_max
+        if bytes_max is None or not any(available.values()):
+            return most
+        fullest = max(available, key=lambda name: available[name])
+        try:
+            with a_line() as line:
+                queue = link.find_queue(fullest)
+                pulled = link.pull(line, queue, starts[fullest], PULL_COUNT_MAX, "*", _SAMPLE_BYTES)
+        except HoldfastError:
+            return most  # It is away: what there is of it is not read now either.
+        count = pulled.next_offset - starts[fullest]
+        if not pulled.block or count <= 0:
+            return most
+        by_size = max(1, bytes_max * count // len(pulled.block))
+        return by_size if most is None else min(most, by_size)
+
+
+def _walk(held: Iterable[tuple[int, int]], start: int, count: int) -> int:
+    """Return the offset that lies *count* messages behind *start*: gaps do not count."""
+    at = start
+    for low, high in held:
+        if count <= 0:
+            break
+        at = min(high, low + count)
+        count -= at - low
+    return at

@@ -1,0 +1,136 @@
+"""The sink: batch and streaming writes.
+
+Each task brings its rows to their queues and ends when all are stored; there is nothing left to commit. At least once
+by default. With exactlyOnce=true rows are named by query, batch and partition (`delivery`): a batch that is run again,
+by a retried task or a restarted query, adds only what is missing. The rows of a partition are sorted first, unless the
+user says that they always come in one order, because a shuffle may bring them in another.
+
+A batch write has no name that outlives it: run again it writes again; within it, tasks that are retried do not. With
+txnAppId and txnVersion it has one, as a batch of a stream has: so `foreachBatch` can write exactly once, too.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from holdfast.client.sender import Sender
+from holdfast.model.errors import ConfigError
+from holdfast.model.queue import MessageQueue
+from holdfast.model.scope import is_mock_broker
+from holdfast.spark.delivery import Delivery, WriteName
+from holdfast.spark.link import Link, link_to
+from holdfast.spark.sink_options import SinkOptions
+from holdfast.spark.sink_rows import QueueChoice, Row, to_rows
+
+GROUP: Final = "holdfast-spark-sink"
+# At least once, rows leave as soon as there are so many bytes of them.
+_HELD_BYTES_MAX: Final = 4 * 1024 * 1024
+
+Rows = dict[MessageQueue, list[Row]]
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """How many rows a task stored."""
+
+    count: int
+
+
+class HoldfastBatchWriter(DataSourceArrowWriter):
+    """Writes a frame."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+        self._name, self._version = options.write_name or (f"job-{uuid.uuid4()}", 0)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Write one partition."""
+        return write_rows(self._options, iterator, self._name, self._version)
+
+
+class HoldfastStreamWriter(DataSourceStreamArrowWriter):
+    """Writes batch after batch."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Write one partition of a batch."""
+        task = TaskContext.get()
+        assert task is not None, "rows are written by tasks"
+        query = task.getLocalProperty("sql.streaming.queryId")
+        batch = task.getLocalProperty("streaming.sql.batchId")
+        if self._options.is_exact and (query is None or batch is None):
+            raise ConfigError("Spark does not say which query and batch this is: exactlyOnce=true is not possible here")
+        return write_rows(self._options, iterator, query or "", int(batch or 0))
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Do nothing: what was written is stored."""
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Do nothing: what was written stays, and is not written again where every row is wanted once."""
+
+
+def write_rows(options: SinkOptions, batches: Iterable[pa.RecordBatch], query: str, batch: int) -> Written:
+    """Write the rows of one task."""
+    task = TaskContext.get()
+    partition = 0 if task is None else task.partitionId()
+    link = link_to(options.namesrv, GROUP, options.patience_s)
+    name = WriteName(query, batch, partition, options.accepts_unknown) if options.is_exact else None
+    delivery = Delivery(link, Sender(link.client, GROUP), name)
+    known: dict[str, tuple[MessageQueue, ...]] = {}
+    choice = QueueChoice(known, partition)
+    if name is not None:
+        assert options.topic is not None, "looked at before"
+        known[options.topic] = _queues(link, options.topic, must_be_static=True)
+        return _write_once(options, batches, choice, delivery)
+    held: Rows = {}
+    count = size = 0
+    for arrow in batches:
+        for topic, key, row in to_rows(arrow, options.topic):
+            if topic not in known:
+                known[topic] = _queues(link, topic)
+            held.setdefault(choice.choose(topic, key), []).append(row)
+            size += len(row[0]) + len(row[1])
+            count += 1
+            if size >= _HELD_BYTES_MAX:
+                delivery.deliver(held)
+                held, size = {}, 0
+    delivery.deliver(held)
+    return Written(count)
+
+
+def _write_once(
+    options: SinkOptions, batches: Iterable[pa.RecordBatch], choice: QueueChoice, delivery: Delivery
+) -> Written:
+    """Write the rows of one task such that each is there once, however often that is tried."""
+    keyed = [(key, row) for arrow in batches for _, key, row in to_rows(arrow, options.topic)]
+    if not options.is_ordered:
+        keyed.sort(key=lambda each: (each[0] or "", each[1]))
+    topic = options.topic or ""
+    rows: Rows = {}
+    for key, row in keyed:
+        rows.setdefault(choice.choose(topic, key), []).append(row)
+    delivery.deliver(rows, len(choice.queues[topic]))
+    return Written(len(keyed))
+
+
+def _queues(link: Link, topic: str, *, must_be_static: bool = False) -> tuple[MessageQueue, ...]:
+    queues = link.publishable(topic)
+    if must_be_static and not all(is_mock_broker(queue.broker_name) for queue in queues):
+        raise ConfigError(
+            f"{topic!r} is no static topic, and only these take every row exactly once: make it static, or leave "
+            "exactlyOnce out"
+        )
+    return queues

@@ -1,0 +1,113 @@
+"""What a writer that wants every row exactly once says about a batch of messages, and what each record keeps of it.
+
+    a request     HOLDFAST_SINK 1 query batch partition first count before after last anew 2
+    a record      HOLDFAST_SINK 1 query batch partition number checksum last 2
+
+The rows of (query, batch, partition) for one queue are numbered from 0; the checksum runs over them. `before` and
+`after` are the checksums before the first and behind the last row of the request. Texts of properties, as everywhere.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from holdfast.model.numbers import Int64
+from holdfast.wire.properties import find_property
+
+SINK: Final = "HOLDFAST_SINK"
+_SINK_BYTES: Final = SINK.encode()
+
+
+class SinkStamp(msgspec.Struct, frozen=True, kw_only=True):
+    """What a request says of its rows.
+
+    Attributes:
+        first: The number of its first row.
+        count: How many there are.
+        before: The checksum of all rows before the first.
+        after: The checksum behind the last.
+        is_last: There are no more rows.
+        is_anew: Take the rows even if nobody knows what a dead broker took.
+    """
+
+    query: str
+    batch: int
+    partition: int
+    first: int
+    count: int
+    before: int
+    after: int
+    is_last: bool = False
+    is_anew: bool = False
+
+    def to_text(self) -> str:
+        """Return it as the value of a property."""
+        numbers = (self.batch, self.partition, self.first, self.count, self.before, self.after)
+        return f"{self.query} {' '.join(map(str, numbers))} {self.is_last:d} {self.is_anew:d}"
+
+
+class SinkState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a queue has taken of one partition of a query: the newest batch.
+
+    Attributes:
+        count: How many rows of it.
+        checksum: Of these rows.
+        is_over: All of it.
+        position: Where in the broker's log the last of them ends; of no meaning elsewhere.
+        changed_ms: When.
+    """
+
+    queue: int
+    query: str
+    partition: Int64
+    batch: Int64
+    count: Int64
+    checksum: Int64
+    is_over: bool = False
+    position: Int64 = 0
+    changed_ms: Int64 = 0
+
+
+def find_stamp(properties: str) -> SinkStamp | None:
+    """Return the stamp of a request, or None when it has none that can be read."""
+    text = find_property(properties, SINK)
+    words = [] if text is None else text.split(" ")
+    if len(words) != 9 or not all(word.isdecimal() and len(word) < 19 for word in words[1:]):
+        return None
+    batch, partition, first, count, before, after, is_last, is_anew = map(int, words[1:])
+    return SinkStamp(
+        query=words[0],
+        batch=batch,
+        partition=partition,
+        first=first,
+        count=count,
+        before=before,
+        after=after,
+        is_last=bool(is_last),
+        is_anew=bool(is_anew),
+    )
+
+
+def record_text(query: str, batch: int, partition: int, number: int, checksum: int, *, is_last: bool) -> str:
+    """Return what a record keeps, as the value of a property."""
+    return f"{query} {batch} {partition} {number} {checksum} {is_last:d}"
+
+
+def find_state(properties: bytes, queue: int) -> SinkState | None:
+    """Return what a record of *queue* says of the rows up to itself, or None when it is not of a sink."""
+    text = find_property(properties, _SINK_BYTES)
+    words = [] if text is None else text.split(b" ")
+    if len(words) != 6 or not all(word.isdigit() and len(word) < 19 for word in words[1:]):
+        return None
+    batch, partition, number, checksum, is_last = map(int, words[1:])
+    return SinkState(
+        queue=queue,
+        query=words[0].decode("utf-8", "replace"),
+        partition=partition,
+        batch=batch,
+        count=number + 1,
+        checksum=checksum,
+        is_over=bool(is_last),
+    )

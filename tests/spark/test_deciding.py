@@ -1,0 +1,136 @@
+"""What a stream makes of what brokers tell it. The cluster is played, and so is the time."""
+
+import pytest
+
+from holdfast.model.mapping import LogicalQueue, first_home
+from holdfast.model.queue import MessageQueue
+from holdfast.spark.link import Link
+from holdfast.spark.offsets import Position, Queue
+from holdfast.spark.options import read_source_options
+from holdfast.spark.reading import DataLost
+from holdfast.spark.stream_reader import HoldfastStreamReader
+
+NAMES = [("orders", "0"), ("orders", "1")]
+QUEUES = {name: MessageQueue("orders", "__syslo__global__", int(name[1])) for name in NAMES}
+
+
+class PlayedLink:
+    """A cluster that says what it is told to."""
+
+    def __init__(self) -> None:
+        self.told: dict[Queue, int] = {NAMES[0]: 10, NAMES[1]: 10}
+        self.patience_s = 600.0
+
+    def ends(self, queues: dict[Queue, MessageQueue]) -> dict[Queue, int]:
+        return {name: self.told[name] for name in queues if name in self.told}
+
+    def known_bounds(self, queues: dict[Queue, MessageQueue]) -> dict[Queue, tuple[int, int]]:
+        return {name: (0, self.told[name]) for name in queues if name in self.told}
+
+    def find_queue(self, name: Queue) -> MessageQueue:
+        return QUEUES[name]
+
+    def held(self, name: Queue, start: int, end: int, **how: bool) -> list[tuple[int, int]]:
+        """Queue 1 has a gap of a forced move from 20 on."""
+        parts = [(start, end)] if name == NAMES[0] else [(start, min(end, 20)), (max(start, 1 << 40), end)]
+        return [(low, high) for low, high in parts if low < high]
+
+
+class Stage:
+    """A reader between its link and its clock."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **options: str) -> None:
+        self.link = PlayedLink()
+        self.now_s = 1000.0
+        said = {"namesrv": "ns:1", "subscribe": "orders", **options}
+        monkeypatch.setattr("holdfast.spark.stream_reader.link_to", lambda *_: self.link)
+        monkeypatch.setattr("holdfast.spark.stream_reader.find_queues", lambda *_: QUEUES)
+        monkeypatch.setattr("holdfast.spark.stream_reader.time.monotonic", lambda: self.now_s)
+        self.reader = HoldfastStreamReader(read_source_options(said, is_stream=True), ("body",))
+
+    def advance(self, *ends: int) -> Position | None:
+        """Return the position behind one at which the queues were read to *ends*."""
+        return self.reader._advance(Position(dict(zip(NAMES, ends, strict=True))))
+
+
+def test_a_broker_that_is_silent_keeps_its_queues_where_they_are(monkeypatch: pytest.MonkeyPatch):
+    """The others go on."""
+    stage = Stage(monkeypatch)
+    del stage.link.told[NAMES[0]]
+
+    after = stage.advance(4, 4)
+
+    assert after is not None
+    assert after.ends == {NAMES[0]: 4, NAMES[1]: 10}
+
+
+def test_when_there_is_nothing_new_there_is_no_batch(monkeypatch: pytest.MonkeyPatch):
+    """Spark would run one for any other text."""
+    assert Stage(monkeypatch).advance(10, 10) is None
+
+
+def test_a_gap_counts_for_nothing(monkeypatch: pytest.MonkeyPatch):
+    """A forced move leaves one of 2^40 offsets: a batch of 25 rows must not take ages to cross it."""
+    stage = Stage(monkeypatch, maxOffsetsPerTrigger="25")
+    stage.link.told = {NAMES[0]: 10, NAMES[1]: (1 << 40) + 15}
+
+    after = stage.advance(10, 10)
+
+    assert after is not None
+    assert after.ends[NAMES[1]] == (1 << 40) + 15
+
+
+def test_an_end_that_goes_back_is_believed_only_if_it_stays(monkeypatch: pytest.MonkeyPatch):
+    """Whoever answers just now may know less than who answered before."""
+    stage = Stage(monkeypatch)
+    stage.link.told[NAMES[0]] = 3
+    assert stage.advance(10, 10) is None
+    stage.now_s += 29
+    assert stage.advance(10, 10) is None
+
+    stage.now_s += 2
+    with pytest.raises(DataLost, match="orders/0 was read up to 10 and ends at 3 now"):
+        stage.advance(10, 10)
+
+
+def test_a_topic_that_was_made_anew_is_read_from_its_beginning_if_that_is_wanted(monkeypatch: pytest.MonkeyPatch):
+    """And the batch says so itself, for whoever runs it again."""
+    stage = Stage(monkeypatch, failOnDataLoss="false")
+    stage.link.told[NAMES[0]] = 3
+    stage.advance(10, 10)
+    stage.now_s += 31
+
+    after = stage.advance(10, 10)
+
+    assert after is not None
+    assert after.begins == {NAMES[0]: 0}
+    assert after.ends[NAMES[0]] == 3
+
+
+GAP = 1 << 40
+
+
+def a_forced_queue(*, is_known: bool) -> LogicalQueue:
+    """Return a queue that was forced away from a, which came back and told its end, or did not."""
+    forced = first_home(0, "a", 0).force("b", 0, known_end=50)
+    return forced.fix_end(60) if is_known else forced
+
+
+@pytest.mark.parametrize(
+    ("is_known", "skips", "parts"),
+    [
+        (True, False, [(10, 60), (50 + GAP, 70 + GAP)]),
+        (False, False, []),
+        (False, True, [(50 + GAP, 70 + GAP)]),
+    ],
+)
+def test_nothing_behind_an_unknown_end_is_read(*, is_known: bool, skips: bool, parts: list[tuple[int, int]]):
+    """The dead broker may come back with more; who does not want to wait for it says so."""
+    link = Link.__new__(Link)
+    queue = a_forced_queue(is_known=is_known)
+    link._find_logical = lambda name: queue  # type: ignore[method-assign]
+
+    assert link.held(NAMES[0], 10, 70 + GAP, skips_unknown=skips) == parts
+    assert link.find_unknown(NAMES[0], 10, 70 + GAP) == (None if is_known else "a")
+    assert link.held(NAMES[0], 55 + GAP, 70 + GAP, skips_unknown=skips) == [(55 + GAP, 70 + GAP)]
+    assert link.find_unknown(NAMES[0], 55 + GAP, 70 + GAP) is None

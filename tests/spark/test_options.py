@@ -1,0 +1,88 @@
+"""Options are judged by name before anything starts."""
+
+import pytest
+
+from holdfast.model.errors import ConfigError
+from holdfast.spark.options import Bound, read_source_options
+
+BASE = {"namesrv": "ns:9876", "subscribe": "orders"}
+
+
+def read(*, is_stream: bool = False, **options: str):
+    return read_source_options({**BASE, **options}, is_stream=is_stream)
+
+
+def test_names_are_read_whatever_their_case():
+    """Spark does not tell upper from lower case."""
+    found = read_source_options({"NameSrv": "ns:1", "SUBSCRIBE": "a, b", "minpartitions": "3"}, is_stream=False)
+
+    assert (found.namesrv, found.topics, found.partitions_min) == ("ns:1", ("a", "b"), 3)
+
+
+def test_a_batch_begins_at_the_beginning_and_a_stream_at_the_end():
+    """As with Kafka."""
+    assert read().start == Bound("earliest")
+    assert read(is_stream=True).start == Bound("latest")
+
+
+def test_times_go_before_offsets():
+    """As with Kafka: the single time first, then the times, then offsets."""
+    offsets = '{"orders":{"0":1}}'
+
+    assert read(startingTimestamp="5", startingOffsetsByTimestamp=offsets).start == Bound("time", time_ms=5)
+    assert read(startingOffsets="latest", startingOffsetsByTimestamp=offsets).start.kind == "times"
+    assert read(startingOffsets=offsets).start == Bound("offsets", {"orders": {"0": 1}})
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"startingOffset": "latest"}, "did you mean 'startingOffsets'"),
+        ({"kafka.bootstrap.servers": "x"}, "no option 'kafka.bootstrap.servers'"),
+        ({"startingOffsets": "newest"}, "'startingOffsets' is no JSON"),
+        ({"startingOffsets": '{"orders":[1]}'}, "'startingOffsets' must be such as"),
+        ({"endingOffsets": '{"orders":{"0":-2}}'}, "'endingOffsets' must be such as"),
+        ({"endingOffsets": "earliest"}, "'endingOffsets' cannot be 'earliest'"),
+        ({"minPartitions": "0"}, "'minPartitions' must be a whole number of at least 1"),
+        ({"failOnDataLoss": "yes"}, "'failOnDataLoss' must be true or false"),
+        ({"brokerTimeout": "soon"}, "'brokerTimeout' must be a time"),
+        ({"assign": '{"orders":[0]}'}, "exactly one of"),
+        ({"maxOffsetsPerTrigger": "5"}, "'maxOffsetsPerTrigger' is for streams only"),
+        ({"startingOffsetsByTimestampStrategy": "skip"}, "must be error or latest"),
+    ],
+)
+def test_what_is_wrong_is_refused_by_name(options: dict[str, str], said: str):
+    """A user who mistypes an option must not get a query that ignores it."""
+    with pytest.raises(ConfigError, match=said):
+        read(**options)
+
+
+def test_an_end_is_refused_in_a_stream():
+    """A stream has none."""
+    with pytest.raises(ConfigError, match="'endingTimestamp' is for batch queries only"):
+        read(is_stream=True, endingTimestamp="5")
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"subscribe": " , "}, {"subscribePattern": "("}, {"assign": "[]"}, {"assign": "{}"}]
+)
+def test_it_must_be_said_what_to_read(options: dict[str, str]):
+    """In exactly one way, and such that it means something."""
+    with pytest.raises(ConfigError):
+        read_source_options({"namesrv": "ns:9876", **options}, is_stream=False)
+
+
+def test_the_name_servers_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch):
+    """As for every command; without any the query is refused."""
+    monkeypatch.setenv("HOLDFAST_NAMESRV", "other:9876")
+    assert read_source_options({"subscribe": "a"}, is_stream=False).namesrv == "other:9876"
+
+    monkeypatch.delenv("HOLDFAST_NAMESRV")
+    with pytest.raises(ConfigError, match="'namesrv' is missing"):
+        read_source_options({"subscribe": "a"}, is_stream=False)
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("500ms", 0.5), ("2m", 120), ("1 h", 3600)])
+def test_times_have_units(text: str, seconds: float):
+    """Seconds when none is given."""
+    assert read(brokerTimeout=text).patience_s == seconds

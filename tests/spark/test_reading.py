@@ -1,0 +1,116 @@
+"""What a task does when a broker does not answer as it should. The cluster is played."""
+
+from collections.abc import Callable
+
+import pytest
+from tests.spark.test_columns import a_record, block_of
+
+from holdfast.client.pull_plan import PullStatus
+from holdfast.model.errors import BrokerRefused, ConnectionLost, HoldfastError
+from holdfast.model.queue import MessageQueue
+from holdfast.spark.columns import Origin
+from holdfast.spark.link import Pulled, Unavailable
+from holdfast.spark.options import read_source_options
+from holdfast.spark.plan import Range
+from holdfast.spark.reading import DataLost, read_ranges
+
+QUEUE = MessageQueue("orders", "__syslo__global__", 0)
+
+
+def found(start: int, end: int, *, low: int = 0) -> Pulled:
+    block = memoryview(block_of(*(a_record(offset) for offset in range(start, end))))
+    return Pulled(PullStatus.FOUND, end, low, 100, 0, block)
+
+
+def nothing(status: PullStatus, next_offset: int, *, low: int = 0) -> Pulled:
+    return Pulled(status, next_offset, low, 100, 0, memoryview(b""))
+
+
+class PlayedLink:
+    """Answers pulls as it was told, one after the other; the last answer again and again."""
+
+    def __init__(self, *answers: Pulled | HoldfastError, patience_s: float = 60) -> None:
+        self._answers = list(answers)
+        self.patience_s = patience_s
+        self.asked: list[int] = []
+        self.mended: list[HoldfastError] = []
+
+    def find_queue(self, name: tuple[str, str]) -> MessageQueue:
+        return QUEUE
+
+    def origin(self, *place: object) -> Origin:
+        return Origin("orders", 0, "broker-a", 0)
+
+    def pull(self, line: object, queue: MessageQueue, offset: int, *limits: object) -> Pulled:
+        self.asked.append(offset)
+        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        if isinstance(answer, HoldfastError):
+            raise answer
+        return answer
+
+    def mend(self, topic: str, error: HoldfastError, failures: int) -> None:
+        self.mended.append(error)
+
+    def wait(self, work: None) -> None:
+        return work
+
+
+Read = Callable[..., list[int]]
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> Read:
+    """Read 0 to 10 from a link; return the offsets that came."""
+
+    def run(link: PlayedLink, **options: str) -> list[int]:
+        monkeypatch.setattr("holdfast.spark.reading.link_to", lambda *_: link)
+        said = read_source_options({"namesrv": "ns:1", "subscribe": "orders", **options}, is_stream=False)
+        batches = read_ranges(said, ("offset",), (Range("orders", "0", 0, 10),))
+        return [offset for batch in batches for offset in batch["offset"].to_pylist()]
+
+    return run
+
+
+def test_the_same_pull_is_made_again_until_it_is_answered(read: Read):
+    """Nothing is lost or repeated, wherever it fails."""
+    link = PlayedLink(found(0, 4), ConnectionLost("gone"), BrokerRefused(501, "moved"), found(4, 10))
+
+    assert read(link) == list(range(10))
+    assert link.asked == [0, 4, 4, 4]
+    assert [type(error) for error in link.mended] == [ConnectionLost, BrokerRefused]
+
+
+def test_rows_behind_the_planned_end_are_left_for_the_next_batch(read: Read):
+    """A broker answers with as many as there are."""
+    assert read(PlayedLink(found(0, 17))) == list(range(10))
+
+
+def test_a_broker_that_stays_away_ends_the_query_by_name(read: Read):
+    """When patience ends, and not before."""
+    link = PlayedLink(ConnectionLost("no connection to broker-a"), patience_s=0)
+
+    with pytest.raises(Unavailable, match=r"orders/0 at offset 0 .* 'brokerTimeout'.*broker-a"):
+        read(link)
+
+
+def test_offsets_that_were_cleaned_are_lost_data(read: Read):
+    """Which fails the query, unless it is to go on without them."""
+    answers = (nothing(PullStatus.MOVED, 6, low=6), found(6, 10, low=6))
+
+    with pytest.raises(DataLost, match="orders/0: what was to be read from 0 to 6 is no longer stored"):
+        read(PlayedLink(*answers))
+    assert read(PlayedLink(*answers), failOnDataLoss="false") == list(range(6, 10))
+
+
+def test_a_gap_that_never_held_a_message_is_no_loss(read: Read):
+    """A forced move leaves one; a tag filter, too."""
+    assert read(PlayedLink(found(0, 3), nothing(PullStatus.NO_MATCH, 8), found(8, 10))) == [0, 1, 2, 8, 9]
+
+
+def test_an_end_that_went_back_is_waited_for_and_then_lost(read: Read):
+    """A broker that was killed may have lost what it had not synced."""
+    answers = (found(0, 7), nothing(PullStatus.NOTHING_NEW, 7))
+
+    with pytest.raises(DataLost, match="from 7 to 10 did not come back"):
+        read(PlayedLink(*answers, patience_s=0))
+    assert read(PlayedLink(*answers, patience_s=0), failOnDataLoss="false") == list(range(7))
