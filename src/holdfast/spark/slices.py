@@ -10,13 +10,13 @@ Pure: bytes in, arrays out. Every place was judged before it is given here.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-Places = npt.NDArray[np.int64]
+Places: TypeAlias = npt.NDArray[np.int64]
 
 Block = bytes | memoryview
 
