@@ -37,6 +37,17 @@ def fill_files(cluster: MovingCluster, queue: int, by: str) -> None:
     produce(cluster, queue, FULL, by)
 
 
+def a_queue_of_three_homes() -> MovingCluster:
+    """Queue 0 holds five messages on each of a, b and c, which leads it."""
+    cluster = a_cluster("a", "b", "c", leaders={0: "a", 1: "b", 2: "a", 3: "c"})
+    produce(cluster, 0, 5, "a")
+    move(cluster, "a", "b", 0)
+    produce(cluster, 0, 5, "b")
+    move(cluster, "b", "c", 0)
+    produce(cluster, 0, 5, "c")
+    return cluster
+
+
 def rows(cluster: MovingCluster) -> list[tuple[str, int, str, str]]:
     found = table(cluster.logical_queue(queue) for queue in range(4))
     return [(row.broker, row.queue_id, row.label, row.status.value) for row in found]
@@ -122,12 +133,7 @@ def test_all_homes_expire_in_one_look_whether_here_or_elsewhere() -> None:
 
 def test_a_reader_in_an_expired_home_goes_on_behind_it() -> None:
     """What is gone in the middle hides neither what is older nor what is newer."""
-    cluster = a_cluster("a", "b", "c", leaders={0: "a", 1: "b", 2: "a", 3: "c"})
-    produce(cluster, 0, 5, "a")
-    move(cluster, "a", "b", 0)
-    produce(cluster, 0, 5, "b")
-    move(cluster, "b", "c", 0)
-    produce(cluster, 0, 5, "c")
+    cluster = a_queue_of_three_homes()
     fill_files(cluster, 1, "b")
 
     cluster.run(RETENTION_MS + 2 * CHECK_MS)
@@ -142,12 +148,7 @@ def test_a_reader_in_an_expired_home_goes_on_behind_it() -> None:
 
 def test_the_old_home_forgets_the_homes_of_others() -> None:
     """It keeps its own place, and who leads; the rest is the leader's business. It lasts over a restart."""
-    cluster = a_cluster("a", "b", "c", leaders={0: "a", 1: "b", 2: "a", 3: "c"})
-    produce(cluster, 0, 5, "a")
-    move(cluster, "a", "b", 0)
-    produce(cluster, 0, 5, "b")
-    move(cluster, "b", "c", 0)
-    produce(cluster, 0, 5, "c")
+    cluster = a_queue_of_three_homes()
     fill_files(cluster, 1, "b")
     assert [home.broker for home in record(cluster, "b").queues[0].segments] == ["a", "b", "c"]
 
