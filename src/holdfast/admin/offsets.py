@@ -42,6 +42,17 @@ class QueueRange(msgspec.Struct, frozen=True):
     logical: LogicalQueue | None = None
 
 
+class Readable(msgspec.Struct, frozen=True):
+    """The queues of a topic that can be read now.
+
+    Attributes:
+        down: Logical queues whose leader is down.
+    """
+
+    ranges: list[QueueRange]
+    down: list[LogicalQueue]
+
+
 class OffsetChange(msgspec.Struct, frozen=True):
     """Where a group goes on in one queue, before and after a reset. Before is None when it never committed.
 
@@ -65,36 +76,29 @@ class Offsets:
     def __init__(self, reach: Reach) -> None:
         self._reach = reach
 
-    async def ranges(
-        self, topic: str, *, queue: int | None = None, broker: str | None = None, skips_down: bool = True
-    ) -> list[QueueRange]:
+    async def readable(self, topic: str, *, queue: int | None = None, broker: str | None = None) -> Readable:
         """Return every readable queue of *topic* and what it holds; one queue number or one broker only, if given.
 
         Args:
             topic: Its name.
             queue: The only number that is wanted.
             broker: The only broker, as on the wire.
-            skips_down: Leave out logical queues whose leader is down.
 
         Raises:
             RouteNotFound: there is no such topic.
             NotFound: it has no such queue.
-            NotAllowed: the leader of a queue is down, which is not to be left out.
         """
-        wanted = []
+        served, down = [], []
         for each, address, logical in await self._queues(topic):
             if queue not in {None, each.queue_id} or broker not in {None, each.broker_name}:
                 continue
             if address is not None:
-                wanted.append((each, address, logical))
-            elif not skips_down and logical is not None:
-                raise NotAllowed(
-                    f"logical queue {each.queue_id} of {topic} is led by {logical.leader.broker}, which is down: start"
-                    " it, or name other queues with --queue"
-                )
-        if not wanted:
+                served.append((each, address, logical))
+            elif logical is not None:
+                down.append(logical)
+        if not served and not down:
             raise NotFound(f"topic {topic!r} has no such queue; `holdfast topic describe {topic}` shows them")
-        return await gather(wanted, lambda item: self._range(*item))
+        return Readable(await gather(served, lambda item: self._range(*item)), down)
 
     async def _queues(self, topic: str) -> list[tuple[MessageQueue, str | None, LogicalQueue | None]]:
         """Return every readable queue and who serves it: of a static topic the leader of each logical queue.
@@ -159,7 +163,10 @@ class Offsets:
             lag = held.end - after if held.logical is None else held.logical.count_held(after, held.end)
             return OffsetChange(topic, name.broker_name, held.address, name.queue_id, before, after, held.end, lag)
 
-        return await gather(await self.ranges(topic, queue=queue, broker=broker, skips_down=False), plan)
+        readable = await self.readable(topic, queue=queue, broker=broker)
+        if readable.down:
+            raise NotAllowed(f"{describe_down(topic, readable.down)}: start it, or name other queues with --queue")
+        return await gather(readable.ranges, plan)
 
     async def apply_reset(self, group: str, target: Target, changes: Sequence[OffsetChange]) -> None:
         """Carry out a plan. Consumers that are online go on at the new place with their next pull.
@@ -195,3 +202,11 @@ class Offsets:
             knows_offsets=end.language != "JAVA" or end.version >= FIRST_5,
             logical=logical,
         )
+
+
+def describe_down(topic: str, down: Sequence[LogicalQueue]) -> str:
+    """Return which queues cannot be read, and who is missing, in words."""
+    numbers = ", ".join(str(queue.queue) for queue in down)
+    leaders = ", ".join(sorted({queue.leader.broker for queue in down}))
+    noun, verb = ("queue", "is") if len(down) == 1 else ("queues", "are")
+    return f"logical {noun} {numbers} of {topic} {verb} led by {leaders}, which is down"

@@ -83,6 +83,11 @@ class Session:
         if not self.as_json:
             sys.stderr.write(text + "\n")
 
+    @staticmethod
+    def warn(text: str) -> None:
+        """Tell whoever runs this, person or program, that the answer is not whole."""
+        sys.stderr.write(f"warning: {text}\n")
+
     def confirm(self, question: str, *, yes: bool) -> None:
         """Ask before something is lost. Only a person at a terminal is asked: a script has decided already."""
         if yes or not is_interactive():

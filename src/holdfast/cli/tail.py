@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 import msgspec
 import typer
 
-from holdfast.admin.offsets import QueueRange
+from holdfast.admin.offsets import QueueRange, describe_down
 from holdfast.admin.operations import Admin
 from holdfast.admin.reading import Reader
 from holdfast.admin.tables import print_json
@@ -81,7 +81,11 @@ def tail(
 
     async def print_all(admin: Admin) -> list[dict[str, Any]]:
         collected = []
-        ranges = await admin.offsets.ranges(topic, queue=queue, broker=to_wire_broker(broker) if broker else None)
+        wire_broker = to_wire_broker(broker) if broker else None
+        readable = await admin.offsets.readable(topic, queue=queue, broker=wire_broker)
+        if readable.down:
+            session.warn(f"{describe_down(topic, readable.down)}: what they hold is not shown")
+        ranges = readable.ranges
         shown = 0
         async with contextlib.aclosing(_read(admin, ranges, place, tag, follow=follow)) as messages:
             async for message in messages:

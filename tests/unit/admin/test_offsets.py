@@ -80,7 +80,7 @@ def test_a_broker_that_only_knows_times_is_not_asked_for_an_offset(target: Targe
 def test_a_queue_that_is_not_there_is_told():
     """Not an empty plan that looks like success."""
     with pytest.raises(NotFound, match="no such queue"):
-        asyncio.run(Offsets(a_cluster()).ranges("t", queue=7))
+        asyncio.run(Offsets(a_cluster()).readable("t", queue=7))
 
 
 def test_offsets_that_hold_nothing_are_not_counted_as_lag():
@@ -115,9 +115,9 @@ def test_logical_queues_are_asked_for_at_their_leaders():
     cluster.ends["t", 1] = 7
     cluster.on(RequestCode.GET_MIN_OFFSET, lambda _: {"offset": "0"})
 
-    ranges = asyncio.run(Offsets(cluster).ranges("t"))
+    readable = asyncio.run(Offsets(cluster).readable("t"))
 
-    assert [(held.queue.broker_name, held.queue.queue_id, held.address, held.end) for held in ranges] == [
+    assert [(held.queue.broker_name, held.queue.queue_id, held.address, held.end) for held in readable.ranges] == [
         ("__syslo__global__", 0, "b:1", 0),
         ("__syslo__global__", 1, "a:1", 7),
     ]

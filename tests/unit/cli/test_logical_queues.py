@@ -371,3 +371,15 @@ def test_a_drained_broker_gets_nothing_until_it_is_spread_to(orders: StaticClust
     run("broker spread broker3", capsys)
     assert orders.draining == set()
     assert "broker3" in {orders.leader("orders", queue) for queue in range(9)}
+
+
+@pytest.mark.parametrize("style", ["", " --json"])
+def test_tail_says_what_it_cannot_show(style: str, cluster: StaticCluster, capsys: pytest.CaptureFixture[str]):
+    """A queue without a leader looks empty otherwise; a program is told as well, beside its document."""
+    cluster.forgotten.add("broker2")
+    cluster.put_topic("orders", {0: "broker1", 1: "broker2", 2: "broker2"})
+    cluster.on(RequestCode.GET_MIN_OFFSET, lambda _: {"offset": "0"})
+
+    assert main(f"tail orders{style}".split()) == 0
+
+    assert "queues 1, 2 of orders are led by broker2, which is down: what they hold" in capsys.readouterr().err
