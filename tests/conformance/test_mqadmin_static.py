@@ -11,7 +11,6 @@ from tests.support import recordings
 from tests.support.static_desks import StaticDesk, StaticDesks
 
 from holdfast.wire import java_json
-from holdfast.wire.codes import RequestCode
 from holdfast.wire.command import Command
 from holdfast.wire.mapping import Detail, MappedTopic, decode
 
@@ -97,7 +96,7 @@ def test_the_tool_reads_physical_ends(desks: ToolDesks):
     desks.replay("5.5.0-json-static-create", 513)
     desks.send(1, b"one", topic=TOPIC)
 
-    (answer,) = desks["brokerB"].ask(Command(code=RequestCode.GET_TOPIC_STATS_INFO, fields={"topic": TOPIC}))
+    (answer,) = desks["brokerB"].ask(Command(code=202, fields={"topic": TOPIC}, language="JAVA", version=495))
     (ours,) = desks["brokerB"].ask(Command(code=202, fields={"topic": TOPIC, "lo": "true"}))
 
     assert b'"brokerName":"brokerB"' in answer.body

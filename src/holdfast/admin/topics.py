@@ -10,7 +10,6 @@ import msgspec
 
 from holdfast.admin.reach import Broker, NotFound, Reach, body_of, gather
 from holdfast.model.errors import BrokerRefused, ConfigError, RequestTimeout
-from holdfast.model.queue import MessageQueue
 from holdfast.model.route import MASTER_ID, Route
 from holdfast.model.topic import (
     AUTO_CREATE_TOPIC,
@@ -23,6 +22,7 @@ from holdfast.model.topic import (
     TopicConfig,
     find_name_fault,
 )
+from holdfast.wire.admin import QueueEnds
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.mapping import Info
 from holdfast.wire.registration import Topics as TopicTable
@@ -109,18 +109,6 @@ class TopicChange(msgspec.Struct, frozen=True):
     broker: str
     before: TopicHost | None
     after: TopicHost
-
-
-class _QueueStats(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    min_offset: int
-    max_offset: int
-    last_update_timestamp: int = 0
-
-
-class _TopicStatsBody(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Body of the answer to 202; a queue that is a key comes as its own JSON text."""
-
-    offset_table: dict[str, _QueueStats] = {}
 
 
 class _Rate(msgspec.Struct, frozen=True):
@@ -292,11 +280,8 @@ class Topics:
 
     async def queue_states(self, broker: Broker, name: str) -> list[QueueState]:
         """Return what the queues of *name* on *broker* hold."""
-        answer = await self._reach.ask(broker.address, RequestCode.GET_TOPIC_STATS_INFO, {"topic": name})
-        states = [
-            (msgspec.json.decode(key, type=MessageQueue), stats)
-            for key, stats in body_of(answer, _TopicStatsBody).offset_table.items()
-        ]
+        answer = await self._reach.ask(broker.address, RequestCode.GET_TOPIC_STATS_INFO, {"topic": name, "lo": "false"})
+        states = body_of(answer, QueueEnds).rows()
         return [
             QueueState(
                 queue.broker_name,

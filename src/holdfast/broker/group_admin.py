@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from typing import Literal
 
 import msgspec
 
@@ -47,8 +48,9 @@ from holdfast.wire.admin import (
 )
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.fields import from_fields
-from holdfast.wire.route import TopicList
+from holdfast.wire.route import TopicList, is_mapping_aware
 
+_Style = Literal["ours", "java 5", "old"]
 _Rows = list[tuple[MessageQueue, ConsumerOffset]]
 
 
@@ -176,11 +178,15 @@ class GroupAdmin:
             topics = [fields.topic]
         elif not fields.topic_list:
             topics = self._offsets.topics_of(group)
+        style: _Style = "ours"
+        if not fields.is_logical:
+            command = request.command
+            style = "java 5" if is_mapping_aware(command.language, command.version, says_so=False) else "old"
         rows: _Rows = []
         tps = 0.0
         for topic in topics:
             if self._is_consumed(group, topic):
-                rows += yield from self._follow(group, topic, is_logical=fields.is_logical)
+                rows += yield from self._follow(group, topic, style)
                 tps += self._stats.get_tps(group, topic)
         body = ConsumeStats(offset_table=java_json.object_map(rows), consume_tps=tps)
         return request.answer(body=java_json.encode(body))
@@ -196,7 +202,7 @@ class GroupAdmin:
                 config = self._topics.find(topic)
                 if config is None or (only_ordered and not config.order):
                     continue
-                rows = yield from self._follow(group, topic, is_logical=True)
+                rows = yield from self._follow(group, topic, "ours")
                 lag += sum(row.broker_offset - row.consumer_offset - row.gap for _, row in rows)
                 in_flight += sum(row.pull_offset - row.consumer_offset for _, row in rows)
                 tps = self._stats.get_tps(group, topic)
@@ -242,10 +248,10 @@ class GroupAdmin:
         is_left = living is not None and bool(living.subscriptions) and topic not in living.subscriptions
         return self._topics.find(topic) is not None and not is_left
 
-    def _follow(self, group: str, topic: str, *, is_logical: bool = False) -> Steps[_Rows]:
+    def _follow(self, group: str, topic: str, style: _Style) -> Steps[_Rows]:
         mapping = self._reads.mappings.find(topic)
         if mapping is not None:
-            return (yield from self._follow_static(group, mapping, is_logical=is_logical))
+            return (yield from self._follow_static(group, mapping, style))
         config = self._topics.find(topic)
         count = config.read_queues if config is not None else 0
         rows: _Rows = []
@@ -254,12 +260,13 @@ class GroupAdmin:
             rows.append((MessageQueue(topic, self._options.name, queue_id), row))
         return rows
 
-    def _follow_static(self, group: str, mapping: TopicMapping, *, is_logical: bool) -> Steps[_Rows]:
+    def _follow_static(self, group: str, mapping: TopicMapping, style: _Style) -> Steps[_Rows]:
         """Return the rows of those logical queues that are led here.
 
-        Java's tool knows physical queues: it adds to our end what a logical queue has before it, and takes the
-        consumer's offset as it is. Told so, it shows the truth. Gaps that the consumer has before it are no messages
-        that it is behind by: that tool, which knows none, is told an offset as if they were passed already.
+        Java's tool since 5.0 knows physical queues: it adds to our end what a logical queue has before it, and takes
+        the consumer's offset as it is. Told so, it shows the truth. Older ones show what they are told. Gaps that the
+        consumer has before it are no messages that it is behind by: tools that know none are told an offset as if
+        they were passed already.
         """
         topic = mapping.topic
         rows: _Rows = []
@@ -272,16 +279,17 @@ class GroupAdmin:
                 consumed_ms = yield from self._store.store_time(log, leader.to_physical(committed - 1))
             at, end = committed or 0, log.offset_max + leader.delta
             gap = max(0, end - at) - mapping.queues[number].count_held(at, end)
-            told = at if is_logical else at + gap
+            told = at if style == "ours" else at + gap
             pulled = self._offsets.find_pulled(group, topic, number)
             row = ConsumerOffset(
-                broker_offset=end if is_logical else log.offset_max,
+                broker_offset=log.offset_max if style == "java 5" else end,
                 consumer_offset=told,
                 pull_offset=max(pulled or 0, told),
                 last_timestamp=consumed_ms or 0,
-                gap=gap if is_logical else 0,
+                gap=gap if style == "ours" else 0,
             )
-            place = (mock_broker(mapping.scope), number) if is_logical else (self._options.name, leader.queue_id)
+            logical, physical = (mock_broker(mapping.scope), number), (self._options.name, leader.queue_id)
+            place = physical if style == "java 5" else logical
             rows.append((MessageQueue(topic, *place), row))
         return rows
 

@@ -6,19 +6,19 @@ broker that ever led one of its queues.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Final
 
 import msgspec
 
 from holdfast.broker.clients import ClientTable
-from holdfast.broker.cluster_view import ClusterView
 from holdfast.broker.logical_pull import not_leader_to_read
 from holdfast.broker.records import read_bytes
 from holdfast.broker.request import Answer, Handlers, Refusal, Request, Steps
 from holdfast.broker.restamp import read_queue_id, restamp
 from holdfast.broker.static_reads import StaticReads
-from holdfast.broker.waits import PeerCall, Procedure
+from holdfast.broker.waits import Procedure
 from holdfast.model.errors import CorruptRecord, PeerFailed
 from holdfast.model.mapping import LogicalQueue
 from holdfast.store.consume_queue import ENTRY
@@ -27,7 +27,6 @@ from holdfast.store.record_steps import decode_at
 from holdfast.wire import java_json
 from holdfast.wire.admin import QueueEntries, QueueEntriesFields, QueueEntry
 from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
 from holdfast.wire.fields import from_fields, to_fields
 from holdfast.wire.offsets import (
     OffsetAnswer,
@@ -49,11 +48,10 @@ ENTRIES_MAX: Final = 1024
 class Queries:
     """Answers questions about what is stored."""
 
-    def __init__(self, store: MessageStore, clients: ClientTable, reads: StaticReads, view: ClusterView) -> None:
+    def __init__(self, store: MessageStore, clients: ClientTable, reads: StaticReads) -> None:
         self._store = store
         self._clients = clients
         self._reads = reads
-        self._view = view
 
     def handlers(self) -> Handlers:
         """Return what this room answers."""
@@ -111,13 +109,9 @@ class Queries:
         """Return the records of other brokers, of those that answer."""
         asked = to_fields(msgspec.structs.replace(fields, reads_mappings=True))
         found: list[bytes] = []
-        for broker in self._view.brokers():
-            try:
-                address = yield from self._view.find_address(broker)
-                answer = yield PeerCall(address, Command(code=RequestCode.QUERY_MESSAGE, fields=asked))
+        for answer in (yield from self._reads.ask_others(RequestCode.QUERY_MESSAGE, asked)):
+            with contextlib.suppress(CorruptRecord):
                 found += _split(answer.body)
-            except (PeerFailed, CorruptRecord):
-                continue
         return found
 
     def view_message(self, request: Request) -> Steps[Answer]:

@@ -157,7 +157,7 @@ class Rooms:
 
     def _build_desks(self, options: BrokerOptions, store: MessageStore) -> None:
         """Build the rooms that only answer questions and take orders."""
-        self.queries = Queries(store, self.clients, self.static_reads, self.view)
+        self.queries = Queries(store, self.clients, self.static_reads)
         self.offset_requests = OffsetRequests(self.offsets, self.topics, self.groups, store, self.static_reads)
         self.offset_resets = OffsetResets(options, self.topics, self.clients, self.offsets, store, self.static_reads)
         self.topic_admin = TopicAdmin(

@@ -244,6 +244,21 @@ class StaticReads:
             )
         return answer
 
+    def ask_others(self, code: RequestCode, fields: dict[str, str]) -> Procedure[list[Command]]:
+        """Put a question to every other broker; return the answers of those that could."""
+        if not self._view.is_told():
+            yield from self._view.refresh()
+        answers = []
+        for broker in self._view.brokers():
+            try:
+                address = yield from self._view.find_address(broker)
+                answer: Command = yield PeerCall(address, Command(code=code, fields=fields), REMOTE_TIMEOUT_MS)
+            except PeerFailed:
+                continue
+            if answer.code == ResponseCode.SUCCESS:
+                answers.append(answer)
+        return answers
+
     def _ask_offset(self, topic: str, segment: Segment, code: RequestCode) -> Procedure[int]:
         answer = yield from self.ask(segment, code, to_fields(QueueFields(topic=topic, queue_id=segment.queue_id)))
         return _number(answer, "offset")

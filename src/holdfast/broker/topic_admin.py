@@ -1,11 +1,15 @@
 """Topics as tools see them: create, change, delete, describe (17, 18, 21, 202, 215, 305, 316, 351).
 
-Of a static topic, 202 tells of physical queues, as upstream's tools expect; with `lo=true` of the logical ones that are
-led here. How many queues it has is not changed here: they belong to logical queues (513, and moves).
+Of a static topic, 202 tells of the physical queues here to tools that know of mappings, or that ask for them with
+`lo=false`; with `lo=true` of the logical ones that are led here. Tools that know of no mapping see one broker, which
+tells them of all logical queues, whoever leads them.
+
+How many queues a static topic has is not changed here: they belong to logical queues (513, and moves).
 """
 
 from __future__ import annotations
 
+import contextlib
 from typing import Final
 
 import msgspec
@@ -28,6 +32,7 @@ from holdfast.wire import java_json
 from holdfast.wire.admin import (
     CreateTopicFields,
     PageFields,
+    QueueEnds,
     TopicConfigs,
     TopicFields,
     TopicOffset,
@@ -38,7 +43,7 @@ from holdfast.wire.admin import (
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.fields import from_fields
 from holdfast.wire.mapping import MappedTopic, encode, to_detail
-from holdfast.wire.route import TopicList
+from holdfast.wire.route import TopicList, is_mapping_aware
 
 _QUEUE_TYPE: Final = "queue.type"
 _SIMPLE_QUEUE: Final = "SimpleCQ"
@@ -160,15 +165,20 @@ class TopicAdmin:
         body = java_json.encode(msgspec.structs.replace(table, topic_config_table=rows))
         return request.answer(fields={"totalTopicNum": str(len(table.topic_config_table))}, body=body)
 
-    def get_stats(self, request: Request) -> Steps[Answer]:
+    def get_stats(self, request: Request) -> Procedure[Answer]:
         """Answer 202: the ends of every queue, and when it last grew."""
         name = from_fields(TopicFields, request.command.fields).topic
         config = self._topics.find(name)
         if config is None:
             return Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
         mapping = self._mappings.find(name)
-        if mapping is not None and request.command.fields.get("lo") == "true":
+        command = request.command
+        asked = command.fields.get("lo", "").lower()
+        is_aware = asked != "" or is_mapping_aware(command.language, command.version, says_so=False)
+        if mapping is not None and (asked == "true" or not is_aware):
             rows = yield from self._logical_ends(mapping)
+            if not is_aware:
+                rows += yield from self._ends_elsewhere(name)
             body = TopicStats(offset_table=java_json.object_map(rows), topic_put_tps=self._stats.put_tps(name))
             return request.answer(body=java_json.encode(body))
         count = max(config.read_queues, config.write_queues)
@@ -190,6 +200,15 @@ class TopicAdmin:
                 last_update_timestamp=grown.last_update_timestamp,
             )
             rows.append((MessageQueue(mapping.topic, mock_broker(mapping.scope), number), ends))
+        return rows
+
+    def _ends_elsewhere(self, topic: str) -> Procedure[list[tuple[MessageQueue, TopicOffset]]]:
+        """Return the ends of logical queues that others lead. One that does not answer is missing from the table."""
+        rows = []
+        asked = {"topic": topic, "lo": "true"}
+        for answer in (yield from self._reads.ask_others(RequestCode.GET_TOPIC_STATS_INFO, asked)):
+            with contextlib.suppress(RemoteProtocolError):
+                rows += java_json.decode(answer.body, QueueEnds).rows()
         return rows
 
     def list_system(self, request: Request) -> Answer:

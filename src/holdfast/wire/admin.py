@@ -223,7 +223,21 @@ class TopicOffset(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     min_offset: int
     max_offset: int
-    last_update_timestamp: int
+    last_update_timestamp: int = 0
+
+
+class QueueEnds(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Body of the answer to 202 as it is read; a queue that is a key comes as its own JSON text."""
+
+    offset_table: dict[str, TopicOffset] = {}
+
+    def rows(self) -> list[tuple[MessageQueue, TopicOffset]]:
+        """Return every queue and what is told of it.
+
+        Raises:
+            RemoteProtocolError: a key is no queue.
+        """
+        return [(java_json.decode(key.encode(), MessageQueue), ends) for key, ends in self.offset_table.items()]
 
 
 class TopicStats(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -9,11 +9,14 @@ from tests.support.static_desks import EPOCH, TOPIC, StaticDesk, StaticDesks, re
 
 from holdfast.machine.effects import SendBytes
 from holdfast.model.mapping import LogicalQueue, Segment, TopicMapping, first_home
+from holdfast.wire import java_json
+from holdfast.wire.admin import QueueEnds
 from holdfast.wire.command import Command
 from holdfast.wire.mapping import encode, to_detail
 from holdfast.wire.registration import decode_registration
 from holdfast.wire.send import send_header
 
+JAVA_4, JAVA_5 = 407, 495
 MOCK = "__syslo__global__"
 
 
@@ -255,18 +258,41 @@ def test_a_reset_goes_to_logical_offsets_over_borders(desks: StaticDesks):
 
 
 def test_lag_is_told_of_logical_queues(desks: StaticDesks):
-    """Java's tool adds the delta to our end and takes the group's offset as it is: so it is told both as it needs."""
+    """Java's tool adds the delta to our end and takes the group's offset as it is: so it is told both as it needs.
+
+    Its forerunner, which knows no mapping, is told what it shall show.
+    """
     desk = desks["b"]
     desk.rooms.offsets.commit("G", TOPIC, 0, 2)
     home = desks.queue(0).leader
 
     (ours,) = desk.ask(Command(code=208, fields={"consumerGroup": "G", "topic": TOPIC, "lo": "true"}))
-    (java,) = desk.ask(Command(code=208, fields={"consumerGroup": "G", "topic": TOPIC}))
+    asked = {"consumerGroup": "G", "topic": TOPIC}
+    (java,) = desk.ask(Command(code=208, fields=asked, language="JAVA", version=JAVA_5))
+    (old,) = desk.ask(Command(code=208, fields=asked, language="JAVA", version=JAVA_4))
 
     assert b'"brokerOffset":3,"consumerOffset":2' in ours.body
     assert MOCK.encode() in ours.body
     assert b'"brokerOffset":1,"consumerOffset":2' in java.body
     assert b'"queueId":%d' % home.queue_id in java.body
+    assert b'"brokerOffset":3,"consumerOffset":2' in old.body
+
+
+def test_an_old_tool_is_told_of_all_logical_queues_by_the_broker_that_it_sees(desks: StaticDesks):
+    """It knows one address. A newer one, which knows them all, is told of the physical queues of each."""
+    asked = {"topic": TOPIC}
+    (old,) = desks["a"].ask(Command(code=202, fields=asked, language="JAVA", version=JAVA_4))
+    (java,) = desks["a"].ask(Command(code=202, fields=asked, language="JAVA", version=JAVA_5))
+    (physical,) = desks["a"].ask(Command(code=202, fields=asked | {"lo": "false"}, language="JAVA", version=JAVA_4))
+
+    ends = {queue.queue_id: ends for queue, ends in java_json.decode(old.body, QueueEnds).rows()}
+    assert {number: (told.min_offset, told.max_offset) for number, told in ends.items()} == {
+        0: (0, 3),
+        1: (0, 0),
+        2: (0, 0),
+    }
+    assert java.body == physical.body
+    assert MOCK.encode() not in java.body
 
 
 def test_the_time_span_of_a_group_is_told(desks: StaticDesks):
