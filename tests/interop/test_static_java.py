@@ -167,17 +167,31 @@ def test_mqadmin_creates_grows_and_remaps_a_static_topic(
 
 
 def test_mqadmin_reads_a_static_topic(brokers: Brokers, shell: JavaShell) -> None:
-    """`topicRoute`, `topicStatus` and `consumerProgress` show every logical queue, counted once."""
-    topic, group = "read-by-mqadmin", "read-by-mqadmin-group"
+    """`topicRoute` shows who leads every logical queue."""
+    topic = "routed-by-mqadmin"
     brokers.operate("topic", "create", topic, "--logical-queues", "4", "--brokers", "broker-a,broker-b")
-    shell.seed(topic, group, 20)
     brokers.operate("topic", "move", topic, "--to", "broker-b")
 
     told = route(shell.mqadmin("topicRoute", "-t", topic))
-    status = [line.split() for line in shell.mqadmin("topicStatus", "-t", topic).splitlines() if topic not in line]
-    progress = shell.mqadmin("consumerProgress", "-g", group)
 
     assert set(told["topicQueueMappingByBroker"]["broker-b"]["currIdMap"]) == {"0", "1", "2", "3"}
+
+
+@pytest.mark.parametrize("version", ["peer_5", "peer_4"])
+def test_mqadmin_counts_a_static_topic(
+    request: pytest.FixtureRequest, brokers: Brokers, shell: JavaShell, tmp_path: Path, version: str
+) -> None:
+    """`topicStatus` and `consumerProgress` show every logical queue, counted once; also to a tool that sees one broker."""
+    topic, group = f"read-by-{version}", f"read-by-{version}-group"
+    brokers.operate("topic", "create", topic, "--logical-queues", "4", "--brokers", "broker-a,broker-b")
+    shell.seed(topic, group, 20)
+    brokers.operate("queue", "migrate", topic, "0", "--to", "broker-b")
+
+    with JavaShell(request.getfixturevalue(version), brokers.name_server, tmp_path) as tool:
+        status = [line.split() for line in tool.mqadmin("topicStatus", "-t", topic).splitlines() if topic not in line]
+        progress = tool.mqadmin("consumerProgress", "-g", group)
+
     table = [row for row in status if row[:1] == ["__syslo__global__"]]
+    assert {row[1] for row in table} == {"0", "1", "2", "3"}, status
     assert sum(int(row[3]) - int(row[2]) for row in table) == 40, status
-    assert "Consume Diff Total: 20" in progress, progress
+    assert "Diff Total: 20" in progress, progress
