@@ -181,7 +181,7 @@ def test_mqadmin_reads_a_static_topic(brokers: Brokers, shell: JavaShell) -> Non
 def test_mqadmin_counts_a_static_topic(
     request: pytest.FixtureRequest, brokers: Brokers, shell: JavaShell, tmp_path: Path, version: str
 ) -> None:
-    """`topicStatus` and `consumerProgress` show every logical queue, counted once; also to a tool that sees one broker."""
+    """`topicStatus` and `consumerProgress` show every logical queue once; also to a tool that sees one broker only."""
     topic, group = f"read-by-{version}", f"read-by-{version}-group"
     brokers.operate("topic", "create", topic, "--logical-queues", "4", "--brokers", "broker-a,broker-b")
     shell.seed(topic, group, 20)
