@@ -9,19 +9,21 @@ doubts it here, and asks the name servers again.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.waits import Pause, PeerCall, Procedure
-from holdfast.model.errors import PeerFailed, RemoteProtocolError
-from holdfast.model.leadership import NO_LEADER, Leader, advance
+from holdfast.model.errors import MappingRefused, PeerFailed, RemoteProtocolError
+from holdfast.model.leadership import NO_LEADER, Leader, advance, find_leaders
+from holdfast.model.mapping import LogicalQueue, TopicMapping
 from holdfast.model.queue import MessageQueue
 from holdfast.model.route import MASTER_ID
 from holdfast.model.scope import NOBODY
 from holdfast.wire import java_json
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command
-from holdfast.wire.route import MAPPING_FIELD, ClusterInfo, decode_route
+from holdfast.wire.route import MAPPING_FIELD, REPORTS_FIELD, ClusterInfo, decode_route
 
 ASK_TIMEOUT_MS: Final = 1_000
 _WAIT_MS: Final = 20
@@ -57,7 +59,8 @@ class ClusterView:
     def is_told(self, topic: str = "") -> bool:
         """Say whether a name server that knows *topic* has ever answered; without a topic, whether any has at all.
 
-        One that withholds the route of a topic knows it, and so would know of a newer leader.
+        It tells everything that brokers registered, whether they are alive or not, and so of a newer leader, too. One
+        that is busy has heard of the topic, and believes nobody: then there is no newer leader that it knows of.
         """
         return topic in self._told
 
@@ -65,6 +68,20 @@ class ClusterView:
         """Return who leads a logical queue if that is newer than *generation*."""
         found = self.find_leader(topic, queue)
         return found.broker if found.generation > generation and found.broker != NOBODY else None
+
+    def require_newest(self, topic: str, queue: LogicalQueue) -> None:
+        """See that nobody else leads a logical queue in a newer generation than it has.
+
+        Raises:
+            MappingRefused: somebody does.
+        """
+        newer = self.leader_above(topic, queue.queue, queue.generation)
+        if newer is not None and newer != self._name:
+            raise MappingRefused(
+                "newest leader",
+                f"{newer} leads logical queue {queue.queue} of {topic} in a newer generation than {queue.generation}:"
+                " read the mapping again",
+            )
 
     def find_leader(self, topic: str, queue: int) -> Leader:
         """Return who leads a logical queue, and since when; nobody when nobody is known to."""
@@ -81,6 +98,10 @@ class ClusterView:
     def teach_leader(self, place: MessageQueue, leader: Leader) -> None:
         """Take note of who leads a queue; what is older than what is believed changes nothing."""
         self._leaders[place.topic] = advance(self._leaders.get(place.topic, {}), {place: leader})
+
+    def learn(self, topic: str, records: Iterable[TopicMapping]) -> None:
+        """Take note of who leads the queues of *topic* by what its brokers recorded."""
+        self._leaders[topic] = advance(self._leaders.get(topic, {}), find_leaders(topic, records))
 
     def forget(self, address: str) -> None:
         """Believe no longer that somebody is reached at *address*."""
@@ -158,7 +179,8 @@ class ClusterView:
                 self._addresses[name] = data.broker_addrs[MASTER_ID]
 
     def _ask_leaders(self, server: str, topic: str) -> Procedure[None]:
-        command = Command(code=RequestCode.GET_ROUTEINFO_BY_TOPIC, fields={"topic": topic, MAPPING_FIELD: "1"})
+        fields = {"topic": topic, MAPPING_FIELD: "1", REPORTS_FIELD: "1"}
+        command = Command(code=RequestCode.GET_ROUTEINFO_BY_TOPIC, fields=fields)
         try:
             answer = yield PeerCall(server, command, ASK_TIMEOUT_MS)
             if answer.code == ResponseCode.SYSTEM_BUSY:
@@ -172,4 +194,4 @@ class ClusterView:
         for data in route.broker_datas:
             if data.broker_name != self._name and MASTER_ID in data.broker_addrs:
                 self._addresses[data.broker_name] = data.broker_addrs[MASTER_ID]
-        self._leaders[topic] = advance(self._leaders.get(topic, {}), route.leaders(topic))
+        self.learn(topic, route.mappings.values())

@@ -3,7 +3,8 @@
     claims    a: epoch 7 {0: generation 2, 1: generation 1}     b: epoch 9 {0: generation 3}
     leaders   0 -> b    1 -> a    2, 3 -> nobody: they keep their numbers, so that keys keep their queues
 
-The newest generation leads. Java brokers tell no generations, and Java name servers drop ours: then the newest epoch
+The newest generation leads, also where only others say so: who handed a queue over knows to whom, and who came after it
+may not have been heard yet. Java brokers tell no generations, and Java name servers drop ours: then the newest epoch
 leads. What is believed once is given up only for something newer: name servers may answer late, or out of order.
 """
 
@@ -65,9 +66,13 @@ def find_leaders(topic: str, records: Iterable[TopicMapping]) -> dict[MessageQue
 def _leaders_of(records: list[TopicMapping]) -> list[Leader]:
     claims: list[list[Leader]] = [[] for _ in range(max(record.total for record in records))]
     for record in records:
-        for number in record.led:
+        for number, queue in record.queues.items():
+            home = queue.leader
+            is_hearsay = home.broker != record.broker
+            if is_hearsay and (home.generation == UNKNOWN_GENERATION or not home.is_decided):
+                continue  # By its epoch alone nobody else's record proves anything.
             if 0 <= number < len(claims):
-                claims[number].append(Leader(record.broker, record.queues[number].generation, record.epoch))
+                claims[number].append(Leader(home.broker, home.generation, record.epoch))
     return [_strongest(found) for found in claims]
 
 

@@ -1,9 +1,9 @@
 """Route answers, rendered once: what makes ninety thousand queries a second possible on one core.
 
 An answer is kept until the route of its topic changes. Of a normal topic there are two at most: standard JSON, and the
-bare integer keys that clients before 4.9.4 want. Of a static topic there is one for clients that read mappings, and for
-the others two for each broker that stands in for the mock one. Only routes that exist are kept, so that asking for
-nonsense takes no memory, and when all answers together grow beyond the limit the oldest go.
+bare integer keys that clients before 4.9.4 want. Of a static topic there is one for clients that read mappings, one for
+brokers, and for the others two for each broker that stands in for the mock one. Only routes that exist are kept, so
+that asking for nonsense takes no memory, and when all answers together grow beyond the limit the oldest go.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ class RouteAnswers:
         self.standard: dict[str, RouteAnswer] = {}
         self.bare: dict[str, RouteAnswer] = {}
         self.aware: dict[str, RouteAnswer] = {}
+        self.reports: dict[str, RouteAnswer] = {}
         self.proxies: dict[str, tuple[str, ...]] = {}
         self._mock: dict[str, dict[tuple[str, bool], RouteAnswer]] = {}
         self._size = 0
@@ -42,6 +43,10 @@ class RouteAnswers:
         """Render the answer about a static topic for clients that read mappings, and keep it."""
         return self._keep(self.aware, topic, body)
 
+    def keep_reports(self, topic: str, body: bytes) -> RouteAnswer:
+        """Render the answer about a static topic for brokers, and keep it."""
+        return self._keep(self.reports, topic, body)
+
     def keep_mock(self, topic: str, proxy: str, body: bytes, *, is_bare: bool) -> RouteAnswer:
         """Render the answer about a static topic for other clients of *proxy*, and keep it."""
         answer = render_answer(bare_keys(body) if is_bare else body)
@@ -57,12 +62,13 @@ class RouteAnswers:
             self._forget(self.standard, topic)
             self._forget(self.bare, topic)
             self._forget(self.aware, topic)
+            self._forget(self.reports, topic)
             self._forget_mock(topic)
             self.proxies.pop(topic, None)
 
     def drop_all(self) -> None:
         """Forget every answer."""
-        for answers in (self.standard, self.bare, self.aware, self.proxies, self._mock):
+        for answers in (self.standard, self.bare, self.aware, self.reports, self.proxies, self._mock):
             answers.clear()
         self._size = 0
 

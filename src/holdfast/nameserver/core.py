@@ -47,7 +47,7 @@ from holdfast.nameserver.registry import Registry
 from holdfast.nameserver.request import Answer, Handlers, Refusal, Request
 from holdfast.nameserver.routes import RouteTable
 from holdfast.nameserver.settings import Settings
-from holdfast.nameserver.static_routes import aware_body, choose_proxy, find_proxies, host_of, mock_body
+from holdfast.nameserver.static_routes import aware_body, choose_proxy, find_proxies, host_of, mock_body, reports_body
 from holdfast.nameserver.static_topics import StaticTopic, shorten
 from holdfast.nameserver.topics import TopicDesk
 from holdfast.wire.codes import RequestCode, ResponseCode
@@ -241,6 +241,9 @@ class NameServer:
         self.counters.route_queries += 1
         fields = from_fields(RouteFields, request.command.fields)
         topic = fields.topic
+        known = self.routes.static.topics.get(topic)
+        if known is not None and from_fields(AskerFields, request.command.fields).wants_reports:
+            return self._reports(request, known)
         is_bare = request.command.version < QUOTED_KEYS_VERSION and not fields.accept_standard_json_only
         static = self.routes.static.find(topic)
         if static is not None:
@@ -270,6 +273,8 @@ class NameServer:
             asker = decode_route_asker(header)
         except _UNREADABLE:
             return None
+        if asker.fields.wants_reports:
+            return self._answers.reports.get(topic)
         if is_mapping_aware(asker.language, asker.version, says_so=asker.fields.reads_mappings):
             return self._answers.aware.get(topic)
         proxies = self._answers.proxies.get(topic)
@@ -302,6 +307,13 @@ class NameServer:
             self.counters.routes_rendered += 1
             body = mock_body(topic, proxy, self.routes.brokers, hosts)
             answer = self._answers.keep_mock(topic.name, proxy, body, is_bare=is_bare)
+        return request.answer(body=answer.body)
+
+    def _reports(self, request: Request, topic: StaticTopic) -> Answer:
+        """Answer a 105 of a broker that wants to know who leads, whatever clients are told."""
+        answer = self._answers.reports.get(topic.name)
+        if answer is None:
+            answer = self._answers.keep_reports(topic.name, reports_body(topic, self.routes.brokers))
         return request.answer(body=answer.body)
 
     def _busy(self, topic: str, reason: str) -> Refusal:

@@ -22,9 +22,9 @@ from holdfast.machine.effects import Effect, Log, SetTimer, WriteFile
 from holdfast.model.errors import RemoteProtocolError
 from holdfast.model.mapping import merge
 from holdfast.model.numbers import Int64
-from holdfast.nameserver.static_routes import to_infos
-from holdfast.nameserver.static_topics import Report, StaticTopic, StaticTopics
-from holdfast.wire.mapping import Info, from_info, to_info
+from holdfast.nameserver.static_routes import to_infos, to_report
+from holdfast.nameserver.static_topics import StaticTopic, StaticTopics
+from holdfast.wire.mapping import Info, from_info
 
 FILE: Final = "staticTopics.json"
 UNREADABLE_FILE: Final = "staticTopics.json.unreadable"
@@ -142,12 +142,7 @@ def _describe(static: StaticTopics) -> KeptTopics:
 def _describe_topic(topic: StaticTopic) -> KeptTopic:
     served = topic.served
     return KeptTopic(
-        reports={broker: _describe_report(report) for broker, report in topic.reports.items()},
+        reports={broker: to_report(report) for broker, report in topic.reports.items()},
         served=to_infos(served, {}) if served is not None and served is not topic.merged else {},
         normal=sorted(topic.normal_hosts),
     )
-
-
-def _describe_report(report: Report) -> Info:
-    info = to_info(report.mapping)
-    return info if report.tells_homes else msgspec.structs.replace(info, extras=None)

@@ -5,6 +5,9 @@ aware   brokers that hold something, queues of those that lead, and for every br
         is in two of them, so that it can come to no other result than ours.
 mock    one broker that does not exist, has all the queues, and the address of a live one, which passes on what
         reaches it: for clients that cannot read the first form.
+
+And how brokers are told: every report as it was registered. Whether anybody is alive, and whether clients can go by it,
+is no matter to a broker that asks if it was replaced.
 """
 
 from __future__ import annotations
@@ -14,13 +17,15 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final
 
+import msgspec
+
 from holdfast.model.mapping import UNKNOWN_GENERATION, LogicalQueue, MergedTopic, TopicMapping
 from holdfast.model.route import MASTER_ID, BrokerData, QueueData
 from holdfast.model.scope import mock_broker
 from holdfast.model.topic import Permission
 from holdfast.nameserver.routes import Broker, Hosting
-from holdfast.nameserver.static_topics import StaticTopic
-from holdfast.wire.mapping import Info, encode, to_extras
+from holdfast.nameserver.static_topics import Report, StaticTopic
+from holdfast.wire.mapping import Info, encode, to_extras, to_info
 from holdfast.wire.route import encode_broker, encode_queue, join_route
 
 _HOSTS_REMEMBERED: Final = 4096
@@ -39,6 +44,22 @@ def aware_body(topic: StaticTopic, brokers: Mapping[str, Broker], hosts: Mapping
         # Never an order configuration: it would hide the mapping from producers.
         mappings={name: encode(info) for name, info in to_infos(served, topic.reports).items()},
     )
+
+
+def reports_body(topic: StaticTopic, brokers: Mapping[str, Broker]) -> bytes:
+    """Return everything that is known of a topic, for brokers."""
+    return join_route(
+        [brokers[name].text for name in sorted(topic.holders) if name in brokers],
+        [],
+        filter_servers={},
+        mappings={name: encode(to_report(report)) for name, report in sorted(topic.reports.items())},
+    )
+
+
+def to_report(report: Report) -> Info:
+    """Return what a broker registered."""
+    info = to_info(report.mapping)
+    return info if report.tells_homes else msgspec.structs.replace(info, extras=None)
 
 
 def _queue_text(broker: Broker, hosts: Mapping[str, Hosting]) -> bytes:

@@ -22,6 +22,9 @@ QUOTED_KEYS_VERSION: Final = 401
 QUEUES_MAX: Final = 65_536
 MAPPING_FIELD: Final = "hf.mapping"
 """The field with which a client that is not Java says that it reads mappings of static topics."""
+REPORTS_FIELD: Final = "hf.reports"
+"""The field with which a broker asks for all that was ever registered of a static topic and still counts, by the living
+and the dead, also where that is no route for clients."""
 _MAPPING_VERSION: Final = 413  # 5.0.0: from here on Java clients read mappings.
 _QUOTED_ID = re.compile(rb'(?<=[{,])"(\d+)":')
 
@@ -47,9 +50,10 @@ decode_route_query = msgspec.json.Decoder(RouteHeader, strict=False).decode
 
 
 class AskerFields(msgspec.Struct, gc=False, kw_only=True):
-    """Header field of 105 in which a client says what it can read."""
+    """Header fields of 105 in which a client says what it can read, and a broker that it wants to know everything."""
 
     reads_mappings: bool = msgspec.field(default=False, name=MAPPING_FIELD)
+    wants_reports: bool = msgspec.field(default=False, name=REPORTS_FIELD)
 
 
 class AskerHeader(msgspec.Struct, gc=False, kw_only=True):

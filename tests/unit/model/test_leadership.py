@@ -1,9 +1,10 @@
 """Who leads each logical queue."""
 
+import pytest
 from tests.support.static_topics import MOCK, a_record, logical
 
 from holdfast.model.leadership import NO_LEADER, Leader, advance, find_leaders
-from holdfast.model.mapping import TopicMapping
+from holdfast.model.mapping import LogicalQueue, Segment, TopicMapping
 from holdfast.model.queue import MessageQueue
 
 
@@ -45,6 +46,27 @@ def test_who_tells_no_generation_needs_a_newer_epoch():
 
     assert brokers(told, a_record("b", {0: None}, epoch=3))[0] == "a"
     assert brokers(told, a_record("b", {0: None}, epoch=4))[0] == "b"
+
+
+def test_who_handed_a_queue_over_is_believed_before_its_new_leader_is_heard():
+    """An older leader that did not hear of it either must not be taken for the newest."""
+    replaced = a_record("a", {0: 0}, epoch=9)
+    gave_it_away = hearsay("b", Segment(generation=3, broker="c", queue_id=0, first=5))
+
+    assert brokers(replaced, gave_it_away)[0] == brokers(gave_it_away, replaced)[0] == "c"
+
+
+@pytest.mark.parametrize(("generation", "first"), [(3, -1), (-1, 5)])
+def test_what_others_only_plan_or_cannot_date_is_no_claim(generation: int, first: int):
+    """A home that is prepared does not lead; and without a generation only a broker's own record has an epoch."""
+    home = Segment(generation=generation, broker="c", queue_id=0, first=first)
+
+    assert brokers(a_record("a", {0: 0}), hearsay("b", home, epoch=9))[0] == "a"
+
+
+def hearsay(broker: str, *homes: Segment, epoch: int = 1) -> TopicMapping:
+    """Return the record of a broker of a queue that others lead."""
+    return TopicMapping(topic="t", broker=broker, epoch=epoch, total=4, queues={0: LogicalQueue(0, homes)})
 
 
 def test_two_equal_claims_are_decided_alike_by_everybody():

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from tests.support.conversation import Conversation
 from tests.support.name_servers import a_name_server, a_registration, ask_route, register, route_frame
 from tests.support.static_reports import (
     a_home,
@@ -21,7 +22,7 @@ from tests.support.static_reports import (
 from holdfast.model.mapping import UNKNOWN_GENERATION, merge
 from holdfast.nameserver.static_routes import choose_proxy, host_of
 from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import BINARY, JSON
+from holdfast.wire.command import BINARY, JSON, Command
 from holdfast.wire.mapping import convert_info, from_info
 from holdfast.wire.route import decode_route
 
@@ -203,6 +204,39 @@ def test_a_topic_without_any_live_broker_is_busy():
     for answer in (ask_aware(server), ask_route(server, "orders")):
         assert answer.code == ResponseCode.SYSTEM_BUSY
         assert "no broker that has it is alive" in (answer.remark or "")
+
+
+def test_a_broker_is_told_what_was_registered_though_clients_are_not():
+    """It asks whether it was replaced: by somebody who is dead by now, of a topic that nobody could ever use."""
+    server = a_name_server()
+    channel = server.open()
+    register_static(server, "c", leads("c", 2, total=4, epoch=3), channel=channel)
+    register_static(server, "b", moved("b"), channel=channel)
+    assert leaders(server) == "the route of static topic orders cannot be told: no broker leads logical queues 3 of 4"
+    first = ask_reports(server)
+
+    server.close(channel)
+
+    for answer, alive in ((first, {"b", "c"}), (ask_reports(server), set()), (ask_reports(server), set())):
+        route = decode_route(answer.body)
+        assert {name: record.led for name, record in route.mappings.items()} == {"b": {0: 0, 1: 1}, "c": {2: 2}}
+        assert route.mappings["b"].queues[0].generation == 1
+        assert brokers(answer.body).keys() == alive
+    register_static(server, "b", moved("b", epoch=4))
+    assert infos(ask_reports(server).body)["b"]["epoch"] == 4, "news are told at once"
+
+
+def test_a_broker_that_asks_of_an_unknown_topic_is_told_so():
+    """Nobody takes that for a confirmation."""
+    server = a_name_server()
+
+    assert ask_reports(server).code == ResponseCode.TOPIC_NOT_EXIST
+
+
+def ask_reports(server: Conversation) -> Command:
+    """Ask as brokers do."""
+    fields = {"topic": "orders", "hf.mapping": "1", "hf.reports": "1"}
+    return server.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields)
 
 
 def test_a_topic_of_no_queues_has_none_in_either_form():
