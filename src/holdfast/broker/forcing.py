@@ -35,10 +35,7 @@ from holdfast.broker.takeover import Takeover, to_queue
 from holdfast.broker.waits import Pause, PeerCall, Procedure, Synced
 from holdfast.machine.effects import Effect, Log, SetTimer
 from holdfast.model.errors import DiskFailed, MappingRefused, PeerFailed, RecordRefused, RemoteProtocolError
-from holdfast.model.leadership import Leader
 from holdfast.model.mapping import LogicalQueue, Segment, TopicMapping, next_epoch
-from holdfast.model.queue import MessageQueue
-from holdfast.model.scope import mock_broker
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command
 from holdfast.wire.mapping import from_detail
@@ -83,6 +80,7 @@ class Forcing:
         self._checking: set[str] = set()
         self._are_peers_asked = True
         takeover.on_stamp = relaying.suspect = self.suspect
+        takeover.inquire = self.inquire
 
     def handlers(self) -> Handlers:
         """Return what this room answers."""
@@ -95,7 +93,12 @@ class Forcing:
 
     def _force(self, request: Request) -> Procedure[Answer]:
         """Answer 7005 when the queues are open here."""
-        yield from self.open_forced(decode_body(request.command.body, ForceOrder))
+        order = decode_body(request.command.body, ForceOrder)
+        yield from self.inquire(order.topic.name)
+        for queue in map(to_queue, order.queues):
+            # It comes late, or its sender read too little: in the same generation two leaders could not be told apart.
+            self._view.require_newest(order.topic.name, queue)
+        yield from self.open_forced(order)
         return request.answer()
 
     def open_forced(self, order: ForceOrder) -> Procedure[None]:
@@ -206,8 +209,7 @@ class Forcing:
             end = self._own_end(topic, home) if home.broker == self._name else None
             if end is None:
                 told = yield from self._ask_record(home.broker, topic)
-                known = None if told is None or number not in told.queues else told.queues[number].find(home.generation)
-                end = known.end if known is not None and known.is_sealed and known.place == home.place else None
+                end = None if told is None else _find_end(told, number, home)
             mapping = self._mappings.find(topic)
             queue = None if mapping is None else mapping.queues.get(number)
             if mapping is None or queue is None or queue.unresolved != home or end is None:
@@ -237,9 +239,9 @@ class Forcing:
             self._errands.work.append(self._ask_peers())
 
     def on_timer(self, name: str, now_ms: int, effects: list[Effect]) -> None:  # noqa: ARG002
-        """Ask again, for every topic of which something is led."""
+        """Ask again, for every topic of which something is led, or is about to be."""
         for topic in self._mappings.topics():
-            if self._mappings.led(topic):
+            if self._mappings.led(topic) or self._takeover.awaits(topic):
                 self.suspect(topic)
         effects.append(SetTimer(TIMER, now_ms + CHECK_MS))
 
@@ -278,18 +280,24 @@ class Forcing:
             while not self._view.is_told():
                 yield Pause(_CONFIRM_PAUSE_MAX_MS)
                 yield from self._view.refresh()
-            for broker in self._view.brokers():
-                for record in (yield from self._ask_records(broker, ASK_TIMEOUT_MS)):
-                    for number in record.led:
-                        place = MessageQueue(record.topic, mock_broker(record.scope), number)
-                        leader = Leader(broker, record.queues[number].generation, record.epoch)
-                        self._view.teach_leader(place, leader)
+            yield from self._learn_from_peers()
         finally:
             self._are_peers_asked = True
+
+    def _learn_from_peers(self) -> Procedure[None]:
+        for broker in self._view.brokers():
+            for record in (yield from self._ask_records(broker, ASK_TIMEOUT_MS)):
+                self._view.learn(record.topic, [record])
+
+    def inquire(self, topic: str) -> Procedure[None]:
+        """Ask everybody who leads the queues of *topic*: whoever is about to lead one may have been passed over."""
+        yield from self._view.refresh(topic)
+        yield from self._learn_from_peers()
 
     def _check(self, topic: str) -> Procedure[None]:
         try:
             yield from self._view.refresh(topic)
+            self._takeover.forget_passed_over(topic)
             yield from self._fence_all(topic)
             yield from self._ask_ends(topic)
         finally:
@@ -424,3 +432,14 @@ class Forcing:
 
     def _tell(self, level: str, event: str, **fields: object) -> None:
         self._errands.effects.append(Log(level, event, fields))
+
+
+def _find_end(told: TopicMapping, number: int, home: Segment) -> int | None:
+    """Return where a home ends by the record of its broker; None while that does not say it.
+
+    One that was granted and is not there was never opened, and will not be: whoever opens late asks first.
+    """
+    known = told.queues[number].find(home.generation) if number in told.queues else None
+    if known is None:
+        return home.start
+    return known.end if known.is_sealed and known.place == home.place else None

@@ -363,6 +363,7 @@ class Handover:
                 if answer.code == ResponseCode.SUCCESS:
                     break
                 reason = f"{state.move.target} refused: {answer.remark}"
+                self._relaying.suspect(state.move.topic)  # It may know of a newer leader than itself.
             if self._state(name) == "granted":
                 self._tell_waiting(state, reason)
             yield Pause(pause_ms)

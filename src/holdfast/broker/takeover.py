@@ -8,12 +8,16 @@
 Everything may come twice. What was prepared and not decided, because a crash came between, is decided by the old
 leader: it is asked (7012) until it answers, and nothing is opened on a guess.
 
+A grant has no end: its broker may have been away, and somebody else been made leader since, by force. So an opening
+that does not follow its preparing at once waits until name servers and brokers were asked for a newer leader. Where
+there is one nothing is opened: the old leader will hear of it, too, and takes the move back.
+
 Consumer offsets and locks come with the opening. Its record has the offsets until they are in the file of offsets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import msgspec
@@ -76,7 +80,10 @@ class Takeover:
         self._topics = topics
         self.luggage = luggage
         self._errands = errands
+        self._namesrv = options.namesrv
+        self._fresh: set[str] = set()  # moves that this process prepared just now
         self.on_stamp: Callable[[str], None] = lambda _topic: None
+        self.inquire: Callable[[str], Procedure[None]] = view.refresh
         luggage.restore(self._name, mappings.moves().values(), errands.now_ms)
 
     def handlers(self) -> Handlers:
@@ -131,6 +138,7 @@ class Takeover:
         )
         position = self._mappings.change(prepared, now_ms=now_ms, move=MoveState(move=move, physical=physical))
         if known is None or known.move.state in FINISHED:
+            self._fresh.add(move.id)
             self._errands.work.append(self._await_verdict(move.id, ASK_AFTER_MS))
         yield Synced(position)
         return request.answer(body=encode_body(Prepared(physical=physical)))
@@ -158,8 +166,36 @@ class Takeover:
 
     def _open(self, request: Request) -> Procedure[Answer]:
         """Answer 7011 when the open homes are on disk. What is open already stays as it is."""
-        yield Synced(self._apply(decode_body(request.command.body, Opening)))
+        opening = decode_body(request.command.body, Opening)
+        try:
+            yield from self._require_newest(opening)
+        except MappingRefused:
+            self.on_stamp(opening.topic)  # What was prepared has nobody left to open it.
+            raise
+        yield Synced(self._apply(opening))
         return request.answer()
+
+    def _require_newest(self, opening: Opening) -> Procedure[None]:
+        """See that nobody else was made leader since the queues were granted.
+
+        Raises:
+            MappingRefused: somebody was, or nobody can tell.
+        """
+        unopened = [queue for queue in map(to_queue, opening.queues) if not self._is_opened(opening.topic, queue)]
+        if unopened and opening.move not in self._fresh:
+            known = self._mappings.moves().get(opening.move)
+            yield from self.inquire(opening.topic)
+            if self._namesrv and not self._view.is_told(opening.topic):
+                raise MappingRefused("newest leader", f"no name server has told {self._name} who leads {opening.topic}")
+            if self._mappings.moves().get(opening.move) != known:
+                raise MappingRefused("newest leader", f"move {opening.move} was decided while {self._name} asked")
+        for queue in unopened:
+            self._view.require_newest(opening.topic, queue)
+
+    def _is_opened(self, topic: str, told: LogicalQueue) -> bool:
+        mapping = self._mappings.find(topic)
+        own = None if mapping is None else mapping.queues.get(told.queue)
+        return own is not None and own.generation >= told.generation
 
     def _apply(self, opening: Opening) -> int:
         """Lead the queues of *opening* from now on. Return the position to wait for.
@@ -189,6 +225,8 @@ class Takeover:
         if not opened and known is not None and known.move.state == "done":
             return self._mappings.position
         state = MoveState(move=move, opening=_only_offsets(opening), saved=self.luggage.save_count)
+        if known is not None:  # The old leader was told that others of the move have a newer leader.
+            mapping = self._unprepare(mapping, known.move, set(known.move.queues) - set(move.queues))
         changed = msgspec.structs.replace(
             mapping.put(*opened), epoch=max(mapping.epoch, opening.epoch), total=max(mapping.total, opening.total)
         )
@@ -233,14 +271,17 @@ class Takeover:
     def _await_verdict(self, name: str, delay_ms: int) -> Procedure[None]:
         """Ask the old leader what became of a move, until it is decided."""
         yield Pause(delay_ms)
-        while (state := self._mappings.moves().get(name)) is not None and state.move.state not in FINISHED:
+        self._fresh.discard(name)
+        while (state := self._find_undecided(name)) is not None:
             verdict = yield from self._ask(state.move)
-            state = self._mappings.moves().get(name)
-            if state is None or state.move.state in FINISHED:
+            opening = verdict.opening if verdict is not None and verdict.state == "granted" else None
+            is_newest = opening is not None and (yield from self._is_newest(opening))
+            state = self._find_undecided(name)
+            if state is None:
                 return
             try:
-                if verdict is not None and verdict.state == "granted" and verdict.opening is not None:
-                    yield Synced(self._apply(verdict.opening))
+                if opening is not None and is_newest:
+                    yield Synced(self._apply(opening))
                     return
                 if verdict is not None and verdict.state == "unknown":
                     yield Synced(self.forget(state, "the old leader knows of no such move"))
@@ -249,6 +290,17 @@ class Takeover:
                 self._tell("error", "prepared queues cannot be decided", move=name, reason=str(error))
                 return
             yield Pause(_ASK_PAUSE_MS)
+
+    def _find_undecided(self, name: str) -> MoveState | None:
+        state = self._mappings.moves().get(name)
+        return None if state is None or state.move.state in FINISHED else state
+
+    def _is_newest(self, opening: Opening) -> Procedure[bool]:
+        try:
+            yield from self._require_newest(opening)
+        except MappingRefused:
+            return False
+        return True
 
     def _ask(self, move: Move) -> Procedure[MoveVerdict | None]:
         question = MoveQuestion(move=move.id, topic=move.topic, queues=move.queues)
@@ -271,22 +323,47 @@ class Takeover:
             yield Synced(self.forget(state, "taken back by the old leader"))
         return request.answer()
 
+    def awaits(self, topic: str) -> bool:
+        """Say whether queues of *topic* are prepared here and not decided."""
+        return any(state.move.topic == topic for state in self._incoming())
+
+    def forget_passed_over(self, topic: str) -> None:
+        """Take back what was prepared for queues that have a newer leader than who hands them over."""
+        for state in self._incoming():
+            if state.move.topic == topic and any(self._is_passed_over(topic, number) for number in state.move.queues):
+                # Others of the same move are heard all the same when they are handed over.
+                self.forget(state, "a forced move came first")
+
+    def _is_passed_over(self, topic: str, number: int) -> bool:
+        place = self._mappings.place(topic, number)
+        newer = self._view.leader_above(topic, number, place.generation)
+        return place.state == "prepared" and newer not in {None, self._name}
+
     def forget(self, state: MoveState, reason: str) -> int:
         """Take back what was prepared. Return the position to wait for."""
         move, now_ms = state.move, self._errands.now_ms
+        self._fresh.discard(move.id)
         cancelled = msgspec.structs.replace(move, state="cancelled", reason=reason, changed_ms=now_ms)
         ended = MoveState(move=cancelled)
         mapping = self._mappings.find(move.topic)
         if mapping is None:
             return self._mappings.put_move(ended, now_ms)
-        for number in move.queues:
+        mapping = self._unprepare(mapping, move, move.queues)
+        return self._mappings.change(mapping, now_ms=now_ms, move=ended)
+
+    def _unprepare(self, mapping: TopicMapping, move: Move, numbers: Iterable[int]) -> TopicMapping:
+        """Return the record without what was prepared for *numbers* of a move, and for no other that goes on."""
+        others = [
+            state.move for state in self._incoming() if state.move.topic == move.topic and state.move.id != move.id
+        ]
+        for number in sorted(set(numbers).difference(*(other.queues for other in others))):
             queue = mapping.queues.get(number)
             if queue is None or queue.prepared is None or queue.prepared.broker != self._name:
                 continue
             before = LogicalQueue(number, queue.segments[:-1])
             has_part = any(segment.broker == self._name for segment in before.segments)
             mapping = mapping.put(before) if has_part else mapping.without(number)
-        return self._mappings.change(mapping, now_ms=now_ms, move=ended)
+        return mapping
 
     # Stamps.
 

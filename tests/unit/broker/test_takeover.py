@@ -1,13 +1,17 @@
 """A target prepares without taking writes, opens exactly where it is told, and decides nothing by itself."""
 
+import pytest
+from tests.support.forced_moves import force
 from tests.support.moving_cluster import TOPIC, MovingCluster
 
+from holdfast.broker.forcing import CHECK_MS
 from holdfast.broker.takeover import ASK_AFTER_MS
 from holdfast.model.mapping import LogicalQueue, TopicMapping
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command
 from holdfast.wire.mapping import to_home
 from holdfast.wire.moves import (
+    Move,
     MoveQuestion,
     Opening,
     Prepare,
@@ -201,6 +205,104 @@ def test_nothing_is_decided_while_the_old_leader_cannot_be_asked() -> None:
     cluster.run(5_000)
 
     assert 0 not in record(cluster, "b").queues
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_grant_that_was_passed_over_by_force_opens_nothing(is_restarted: bool) -> None:  # noqa: FBT001
+    """The old leader died with it, the third broker was made leader; then the old one comes back and hands over."""
+    cluster, move = a_lost_grant()
+    if is_restarted:
+        cluster.brokers["b"].kill()
+    force(cluster, "c")
+    cluster.run(12_000)
+    if is_restarted:
+        cluster.brokers["b"].start()
+
+    cluster.brokers["a"].start()
+    cluster.run(2 * CHECK_MS)
+
+    assert cluster.leader(0) == "c"
+    assert cluster.moves("a")[move.id].state == "failed"
+    assert cluster.rooms["b"].mappings.moves()[move.id].move.state == "cancelled"
+    assert 0 not in record(cluster, "b").queues
+    assert len(cluster.consume("c", 0)) == 5, "nobody waits for the end of what was never opened"
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_what_was_passed_over_is_forgotten_though_its_old_leader_is_gone_for_good(is_restarted: bool) -> None:  # noqa: FBT001
+    """Nobody will ever decide it, and readers wait for its end."""
+    cluster, _ = a_lost_grant()
+    if is_restarted:
+        cluster.brokers["b"].kill()
+    force(cluster, "c")
+    cluster.run(5_000)
+    if is_restarted:
+        cluster.brokers["b"].start()
+
+    cluster.run(3 * CHECK_MS)
+
+    assert 0 not in record(cluster, "b").queues
+    assert cluster.logical_queue(0).unresolved is None
+
+
+def test_a_late_opening_waits_until_somebody_can_tell_who_leads() -> None:
+    """Neither the one that grants nor the one that opens knows what happened since."""
+    cluster = a_cluster()
+    (physical,) = decode_body(prepare(cluster, 0).body, Prepared).physical.values()
+    for node in (cluster.name_server, cluster.brokers["a"], cluster.brokers["b"]):
+        node.kill()
+    cluster.run(100)
+    cluster.brokers["b"].start()
+
+    answer = open_queue(cluster, physical)
+
+    assert answer.code == ResponseCode.ILLEGAL_OPERATION
+    assert "no name server has told b who leads T" in (answer.remark or "")
+    cluster.name_server.start()
+    cluster.run(5_000)
+    assert open_queue(cluster, physical).code == ResponseCode.SUCCESS
+    assert state(cluster) == "open"
+
+
+def test_what_is_left_of_a_move_opens_without_the_queue_that_was_passed_over() -> None:
+    """Its place is free again."""
+    cluster, move = a_lost_grant(0, 1)
+    cluster.brokers["b"].kill()
+    force(cluster, "c")
+    cluster.run(12_000)
+
+    cluster.brokers["a"].start()
+    cluster.run(20_000)
+    cluster.brokers["b"].start()
+    cluster.run(2 * CHECK_MS)
+
+    assert (cluster.leader(0), cluster.leader(1)) == ("c", "b")
+    assert cluster.moves("a")[move.id].state == "done"
+    assert 0 not in record(cluster, "b").queues
+
+
+def test_what_one_move_takes_back_another_keeps() -> None:
+    """The queue was prepared anew, by whoever leads it since."""
+    cluster = a_cluster()
+    prepare(cluster, 0, move="m")
+    prepare(cluster, 0, move="n")
+
+    cluster.ask("b", RequestCode.ABORT_MOVE, MoveQuestion(move="m", topic=TOPIC, queues=[0]))
+
+    assert state(cluster) == "prepared"
+
+
+def a_lost_grant(*queues: int) -> tuple[MovingCluster, Move]:
+    """Return a cluster of three in which a granted queues to b, and died before b had heard of it."""
+    cluster = MovingCluster("a", "b", "c")
+    cluster.make_topic({0: "a", 1: "a"})
+    cluster.run(5_000, cluster.produce(0, 5, "a"))
+    move = cluster.move("a", "b", *(queues or (0,)))
+    assert cluster.run(5_000, lambda: cluster.rooms["a"].mappings.place(TOPIC, 0).state == "sealed")
+    cluster.brokers["a"].kill()
+    cluster.run(100)
+    assert state(cluster) == "prepared"
+    return cluster, move
 
 
 def test_a_stamp_makes_a_broker_know_of_a_topic() -> None:
