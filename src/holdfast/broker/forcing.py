@@ -365,7 +365,8 @@ class Forcing:
             return
         log = self._mappings.place(topic, told.queue).queue_log
         try:
-            fenced = told.reconcile(self._closed(topic, own))
+            # What the new leader prepares elsewhere is its own affair: nobody would tell us how that ends.
+            fenced = told.decided.reconcile(self._closed(topic, own))
             position = self._mappings.change(mapping.put(fenced), now_ms=now_ms)
         except (MappingRefused, RecordRefused) as error:
             self._tell("error", "a newer leader contradicts", topic=topic, queue=told.queue, reason=str(error))

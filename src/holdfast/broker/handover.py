@@ -330,6 +330,8 @@ class Handover:
         mapping = self._mapping(move.topic)
         if missing := set(move.queues) - physical.keys():
             raise MappingRefused("prepare first", f"{move.target} prepared no place for queue {min(missing)}")
+        for number in move.queues:
+            self._view.require_newest(move.topic, mapping.queues[number])
         ends = self._mappings.seal(move.topic, move.queues)
         try:
             sealed = [
@@ -363,7 +365,6 @@ class Handover:
                 if answer.code == ResponseCode.SUCCESS:
                     break
                 reason = f"{state.move.target} refused: {answer.remark}"
-                self._relaying.suspect(state.move.topic)  # It may know of a newer leader than itself.
             if self._state(name) == "granted":
                 self._tell_waiting(state, reason)
             yield Pause(pause_ms)

@@ -107,6 +107,8 @@ class Takeover:
         order = decode_body(request.command.body, Prepare)
         if order.address:
             self._view.teach(order.source, order.address)
+        if not self._view.is_told(order.topic.name):
+            yield from self._view.refresh(order.topic.name)  # Now, while nobody waits for the queue.
         known = self._mappings.moves().get(order.move)
         if known is not None and known.move.state == "done":
             raise MappingRefused("one move at a time", f"{self._name} has opened these queues already")
@@ -115,6 +117,7 @@ class Takeover:
         try:
             for queue in told:
                 _require_newer(mapping, queue)
+                self._view.require_newest(mapping.topic, queue)
         except MappingRefused:
             self.on_stamp(order.topic.name)  # One of the two is mistaken: it may be this broker.
             raise
@@ -167,11 +170,7 @@ class Takeover:
     def _open(self, request: Request) -> Procedure[Answer]:
         """Answer 7011 when the open homes are on disk. What is open already stays as it is."""
         opening = decode_body(request.command.body, Opening)
-        try:
-            yield from self._require_newest(opening)
-        except MappingRefused:
-            self.on_stamp(opening.topic)  # What was prepared has nobody left to open it.
-            raise
+        yield from self._require_newest(opening)
         yield Synced(self._apply(opening))
         return request.answer()
 
@@ -360,9 +359,8 @@ class Takeover:
             queue = mapping.queues.get(number)
             if queue is None or queue.prepared is None or queue.prepared.broker != self._name:
                 continue
-            before = LogicalQueue(number, queue.segments[:-1])
-            has_part = any(segment.broker == self._name for segment in before.segments)
-            mapping = mapping.put(before) if has_part else mapping.without(number)
+            has_part = any(segment.broker == self._name for segment in queue.decided.segments)
+            mapping = mapping.put(queue.decided) if has_part else mapping.without(number)
         return mapping
 
     # Stamps.

@@ -64,6 +64,11 @@ class LogicalQueue(msgspec.Struct, frozen=True):
         return None if newest.is_decided else newest
 
     @property
+    def decided(self) -> LogicalQueue:
+        """The queue without its next home while that is only prepared."""
+        return self if self.prepared is None else LogicalQueue(self.queue, self.segments[:-1])
+
+    @property
     def leader(self) -> Segment:
         """The newest home that was ever opened: it takes the writes, unless it is sealed.
 

@@ -7,7 +7,10 @@ from tests.support.moving_cluster import NAMESRV, TOPIC, MovingCluster
 
 from holdfast.broker.forcing import CHECK_MS
 from holdfast.model.group import GroupConfig
+from holdfast.model.leadership import Leader
 from holdfast.model.mapping import FORCED_GAP
+from holdfast.model.queue import MessageQueue
+from holdfast.model.scope import GLOBAL, mock_broker
 from holdfast.nameserver.fences import FILE as STATIC_FILE
 from holdfast.sim.network import Socket
 from holdfast.wire.codes import RequestCode, ResponseCode
@@ -365,6 +368,36 @@ def test_a_replaced_leader_stays_closed_though_only_others_know_of_the_newest() 
     cluster.brokers["c"].start()
     cluster.run(30_000)
     assert cluster.open_on(0) == ["c"]
+
+
+def test_a_fenced_leader_keeps_no_plans_of_the_new_one() -> None:
+    """Where the queue goes next is for others to say; nobody would tell it how that ended."""
+    cluster = a_cluster("a", "b", "c")
+    cluster.brokers["a"].kill()
+    force(cluster, "b")
+    cluster.move("b", "c", 0)
+    assert cluster.run(5_000, lambda: state(cluster, "b") == "sealed")
+    cluster.brokers["c"].kill()
+
+    cluster.brokers["a"].start()
+    assert cluster.run(CHECK_MS, lambda: state(cluster, "a") == "elsewhere")
+
+    mapping = cluster.rooms["a"].mappings.find(TOPIC)
+    assert mapping is not None
+    assert [segment.broker for segment in mapping.queues[0].segments] == ["a", "b"]
+
+
+def test_a_replaced_leader_hands_nothing_over() -> None:
+    """It knows that it was replaced, and waits for its successor to say what it may keep; its target knows nothing."""
+    cluster = a_cluster("a", "b", "c")
+    cluster.rooms["a"].view.teach_leader(MessageQueue(TOPIC, mock_broker(GLOBAL), 0), Leader("b", 5, 9))
+
+    move = cluster.move("a", "c", 0)
+    cluster.run(10_000)
+
+    found = cluster.moves("a")[move.id]
+    assert (found.state, state(cluster, "c")) == ("failed", "elsewhere")
+    assert found.reason.startswith("b leads logical queue 0 of T in a newer generation than 0")
 
 
 def test_an_order_that_goes_by_less_than_is_known_is_refused() -> None:

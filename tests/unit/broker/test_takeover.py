@@ -19,6 +19,7 @@ from holdfast.wire.moves import (
     QueueHomes,
     Stamp,
     decode_body,
+    encode_body,
 )
 
 
@@ -56,9 +57,13 @@ def prepare(cluster: MovingCluster, *queues: int, move: str = "m") -> Command:
 
 
 def open_queue(cluster: MovingCluster, physical: int, end: int = 5, move: str = "m") -> Command:
+    return cluster.ask("b", RequestCode.OPEN_QUEUES, an_opening(cluster, physical, end, move))
+
+
+def an_opening(cluster: MovingCluster, physical: int, end: int = 5, move: str = "m") -> Opening:
     mapping = record(cluster, "a")
     queue = mapping.queues[0].prepare("b", physical).seal(end).open_next()
-    opening = Opening(
+    return Opening(
         move=move,
         source="a",
         topic=TOPIC,
@@ -68,7 +73,6 @@ def open_queue(cluster: MovingCluster, physical: int, end: int = 5, move: str = 
         queues=[homes(queue)],
         offsets={"g": {0: 3, 1: 9}},
     )
-    return cluster.ask("b", RequestCode.OPEN_QUEUES, opening)
 
 
 def state(cluster: MovingCluster, queue: int = 0) -> str:
@@ -153,6 +157,23 @@ def test_what_is_older_than_what_is_recorded_is_refused() -> None:
 
     assert answer.code == ResponseCode.ILLEGAL_OPERATION
     assert cluster.leader(0) == "b"
+
+
+def test_what_is_older_than_what_others_lead_is_refused() -> None:
+    """By a broker that was just started, too: it asks before it prepares."""
+    cluster = MovingCluster("a", "b", "c")
+    cluster.make_topic({0: "a", 1: "a"})
+    cluster.brokers["a"].kill()
+    force(cluster, "c")
+    cluster.brokers["b"].kill()
+    cluster.run(100)
+    cluster.brokers["b"].start()
+
+    answer = prepare(cluster, 0)
+
+    assert answer.code == ResponseCode.ILLEGAL_OPERATION
+    assert "c leads logical queue 0 of T in a newer generation than 0" in (answer.remark or "")
+    assert 0 not in record(cluster, "b").queues
 
 
 def test_what_was_prepared_is_forgotten_when_the_old_leader_takes_it_back() -> None:
@@ -262,6 +283,25 @@ def test_a_late_opening_waits_until_somebody_can_tell_who_leads() -> None:
     cluster.run(5_000)
     assert open_queue(cluster, physical).code == ResponseCode.SUCCESS
     assert state(cluster) == "open"
+
+
+def test_what_is_taken_back_while_others_are_asked_is_not_opened() -> None:
+    """The old leader heard of the newer one first."""
+    cluster = a_cluster()
+    (physical,) = decode_body(prepare(cluster, 0).body, Prepared).physical.values()
+    for name in ("a", "b"):
+        cluster.brokers[name].kill()
+    cluster.run(100)
+    cluster.brokers["b"].start()
+
+    opening = Command(code=RequestCode.OPEN_QUEUES, body=encode_body(an_opening(cluster, physical)))
+    opened = cluster.begin("b", opening)
+    cluster.ask("b", RequestCode.ABORT_MOVE, MoveQuestion(move="m", topic=TOPIC, queues=[0]))
+
+    assert cluster.run(10_000, lambda: bool(opened))
+    assert isinstance(opened[0], Command)
+    assert opened[0].code == ResponseCode.ILLEGAL_OPERATION
+    assert 0 not in record(cluster, "b").queues
 
 
 def test_what_is_left_of_a_move_opens_without_the_queue_that_was_passed_over() -> None:

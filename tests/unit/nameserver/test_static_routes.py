@@ -226,6 +226,18 @@ def test_a_broker_is_told_what_was_registered_though_clients_are_not():
     assert infos(ask_reports(server).body)["b"]["epoch"] == 4, "news are told at once"
 
 
+def test_what_brokers_are_told_and_what_clients_are_told_stay_apart():
+    """A leader that was replaced has its report still; clients hear only of the one who leads."""
+    server = a_name_server()
+    register_static(server, "a", leads("a", 0, 1))
+    register_static(server, "b", moved("b"))
+
+    for _ in range(2):
+        told, served = ask_reports(server).body, ask_aware(server).body
+        assert {name: len(info["currIdMap"]) for name, info in infos(told).items()} == {"a": 2, "b": 2}
+        assert {name: len(info["currIdMap"]) for name, info in infos(served).items()} == {"a": 0, "b": 2}
+
+
 def test_a_broker_that_asks_of_an_unknown_topic_is_told_so():
     """Nobody takes that for a confirmation."""
     server = a_name_server()
