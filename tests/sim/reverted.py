@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.sim.planted import Plant
 
-from holdfast.broker import forcing, handover, takeover
+from holdfast.broker import cluster_view, forcing, handover, takeover
 from holdfast.wire.moves import MoveVerdict, encode_body
 
 REVERTED: dict[str, tuple[str, Plant]] = {}
@@ -48,3 +48,9 @@ def a_grant_is_told_while_it_is_written(patch: pytest.MonkeyPatch) -> None:
         return request.answer(body=encode_body(MoveVerdict(state="granted", opening=opening)))
 
     patch.setattr(handover.Handover, "_tell_granted", tell)
+
+
+@mistake("a replaced leader that comes back alone is told so")
+def a_broker_asks_as_clients_do(patch: pytest.MonkeyPatch) -> None:
+    """It is told what clients are told: nothing while nobody who has the topic is alive."""
+    patch.setattr(cluster_view, "REPORTS_FIELD", "hf.none")

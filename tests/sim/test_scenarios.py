@@ -193,6 +193,25 @@ MOVES: dict[str, tuple[tuple[int, ...], Plan]] = {
             grows=True,
         ),
     ),
+    # A leader that was passed over came back alone. The name server knew by whom, but told nobody anything of a topic
+    # of which no broker was alive, and the old leader took that for a yes.
+    "a replaced leader that comes back alone is told so": (
+        (800,),
+        replace(
+            MOVING,
+            queues=4,
+            log_file_size=64 * 1024,
+            queue_file_entries=10,
+            producers=1,
+            workers=2,
+            orderlies=3,
+            messages=60,
+            storm_ms=80_000,
+            faults=("power", "slow disk", "kill", "slow disk", "relapse", "force", "break peers"),
+            taste=Taste(delayed=0.15, poisoned=0.02, size_max=100),
+            operators=2,
+        ),
+    ),
 }
 
 
