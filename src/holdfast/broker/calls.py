@@ -6,6 +6,9 @@
 
 One connection per address, kept while it lasts. Requests leave in the order in which they were made, so that what is
 relayed for a queue arrives in order. Knows nothing of what is asked, nor of who waits.
+
+Invariant: what is called unsent is never sent later. A request whose time is up while its connection is dialed is
+dropped: its waiter may have asked somebody else.
 """
 
 from __future__ import annotations
@@ -40,12 +43,16 @@ class Called(msgspec.Struct, frozen=True):
 
 
 class _Link(msgspec.Struct):
-    """The connection to one address, or what is left of it."""
+    """The connection to one address, or what is left of it.
+
+    Attributes:
+        outgoing: What is sent as soon as it is open, by the number of the request.
+    """
 
     address: str
     channel: ChannelId | None = None
     exchange: Exchange[Any] = msgspec.field(default_factory=Exchange)
-    outgoing: list[bytes] = []  # while it is dialed
+    outgoing: dict[int, bytes] = {}
 
 
 class Calls:
@@ -67,7 +74,7 @@ class Calls:
         command.opaque = link.exchange.begin(waiter, deadline_ms)
         frame = encode_command(command)
         if link.channel is None:
-            link.outgoing.append(frame)
+            link.outgoing[command.opaque] = frame
         else:
             effects.append(SendBytes(link.channel, [frame]))
         self._set_timer(deadline_ms, effects)
@@ -87,8 +94,8 @@ class Calls:
             link = self._links[address] = _Link(address)
         link.channel = channel
         self._of_channel[channel] = link
-        frames, link.outgoing = link.outgoing, []
-        return [SendBytes(channel, list(frames))] if frames else []
+        frames, link.outgoing = list(link.outgoing.values()), {}
+        return [SendBytes(channel, [*frames])] if frames else []
 
     def failed(self, address: str, reason: str) -> list[Called]:
         """Tell everybody who wanted to ask there."""
@@ -118,7 +125,7 @@ class Calls:
         late = [
             Called(waiter, None, f"{link.address} did not answer in time", is_unsent=link.channel is None)
             for link in self._links.values()
-            for waiter in link.exchange.expire(now_ms)
+            for waiter in _expire(link, now_ms)
         ]
         self._timer_ms = None
         deadlines = [link.exchange.next_deadline_ms for link in self._links.values()]
@@ -131,3 +138,11 @@ class Calls:
         if self._timer_ms is None or deadline_ms < self._timer_ms:
             self._timer_ms = deadline_ms
             effects.append(SetTimer(TIMER, deadline_ms))
+
+
+def _expire(link: _Link, now_ms: int) -> list[Any]:
+    """Return those on *link* whose time is up. What they asked is not sent any more."""
+    waiters = link.exchange.expire(now_ms)
+    if waiters and link.outgoing:
+        link.outgoing = {opaque: frame for opaque, frame in link.outgoing.items() if opaque in link.exchange}
+    return waiters

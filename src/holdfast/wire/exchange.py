@@ -34,6 +34,9 @@ class Exchange(Generic[_Waiter]):
     def __len__(self) -> int:
         return len(self._waiting)
 
+    def __contains__(self, opaque: int) -> bool:
+        return opaque in self._waiting
+
     @property
     def next_deadline_ms(self) -> int | None:
         """When to call `expire` next at the latest; None while nothing waits."""

@@ -98,6 +98,18 @@ def test_silence_ends_at_its_deadline(caller: Caller) -> None:
     assert caller.effects == [SetTimer(TIMER, 900)]
 
 
+def test_what_was_given_up_while_its_connection_was_dialed_is_not_sent_any_more(caller: Caller) -> None:
+    """Its caller was told that the other side cannot have heard it, and has asked again, or somebody else."""
+    caller.call("late", deadline_ms=500, body=b"1")
+    caller.call("later", deadline_ms=900, body=b"2")
+
+    ended = caller.calls.on_timer(500, caller.effects)
+    caller.open()
+
+    assert [(call.waiter, call.is_unsent) for call in ended] == [("late", True)]
+    assert [command.body for command in caller.sent()] == [b"2"]
+
+
 def test_a_peer_that_never_answers_does_not_gather_calls_for_ever(caller: Caller) -> None:
     """Beyond a number that no sound cluster has, they are refused."""
     caller.open()
