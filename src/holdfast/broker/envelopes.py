@@ -44,7 +44,6 @@ class Waiting(msgspec.Struct, eq=False):
         frame: As it was read.
         hops: How often it was passed on before it came here.
         deadline_ms: When its sender has given up.
-        source: The broker that passed it on.
     """
 
     channel: ChannelId
@@ -53,7 +52,6 @@ class Waiting(msgspec.Struct, eq=False):
     command: Command
     hops: int
     deadline_ms: int
-    source: str | None = None
 
 
 class Target(msgspec.Struct, frozen=True):

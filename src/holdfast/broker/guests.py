@@ -63,7 +63,6 @@ class _Guest(msgspec.Struct, eq=False):
     """
 
     channel: ChannelId
-    source: str
     peer: str
     hops: int
     waiting: list[Request]
@@ -138,7 +137,6 @@ class Guests:
         self._last -= 1
         guest = _Guest(
             channel=ChannelId(self._last),
-            source=fields.source,
             peer=fields.client,
             hops=fields.hops,
             waiting=[request],
@@ -173,11 +171,6 @@ class Guests:
         """Return how often a request on *channel* has been passed on."""
         guest = self.here.get(channel)
         return 0 if guest is None else guest.hops
-
-    def source(self, channel: ChannelId) -> str | None:
-        """Return the broker that brought the requests on *channel*; None for a client's own."""
-        guest = self.here.get(channel)
-        return None if guest is None else guest.source
 
     def collect(self, effects: list[Effect]) -> list[Effect]:
         """Return *effects* with those that concern guests turned into what their brokers get."""

@@ -3,7 +3,8 @@
     request ─> who leads the queue?
                ├─ this broker, as far as anybody knows ─> not taken here
                ├─ it is being handed over ─> held, a copy of its frame ─> taken anew when that is decided
-               └─ another broker ─┬─ sends: one line per queue, one envelope (7020) on its way at a time
+               └─ another broker ─┬─ a client's sends: one line per queue, one envelope (7020) on its way at a time
+                                  ├─ sends that another broker brought: refused, it goes on by itself
                                   └─ anything else: an envelope of its own; a pull is answered as late as it wants
 
 What is passed on is the client's own frame; what the leader answers goes to the client as it is. A send that was passed
@@ -14,6 +15,9 @@ Who answers says who leads the queue now. So a broker that heard of no move lear
 "not the leader" once and goes where it is told. Clients that read mappings are told with their answers, too.
 
 Invariant: while sends of a queue wait in its line, later ones wait behind them, also when the queue opens here.
+
+Invariant: a send that another broker brought stands in no line but the leader's. Who passes on has a line of its own,
+which waits for the answer: two lines with each other's sends in them would wait for each other.
 """
 
 from __future__ import annotations
@@ -219,7 +223,6 @@ class Relaying:
             command=msgspec.structs.replace(command, body=b""),
             hops=hops,
             deadline_ms=now_ms + PATIENCE_MS - hops * _HOP_MS,
-            source=self._guests.source(channel),
         )
         if self._size + len(waiting.frame) > HELD_SIZE_MAX:
             self._refuse(waiting, ResponseCode.SYSTEM_BUSY, "too much waits for other brokers; try again in a moment")
@@ -227,7 +230,7 @@ class Relaying:
             self._size += len(waiting.frame)
             self.moving.setdefault(place, []).append(waiting)
             self._set_timer(waiting.deadline_ms)
-        elif waiting.hops >= HOPS_MAX:
+        elif waiting.hops >= HOPS_MAX or (command.code in RELAYED_SENDS and self._is_astray(waiting, place)):
             self._refuse(waiting)
         elif command.code in RELAYED_SENDS:
             self._size += len(waiting.frame)
@@ -246,16 +249,14 @@ class Relaying:
         """Pass on the sends of one queue until none waits."""
         line, pause_ms = self._lines[place], _PAUSE_MIN_MS
         while line.waiting:
-            if self._drop_late(line) or self._turn_back(line, place):
-                continue
             target = yield from self._find_target(place)
+            self._drop_hopeless(line, place)
             if self._is_here(place):
                 self._take_back(place)
                 return
-            if line.waiting and self._is_unheard_of(place):
-                self._drop_first(line)
-                continue
-            if target is not None and line.waiting and (yield from self._send_envelope(line, target)):
+            if not line.waiting:
+                break
+            if target is not None and (yield from self._send_envelope(line, target)):
                 pause_ms = _PAUSE_MIN_MS
                 continue
             yield Pause(pause_ms)
@@ -263,28 +264,21 @@ class Relaying:
         del self._lines[place]
         self._mappings.version += 1  # Sends that are open here need no longer stand behind this line.
 
-    def _drop_late(self, line: _Line) -> bool:
-        """Refuse the first of a line if its sender has given up."""
-        if line.waiting[0].deadline_ms > self._errands.now_ms:
-            return False
-        self._drop_first(line)
-        return True
+    def _drop_hopeless(self, line: _Line, place: Place) -> None:
+        """Refuse those of a line that shall not be passed on.
 
-    def _turn_back(self, line: _Line, place: Place) -> bool:
-        """Refuse the first of a line if it came from who leads the queue now.
-
-        There it stands in a line itself, first, waiting for our answer: brought back, it would wait behind itself.
+        Nobody has heard of their queue, their sender has given up, or another broker brought them and finds its way.
         """
-        waiting = line.waiting[0]
-        if waiting.source is None or self._is_moving(place) or self.find_belief(place) != waiting.source:
-            return False
-        self._drop_first(line)
-        return True
+        now_ms, is_unheard_of = self._errands.now_ms, self._is_unheard_of(place)
+        for waiting in list(line.waiting):
+            if is_unheard_of or waiting.deadline_ms <= now_ms or self._is_astray(waiting, place):
+                line.waiting.remove(waiting)
+                self._size -= len(waiting.frame)
+                self._refuse(waiting)
 
-    def _drop_first(self, line: _Line) -> None:
-        waiting = line.waiting.popleft()
-        self._size -= len(waiting.frame)
-        self._refuse(waiting)
+    def _is_astray(self, waiting: Waiting, place: Place) -> bool:
+        """Return whether another broker brought a send here in error; with the refusal it is told who leads."""
+        return waiting.hops > 0 and not self._is_here(place)
 
     def _take_back(self, place: Place) -> None:
         """Let a line be taken here: the queue came back, or is about to move."""
@@ -446,8 +440,8 @@ class Relaying:
         return True
 
     def _find_target(self, place: Place) -> Procedure[Target | None]:
-        """Return whom to pass on to; None while that is being decided, or nobody knows."""
-        return None if self._is_moving(place) else (yield from self._beliefs.find_target(place))
+        """Return whom to pass on to; None if nobody, while that is being decided, or when nobody knows."""
+        return None if self._is_here(place) else (yield from self._beliefs.find_target(place))
 
     def _is_curious(self, waiting: Waiting, place: Place) -> bool:
         """Return whether a client shall be told who leads: it finds its way by mappings, and asked us."""

@@ -24,7 +24,7 @@ from holdfast.wire.command import Command
 from holdfast.wire.frame import Frame, frame_prefix, split_frames
 
 HOPS_MAX: Final = 2
-"""Between the broker that a client asked and the one that answers: more is a circle."""
+"""Between the broker that a client asked and the one that answers: more is a circle. A send is passed on once."""
 
 FRAMES_MAX: Final = 4096
 

@@ -12,6 +12,7 @@ from holdfast.broker.relaying import PATIENCE_MS
 from holdfast.model.errors import ConnectionLost, HoldfastError
 from holdfast.model.leadership import Leader
 from holdfast.model.queue import MessageQueue
+from holdfast.sim.network import Socket
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command, encode_command
 from holdfast.wire.fields import to_fields
@@ -44,6 +45,16 @@ def seal(cluster: MovingCluster) -> None:
     cluster.move("a", "b", 0)
     assert cluster.run(5_000, lambda: cluster.rooms["a"].mappings.place(TOPIC, 0).state == "sealed")
     cluster.brokers["b"].kill()
+
+
+def relay_link(cluster: MovingCluster) -> Socket:
+    """Return b's end of the connection by which it passes on to a."""
+    (link,) = [
+        socket
+        for socket in cluster.network.connections()
+        if socket.owner.host == "10.0.1.2" and socket.shown == cluster.address("a")
+    ]
+    return link
 
 
 def test_sends_to_a_broker_that_does_not_lead_arrive_in_order() -> None:
@@ -96,6 +107,27 @@ def test_a_send_whose_leader_stays_away_is_refused_and_never_stored() -> None:
     assert cluster.read(0) == []
 
 
+def test_a_send_that_waited_too_long_for_who_leads_is_refused_and_never_stored() -> None:
+    """First for one before it in line, then for a name server: its sender has given up by then, and sends it again."""
+    cluster = a_cluster()
+    cluster.run(5_000, cluster.produce(0, 1, "b"))
+    links = [("10.0.1.2", node.host) for node in (cluster.brokers["a"], cluster.name_server)]
+    for source, target in links:
+        cluster.network.cut(source, target)
+    cluster.begin("b", a_send(TOPIC, queue=0, body=b"before"), by=cluster.add_hand("other"))
+    cluster.run(PATIENCE_MS - 1_000)
+
+    waiting = cluster.begin("b", a_send(TOPIC, queue=0, body=b"behind"))
+    cluster.run(PATIENCE_MS + 100)
+    cluster.network.mend(links)
+    cluster.run(10_000)
+
+    (answer,) = waiting
+    assert isinstance(answer, Command)
+    assert answer.code == ResponseCode.NOT_LEADER_FOR_QUEUE
+    assert cluster.read(0) == [b"0-0", b"before"]
+
+
 def test_what_is_held_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Above the bound a sender is told to come back later."""
     monkeypatch.setattr(relaying, "HELD_SIZE_MAX", 1_000)
@@ -132,13 +164,8 @@ def test_a_send_whose_relay_lost_its_connection_is_repeated_and_stored_once() ->
     cluster.run(5_000, cluster.produce(0, 1, "b"))  # The two know each other.
     answers = send_at_once(cluster, "b", 5)
     assert cluster.run(1_000, lambda: cluster.stores["a"].queue(TOPIC, 0).next_offset > 1)
-    (link,) = [
-        socket
-        for socket in cluster.network.connections()
-        if socket.owner.host == "10.0.1.2" and socket.shown == cluster.address("a")
-    ]
 
-    cluster.network.break_connection(link, is_seen_by_both=True)
+    cluster.network.break_connection(relay_link(cluster), is_seen_by_both=True)
     cluster.run(5_000, lambda: all(answers))
 
     stored = cluster.read(0)
@@ -243,6 +270,44 @@ def test_an_offset_is_asked_for_while_the_queue_moves_and_answered_when_it_has()
     assert answer.fields["offset"] == "3"
 
 
+def test_two_brokers_that_pass_on_to_each_other_do_not_wait_for_each_other() -> None:
+    """One sent to the leader, which sends back what it held when the queue moved: neither line stands in the other."""
+    cluster = a_cluster()
+    cluster.run(5_000, cluster.produce(0, 1, "b"))  # The two know each other.
+    cluster.network.delay(relay_link(cluster), 500)
+    by_way = send_at_once(cluster, "b", 3)
+    cluster.run(100)
+    cluster.move("a", "b", 0)
+    assert cluster.run(300, lambda: cluster.rooms["a"].mappings.place(TOPIC, 0).state == "sealed")
+
+    held = send_at_once(cluster, "a", 3)
+    is_answered = cluster.run(1_000, lambda: all(by_way + held))
+
+    assert is_answered
+    assert (offsets(by_way), offsets(held)) == (["1", "2", "3"], ["4", "5", "6"])
+
+
+def test_what_waits_at_a_leader_that_leads_no_more_goes_back_to_who_brought_it() -> None:
+    """That one may be the next leader: passed on to it, the send would stand behind itself."""
+    cluster = a_cluster("a", "b", "c")
+    cluster.run(5_000, cluster.produce(0, 1, "b"))
+    cluster.network.delay(relay_link(cluster), 1_000)
+    first = send_at_once(cluster, "b", 1)
+    cluster.run(10)
+    cluster.move("a", "b", 0)
+    assert cluster.run(300, cluster.is_settled)
+    second = send_at_once(cluster, "c", 1)
+    cluster.run(50)
+    cluster.move("b", "c", 0)
+    assert cluster.run(300, cluster.is_settled)
+
+    is_answered = cluster.run(1_000, lambda: all(first + second))
+
+    assert is_answered
+    assert cluster.leader(0) == "c"
+    assert sorted(offsets(first + second)) == ["1", "2"]
+
+
 def test_a_request_goes_no_further_than_two_brokers() -> None:
     """Three that each believe another one leads would pass it on for ever."""
     cluster = a_cluster("a", "b", "c")
@@ -303,7 +368,7 @@ def test_a_broker_that_missed_two_moves_is_told_where_the_queue_is() -> None:
     assert cluster.run(200, lambda: all(answers)), "long before its sender gives up"
     assert offsets(answers) == ["1", "2", "3"]
     assert before == "a"
-    assert [cluster.rooms[name].relaying.find_belief((TOPIC, 0)) for name in "abcd"] == ["c"] * 4
+    assert cluster.rooms["d"].relaying.find_belief((TOPIC, 0)) == "c"
 
 
 def test_other_requests_find_the_queue_after_two_moves_too() -> None:
