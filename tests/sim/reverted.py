@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.sim.planted import Plant
 
-from holdfast.broker import cluster_view, forcing, handover, takeover
+from holdfast.broker import calls, cluster_view, forcing, handover, relaying, takeover
 from holdfast.wire.moves import MoveVerdict, encode_body
 
 REVERTED: dict[str, tuple[str, Plant]] = {}
@@ -54,3 +54,15 @@ def a_grant_is_told_while_it_is_written(patch: pytest.MonkeyPatch) -> None:
 def a_broker_asks_as_clients_do(patch: pytest.MonkeyPatch) -> None:
     """It is told what clients are told: nothing while nobody who has the topic is alive."""
     patch.setattr(cluster_view, "REPORTS_FIELD", "hf.none")
+
+
+@mistake("two lines do not wait for each other")
+def sends_of_other_brokers_wait_in_any_line(patch: pytest.MonkeyPatch) -> None:
+    """Where the queue is not, they stand behind what is being passed on."""
+    patch.setattr(relaying.Relaying, "_is_astray", lambda _self, _waiting, _place: False)
+
+
+@mistake("what was given up is not sent any more")
+def what_was_given_up_is_sent_when_the_connection_opens(patch: pytest.MonkeyPatch) -> None:
+    """A call whose time is up leaves what it wanted to send."""
+    patch.setattr(calls, "_expire", lambda link, now_ms: link.exchange.expire(now_ms))

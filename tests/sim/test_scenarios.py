@@ -214,6 +214,32 @@ MOVES: dict[str, tuple[tuple[int, ...], Plan]] = {
     ),
 }
 
+RELAYED = replace(MOVING, producers=4, old_producers=4, taste=Taste(size_max=100))
+MOVES |= {
+    # Two brokers passed sends on to each other, because the queue moved between them, and each put the other's behind
+    # its own: both waited until they gave up, and their clients were told nothing. Nothing was broken.
+    "two lines do not wait for each other": (
+        (2,),
+        replace(RELAYED, queues=1, messages=200, storm_ms=15_000, operators=2, order_pause_ms=200),
+    ),
+    # What was passed on while the connection was still being dialed was given up there, and passed on again; then the
+    # connection opened, and what had been given up was sent, too.
+    "what was given up is not sent any more": (
+        (22,),
+        replace(
+            RELAYED,
+            producers=3,
+            old_producers=3,
+            queues=2,
+            messages=600,
+            pause_ms=600,
+            faults=("weather", "break peers"),
+            static=(PLAIN_TOPIC,),
+            order_pause_ms=5_000,
+        ),
+    ),
+}
+
 
 def leased(seed: int, name_servers: int) -> tuple[tuple[int, ...], Plan]:
     """Return what a seed draws, with leases."""

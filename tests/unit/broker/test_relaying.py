@@ -12,7 +12,7 @@ from holdfast.broker.relaying import PATIENCE_MS
 from holdfast.model.errors import ConnectionLost, HoldfastError
 from holdfast.model.leadership import Leader
 from holdfast.model.queue import MessageQueue
-from holdfast.sim.network import Socket
+from holdfast.sim.network import Socket, SocketOwner
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command, encode_command
 from holdfast.wire.fields import to_fields
@@ -171,6 +171,35 @@ def test_a_send_whose_relay_lost_its_connection_is_repeated_and_stored_once() ->
     stored = cluster.read(0)
     assert offsets(answers) == ["1", "2", "3", "4", "5"]
     assert len(stored) == 6
+
+
+def test_a_send_that_was_given_up_before_there_was_a_connection_is_stored_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first of an envelope was late; the second was passed on again, and not with the first one, too."""
+    cluster = a_cluster()
+    cluster.run(5_000, cluster.produce(0, 1, "b"))
+    began_ms, dial = cluster.world.now_ms, cluster.network.connect
+
+    def dial_late(owner: SocketOwner, address: str, purpose: str = "") -> None:
+        left_ms = max(began_ms + 3_500 - cluster.world.now_ms, 0)
+        cluster.world.schedule(lambda: dial(owner, address, purpose), delay_ms=left_ms)
+
+    monkeypatch.setattr(cluster.network, "connect", dial_late)
+    cluster.network.break_connection(relay_link(cluster), is_seen_by_both=True)
+    cluster.network.cut("10.0.1.2", cluster.name_server.host)  # Until it answers, both wait in line.
+    cluster.rooms["b"].view.doubt()
+    late = cluster.begin("b", a_send(TOPIC, queue=0, body=b"late"))
+    cluster.run(1_000)
+    later = cluster.begin("b", a_send(TOPIC, queue=0, body=b"later"))
+    cluster.run(900)
+
+    cluster.network.mend()
+    cluster.run(5_000)
+
+    assert [answer.code for answer in late + later if isinstance(answer, Command)] == [
+        ResponseCode.NOT_LEADER_FOR_QUEUE,
+        ResponseCode.SUCCESS,
+    ]
+    assert cluster.read(0) == [b"0-0", b"later"]
 
 
 def test_when_nobody_can_know_whether_a_send_was_stored_the_client_is_not_told_anything() -> None:
