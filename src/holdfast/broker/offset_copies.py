@@ -3,11 +3,13 @@
     leader ── every second, one message: the queues of which something changed ──> the next broker by name that answers
     a forced move ── 7032: what do you have of these queues? ──> everybody; the newest copy counts
 
-A copy says in which generation its leader led: after a move an old one counts for nothing. Copies are in memory only. A
-broker that takes them over from another, or after a restart, which its answers show, knows nothing of what was told
-before; then everything is told again. A forced move may find none: groups begin at the earliest readable message.
+A copy says in which generation its leader led: after a move an old one counts for nothing. Copies are saved as often as
+this broker's own offsets are (`config/holdfastOffsetCopies.json`): a leader may die in the same power cut after which
+the one that has its copies comes back. A broker that takes them over from another, or was restarted, which its answers
+show, does not know what was told last; then everything is told again. A forced move may find no copy: groups begin at
+the earliest readable message.
 
-Nothing is told while there is no static topic.
+Nothing is told or saved while there is no static topic.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from holdfast.broker.cluster_view import ClusterView
+from holdfast.broker.config import load_config, write_config
 from holdfast.broker.errands import Errands
 from holdfast.broker.mappings import Mappings
 from holdfast.broker.offsets import OffsetTable
@@ -25,10 +28,12 @@ from holdfast.broker.waits import PeerCall, Procedure
 from holdfast.machine.effects import Effect, Log, SetTimer
 from holdfast.model.errors import PeerFailed, RemoteProtocolError
 from holdfast.model.mapping import LogicalQueue
+from holdfast.store.disk import Disk
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command
 from holdfast.wire.moves import CopiedOffsets, CopyAnswer, OffsetCopy, OffsetQuestion, decode_body, encode_body
 
+NAME: Final = "holdfastOffsetCopies.json"
 TIMER: Final = "offset copies"
 ROUND_MS: Final = 1_000
 QUEUES_MAX: Final = 1_024  # in one message; the others have their turn a second later
@@ -50,9 +55,16 @@ class OffsetCopies:
     """
 
     def __init__(
-        self, options: BrokerOptions, offsets: OffsetTable, mappings: Mappings, view: ClusterView, errands: Errands
+        self,
+        options: BrokerOptions,
+        disk: Disk,
+        offsets: OffsetTable,
+        mappings: Mappings,
+        view: ClusterView,
+        errands: Errands,
     ) -> None:
         self._name = options.name
+        self._disk = disk
         self._offsets = offsets
         self._mappings = mappings
         self._view = view
@@ -71,7 +83,9 @@ class OffsetCopies:
         self._seen_version = -1
         self._generations: dict[Place, int] = {}
         self._unsent: dict[Place, None] = {}
-        self._kept: dict[Place, OffsetCopy] = {}
+        saved = load_config(disk, NAME, CopiedOffsets)
+        self._kept = {} if saved is None else {(copy.topic, copy.queue): copy for copy in saved.copies}
+        self._is_dirty = False
 
     def handlers(self) -> Handlers:
         """Return what this room answers."""
@@ -88,6 +102,7 @@ class OffsetCopies:
             if self._mappings.is_static(copy.topic) and (known is None or _rank(copy) >= _rank(known)):
                 self._kept.pop(place, None)
                 self._kept[place] = copy
+                self._is_dirty = True
         while len(self._kept) > KEPT_MAX:
             del self._kept[next(iter(self._kept))]
         unknown = sorted({copy.topic for copy in told if not self._mappings.is_static(copy.topic)})
@@ -102,6 +117,12 @@ class OffsetCopies:
     def find(self, topic: str, queue: int) -> OffsetCopy | None:
         """Return the copy that is kept here for a queue, or None."""
         return self._kept.get((topic, queue))
+
+    def offer_save(self, effects: list[Effect]) -> None:
+        """Save what others told, if that has changed."""
+        if self._is_dirty:
+            self._is_dirty = False
+            effects += write_config(self._disk, NAME, CopiedOffsets(copies=list(self._kept.values())))
 
     def collect(self, topic: str, queues: Iterable[int]) -> Procedure[dict[int, OffsetCopy]]:
         """Return the newest copies that any broker has of these queues, as far as brokers answer soon."""
@@ -132,10 +153,15 @@ class OffsetCopies:
         """Tell what changed."""
         assert name == TIMER
         topics = self._mappings.topics()
-        self._kept = {place: copy for place, copy in self._kept.items() if place[0] in topics}
+        self._forget_topics({topic for topic, _ in self._kept if topic not in topics})
         if topics and not self._is_telling:
             self._errands.work.append(self._tell_peer())
         effects.append(SetTimer(TIMER, now_ms + ROUND_MS))
+
+    def _forget_topics(self, gone: set[str]) -> None:
+        if gone:
+            self._kept = {place: copy for place, copy in self._kept.items() if place[0] not in gone}
+            self._is_dirty = True
 
     def _tell_peer(self) -> Procedure[None]:
         """Tell one message to the peer, if there is one and something to tell."""
@@ -195,7 +221,7 @@ class OffsetCopies:
             self._told_peer = self.peer
             self._errands.effects.append(Log("info", "consumer offsets are copied", {"to": self.peer}))
         if self._peer_boot_ms != answer.boot_ms:
-            # Another process than before, which forgot everything else; or the first word from this one.
+            # Another process than before, which may know less; or the first word from this one.
             self._peer_boot_ms = answer.boot_ms
             told = {(copy.topic, copy.queue) for copy in copies}
             self._unsent |= {place: None for place in self._generations if place not in told}

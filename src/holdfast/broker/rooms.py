@@ -43,6 +43,7 @@ from holdfast.broker.mappings import NAME as MAPPINGS_FILE
 from holdfast.broker.mappings import Mappings
 from holdfast.broker.members import TIMER as MEMBERS_TIMER
 from holdfast.broker.members import GroupMembers
+from holdfast.broker.offset_copies import NAME as COPIES_FILE
 from holdfast.broker.offset_copies import TIMER as COPIES_TIMER
 from holdfast.broker.offset_copies import OffsetCopies
 from holdfast.broker.offset_reset import OffsetResets
@@ -108,7 +109,9 @@ class Rooms:
         levels = DelayLevels(options.delay_levels)
         self.options = options
         self.store = store
-        self._repairs = report_fallbacks(disk, (TOPICS_FILE, GROUPS_FILE, OFFSETS_FILE, DELAYS_FILE, MAPPINGS_FILE))
+        self._repairs = report_fallbacks(
+            disk, (TOPICS_FILE, GROUPS_FILE, OFFSETS_FILE, DELAYS_FILE, MAPPINGS_FILE, COPIES_FILE)
+        )
         self.topics = TopicTable(disk, options, now_ms)
         self.mappings = Mappings(options, disk, store, self.topics)
         self._repairs += self.mappings.repairs
@@ -116,6 +119,7 @@ class Rooms:
         self.groups = GroupTable(disk, options, now_ms)
         self.offsets = OffsetTable(disk, options, now_ms)
         self.static_reads = StaticReads(store, self.mappings, self.view)
+        self._repairs += self.static_reads.leave_blanks()
         for topic in self.mappings.adopted:
             self.offsets.adopt_physical(self.mappings, topic)
         self._repairs += self.offsets.clamp(self.topics, store, self.static_reads)
@@ -152,7 +156,7 @@ class Rooms:
             options, self.topics, self.clients, self.relays, self.writer, self.stats, store_host=host
         )
         self._build_desks(options, store)
-        self._build_moving(options, now_ms)
+        self._build_moving(options, disk, now_ms)
         self._timers = self._name_timers()
 
     def _build_desks(self, options: BrokerOptions, store: MessageStore) -> None:
@@ -170,7 +174,7 @@ class Rooms:
         self.client_admin = ClientAdmin(options, self.clients, self.relays)
         self.broker_admin = BrokerAdmin(options, self.topics, self.mappings, store, self.stats, self.delays)
 
-    def _build_moving(self, options: BrokerOptions, now_ms: int) -> None:
+    def _build_moving(self, options: BrokerOptions, disk: Disk, now_ms: int) -> None:
         """Build the rooms in which logical queues come and go."""
         self.errands = Errands(now_ms)
         self.guests = Guests(now_ms, self.errands)
@@ -191,7 +195,7 @@ class Rooms:
             self.errands,
         )
         self.takeover = Takeover(options, self.mappings, self.view, self.topics, luggage, self.errands)
-        self.offset_copies = OffsetCopies(options, self.offsets, self.mappings, self.view, self.errands)
+        self.offset_copies = OffsetCopies(options, disk, self.offsets, self.mappings, self.view, self.errands)
         self.forcing = Forcing(
             options,
             self.mappings,
@@ -332,6 +336,7 @@ class Rooms:
         self.offsets.stop(now_ms, effects)
         self.mappings.offer_save(now_ms, effects)
         self.sinks.offer_save(effects)
+        self.offset_copies.offer_save(effects)
         self.delays.stop(now_ms, effects)
         return effects
 
@@ -339,6 +344,7 @@ class Rooms:
         self.offsets.on_timer(name, now_ms, effects)
         self.mappings.offer_save(now_ms, effects)
         self.sinks.offer_save(effects)
+        self.offset_copies.offer_save(effects)
         try:
             self.topics.keep()
             self.groups.keep()

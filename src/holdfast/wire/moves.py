@@ -255,7 +255,7 @@ class CopyAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Answer to 7031.
 
     Attributes:
-        boot_ms: When the receiver started: what an earlier process kept is gone.
+        boot_ms: When the receiver started: what an earlier process was told last may be gone.
         unknown: Topics of which nothing is kept, as they are not known there.
     """
 

@@ -7,13 +7,16 @@ from tests.support.moving_cluster import TOPIC, MovingCluster
 from tests.unit.broker.test_forcing import force
 
 from holdfast.broker import offset_copies
-from holdfast.broker.offset_copies import ROUND_MS, choose_copies
+from holdfast.broker.config import load_config
+from holdfast.broker.offset_copies import NAME, ROUND_MS, choose_copies
+from holdfast.machine.effects import Effect
 from holdfast.model.mapping import first_home
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command
 from holdfast.wire.moves import CopiedOffsets, CopyAnswer, OffsetCopy, decode_body
 
 SOON_MS = ROUND_MS + 200
+SAVED_MS = 7_000
 
 
 def a_cluster(*names: str, queues: int = 2) -> MovingCluster:
@@ -30,6 +33,14 @@ def kept(cluster: MovingCluster, name: str, queue: int = 0) -> dict[str, int] | 
     """Return what a broker keeps for another."""
     copy = cluster.rooms[name].offset_copies.find(TOPIC, queue)
     return None if copy is None else copy.offsets
+
+
+def saved_copies(cluster: MovingCluster, name: str) -> list[OffsetCopy] | None:
+    """Return the copies that a broker has on disk; None when there is no file."""
+    disk = cluster.brokers[name].disk
+    assert disk is not None
+    found = load_config(disk, NAME, CopiedOffsets)
+    return None if found is None else found.copies
 
 
 def numbers(cluster: MovingCluster) -> list[int]:
@@ -160,7 +171,7 @@ def test_another_broker_takes_over_when_the_one_that_keeps_copies_dies() -> None
 
 
 def test_a_broker_that_was_restarted_is_told_everything_again() -> None:
-    """It kept copies in memory only; its word every ten seconds tells that it is another process."""
+    """What it heard last it had not saved; its word every ten seconds tells that it is another process."""
     cluster = a_cluster("a", "b")
     cluster.commit("a", 0, 7)
     cluster.run(SOON_MS)
@@ -170,6 +181,52 @@ def test_a_broker_that_was_restarted_is_told_everything_again() -> None:
     cluster.run(15 * ROUND_MS)
 
     assert kept(cluster, "b", 0) == {"consumers": 7}
+
+
+def test_a_copy_outlives_the_power_cut_in_which_its_leader_died() -> None:
+    """Whoever keeps it comes back, the leader does not: groups go on where they were."""
+    cluster = a_cluster("a", "b")
+    cluster.commit("a", 0, 7)
+    cluster.run(SAVED_MS)
+    for broker in cluster.brokers.values():
+        broker.power_off()
+    cluster.brokers["b"].start()
+    cluster.run(SOON_MS)
+
+    force(cluster, "b")
+
+    assert committed(cluster.committed("b", 0)) == 7
+
+
+def test_a_broker_that_stops_saves_the_copies_that_it_keeps() -> None:
+    """What it heard a moment ago is in them."""
+    cluster = a_cluster("a", "b")
+    cluster.commit("a", 0, 7)
+    assert cluster.run(SOON_MS, lambda: kept(cluster, "b") == {"consumers": 7})
+    cluster.brokers["a"].kill()
+
+    cluster.brokers["b"].stop(lambda: None)
+    cluster.run(1_000)
+    cluster.brokers["b"].start()
+
+    assert kept(cluster, "b") == {"consumers": 7}
+
+
+def test_copies_are_saved_when_they_change_and_go_with_their_topic() -> None:
+    """Who keeps none has no file of them."""
+    cluster = a_cluster()
+    cluster.run(SAVED_MS)
+    unsaved: list[Effect] = []
+    cluster.rooms["b"].offset_copies.offer_save(unsaved)
+    assert not unsaved
+    assert [copy.queue for copy in saved_copies(cluster, "b") or []] == [0, 1]
+    assert saved_copies(cluster, "c") is None
+
+    cluster.ask("b", RequestCode.DELETE_MAPPING, None, topic=TOPIC)
+    cluster.brokers["a"].kill()
+    cluster.run(SAVED_MS)
+
+    assert saved_copies(cluster, "b") == []
 
 
 @pytest.mark.parametrize("way", ["ab", "aba"])
