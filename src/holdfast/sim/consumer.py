@@ -27,6 +27,7 @@ from holdfast.model.queue import MessageQueue
 from holdfast.model.topic import retry_topic
 from holdfast.sim.checkers.heads import LOGICAL
 from holdfast.sim.checkers.places import Place
+from holdfast.sim.checkers.progress import Doing
 from holdfast.sim.client import SimClient
 from holdfast.sim.orders import RECONSUME_MAX, uid_of
 from holdfast.sim.witness import Witness
@@ -95,6 +96,7 @@ class Consumer(SimClient):
         topics = (topic,) if is_ordered else (topic, retry_topic(group))
         self._subscriptions = {name: Subscription(topic=name) for name in topics}
         self._claims: dict[MessageQueue, _Claim] = {}
+        self._shares: dict[str, int] = {}  # Topic to how many queues were shared out last.
         self._book = OffsetBook()
 
     def started(self) -> None:
@@ -152,6 +154,7 @@ class Consumer(SimClient):
         if isinstance(answer, HoldfastError) or answer.code != ResponseCode.SUCCESS or route is None:
             return
         members = java_json.decode(answer.body, ConsumerList).consumer_id_list
+        self._shares[topic] = len(route.readable)
         mine = allocate_average(route.readable, members, self.name)
         change = plan_change([queue for queue in self._claims if queue.topic == topic], mine)
         for queue in change.lost:
@@ -337,7 +340,8 @@ class Consumer(SimClient):
         window = claim.window
         assert window is not None
         if not claim.is_dropped and window.finish(message.offset, generation):
-            self._witness.done(self._group, uid_of(message.body), place_of(message), message.reconsume_times)
+            doing = Doing(self.now_ms, 0 if self._is_ordered else self._shares[claim.queue.topic])
+            self._witness.done(self._group, uid_of(message.body), place_of(message), message.reconsume_times, doing)
             self._book.record(claim.queue, window.commit_offset)
 
     def _send_back(self, claim: _Claim, message: ReceivedMessage, generation: int) -> None:

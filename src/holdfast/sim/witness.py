@@ -10,7 +10,7 @@ from holdfast.model.queue import MessageQueue
 from holdfast.sim.checkers.ledger import Ledger
 from holdfast.sim.checkers.order import Order
 from holdfast.sim.checkers.places import Place, Places, Spot
-from holdfast.sim.checkers.progress import Progress
+from holdfast.sim.checkers.progress import Doing, Progress
 from holdfast.sim.orders import RECONSUME_MAX, Kind, Orders, uid_of
 from holdfast.sim.world import Violation
 from holdfast.wire.host import format_host
@@ -88,9 +88,9 @@ class Witness:
         self._progress.finished(group, uid)
         return True
 
-    def done(self, group: str, uid: str, place: Place, reconsume_times: int) -> None:
+    def done(self, group: str, uid: str, place: Place, reconsume_times: int, doing: Doing) -> None:
         """Take note that a member is done with the message at *place*, and may commit it."""
-        self._progress.consumed(group, uid, place)
+        self._progress.consumed(group, uid, place, doing)
         if self._orders.jobs[uid].failures is None and reconsume_times >= RECONSUME_MAX:
             # Given back for the last time: it is a dead letter now, and the audit will look for it.
             self._progress.finished(group, uid)

@@ -5,11 +5,15 @@ consumed             x x x x   x x
 frontier                     ^ nothing beyond may be committed
 
 What a gap of a forced move leaves out counts as consumed.
+
+Where nothing is broken nothing comes twice, with one exception that any system has whose members share queues out among
+themselves: when a topic grows they hear of it one after the other, and for a while two of them have the same queue.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 
@@ -18,17 +22,35 @@ from holdfast.sim.checkers.places import NARROW, Place
 from holdfast.sim.orders import Job
 from holdfast.sim.world import Violation
 
+HANDED_ON_MS: Final = 15_000
+"""How long a member may have been done with a message without its broker knowing: commits come every two seconds, but a
+late one of a member that has lost the queue may take that back until the next pull, ten seconds later at most."""
+
+
+class Doing(msgspec.Struct, frozen=True):
+    """How a member came to be done with a message.
+
+    Attributes:
+        shares: How many queues the topic had when the members last shared them out, as far as this one knew; 0 in an
+            ordered group, where a lock lets nobody have the queue beside it.
+    """
+
+    now_ms: int
+    shares: int = 0
+
 
 class _Row(msgspec.Struct):
     """What one group consumed of one queue.
 
     Attributes:
         gaps: Where many offsets at once have nothing to be consumed: start to end.
+        doings: How each offset was consumed for the first time.
     """
 
     frontier: int = 0
     beyond: set[int] = set()
     gaps: dict[int, int] = {}
+    doings: dict[int, Doing] = {}
 
     def add(self, offset: int) -> bool:
         """Take note of *offset*; return whether it was consumed before."""
@@ -76,13 +98,14 @@ class Progress:
         self._empty: dict[MessageQueue, dict[range, None]] = {}
         self._done: dict[str, set[str]] = {}
 
-    def consumed(self, group: str, uid: str, place: Place) -> None:
+    def consumed(self, group: str, uid: str, place: Place, doing: Doing) -> None:
         """Take note that *group* is done with the message at *place*: consumed, or given back."""
         self.consumed_count += 1
-        queue = MessageQueue(place.topic, place.broker, place.queue_id)
-        if self._row(group, queue).add(place.offset):
+        row = self._row(group, MessageQueue(place.topic, place.broker, place.queue_id))
+        first = row.doings.setdefault(place.offset, doing)
+        if row.add(place.offset):
             self.redelivered += 1
-            if self.is_undisturbed:
+            if self.is_undisturbed and not _is_handed_on(first, doing):
                 raise Violation("nothing comes twice for no reason", f"{group} got {uid} at {place} again")
 
     def skip(self, queue: MessageQueue, empty: Iterable[range]) -> None:
@@ -129,3 +152,8 @@ class Progress:
         """Return what *group* has not consumed."""
         done = self._done.get(group, set())
         return [job.uid for job in expected if job.uid not in done]
+
+
+def _is_handed_on(first: Doing, again: Doing) -> bool:
+    """Say whether two members had a message at hand because they had not heard of the same growth of its topic."""
+    return first.shares != again.shares and again.now_ms - first.now_ms < HANDED_ON_MS

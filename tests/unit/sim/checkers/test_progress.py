@@ -2,16 +2,16 @@ import pytest
 
 from holdfast.model.queue import MessageQueue
 from holdfast.sim.checkers.places import Place
-from holdfast.sim.checkers.progress import Progress
+from holdfast.sim.checkers.progress import HANDED_ON_MS, Doing, Progress
 from holdfast.sim.orders import Job, Kind
 from holdfast.sim.world import Violation
 
 QUEUE = MessageQueue("t", "broker-a", 0)
 
 
-def consume(progress: Progress, *offsets: int) -> None:
+def consume(progress: Progress, *offsets: int, now_ms: int = 0, shares: int = 4) -> None:
     for offset in offsets:
-        progress.consumed("g", f"m{offset}", Place("broker-a", "t", 0, offset))
+        progress.consumed("g", f"m{offset}", Place("broker-a", "t", 0, offset), Doing(now_ms, shares))
 
 
 def test_what_is_committed_has_been_consumed():
@@ -46,6 +46,30 @@ def test_a_redelivery_is_counted_and_in_a_calm_run_a_violation():
     progress.is_undisturbed = True
     with pytest.raises(Violation, match="nothing comes twice"):
         consume(progress, 1)
+
+
+def test_two_members_may_have_a_message_while_only_one_of_them_has_heard_of_a_growth():
+    """For so long as the first one's commit may take; after that the same is a violation, as it is among equals."""
+    progress = Progress()
+    progress.is_undisturbed = True
+    consume(progress, 0, 1, now_ms=1_000, shares=4)
+
+    consume(progress, 0, now_ms=1_000 + HANDED_ON_MS - 1, shares=6)
+
+    with pytest.raises(Violation, match="nothing comes twice"):
+        consume(progress, 1, now_ms=1_000 + HANDED_ON_MS, shares=6)
+    with pytest.raises(Violation, match="nothing comes twice"):
+        consume(progress, 1, now_ms=1_001, shares=4)
+
+
+def test_an_ordered_group_has_no_such_excuse():
+    """Its members lock their queues, whatever they know of the topic."""
+    progress = Progress()
+    progress.is_undisturbed = True
+    consume(progress, 0, shares=0)
+
+    with pytest.raises(Violation, match="nothing comes twice"):
+        consume(progress, 0, shares=0)
 
 
 def test_what_a_group_has_not_finished_is_missing():
