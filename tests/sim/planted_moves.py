@@ -6,11 +6,12 @@ import msgspec
 import pytest
 from tests.sim.planted import Plant
 
-from holdfast.broker import forcing, guests, handover, leases, mappings, relaying, takeover
+from holdfast.broker import forcing, guests, handover, leases, mappings, relaying, static_admin, takeover
 from holdfast.broker.mapping_records import MoveState
 from holdfast.broker.waits import Pause
 from holdfast.model.logical_queue import LogicalQueue
 from holdfast.nameserver import queue_leases, static_topics
+from holdfast.wire.codes import RequestCode
 from holdfast.wire.mapping import to_home
 from holdfast.wire.moves import MoveVerdict, Opening, QueueHomes
 
@@ -158,3 +159,23 @@ def lease_confirmed_while_another_has_it(patch: pytest.MonkeyPatch) -> None:
 def lease_over_and_nobody_stops(patch: pytest.MonkeyPatch) -> None:
     """A leader that is cut off takes sends as ever, while others replace it."""
     patch.setattr(leases.Leases, "find_lapse", lambda _self, _place: None)
+
+
+@bug
+def sealed_queue_takes_commits(patch: pytest.MonkeyPatch) -> None:
+    """Who hands a queue over takes what members say of their progress, after it told the next leader of it."""
+    patch.setattr(relaying, "_OF_LEADER", relaying._OF_LEADER - {RequestCode.UPDATE_CONSUMER_OFFSET})
+
+
+@bug
+def topic_that_grows_forgets_its_groups(patch: pytest.MonkeyPatch) -> None:
+    """As if it were made anew, also where the queues stay with the brokers that lead them."""
+    put = static_admin.StaticAdmin.put
+
+    def forget(self: Any, request: Any) -> Any:
+        topic = request.command.fields["topic"]
+        if self._mappings.is_static(topic):
+            self._offsets.forget_topic(topic)
+        return (yield from put(self, request))
+
+    patch.setattr(static_admin.StaticAdmin, "put", forget)

@@ -23,6 +23,8 @@ KNOWN_FINDERS = {
     "unseal_after_grant": (34,),
     "lease_confirmed_while_another_has_it": (5,),
     "lease_over_and_nobody_stops": (105,),
+    "sealed_queue_takes_commits": (52, 88),
+    "topic_that_grows_forgets_its_groups": (59,),
 }
 # They need a rare coincidence, and so more seeds than the gate has time for.
 RARE = {"acknowledge_with_any_sync", "torn_tail_accepted"}

@@ -58,7 +58,6 @@ class Cluster:
         pins: The queue of each key, as the application chose it.
         rooms: What each broker consists of that was started last; the checkers look into them.
         are_moves_over: No operator orders anything any more.
-        replaced_count: How often a queue was opened behind a leader that could not be asked, where there are leases.
         on_order: Is told of every order for a move: source, target.
     """
 
@@ -73,7 +72,6 @@ class Cluster:
         self.commits = Commits()
         self.rooms: dict[str, Rooms] = {}
         self.are_moves_over = False
-        self.replaced_count = 0
         self.on_order: Callable[[str, str], None] = lambda _source, _target: None
         names = [f"maker-{number}" for number in range(plan.producers)]
         self.orders = Orders(
@@ -153,7 +151,7 @@ class Cluster:
         self.places.logical = frozenset({LOGICAL})
         self.places.find_holes = lambda queue, start, end: self.heads.may_lack(queue, start, end, self.places.holed)
         self.places.find_gaps = lambda queue, start, end: self.heads.may_lack(queue, start, end, set())
-        self.heads.on_head = self._opened
+        self.heads.on_leader = self._see_commits
         self.world.checks.append(self.heads.check)
         self.world.schedule(self._watch_commits, delay_ms=_COMMITS_MS)
         self.world.schedule(self._watch_reports, delay_ms=_REPORTS_MS)
@@ -162,25 +160,21 @@ class Cluster:
         self.reports.check()
         self.world.schedule(self._watch_reports, delay_ms=_REPORTS_MS)
 
-    def _opened(self, topic: str, number: int, broker: str) -> None:
-        """Look what came along with a queue, before anybody commits there."""
-        homes = queue.segments if (queue := self.heads.find_queue(topic, number)) is not None else ()
-        if self.plan.leases and len(homes) > 1 and homes[-2].forced:
-            self.replaced_count += 1
+    def _see_commits(self, topic: str, number: int, broker: str) -> None:
+        """See that whoever leads a queue knows what the one before it knew, and nothing that nobody did.
+
+        It is looked at when it opens the queue, too, before anybody commits there.
+        """
         for group, wanted in GROUP_TOPICS.items():
             if wanted == topic:
-                for name, rooms in self._rooms_up().items():
-                    found = rooms.offsets.find(group, topic, number)
-                    self.commits.take_back((group, topic, number), found, name)
-                self._see_commit(group, topic, number, broker)
-
-    def _see_commit(self, group: str, topic: str, number: int, broker: str) -> None:
-        if self.plan.leases:
-            # A queue is open before its lease is there, and late words of members may set it back meanwhile; and where
-            # groups stood, whoever replaces a dead leader by itself may not know.
-            return
-        found = self.rooms[broker].offsets.find(group, topic, number)
-        self.commits.see((group, topic, number), found, self.world.now_ms, broker)
+                row = (group, topic, number)
+                if self.plan.leases and self.heads.was_forced(topic, number):
+                    # Whoever replaces a dead leader by itself may reach nobody who has a copy.
+                    self.commits.pass_over(row, broker)
+                found = self.rooms[broker].offsets.find(group, topic, number)
+                self.commits.see(row, found, self.world.now_ms, broker)
+                if found is not None:
+                    self.witness.committed(group, MessageQueue(topic, LOGICAL, number), found)
 
     def expect_copied(self, victim: str, target: str) -> None:
         """Let *target*, should it lead the queues of *victim* next, know what it has a copy of."""
@@ -195,10 +189,10 @@ class Cluster:
                     self.commits.expect((group, topic, number), copy.offsets[group], self.world.now_ms, victim)
 
     def _watch_commits(self) -> None:
-        """See that no committed offset went back, at the brokers that would be asked for it."""
-        for group, topic in GROUP_TOPICS.items():
+        """See what is committed, at the brokers that would be asked for it."""
+        for topic in self.plan.static:
             for number, name in self.heads.heads(topic).items():
-                self._see_commit(group, topic, number, name)
+                self._see_commits(topic, number, name)
         self.world.schedule(self._watch_commits, delay_ms=_COMMITS_MS)
 
     def _node(
@@ -288,7 +282,9 @@ class Cluster:
     def _ended(self, node: Node) -> None:
         """Forgive what a process may forget that has not saved what it heard last, or whose disk has failed."""
         is_failing = node.disk is not None and node.disk.before is not None
-        self.commits.forgive(self.world.now_ms, all_of_it=is_failing or bool(self.progress.tainted))
+        self.commits.forgive(node.name, self.world.now_ms, all_of_it=is_failing)
+        if self.progress.tainted:
+            self.commits.forget()
 
     # Clients.
 

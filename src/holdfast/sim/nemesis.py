@@ -226,7 +226,7 @@ class Nemesis:
             self._restart(victim)
 
         # Where its groups stood, nobody else may know; but whoever takes over has what it was told itself.
-        cluster.commits.forgive(self._world.now_ms, all_of_it=True)
+        cluster.commits.forgive(victim.name, self._world.now_ms, all_of_it=True)
         cluster.expect_copied(victim.name, target.name)
         forcer = cluster.make_forcer(len(self._forced), victim.name, target.name, release)
         self._forced.append(forcer)

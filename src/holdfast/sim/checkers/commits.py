@@ -1,9 +1,12 @@
 """What a group has committed travels with its queue: the next leader knows at least what the last one knew.
 
+    leader      looked at every now and then ... when it has sealed the queue │
+    the next                                                                  │ when it opens it ... now and then
+
 Seen at the brokers themselves: what the leader of a logical queue would answer. While nobody moves the queue its offset
-may go back, as a late word of a member that has lost the queue does that. A broker that ends may forget what it had not
-saved yet, so what was committed within the last seconds before that is forgiven. After a forced move the new leader
-knows what it had a copy of.
+may go back, as a late word of a member that has lost the queue does that; between seal and opening nothing changes it.
+A broker that ends may forget what it had not saved yet, so what was committed there within the last seconds before that
+is forgiven. After a forced move the new leader knows what it had a copy of.
 """
 
 from __future__ import annotations
@@ -52,18 +55,20 @@ class Commits:
         """Take note that somebody keeps a copy of what *leader* had as committed: whoever leads next knows it."""
         self._marks[row] = _Mark(leader, offset, now_ms)
 
-    def take_back(self, row: Row, offset: int | None, leader: str) -> None:
-        """Take note that *leader* has less as committed than when it was last looked at: nobody promised to keep more.
-
-        A late word may do that just before the queue is sealed. What it learned after that does not travel, and does
-        not count.
-        """
+    def pass_over(self, row: Row, leader: str) -> None:
+        """Take note that *leader* opened the queue behind one that could not be asked: it need not know as much."""
         mark = self._marks.get(row)
-        if mark is not None and mark.leader == leader and offset is not None and offset < mark.offset:
-            self._marks[row] = msgspec.structs.replace(mark, offset=offset)
+        if mark is not None and mark.leader != leader:
+            del self._marks[row]
 
-    def forgive(self, now_ms: int, *, all_of_it: bool = False) -> None:
-        """Take note that a broker died, and may have forgotten what it learned just before."""
+    def forgive(self, leader: str, now_ms: int, *, all_of_it: bool = False) -> None:
+        """Take note that *leader* died, and may have forgotten what it learned just before."""
         self._marks = {
-            row: mark for row, mark in self._marks.items() if not all_of_it and mark.since_ms <= now_ms - UNSAVED_MS
+            row: mark
+            for row, mark in self._marks.items()
+            if mark.leader != leader or (not all_of_it and mark.since_ms <= now_ms - UNSAVED_MS)
         }
+
+    def forget(self) -> None:
+        """Take note that offsets have lost their meaning."""
+        self._marks.clear()

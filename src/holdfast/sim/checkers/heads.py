@@ -29,7 +29,11 @@ Key = tuple[str, int]
 
 
 class _Seen(msgspec.Struct):
-    """What one process held open when it was last looked at."""
+    """What one process held open when it was last looked at.
+
+    Attributes:
+        waits: It holds requests back or has sealed a queue, so it is looked at again after every step.
+    """
 
     rooms: Rooms
     version: int
@@ -44,11 +48,12 @@ class Heads:
         find: Returns the rooms of every broker that is up.
 
     Attributes:
-        on_head: Is told at once when a broker opens a queue: topic, queue, broker.
+        on_leader: Is told of whoever leads a queue by its own record, whenever anything changed there: topic, queue,
+            broker. It may have sealed the queue, or not know yet whether it may take sends.
     """
 
     def __init__(self, find: Callable[[], Mapping[str, Rooms]]) -> None:
-        self.on_head: Callable[[str, int, str], None] = lambda _topic, _queue, _broker: None
+        self.on_leader: Callable[[str, int, str], None] = lambda _topic, _queue, _broker: None
         self._find = find
         self._holders: dict[Key, str] = {}
         self._seen: dict[str, _Seen] = {}
@@ -65,34 +70,32 @@ class Heads:
         for name in sorted(gone):
             del self._seen[name]
         for name, rooms in up.items():
-            relaying = rooms.relaying
-            seen, version, waits = (
-                self._seen.get(name),
-                rooms.mappings.version,
-                bool(relaying.moving or relaying.unsure),
-            )
-            if seen is None or seen.rooms is not rooms or seen.version != version or waits or seen.waits:
-                self._seen[name] = _Seen(rooms, version, waits, self._look(name, rooms))
+            seen, waits = self._seen.get(name), bool(rooms.relaying.moving or rooms.relaying.unsure)
+            if seen is None or seen.rooms is not rooms or seen.version != rooms.mappings.version or waits or seen.waits:
+                self._seen[name] = self._look(name, rooms)
                 changed = True
         if changed:
             self._compare()
 
-    def _look(self, name: str, rooms: Rooms) -> tuple[Key, ...]:
+    def _look(self, name: str, rooms: Rooms) -> _Seen:
         mappings, is_held = rooms.mappings, rooms.relaying.is_held
-        held = []
+        waits, held = bool(rooms.relaying.moving or rooms.relaying.unsure), []
         for topic, mapping in mappings.topics().items():
             for number, queue in mapping.queues.items():
                 key = (topic, number)
-                if mappings.place(topic, number).state == "open" and not is_held(key):
+                state = mappings.place(topic, number).state
+                waits = waits or state == "sealed"
+                if state == "open" and not is_held(key):
                     held.append(key)
                 known = self._queues.get(key)
                 is_own = queue.leader.broker == name and queue.leader.is_decided
                 if is_own and (known is None or queue.generation >= known.generation):
                     self._queues[key] = queue
-        for state in mappings.moves().values():
-            if state.move.source == name:
-                self._moves[state.move.id] = state.move.state
-        return tuple(sorted(held))
+                    self.on_leader(topic, number, name)
+        for move in mappings.moves().values():
+            if move.move.source == name:
+                self._moves[move.move.id] = move.move.state
+        return _Seen(rooms, mappings.version, waits, tuple(sorted(held)))
 
     def _compare(self) -> None:
         holder: dict[Key, str] = {}
@@ -111,7 +114,6 @@ class Heads:
         for key, name in holder.items():
             if before.get(key) != name:
                 self._judge_opening(key)
-                self.on_head(*key, name)
 
     def _judge_opening(self, key: Key) -> None:
         """See that the old leader, if it is up, has given the queue away for good: no power cut takes that back."""
@@ -138,6 +140,12 @@ class Heads:
     def find_queue(self, topic: str, number: int) -> LogicalQueue | None:
         """Return a logical queue as its newest leader recorded it."""
         return self._queues.get((topic, number))
+
+    def was_forced(self, topic: str, number: int) -> bool:
+        """Say whether the leader of a queue opened it behind one that could not be asked."""
+        queue = self._queues[topic, number]
+        before = queue.segments[: queue.segments.index(queue.leader)]
+        return bool(before) and before[-1].forced
 
     def leaders(self, topic: str) -> dict[int, str]:
         """Return who leads each queue of *topic*, in truth."""

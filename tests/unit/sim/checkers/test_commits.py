@@ -34,37 +34,36 @@ def test_while_a_queue_stays_a_late_word_may_take_it_back():
     commits.see(ROW, 4, 2, "b")
 
 
-def test_what_was_taken_back_before_a_queue_moved_need_not_travel():
-    """What the last leader learned in addition, when the queue was sealed already, neither."""
-    commits = Commits()
-    commits.see(ROW, 10, 0, "a")
-
-    commits.take_back(ROW, 12, "a")
-    commits.take_back(ROW, 3, "b")
-    commits.take_back(ROW, 8, "a")
-
-    commits.see(ROW, 8, 1, "b")
-    with pytest.raises(Violation):
-        commits.see(ROW, 7, 2, "a")
-
-
 def test_what_a_broker_had_not_saved_when_it_died_is_forgiven_and_nothing_else():
-    """It saves every few seconds."""
+    """It saves every few seconds. What others know does not die with it."""
     commits = Commits()
     commits.see(ROW, 5, 0, "a")
-    commits.forgive(UNSAVED_MS)
+    commits.forgive("a", UNSAVED_MS)
+    commits.forgive("c", 1, all_of_it=True)
     with pytest.raises(Violation):
         commits.see(ROW, 4, UNSAVED_MS, "b")
 
-    commits.forgive(UNSAVED_MS - 1)
+    commits.forgive("a", UNSAVED_MS - 1)
     commits.see(ROW, 4, UNSAVED_MS, "b")
+
+
+def test_who_replaces_a_leader_that_cannot_be_asked_need_not_know_what_that_had():
+    """It has to keep what it has itself."""
+    commits = Commits()
+    commits.see(ROW, 5, 0, "a")
+    commits.pass_over(ROW, "b")
+    commits.see(ROW, 3, 1, "b")
+    commits.pass_over(ROW, "b")
+
+    with pytest.raises(Violation, match="b had 3"):
+        commits.see(ROW, 2, 2, "c")
 
 
 def test_what_somebody_has_a_copy_of_is_not_forgiven():
     """A forced move finds no more than that, and no less."""
     commits = Commits()
     commits.see(ROW, 9, 0, "a")
-    commits.forgive(1, all_of_it=True)
+    commits.forgive("a", 1, all_of_it=True)
     commits.expect(ROW, 5, 1, "a")
 
     with pytest.raises(Violation, match="moves along"):

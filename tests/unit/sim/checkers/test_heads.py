@@ -121,19 +121,44 @@ def test_the_gap_behind_a_home_that_held_nothing_is_a_gap():
     assert not heads.may_lack(QUEUE, 4, forced.leader.first, set())
 
 
-def test_whoever_opens_a_queue_is_told_of_once():
-    """At the moment at which it does."""
+def test_whoever_leads_is_told_of_whenever_anything_changed_there():
+    """Not those who led before, whatever changes there."""
     told = []
-    broker = Puppet("b", a_moved_queue(), "prepared")
-    heads = heads_of(b=broker)
-    heads.on_head = lambda *place: told.append(place)
+    old, new = (
+        Puppet("a", first_home(0, "a", 0).prepare("b", 0).seal(5), "sealed"),
+        Puppet("b", a_moved_queue(), "open"),
+    )
+    brokers = {"a": old}
+    heads = Heads(lambda: brokers)
+    heads.on_leader = lambda *place: told.append(place)
     heads.check()
+    heads.check()
+    assert told == [("t", 0, "a")] * 2, "what is sealed is watched"
 
-    broker.turn("open")
+    brokers["b"] = new
+    heads.check()
+    del told[:]
+    old.turn("elsewhere")
     heads.check()
     heads.check()
+    assert not told
 
+    new.turn("open")
+    heads.check()
+    heads.check()
     assert told == [("t", 0, "b")]
+
+
+def test_a_leader_is_known_to_have_opened_behind_one_that_could_not_be_asked():
+    """Also when the queue is about to move on; not when it has."""
+    forced = a_moved_queue().force("c", 0)
+    heads = heads_of(c=Puppet("c", forced.prepare("d", 0), "open"))
+    heads.check()
+    assert heads.was_forced("t", 0)
+
+    heads = heads_of(d=Puppet("d", forced.prepare("d", 0).seal(9).open_next(), "open"))
+    heads.check()
+    assert not heads.was_forced("t", 0)
 
 
 def test_messages_may_be_missing_where_power_was_lost_and_in_gaps_only():
