@@ -6,6 +6,7 @@ import pytest
 from tests.sim.planted import Plant
 
 from holdfast.broker import calls, cluster_view, forcing, handover, relaying, takeover
+from holdfast.sim.checkers import places
 from holdfast.wire.moves import MoveVerdict, encode_body
 
 REVERTED: dict[str, tuple[str, Plant]] = {}
@@ -66,3 +67,9 @@ def sends_of_other_brokers_wait_in_any_line(patch: pytest.MonkeyPatch) -> None:
 def what_was_given_up_is_sent_when_the_connection_opens(patch: pytest.MonkeyPatch) -> None:
     """A call whose time is up leaves what it wanted to send."""
     patch.setattr(calls, "_expire", lambda link, now_ms: link.exchange.expire(now_ms))
+
+
+@mistake("what was said before a power cut is heard after it")
+def an_old_answer_is_taken_for_news(patch: pytest.MonkeyPatch) -> None:
+    """What it tells of is compared with what is there now."""
+    patch.setattr(places.Places, "may_be_lost", lambda _self, _spot, _asked_ms: False)

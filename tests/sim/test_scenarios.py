@@ -244,6 +244,23 @@ MOVES |= {
         (4, 6),
         replace(MOVING, name_servers=2, brokers=3, queues=4, workers=3, messages=500, storm_ms=40_000, grows=True),
     ),
+    # A broker answered before its disk had what it told of, as it may where flushing is asynchronous, and lost power;
+    # another one passed the answer on after that. Whoever got it learned of what no longer was.
+    "what was said before a power cut is heard after it": (
+        (23, 26),
+        replace(
+            MOVING,
+            flush="async",
+            producers=3,
+            messages=400,
+            storm_ms=40_000,
+            faults=("power", "relapse", "weather"),
+            pause_ms=1_000,
+            taste=Taste(size_max=2000),
+            old_producers=1,
+            old_consumers=1,
+        ),
+    ),
 }
 
 

@@ -277,7 +277,7 @@ class Cluster:
         if self.plan.flush == "async":
             # Which logical queues it led is not looked at: offsets of all of them may mean nothing now.
             self.progress.tainted |= {node.name, *self.places.logical}
-            self.ledger.forgive(node.name, f"{node.host}:{BROKER_PORT}", node.synced)
+            self.ledger.forgive(node.name, f"{node.host}:{BROKER_PORT}", node.synced, self.world.now_ms)
 
     def _ended(self, node: Node) -> None:
         """Forgive what a process may forget that has not saved what it heard last, or whose disk has failed."""

@@ -270,7 +270,7 @@ class Consumer(SimClient):
             claim.asked = None
             self._pull_later(claim)
             return
-        subscription = self._subscriptions[claim.queue.topic]
+        subscription, asked_ms = self._subscriptions[claim.queue.topic], self.now_ms
         command = pull_command(
             group=self._group,
             queue=claim.queue,
@@ -287,7 +287,7 @@ class Consumer(SimClient):
             claim.asked = None
             if isinstance(answer, Command):
                 try:
-                    self._pulled(claim, window, read_pull_answer(answer, claim.queue, subscription))
+                    self._pulled(claim, window, read_pull_answer(answer, claim.queue, subscription), asked_ms)
                 except CorruptRecord as error:
                     raise Violation("what is read is what was written", f"{claim.queue}: {error}") from error
                 except BrokerRefused:
@@ -303,13 +303,13 @@ class Consumer(SimClient):
         turn = claim.turn
         self.after(_PAUSE_MS, lambda: self._pull(claim) if claim.turn == turn else None)
 
-    def _pulled(self, claim: _Claim, window: ProcessQueue, outcome: PullOutcome) -> None:
+    def _pulled(self, claim: _Claim, window: ProcessQueue, outcome: PullOutcome, asked_ms: int) -> None:
         if outcome.status is PullStatus.MOVED:
             self._witness.moved(self._group, claim.queue, window.next_offset, outcome.next_offset)
             window.reset(outcome.next_offset)
             claim.backlog = []
         else:
-            self._witness.pulled(claim.queue, window.next_offset, outcome)
+            self._witness.pulled(claim.queue, window.next_offset, outcome, asked_ms)
             fresh = window.add(outcome.messages, outcome.next_offset)
             if self._is_ordered:
                 claim.backlog += fresh

@@ -78,7 +78,8 @@ class Prober(SimClient):
     def _send(self, job: Job, queue: MessageQueue) -> None:
         address = self.find_address(queue)
         assert address is not None
-        self._ledger.attempted(job, self.now_ms)
+        asked_ms = self.now_ms
+        self._ledger.attempted(job, asked_ms)
         fields = SendFields(
             producer_group=PRODUCER_GROUP,
             topic=job.topic,
@@ -90,7 +91,7 @@ class Prober(SimClient):
         def answered(answer: Command | HoldfastError) -> None:
             if isinstance(answer, Command) and answer.code == ResponseCode.SUCCESS:
                 place = Place(queue.broker_name, job.topic, queue.queue_id, int(answer.fields["queueOffset"]))
-                self._ledger.acknowledged(job, Ack(place, read_spots(answer)[0]))
+                self._ledger.acknowledged(job, Ack(place, read_spots(answer)[0]), asked_ms)
                 self.left -= 1
             else:
                 self._ledger.failed(job, str(answer if isinstance(answer, HoldfastError) else answer.remark))

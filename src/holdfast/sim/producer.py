@@ -82,8 +82,9 @@ class Producer(SimClient):
         if queue is None or address is None:
             self.after(_NO_ROUTE_PAUSE_MS, lambda: self._attempt(job, lane, attempt, avoid))
             return
+        asked_ms = self.now_ms
         for single in job.singles:
-            self._ledger.attempted(single, self.now_ms)
+            self._ledger.attempted(single, asked_ms)
 
         def answered(answer: Command | HoldfastError) -> None:
             error = answer if isinstance(answer, HoldfastError) else None
@@ -92,7 +93,7 @@ class Producer(SimClient):
             if error is not None:
                 self._retry(job, lane, attempt, queue, error)
             elif isinstance(answer, Command):
-                self._acknowledged(job, lane, queue, address, answer)
+                self._acknowledged(job, lane, queue, address, answer, asked_ms)
 
         self.ask(address, self._command(job, queue), answered)
 
@@ -142,7 +143,9 @@ class Producer(SimClient):
             backoff_ms(attempt), lambda: self._attempt(job, lane, attempt + 1, None if is_moved(error) else avoid)
         )
 
-    def _acknowledged(self, job: Job, lane: Lane, queue: MessageQueue, address: str, answer: Command) -> None:
+    def _acknowledged(
+        self, job: Job, lane: Lane, queue: MessageQueue, address: str, answer: Command, asked_ms: int
+    ) -> None:
         offset = int(answer.fields["queueOffset"])
         spots = read_spots(answer)
         queue_id = int(answer.fields["queueId"])
@@ -150,7 +153,7 @@ class Producer(SimClient):
             raise Violation("an answer is that of its request", f"{job.uid}: {answer.fields}")
         for step, (single, spot) in enumerate(zip(job.singles, spots, strict=True)):
             place = Place(queue.broker_name, job.topic, queue_id, offset + step)
-            self._ledger.acknowledged(single, Ack(place, spot))
+            self._ledger.acknowledged(single, Ack(place, spot), asked_ms)
         lane.finish(job)
         if job.kind in TRANSACTIONAL and not job.is_silent:
             fields = EndTransactionFields(

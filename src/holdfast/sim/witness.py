@@ -34,11 +34,11 @@ class Witness:
 
     # Seeing.
 
-    def pulled(self, queue: MessageQueue, asked: int, outcome: PullOutcome) -> None:
-        """Take note of what a pull brought: every offset in turn, none left out."""
+    def pulled(self, queue: MessageQueue, asked: int, outcome: PullOutcome, asked_ms: int) -> None:
+        """Take note of what a pull of *asked_ms* brought: every offset in turn, none left out."""
         if outcome.status is not PullStatus.NOTHING_NEW:
             row = [(message.offset, uid_of(message.body), spot_of(message)) for message in outcome.messages]
-            empty = self._places.see_row(queue, asked, row, outcome.next_offset)
+            empty = self._places.see_row(queue, asked, row, outcome.next_offset, asked_ms=asked_ms)
             self._progress.skip(queue, empty)
 
     def moved(self, group: str, queue: MessageQueue, asked: int, told: int) -> None:

@@ -69,17 +69,21 @@ class Ledger:
         if self.is_undisturbed:
             raise Violation("no send fails for no reason", f"{job.uid}: {reason}")
 
-    def acknowledged(self, job: Job, ack: Ack) -> None:
-        """Take note of what the sender of *job* was told."""
+    def acknowledged(self, job: Job, ack: Ack, asked_ms: int) -> None:
+        """Take note of what the sender of *job*, who sent it at *asked_ms*, was told."""
+        if self._places.may_be_lost(ack.spot, asked_ms):
+            # It was true when it was said; who passed it on did not know that the log has lost its end since.
+            self.forgiven.add(job.uid)
+            return
         self.acks.setdefault(job.uid, []).append(ack)
         if len(self.acks[job.uid]) > self.attempts[job.uid]:
             raise Violation("one attempt, one answer", f"{job.uid} was acknowledged {len(self.acks[job.uid])} times")
         if job.kind in {Kind.PLAIN, Kind.KEYED}:
             self._places.see(ack.place, job.uid, ack.spot)
 
-    def forgive(self, broker: str, home: str, position: int) -> None:
+    def forgive(self, broker: str, home: str, position: int, now_ms: int) -> None:
         """Take note that the log of *broker* may have lost what is behind *position*, as its operator allowed."""
-        self._places.forgive(broker, home, position)
+        self._places.forgive(broker, home, position, now_ms)
         for uid, acks in self.acks.items():
             kept = [ack for ack in acks if ack.spot.home != home or ack.spot.position < position]
             if len(kept) < len(acks):

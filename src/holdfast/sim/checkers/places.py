@@ -1,7 +1,8 @@
 """One place, one message: whoever reads an offset, at any time, finds the same message there.
 
 A crash must not hand out an offset again that anybody has seen. Where a broker acknowledges before the disk has it, and
-then loses power, what was behind the last sync may be forgotten: `forgive`.
+then loses power, what was behind the last sync may be forgotten: `forgive`. What was said of it before may still be on
+its way then, as another broker passes it on: an answer is as old as its question may be.
 
 Offsets are contiguous, with two exceptions. When power is lost, of what was not yet synced and promised to nobody a
 later message may survive and an earlier one not; its offset then stays empty for ever. And a forced move leaves a gap.
@@ -47,6 +48,14 @@ NARROW: Final = 100_000
 _NOTHING: Final = ("(nothing)", Spot("", -1))
 
 
+class _Loss(NamedTuple):
+    """The end of a log that a power cut may have taken: of whose log, from where on, and when."""
+
+    home: str
+    position: int
+    lost_ms: int
+
+
 class Places:
     """What was seen where.
 
@@ -63,17 +72,26 @@ class Places:
         self.find_holes: Holes = lambda _queue, _start, _end: False
         self.find_gaps: Holes = lambda _queue, _start, _end: False
         self._seen: dict[Place, tuple[str, Spot]] = {}
+        self._losses: list[_Loss] = []
 
-    def see_row(self, queue: MessageQueue, start: int, row: Iterable[tuple[int, str, Spot]], end: int) -> list[range]:
+    def see_row(
+        self,
+        queue: MessageQueue,
+        start: int,
+        row: Iterable[tuple[int, str, Spot]],
+        end: int,
+        *,
+        asked_ms: int | None = None,
+    ) -> list[range]:
         """Take note of what one answer brought: (offset, uid, spot) of everything in [start, end).
 
-        Return the offsets that have no message.
+        *asked_ms* is as in `see`. Return the offsets that have no message.
         """
         empty: list[range] = []
         expected = start
         for offset, uid, spot in row:
             empty += self._skip(queue, expected, offset)
-            self.see(Place(queue.broker_name, queue.topic, queue.queue_id, offset), uid, spot)
+            self.see(Place(queue.broker_name, queue.topic, queue.queue_id, offset), uid, spot, asked_ms=asked_ms)
             expected = offset + 1
         empty += self._skip(queue, expected, end)
         return empty
@@ -101,8 +119,10 @@ class Places:
                 self.see(Place(queue.broker_name, queue.topic, queue.queue_id, offset), *_NOTHING)
         return [range(start, end)]
 
-    def see(self, place: Place, uid: str, spot: Spot) -> None:
-        """Take note that *uid* was read, or promised, at *place*."""
+    def see(self, place: Place, uid: str, spot: Spot, *, asked_ms: int | None = None) -> None:
+        """Take note that *uid* was read, or promised, at *place*, in answer to a question of *asked_ms*, or of now."""
+        if asked_ms is not None and self.may_be_lost(spot, asked_ms):
+            return
         known = self._seen.setdefault(place, (uid, spot))
         if known != (uid, spot):
             raise Violation(
@@ -110,8 +130,16 @@ class Places:
                 f"{place} was {known[0]} at {known[1]} and is now {uid} at {spot}",
             )
 
-    def forgive(self, broker: str, home: str, position: int) -> None:
+    def may_be_lost(self, spot: Spot, asked_ms: int) -> bool:
+        """Say whether the answer to a question of *asked_ms* may tell of what a power cut took since."""
+        return any(
+            spot.home == loss.home and spot.position >= loss.position and asked_ms <= loss.lost_ms
+            for loss in self._losses
+        )
+
+    def forgive(self, broker: str, home: str, position: int, now_ms: int) -> None:
         """Forget what was seen behind *position* of the log of *broker*, whose end may be lost."""
+        self._losses.append(_Loss(home, position, now_ms))
         self._seen = {
             place: (uid, spot)
             for place, (uid, spot) in self._seen.items()

@@ -16,7 +16,7 @@ def a_ledger(job: Job = JOB, *, attempts: int = 1, is_acknowledged: bool = True)
     for _ in range(attempts):
         ledger.attempted(job, 0)
     if is_acknowledged:
-        ledger.acknowledged(job, Ack(PLACE, SPOT))
+        ledger.acknowledged(job, Ack(PLACE, SPOT), 0)
     return ledger
 
 
@@ -80,19 +80,33 @@ def test_what_was_rolled_back_must_never_be_seen():
 def test_what_was_forgiven_may_be_missing_and_nobody_must_consume_it():
     """Behind the last sync, where the operator chose speed."""
     ledger = a_ledger()
-    ledger.forgive("broker-b", "b:1", 0)
+    ledger.forgive("broker-b", "b:1", 0, 9)
     assert ledger.expected() == [JOB]
 
-    ledger.forgive("broker-a", "a:1", 100)
+    ledger.forgive("broker-a", "a:1", 100, 9)
 
     audit(ledger)
     assert ledger.expected() == []
 
 
+def test_an_acknowledgement_that_was_on_its_way_when_power_was_lost_promises_nothing():
+    """Who passed it on could not know. One for a message that was sent later does promise."""
+    ledger = a_ledger(attempts=2, is_acknowledged=False)
+    ledger.forgive("broker-a", "a:1", 100, 9)
+
+    ledger.acknowledged(JOB, Ack(PLACE, SPOT), 9)
+    audit(ledger)
+    assert ledger.expected() == []
+
+    ledger.acknowledged(JOB, Ack(PLACE, SPOT), 10)
+    with pytest.raises(Violation, match="what was acknowledged is there"):
+        audit(ledger)
+
+
 def test_an_attempt_is_answered_once():
     """A second answer would be somebody else's."""
     with pytest.raises(Violation, match="one attempt, one answer"):
-        a_ledger().acknowledged(JOB, Ack(PLACE, SPOT))
+        a_ledger().acknowledged(JOB, Ack(PLACE, SPOT), 0)
 
 
 def test_a_send_that_fails_is_a_violation_where_nothing_is_broken():

@@ -38,11 +38,38 @@ def test_what_is_forgiven_may_change():
     places.see(PLACE, "one", at(100))
     places.see(Place("broker-a", "t", 0, 6), "two", at(200))
 
-    places.forgive("broker-a", "a:1", 150)
+    places.forgive("broker-a", "a:1", 150, 1_000)
 
     places.see(Place("broker-a", "t", 0, 6), "three", at(200))
     with pytest.raises(Violation):
         places.see(PLACE, "four", at(100))
+
+
+@pytest.mark.parametrize("asked_ms", [0, 1_000])
+def test_what_was_said_before_a_power_cut_may_be_heard_after_it(asked_ms: int):
+    """Another broker passes the answer on. It says nothing of what is there now, and contradicts nothing."""
+    places = Places()
+    places.forgive("broker-a", "a:1", 150, 1_000)
+
+    places.see(PLACE, "one", at(200), asked_ms=asked_ms)
+    places.see_row(QUEUE, 5, [(5, "one", at(200))], 6, asked_ms=asked_ms)
+    places.see(PLACE, "two", at(180), asked_ms=1_001)
+    places.see(PLACE, "one", at(200), asked_ms=asked_ms)
+
+    with pytest.raises(Violation):
+        places.see(PLACE, "one", at(200), asked_ms=1_001)
+
+
+@pytest.mark.parametrize("spot", [at(149), Spot("b:1", 200)])
+def test_what_the_power_cut_could_not_take_is_heard_whenever_it_was_asked_for(spot: Spot):
+    """Before the last sync, or in another log."""
+    places = Places()
+    places.forgive("broker-a", "a:1", 150, 1_000)
+
+    places.see(PLACE, "one", spot, asked_ms=0)
+
+    with pytest.raises(Violation):
+        places.see(PLACE, "two", at(200))
 
 
 def test_a_row_without_holes_has_no_empty_offsets():
