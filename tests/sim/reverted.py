@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.sim.planted import Plant
 
-from holdfast.broker import calls, cluster_view, forcing, handover, relaying, takeover
+from holdfast.broker import calls, cluster_view, forcing, handover, mappings, relaying, takeover
 from holdfast.sim.checkers import places
 from holdfast.wire.moves import MoveVerdict, encode_body
 
@@ -73,3 +73,9 @@ def what_was_given_up_is_sent_when_the_connection_opens(patch: pytest.MonkeyPatc
 def an_old_answer_is_taken_for_news(patch: pytest.MonkeyPatch) -> None:
     """What it tells of is compared with what is there now."""
     patch.setattr(places.Places, "may_be_lost", lambda _self, _spot, _asked_ms: False)
+
+
+@mistake("a torn grant promises no more than is there")
+def a_torn_grant_is_believed(patch: pytest.MonkeyPatch) -> None:
+    """The queue ends where the grant says, though messages before it are gone."""
+    patch.setattr(mappings, "find_torn", lambda _mapping, _store: ())

@@ -244,6 +244,19 @@ MOVES |= {
         (4, 6),
         replace(MOVING, name_servers=2, brokers=3, queues=4, workers=3, messages=500, storm_ms=40_000, grows=True),
     ),
+    # Power was lost while a grant was on its way to disk. It was kept, and messages before it were torn: nobody had
+    # been told of them, nor of the grant. But now the target was, and its readers waited for what no longer is there.
+    "a torn grant promises no more than is there": (
+        (3, 18),
+        replace(
+            MOVING,
+            messages=300,
+            faults=("power", "slow disk", "slow disk"),
+            taste=Taste(size_max=2000),
+            operators=2,
+            order_pause_ms=300,
+        ),
+    ),
     # A broker answered before its disk had what it told of, as it may where flushing is asynchronous, and lost power;
     # another one passed the answer on after that. Whoever got it learned of what no longer was.
     "what was said before a power cut is heard after it": (

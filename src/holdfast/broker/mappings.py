@@ -32,6 +32,7 @@ from holdfast.broker.mapping_records import (
     split_change,
 )
 from holdfast.broker.options import BrokerOptions
+from holdfast.broker.own_ends import find_torn, settle
 from holdfast.broker.topics import TopicTable
 from holdfast.machine.effects import Effect, Log, WriteFile
 from holdfast.model.errors import MappingRefused, RecordRefused, RemoteProtocolError
@@ -440,6 +441,11 @@ class Mappings:
             self._note_move(record.move)
             self.draining = self.draining if record.draining is None else record.draining
             self._is_dirty = True
+        for mapping in list(self._table.values()):
+            for queue, torn in find_torn(mapping, self._store):
+                self._table[mapping.topic] = self._table[mapping.topic].put(queue)
+                told = {"topic": mapping.topic, "queue": queue.queue, "end": torn.end}
+                self.repairs.append(Log("warning", "end of a home was torn, and is taken back", told))
         for topic, config in configs.items():
             known = self._topics.find(topic)
             if topic in self._table and (known is None or known.write_queues < config.write_queues):
@@ -483,18 +489,11 @@ class Mappings:
         except (MappingRefused, RemoteProtocolError) as error:
             self._refuse_file(topic, str(error))
             return
-        self._table[topic] = accepted.put(*(self._settle(topic, queue) for queue in accepted.queues.values()))
+        settled = (settle(topic, queue, self.broker, self._store) for queue in accepted.queues.values())
+        self._table[topic] = accepted.put(*settled)
         self._is_dirty = True
         if ours is None:
             self.adopted.append(topic)
-
-    def _settle(self, topic: str, queue: LogicalQueue) -> LogicalQueue:
-        """Return a queue that Java's tool took from this broker with the end that only this broker knows."""
-        leader, prepared = queue.leader, queue.prepared
-        if prepared is None or leader.broker != self.broker or prepared.broker == self.broker or not leader.is_open:
-            return queue
-        log = self._store.find_queue(topic, leader.queue_id)
-        return queue.seal(max(leader.start, 0 if log is None else log.offset_max))
 
     def _refuse_file(self, what: str, reason: str) -> None:
         self.repairs.append(Log("error", "mapping in the folder not adopted", {"of": what, "reason": reason}))

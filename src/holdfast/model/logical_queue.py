@@ -336,6 +336,17 @@ class LogicalQueue(msgspec.Struct, frozen=True):
             )
         return self._with(segment, end=end, last_ms=last_ms, forced=True)
 
+    def shorten(self, end: int, *, generation: int) -> LogicalQueue:
+        """Return the queue with the physical end of its newest home, or of one before a gap, brought back to *end*.
+
+        Only the broker of that home may say so, of an end that nobody else has heard of.
+        """
+        home, following = self.find(generation), next((s for s in self.segments if s.generation > generation), None)
+        is_free = home is not None and (home.forced or following is None or not following.is_decided)
+        if home is None or not is_free or not home.start <= end < home.end:
+            raise self._refuse("ends fit", f"has no end in generation {generation} that could be taken back to {end}")
+        return self._with(home, end=end, last_ms=home.last_ms if end > home.start else UNKNOWN)
+
     def abandon(self, *, generation: int | None = None, known_end: int | None = None) -> LogicalQueue:
         """Return the queue whose readers no longer wait for a dead broker: the segment ends where it is known to.
 

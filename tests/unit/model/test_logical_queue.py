@@ -122,6 +122,11 @@ def refusals() -> list[tuple[str, Callable[[], LogicalQueue]]]:
         ("ends stay", lambda: forced.fix_end(3).fix_end(4, generation=1)),
         ("ends fit", lambda: forced.fix_end(FORCED_GAP + 1)),
         ("ends fit", lambda: forced.fix_end(-2)),
+        ("ends fit", lambda: open_queue.shorten(3, generation=0)),
+        ("ends fit", lambda: open_queue.shorten(3, generation=1)),
+        ("ends fit", lambda: open_queue.shorten(3, generation=7)),
+        ("ends fit", lambda: prepared.seal(3).shorten(3, generation=1)),
+        ("ends fit", lambda: prepared.seal(3).shorten(-1, generation=1)),
         ("known ends", open_queue.abandon),
         ("known ends", lambda: forced.abandon().abandon()),
         ("expire what is there", lambda: open_queue.expire(0, 1)),
@@ -258,6 +263,17 @@ def test_a_returned_leader_tells_its_end():
     assert queue.unresolved is None
     assert queue.fix_end(7, generation=1) == queue
     assert queue.logical_min() == 0, "a gap without records loses nothing"
+
+
+@pytest.mark.parametrize("end", [2, 0])
+def test_an_end_that_nobody_heard_of_can_be_taken_back(end: int):
+    """The next home begins there, or far above it; when nothing is left, nothing was stored last."""
+    sealed = moved(10).prepare("c", 0).seal(3, last_ms=7).shorten(end, generation=1)
+    forced = moved(10).force("c", 0).fix_end(3, last_ms=7).shorten(end, generation=1)
+
+    assert (sealed.leader.last, sealed.leader.last_ms) == (10 + end, 7 if end else -1)
+    assert sealed.open_next().leader.first == 10 + end
+    assert (spans(forced)[1], forced.leader.first) == (("b", 10, 10 + end), 10 + FORCED_GAP)
 
 
 def test_an_abandoned_segment_ends_where_it_is_known_to():

@@ -2,6 +2,7 @@
 
 after every step   for every broker that is up: which queues does it hold open?   two of one queue: violation
                    one opens what another led: is that sealed there, on disk?     no: violation
+                   a home is sealed: has it everything before its end?            no: violation
 
 A broker that was just started and holds back what is sent to a queue, because it does not know yet whether it still
 leads, does not hold it open.
@@ -92,6 +93,7 @@ class Heads:
                 if is_own and (known is None or queue.generation >= known.generation):
                     self._queues[key] = queue
                     self.on_leader(topic, number, name)
+                _judge_ends(topic, queue, name, rooms)
         for move in mappings.moves().values():
             if move.move.source == name:
                 self._moves[move.move.id] = move.move.state
@@ -199,6 +201,20 @@ class Heads:
                     if queue.leader.broker == name and state != "open":
                         found.append(f"{name}: queue {number} of {topic} is {state}")
         return found
+
+
+def _judge_ends(topic: str, queue: LogicalQueue, name: str, rooms: Rooms) -> None:
+    """See that readers find the end of every closed home of a broker: nobody passes over what is missing before it."""
+    for home in queue.readable:
+        if home.broker == name and home.is_sealed:
+            log = rooms.mappings.find_log(topic, home.queue_id)
+            end = home.start if log is None else log.next_offset
+            if end < home.end:
+                raise Violation(
+                    "an end is where the records end",
+                    f"generation {home.generation} of logical queue {queue.queue} of {topic} should end at {home.end}"
+                    f" on {name}, and has records up to {end}",
+                )
 
 
 LOGICAL: Final = mock_broker(GLOBAL)

@@ -25,6 +25,7 @@ class Puppet:
         self.version = 0
         self.move_state = "done"
         self.on_disk: LogicalQueue | None = None
+        self.next_offset = 5
         self._name = name
         self._queue = queue
         self._state = state
@@ -48,6 +49,10 @@ class Puppet:
     def place(self, topic: str, queue: int) -> Placement:
         assert (topic, queue) == ("t", 0)
         return Placement(self._state, generation=self._queue.generation)
+
+    def find_log(self, topic: str, queue_id: int) -> Any:
+        assert (topic, queue_id) == ("t", 0)
+        return self
 
     def moves(self) -> dict[str, MoveState]:
         move = Move(id="m", topic="t", queues=[0], source="a", target="b", state=self.move_state)
@@ -184,3 +189,16 @@ def test_a_move_that_is_neither_done_nor_taken_back_is_told():
     found = heads_of(a=source).find_unresolved()
 
     assert found == ["a: move m is granted", "a: queue 0 of t is prepared on b", "a: queue 0 of t is sealed"]
+
+
+def test_a_closed_home_that_lacks_what_is_before_its_end_is_a_violation():
+    """Readers would wait there for ever; how much more is behind it does not matter."""
+    old = Puppet("a", a_moved_queue(), "elsewhere")
+    heads = heads_of(a=old, b=Puppet("b", a_moved_queue(), "open"))
+    old.next_offset = 6
+    heads.check()
+
+    old.next_offset = 4
+    old.turn("elsewhere")
+    with pytest.raises(Violation, match="an end is where the records end"):
+        heads.check()
