@@ -1,6 +1,9 @@
 """A dead leader does not stop its queues; when it returns it is read-only, and what it acknowledged has its place."""
 
+from typing import Any
+
 import msgspec
+import pytest
 from tests.support.broker_desk import a_send
 from tests.support.forced_moves import force, homes_of
 from tests.support.moving_cluster import NAMESRV, TOPIC, MovingCluster
@@ -8,7 +11,7 @@ from tests.support.moving_cluster import NAMESRV, TOPIC, MovingCluster
 from holdfast.broker.forcing import CHECK_MS
 from holdfast.model.group import GroupConfig
 from holdfast.model.leadership import Leader
-from holdfast.model.mapping import FORCED_GAP
+from holdfast.model.mapping import FORCED_GAP, TopicMapping
 from holdfast.model.queue import MessageQueue
 from holdfast.model.scope import GLOBAL, mock_broker
 from holdfast.nameserver.fences import FILE as STATIC_FILE
@@ -115,6 +118,34 @@ def test_a_leader_that_was_only_out_of_sight_is_fenced_when_it_is_back() -> None
     sealed, _ = cluster.logical_queue(0).segments
     assert sealed.end == 25
     assert len(cluster.consume("b", 0)) == 25
+
+
+def test_what_a_fenced_leader_holds_is_on_disk_before_its_end_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where flushing is asynchronous and the disk slow: whoever reads the end early reads no wrong one."""
+    cluster = MovingCluster("a", "b", flush="async")
+    cluster.world.checks.clear()
+    cluster.make_topic({0: "a", 1: "b"})
+    cluster.network.cut("10.0.1.1", "10.0.0.1")
+    cluster.network.cut("10.0.0.1", "10.0.1.1")
+    force(cluster, "b")
+    node, mappings, log = cluster.brokers["a"], cluster.rooms["a"].mappings, cluster.stores["a"].queue(TOPIC, 0)
+    node.around.pace.sync_ms = (300, 300)
+    change, seen = mappings.change, []
+
+    def look(mapping: TopicMapping, **rest: Any) -> int:
+        if mapping.queues[0].leader.broker == "b":
+            seen.append((log.get_entry(log.offset_max - 1)[0], node.synced))
+        return change(mapping, **rest)
+
+    monkeypatch.setattr(mappings, "change", look)
+    cluster.network.mend()
+    done = cluster.produce(0, 200, "a")
+    cluster.run(200)
+    cluster.rooms["a"].forcing.suspect(TOPIC)
+    assert cluster.run(10_000, done)
+
+    assert state(cluster, "a") == "elsewhere"
+    assert [last < synced for last, synced in seen] == [True]
 
 
 def test_an_operator_gives_up_what_a_dead_leader_may_hold() -> None:
