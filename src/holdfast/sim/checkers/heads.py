@@ -58,7 +58,7 @@ class Heads:
         self._find = find
         self._holders: dict[Key, str] = {}
         self._seen: dict[str, _Seen] = {}
-        self._queues: dict[Key, LogicalQueue] = {}
+        self._led: dict[Key, dict[str, LogicalQueue]] = {}  # As the brokers record it that say they lead it.
         self._moves: dict[str, str] = {}
 
     # After every step.
@@ -72,11 +72,19 @@ class Heads:
             del self._seen[name]
         for name, rooms in up.items():
             seen, waits = self._seen.get(name), bool(rooms.relaying.moving or rooms.relaying.unsure)
-            if seen is None or seen.rooms is not rooms or seen.version != rooms.mappings.version or waits or seen.waits:
+            if seen is None or seen.rooms is not rooms:
+                self._forget(name)
+                seen = None
+            if seen is None or seen.version != rooms.mappings.version or waits or seen.waits:
                 self._seen[name] = self._look(name, rooms)
                 changed = True
         if changed:
             self._compare()
+
+    def _forget(self, name: str) -> None:
+        """Let a broker that was started say anew what it leads: what it had not synced a power cut may have taken."""
+        for led in self._led.values():
+            led.pop(name, None)
 
     def _look(self, name: str, rooms: Rooms) -> _Seen:
         mappings, is_held = rooms.mappings, rooms.relaying.is_held
@@ -88,11 +96,13 @@ class Heads:
                 waits = waits or state == "sealed"
                 if state == "open" and not is_held(key):
                     held.append(key)
-                known = self._queues.get(key)
-                is_own = queue.leader.broker == name and queue.leader.is_decided
-                if is_own and (known is None or queue.generation >= known.generation):
-                    self._queues[key] = queue
-                    self.on_leader(topic, number, name)
+                led = self._led.setdefault(key, {})
+                if queue.leader.broker == name and queue.leader.is_decided:
+                    led[name] = queue
+                    if all(known.generation <= queue.generation for known in led.values()):
+                        self.on_leader(topic, number, name)
+                else:
+                    led.pop(name, None)
                 _judge_ends(topic, queue, name, rooms)
         for move in mappings.moves().values():
             if move.move.source == name:
@@ -119,7 +129,8 @@ class Heads:
 
     def _judge_opening(self, key: Key) -> None:
         """See that the old leader, if it is up, has given the queue away for good: no power cut takes that back."""
-        homes = self._queues[key].segments
+        queue = self.find_queue(*key)
+        homes = () if queue is None else queue.segments
         old = homes[-2] if len(homes) > 1 else None
         source = None if old is None else self._seen.get(old.broker)
         if old is None or source is None or old.forced:
@@ -141,17 +152,19 @@ class Heads:
 
     def find_queue(self, topic: str, number: int) -> LogicalQueue | None:
         """Return a logical queue as its newest leader recorded it."""
-        return self._queues.get((topic, number))
+        return max(self._led.get((topic, number), {}).values(), key=lambda queue: queue.generation, default=None)
 
     def was_forced(self, topic: str, number: int) -> bool:
         """Say whether the leader of a queue opened it behind one that could not be asked."""
-        queue = self._queues[topic, number]
+        queue = self.find_queue(topic, number)
+        assert queue is not None, "somebody leads it"
         before = queue.segments[: queue.segments.index(queue.leader)]
         return bool(before) and before[-1].forced
 
     def leaders(self, topic: str) -> dict[int, str]:
         """Return who leads each queue of *topic*, in truth."""
-        return {number: queue.leader.broker for (name, number), queue in self._queues.items() if name == topic}
+        queues = {number: self.find_queue(name, number) for name, number in self._led if name == topic}
+        return {number: queue.leader.broker for number, queue in queues.items() if queue is not None}
 
     def heads(self, topic: str) -> dict[int, str]:
         """Return who holds which queue of *topic* open now."""
@@ -162,7 +175,7 @@ class Heads:
 
         They may in the gap of a forced move, and inside a segment whose broker lost power.
         """
-        known = self._queues.get((queue.topic, queue.queue_id))
+        known = self.find_queue(queue.topic, queue.queue_id)
         homes = [home for home in known.segments if home.is_decided] if known is not None else []
         if not homes:
             return False

@@ -202,3 +202,19 @@ def test_a_closed_home_that_lacks_what_is_before_its_end_is_a_violation():
     old.turn("elsewhere")
     with pytest.raises(Violation, match="an end is where the records end"):
         heads.check()
+
+
+def test_what_a_broker_led_before_it_was_started_anew_is_for_it_to_say():
+    """It opened the queue by force, and lost power before that was on disk: another one leads it still."""
+    brokers = {"a": Puppet("a", first_home(0, "a", 0), "open")}
+    heads = Heads(lambda: brokers)
+    heads.check()
+    del brokers["a"]
+    brokers["b"] = Puppet("b", first_home(0, "a", 0).force("b", 0), "open")
+    heads.check()
+    assert heads.leaders("t") == {0: "b"}
+
+    brokers |= {name: Puppet(name, first_home(0, "a", 0), state) for name, state in (("a", "open"), ("b", "elsewhere"))}
+    heads.check()
+
+    assert heads.leaders("t") == {0: "a"}
