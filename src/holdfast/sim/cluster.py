@@ -241,7 +241,7 @@ class Cluster:
             assert around.disk is not None
             store = MessageStore.open(around.disk, store_options, now_ms)
             rooms = self.rooms[name] = Rooms(options, store, around.disk, around.chance, now_ms)
-            return Booted(Broker(options, store, rooms), store.close)
+            return Booted(Broker(options, store, rooms), store.close, store.written)
 
         node = self._node(name, boot, disk=SimDisk(), port=BROKER_PORT, host=host)
         node.on_power_lost = self._power_lost
@@ -277,7 +277,7 @@ class Cluster:
         if self.plan.flush == "async":
             # Which logical queues it led is not looked at: offsets of all of them may mean nothing now.
             self.progress.tainted |= {node.name, *self.places.logical}
-            self.ledger.forgive(node.name, f"{node.host}:{BROKER_PORT}", node.synced, self.world.now_ms)
+            self.ledger.forgive(f"{node.host}:{BROKER_PORT}", node.synced, self.world.now_ms)
 
     def _ended(self, node: Node) -> None:
         """Forgive what a process may forget that has not saved what it heard last, or whose disk has failed."""

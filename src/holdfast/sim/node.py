@@ -19,10 +19,12 @@ class Booted(msgspec.Struct, frozen=True):
 
     Attributes:
         close: Is called with the time after an orderly stop.
+        synced: Up to where its log is on disk.
     """
 
     machine: Machine
     close: Callable[[int], None] | None = None
+    synced: int = 0
 
 
 Boot = Callable[[Surroundings, int], Booted]
@@ -98,6 +100,7 @@ class Node:
         self._world.trace.note(self.name, "started")
         self.starts += 1
         self._close = booted.close
+        self._synced = max(self._synced, booted.synced)
         self.shell = Shell(self._world, self._network, self.around, booted.machine)
         self.shell.start(*self._addresses)
         return True

@@ -81,9 +81,9 @@ class Ledger:
         if job.kind in {Kind.PLAIN, Kind.KEYED}:
             self._places.see(ack.place, job.uid, ack.spot)
 
-    def forgive(self, broker: str, home: str, position: int, now_ms: int) -> None:
-        """Take note that the log of *broker* may have lost what is behind *position*, as its operator allowed."""
-        self._places.forgive(broker, home, position, now_ms)
+    def forgive(self, home: str, position: int, now_ms: int) -> None:
+        """Take note that the log at *home* may have lost what is behind *position*, as its operator allowed."""
+        self._places.forgive(home, position, now_ms)
         for uid, acks in self.acks.items():
             kept = [ack for ack in acks if ack.spot.home != home or ack.spot.position < position]
             if len(kept) < len(acks):

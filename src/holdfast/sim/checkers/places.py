@@ -137,15 +137,11 @@ class Places:
             for loss in self._losses
         )
 
-    def forgive(self, broker: str, home: str, position: int, now_ms: int) -> None:
-        """Forget what was seen behind *position* of the log of *broker*, whose end may be lost."""
+    def forgive(self, home: str, position: int, now_ms: int) -> None:
+        """Forget what was seen behind *position* of the log at *home*, whose end may be lost."""
         self._losses.append(_Loss(home, position, now_ms))
         self._seen = {
             place: (uid, spot)
             for place, (uid, spot) in self._seen.items()
-            if not (
-                spot.position >= position
-                if spot.home == home
-                else spot.position < 0 and (place.broker == broker or place.broker in self.logical)
-            )
+            if spot.home != home or spot.position < position
         }

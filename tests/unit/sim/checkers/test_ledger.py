@@ -80,10 +80,10 @@ def test_what_was_rolled_back_must_never_be_seen():
 def test_what_was_forgiven_may_be_missing_and_nobody_must_consume_it():
     """Behind the last sync, where the operator chose speed."""
     ledger = a_ledger()
-    ledger.forgive("broker-b", "b:1", 0, 9)
+    ledger.forgive("b:1", 0, 9)
     assert ledger.expected() == [JOB]
 
-    ledger.forgive("broker-a", "a:1", 100, 9)
+    ledger.forgive("a:1", 100, 9)
 
     audit(ledger)
     assert ledger.expected() == []
@@ -92,7 +92,7 @@ def test_what_was_forgiven_may_be_missing_and_nobody_must_consume_it():
 def test_an_acknowledgement_that_was_on_its_way_when_power_was_lost_promises_nothing():
     """Who passed it on could not know. One for a message that was sent later does promise."""
     ledger = a_ledger(attempts=2, is_acknowledged=False)
-    ledger.forgive("broker-a", "a:1", 100, 9)
+    ledger.forgive("a:1", 100, 9)
 
     ledger.acknowledged(JOB, Ack(PLACE, SPOT), 9)
     audit(ledger)

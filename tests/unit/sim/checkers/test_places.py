@@ -38,7 +38,7 @@ def test_what_is_forgiven_may_change():
     places.see(PLACE, "one", at(100))
     places.see(Place("broker-a", "t", 0, 6), "two", at(200))
 
-    places.forgive("broker-a", "a:1", 150, 1_000)
+    places.forgive("a:1", 150, 1_000)
 
     places.see(Place("broker-a", "t", 0, 6), "three", at(200))
     with pytest.raises(Violation):
@@ -49,7 +49,7 @@ def test_what_is_forgiven_may_change():
 def test_what_was_said_before_a_power_cut_may_be_heard_after_it(asked_ms: int):
     """Another broker passes the answer on. It says nothing of what is there now, and contradicts nothing."""
     places = Places()
-    places.forgive("broker-a", "a:1", 150, 1_000)
+    places.forgive("a:1", 150, 1_000)
 
     places.see(PLACE, "one", at(200), asked_ms=asked_ms)
     places.see_row(QUEUE, 5, [(5, "one", at(200))], 6, asked_ms=asked_ms)
@@ -64,7 +64,7 @@ def test_what_was_said_before_a_power_cut_may_be_heard_after_it(asked_ms: int):
 def test_what_the_power_cut_could_not_take_is_heard_whenever_it_was_asked_for(spot: Spot):
     """Before the last sync, or in another log."""
     places = Places()
-    places.forgive("broker-a", "a:1", 150, 1_000)
+    places.forgive("a:1", 150, 1_000)
 
     places.see(PLACE, "one", spot, asked_ms=0)
 
@@ -97,6 +97,20 @@ def test_a_broker_that_lost_power_may_have_holes_that_stay_holes():
 
     with pytest.raises(Violation, match="never used twice"):
         places.see_row(QUEUE, 3, [(3, "a", at(30)), (4, "b", at(40)), (5, "c", at(20))], 6)
+
+
+@pytest.mark.parametrize("queue", [QUEUE, LOGICAL])
+def test_what_is_empty_stays_empty_whatever_is_forgiven(queue: MessageQueue):
+    """A start that finds a hole has synced what is behind it."""
+    places = Places()
+    places.logical, places.find_holes = frozenset({"logic"}), lambda _queue, _start, _end: True
+    places.holed.add("broker-a")
+    places.see_row(queue, 3, [(4, "b", at(20))], 5)
+
+    places.forgive("a:1", 0, 1_000)
+
+    with pytest.raises(Violation, match="never used twice"):
+        places.see_row(queue, 3, [(3, "a", at(30))], 4)
 
 
 def test_the_offsets_of_a_logical_queue_are_judged_by_who_knows_its_segments():
