@@ -119,7 +119,6 @@ class Rooms:
         self.groups = GroupTable(disk, options, now_ms)
         self.offsets = OffsetTable(disk, options, now_ms)
         self.static_reads = StaticReads(store, self.mappings, self.view)
-        self._repairs += self.static_reads.leave_blanks()
         for topic in self.mappings.adopted:
             self.offsets.adopt_physical(self.mappings, topic)
         self._repairs += self.offsets.clamp(self.topics, store, self.static_reads)
