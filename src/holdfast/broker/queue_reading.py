@@ -164,8 +164,9 @@ class QueueReading:
             return tell_failure(self._fetch(asked, queue, scan), asked)
         if span_size == scan.size:
             return [head, *stamped(asked.lens, [span])]
-        starts = [position - first for position in positions]
-        joined = b"".join([span[start : start + size] for start, size in zip(starts, sizes, strict=True)])
+        joined = b"".join(
+            [span[(start := position - first) : start + size] for position, size in zip(positions, sizes, strict=True)]
+        )
         return [head, *stamped(asked.lens, [joined])]
 
     def _fetch(self, asked: Asked, queue: QueueLog, scan: Scan) -> Steps[list[Piece]]:

@@ -1,5 +1,6 @@
 """Which entries a pull gets, beside a twin that looks at one after the other."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -40,6 +41,7 @@ def bytes_of(scan: Scan) -> list[int]:
 
 
 sizes = st.integers(RECORD_SIZE_MIN, RECORD_SIZE_MIN + 40)
+like_sizes = st.sampled_from([200] * 40 + [RECORD_SIZE_MIN, 200 + (1 << 8), 200 + (1 << 16)])
 gaps = st.sampled_from([0, 0, 0, 0, 7, 1000])
 blanks = st.sampled_from([False] * 9 + [True])
 
@@ -50,7 +52,7 @@ def entry_lists(draw: st.DrawFn) -> list[Entry]:
     entries, position = [], draw(st.integers(0, 1 << 40))
     has_blanks = draw(st.booleans())
     has_gaps = draw(st.booleans())
-    for size in draw(st.lists(sizes, min_size=1, max_size=200)):
+    for size in draw(st.lists(draw(st.sampled_from([sizes, like_sizes])), min_size=1, max_size=200)):
         is_blank = has_blanks and draw(blanks)
         entries.append((position, BLANK if is_blank else size, draw(st.integers(0, 2))))
         position += size + (draw(gaps) if has_gaps else 0)
@@ -102,3 +104,52 @@ def test_small_records_behind_large_ones_are_not_left_out() -> None:
     found = choose_any(pack(entries), 0, 8000 * 64 + 200 * 500, lambda *_: True)
 
     assert found.count == 564
+
+
+def test_a_smaller_one_behind_records_of_one_size_is_not_left_out() -> None:
+    """Two of 200 leave room for it."""
+    entries = [(0, 200, 0), (1000, 200, 0), (2000, RECORD_SIZE_MIN, 0), (3000, 200, 0)]
+
+    found = choose_any(pack(entries), 0, 400 + RECORD_SIZE_MIN, lambda *_: True)
+
+    assert (found.count, found.size) == (3, 400 + RECORD_SIZE_MIN)
+
+
+def test_scattered_records_of_one_size_are_taken_up_to_the_limit() -> None:
+    """The last of them is the last that fits."""
+    entries = [(1000 * number, 200, 0) for number in range(100)]
+
+    found = choose_any(pack(entries), 7, 10_199, lambda *_: True)
+
+    assert (found.count, found.size, found.next_offset) == (50, 10_000, 57)
+    assert list(found.positions) == [1000 * number for number in range(50)]
+
+
+@pytest.mark.parametrize("larger_by", [1, 1 << 8, 1 << 16])
+def test_one_record_of_another_size_is_seen_among_many(larger_by: int) -> None:
+    """Whichever byte of its size tells."""
+    sizes_told = [200] * 10 + [200 + larger_by] + [200] * 10
+    entries = [(100_000 * number, size, 0) for number, size in enumerate(sizes_told)]
+
+    found = choose_any(pack(entries), 0, 1 << 20, lambda *_: True)
+
+    assert list(found.sizes) == sizes_told
+
+
+def test_scattered_records_of_many_sizes_are_taken_up_to_the_limit() -> None:
+    """Those that were looked at and do not fit are left for the next pull."""
+    entries = [(1000 * number, 200 + 100 * (number % 2), 0) for number in range(100)]
+
+    found = choose_any(pack(entries), 7, 999, lambda *_: True)
+
+    assert (found.count, found.size, found.next_offset) == (3, 700, 10)
+    assert (list(found.positions), list(found.sizes)) == ([0, 1000, 2000], [200, 300, 200])
+
+
+def test_a_size_that_no_record_has_is_passed_over() -> None:
+    """A damaged index may say anything; the records around it are good."""
+    entries = [(1000 * number, 5 if number == 2 else 200 + number, 0) for number in range(5)]
+
+    found = choose_any(pack(entries), 0, 1 << 20, lambda *_: True)
+
+    assert (list(found.positions), found.next_offset) == ([0, 1000, 3000, 4000], 5)
