@@ -13,7 +13,7 @@ import signal
 import sys
 from collections.abc import Coroutine, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol, TypeVar
+from typing import Annotated, Any, Final, Literal, Protocol, TypeVar
 
 import msgspec
 import typer
@@ -29,6 +29,8 @@ from holdfast.runtime.own_host import find_own_host
 app = typer.Typer(no_args_is_help=True, help="Run one server in this process.")
 
 _Options = TypeVar("_Options", bound=msgspec.Struct)
+
+_COLLECT_EVERY: Final = 20_000  # objects made and not freed since the last time
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 ConfigOption = Annotated[
@@ -209,9 +211,11 @@ async def _serve(service: Service, announced: dict[str, str], *, as_json: bool, 
         _watch_parent(loop, stopping)
     try:
         await service.start()
-        # What lives now lives to the end: the collector need not walk it again and again.
+        # What lives now lives to the end: the collector need not walk it again and again. Nor need it look at what one
+        # turn makes: a pull of 1 MiB has a view for every record, and took 7 % longer because of it.
         gc.collect()
         gc.freeze()
+        gc.set_threshold(_COLLECT_EVERY)
         if as_json:
             line = msgspec.json.encode({**announced, "address": service.address}).decode()
             sys.stdout.write(line + "\n")
