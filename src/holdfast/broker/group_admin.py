@@ -181,7 +181,7 @@ class GroupAdmin:
         style: _Style = "ours"
         if not fields.is_logical:
             command = request.command
-            style = "java 5" if is_mapping_aware(command.language, command.version, says_so=False) else "old"
+            style = "java 5" if is_mapping_aware(command.language, command.version) else "old"
         rows: _Rows = []
         tps = 0.0
         for topic in topics:

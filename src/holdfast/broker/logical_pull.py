@@ -60,6 +60,8 @@ class Led(msgspec.Struct):
     """A logical queue that is led here, as it is until mappings change: looked up once, not once per pull.
 
     Attributes:
+        first: Where its leader begins.
+        is_sealed: Its leader has an end.
         end: The physical queue at its end, and what is added to its offsets.
         own: All physical queues here that clients may read as parts of it.
         lens: How its end looks to readers, made of its lowest offset, when `own` began at these offsets and other
@@ -69,6 +71,8 @@ class Led(msgspec.Struct):
 
     queue: LogicalQueue
     leader: Segment
+    first: int
+    is_sealed: bool
     end: tuple[QueueLog, int]
     own: list[QueueLog]
     lens: Lens
@@ -103,8 +107,8 @@ class LogicalPulls:
 
     def look(self, led: Led, header: PullHeader, serializer: int, offset: int, codes: Codes) -> Looked:
         """Look from *offset* on."""
-        if offset >= led.leader.first:  # Nearly every reader is near the end.
-            if led.leader.end >= 0 and offset > led.leader.static_max:
+        if offset >= led.first:  # Nearly every reader is near the end.
+            if led.is_sealed and offset > led.leader.static_max:
                 # Sealed here, and the reader was beyond: the next leader has opened, which is yet to be heard here.
                 refusal = not_leader_to_read(header.fields.topic, header.fields.queue_id, self._name)
                 return [refuse(refusal, header.opaque, serializer)]
@@ -149,7 +153,7 @@ class LogicalPulls:
             own = [self._store.queue(topic, home.queue_id) for home in queue.readable if home.broker == self._name]
             log = self._store.queue(topic, leader.queue_id)
             end = (log, leader.delta)
-            led = Led(queue, leader, end, own, *self._grind(topic, queue, end))
+            led = Led(queue, leader, leader.first, leader.is_sealed, end, own, *self._grind(topic, queue, end))
             self.led[topic, number] = led
         return led
 
@@ -160,7 +164,7 @@ class LogicalPulls:
         if lowest != led.seen_lowest or reads.minimums_told != led.seen_told:
             led.seen_lowest, led.seen_told = lowest, reads.minimums_told
             led.lens, led.restamping = self._grind(fields.topic, led.queue, led.end)
-        is_aware = fields.reads_mappings or is_mapping_aware(header.language, header.version, says_so=False)
+        is_aware = fields.reads_mappings or is_mapping_aware(header.language, header.version)
         return Asked(header, serializer, led.lens if is_aware else led.restamping)
 
     def _ask_older(self, header: PullHeader, serializer: int, led: Led, segment: Segment) -> Asked:

@@ -154,7 +154,7 @@ class Pulls:
             return self._logical.refuse(header, puller.serializer)
         # A pull that was passed on may come once more, much later: what it says of progress counts forward only. A
         # leader that has sealed the queue may have told the next one already how far groups are.
-        is_told = fields.sys_flag & COMMIT_OFFSET and led.leader.end < 0
+        is_told = fields.sys_flag & COMMIT_OFFSET and not led.is_sealed
         if is_told and fields.commit_offset > (self._offsets.find(group, topic, number) or -1):
             self._offsets.commit(group, topic, number, fields.commit_offset)
         reset = self._offsets.reset_pending(group, topic, number, fields.queue_offset)

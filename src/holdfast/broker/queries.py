@@ -74,7 +74,7 @@ class Queries:
         """
         fields, command = from_fields(QueryMessageFields, request.command.fields), request.command
         found = yield from self._find_by_key(fields)
-        is_aware = is_mapping_aware(command.language, command.version, says_so=fields.reads_mappings is True)
+        is_aware = fields.reads_mappings or is_mapping_aware(command.language, command.version)
         if not is_aware and self._reads.mappings.is_static(fields.topic):
             found += yield from self._find_elsewhere(fields)
             found.sort(key=lambda data: decode_record(data, check_body=False).store_ms, reverse=True)

@@ -174,7 +174,7 @@ class TopicAdmin:
         mapping = self._mappings.find(name)
         command = request.command
         asked = command.fields.get("lo", "").lower()
-        is_aware = asked != "" or is_mapping_aware(command.language, command.version, says_so=False)
+        is_aware = asked != "" or is_mapping_aware(command.language, command.version)
         if mapping is not None and (asked == "true" or not is_aware):
             rows = yield from self._logical_ends(mapping)
             if not is_aware:

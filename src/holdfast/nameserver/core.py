@@ -275,7 +275,7 @@ class NameServer:
             return None
         if asker.fields.wants_reports:
             return self._answers.reports.get(topic)
-        if is_mapping_aware(asker.language, asker.version, says_so=asker.fields.reads_mappings):
+        if asker.fields.reads_mappings or is_mapping_aware(asker.language, asker.version):
             return self._answers.aware.get(topic)
         proxies = self._answers.proxies.get(topic)
         if not proxies:
@@ -292,7 +292,7 @@ class NameServer:
         command = request.command
         asker = from_fields(AskerFields, command.fields)
         hosts = self.routes.topics.get(topic.name, {})
-        if is_mapping_aware(command.language, command.version, says_so=asker.reads_mappings):
+        if asker.reads_mappings or is_mapping_aware(command.language, command.version):
             answer = self._answers.aware.get(topic.name)
             if answer is None:
                 self.counters.routes_rendered += 1

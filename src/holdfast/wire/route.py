@@ -67,12 +67,12 @@ class AskerHeader(msgspec.Struct, gc=False, kw_only=True):
 decode_route_asker = msgspec.json.Decoder(AskerHeader, strict=False).decode
 
 
-def is_mapping_aware(language: str | int | None, version: int, *, says_so: bool) -> bool:
-    """Return whether a client can find its way by the mapping of a static topic.
+def is_mapping_aware(language: str | int | None, version: int) -> bool:
+    """Return whether a client can find its way by the mapping of a static topic, though it does not say so.
 
     A version alone proves nothing: clients in other languages claim high ones.
     """
-    return says_so or (version >= _MAPPING_VERSION and language in {"JAVA", 0})
+    return version >= _MAPPING_VERSION and language in {"JAVA", 0}
 
 
 class RouteAnswer(msgspec.Struct, frozen=True, gc=False):
