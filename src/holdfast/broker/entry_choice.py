@@ -15,6 +15,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from itertools import compress
+from operator import add, ne
 from typing import Any, Final
 
 import msgspec
@@ -144,6 +146,19 @@ def _unpack_places(raw: bytes | bytearray, count: int) -> tuple[Sequence[int], S
     """Return the positions and the sizes of the first *count* entries."""
     flat = _unpacker("qi8x", count)(raw)
     return flat[0::2], flat[1::2]
+
+
+def begins_with_run(positions: Sequence[int], sizes: Sequence[int]) -> bool:
+    """Return whether the first two records are neighbours: where they are not, hardly any are."""
+    return len(positions) > 1 and positions[0] + sizes[0] == positions[1]
+
+
+def join_neighbours(positions: Sequence[int], sizes: Sequence[int]) -> list[tuple[int, int]]:
+    """Return where runs of records begin and end in the log: producers that send batches leave such runs."""
+    ends = list(map(add, positions, sizes))
+    breaks = list(compress(range(1, len(ends)), map(ne, ends, positions[1:])))
+    starts = [positions[0], *(positions[at] for at in breaks)]
+    return list(zip(starts, [*(ends[at - 1] for at in breaks), ends[-1]], strict=True))
 
 
 @lru_cache(maxsize=4096)

@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from holdfast.broker.entry_choice import Scan, choose_any, choose_tagged
+from holdfast.broker.entry_choice import Scan, begins_with_run, choose_any, choose_tagged, join_neighbours
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.request import LogRange, Refusal, Steps
 from holdfast.broker.restamp import restamp
@@ -32,6 +32,7 @@ from holdfast.wire.pull import PullFields, PullHeader, prepared_answer_head, pul
 
 _SCAN_MAX: Final = 800  # index entries looked at for one answer when a filter lets few of them through
 _AHEAD: Final = 6400  # index entries read ahead when they are cold: as many as the kernel would
+_RUN_SIZE_MIN: Final = 32 * 1024  # what a view of the log must have to leave as it is, on average
 _GAP_MAX: Final = 64 * 1024  # what lies between two cold ranges is read too when it is not larger than this
 
 Range = tuple[int, int]
@@ -164,10 +165,15 @@ class QueueReading:
             return tell_failure(self._fetch(asked, queue, scan), asked)
         if span_size == scan.size:
             return [head, *stamped(asked.lens, [span])]
-        joined = b"".join(
-            [span[(start := position - first) : start + size] for position, size in zip(positions, sizes, strict=True)]
-        )
-        return [head, *stamped(asked.lens, [joined])]
+        if not begins_with_run(positions, sizes):
+            joined = b"".join(
+                [span[(at := position - first) : at + size] for position, size in zip(positions, sizes, strict=True)]
+            )
+            return [head, *stamped(asked.lens, [joined])]
+        runs: list[Piece] = [span[start - first : end - first] for start, end in join_neighbours(positions, sizes)]
+        # A few large views leave as they are; many small ones cost more than a copy.
+        is_few = len(runs) * _RUN_SIZE_MIN <= scan.size
+        return [head, *stamped(asked.lens, runs if is_few else [b"".join(runs)])]
 
     def _fetch(self, asked: Asked, queue: QueueLog, scan: Scan) -> Steps[list[Piece]]:
         """Answer a pull whose records are cold: read them in few large pieces, off the loop."""

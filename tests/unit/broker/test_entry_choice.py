@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.broker.entry_choice import Scan, choose_any, choose_tagged
+from holdfast.broker.entry_choice import Scan, begins_with_run, choose_any, choose_tagged, join_neighbours
 from holdfast.store.consume_queue import ENTRY
 from holdfast.wire.codes import ResponseCode
 from holdfast.wire.frame import FRAME_SIZE_MAX
@@ -153,3 +153,20 @@ def test_a_size_that_no_record_has_is_passed_over() -> None:
     found = choose_any(pack(entries), 0, 1 << 20, lambda *_: True)
 
     assert (list(found.positions), found.next_offset) == ([0, 1000, 3000, 4000], 5)
+
+
+@given(st.lists(st.tuples(sizes, gaps), min_size=1, max_size=60))
+def test_neighbours_are_joined_and_nothing_else(records: list[tuple[int, int]]):
+    """The same bytes in the same order, in as few pieces as there are gaps."""
+    positions, position = [], 5
+    for size, gap in records:
+        positions.append(position)
+        position += size + gap
+    lengths = [size for size, _ in records]
+
+    runs = join_neighbours(positions, lengths)
+
+    scattered = Scan(0, "", 0, positions, lengths)
+    assert [at for start, end in runs for at in range(start, end)] == bytes_of(scattered)
+    assert len(runs) == 1 + sum(1 for _, gap in records[:-1] if gap)
+    assert begins_with_run(positions, lengths) == (len(records) > 1 and records[0][1] == 0)

@@ -60,6 +60,20 @@ def test_records_between_those_of_other_queues_are_brought_in_order(desk: Broker
     assert bodies(answer) == [b"002", b"006", b"010"]
 
 
+def test_runs_of_a_queue_between_those_of_another_leave_as_views(desk: BrokerDesk) -> None:
+    """As batches leave them; small ones are joined all the same."""
+    for queue in (0, 1, 0, 1, 0):
+        for number in range(3):
+            desk.ask(a_send(queue=queue, body=b"%d" % number * 30_000))
+    before = len(desk.effects)
+
+    (answer,) = desk.ask(a_pull(maxMsgBytes=str(1024 * 1024)))
+
+    (sent,) = [effect for effect in desk.effects[before:] if isinstance(effect, SendBytes)]
+    assert [type(piece) for piece in sent.pieces] == [bytes, memoryview, memoryview, memoryview]
+    assert [body[:1] for body in bodies(answer)] == [b"0", b"1", b"2"] * 3
+
+
 def test_the_count_is_limited_by_the_request(desk: BrokerDesk) -> None:
     """The next pull goes on behind it."""
     fill(desk, 5)
