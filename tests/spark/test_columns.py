@@ -24,6 +24,18 @@ PROPERTIES = st.dictionaries(st.sampled_from(["KEYS", "TAGS", "__SHARDINGKEY", "
     lambda found: "".join(f"{name}\x01{text}\x02" for name, text in found.items()).encode()
 )
 RAW = st.sampled_from([b"", b"\x02", b"\x01\x02", b"a\x01\x02", b"\x01b\x02", b"a\x01b", b"x\x02TAGS\x01q\x02y", b"a"])
+ODD = st.sampled_from(
+    [
+        b"__SHARDINGKEY\x01\x02KEYS\x01z\x02",  # an empty key
+        b"KEYS\x01\x02",
+        b"TAGS\x01a\x02TAGS\x01b\x02",  # twice
+        b"x\x01a\x01b\x02",
+        b"a\x00b\x01\x00\x02",
+        b"\xff\x01\xfe\x02TAGS\x01\xc3\xa4\x02",
+        b"x\x01\xe2",  # together with the next one this is UTF-8, alone it is not
+        b"\x82\xac\x01v\x02",
+    ]
+)
 
 
 def a_record(offset: int, body: bytes = b"hello", properties: bytes = b"", **more: object) -> StoredRecord:
@@ -41,8 +53,10 @@ def block_of(*records: StoredRecord) -> bytes:
 RECORDS = st.lists(
     st.builds(
         dict,
-        body=st.binary(min_size=1, max_size=40),
-        properties=PROPERTIES | RAW,
+        body=st.binary(min_size=1, max_size=40)
+        | st.integers(1, 70_000).map(lambda size: b"%d " % size * (size // 5 + 1)),
+        codec=st.none() | st.sampled_from([*Codec]),
+        properties=PROPERTIES | RAW | ODD,
         topic=st.sampled_from(["orders", "t" * 200]),
         born_host=st.sampled_from([b"12345678", b"x" * 20]),
         store_host=st.sampled_from([b"12345678", b"y" * 20]),
@@ -50,6 +64,21 @@ RECORDS = st.lists(
     min_size=1,
     max_size=30,
 )
+
+
+ALIKE = st.lists(st.tuples(TEXT, TEXT, TEXT), min_size=1, max_size=30).map(
+    lambda rows: [
+        {"body": b"x", "properties": f"UNIQ_KEY\x01{one}\x02KEYS\x01{two}\x02TAGS\x01{three}\x02".encode()}
+        for one, two, three in rows
+    ]
+)
+"""What one producer sends: the same names in every row."""
+
+
+def written_as(offset: int, *, codec: Codec | None = None, body: bytes, **fields: object) -> StoredRecord:
+    if codec is None:
+        return a_record(offset, body, **fields)
+    return a_record(offset, compress(body, codec), sys_flag=flag_of(codec), **fields)
 
 
 def rows_of(block: bytes) -> list[dict[str, object]]:
@@ -81,15 +110,46 @@ def shown(batch: pa.RecordBatch) -> list[dict[str, object]]:
     return rows
 
 
-@given(RECORDS)
+@given(RECORDS | ALIKE)
 def test_columns_are_what_messages_are(written: list[dict[str, object]]):
-    """Any bodies and properties, any hosts, any length of topic."""
-    block = block_of(*(a_record(offset, **fields) for offset, fields in enumerate(written)))
+    """Any bodies, compressed or not, any properties, any hosts, any length of topic."""
+    block = block_of(*(written_as(offset, **fields) for offset, fields in enumerate(written)))
 
     batch = to_batch(block, ORIGIN, ALL)
 
     assert batch.schema.names == list(TYPES)
     assert shown(batch) == rows_of(block)
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        [b"a\x02bc\x01"],
+        [b"TAGS\x01a\x02TAGS\x01b\x02"] * 3,
+        [b"TAGS\x01a\x02", b"KEYS\x01b\x02"],
+        [b"ab\x01c", b"de\x02"],
+        [b"KEYS\x01a\x02TAGS\x01b\x02", b"x\x01y\x02", b"TAGS\x01c\x02KEYS\x01d\x02x\x01y\x02"],
+        [b"", b"KEYS\x01a\x02TAGS\x01b\x02"],
+        [b"x\x01y\x02", b""],
+    ],
+)
+def test_texts_that_look_regular_are_read_as_what_they_are(texts: list[bytes]):
+    """Marks in another order, a name twice, other names of the same length, a mark in the next row, uneven rows."""
+    block = block_of(*(a_record(offset, properties=text) for offset, text in enumerate(texts)))
+
+    assert shown(to_batch(block, ORIGIN, ALL)) == rows_of(block)
+
+
+@given(RECORDS, st.lists(st.tuples(st.binary(max_size=40), PROPERTIES), min_size=1, max_size=5))
+def test_a_batch_that_was_kept_whole_is_read_among_others(
+    written: list[dict[str, object]], items: list[tuple[bytes, bytes]]
+):
+    """One such record changes how a whole answer is opened, and nothing about the rows."""
+    records = [written_as(offset, **fields) for offset, fields in enumerate(written)]
+    whole = a_record(len(records), encode_items([(0, body, text) for body, text in items]), sys_flag=0xC0)
+    block = block_of(*records, whole)
+
+    assert shown(to_batch(block, ORIGIN, ALL)) == rows_of(block)
 
 
 def test_neighbours_of_one_size_and_of_many_sizes_are_found():

@@ -128,9 +128,8 @@ class _Maker:
     def properties(self) -> Properties:
         if self._properties is None:
             records = self._records
-            self._properties = split_properties(
-                take_slices([self._block], 0, records.properties_starts, records.properties_sizes)
-            )
+            ends = records.properties_starts + records.properties_sizes
+            self._properties = split_properties(take_slices(self._block, records.properties_starts, ends))
         return self._properties
 
     def key(self) -> pa.Array:
@@ -141,16 +140,12 @@ class _Maker:
     def body(self) -> pa.Array:
         records = self._records
         check_bodies(self._block, records)
-        compressed = np.flatnonzero(records.flags & COMPRESSED)
-        if not len(compressed):
-            return take_slices([self._block], 0, records.body_starts, records.body_sizes)
-        plain = [self._uncompress(int(row)) for row in compressed]
-        block = np.zeros(len(records), dtype=np.int64)
-        starts, sizes = records.body_starts.copy(), records.body_sizes.copy()
-        block[compressed] = 1
-        sizes[compressed] = [len(body) for body in plain]
-        starts[compressed] = np.cumsum(sizes[compressed]) - sizes[compressed]
-        return take_slices([self._block, b"".join(plain)], block, starts, sizes)
+        bodies = take_slices(self._block, records.body_starts, records.body_starts + records.body_sizes)
+        is_compressed = (records.flags & COMPRESSED).astype(np.bool_)
+        if not is_compressed.any():
+            return bodies
+        plain = [self._uncompress(int(row)) for row in np.flatnonzero(is_compressed)]
+        return pc.replace_with_mask(bodies, pa.array(is_compressed), pa.array(plain, type=pa.binary()))
 
     def _uncompress(self, row: int) -> bytes:
         start, size = int(self._records.body_starts[row]), int(self._records.body_sizes[row])

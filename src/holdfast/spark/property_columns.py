@@ -3,107 +3,154 @@
     row 0                           row 1
     name 1 value 2 name 1 value 2 | name 1 value 2 | ...      1 and 2 stand for the bytes 0x01 and 0x02
 
-All rows lie in one buffer. The separators are found by two comparisons of the whole buffer; what lies between them are
-the names and the values. A piece without a name, a value or a 0x01 means nothing and is dropped, as everywhere.
+All rows lie in one buffer. The separators are found by one comparison of the whole buffer; what lies between them are
+the names and the values. A piece without a name, a value or a 0x01 means nothing and is dropped, as everywhere: texts
+with such pieces are rare, and are looked at more closely.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from holdfast.spark.slices import Places, at_any_byte, take_slices
+from holdfast.spark.slices import Block, Places, cut, take_every
 
 _NAME_END: Final = 1
 _VALUE_END: Final = 2
 
 
-@dataclass(frozen=True, slots=True)
 class Properties:
     """The properties of some rows, one behind the other.
 
-    Attributes:
-        row_count: How many rows there are.
-        rows: Which row each property belongs to; never falls.
+    Args:
         block: The text of all of them.
-        starts: Where each begins in the block.
+        bounds: The first property of each row, by number, and how many there are.
+        starts: Where each property begins in the block.
         middles: Where its 0x01 is.
         ends: Where its 0x02 is, or the end of its row.
     """
 
-    row_count: int
-    rows: Places
-    block: bytes
-    starts: Places
-    middles: Places
-    ends: Places
+    def __init__(self, block: Block, bounds: Places, starts: Places, middles: Places, ends: Places) -> None:
+        self._bounds = bounds
+        # Of each property: its name, 0x01, its value, and what lies before the next.
+        self._pieces = _to_text(cut(block, [starts, middles, middles + 1, ends]), block)
+
+    @cached_property
+    def _names(self) -> pa.Array:
+        return take_every(self._pieces, 0, 4)
+
+    @cached_property
+    def _pattern(self) -> list[str] | None:
+        """The names of every row, when all rows have the same ones in the same order, as is usual."""
+        rows = len(self._bounds) - 1
+        count = int(self._bounds[1]) if rows else 0
+        if not count or not np.array_equal(self._bounds, np.arange(0, rows * count + 1, count)):
+            return None
+        offsets, text = _parts(self._names)
+        sizes = np.diff(offsets).reshape(rows, count)
+        if not (sizes == sizes[0]).all():
+            return None
+        of_row = text.reshape(rows, -1)
+        first: list[str] = self._names[:count].to_pylist()
+        return first if (of_row == of_row[0]).all() else None
 
     def find(self, name: str) -> pa.Array:
         """Return the value of one property of every row; null where there is none. Of two the later one counts."""
-        wanted = name.encode()
-        places = np.flatnonzero(self.middles - self.starts == len(wanted))
-        for kind, at in _words(len(wanted)):
-            value = int.from_bytes(wanted[at : at + np.dtype(kind).itemsize], "little")
-            places = places[at_any_byte(self.block, kind)[self.starts[places] + at] == value]
-        found = to_text(
-            take_slices([self.block], 0, self.middles[places] + 1, self.ends[places] - self.middles[places] - 1)
-        )
-        if len(places) == self.row_count and np.array_equal(self.rows[places], np.arange(self.row_count)):
-            return found
-        chosen = np.full(self.row_count, -1, dtype=np.int64)
-        chosen[self.rows[places]] = np.arange(len(places))
-        return found.take(pa.array(chosen, mask=chosen < 0))
+        pattern = self._pattern
+        rows = len(self._bounds) - 1
+        if pattern is not None and name in pattern:
+            number = len(pattern) - 1 - pattern[::-1].index(name)
+            return take_every(self._pieces, 4 * number + 2, 4 * len(pattern))
+        if pattern is not None or not len(self._names):
+            return pa.nulls(rows, pa.string())
+        places = np.flatnonzero(self._is_named(name))
+        chosen = np.full(rows, -1, dtype=np.int64)
+        chosen[np.searchsorted(self._bounds, places, side="right") - 1] = places
+        return self._pieces.take(pa.array(4 * chosen + 2, mask=chosen < 0))
 
     def to_map(self) -> pa.Array:
         """Return everything as a map of each row."""
-        names = to_text(take_slices([self.block], 0, self.starts, self.middles - self.starts))
-        values = to_text(take_slices([self.block], 0, self.middles + 1, self.ends - self.middles - 1))
-        offsets = np.searchsorted(self.rows, np.arange(self.row_count + 1)).astype(np.int32)
-        return pa.MapArray.from_arrays(pa.array(offsets), names, values)
+        return pa.MapArray.from_arrays(
+            pa.array(self._bounds, type=pa.int32()), self._names, take_every(self._pieces, 2, 4)
+        )
 
-
-def _words(size: int) -> list[tuple[str, int]]:
-    """Return words that cover a name of *size* bytes: their kind, and where each begins."""
-    kind, step = ("<u8", 8) if size >= 8 else ("<u4", 4) if size >= 4 else ("u1", 1)
-    return [(kind, min(at, size - step)) for at in range(0, size, step)]
+    def _is_named(self, name: str) -> npt.NDArray[np.bool_]:
+        offsets, text = _parts(self._names)
+        wanted = np.frombuffer(name.encode(), dtype=np.uint8)
+        is_right = np.diff(offsets) == len(wanted)
+        places = np.flatnonzero(is_right)
+        is_right[places] = (text[offsets[places, np.newaxis] + np.arange(len(wanted))] == wanted).all(axis=1)
+        return is_right
 
 
 def split_properties(texts: pa.BinaryArray) -> Properties:
-    """Return the properties that stand in *texts*, a row each."""
-    row_count = len(texts)
-    _, offset_buffer, value_buffer = texts.buffers()
-    bounds = np.frombuffer(offset_buffer, dtype=np.int32, count=row_count + 1).astype(np.int64)
-    block = b"" if value_buffer is None else value_buffer.to_pybytes()
-    content = np.frombuffer(block, dtype=np.uint8)
+    """Return the properties that stand in *texts*, a row each; the column begins where its bytes begin."""
+    bounds, content = _parts(texts)
+    separators = np.flatnonzero(content <= _VALUE_END)
+    kinds = content[separators]
+    middles, ends = separators[0::2], separators[1::2]
+    starts = np.zeros_like(ends)
+    starts[1:] = ends[:-1] + 1
+    firsts = _count_marks(ends, bounds)
+    is_regular = (
+        len(middles) == len(ends)
+        and bool((kinds[0::2] == _NAME_END).all() and (kinds[1::2] == _VALUE_END).all())
+        and bool((middles > starts).all() and (middles + 1 < ends).all())
+        # Every row ends with a mark, or is empty.
+        and bool((np.append(0, ends + 1)[firsts] == bounds).all())
+    )
+    return Properties(content.data, firsts, starts, middles, ends) if is_regular else _split_any(content, bounds)
+
+
+def _count_marks(ends: Places, bounds: Places) -> Places:
+    """Return how many marks lie before each bound. As many in every row, the usual case, need no search."""
+    each = len(ends) // max(1, len(bounds) - 1)
+    guess = np.arange(len(bounds)) * each
+    if not each or guess[-1] != len(ends):
+        return np.searchsorted(ends, bounds)
+    is_right = (ends[guess[1:] - 1] < bounds[1:]) & (ends[guess[:-1]] >= bounds[:-1])
+    return guess if is_right.all() else np.searchsorted(ends, bounds)
+
+
+def _split_any(content: npt.NDArray[np.uint8], bounds: Places) -> Properties:
+    """Return the same, whatever the texts are like."""
     ends = np.flatnonzero(content == _VALUE_END)
-    rows = np.repeat(np.arange(row_count), np.diff(np.searchsorted(ends, bounds)))
     # The last mark of a row may be missing: then its end takes its place.
     is_open = bounds[1:] > bounds[:-1]
     is_open[is_open] = content[bounds[1:][is_open] - 1] != _VALUE_END
-    if is_open.any():
-        rows = np.concatenate((rows, np.flatnonzero(is_open)))
-        ends = np.concatenate((ends, bounds[1:][is_open]))
-        order = np.lexsort((ends, rows))
-        rows, ends = rows[order], ends[order]
+    rows = np.searchsorted(bounds, ends, side="right") - 1
+    rows = np.concatenate((rows, np.flatnonzero(is_open)))
+    ends = np.concatenate((ends, bounds[1:][is_open]))
+    order = np.lexsort((ends, rows))
+    rows, ends = rows[order], ends[order]
     starts = bounds[rows]
     is_next = np.zeros(len(rows), dtype=np.bool_)
     is_next[1:] = rows[1:] == rows[:-1]
     starts[is_next] = ends[np.flatnonzero(is_next) - 1] + 1
-    middles = np.flatnonzero(content == _NAME_END)
-    if len(middles) != len(starts) or not ((middles >= starts) & (middles < ends)).all():
-        separators = np.append(middles, len(block))
-        middles = separators[np.searchsorted(middles, starts)]
+    found = np.flatnonzero(content == _NAME_END)
+    middles = np.append(found, len(content))[np.searchsorted(found, starts)]
     is_whole = (middles > starts) & (middles + 1 < ends)
-    if is_whole.all():
-        return Properties(row_count, rows, block, starts, middles, ends)
-    return Properties(row_count, rows[is_whole], block, starts[is_whole], middles[is_whole], ends[is_whole])
+    firsts = np.searchsorted(rows[is_whole], np.arange(len(bounds)))
+    return Properties(content.data, firsts, starts[is_whole], middles[is_whole], ends[is_whole])
 
 
-def to_text(pieces: pa.BinaryArray) -> pa.Array:
-    """Return *pieces* as text. What is no UTF-8 must not keep a message from being read: it is replaced."""
+def _parts(column: pa.Array) -> tuple[Places, npt.NDArray[np.uint8]]:
+    """Return where the pieces of a column begin and end, and its bytes."""
+    _, offsets, content = column.buffers()
+    assert column.offset == 0, "the column is whole"
+    places = np.frombuffer(offsets, dtype=np.int32, count=len(column) + 1).astype(np.int64)
+    raw = b"" if content is None else content
+    return places, np.frombuffer(raw, dtype=np.uint8, count=int(places[-1]))
+
+
+def _to_text(pieces: pa.BinaryArray, block: Block) -> pa.Array:
+    """Return *pieces* of *block* as text. What is no UTF-8 must not keep a message from being read: it is replaced."""
+    if bytes(block).isascii():
+        return pieces.view(pa.string())
     try:
         return pieces.cast(pa.string())
     except pa.ArrowInvalid:

@@ -28,10 +28,10 @@ from holdfast.wire.record import (
     crc32,
 )
 
-_SIZE: Final = struct.Struct(">i")
+_unpack_size: Final = struct.Struct(">i").unpack_from
 _V6_MORE: Final = 12  # bytes by which an IPv6 host is longer
-_ALIKE_MIN: Final = 8  # fewer of one size in a row are not worth a comparison of whole columns
-_ALONE: Final = 64  # records taken one by one after that
+_AHEAD_MIN: Final = 16  # records that are compared at once; more each time that all are of one size
+_ALONE: Final = 256  # records taken one by one where sizes differ
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,21 +102,24 @@ def find_starts(block: Block) -> Places:
         CorruptRecord: a size leads out of the block.
     """
     runs: list[Places] = []
-    at, end = 0, len(block)
+    at, end, ahead = 0, len(block), _AHEAD_MIN
     while at < end:
         size = _size_at(block, at)
-        count = (end - at) // size
+        count = min((end - at) // size, ahead)
         sizes = np.ndarray(shape=(count,), dtype=">i4", buffer=block, offset=at, strides=(size,))
         differs = sizes != size
         alike = int(differs.argmax()) if differs.any() else count
         runs.append(np.arange(at, at + alike * size, size, dtype=np.int64))
         at += alike * size
-        if alike < _ALIKE_MIN and at < end:
-            alone: list[int] = []
-            while at < end and len(alone) < _ALONE:
-                alone.append(at)
-                at += _size_at(block, at)
-            runs.append(np.array(alone, dtype=np.int64))
+        if alike == count:
+            ahead *= 8
+            continue
+        ahead = _AHEAD_MIN
+        alone: list[int] = []
+        while at < end and len(alone) < _ALONE:
+            alone.append(at)
+            at += _size_at(block, at)
+        runs.append(np.array(alone, dtype=np.int64))
     return np.concatenate(runs) if runs else np.empty(0, dtype=np.int64)
 
 
@@ -129,14 +132,14 @@ def check_bodies(block: Block, records: Records) -> None:
     view = memoryview(block)
     starts = records.body_starts.tolist()
     ends = (records.body_starts + records.body_sizes).tolist()
-    found = np.fromiter((crc32(view[start:end]) for start, end in zip(starts, ends, strict=True)), dtype=np.uint32)
+    found = np.array([crc32(view[start:end]) for start, end in zip(starts, ends, strict=True)], dtype=np.uint32)
     is_right = (found & CRC_MASK).astype(np.int32) == records.crcs
     _judge(is_right, records.body_starts, "the checksum of its body is wrong")
 
 
 def _size_at(block: Block, at: int) -> int:
     room = len(block) - at
-    size: int = _SIZE.unpack_from(block, at)[0] if room >= _SIZE.size else 0
+    size: int = _unpack_size(block, at)[0] if room >= RECORD_SIZE_MIN else 0
     if not RECORD_SIZE_MIN <= size <= room:
         raise CorruptRecord(at, f"size is {size}, there is room for {room}")
     return size
