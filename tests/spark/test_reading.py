@@ -33,6 +33,7 @@ class PlayedLink:
         self._answers = list(answers)
         self.patience_s = patience_s
         self.asked: list[int] = []
+        self.asked_ahead: list[int] = []
         self.mended: list[HoldfastError] = []
 
     def find_queue(self, name: tuple[str, str]) -> MessageQueue:
@@ -47,6 +48,9 @@ class PlayedLink:
         if isinstance(answer, HoldfastError):
             raise answer
         return answer
+
+    def pull_ahead(self, line: object, queue: MessageQueue, offset: int, *limits: object) -> None:
+        self.asked_ahead.append(offset)
 
     def mend(self, topic: str, error: HoldfastError, failures: int) -> None:
         self.mended.append(error)
@@ -78,6 +82,15 @@ def test_the_same_pull_is_made_again_until_it_is_answered(read: Read):
     assert read(link) == list(range(10))
     assert link.asked == [0, 4, 4, 4]
     assert [type(error) for error in link.mended] == [ConnectionLost, BrokerRefused]
+
+
+def test_the_next_pull_is_under_way_while_rows_are_made(read: Read):
+    """The broker has its answer ready when it is wanted; behind the end nothing is asked for."""
+    link = PlayedLink(found(0, 4), found(4, 8), found(8, 12))
+
+    assert read(link) == list(range(10))
+    assert link.asked == [0, 4, 8]
+    assert link.asked_ahead == [4, 8]
 
 
 def test_rows_behind_the_planned_end_are_left_for_the_next_batch(read: Read):

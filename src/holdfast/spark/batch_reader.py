@@ -13,14 +13,13 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
-from holdfast.model.errors import ConfigError
 from holdfast.spark.link import Link, link_to
 from holdfast.spark.offsets import Queue
 from holdfast.spark.options import DEFAULT_GROUP, SourceOptions
 from holdfast.spark.plan import Range, divide
 from holdfast.spark.pushdown import Narrowing, narrow
-from holdfast.spark.reading import DataLost, read_ranges
-from holdfast.spark.subjects import Queues, find_queues, resolve
+from holdfast.spark.reading import find_bounds, hold_ranges, read_ranges
+from holdfast.spark.subjects import Queues
 
 
 class Share(InputPartition):
@@ -41,18 +40,7 @@ class HoldfastBatchReader(DataSourceReader):
         """Plan the query."""
         options = self._options
         link = link_to(options.namesrv, options.group or DEFAULT_GROUP, options.patience_s)
-        queues = find_queues(link, options)
-        starts = resolve(link, queues, options.start, which="starting", is_strict_time=options.is_strict_time)
-        ends = resolve(link, queues, options.end, which="ending", is_strict_time=False)
-        for name, start in starts.items():
-            if options.start.kind == "offsets" and start > ends[name] and options.end.kind == "offsets":
-                raise ConfigError(f"{name[0]}/{name[1]}: startingOffsets is {start}, endingOffsets is {ends[name]}")
-            if options.fails_on_data_loss and (broker := link.find_unknown(name, start, ends[name])) is not None:
-                raise DataLost(
-                    f"{name[0]}/{name[1]} was moved by force away from {broker}, which may have more of it: wait for "
-                    "that broker, give it up (holdfast queue abandon), or read without it: failOnDataLoss=false"
-                )
-        return self._divide(link, queues, starts, ends)
+        return self._divide(link, *find_bounds(link, options))
 
     def _divide(
         self,
@@ -96,12 +84,7 @@ def to_shares(
     link: Link, options: SourceOptions, starts: dict[Queue, int], ends: dict[Queue, int], parts: int = 0
 ) -> list[InputPartition]:
     """Return how what lies between *starts* and *ends* is divided among tasks."""
-    skips = not options.fails_on_data_loss
-    ranges = [
-        Range(name[0], name[1], start, end)
-        for name in ends
-        for start, end in link.held(name, starts[name], ends[name], skips_unknown=skips)
-    ]
+    ranges = hold_ranges(link, options, starts, ends)
     parts = parts or parts_of(options)
     is_told = options.partitions_min is not None and options.partitions_min >= parts
     tasks = divide(ranges, parts, is_told=is_told, rows_max=options.rows_per_partition_max)

@@ -229,6 +229,26 @@ class Link:
         """
         if self.client.routes.find(queue.topic) is None:
             self.wait(self.client.route(queue.topic))
+        address, command = self._calls.address(queue), self._pull_command(queue, offset, count, tags, size_max)
+        answer, block = line.ask(address, command, _PULL_TIMEOUT_S)
+        if answer.code not in _STATUSES:
+            raise BrokerRefused(answer.code, answer.remark or "", address=address)
+        try:
+            head = from_fields(PullAnswer, answer.fields)
+        except BadField as error:
+            raise RemoteProtocolError(f"answer to a pull: {error}") from error
+        offsets = (head.next_begin_offset, head.min_offset, head.max_offset)
+        return Pulled(PullStatus(answer.code), *offsets, head.offset_delta or 0, block)
+
+    def pull_ahead(
+        self, line: PullLine, queue: MessageQueue, offset: int, count: int, tags: str, size_max: int
+    ) -> None:
+        """Have a broker work on what is pulled next; the same pull finds its answer there. Nothing depends on it."""
+        address = self._calls.find_address(queue)
+        if address is not None:
+            line.ask_ahead(address, self._pull_command(queue, offset, count, tags, size_max), _PULL_TIMEOUT_S)
+
+    def _pull_command(self, queue: MessageQueue, offset: int, count: int, tags: str, size_max: int) -> Command:
         fields = PullFields(
             consumer_group=self._group,
             topic=queue.topic,
@@ -244,16 +264,7 @@ class Link:
         command = Command(code=RequestCode.PULL_MESSAGE, fields=to_fields(fields))
         if is_mock_broker(queue.broker_name):
             command.fields[MAPPING_FIELD] = "1"
-        address = self._calls.address(queue)
-        answer, block = line.ask(address, command, _PULL_TIMEOUT_S)
-        if answer.code not in _STATUSES:
-            raise BrokerRefused(answer.code, answer.remark or "", address=address)
-        try:
-            head = from_fields(PullAnswer, answer.fields)
-        except BadField as error:
-            raise RemoteProtocolError(f"answer to a pull: {error}") from error
-        offsets = (head.next_begin_offset, head.min_offset, head.max_offset)
-        return Pulled(PullStatus(answer.code), *offsets, head.offset_delta or 0, block)
+        return command
 
     async def mend(self, topic: str, error: HoldfastError, failures: int) -> None:
         """Do what may help after *failures* in a row, the last of which was *error*, and pause."""

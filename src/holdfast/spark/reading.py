@@ -11,20 +11,22 @@ so. What never was a message, the gap of a forced move or what a tag filter leav
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
 
 from holdfast.client.pull_plan import PullStatus
-from holdfast.model.errors import CorruptRecord, HoldfastError
+from holdfast.model.errors import ConfigError, CorruptRecord, HoldfastError
 from holdfast.model.queue import MessageQueue
 from holdfast.spark.columns import Wanted, to_batch
 from holdfast.spark.link import PULL_BYTES_MAX, PULL_COUNT_MAX, Link, Pulled, Unavailable, link_to
+from holdfast.spark.offsets import Queue
 from holdfast.spark.options import DEFAULT_GROUP, SourceOptions
 from holdfast.spark.plan import Range
 from holdfast.spark.pull_line import PullLine, a_line
+from holdfast.spark.subjects import Queues, find_queues, resolve
 
 # What one Arrow batch holds: larger ones cost cache misses, smaller ones a round through Spark each.
 _BATCH_ROWS: Final = 4_096
@@ -33,6 +35,39 @@ _BATCH_BYTES: Final = 3 * 1024 * 1024
 
 class DataLost(HoldfastError):
     """Messages that were to be read are gone."""
+
+
+def find_bounds(link: Link, options: SourceOptions) -> tuple[Queues, dict[Queue, int], dict[Queue, int]]:
+    """Return the queues that are read, and where reading begins and ends in each.
+
+    Raises:
+        ConfigError: what is asked for does not exist.
+        DataLost: a dead broker may have more of it, and that is not to be passed over.
+    """
+    queues = find_queues(link, options)
+    starts = resolve(link, queues, options.start, which="starting", is_strict_time=options.is_strict_time)
+    ends = resolve(link, queues, options.end, which="ending", is_strict_time=False)
+    for name, start in starts.items():
+        if options.start.kind == "offsets" and start > ends[name] and options.end.kind == "offsets":
+            raise ConfigError(f"{name[0]}/{name[1]}: startingOffsets is {start}, endingOffsets is {ends[name]}")
+        if options.fails_on_data_loss and (broker := link.find_unknown(name, start, ends[name])) is not None:
+            raise DataLost(
+                f"{name[0]}/{name[1]} was moved by force away from {broker}, which may have more of it: wait for "
+                "that broker, give it up (holdfast queue abandon), or read without it: failOnDataLoss=false"
+            )
+    return queues, starts, ends
+
+
+def hold_ranges(
+    link: Link, options: SourceOptions, starts: Mapping[Queue, int], ends: Mapping[Queue, int]
+) -> list[Range]:
+    """Return the ranges between *starts* and *ends* that can hold messages."""
+    skips = not options.fails_on_data_loss
+    return [
+        Range(*name, start, end)
+        for name in ends
+        for start, end in link.held(name, starts[name], ends[name], skips_unknown=skips)
+    ]
 
 
 def read_ranges(
@@ -85,6 +120,8 @@ class _RangeReader:
                 return
             if at < pulled.offset_min:
                 self._lose(at, min(pulled.offset_min, self.range.end), "is no longer stored")
+            if pulled.next_offset < self.range.end:
+                self.link.pull_ahead(self.line, *self._question(queue, pulled.next_offset))
             if pulled.block:
                 origin = self.link.origin(name, queue, at, pulled.delta)
                 batch = to_batch(pulled.block, origin, wanted)
@@ -94,13 +131,12 @@ class _RangeReader:
 
     def _pull(self, queue: MessageQueue, at: int) -> Pulled | None:
         """Return an answer that leads on; None when what is left is lost, and that is to be passed over."""
-        count = min(PULL_COUNT_MAX, self.range.end - at)
         deadline_s = time.monotonic() + self.link.patience_s
         failures = 0
         while True:
             error: HoldfastError
             try:
-                pulled = self.link.pull(self.line, queue, at, count, self.options.tags, PULL_BYTES_MAX)
+                pulled = self.link.pull(self.line, *self._question(queue, at))
             except CorruptRecord:
                 raise
             except HoldfastError as failure:
@@ -116,6 +152,9 @@ class _RangeReader:
                 return None
             failures += 1
             self.link.wait(self.link.mend(self.range.topic, error, failures))
+
+    def _question(self, queue: MessageQueue, at: int) -> tuple[MessageQueue, int, int, str, int]:
+        return queue, at, min(PULL_COUNT_MAX, self.range.end - at), self.options.tags, PULL_BYTES_MAX
 
     def _give_up(self, at: int, error: HoldfastError) -> None:
         if isinstance(error, _Behind):
