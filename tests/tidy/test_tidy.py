@@ -32,7 +32,7 @@ BELOW: dict[str, set[str]] = {
     "sim": {"nameserver", "broker", "client", "store", "machine", "wire", "model"},
 }
 # Rooms that put everything together: they may import whatever is not a simulator.
-TOP = {"admin", "cli", "config", "demo", "spark", "blocking", "__init__", "__main__"}
+TOP = {"admin", "arrow", "cli", "config", "demo", "spark", "blocking", "__init__", "__main__"}
 # The one thing of the store that the words between roles and shells know.
 ONLY_OF_STORE_IN_MACHINE = "holdfast.store.disk"
 

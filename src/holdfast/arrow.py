@@ -1,0 +1,99 @@
+"""Topics as Arrow: pulled bytes become columns, without a Python object per message.
+
+    from holdfast import arrow
+
+    for batch in arrow.read("127.0.0.1:9876", "orders", columns=["key", "body"]):
+        print(batch.num_rows, batch["key"])
+
+    table = pyarrow.Table.from_batches(arrow.read("127.0.0.1:9876", "orders"))     # everything that is in it now
+
+It is what the Spark source reads with, and follows queues that move in the same way; it needs no Spark. Programs that
+use asyncio call it in a thread. `pip install 'holdfast[arrow]'` brings pyarrow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+
+try:
+    import numpy as np  # noqa: F401 - needed further down: who lacks it shall be told here
+    import pyarrow as pa
+except ImportError as error:
+    raise ImportError(f"holdfast.arrow needs {error.name}: pip install 'holdfast[arrow]'", name=error.name) from None
+
+from holdfast.client.queue_calls import Start
+from holdfast.model.errors import ConfigError
+from holdfast.spark.columns import TYPES, schema_of
+from holdfast.spark.link import Link, Unavailable, link_to
+from holdfast.spark.options import DEFAULT_GROUP, Bound, SourceOptions
+from holdfast.spark.plan import Range
+from holdfast.spark.reading import DataLost, find_bounds, hold_ranges, read_ranges
+
+__all__ = ["COLUMNS", "DataLost", "Place", "Unavailable", "read", "schema_of"]
+
+COLUMNS = tuple(TYPES)
+"""Every column that there is, in their usual order."""
+
+Place = Start | Mapping[str, int]
+"""Either end, a time, or offsets by queue: `{"0": 17, "1": 42}`; a queue of a normal topic is `"broker-a/0"`."""
+
+
+def read(
+    namesrv: str,
+    topic: str,
+    *,
+    columns: Sequence[str] = COLUMNS,
+    start: Place = "earliest",
+    end: Place = "latest",
+    tags: str = "*",
+    fail_on_data_loss: bool = True,
+    timeout_s: float = 600.0,
+) -> Iterator[pa.RecordBatch]:
+    """Return the messages of *topic* between two places as batches, queue by queue, each in its order.
+
+    Args:
+        namesrv: Name servers: `host:port;host:port`.
+        topic: What to read.
+        columns: Which columns, and in which order. What is not asked for is not decoded.
+        start: Where to begin. Offsets name the queues that are read.
+        end: Where to stop, as it is now: the end does not run away from the reader.
+        tags: `a || b`: only messages with one of these, chosen at the broker.
+        fail_on_data_loss: Fail when messages are gone that were to be read; else go on without them.
+        timeout_s: How long a broker may be away.
+
+    Raises:
+        ConfigError: there is no such topic, queue or column.
+        DataLost: messages are gone.
+        Unavailable: a broker was away for too long.
+    """
+    unknown = [name for name in columns if name not in TYPES]
+    if unknown:
+        raise ConfigError(f"there is no column {unknown[0]!r}; there are {', '.join(COLUMNS)}")
+    queues = start if isinstance(start, Mapping) else end if isinstance(end, Mapping) else None
+    options = SourceOptions(
+        namesrv=namesrv,
+        topics=(topic,),
+        assigned=None if queues is None else {topic: tuple(queues)},
+        start=_bound(topic, start),
+        end=_bound(topic, end),
+        is_strict_time=False,
+        fails_on_data_loss=fail_on_data_loss,
+        tags=tags,
+        patience_s=timeout_s,
+    )
+    return read_ranges(options, tuple(columns), _plan(options))
+
+
+def _plan(options: SourceOptions) -> tuple[Range, ...]:
+    link: Link = link_to(options.namesrv, options.group or DEFAULT_GROUP, options.patience_s)
+    _, starts, ends = find_bounds(link, options)
+    return tuple(hold_ranges(link, options, starts, ends))
+
+
+def _bound(topic: str, place: Place) -> Bound:
+    if isinstance(place, Mapping):
+        return Bound("offsets", {topic: dict(place)})
+    if isinstance(place, datetime):
+        return Bound("time", time_ms=round(place.timestamp() * 1000))
+    return Bound(place)
