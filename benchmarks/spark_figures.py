@@ -2,14 +2,17 @@
 
 python -m benchmarks.spark_figures [--rows 400000] [--size 1024] [--queues 4]
 
-bare        a data source that yields ready-made Arrow batches of the same rows: what Spark can take at all
+bare        a data source that yields one ready-made Arrow batch of the same rows, with the same columns, again and
+            again: what Spark can take at all
 parquet     Spark's own reader, on the same rows in a file
 topic       our source: all columns, without properties, and two columns by schema
+cold        the first query of a Spark that was just started, each in a process of its own
 sink        our sink, at least once and exactly once; and the bare Arrow writer, which throws rows away
 floor       how long a micro-batch takes that has next to nothing to do
 """
 
 import argparse
+import itertools
 import json
 import os
 import shutil
@@ -17,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -30,30 +33,33 @@ from pyspark.sql.datasource import (
     InputPartition,
     WriterCommitMessage,
 )
-from pyspark.sql.types import StructType
+from pyspark.sql.pandas.types import from_arrow_type
+from pyspark.sql.types import StructField, StructType
 
-from holdfast import Message, blocking
+from holdfast import Message, arrow, blocking
 from holdfast.spark import session
+from holdfast.spark.columns import TYPES
 
 BATCH = 8192
+ALL = arrow.COLUMNS
+SLIM = ("body", "offset")
 HOLDFAST = str(Path(sys.executable).with_name("holdfast"))
 
 
 class BareReader(DataSourceReader):
-    def __init__(self, rows: int, size: int) -> None:
-        self._rows, self._size = rows, size
+    def __init__(self, rows: int, file: str) -> None:
+        self._rows, self._file = rows, file
 
     def partitions(self) -> list[InputPartition]:
         return [InputPartition(self._rows // 2), InputPartition(self._rows - self._rows // 2)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         left = int(partition.value)
-        body = pa.array([os.urandom(self._size)] * BATCH, pa.binary())
-        number = pa.array(range(BATCH), pa.int64())
-        whole = pa.RecordBatch.from_arrays([body, number, number], names=["body", "offset", "at"])
+        with pa.OSFile(self._file) as file:
+            whole = pa.ipc.open_stream(file).read_next_batch()
         while left > 0:
-            yield whole if left >= BATCH else whole.slice(0, left)
-            left -= BATCH
+            yield whole.slice(0, left)
+            left -= len(whole)
 
 
 class BareWriter(DataSourceArrowWriter):
@@ -68,14 +74,66 @@ class Bare(DataSource):
     def name(cls) -> str:
         return "bare"
 
-    def schema(self) -> str:
-        return "body binary, offset bigint, at bigint"
+    def schema(self) -> StructType:
+        names = str(self.options["columns"]).split(",")
+        return StructType([StructField(name, from_arrow_type(TYPES[name])) for name in names])
 
-    def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002
-        return BareReader(int(self.options["rows"]), int(self.options["size"]))
+    def reader(self, schema: StructType) -> DataSourceReader:
+        names = [field.name for field in schema.fields]
+        return BareReader(int(self.options["rows"]), bare_file(Path(self.options["folder"]), names))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: ARG002, FBT001
         return BareWriter()
+
+
+def bare_file(folder: Path, columns: Sequence[str]) -> str:
+    return str(folder / f"{len(columns)}-columns.arrow")
+
+
+def keep_bare(namesrv: str, folder: Path) -> None:
+    """Keep one batch of the topic, with all columns and with two, for the bare source."""
+    for columns in (ALL, SLIM):
+        rows = pa.Table.from_batches(itertools.islice(arrow.read(namesrv, "figures", columns=columns), 4))
+        batch = rows.combine_chunks().to_batches(BATCH)[0]
+        with pa.OSFile(bare_file(folder, columns), "wb") as file, pa.ipc.new_stream(file, batch.schema) as stream:
+            stream.write_batch(batch)
+
+
+def read_bare(spark: SparkSession, rows: int, folder: Path, columns: Sequence[str]) -> DataFrame:
+    spark.dataSource.register(Bare)
+    options = {"rows": str(rows), "folder": str(folder), "columns": ",".join(columns)}
+    return spark.read.format("bare").options(**options).load()
+
+
+def read_topic(spark: SparkSession, namesrv: str, **options: str) -> DataFrame:
+    return spark.read.format("holdfast").options(namesrv=namesrv, subscribe="figures", **options).load()
+
+
+def read_slim(spark: SparkSession, namesrv: str) -> DataFrame:
+    reader = spark.read.schema("body binary, offset bigint").format("holdfast")
+    return reader.options(namesrv=namesrv, subscribe="figures").load()
+
+
+def start_spark() -> SparkSession:
+    spark = session("figures", config={"spark.driver.memory": "4g"})
+    spark.sparkContext.setLogLevel("OFF")
+    return spark
+
+
+def first_query(what: str, namesrv: str, rows: int, folder: Path) -> None:
+    """Print how fast the first query of this process is."""
+    spark = start_spark()
+    frame = read_topic(spark, namesrv) if what == "topic" else read_bare(spark, rows, folder, ALL)
+    print(rate(rows, drain(frame), 1)[0])
+    spark.stop()
+
+
+def cold(what: str, namesrv: str, rows: int, folder: Path) -> float:
+    """Return rows per second of the first query in a new process."""
+    words = [sys.executable, "-m", "benchmarks.spark_figures", "--cold", what, "--namesrv", namesrv]
+    words += ["--rows", str(rows), "--folder", str(folder)]
+    done = subprocess.run(words, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    return float(done.stdout.split()[-1])
 
 
 def rate(rows: int, work: Callable[[], None], times: int = 3) -> tuple[float, float]:
@@ -114,24 +172,25 @@ def floor(spark: SparkSession, namesrv: str, folder: Path) -> float:
     return float(times[len(times) // 2])
 
 
-def measure(
-    spark: SparkSession, namesrv: str, options: argparse.Namespace, folder: Path
-) -> Iterator[tuple[str, float]]:
-    rows, size = options.rows, options.size
-    topic = spark.read.format("holdfast").option("namesrv", namesrv).option("subscribe", "figures")
-    cold, warm = rate(rows, drain(topic.load()))
-    yield "topic, all columns, cold", cold
-    yield "topic, all columns", warm
-    yield "topic, without properties", rate(rows, drain(topic.option("includeHeaders", "false").load()))[1]
-    slim = spark.read.schema("body binary, offset bigint").format("holdfast")
-    slim = slim.option("namesrv", namesrv).option("subscribe", "figures")
-    yield "topic, body and offset", rate(rows, drain(slim.load()))[1]
-    spark.dataSource.register(Bare)
-    bare = spark.read.format("bare").option("rows", rows).option("size", size).load()
-    yield "bare Arrow source", rate(rows, drain(bare))[1]
-    slim.load().write.mode("overwrite").parquet(str(folder / "parquet"))
+def measure(namesrv: str, options: argparse.Namespace, folder: Path) -> Iterator[tuple[str, float]]:
+    rows = options.rows
+    keep_bare(namesrv, folder)
+    for what in ("topic", "bare"):
+        yield f"{what}, all columns, cold", cold(what, namesrv, rows, folder)
+    spark = start_spark()
+    frames = {
+        "topic, all columns": read_topic(spark, namesrv),
+        "bare, all columns": read_bare(spark, rows, folder, ALL),
+        "topic, without properties": read_topic(spark, namesrv, includeHeaders="false"),
+        "topic, body and offset": read_slim(spark, namesrv),
+        "bare, body and offset": read_bare(spark, rows, folder, SLIM),
+    }
+    for _ in range(2):  # All in turn: the first round is for the compilers of Java.
+        warm = {what: rate(rows, drain(frame), 4)[1] for what, frame in frames.items()}
+    yield from warm.items()
+    read_slim(spark, namesrv).write.mode("overwrite").parquet(str(folder / "parquet"))
     yield "Parquet", rate(rows, drain(spark.read.parquet(str(folder / "parquet"))))[1]
-    some = topic.option("includeHeaders", "false").load().select("key", "body").persist()
+    some = read_topic(spark, namesrv, includeHeaders="false").select("key", "body").persist()
     some.count()
     yield "bare Arrow writer", rate(rows, lambda: some.write.format("bare").mode("append").save(), 2)[1]
     for exactly in ("false", "true"):
@@ -139,6 +198,7 @@ def measure(
         sink = sink.option("exactlyOnce", exactly).mode("append")
         yield f"sink, exactlyOnce={exactly}", rate(rows, sink.save, 2)[1]
     yield "micro-batch, median ms", floor(spark, namesrv, folder / "checkpoint")
+    spark.stop()
 
 
 def main() -> int:
@@ -146,7 +206,13 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=400_000)
     parser.add_argument("--size", type=int, default=1024)
     parser.add_argument("--queues", type=int, default=4)
+    parser.add_argument("--cold", choices=("topic", "bare"), help=argparse.SUPPRESS)
+    parser.add_argument("--namesrv", help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.cold:
+        first_query(options.cold, options.namesrv, options.rows, options.folder)
+        return 0
     folder = Path(tempfile.mkdtemp(prefix="holdfast-spark-figures-"))
     command = [
         HOLDFAST,
@@ -174,20 +240,14 @@ def main() -> int:
             f"{options.rows:,} rows of {options.size} bytes in {options.queues} queues; load {os.getloadavg()[0]:.1f}"
         )
         print(f"{'filled':<28}{fill(namesrv, options.rows, options.size):>12,.0f} rows/s", flush=True)
-        spark = session("figures", config={"spark.driver.memory": "4g"})
-        spark.sparkContext.setLogLevel("OFF")
         found = {}
-        for what, figure in measure(spark, namesrv, options, folder):
+        for what, figure in measure(namesrv, options, folder):
             found[what] = figure
             unit = "" if "ms" in what else f" rows/s {figure * options.size / 1e6:>8,.0f} MB/s"
             print(f"{what:<28}{figure:>12,.0f}{unit}", flush=True)
-        bare = found["bare Arrow source"]
-        print(
-            f"topic / bare: {found['topic, all columns'] / bare:.2f} with all columns, "
-            f"{found['topic, body and offset'] / bare:.2f} with body and offset"
-        )
+        for columns in ("all columns, cold", "all columns", "body and offset"):
+            print(f"topic / bare, {columns}: {found[f'topic, {columns}'] / found[f'bare, {columns}']:.2f}")
         print(f"topic / Parquet: {found['topic, body and offset'] / found['Parquet']:.2f} slim")
-        spark.stop()
     finally:
         up.terminate()
         up.wait(30)
