@@ -58,6 +58,8 @@ def _store(store: MessageStore) -> Iterator[Sample]:
     yield Sample("broker_log_end_position", "gauge", "Where the next record will begin.", store.written)
     yield Sample("broker_log_unconfirmed_bytes", "gauge", "Written, but not yet confirmed.", store.unconfirmed)
     yield Sample("broker_index_behind_bytes", "gauge", "Not yet seen by the key index.", store.index_behind)
+    about = "Behind the checkpoint: read again after a crash."
+    yield Sample("broker_checkpoint_behind_bytes", "gauge", about, store.checkpoint_behind)
     yield Sample("broker_disk_used_percent", "gauge", "How full the disk of the store is.", store.disk_use.percent)
     yield Sample("broker_disk_full", "gauge", "1 while writes are refused: the disk is nearly full.", store.disk_full)
     yield Sample("broker_writable", "gauge", "0 after a disk error, until a restart.", store.writable)

@@ -74,7 +74,11 @@ class _Round:
 
 
 class Housekeeper:
-    """Keeps the files behind what is in memory."""
+    """Keeps the files behind what is in memory.
+
+    Attributes:
+        marked: After a crash the log is read from here on: all before it is on disk, indexes included.
+    """
 
     def __init__(self, opened: OpenedStore, indexer: Indexer, now_ms: int) -> None:
         self._opened = opened
@@ -84,6 +88,7 @@ class Housekeeper:
         self._grown: dict[QueueLog, None] = dict.fromkeys(queue for queue in opened.table if queue.tail)
         self._round: _Round | None = None
         self._round_ms = now_ms  # When the last round ended.
+        self.marked = opened.checkpoint.value.position or 0
         self._seen = opened.log.written
         self._to_correct: Iterator[QueueLog] = iter(())
         self._warming: FileRange | None = None
@@ -231,6 +236,7 @@ class Housekeeper:
         if current.is_marked:
             self._round = None
             self._round_ms = now_ms
+            self.marked = current.position
         elif not current.paths:
             self._write_checkpoint(current)
             current.is_marked = True

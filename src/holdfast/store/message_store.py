@@ -134,6 +134,11 @@ class MessageStore:
         """Bytes of the confirmed log that the key index has not seen yet."""
         return self.confirmed - self._indexer.indexed
 
+    @property
+    def checkpoint_behind(self) -> int:
+        """Bytes of the log behind the checkpoint: after a crash these are read again."""
+        return self.log.written - max(self._housekeeper.marked, self._files.start)
+
     # --- queues
 
     def queue(self, topic: str, queue_id: int) -> QueueLog:

@@ -52,6 +52,17 @@ def test_what_is_sent_is_counted_in_all_and_by_topic():
     assert after["broker_log_end_position",] > before["broker_log_end_position",]
 
 
+def test_what_a_crash_would_have_read_again_can_be_watched():
+    """All that was sent since the checkpoint."""
+    desk = BrokerDesk()
+    assert numbers(desk)["broker_checkpoint_behind_bytes",] == 0
+
+    send(desk, "orders", b"one")
+
+    after = numbers(desk)
+    assert after["broker_checkpoint_behind_bytes",] == after["broker_log_end_position",]
+
+
 def test_what_connections_hold_can_be_watched():
     """The reading that makes the broker refuse is one that an operator sees coming."""
     desk = BrokerDesk()

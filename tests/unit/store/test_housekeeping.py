@@ -36,6 +36,36 @@ def test_the_mark_moves_only_after_everything_is_synced():
     assert not store.housekeep(LATER_MS).behind
 
 
+def test_how_far_the_mark_is_behind_counts_until_the_mark_itself_is_on_disk():
+    """A crash between the mark's write and its sync may bring the old one back."""
+    store = open_store()
+    assert store.checkpoint_behind == 0
+    append(store)
+    store.housekeep(LATER_MS)
+    store.checkpoint(LATER_MS)
+    assert store.checkpoint_behind == store.written
+    store.housekeep(LATER_MS)
+
+    store.checkpoint(LATER_MS)
+
+    assert store.checkpoint_behind == 0
+    append(store)
+    assert 0 < store.checkpoint_behind < store.written
+
+
+def test_a_restart_knows_how_far_its_mark_is_behind():
+    """Stopped in order it is not; after a crash it is until the next round."""
+    disk = SimDisk()
+    store = open_store(disk)
+    append(store)
+
+    crashed = open_store(disk)
+    assert crashed.checkpoint_behind == crashed.written > 0
+    crashed.close(NOW_MS)
+
+    assert open_store(disk).checkpoint_behind == 0
+
+
 def test_a_round_is_due_after_an_interval_or_many_bytes():
     """And when there is nothing new, never."""
     store = open_store(checkpoint_bytes=500)
