@@ -9,9 +9,9 @@ and a registration seen at the name server, never a time. Does not know the wire
 """
 
 import contextlib
+import functools
 import itertools
 import json
-import os
 import socket
 import struct
 import sys
@@ -24,7 +24,8 @@ from typing import Self
 from tests.support.child import Child, ChildFailed
 
 # Below the range from which the kernel takes ports for outgoing connections.
-_PORT_FIRST, _PORT_LAST, _PORT_STEP = 24000, 24990, 10
+_PORT_FIRST, _PORT_LAST, _PORT_STEP = 20000, 26900, 10
+_BLOCK_SIZE = 300
 _READY_TIMEOUT_S = 60.0
 _PAUSE_S = 0.02
 _GET_BROKER_CLUSTER_INFO = 106
@@ -32,20 +33,29 @@ _UPDATE_AND_CREATE_TOPIC = 17
 _GET_ROUTE = 105
 
 
-def _port_bases() -> Iterator[int]:
-    """Yield the bases in a circle that begins elsewhere in every process: two test runs seldom meet."""
-    bases = range(_PORT_FIRST, _PORT_LAST, _PORT_STEP)
-    start = os.getpid() * 7 % len(bases)
-    return itertools.cycle([*bases[start:], *bases[:start]])
+@functools.cache
+def _claim_block() -> tuple[socket.socket, Iterator[int]]:
+    """Take a block of ports for this process alone, and return its bases in a circle.
 
-
-_BASES = _port_bases()
+    A broker that is down for a moment wants its port back: no other run may find it free meanwhile. Whoever holds the
+    first port of a block has the block, until the process ends.
+    """
+    for first in range(_PORT_FIRST, _PORT_LAST, _BLOCK_SIZE):
+        claim = socket.socket()
+        try:
+            claim.bind(("127.0.0.1", first))
+        except OSError:
+            claim.close()
+            continue
+        return claim, itertools.cycle(range(first + _PORT_STEP, first + _BLOCK_SIZE, _PORT_STEP))
+    raise ChildFailed(f"no free block of ports between {_PORT_FIRST} and {_PORT_LAST}")
 
 
 def free_port() -> int:
     """Return a port that is free on loopback together with the two below and the one above."""
-    for _ in range(_PORT_FIRST, _PORT_LAST, _PORT_STEP):
-        port = next(_BASES) + 4
+    _, bases = _claim_block()
+    for _ in range(0, _BLOCK_SIZE, _PORT_STEP):
+        port = next(bases) + 4
         with contextlib.suppress(OSError), contextlib.ExitStack() as taken:
             for each in range(port - 2, port + 2):
                 probe = taken.enter_context(socket.socket())
