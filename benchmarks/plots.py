@@ -1,10 +1,12 @@
-"""Pictures of the results, as SVG: ratios to Java beside what was wanted, and how rates grow."""
+"""Pictures of the results, as SVG: ratios to Java beside what was wanted, how rates grow, what rest costs."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from benchmarks.idle import CORES_MAX, QUEUES, Idle
 from benchmarks.results import Growth, Results
 
 if TYPE_CHECKING:
@@ -33,6 +35,8 @@ def draw(results: Results, folder: Path) -> list[Path]:
         files = [_draw_ratios(results, folder / "ratios.svg"), _draw_sends(results, folder / "sends.svg")]
     if results.growth:
         files.append(_draw_growth(results.growth, folder / "growth.svg"))
+    if results.idle:
+        files.append(_draw_idle(results.idle, folder / "idle.svg"))
     return files
 
 
@@ -115,4 +119,25 @@ def _draw_growth(growths: list[Growth], file: Path) -> Path:
         axes.set_ylabel("MB/s" if by_size else "thousand messages/s")
     grid[0].legend(frameon=False)
     figure.tight_layout()
+    return _save(figure, file)
+
+
+def _draw_idle(idle: Mapping[str, Idle], file: Path) -> Path:
+    """Draw what each broker used in every second from the last message on; thick while it was watched."""
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    figure = Figure(figsize=(8, 3))
+    axes = figure.subplots()
+    for kind, colour in (("holdfast", OURS), ("java", JAVA)):
+        if kind in idle:
+            percents = [cores * 100 for cores in (*idle[kind].settling, *idle[kind].watched)]
+            start = len(idle[kind].settling)
+            axes.plot(range(1, len(percents) + 1), percents, color=colour, linewidth=0.8)
+            axes.plot(range(start + 1, len(percents) + 1), percents[start:], color=colour, linewidth=2.2, label=kind)
+    axes.axhline(CORES_MAX * 100, color="#444444", linewidth=0.8, linestyle=":")
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter("{x:g} %")
+    axes.set_title(f"of a core, {QUEUES:,} queues at rest")
+    axes.set_xlabel("seconds after the last message (thick: watched; dotted: wanted of ours)")
+    axes.legend(frameon=False)
     return _save(figure, file)

@@ -236,13 +236,18 @@ def _idle(results: Results) -> str:
             f"{each.anonymous_mb:,.0f}",
             f"{each.rss_mb:,.0f}",
             f"{each.cores:.2%}",
-            f"{each.settling_seconds:.0f} s",
+            f"{max(each.watched):.2%}",
+            f"{len(each.settling)} s",
+            f"{each.owed_cpu:.2f} s",
             ("reached" if each.reached else "**missed**") if kind == "holdfast" else "",
         ]
         for kind, each in results.idle.items()
     ]
     wanted = f"< {idle.ANONYMOUS_MB_MAX:.0f} MB RssAnon, < {idle.CORES_MAX:.0%} of a core"
-    head = [f"idle, {idle.QUEUES:,} queues", "RssAnon MB", "RSS MB", "of a core", "until idle", f"wanted {wanted}"]
+    head = [
+        f"idle, {idle.QUEUES:,} queues, for {idle.WATCHED_S} s", "RssAnon MB", "RSS MB", "of a core", "busiest second",
+        "after the last message", "processor time until then", f"wanted {wanted}",
+    ]  # fmt: skip
     return table(head, rows)
 
 

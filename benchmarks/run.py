@@ -41,7 +41,6 @@ OUTPUT: Final = Path("docs/benchmarks")
 PARTS: Final = ("limits", "cells", "growth", "idle", "recovery", "moves", "profile")
 # A round writes about this much, over all servers; nothing is removed before the end.
 GB_PER_ROUND: Final = 16.0
-IDLE_SECONDS: Final = 30.0
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -196,10 +195,17 @@ class Run:
 
     def _idle(self) -> None:
         for kind in ("holdfast", "java"):
-            cluster = self._start(kind, ("async",))
-            idle = measure_idle(self._bench, cluster.brokers["async"], cluster.name_server, seconds=IDLE_SECONDS)
+            cluster = self._start(kind, ())
+            names = cluster.name_server
+            if kind == "java":
+                broker = self._fleet.start_java(names, "async")
+            else:
+                broker = self._fleet.start_holdfast(names, "async", has_metrics=True)
+            say(f"   {kind}: a message to every queue, then rest")
+            idle = measure_idle(self._bench, broker, names)
             say(f"   {kind}: RssAnon {idle.anonymous_mb:,.0f} MB, {idle.cores:.2%} of a core")
             self.results.idle[kind] = idle
+            self._fleet.stop(broker)
             self._stop(cluster)
 
     def _recovery(self) -> None:

@@ -32,6 +32,7 @@ Flush = Literal["async", "sync"]
 JAVA_VERSION: Final = "5.5.0"
 READY_TIMEOUT_S: Final = 180.0
 STOP_TIMEOUT_S: Final = 60.0
+METRICS_DISTANCE: Final = 4
 DESCRIPTORS: Final = 16_384  # 2 000 connections at either end, and the files of 10 000 queues
 
 JVM: Final = (
@@ -71,6 +72,7 @@ class Server:
     port: int
     child: Child
     store: Path | None = None
+    metrics_port: int | None = None
 
     @property
     def pid(self) -> int:
@@ -131,6 +133,7 @@ class Fleet:
         name: str | None = None,
         store: Path | None = None,
         options: Sequence[str] = (),
+        has_metrics: bool = False,
     ) -> Server:
         """Start a broker of ours; returns when the name server knows it."""
         port = self._take_port()
@@ -138,7 +141,10 @@ class Fleet:
         name = name or f"broker-{flush}"
         command = ["serve", "broker", "--name", name, "--namesrv", name_server.name_server]
         command += ["--listen", f"127.0.0.1:{port}", "--store", str(store), "--flush", flush, *options]
-        server = Server("holdfast", name, port, self._start_holdfast(command, port), store)
+        metrics_port = port + METRICS_DISTANCE if has_metrics else None
+        if has_metrics:
+            command += ["--metrics-listen", f"127.0.0.1:{metrics_port}"]
+        server = Server("holdfast", name, port, self._start_holdfast(command, port), store, metrics_port)
         self._keep(server)
         wait_until_registered(name_server.name_server, [name])
         return server
@@ -191,7 +197,7 @@ class Fleet:
         return server
 
     def _take_port(self) -> int:
-        """Return a port; a broker also takes two below and one above."""
+        """Return a port; a broker also takes two below and one above, and one further above for its metrics."""
         self._next_port += 10
         return self._next_port
 
