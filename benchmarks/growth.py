@@ -14,32 +14,38 @@ SIZES: Final = {"100 B": 100, "1 KiB": 1 << 10, "10 KiB": 10 << 10, "1 MiB": 1 <
 TOPIC: Final = "Growth"
 
 
+class Point(msgspec.Struct, frozen=True, kw_only=True):
+    """A value on an axis, how it is called there, and what is measured."""
+
+    value: int
+    label: str
+    cell: Cell
+
+
 class Axis(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that grows: its cells, each with the value on the axis."""
+    """One thing that grows."""
 
     name: str
-    points: tuple[tuple[int, Cell], ...]
+    points: tuple[Point, ...]
 
 
 def axes(seconds: float) -> list[Axis]:
     """Return the three axes."""
     send = Load(mode="send", topic=topic_of(4), connections=16, in_flight=16, seconds=seconds)
     by_connections = [
-        (count, msgspec.structs.replace(send, connections=count, in_flight=1), f"{count} connections")
-        for count in CONNECTIONS
+        (count, f"{count:,}", msgspec.structs.replace(send, connections=count, in_flight=1)) for count in CONNECTIONS
     ]
     by_queues = [
-        (count, msgspec.structs.replace(send, topic=topic_of(count), queues=count), f"{count} queues")
-        for count in QUEUES
+        (count, f"{count:,}", msgspec.structs.replace(send, topic=topic_of(count), queues=count)) for count in QUEUES
     ]
     by_size = [
         # Sixteen times sixteen messages of 1 MiB would be a test of memory, not of sending.
-        (size, msgspec.structs.replace(send, size=size, connections=4 if size >= 1 << 20 else 16,
-                                       in_flight=4 if size >= 1 << 20 else 16), name)
-        for name, size in SIZES.items()
+        (size, label, msgspec.structs.replace(send, size=size, connections=4 if size >= 1 << 20 else 16,
+                                              in_flight=4 if size >= 1 << 20 else 16))
+        for label, size in SIZES.items()
     ]  # fmt: skip
     return [
-        Axis(name=name, points=tuple((value, _cell(name, label, load)) for value, load, label in points))
+        Axis(name=name, points=tuple(_point(name, value, label, load) for value, label, load in points))
         for name, points in (("connections", by_connections), ("queues", by_queues), ("message size", by_size))
     ]
 
@@ -54,5 +60,6 @@ def topics() -> dict[str, int]:
     return {topic_of(count): count for count in (4, *QUEUES)}
 
 
-def _cell(axis: str, label: str, load: Load) -> Cell:
-    return Cell(group=f"send by {axis}: {label}", role="async", load=load, unit="messages/s", writes=True)
+def _point(axis: str, value: int, label: str, load: Load) -> Point:
+    cell = Cell(group=f"send by {axis}: {label}", role="async", load=load, unit="messages/s", writes=True)
+    return Point(value=value, label=label, cell=cell)

@@ -111,7 +111,7 @@ class Bench:
                 for kind in kinds:
                     reading = self.read(servers[kind, cell.role], cell)
                     readings.setdefault((cell.name, kind), []).append(reading)
-                    self._say(describe(number, cell, kind, reading))
+                    self._say(f"{number + 1}/{rounds}  {describe(cell, kind, reading)}")
         return [
             CellResult(cell=cell, summaries={kind: summarize(kind, readings[cell.name, kind]) for kind in cell.kinds})
             for cell in cells
@@ -172,11 +172,11 @@ def summarize(kind: Kind, readings: Sequence[Reading]) -> Summary:
     )
 
 
-def describe(number: int, cell: Cell, kind: str, reading: Reading) -> str:
+def describe(cell: Cell, kind: str, reading: Reading) -> str:
     """Return one line of progress."""
     load = reading.load
     return (
-        f"{number + 1}  {cell.name:<44} {kind:<9} {reading.figure:>12,.0f} {cell.unit:<11}"
+        f"{cell.name:<44} {kind:<9} {reading.figure:>12,.0f} {cell.unit:<11}"
         f" p50 {load.p50_us:>8,.0f} us  p99 {load.p99_us:>9,.0f} us"
         f"  cores {reading.server_cores:.2f} + client {load.client_cpu:.2f} + foreign {reading.foreign_cores:.2f}"
         f"{f'  owes {reading.owed_cpu:.2f}' if reading.owed_cpu >= OWED_MIN else ''}"

@@ -107,14 +107,19 @@ def _draw_growth(growths: list[Growth], file: Path) -> Path:
         by_size = growth.axis.name == "message size"
         for kind, colour in (("holdfast", OURS), ("java", JAVA)):
             xs, ys = [], []
-            for (value, cell), result in zip(growth.axis.points, growth.results, strict=True):
+            for point, result in zip(growth.axis.points, growth.results, strict=True):
                 summary = result.summaries.get(kind)  # type: ignore[call-overload]
                 if summary is not None:
-                    xs.append(value)
-                    ys.append(summary.figure * cell.load.size / 1e6 if by_size else summary.figure / 1e3)
+                    xs.append(point.value)
+                    ys.append(summary.figure * point.cell.load.size / 1e6 if by_size else summary.figure / 1e3)
             axes.plot(xs, ys, marker="o", color=colour, label=kind)
         axes.set_xscale("log")
-        axes.set_ylim(bottom=0)
+        axes.set_xticks([point.value for point in growth.axis.points], [point.label for point in growth.axis.points])
+        axes.minorticks_off()
+        if by_size:
+            axes.set_yscale("log")  # from 100 B to 1 MiB also the bytes a second grow a hundredfold
+        else:
+            axes.set_ylim(bottom=0)
         axes.set_title(f"sends by {growth.axis.name}")
         axes.set_ylabel("MB/s" if by_size else "thousand messages/s")
     grid[0].legend(frameon=False)

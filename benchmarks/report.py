@@ -41,7 +41,7 @@ def markdown(results: Results) -> str:
     if results.cold:
         parts += ["## First burst at a cold broker (4x256)", _cold(results)]
     if results.growth:
-        parts += ["## Growth", *(_growth(growth) for growth in results.growth)]
+        parts += ["## Growth", _growth_head(results), *(_growth(growth) for growth in results.growth)]
     if results.idle or results.recovery:
         parts += ["## Idle and recovery", _idle(results), _recovery(results)]
     if results.moves:
@@ -206,23 +206,36 @@ def _cold(results: Results) -> str:
     return table(["server", "messages/s, first 5 s", "p99", "max", "sent", "refused"], rows)
 
 
+def _growth_head(results: Results) -> str:
+    """Return how these were read: often on another day than the cells, and not for as long."""
+    first = results.growth[0].results[0]
+    rounds = max(len(summary.readings) for summary in first.summaries.values())
+    return (
+        f"{results.taken.get('growth', '')}. Readings of {first.cell.load.seconds:g} s, medians of {rounds} rounds, "
+        "interleaved, one axis at a time; in brackets connections x requests in flight. Refused: in all rounds "
+        "together; rates do not count these."
+    )
+
+
 def _growth(growth: Growth) -> str:
     rows = []
-    for (_, cell), result in zip(growth.axis.points, growth.results, strict=True):
+    for point, result in zip(growth.axis.points, growth.results, strict=True):
+        load = point.cell.load
         ours, java = result.summaries.get("holdfast"), result.summaries.get("java")
         rows.append(
             [
-                f"{cell.group.partition(': ')[2]} ({cell.load.shape})",
+                f"{point.label} ({load.shape})",
                 *(_figure(summary) for summary in (ours, java)),
-                *(f"{summary.figure * cell.load.size / 1e6:,.0f}" if summary else "" for summary in (ours, java)),
+                *(number(summary.figure * load.size / 1e6) if summary else "" for summary in (ours, java)),
                 _ratio(ours, java),
                 *(microseconds(summary.p99_us) if summary else "" for summary in (ours, java)),
                 *(f"{summary.anonymous_mb:,.0f}" if summary else "" for summary in (ours, java)),
+                *(f"{sum(summary.refused.values()):,}" if summary else "" for summary in (ours, java)),
             ]
         )
     head = [
         f"sends by {growth.axis.name}", "ours /s", "Java /s", "ours MB/s", "Java MB/s", "ratio", "p99", "p99 Java",
-        "RssAnon MB", "Java's",
+        "RssAnon MB", "Java's", "refused", "Java's",
     ]  # fmt: skip
     return table(head, rows)
 

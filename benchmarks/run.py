@@ -41,6 +41,7 @@ OUTPUT: Final = Path("docs/benchmarks")
 PARTS: Final = ("limits", "cells", "growth", "idle", "recovery", "moves", "profile")
 # A round writes about this much, over all servers; nothing is removed before the end.
 GB_PER_ROUND: Final = 16.0
+GROWTH_ROUNDS_MAX: Final = 3
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,8 +98,8 @@ class Run:
         for name, part in parts.items():
             if name in self._plan.parts:
                 say(f"== {name}")
-                part()
                 self.results.taken[name] = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
+                part()
                 self._save()
 
     def _earlier(self) -> results.Results | None:
@@ -178,6 +179,7 @@ class Run:
         clusters = [self._start(kind, ("async",)) for kind in ("holdfast", "java")]
         for cluster in clusters:
             broker = cluster.brokers["async"]
+            say(f"   making topics and warming {cluster.kind}")
             for topic, queues in growth.topics().items():
                 create_topic(broker, cluster.name_server, topic, queues=queues)
             seconds = plan.java_warm_seconds if cluster.kind == "java" else 1.0
@@ -187,9 +189,11 @@ class Run:
         }
         self.results.growth.clear()
         for axis in growth.axes(plan.seconds):
-            cells = [cell for _, cell in axis.points]
-            found = bench.run_rounds(cells, servers, rounds=min(3, plan.rounds))
+            found = bench.run_rounds(
+                [point.cell for point in axis.points], servers, rounds=min(GROWTH_ROUNDS_MAX, plan.rounds)
+            )
             self.results.growth.append(results.Growth(axis=axis, results=found))
+            self._save()
         for cluster in clusters:
             self._stop(cluster)
 
