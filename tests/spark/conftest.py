@@ -4,6 +4,7 @@ import asyncio
 import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,7 +60,7 @@ class Cluster:
         wait_until_registered(self.name_servers[1], [name])
         self.brokers[name] = Broker(name, "DefaultCluster", port, store, child)
 
-    def operate(self, *words: str) -> dict[str, object]:
+    def operate(self, *words: str) -> dict[str, Any]:
         """Run a command of an operator."""
         return asyncio.run(Operator(self.namesrv).run(*words))
 

@@ -171,6 +171,28 @@ def test_progress_shows_how_far_behind_the_stream_is(story: Story, cluster: Clus
     assert sum(source["endOffset"]["q"][topic].values()) == 10
 
 
+@pytest.mark.timeout(120)
+def test_a_stream_that_has_nothing_to_do_holds_no_broker(spark: SparkSession, cluster: Cluster, tmp_path: Path):
+    """The last batch is published as well, though Spark plans no other; so what it read can be dropped."""
+    topic = cluster.make_topic(queues=2)
+    cluster.start("broker-idle")
+    cluster.operate("queue", "migrate", topic, "0", "--to", "broker-idle")
+    cluster.send(topic, range(20))
+    reader = spark.readStream.format("holdfast").option("namesrv", cluster.namesrv).option("subscribe", topic)
+    frame = reader.options(startingOffsets="earliest", groupId="idle").load()
+    query = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start()
+    try:
+        query.processAllAvailable()
+        drained = cluster.operate("broker", "drain", "broker-idle", "--wait", "--discard-consumed", "idle")
+        cluster.operate("broker", "remove", "broker-idle")
+        cluster.brokers["broker-idle"].child.stop()
+    finally:
+        query.stop()
+
+    assert drained["removable"]
+    assert [(home["topic"], home["queue"]) for home in drained["discarded"]] == [(topic, 0)]
+
+
 def wait_for(done: Callable[[], bool], timeout_s: float = 60) -> None:
     """Return when *done* says so. Spark tells of progress to whoever asks."""
     deadline_s = time.monotonic() + timeout_s

@@ -118,10 +118,9 @@ def drain(
     if failed:
         show_outcome(session, plan, made)
     dropped, kept = session.ask(lambda admin: admin.draining.discard_consumed(broker, groups))
+    _tell_kept(session, kept)
     if wait:
         dropped += _wait(session, broker, groups)
-    else:
-        _tell_kept(session, kept)
     holds = session.ask(lambda admin: admin.draining.holds(broker))
     moved = sum(len(move.queues) for move in made)
     text = f"{broker} leads nothing; {count_text(moved, 'logical queue')} moved, bytes copied: 0"

@@ -288,8 +288,8 @@ class Link:
         broker, generation = ("", None) if segment is None else (segment.broker, segment.generation)
         return Origin(queue.topic, queue.queue_id, broker, generation, delta)
 
-    def commit(self, offsets: Mapping[Queue, int]) -> None:
-        """Publish how far a query has come, for whoever looks at lag. Nothing depends on it: failures are logged."""
+    def commit(self, offsets: Mapping[Queue, int]) -> Future[None]:
+        """Begin to publish how far a query has come. Nothing of its own depends on it: failures are logged."""
 
         async def tell(queue: MessageQueue, offset: int) -> None:
             try:
@@ -297,8 +297,11 @@ class Link:
             except HoldfastError as error:
                 log.debug("progress in %s was not published: %s", queue, error)
 
-        for name, offset in offsets.items():
-            self.begin(tell(self.find_queue(name), offset))
+        async def tell_all() -> None:
+            await asyncio.gather(*(tell(queue, offset) for queue, offset in found))
+
+        found = [(self.find_queue(name), offset) for name, offset in offsets.items()]
+        return self.begin(tell_all())
 
     # Asking.
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from typing import Any, Final
 
 import pyarrow as pa
@@ -34,6 +35,8 @@ _LOOK_S: Final = 0.04
 # How often it is looked for new topics and queues.
 _DISCOVER_S: Final = 5.0
 _SAMPLE_BYTES: Final = 64 * 1024
+# How often progress is published though there is none: a broker may have been away, or may have forgotten it.
+_PUBLISH_S: Final = 5.0
 # How long a queue must seem to have become shorter.
 _BELIEVE_S: Final = 30.0
 
@@ -51,6 +54,9 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest: dict[Queue, int] = {}
         self._batch_s = time.monotonic()
         self._shrunk_s: dict[Queue, float] = {}
+        self._published: dict[Queue, int] = {}
+        self._published_s = 0.0
+        self._publishing: Future[None] | None = None
 
     # Planning, on the driver.
 
@@ -75,6 +81,7 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: ARG002, N802
         """Return where the next batch ends, having waited a moment if there is nothing new."""
         before = read_position(start)
+        self._publish(before)
         deadline_s = time.monotonic() + _IDLE_S
         while True:
             after = self._advance(before)
@@ -97,9 +104,7 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_shares(self._link, self._options, begins_of(before, after), after.ends, after.parts)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Publish how far the query has come, under the name of its group if it has one."""
-        if self._options.group is not None:
-            self._link.commit(read_position(end).ends)
+        """Do nothing: Spark tells of a batch only when it has planned the next, which may never be. See `_publish`."""
 
     # Reading, in tasks.
 
@@ -108,6 +113,20 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_share(self._options, self._columns, partition)
 
     # Deciding.
+
+    def _publish(self, done: Position) -> None:
+        """Publish how far the query has come, under the name of its group if it has one.
+
+        Spark asks how to go on behind a batch when that batch is done and in its checkpoint.
+        """
+        if self._options.group is None or done.is_initial:
+            return
+        if self._publishing is not None and not self._publishing.done():
+            return  # Else the older could arrive behind the newer.
+        now_s = time.monotonic()
+        if done.ends != self._published or now_s - self._published_s >= _PUBLISH_S:
+            self._publishing = self._link.commit(done.ends)
+            self._published, self._published_s = done.ends, now_s
 
     @property
     def _link(self) -> Link:
