@@ -4,7 +4,7 @@ BIN := .venv/bin
 PYTEST := $(BIN)/pytest --quiet -rs
 SEEDS ?= 200
 
-.PHONY: help install install-spark lock check test test-spark test-spark-all test-all sim bench demo demo-spark clean
+.PHONY: help install install-spark lock check test test-spark test-spark-all test-all sim bench demo demo-core clean
 
 help: ## list the verbs
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
@@ -45,7 +45,7 @@ test: check ## the gate: checks and tests, under 15 minutes on 2 cores
 test-spark: install-spark ## Spark as a source and a sink, under 4 minutes on 2 cores
 	$(PYTEST) -m "spark and not slow"
 
-test-spark-all: install-spark ## the same, and a Spark cluster of several processes
+test-spark-all: install-spark ## the same, and what takes minutes: a Spark cluster, long absences, killed drivers, the demo
 	$(PYTEST) -m spark
 
 test-all: check ## the full matrix, properties with examples that no run had before
@@ -59,11 +59,11 @@ bench: install ## our servers beside Java's in one run; BENCH=--quick for a few 
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r benchmarks/requirements.lock
 	$(BIN)/python -m benchmarks.run $(BENCH)
 
-demo: install ## 2, then 4, then 1 brokers under load, and the ledger
+demo: install-spark ## a click count in Spark runs on while 2 brokers become 4 and 1, which is killed; and the proof
 	$(BIN)/python -m holdfast.demo
 
-demo-spark: install-spark ## the same under a click count in Spark that never restarts, and the proof
-	$(BIN)/python -m holdfast.spark.demo
+demo-core: install ## the same without Spark: a producer, an ordered group, and the ledger
+	$(BIN)/python -m holdfast.demo.orders
 
 clean: ## forget the environment and caches
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,12 @@ class Cluster:
         child = self.processes._start([*command, "--store", str(store), "--flush", "async"], name=name, port=port)
         wait_until_registered(self.name_servers[1], [name])
         self.brokers[name] = Broker(name, "DefaultCluster", port, store, child)
+
+    def start_another_name_server(self, address: str) -> None:
+        """Start a name server that knows nothing where one was before."""
+        port = int(address.rpartition(":")[2])
+        shutil.rmtree(self._folder / f"namesrv-{port}")
+        self.processes.start_name_server(port=port)
 
     def operate(self, *words: str) -> dict[str, Any]:
         """Run a command of an operator."""

@@ -17,7 +17,9 @@ from holdfast.client.send_plan import queue_for_key
 from holdfast.client.sender import Sender
 from holdfast.spark.delivery import REQUEST_ROWS_MAX, Delivery, SinkRefused, WriteName
 from holdfast.spark.link import Link, link_to
+from holdfast.spark.sink_options import read_sink_options
 from holdfast.spark.sink_rows import BadRow, to_rows
+from holdfast.spark.writer import write_rows
 
 KEYED = ("concat('key-', id % 10) as key", "cast(id as string) as body")
 
@@ -189,6 +191,26 @@ def test_a_retry_with_other_rows_is_refused_by_name(cluster: Cluster):
     writer.write(range(20, 22), batch=1)
     with pytest.raises(SinkRefused, match=r"batch 0 of query .* is over"):
         writer.write(range(10))
+
+
+def test_a_retry_may_bring_its_rows_in_another_order(cluster: Cluster, read: Read):
+    """A shuffle promises none. Who says that the input is ordered is believed, and held to it."""
+    topic = cluster.make_topic()
+    rows = [{"key": f"key-{number % 7}", "body": b"%d" % number} for number in range(300)]
+
+    def attempt(query: str, seed: int, **more: str) -> None:
+        options = {"namesrv": cluster.namesrv, "topic": topic, "exactlyOnce": "true", "brokerTimeout": "60s", **more}
+        mixed = random.Random(seed).sample(rows, len(rows))
+        batches = [pa.RecordBatch.from_pylist(mixed[:100]), pa.RecordBatch.from_pylist(mixed[100:])]
+        write_rows(read_sink_options(options), batches, query, 0)
+
+    for seed in range(3):
+        attempt("shuffled", seed)
+    assert numbers_of(read(topic)) == list(range(300))
+
+    attempt("ordered", 0, inputOrdered="true")
+    with pytest.raises(SinkRefused, match="was written before with other rows"):
+        attempt("ordered", 1, inputOrdered="true")
 
 
 def test_two_attempts_at_once_write_the_rows_once(cluster: Cluster, read: Read):

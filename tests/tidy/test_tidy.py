@@ -72,6 +72,7 @@ TESTED_ELSEWHERE = {
 # Rooms that are one thing seen from outside, and where they are looked at as a whole. Twins are welcome there too.
 TESTED_AS_A_WHOLE = {
     "cli": "tests/integration/test_cli.py",
+    "demo": "tests/integration/test_demo.py",
     "sim": "tests/sim",
     "spark": "tests/spark",
 }

@@ -1,15 +1,16 @@
 """The demo's ledger: it must see what it is there to see."""
 
-from holdfast.demo import Ledger, ledger_rows
+from holdfast.demo.ledger import Ledger
+from holdfast.demo.orders import ledger_rows
 
 
-def play(*consumed: int, acknowledged: int = 3) -> Ledger:
-    """Return a ledger of one key with numbers 0, 1, 2 acknowledged and these consumed, in a queue of their own."""
+def play(*arrived: int, acknowledged: int = 3) -> Ledger:
+    """Return a ledger of one key with numbers 0, 1, 2 acknowledged and these arrived, in a queue of their own."""
     ledger = Ledger()
     for number in range(acknowledged):
         ledger.acknowledge("k", number, "broker-a", pause_ms=1.0)
-    for number in consumed:
-        ledger.consume("k", number, queue=0, offset=number)
+    for number in arrived:
+        ledger.arrive("k", number, queue=0, offset=number)
     return ledger
 
 
@@ -17,13 +18,13 @@ def test_everything_once_and_in_order_is_right():
     """The plain case."""
     verdict = play(0, 1, 2).close()
 
-    assert (verdict.acknowledged, verdict.consumed) == (3, 3)
-    assert (verdict.failed, verdict.lost, verdict.repeated, verdict.out_of_order, verdict.holes) == (0, 0, 0, 0, 0)
+    assert (verdict.acknowledged, verdict.arrived) == (3, 3)
+    assert (verdict.refused, verdict.lost, verdict.repeated, verdict.out_of_order, verdict.holes) == (0, 0, 0, 0, 0)
     assert verdict.is_good
 
 
 def test_a_message_that_never_arrives_is_lost():
-    """Acknowledged and not consumed."""
+    """Acknowledged and not there."""
     ledger = play(0, 1)
 
     assert ledger.missing == 1
@@ -47,20 +48,39 @@ def test_a_message_that_comes_again_is_repeated_and_not_out_of_order():
     assert not verdict.is_good
 
 
-def test_a_send_that_was_told_no_is_a_failure():
-    """Moves are not to be noticed by producers either."""
-    ledger = play(0, 1, 2)
-    ledger.fail()
+def test_what_nobody_knows_may_be_there_or_not():
+    """A broker died before it answered: then both are right."""
+    there, not_there = play(0, 1, 2), play(0, 1, 2)
+    for ledger in (there, not_there):
+        ledger.doubt("k", 3)
+    there.arrive("k", 3, queue=0, offset=3)
 
-    assert ledger.close().failed == 1
-    assert not ledger.close().is_good
+    assert there.close().is_good
+    assert not_there.close().is_good
+    assert (there.close().in_doubt, there.close().arrived) == (1, 4)
+
+
+def test_a_message_that_nobody_sent_is_unexpected():
+    """Neither acknowledged nor in doubt."""
+    verdict = play(0, 1, 2, 3).close()
+
+    assert verdict.unexpected == 1
+    assert not verdict.is_good
+
+
+def test_refusals_are_counted():
+    """Whether they are allowed is for the demo to say: one kills brokers, one does not."""
+    ledger = play(0, 1, 2)
+    ledger.refuse()
+
+    assert ledger.close().refused == 1
 
 
 def test_an_offset_without_a_message_is_a_hole():
     """Offsets go on where they were, whoever leads the queue."""
     ledger = play(0, 1, 2)
     ledger.acknowledge("k", 3, "broker-b", pause_ms=1.0)
-    ledger.consume("k", 3, queue=0, offset=10_000)
+    ledger.arrive("k", 3, queue=0, offset=10_000)
 
     assert ledger.close().holes == 9_997
     assert not ledger.close().is_good
@@ -69,7 +89,7 @@ def test_an_offset_without_a_message_is_a_hole():
 def test_keys_are_independent():
     """Order is promised within a key only."""
     ledger = play(0, 1, 2)
-    ledger.consume("other", 0, queue=1, offset=0)
+    ledger.arrive("other", 0, queue=1, offset=0)
 
     assert ledger.close().out_of_order == 0
 
@@ -82,7 +102,7 @@ def test_a_run_in_which_nothing_happened_is_not_right():
 def test_a_message_that_arrives_before_its_acknowledgement_is_not_missing():
     """Consumers may be faster than the producer."""
     ledger = Ledger()
-    ledger.consume("k", 0, queue=0, offset=0)
+    ledger.arrive("k", 0, queue=0, offset=0)
     ledger.acknowledge("k", 0, "broker-a", pause_ms=1.0)
 
     assert not ledger.missing
@@ -95,7 +115,7 @@ def test_it_tells_who_stored_what_since_the_last_look():
     ledger.acknowledge("k", 3, "broker-b", pause_ms=1.0)
 
     assert ledger.take_shares() == "broker-a 75 %, broker-b 25 %"
-    assert ledger.take_shares() == "nothing was stored"
+    assert ledger.take_shares() == "nobody"
 
 
 def test_the_longest_send_is_shown():

@@ -1,0 +1,167 @@
+"""`make demo`: a streaming click count that never restarts while its cluster is replaced under it.
+
+    2 brokers ── 4 ── 1, the others removed and ended ── that one is killed -9 and comes back
+
+At the end every click that was acknowledged must be in the counts and in Parquet, once. A click that was on its way
+when the broker was killed may be there or not, as its sender was told. See `queries` for what runs, and `proof` for
+what must hold. Writes a picture of it all into a folder, and beside it whatever Spark and the brokers had to say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from pyspark.sql import SparkSession
+
+from holdfast.admin.operations import Admin
+from holdfast.admin.tables import Table, left, print_all, right
+from holdfast.demo.ledger import Ledger, Load
+from holdfast.demo.picture import draw
+from holdfast.demo.proof import Proof, check_counts, close_books
+from holdfast.demo.queries import ARCHIVE, CLICKS, COUNTS, GROUP, Dashboard, Queries
+from holdfast.demo.screen import Screen
+from holdfast.demo.stage import PATIENCE_S, QUEUES, DemoFailed, Stage, copied_bytes, running_cluster, wait_until
+from holdfast.model.errors import HoldfastError
+from holdfast.spark.spark_session import session
+
+OUTPUT: Final = Path("holdfast-demo")
+PAGES: Final = 40
+PHASE_S: Final = 5.0
+_SAMPLE_S: Final = 0.25
+
+
+class Play:
+    """One performance."""
+
+    def __init__(self, spark: SparkSession, stage: Stage, folder: Path, screen: Screen) -> None:
+        self._stage = stage
+        self._screen = screen
+        self._ledger = Ledger()
+        self._load = Load(stage.plan, self._ledger, CLICKS, [f"page-{number}" for number in range(PAGES)])
+        self._dashboard = Dashboard()
+        self._queries = Queries(spark, stage.plan.namesrv, folder)
+        for name in self._queries.batches:
+            screen.timeline.begin(f"query {name}", screen.now_s)
+
+    async def run(self, admin: Admin) -> tuple[int, int]:
+        """Click while brokers come and go. Return how often queries were begun anew, and what is left of brokers."""
+        *leaving, _ = self._stage.plan.brokers
+        async with self._dashboard.consumer(self._stage.plan.namesrv):
+            watching, clicking = asyncio.create_task(self._watch()), asyncio.create_task(self._load.run())
+            await self._phase("2 brokers")
+            await self._stage.grow(admin)
+            await self._phase("4 brokers")
+            await self._stage.shrink(admin, [CLICKS, COUNTS], [GROUP, ARCHIVE])
+            await self._phase("1 broker")
+            await self._stage.kill()
+            await self._phase("1 broker, killed and back")
+            self._load.stop()
+            await clicking
+            self._screen.event(f"{self._ledger.acknowledged:,} clicks were acknowledged; the queries read to the end")
+            restarts = await asyncio.to_thread(self._queries.finish)
+            total = len(await asyncio.to_thread(self._queries.archived, CLICKS))
+            await wait_until(lambda: self._dashboard.total >= total, PATIENCE_S)
+            watching.cancel()
+        return restarts, len(await self._stage.find_left(admin, [broker.name for broker in leaving]))
+
+    def prove(self, restarts: int, leftovers: int) -> Proof:
+        """Compare what was sent with what arrived. To be called when the brokers are at rest: it reads their logs."""
+        clicks, counts = self._queries.archived(CLICKS), self._queries.archived(COUNTS)
+        counted, miscounted = check_counts(clicks, counts)
+        stored, copied = copied_bytes(self._stage.plan, {CLICKS, COUNTS})
+        return Proof(
+            clicks=close_books(self._ledger, clicks),
+            counted=counted,
+            shown=self._dashboard.total,
+            miscounted=miscounted,
+            restarts=restarts,
+            stored=stored,
+            rows=len(clicks) + len(counts),
+            copied=copied,
+            left=leftovers,
+        )
+
+    async def _phase(self, what: str) -> None:
+        """Let the clicks go on until some of them are counted, and for a while."""
+        before = self._dashboard.total
+        self._ledger.take_shares()
+        await asyncio.sleep(PHASE_S)
+        if not await wait_until(lambda: self._queries.check() and self._dashboard.total > before, PATIENCE_S):
+            raise DemoFailed(f"{what}: no click was counted for {PATIENCE_S:g} s")
+        shares, counted = self._ledger.take_shares(), self._dashboard.total
+        self._screen.event(f"{what}: {counted:,} clicks counted so far, the newest stored by {shares}")
+
+    async def _watch(self) -> None:
+        """Note how things stand, several times a second."""
+        timeline, screen = self._screen.timeline, self._screen
+        while True:
+            timeline.sample(screen.now_s, self._ledger.stored, self._dashboard.total)
+            for name, count in self._queries.batches.items():
+                done = timeline.batches.setdefault(f"query {name}", [])
+                done += [screen.now_s] * (count - len(done))
+            screen.now(f"clicks {self._ledger.acknowledged:,}  counted {self._dashboard.total:,}")
+            await asyncio.sleep(_SAMPLE_S)
+
+
+async def run(folder: Path, screen: Screen) -> Proof:
+    """Play it all and return the sums."""
+    # Here and not in another thread: Spark looks for sinks in the session of the thread that starts a query.
+    spark = session("click-count", config={"spark.log.level": "OFF"})
+    spark.sparkContext.setLogLevel("OFF")
+    screen.event("Spark is up")
+    try:
+        async with running_cluster(folder, screen) as stage, Admin(stage.plan.namesrv) as admin:
+            await stage.create(admin, CLICKS, COUNTS)
+            screen.event(f"static topics {CLICKS} and {COUNTS}: {QUEUES} logical queues each")
+            play = Play(spark, stage, folder, screen)
+            screen.event("both queries run: one counts clicks into a topic, one archives both topics as Parquet")
+            restarts, leftovers = await play.run(admin)
+        screen.event("the queries have ended, the cluster has stopped; now the books are compared")
+        return play.prove(restarts, leftovers)
+    finally:
+        spark.stop()
+
+
+def keep_noise_apart(path: Path) -> None:
+    """Send what child processes say on standard error to a file: brokers that come and go are what is shown here."""
+    shown = os.dup(2)
+    noise = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    os.dup2(noise, 2)
+    os.close(noise)
+    sys.stderr = os.fdopen(shown, "w", buffering=1)
+    logging.getLogger("holdfast").addHandler(logging.StreamHandler(path.open("a")))
+
+
+def main() -> int:
+    """Run the demo; 0 when the proof holds, 1 when it does not."""
+    OUTPUT.mkdir(exist_ok=True)
+    noise, picture = OUTPUT / "log.txt", OUTPUT / "timeline.svg"
+    keep_noise_apart(noise)
+    screen, begun_s = Screen(), time.monotonic()
+    try:
+        with tempfile.TemporaryDirectory(prefix="holdfast-demo-") as folder:
+            proof = asyncio.run(run(Path(folder), screen))
+    except HoldfastError as error:
+        screen.event(f"THE DEMO FAILED: {error}. What was said meanwhile is in {noise}")
+        return 1
+    finally:
+        screen.close()
+    picture.write_text(draw(screen.timeline, proof), encoding="utf-8")
+    (OUTPUT / "proof.json").write_bytes(msgspec.json.format(msgspec.json.encode(proof)))
+    rows = [(name, count, text, "" if is_right else "<-- WRONG") for name, count, text, is_right in proof.lines]
+    print_all([Table([*left("PROOF"), *right("COUNT"), *left("", "")], rows)])
+    verdict = "The proof holds" if proof.is_good else "THE PROOF DOES NOT HOLD"
+    sys.stdout.write(f"{verdict}; {time.monotonic() - begun_s:.0f} s. The timeline as a picture: {picture}\n")
+    return 0 if proof.is_good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,193 @@
+"""A keyed load, and the books about it: what was acknowledged, what arrived, and whether the two agree.
+
+    refused, in doubt   sends that were told no, or nothing: sent again, or there or not as it may be
+    lost                acknowledged, but never arrived
+    repeated            arrived again
+    unexpected          arrived, but never sent
+    out of order        arrived behind a later number of its key
+    holes               offsets of a queue at which nothing was
+
+Every key has its own counter and never more than one send in flight: 0, 1, 2, ... and nothing twice. The ledger asks no
+broker anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from typing import Final
+
+import msgspec
+
+from holdfast.admin.cluster_start import ClusterPlan
+from holdfast.client.producer import Producer
+from holdfast.model.errors import HoldfastError, SendFailed
+from holdfast.model.message import Message
+from holdfast.wire.message_id import parse_message_id
+
+# Between two sends of a key: a demo need not heat the room.
+PACE_S: Final = 0.03
+
+Item = tuple[str, int]
+"""Key and number."""
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """The sums of a ledger."""
+
+    acknowledged: int
+    arrived: int
+    refused: int
+    in_doubt: int
+    lost: int
+    repeated: int
+    unexpected: int
+    out_of_order: int
+    holes: int
+    pause_max_ms: float
+
+    @property
+    def is_good(self) -> bool:
+        """Whether everything that was promised arrived, once and in order, and anything was at all."""
+        faults = (self.lost, self.repeated, self.unexpected, self.out_of_order, self.holes)
+        return self.acknowledged > 0 and not any(faults)
+
+
+class Ledger:
+    """What was acknowledged and what arrived, by key and number.
+
+    Attributes:
+        stored: How many messages each broker took.
+        refused: How many sends were told no.
+    """
+
+    def __init__(self) -> None:
+        self.stored: Counter[str] = Counter()
+        self.refused = 0
+        self._pause_max_ms = 0.0
+        self._repeated = 0
+        self._out_of_order = 0
+        self._acknowledged: set[Item] = set()
+        self._in_doubt: set[Item] = set()
+        self._arrived: set[Item] = set()
+        self._missing = 0
+        self._latest: dict[str, int] = {}
+        self._ends: dict[int, int] = {}
+        self._offsets: Counter[int] = Counter()
+        self._looked: Counter[str] = Counter()
+
+    def refuse(self) -> None:
+        """Write down that a send was told no."""
+        self.refused += 1
+
+    def doubt(self, key: str, number: int) -> None:
+        """Write down that nobody said whether a message is kept."""
+        self._in_doubt.add((key, number))
+
+    def acknowledge(self, key: str, number: int, broker: str, pause_ms: float) -> None:
+        """Write down that *broker* promised to keep a message, *pause_ms* after it was to be sent."""
+        self.stored[broker] += 1
+        self._pause_max_ms = max(self._pause_max_ms, pause_ms)
+        self._acknowledged.add((key, number))
+        self._missing += (key, number) not in self._arrived
+
+    def arrive(self, key: str, number: int, queue: int, offset: int) -> None:
+        """Write down that a message arrived, and from where."""
+        if (key, number) in self._arrived:
+            self._repeated += 1
+            return
+        self._arrived.add((key, number))
+        self._missing -= (key, number) in self._acknowledged
+        if number < self._latest.get(key, -1):
+            self._out_of_order += 1
+        self._latest[key] = max(number, self._latest.get(key, -1))
+        self._ends[queue] = max(self._ends.get(queue, 0), offset + 1)
+        self._offsets[queue] += 1
+
+    @property
+    def acknowledged(self) -> int:
+        """How many messages were promised to be kept."""
+        return len(self._acknowledged)
+
+    @property
+    def arrived(self) -> int:
+        """How many different messages arrived."""
+        return len(self._arrived)
+
+    @property
+    def missing(self) -> int:
+        """How many acknowledged messages have not arrived yet."""
+        return self._missing
+
+    def take_shares(self) -> str:
+        """Return who stored how much since the last look."""
+        new = self.stored - self._looked
+        self._looked = self.stored.copy()
+        total = new.total() or 1
+        return ", ".join(f"{name} {count * 100 // total} %" for name, count in sorted(new.items())) or "nobody"
+
+    def close(self) -> Verdict:
+        """Return the sums; what is missing now is lost."""
+        return Verdict(
+            acknowledged=self.acknowledged,
+            arrived=self.arrived,
+            refused=self.refused,
+            in_doubt=len(self._in_doubt),
+            lost=self._missing,
+            repeated=self._repeated,
+            unexpected=len(self._arrived - self._acknowledged - self._in_doubt),
+            out_of_order=self._out_of_order,
+            holes=sum(end - self._offsets[queue] for queue, end in self._ends.items()),
+            pause_max_ms=self._pause_max_ms,
+        )
+
+
+class Load:
+    """A keyed producer that runs until it is told to stop.
+
+    Args:
+        plan: The cluster.
+        ledger: Where it writes down what it was told.
+        topic: Where messages go.
+        keys: Under which keys.
+    """
+
+    def __init__(self, plan: ClusterPlan, ledger: Ledger, topic: str, keys: list[str]) -> None:
+        self._namesrv = plan.namesrv
+        self._names = {broker.address: broker.name for broker in plan.brokers}
+        self._ledger = ledger
+        self._topic = topic
+        self._keys = keys
+        self._is_over = False
+
+    def stop(self) -> None:
+        """Let the sends in flight be the last."""
+        self._is_over = True
+
+    async def run(self) -> None:
+        """Send every key's numbers in order."""
+        async with Producer(self._namesrv, "load", retries=0) as producer:
+            await asyncio.gather(*(self._count_up(producer, key) for key in self._keys))
+
+    async def _count_up(self, producer: Producer, key: str) -> None:
+        number, begun_s = 0, 0.0
+        while not self._is_over:
+            begun_s = begun_s or time.monotonic()
+            if await self._is_used_up(producer, key, number, begun_s):
+                number, begun_s = number + 1, 0.0
+            await asyncio.sleep(PACE_S)
+
+    async def _is_used_up(self, producer: Producer, key: str, number: int, begun_s: float) -> bool:
+        """Send a message; say whether its number is used up: not if it is certain that it is not there."""
+        try:
+            result = await producer.send(Message(self._topic, b"%d" % number, key=key))
+        except HoldfastError as error:
+            self._ledger.refuse()
+            if not isinstance(error, SendFailed) or not error.maybe_stored:
+                return False
+            self._ledger.doubt(key, number)
+            return True
+        broker = self._names.get(parse_message_id(result.offset_id).address, "somebody")
+        self._ledger.acknowledge(key, number, broker, (time.monotonic() - begun_s) * 1000)
+        return True

@@ -1,0 +1,105 @@
+"""What the demo with Spark promises, counted: all that was sent, all that was archived, all that was counted.
+
+Pure: rows and sums in, a verdict out. That every number comes from who can know it is for the caller to see to.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from holdfast.demo.ledger import Ledger, Verdict
+
+
+class Row(msgspec.Struct, frozen=True):
+    """A message as Parquet has it."""
+
+    key: str
+    number: int
+    queue: int
+    offset: int
+
+
+class Proof(msgspec.Struct, frozen=True, kw_only=True):
+    """The sums at the end.
+
+    Attributes:
+        clicks: The books about clicks, from their sender to Parquet.
+        counted: Clicks, by the last count of every page in Parquet.
+        shown: Clicks, by the last counts that the dashboard consumed.
+        miscounted: Pages whose last count is not the number of their clicks, and counts that were written again.
+        restarts: Runs of queries beyond the first.
+        stored: Different messages in the logs of all brokers together.
+        rows: Messages of both topics in Parquet.
+        copied: Bytes of messages that are in these logs a second time.
+        left: What is left of brokers that are gone.
+    """
+
+    clicks: Verdict
+    counted: int
+    shown: int
+    miscounted: int
+    restarts: int
+    stored: int
+    rows: int
+    copied: int
+    left: int
+
+    @property
+    def lines(self) -> Sequence[tuple[str, int, str, bool]]:
+        """What is promised: its name, the number, what it means, and whether it is as it must be."""
+        books = self.clicks
+        none = [
+            ("lost", books.lost, "acknowledged and not in Parquet"),
+            ("repeated", books.repeated, "in Parquet again"),
+            ("unexpected", books.unexpected, "in Parquet and never sent"),
+            ("out of order", books.out_of_order, "behind a later click of the same page"),
+            ("holes", books.holes, "offsets of a queue at which there is no click"),
+            ("miscounted", self.miscounted, "pages with a wrong count, counts written twice"),
+            ("query restarts", self.restarts, "runs of the two queries beyond their first"),
+            ("bytes copied", self.copied, "of messages that are in the logs of brokers twice"),
+            ("left behind", self.left, "processes, names and segments of the brokers that are gone"),
+        ]
+        return [
+            ("clicks", books.acknowledged, "acknowledged", books.acknowledged > 0),
+            ("in doubt", books.in_doubt, "on their way when the broker was killed: there or not", True),
+            ("archived", books.arrived, "clicks in Parquet", books.arrived >= books.acknowledged),
+            ("counted", self.counted, "by Spark, exactly once: must be the same", self.counted == books.arrived),
+            ("shown", self.shown, "by the dashboard: must be the same", self.shown == books.arrived),
+            ("stored", self.stored, f"clicks and counts in logs: must be the {self.rows:,} rows", self.is_all_stored),
+            *((name, count, f"{what}: must be 0", not count) for name, count, what in none),
+        ]
+
+    @property
+    def is_all_stored(self) -> bool:
+        """Whether the logs hold what was archived, no more and no less."""
+        return self.stored == self.rows
+
+    @property
+    def is_good(self) -> bool:
+        """Whether everything is as it was promised."""
+        return all(is_right for *_, is_right in self.lines)
+
+
+def close_books(sent: Ledger, clicks: Iterable[Row]) -> Verdict:
+    """Compare what was sent with the rows that arrived, in the order of their offsets."""
+    for row in sorted(clicks, key=lambda row: (row.queue, row.offset)):
+        sent.arrive(row.key, row.number, row.queue, row.offset)
+    return sent.close()
+
+
+def check_counts(clicks: Iterable[Row], counts: Iterable[Row]) -> tuple[int, int]:
+    """Return what the last counts add up to, and how many are wrong: they rise, and end at the number of clicks."""
+    pages = Counter(row.key for row in clicks)
+    latest: dict[str, int] = {}
+    again = 0
+    for row in sorted(counts, key=lambda row: (row.queue, row.offset)):
+        again += row.number <= latest.get(row.key, 0)
+        latest[row.key] = row.number
+    return sum(latest.values()), again + _differences(pages, latest)
+
+
+def _differences(pages: Mapping[str, int], latest: Mapping[str, int]) -> int:
+    return sum(pages.get(page) != latest.get(page) for page in pages.keys() | latest.keys())

@@ -1,0 +1,124 @@
+"""The two queries of the demo with Spark, and the dashboard that shows what they count.
+
+clicks ─┬─> count: clicks per page ──> counts ──> dashboard          both topics are static;
+        │                                │                           counts are written exactly once
+        └────────────────────────────────┴──> archive ──> Parquet
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from holdfast.client.push_consumer import PushConsumer
+from holdfast.demo.proof import Row
+from holdfast.demo.stage import PATIENCE_S, DemoFailed
+from holdfast.model.message import ReceivedMessage
+
+CLICKS: Final = "clicks"
+COUNTS: Final = "counts"
+GROUP: Final = "count"
+ARCHIVE: Final = "archive"
+_LOOK_S: Final = 0.05
+
+
+class Dashboard:
+    """Shows the newest count of every page, as the topic of counts tells it."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, int] = {}
+
+    def consumer(self, namesrv: str) -> PushConsumer:
+        """Return the consumer that keeps it up to date."""
+
+        async def listen(message: ReceivedMessage) -> None:
+            self.counts[message.key or ""] = int(message.body)
+
+        found = PushConsumer(namesrv, GROUP, listener=listen, ordered=True, start="earliest")
+        found.subscribe(COUNTS)
+        return found
+
+    @property
+    def total(self) -> int:
+        """All clicks that were counted."""
+        return sum(self.counts.values())
+
+
+class Queries:
+    """The queries, from their start to their end.
+
+    Args:
+        spark: Where they run. They are started in the thread that made it: Spark looks for sinks there.
+        namesrv: The cluster.
+        folder: For checkpoints, and for what is archived.
+    """
+
+    def __init__(self, spark: SparkSession, namesrv: str, folder: Path) -> None:
+        self._spark = spark
+        self._files = str(folder / ARCHIVE)
+        source = spark.readStream.format("holdfast").option("namesrv", namesrv).option("startingOffsets", "earliest")
+        counts = source.option("subscribe", CLICKS).option("groupId", GROUP).load().groupBy("key").count()
+
+        def tell(changed: DataFrame, number: int) -> None:
+            """Write the counts that changed. Spark's Python sinks take no updates; a named write does, once."""
+            sink = changed.selectExpr("key", "cast(count as string) body").write.format("holdfast").mode("append")
+            sink = sink.option("namesrv", namesrv).option("topic", COUNTS).option("exactlyOnce", "true")
+            sink.option("txnAppId", "click-count").option("txnVersion", str(number)).save()
+
+        updates = counts.writeStream.outputMode("update").foreachBatch(tell)
+        rows = source.option("subscribe", f"{CLICKS},{COUNTS}").option("groupId", ARCHIVE).load()
+        files = rows.drop("properties").writeStream.format("parquet").option("path", self._files)
+        self._queries: list[StreamingQuery] = []
+        for name, writer in ((GROUP, updates), (ARCHIVE, files)):
+            writer = writer.option("checkpointLocation", str(folder / f"checkpoint-{name}"))  # noqa: PLW2901
+            self._queries.append(writer.queryName(name).start())
+            self._await_first_batch()
+        self._runs = [query.runId for query in self._queries]
+
+    def _await_first_batch(self) -> None:
+        """Return when the newest query has done a batch: Spark gives up on one that takes long to start."""
+        deadline_s = time.monotonic() + PATIENCE_S
+        while self.check() and self._queries[-1].lastProgress is None:
+            if time.monotonic() > deadline_s:
+                raise DemoFailed(f"the query {self._queries[-1].name!r} does not begin")
+            time.sleep(_LOOK_S)
+
+    def check(self) -> bool:
+        """Say that both run.
+
+        Raises:
+            DemoFailed: one does not.
+        """
+        for query in self._queries:
+            if (error := query.exception()) is not None or not query.isActive:
+                raise DemoFailed(f"the query {query.name!r} has ended: {error}")
+        return True
+
+    @property
+    def batches(self) -> dict[str, int]:
+        """By query, how many batches it has done."""
+        return {query.name: (query.lastProgress or {"batchId": -1})["batchId"] + 1 for query in self._queries}
+
+    def finish(self) -> int:
+        """Let both read what there is, one behind the other, and end them. Return how often one was begun anew."""
+        for query in self._queries:
+            query.processAllAvailable()
+        self.check()
+        runs = [
+            {query.runId, *(progress["runId"] for progress in query.recentProgress)} | {run}
+            for query, run in zip(self._queries, self._runs, strict=True)
+        ]
+        for query in self._queries:
+            query.stop()
+        return sum(len({str(run) for run in each}) - 1 for each in runs)
+
+    def archived(self, topic: str) -> Sequence[Row]:
+        """Return what Parquet has of a topic."""
+        found = self._spark.read.parquet(self._files).where(f"topic = '{topic}'")
+        columns = found.selectExpr("key", "cast(cast(body as string) as bigint) number", "queue", "offset")
+        return [Row(*row) for row in columns.collect()]

@@ -1,0 +1,203 @@
+"""The cluster of a demo, and what is done to it.
+
+2 brokers ── 2 more, which get their share ── 3 are emptied, removed and stopped ── 1 broker ── which may be killed
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from holdfast.admin.cluster_start import ClusterPlan, plan_cluster, wait_until_registered
+from holdfast.admin.draining import hold_text
+from holdfast.admin.moves import MovePlan
+from holdfast.admin.operations import Admin, now_ms
+from holdfast.admin.topic_plans import create_plan
+from holdfast.config import UpOptions
+from holdfast.demo.screen import Screen
+from holdfast.machine.effects import Log
+from holdfast.model.errors import HoldfastError
+from holdfast.model.topic import TopicConfig
+from holdfast.runtime.logs import start_logging
+from holdfast.runtime.posix_disk import PosixDisk
+from holdfast.runtime.supervisor import Supervisor
+from holdfast.store.log_file import LogFiles
+from holdfast.store.log_walk import LogWalk
+
+FIRST: Final = 2
+MOST: Final = 4
+QUEUES: Final = 8
+PATIENCE_S: Final = 90.0
+_LOOK_S: Final = 0.05
+_EMPTY_S: Final = 0.5
+_QUIET: Final = ["--log-level", "error"]
+
+
+class DemoFailed(HoldfastError):
+    """Something did not happen that should have."""
+
+
+class Stage:
+    """A name server and brokers.
+
+    Args:
+        plan: All brokers that there will ever be.
+        supervisor: Who starts and stops them.
+        screen: Where it is told.
+    """
+
+    def __init__(self, plan: ClusterPlan, supervisor: Supervisor, screen: Screen) -> None:
+        self.plan = plan
+        self._supervisor = supervisor
+        self._screen = screen
+
+    async def start(self, count: int) -> None:
+        """Let *count* brokers run."""
+        wanted = self.plan.brokers[:count]
+        new = [broker for broker in wanted if not self._supervisor.has_child(broker.name)]
+        await self._supervisor.start([self.plan.broker_spec(broker, _QUIET) for broker in new])
+        await wait_until_registered(msgspec.structs.replace(self.plan, brokers=wanted))
+
+    async def create(self, admin: Admin, *topics: str) -> None:
+        """Make static topics."""
+        for name in topics:
+            view = await admin.static.read()
+            await admin.changes.apply(create_plan(view, TopicConfig(name=name), QUEUES, now_ms=now_ms()))
+
+    async def grow(self, admin: Admin) -> None:
+        """Start the other brokers and give each its share."""
+        await self.start(MOST)
+        for broker in self.plan.brokers[FIRST:]:
+            moved = await self._move(admin, await admin.moves.plan_spread(broker.name))
+            self._screen.event(f"{broker.name} took over {moved}")
+
+    async def shrink(self, admin: Admin, topics: Sequence[str], groups: Sequence[str]) -> None:
+        """Take all brokers but the last away: their queues first, then what *groups* have consumed, then themselves.
+
+        Raises:
+            DemoFailed: something of them is left.
+        """
+        *leaving, last = self.plan.brokers
+        for topic in topics:
+            moved = await self._move(admin, await admin.moves.plan_topic(topic, [last.name]))
+            self._screen.event(f"{last.name} took over {moved} of {topic}")
+        for broker in leaving:
+            await self._empty(admin, broker.name, groups)
+            await admin.draining.remove(broker.name)
+            await self._supervisor.stop([broker.name])
+            self._screen.timeline.end(broker.name, self._screen.now_s)
+            self._screen.event(f"{broker.name} held nothing any more that {' or '.join(groups)} needs: removed, ended")
+        if left := await self.find_left(admin, [broker.name for broker in leaving]):
+            raise DemoFailed("; ".join(left))
+
+    async def kill(self) -> None:
+        """Kill the last broker as a crash would; whoever keeps it running starts it again.
+
+        Raises:
+            DemoFailed: it does not come back.
+        """
+        child = self._supervisor.get_child(self.plan.brokers[-1].name)
+        before = child.restarts
+        self._screen.event(f"kill -9 {child.name} (process {child.pid}), which holds everything")
+        child.kill()
+        if not await wait_until(lambda: child.restarts > before and child.ready.is_set(), PATIENCE_S):
+            raise DemoFailed(f"{child.name} did not come back in {PATIENCE_S:g} s")
+
+    async def find_left(self, admin: Admin, brokers: Collection[str]) -> list[str]:
+        """Return what is left of brokers that should be gone: processes, names, segments that are not expired."""
+        found = [f"{name} still runs" for name in brokers if self._supervisor.get_child(name).pid is not None]
+        found += [f"{each.name} is still listed" for each in await admin.cluster.statuses() if each.name in brokers]
+        view = await admin.static.read()
+        found += [
+            f"{segment.broker} still has a segment of queue {queue.queue} of {name}"
+            for name, topic in view.topics.items()
+            for queue in topic.merged.queues.values()
+            for segment in queue.readable
+            if segment.broker in brokers
+        ]
+        return found
+
+    async def _move(self, admin: Admin, plan: MovePlan) -> str:
+        """Carry *plan* out and return, in words, what was moved."""
+        made = await admin.moves.follow(await admin.moves.start(plan))
+        for move in made:
+            if move.state != "done":
+                raise DemoFailed(f"{len(move.queues)} queues to {move.target}: {move.state}, {move.reason}")
+        count = sum(len(move.queues) for move in made)
+        return f"{count} logical queue{'' if count == 1 else 's'}"
+
+    async def _empty(self, admin: Admin, broker: str, groups: Sequence[str]) -> None:
+        """Drop what *groups* have consumed, until nothing is left."""
+        deadline_s = time.monotonic() + PATIENCE_S
+        while True:
+            _, kept = await admin.draining.discard_consumed(broker, groups)
+            held = await admin.draining.holds(broker)
+            if not held:
+                return
+            why = f"{broker} is still needed: {hold_text(held[0])}; {kept[0].kept_for if kept else ''}"
+            if time.monotonic() > deadline_s:
+                raise DemoFailed(why)
+            self._screen.now(why)
+            await asyncio.sleep(_EMPTY_S)
+
+
+@contextlib.asynccontextmanager
+async def running_cluster(folder: Path, screen: Screen) -> AsyncIterator[Stage]:
+    """Run a name server and the first brokers on free ports for the time of the block."""
+    write = start_logging(level="error")
+
+    def emit(line: Log) -> None:
+        role, is_broker = str(line.fields.get("role")), line.fields.get("role") != "namesrv"
+        if line.event == "ready" and is_broker:
+            screen.timeline.begin(role, screen.now_s)
+            screen.event(f"{role} is up (process {line.fields['pid']})")
+        elif line.event.startswith("died"):
+            screen.timeline.end(role, screen.now_s)
+            screen.event(f"{role} died ({line.fields['reason']}) and is started again")
+        else:
+            write(line)
+
+    plan = plan_cluster(UpOptions(brokers=MOST, base_port=0), folder)
+    supervisor = Supervisor(emit)
+    stage = Stage(plan, supervisor, screen)
+    try:
+        await supervisor.start([plan.name_server_spec(_QUIET)])
+        await stage.start(FIRST)
+        yield stage
+    finally:
+        await supervisor.stop([broker.name for broker in plan.brokers if supervisor.has_child(broker.name)])
+        await supervisor.stop()
+
+
+def copied_bytes(plan: ClusterPlan, topics: Collection[str]) -> tuple[int, int]:
+    """Look at every record in the logs of all brokers, also of those that are gone.
+
+    Returns:
+        How many different messages of *topics* there are, and how many bytes there are of them again: each message
+        has properties of its own, by which a second copy of it is known, wherever that is.
+    """
+    seen: set[tuple[bytes, bytes]] = set()
+    again = 0
+    for broker in plan.brokers:
+        files = LogFiles.load(PosixDisk(broker.store), "commitlog", 0)
+        for record in LogWalk(files, files.start):
+            if record.topic.decode() in topics:
+                again += record.size if (record.topic, record.properties) in seen else 0
+                seen.add((record.topic, record.properties))
+    return len(seen), again
+
+
+async def wait_until(done: Callable[[], bool], timeout_s: float) -> bool:
+    """Return True when *done* says so, or False after *timeout_s*."""
+    deadline_s = time.monotonic() + timeout_s
+    while not done():
+        if time.monotonic() > deadline_s:
+            return False
+        await asyncio.sleep(_LOOK_S)
+    return True
