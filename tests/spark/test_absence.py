@@ -14,6 +14,7 @@ from tests.spark.test_stream import wait_for
 from holdfast import Message
 
 AWAY_S = 125.0
+PATIENCE_S = 300.0  # on a busy machine Spark takes minutes to begin
 NAME = "absence"
 
 
@@ -51,8 +52,13 @@ def start(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> Iterator[Sta
         frame = reader.options(startingOffsets="earliest", **{name: str(text) for name, text in options.items()}).load()
         rows = frame.selectExpr("queue", "offset", "cast(cast(body as string) as int) number", "broker")
         writer = rows.writeStream.format("memory").queryName(NAME).option("checkpointLocation", str(tmp_path / "c"))
-        started.append(writer.start())
-        return Watched(spark, started[0])
+        for _ in range(5):
+            started.append(writer.start())
+            wait_for(lambda: bool(started[-1].lastProgress) or not started[-1].isActive, PATIENCE_S)
+            # Spark gives its own Python ten seconds to start, which are over soon on a busy machine.
+            if "failed to connect back" not in str(started[-1].exception()):
+                break
+        return Watched(spark, started[-1])
 
     yield begin
     for query in started:
@@ -60,14 +66,14 @@ def start(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> Iterator[Sta
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(500)
+@pytest.mark.timeout(900)
 def test_a_broker_is_away_for_two_minutes_in_the_middle_of_a_batch(cluster: Cluster, start: Start):
     """Its rows are planned, and the task that is to read them waits. Nothing is lost, repeated or out of order."""
     topic = cluster.make_topic(queues=4)
     assert "broker-b" in cluster.leaders(topic).values()
     cluster.send(topic, range(20_000), keys=64)
     watched = start(topic, maxOffsetsPerTrigger=400)
-    wait_for(lambda: len(watched.rows()) >= 800)
+    wait_for(lambda: len(watched.rows()) >= 800, PATIENCE_S)
 
     cluster.brokers["broker-b"].child.kill()
     threading.Event().wait(5)
@@ -85,7 +91,7 @@ def test_a_broker_is_away_for_two_minutes_in_the_middle_of_a_batch(cluster: Clus
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_leaders_are_replaced_by_force_under_a_query(cluster: Cluster, start: Start):
     """One comes back, one is given up: either way the query waits at the unknown end, then goes on, in the same run."""
     topic = cluster.make_topic(queues=2)
@@ -95,7 +101,7 @@ def test_leaders_are_replaced_by_force_under_a_query(cluster: Cluster, start: St
     send(cluster, topic, 0, range(10))
     send(cluster, topic, 1, range(10))
     watched = start(topic)
-    wait_for(lambda: len(watched.rows()) == 20)
+    wait_for(lambda: len(watched.rows()) == 20, PATIENCE_S)
 
     cluster.brokers["broker-f"].child.kill()
     cluster.operate("broker", "evacuate", "broker-f", "--force", "--yes")
@@ -105,13 +111,13 @@ def test_leaders_are_replaced_by_force_under_a_query(cluster: Cluster, start: St
     assert len(watched.rows()) == 20  # The dead broker may have more, which would come before these.
 
     cluster.operate("queue", "abandon", topic, "0", "--yes")
-    wait_for(lambda: watched.numbers(queue=0) == list(range(20)))
+    wait_for(lambda: watched.numbers(queue=0) == list(range(20)), PATIENCE_S)
     assert watched.numbers(queue=1) == list(range(10))
 
     cluster.start("broker-f")
-    wait_for(lambda: watched.numbers(queue=1) == list(range(20)), timeout_s=120)
+    wait_for(lambda: watched.numbers(queue=1) == list(range(20)), PATIENCE_S)
     send(cluster, topic, 1, range(20, 30))
-    wait_for(lambda: watched.numbers(queue=1) == list(range(30)))
+    wait_for(lambda: watched.numbers(queue=1) == list(range(30)), PATIENCE_S)
     assert watched.numbers(queue=0) == list(range(20))
     assert max(row.offset for row in watched.rows()) > 1 << 40
 

@@ -90,7 +90,7 @@ class Driver:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_query_goes_on_where_it_was_whenever_its_driver_is_killed(cluster: Cluster, read: Read, tmp_path: Path):
-    """Before its first batch was written, before it was committed, and in the two batches behind that."""
+    """Before its first batch was written, before that was committed, and in the batch behind it."""
     source, target = cluster.make_topic(), cluster.make_topic()
     driver = Driver(cluster, source, target, tmp_path)
     cluster.send(source, range(1000, 1100))  # before the query: not asked for
@@ -99,10 +99,8 @@ def test_a_query_goes_on_where_it_was_whenever_its_driver_is_killed(cluster: Clu
     cluster.send(source, range(30))
     driver.die(0, "written")
     cluster.send(source, range(30, 60))
-    driver.die(1, "planned")
     driver.die(1, "written")
     cluster.send(source, range(60, 200))
-    driver.die(2, "written")
     driver.finish()
 
     first = json.loads((driver.checkpoint / "offsets" / "0").read_text().splitlines()[-1])

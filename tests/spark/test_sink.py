@@ -177,6 +177,22 @@ def test_a_task_that_is_killed_at_any_request_is_completed_by_its_retry(cluster:
     assert [int(row.body) for row in rows] == list(ROWS)
 
 
+def test_a_retry_that_cuts_its_rows_otherwise_goes_on_behind_what_is_there(
+    cluster: Cluster, read: Read, monkeypatch: pytest.MonkeyPatch
+):
+    """The first attempt may have run with other sizes of requests: rows are what counts."""
+    topic = cluster.make_topic(queues=1)
+    writer = Writer(cluster, topic)
+    monkeypatch.setattr("holdfast.spark.delivery.REQUEST_ROWS_MAX", 300)
+    with pytest.raises(Killed):
+        writer.write(ROWS, stop_after=2)
+    monkeypatch.undo()
+
+    writer.write(ROWS)
+
+    assert [int(row.body) for row in read(topic).orderBy("offset").collect()] == list(ROWS)
+
+
 def test_a_retry_with_other_rows_is_refused_by_name(cluster: Cluster):
     """Half of the one and half of the other would be neither."""
     writer = Writer(cluster, cluster.make_topic(queues=1))

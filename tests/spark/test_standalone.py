@@ -14,7 +14,7 @@ from tests.support.cluster import free_port, wait_until_listening
 
 from holdfast.spark.spark_session import find_java
 
-READY_TIMEOUT_S = 60.0
+READY_TIMEOUT_S = 200.0
 
 
 class Standalone:
@@ -82,7 +82,7 @@ DRIVER = """
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(900)
 def test_a_query_on_a_cluster_survives_the_loss_of_a_worker(
     cluster: Cluster, standalone: Standalone, read: Read, tmp_path: Path
 ):
@@ -94,17 +94,17 @@ def test_a_query_on_a_cluster_survives_the_loss_of_a_worker(
     arguments = [standalone.url, cluster.namesrv, source, target, str(tmp_path / "checkpoint")]
     driver = Child([sys.executable, str(program), *arguments], name="driver", environment=dict(os.environ))
     try:
-        driver.wait_for_line("^started", timeout_s=120)
+        driver.wait_for_line("^started", timeout_s=300)
         driver.tell("go")
-        first = driver.wait_for_line("read to the end", timeout_s=60)
+        first = driver.wait_for_line("read to the end", timeout_s=200)
 
         standalone.workers[0].kill()
         heard = len(driver.lines())
         cluster.send(source, range(500, 1000))
         driver.tell("go")
-        second = driver.wait_for_line("read to the end", timeout_s=90, after=heard)
+        second = driver.wait_for_line("read to the end", timeout_s=300, after=heard)
         driver.tell("end")
-        driver.wait_for_line("stopped", timeout_s=30)
+        driver.wait_for_line("stopped", timeout_s=100)
     finally:
         driver.kill()
 

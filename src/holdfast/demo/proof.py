@@ -60,7 +60,7 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
             ("miscounted", self.miscounted, "pages with a wrong count, counts written twice"),
             ("query restarts", self.restarts, "runs of the two queries beyond their first"),
             ("bytes copied", self.copied, "of messages that are in the logs of brokers twice"),
-            ("left behind", self.left, "processes, names and segments of the brokers that are gone"),
+            ("left behind", self.left, "processes, names and segments of removed brokers"),
         ]
         return [
             ("clicks", books.acknowledged, "acknowledged", books.acknowledged > 0),
