@@ -51,9 +51,9 @@ def start(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> Iterator[Sta
         reader = spark.readStream.format("holdfast").option("namesrv", cluster.namesrv).option("subscribe", topic)
         frame = reader.options(startingOffsets="earliest", **{name: str(text) for name, text in options.items()}).load()
         rows = frame.selectExpr("queue", "offset", "cast(cast(body as string) as int) number", "broker")
-        writer = rows.writeStream.format("memory").queryName(NAME).option("checkpointLocation", str(tmp_path / "c"))
-        for _ in range(5):
-            started.append(writer.start())
+        writer = rows.writeStream.format("memory").queryName(NAME)
+        for attempt in range(5):
+            started.append(writer.option("checkpointLocation", str(tmp_path / str(attempt))).start())
             wait_for(lambda: bool(started[-1].lastProgress) or not started[-1].isActive, PATIENCE_S)
             # Spark gives its own Python ten seconds to start, which are over soon on a busy machine.
             if "failed to connect back" not in str(started[-1].exception()):

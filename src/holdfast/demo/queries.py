@@ -14,10 +14,11 @@ from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from holdfast.client.push_consumer import PushConsumer
 from holdfast.demo.proof import Row
-from holdfast.demo.stage import PATIENCE_S, DemoFailed
+from holdfast.demo.stage import DemoFailed
 from holdfast.model.message import ReceivedMessage
 
 CLICKS: Final = "clicks"
@@ -25,6 +26,7 @@ COUNTS: Final = "counts"
 GROUP: Final = "count"
 ARCHIVE: Final = "archive"
 _LOOK_S: Final = 0.05
+_START_S: Final = 180.0
 
 
 class Dashboard:
@@ -76,17 +78,8 @@ class Queries:
         self._queries: list[StreamingQuery] = []
         for name, writer in ((GROUP, updates), (ARCHIVE, files)):
             writer = writer.option("checkpointLocation", str(folder / f"checkpoint-{name}"))  # noqa: PLW2901
-            self._queries.append(writer.queryName(name).start())
-            self._await_first_batch()
+            self._queries.append(_start(writer.queryName(name)))
         self._runs = [query.runId for query in self._queries]
-
-    def _await_first_batch(self) -> None:
-        """Return when the newest query has done a batch: Spark gives up on one that takes long to start."""
-        deadline_s = time.monotonic() + PATIENCE_S
-        while self.check() and self._queries[-1].lastProgress is None:
-            if time.monotonic() > deadline_s:
-                raise DemoFailed(f"the query {self._queries[-1].name!r} does not begin")
-            time.sleep(_LOOK_S)
 
     def check(self) -> bool:
         """Say that both run.
@@ -122,3 +115,24 @@ class Queries:
         found = self._spark.read.parquet(self._files).where(f"topic = '{topic}'")
         columns = found.selectExpr("key", "cast(cast(body as string) as bigint) number", "queue", "offset")
         return [Row(*row) for row in columns.collect()]
+
+
+def _start(writer: DataStreamWriter) -> StreamingQuery:
+    """Start a query and return it when it has done a batch.
+
+    Spark gives its own Python ten seconds to begin, which is not always enough on a busy machine: then once more.
+
+    Raises:
+        DemoFailed: it does not begin.
+    """
+    deadline_s = time.monotonic() + _START_S
+    query = writer.start()
+    while query.lastProgress is None:
+        if time.monotonic() > deadline_s:
+            raise DemoFailed(f"the query {query.name!r} does not begin: {query.exception()}")
+        if not query.isActive:
+            if "failed to connect back" not in str(query.exception()):
+                raise DemoFailed(f"the query {query.name!r} has ended: {query.exception()}")
+            query = writer.start()
+        time.sleep(_LOOK_S)
+    return query
