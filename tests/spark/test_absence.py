@@ -12,6 +12,7 @@ from tests.spark.conftest import Cluster
 from tests.spark.test_stream import wait_for
 
 from holdfast import Message
+from holdfast.client.send_plan import queue_for_key
 
 AWAY_S = 125.0
 PATIENCE_S = 300.0  # on a busy machine Spark takes minutes to begin
@@ -123,7 +124,8 @@ def test_leaders_are_replaced_by_force_under_a_query(cluster: Cluster, start: St
 
 
 def send(cluster: Cluster, topic: str, queue: int, numbers: range) -> None:
-    """Send some numbers to one queue."""
-    found = [each for each in cluster.producer.queues(topic) if each.queue_id == queue]
+    """Send some numbers to one queue, one behind the other."""
+    queues = cluster.producer.queues(topic)
+    key = next(key for key in map(str, range(100)) if queue_for_key(key, queues).queue_id == queue)
     for number in numbers:
-        cluster.producer.send(Message(topic, b"%d" % number), queue=found[0])
+        cluster.producer.send(Message(topic, b"%d" % number, key=key))
