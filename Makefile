@@ -2,9 +2,10 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PYTEST := $(BIN)/pytest --quiet -rs
+PAIR := --numprocesses 2 --dist loadfile
 SEEDS ?= 200
 
-.PHONY: help install install-spark lock check test test-spark test-spark-all test-all sim bench demo demo-core clean
+.PHONY: help install install-spark lock check test test-spark test-all sim bench demo demo-core clean
 
 help: ## list the verbs
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
@@ -32,25 +33,24 @@ lock: install ## resolve pyproject.toml anew into requirements.lock
 	$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --python-version 3.11 --extra spark \
 		--constraint requirements.lock --no-annotate --no-header --output-file requirements-spark.lock pyproject.toml
 
-check: install ## formatting, lint, types
+check: install-spark ## formatting, lint, types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-# Real Java brokers and clients want the machine for themselves: they come after everything else, one at a time.
+# Real Java brokers and clients, and Spark, come after everything else: they want the machine for themselves.
 test: check ## the gate: checks and tests, under 15 minutes on 2 cores
-	$(PYTEST) --numprocesses 2 --dist loadfile -m "not slow and not interop and not spark"
-	$(PYTEST) -m "interop and not slow"
-
-test-spark: install-spark ## Spark as a source and a sink, under 4 minutes on 2 cores
+	$(PYTEST) $(PAIR) -m "not slow and not interop and not spark"
+	$(PYTEST) $(PAIR) -m "interop and not slow"
 	$(PYTEST) -m "spark and not slow"
 
-test-spark-all: install-spark ## the same, and what takes minutes: a Spark cluster, long absences, killed drivers, the demo
-	$(PYTEST) -m spark
+test-spark: install-spark ## Spark alone, as a source and a sink
+	$(PYTEST) -m "spark and not slow"
 
-test-all: check ## the full matrix, properties with examples that no run had before
-	$(PYTEST) --hypothesis-profile=explore --numprocesses 2 --dist loadfile -m "not interop and not spark"
-	$(PYTEST) -m interop
+test-all: check ## the full matrix: long absences, a Spark cluster, and properties with examples that no run had before
+	$(PYTEST) $(PAIR) --hypothesis-profile=explore -m "not interop and not spark"
+	$(PYTEST) $(PAIR) -m interop
+	$(PYTEST) -m spark
 
 sim: install ## simulate SEEDS clusters under faults; a failing seed prints how to replay it
 	$(BIN)/python -m holdfast.sim 0 --seeds $(SEEDS)

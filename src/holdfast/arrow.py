@@ -1,5 +1,6 @@
 """Topics as Arrow: pulled bytes become columns, without a Python object per message.
 
+    import pyarrow
     from holdfast import arrow
 
     for batch in arrow.read("127.0.0.1:9876", "orders", columns=["key", "body"]):
