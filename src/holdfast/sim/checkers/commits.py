@@ -25,11 +25,16 @@ UNSAVED_MS: Final = 15_000
 
 
 class _Mark(msgspec.Struct, frozen=True):
-    """What a leader had as committed, and since when."""
+    """What a leader had as committed, and since when.
+
+    Attributes:
+        is_copy: It is dead, and what it had was copied elsewhere.
+    """
 
     leader: str
     offset: int
     since_ms: int
+    is_copy: bool = False
 
 
 class Commits:
@@ -41,6 +46,10 @@ class Commits:
     def see(self, row: Row, offset: int | None, now_ms: int, leader: str) -> None:
         """Take note of what *leader* has as committed; None when it knows nothing of the group."""
         mark = self._marks.get(row)
+        if mark is not None and mark.is_copy and mark.leader == leader:
+            # It came back before another took its place: nobody asks for the copy, and it may have forgotten.
+            del self._marks[row]
+            mark = None
         if mark is not None and mark.leader != leader and (offset is None or offset < mark.offset):
             group, topic, queue = row
             raise Violation(
@@ -53,7 +62,7 @@ class Commits:
 
     def expect(self, row: Row, offset: int, now_ms: int, leader: str) -> None:
         """Take note that somebody keeps a copy of what *leader* had as committed: whoever leads next knows it."""
-        self._marks[row] = _Mark(leader, offset, now_ms)
+        self._marks[row] = _Mark(leader, offset, now_ms, is_copy=True)
 
     def pass_over(self, row: Row, leader: str) -> None:
         """Take note that *leader* opened the queue behind one that could not be asked: it need not know as much."""

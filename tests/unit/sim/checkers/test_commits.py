@@ -69,3 +69,17 @@ def test_what_somebody_has_a_copy_of_is_not_forgiven():
     with pytest.raises(Violation, match="moves along"):
         commits.see(ROW, 4, 2, "b")
     commits.see(ROW, 5, 2, "b")
+
+
+def test_a_leader_that_comes_back_before_it_is_replaced_may_have_forgotten():
+    """Nobody asks for the copy then; from there on it has to keep what it has."""
+    commits = Commits()
+    commits.expect(ROW, 5, 0, "a")
+
+    commits.see(ROW, None, 1, "a")
+    commits.see(ROW, None, 2, "b")
+
+    commits.expect(ROW, 5, 3, "b")
+    commits.see(ROW, 3, 4, "b")
+    with pytest.raises(Violation, match="b had 3"):
+        commits.see(ROW, 2, 5, "c")
