@@ -190,7 +190,10 @@ class QueueLeases:
         holding = self.held.get(place)
         if holding is None:
             is_granted = not self._quarantine_ms
-        elif holding.broker == broker or self._is_lapsed(holding.broker):
+        elif holding.broker == broker:
+            # One that claimed a newer generation and was handed the queue before it had opened that leads an older one.
+            is_granted = claim.generation >= holding.generation or not self._was_opened(place, holding)
+        elif self._is_lapsed(holding.broker):
             is_granted = claim.generation >= holding.generation
         else:
             is_granted = claim.generation > holding.generation and claim.handed_by == holding.broker
@@ -199,6 +202,14 @@ class QueueLeases:
             self.held[place] = granted
             self._is_unsaved = True
         return is_granted
+
+    def _was_opened(self, place: _Place, holding: Holding) -> bool:
+        """Say whether a holder has told that it leads a queue in the generation that it holds."""
+        topic, number = place
+        known = self._static.topics.get(topic)
+        report = None if known is None else known.reports.get(holding.broker)
+        queue = None if report is None else report.mapping.queues.get(number)
+        return queue is not None and queue.leader.broker == holding.broker and queue.generation >= holding.generation
 
     def _find_lapsed(self) -> dict[str, dict[int, Holding]]:
         lapsed = {broker for broker in self._holders if self._is_lapsed(broker)}

@@ -3,7 +3,7 @@
 import pytest
 from tests.support.conversation import Conversation
 from tests.support.name_servers import a_name_server
-from tests.support.static_reports import leads, register_static
+from tests.support.static_reports import a_home, a_report, leads, register_static
 
 from holdfast.machine.effects import WriteFile
 from holdfast.machine.events import ChannelId, DiskFault, FileWritten, TimerFired
@@ -115,6 +115,17 @@ def test_an_old_generation_is_not_handed_over():
     asking.ask("a", {0: Claim(4)})
 
     assert asking.refused("b", {0: Claim(4, "a")}) == [0]
+
+
+def test_a_newer_generation_that_was_claimed_and_not_opened_is_given_up():
+    """Its holder was handed the queue in between. Had it told that it leads in that generation, it were confused."""
+    asking = Asking()
+    asking.ask("a", {0: Claim(4), 1: Claim(4)})
+    opened = {0: [a_home("a")], 1: [a_home("b", end=3), a_home("a", 1, generation=4, first=3)]}
+    register_static(asking.server, "a", a_report("a", opened, total=2, epoch=2))
+
+    assert asking.refused("a", {0: Claim(3), 1: Claim(3)}) == [1]
+    assert asking.refused("b", {0: Claim(4, "a"), 1: Claim(4, "a")}) == [1]
 
 
 def test_what_is_not_named_any_more_is_free():
