@@ -26,6 +26,7 @@ from typing import Final
 
 import msgspec
 
+from holdfast.broker.boots import begin_boot
 from holdfast.broker.envelopes import Place
 from holdfast.broker.errands import Errands
 from holdfast.broker.forcing import Forcing
@@ -38,6 +39,7 @@ from holdfast.machine.effects import Effect, Log, SetTimer
 from holdfast.model.errors import DiskFailed, MappingRefused, PeerFailed, RecordRefused, RemoteProtocolError
 from holdfast.model.mapping import LogicalQueue, MergedTopic, merge, next_epoch
 from holdfast.model.route import Route
+from holdfast.store.disk import Disk
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command
 from holdfast.wire.leases import Claim, Holding, LeaseAnswer, LeaseRequest
@@ -83,6 +85,7 @@ class Leases:
         relaying: Relaying,
         forcing: Forcing,
         errands: Errands,
+        disk: Disk,
     ) -> None:
         self.is_on = options.auto_force and bool(options.namesrv)
         self._name = options.name
@@ -94,7 +97,8 @@ class Leases:
         self._errands = errands
         self._servers = {address: _NameServer() for address in options.namesrv}
         self._majority = len(self._servers) // 2 + 1
-        self._boot_ms = self._seen_ms = errands.now_ms
+        self._seen_ms = errands.now_ms
+        self._boot = begin_boot(disk, errands.now_ms) if self.is_on else 0
         self._elapsed_ms = self._number = self._version = 0
         self._until: dict[Place, tuple[int, int]] = {}  # generation, and when the lease ends
         self._lapse_ms = _NEVER
@@ -227,9 +231,7 @@ class Leases:
         topics: dict[str, dict[int, Claim]] = {}
         for (topic, queue), claim in claims.items():
             topics.setdefault(topic, {})[queue] = claim
-        body = LeaseRequest(
-            broker=self._name, boot=self._boot_ms, number=number, lease_ms=self._lease_ms, topics=topics
-        )
+        body = LeaseRequest(broker=self._name, boot=self._boot, number=number, lease_ms=self._lease_ms, topics=topics)
         return Command(code=RequestCode.RENEW_LEASES, body=encode_body(body))
 
     # Dead leaders.

@@ -205,7 +205,7 @@ class Rooms:
             self.offset_copies,
             self.errands,
         )
-        self.leases = Leases(options, self.mappings, self.topics, self.relaying, self.forcing, self.errands)
+        self.leases = Leases(options, self.mappings, self.topics, self.relaying, self.forcing, self.errands, disk)
         self.forwards = Forwards(options.name, self.relaying, self.writer, forwarded, self.careful.find_refusal)
         self.delays.forwards = self.forwards
         self.static_admin.hand_over = self.handover.carry_out

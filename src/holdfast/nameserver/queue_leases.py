@@ -162,8 +162,8 @@ class QueueLeases:
         if holder is None or holder.lease_ms != told.lease_ms:
             holder = self._holders[told.broker] = _Holder(told.lease_ms)
             self._is_unsaved = True
-        if holder.boot == told.boot and told.number <= holder.number:
-            return None
+        if (told.boot, told.number) <= (holder.boot, holder.number):
+            return None  # Also of a process that is no more: the one that took its place names other queues.
         holder.boot, holder.number = told.boot, told.number
         self.heard(told.broker)
         self._release(told)

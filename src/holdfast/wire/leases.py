@@ -29,7 +29,7 @@ class LeaseRequest(msgspec.Struct, frozen=True, kw_only=True):
     """7040.
 
     Attributes:
-        boot: The same as long as the process lives.
+        boot: The same as long as the process lives; higher than that of all processes before it.
         number: Rises with every request of a process: one that was overtaken says nothing.
         lease_ms: For how long the broker goes by the answer, from when it asked.
     """

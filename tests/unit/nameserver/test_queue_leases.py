@@ -200,6 +200,18 @@ def test_a_request_that_was_overtaken_says_nothing():
     assert asking.refused("a", {0: Claim(3)}, number=1, boot=2) == [], "a new process counts from the start"
 
 
+def test_a_process_that_is_no_more_gives_nothing_up():
+    """What it said last may come after what the next one claimed: that would be free for others."""
+    asking = Asking()
+    asking.ask("a", {}, number=7, boot=1)
+    asking.ask("a", {0: Claim(3)}, number=1, boot=2)
+
+    answer = asking.ask_plainly("a", {}, number=8, boot=1)
+
+    assert answer.code == ResponseCode.ILLEGAL_OPERATION
+    assert asking.refused("b", {0: Claim(4)}) == [0]
+
+
 def test_a_promise_is_on_disk_before_it_is_made():
     """And one that changes nothing costs no write."""
     asking = Asking()
