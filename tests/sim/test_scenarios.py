@@ -35,6 +35,17 @@ SCENARIOS: dict[str, Plan] = {
     "a delayed message is delivered once, also the first of all": Plan(
         brokers=1, messages=100, storm_ms=20_000, faults=("kill",), pause_ms=1_500, taste=Taste(delayed=1.0)
     ),
+    # After a crash nobody knows what was delivered since the last save until it was looked for, and a slow disk takes
+    # its time. A broker that was stopped meanwhile saved that nothing was, up to the end of its log.
+    "a stop before the search is over settles nothing": Plan(
+        brokers=1,
+        messages=300,
+        storm_ms=40_000,
+        hot_window=0,
+        faults=("relapse", "stop", "slow disk"),
+        pause_ms=1_500,
+        taste=Taste(delayed=0.6),
+    ),
     # Under asynchronous flush a checkpoint must not claim what another sync has not finished.
     "a checkpoint claims nothing that is still on its way to disk": Plan(
         flush="async",

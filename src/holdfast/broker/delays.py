@@ -13,6 +13,9 @@ crash the messages in doubt are looked for behind that point before they are del
 carries the position of its scheduled one. A file that a Java broker wrote has no such point: what it may have delivered
 in its last seconds before a crash is delivered once more.
 
+Invariant: whatever lies before the point of the file and was delivered is counted by its offsets. So after a crash the
+point stays where it was until every message in doubt was looked for, whoever saves meanwhile.
+
 A message for a logical queue that has moved goes to whoever leads it, who takes it once (`forwarding.py`); while nobody
 takes it, its level waits.
 
@@ -55,7 +58,7 @@ class DelayOffsets(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The file, and the body of the answer to 45. Keys of the table are levels.
 
     Attributes:
-        position: End of the log when the offsets were these; None in files of others.
+        position: No message that these offsets do not count was delivered before here; None in files of others.
     """
 
     offset_table: dict[int, int] = {}
@@ -82,14 +85,14 @@ class Delays:
         self._offsets = dict(saved.offset_table)
         self._version = saved.data_version
         self._saved_offsets = dict(self._offsets)
-        self._unsaved: DelayOffsets | None = None  # waits until the log it speaks of is synced
+        self._unsaved: tuple[int, DelayOffsets] | None = None  # waits until the log is synced up to there
         self._save_ms = 0
         self._busy = False
         self.forwards: Forwards | None = None
         # By level: offset and position of what was forwarded and might be again, after a crash.
         self._unsettled: dict[int, deque[tuple[int, int]]] = {}
         self._settled_offsets = dict(self._offsets)
-        self._doubt = _Doubt(saved.position, store)
+        self._doubt = _Doubt(store.written if saved.position is None else saved.position, store)
 
     def to_wire(self) -> DelayOffsets:
         """Return the table as tools and replicas get it."""
@@ -111,10 +114,10 @@ class Delays:
         for level in range(1, len(self._levels) + 1):
             queue = self._store.find_queue(SCHEDULE_TOPIC, level - 1)
             end = queue.offset_max if queue is not None else 0
-            self._doubt.levels_end[level] = end
             if self._offsets.get(level, 0) > end:
                 # The log lost its end. Messages that now get these offsets again must not count as delivered.
                 self._offsets[level] = end
+            self._doubt.begin(level, self._offsets.get(level, 0), end)
         self._save_ms = now_ms + self._save_interval_ms
         effects.append(SetTimer(TIMER, now_ms))
 
@@ -131,27 +134,27 @@ class Delays:
 
     def on_synced(self, position: int, effects: list[Effect]) -> None:
         """Save the offsets, now that everything they count as delivered is on disk."""
-        saving = self._unsaved
-        if saving is not None and saving.position is not None and saving.position <= position:
-            self._unsaved = None
+        if self._unsaved is not None and self._unsaved[0] <= position:
+            saving, self._unsaved = self._unsaved[1], None
             # What was saved before this is on disk by now; of what is saved now nobody tells when it is.
             self._settled_offsets, self._saved_offsets = self._saved_offsets, saving.offset_table
             effects += write_config(self._disk, NAME, saving)
 
     def stop(self, now_ms: int, effects: list[Effect]) -> None:
         """Save once more: the broker is about to end."""
-        self._unsaved = self._snapshot(now_ms)
+        self._unsaved = (self._store.written, self._snapshot(now_ms))
         self.on_synced(self._store.confirmed, effects)
 
     def _offer_save(self, now_ms: int) -> None:
         if now_ms >= self._save_ms and self._unsaved is None and self._offsets != self._saved_offsets:
             self._save_ms = now_ms + self._save_interval_ms
-            self._unsaved = self._snapshot(now_ms)
+            self._unsaved = (self._store.written, self._snapshot(now_ms))
 
     def _snapshot(self, now_ms: int) -> DelayOffsets:
         version = self._version
         self._version = DataVersion(state_version=version.state_version, timestamp=now_ms, counter=version.counter + 1)
-        return DelayOffsets(offset_table=dict(self._offsets), data_version=self._version, position=self._store.written)
+        position = self._store.written if self._doubt.is_over else self._doubt.position
+        return DelayOffsets(offset_table=dict(self._offsets), data_version=self._version, position=position)
 
     # Delivering.
 
@@ -190,9 +193,11 @@ class Delays:
                 break
             for position, size, due_ms in entries:
                 # A time beyond the level's own delay means that a clock was wrong: upstream delivers at once.
-                if now_ms < due_ms <= latest_ms:
+                is_waiting = now_ms < due_ms <= latest_ms
+                if is_waiting and not (yield from self._was_delivered_early(level, offset, position, size)):
+                    self._doubt.settle(level)  # Delivered in order: none behind this one was.
                     return due_ms
-                if size != BLANK_ENTRY_SIZE:
+                if not is_waiting and size != BLANK_ENTRY_SIZE:
                     is_done = yield from self._deliver(level, offset, position, size, now_ms, effects)
                     if not is_done:
                         return now_ms + _FORWARD_AGAIN_MS
@@ -200,6 +205,8 @@ class Delays:
                 left -= 1
                 # At once: a save between two steps must count what is already in the log.
                 self._offsets[level] = offset
+        if offset >= end:
+            self._doubt.settle(level)
         return now_ms if offset < queue.offset_max else latest_ms
 
     def _deliver(
@@ -215,8 +222,8 @@ class Delays:
             return True
         topic, queue_id = place
         origin = self._find_origin(level, position)
-        in_doubt = yield from self._doubt.was_delivered(level, offset, record, topic, self._writer.homes(*place))
-        if in_doubt or (self.forwards is not None and self.forwards.is_taken(origin)):
+        was_delivered = yield from self._doubt.was_delivered(level, offset, record, topic, self._writer.homes(*place))
+        if was_delivered or (self.forwards is not None and self.forwards.is_taken(origin)):
             return True
         properties = properties_of(record)
         properties["WAIT"] = "false"
@@ -233,6 +240,16 @@ class Delays:
             effects.append(Log("error", "delayed message lost", {"position": position, "reason": stored.remark}))
         return True
 
+    def _was_delivered_early(self, level: int, offset: int, position: int, size: int) -> Steps[bool]:
+        """Say whether a message that has to wait was delivered before a crash, by a clock that has gone back since."""
+        if not self._doubt.is_open(level):
+            return False
+        record = yield from read_scheduled(position, size)
+        place = _real_place(record) if record is not None else None
+        if record is None or place is None:
+            return False
+        return (yield from self._doubt.was_delivered(level, offset, record, place[0], self._writer.homes(*place)))
+
     def _find_origin(self, level: int, position: int) -> Origin:
         """Return where a message stands, and from where on messages of its level may be forwarded again."""
         waiting = self._unsettled.get(level, deque())
@@ -242,31 +259,55 @@ class Delays:
 
 
 class _Doubt:
-    """What may have been delivered between the last save of the offsets and a crash."""
+    """What may have been delivered between the last save of the offsets and a crash.
 
-    def __init__(self, position: int | None, store: MessageStore) -> None:
-        self._position = position
+    Attributes:
+        position: The point of that save.
+    """
+
+    def __init__(self, position: int, store: MessageStore) -> None:
+        self.position = position
         self._store = store
         self._delivered: dict[tuple[str, int], set[int]] = {}
-        self.levels_end: dict[int, int] = {}
+        self._ends: dict[int, int] = {}  # by level, of what was scheduled before the crash
+        self._open: set[int] = set()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether everything that was delivered before the crash is counted."""
+        return not self._open
+
+    def is_open(self, level: int) -> bool:
+        """Say whether messages of a level may still be found delivered."""
+        return level in self._open
+
+    def begin(self, level: int, offset: int, end: int) -> None:
+        """Doubt what stands on a level between these offsets."""
+        self._ends[level] = end
+        if offset < end:
+            self._open.add(level)
+
+    def settle(self, level: int) -> None:
+        """Take note that what was delivered of a level is counted."""
+        self._open.discard(level)
 
     def was_delivered(
         self, level: int, offset: int, record: StoredRecord, topic: str, queue_ids: list[int]
     ) -> Steps[bool]:
         """Say whether *record* is found delivered, in one of these queues, behind the point of the last save."""
-        if self._position is None or offset >= self.levels_end.get(level, 0):
+        if offset >= self._ends.get(level, 0):
             return False
         for queue_id in queue_ids:
             delivered = self._delivered.get((topic, queue_id))
             if delivered is None:
-                delivered = yield from self._look_behind(topic, queue_id, self._position)
+                delivered = yield from self._look_behind(topic, queue_id)
                 self._delivered[topic, queue_id] = delivered
             if record.position in delivered:
                 return True
         return False
 
-    def _look_behind(self, topic: str, queue_id: int, position: int) -> Steps[set[int]]:
-        """Return the scheduled positions of all records in a queue that lie behind *position* in the log."""
+    def _look_behind(self, topic: str, queue_id: int) -> Steps[set[int]]:
+        """Return the scheduled positions of all records in a queue that lie behind the point in the log."""
         found: set[int] = set()
         queue = self._store.find_queue(topic, queue_id)
         if queue is None:
@@ -278,7 +319,7 @@ class _Doubt:
             for at, size, _ in reversed(entries):
                 if size == BLANK_ENTRY_SIZE:
                     continue
-                if at < position:
+                if at < self.position:
                     return found
                 record = yield from read_scheduled(at, size)
                 if record is None or record.sys_flag & TRANSACTION_MASK:

@@ -160,6 +160,77 @@ def test_nothing_is_delivered_twice_after_a_crash_before_the_first_save(desk: Br
     assert numbers(again) == [1]
 
 
+def crash(desk: BrokerDesk) -> None:
+    """End with everything synced, and nothing saved for it."""
+    desk.pass_time(0, "flush")
+    desk.sync()
+    desk.disk.crash(random.Random(1))
+
+
+def test_a_broker_that_stops_before_it_has_looked_leaves_in_doubt_what_was(desk: BrokerDesk) -> None:
+    """It saves offsets that do not count what was delivered before the crash: the next one must look as far back."""
+    desk.ask(a_delayed_send(1, level=1))
+    desk.pass_time(1_000, TIMER)
+    crash(desk)
+    stopped = reopen(desk.disk, desk.now_ms)
+    stopped.feed(Stopping(stopped.now_ms))
+    stopped.store.close(stopped.now_ms)
+
+    again = reopen(stopped.disk, stopped.now_ms)
+    again.pass_time(0, TIMER)
+
+    assert numbers(again) == [1]
+
+
+def test_offsets_that_are_saved_in_doubt_count_only_what_is_synced(desk: BrokerDesk) -> None:
+    """The point of the file is an old one then, and says nothing of how long the log is that they speak of."""
+    desk.ask(*(a_delayed_send(number, level=1) for number in range(RUN_MAX + 1)))
+    crash(desk)
+    again = BrokerDesk(flush="sync", disk=desk.disk)
+    again.now_ms = desk.now_ms + 1_000
+    again.pass_time(0, TIMER)  # delivered, but for one, and not synced
+
+    again.feed(Stopping(again.now_ms))
+    assert again.disk.read_file("config/delayOffset.json") is None
+    again.sync()
+
+    saved = java_json.loads(again.disk.read_file("config/delayOffset.json") or b"")
+    assert (saved["offsetTable"], saved["position"]) == ({"1": RUN_MAX}, 0)
+
+
+def test_what_a_clock_that_went_back_lets_wait_again_is_not_delivered_twice(desk: BrokerDesk) -> None:
+    """It was delivered before a crash; it is not due yet when the offsets of other levels are saved."""
+    desk.ask(a_delayed_send(3, level=3))
+    desk.pass_time(LEVEL_3_MS, TIMER)
+    crash(desk)
+    early = reopen(desk.disk, desk.now_ms - LEVEL_3_MS)
+    early.pass_time(0, TIMER)
+    early.ask(a_delayed_send(1, level=1))
+    early.pass_time(1_000, TIMER)
+    save(early)
+    crash(early)
+
+    again = reopen(early.disk, desk.now_ms)
+    again.pass_time(0, TIMER)
+
+    assert numbers(again) == [3, 1]
+
+
+def test_a_message_that_waits_for_hours_does_not_keep_doubts_alive(desk: BrokerDesk) -> None:
+    """After the next crash nobody searches further back than to the last save."""
+    desk.ask(a_delayed_send(1, level=1), a_delayed_send(18, level=18))
+    desk.pass_time(1_000, TIMER)
+    crash(desk)
+    again = reopen(desk.disk, desk.now_ms)
+    again.pass_time(0, TIMER)
+
+    again.ask(a_send())
+    save(again)
+
+    saved = java_json.loads(again.disk.read_file("config/delayOffset.json") or b"")
+    assert (saved["offsetTable"], saved["position"]) == ({"1": 1}, again.store.written)
+
+
 def test_nothing_is_lost_when_a_crash_takes_what_was_delivered() -> None:
     """The saved offsets never count what the log might yet lose."""
     desk = BrokerDesk(flush="sync")
