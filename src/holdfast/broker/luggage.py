@@ -1,10 +1,11 @@
 """What a logical queue takes along when it moves.
 
-    how far its groups have consumed it     who may consume it in order     which forwarded messages are in it
+    how far its groups have consumed it, and which of them have yet to hear that they were sent elsewhere
+    who may consume it in order     which forwarded messages are in it     what sinks have written to it
 
 These live at the leader. Locks are in memory only, and lapse. Offsets are in a file that is saved now and then; until
-they are in it, the record of the move has them. It has the names of forwarded messages for as long as it is kept. A
-forced move finds no luggage: offsets come from a copy that another broker kept, if any did.
+they are in it, the record of the move has them, and the resets that wait. It has the names of forwarded messages for as
+long as it is kept. A forced move finds no luggage: offsets come from a copy that another broker kept, if any did.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ class Luggage:
         return msgspec.structs.replace(
             opening,
             offsets=self._pack_offsets(opening.topic, queues),
+            resets=self._offsets.resets_of(opening.topic, queues),
             locks=self._locks.held_of(opening.topic, queues),
             forwarded=self._forwarded.of(opening.topic, queues),
             sinks=self._sinks.pack(opening.topic, queues),
@@ -68,7 +70,8 @@ class Luggage:
         return packed
 
     def leave(self, topic: str, queues: Collection[int]) -> None:
-        """Forget the locks on queues that are elsewhere, and what sinks wrote to them."""
+        """Forget the locks on queues that are elsewhere, whom to send where, and what sinks wrote to them."""
+        self._offsets.forget_resets(topic, queues)
         self._locks.forget_queues(topic, queues)
         self._sinks.forget(topic, queues)
 
@@ -113,9 +116,10 @@ class Luggage:
         """Take over what came with *opening* for these of its queues."""
         for group, offsets in opening.offsets.items():
             self._groups.ensure(group, now_ms)
+            untold = opening.resets.get(group, ())
             for queue, offset in offsets.items():
                 if queue in queues:
-                    self._offsets.reset(group, opening.topic, queue, offset, deliver=False)
+                    self._offsets.reset(group, opening.topic, queue, offset, deliver=queue in untold)
         locks = [lock for lock in opening.locks if lock.queue in queues]
         self._locks.adopt(opening.topic, mock_broker(opening.scope), locks)
         self._forwarded.adopt(mark for mark in opening.forwarded if mark.queue in queues)

@@ -5,7 +5,8 @@
 
 A 4.x client that is told by its pull waits ten seconds before it obeys; told by 220 it obeys at once.
 
-Of a static topic every broker moves the groups in those logical queues that it leads; a tool asks them all.
+Of a static topic every broker moves the groups in those logical queues that it leads; a tool asks them all. While one
+is being handed over nothing is moved: its next leader may have heard already how far its groups are.
 """
 
 from __future__ import annotations
@@ -73,6 +74,11 @@ class OffsetResets:
             if isinstance(target, Refusal):
                 return target
             targets[MessageQueue(fields.topic, name, queue_id)] = target
+        moving = [queue.queue_id for queue in targets if mapping is not None and not self._is_open(queue)]
+        if moving:
+            numbers = ", ".join(map(str, moving))
+            remark = f"queues {numbers} of {fields.topic} are being handed over; try again in a moment"
+            return Refusal(ResponseCode.SYSTEM_BUSY, remark)
         membership = self._clients.find_membership(fields.group)
         members = [] if membership is None else list(membership.members.values())
         obeys_push = bool(members) and all(_obeys_push(client) for client in members)
@@ -81,6 +87,10 @@ class OffsetResets:
         if obeys_push:
             request.effects += [_push(client, fields, targets) for client in members]
         return request.answer(body=java_json.encode(OffsetMap(offset_table=offset_map(targets))))
+
+    def _is_open(self, queue: MessageQueue) -> bool:
+        """Say whether a logical queue is led here, and its next leader was not told yet how far groups are."""
+        return self._reads.mappings.place(queue.topic, queue.queue_id).state == "open"
 
     def _find_target(self, fields: ResetOffsetFields, queue_id: int) -> Procedure[int | Refusal]:
         """Return where the group shall go in one queue."""

@@ -4,7 +4,8 @@ Commits change memory; the file follows every few seconds and when the broker st
 last seconds again: consumption is at least once.
 
 A reset from outside waits here until the queue's consumer pulls next and is told to go there (`reset_pending`). Until
-then its own commits are ignored: they are of the time before the reset.
+then its own commits are ignored: they are of the time before the reset. It goes along with a logical queue that moves.
+A broker that ends forgets that it waits: then a commit of before may yet undo it.
 
 Of a static topic queues and offsets are logical ones, and live at the leader of the queue. A Java broker keeps physical
 ones at each broker that ever led it: those are taken over with its folder, and asked for across borders that it left.
@@ -12,7 +13,7 @@ ones at each broker that ever led it: those are taken over with its folder, and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -123,6 +124,21 @@ class OffsetTable:
             return None
         offset = self._resets.pop((_key(group, topic), queue_id), None)
         return None if offset == requested else offset
+
+    def resets_of(self, topic: str, queues: Collection[int]) -> dict[str, list[int]]:
+        """Return the resets in these queues that wait for their consumers: group to queues."""
+        found: dict[str, list[int]] = {}
+        for key, queue_id in self._resets:
+            name, group = _split(key)
+            if name == topic and queue_id in queues:
+                found.setdefault(group, []).append(queue_id)
+        return found
+
+    def forget_resets(self, topic: str, queues: Collection[int]) -> None:
+        """Let nobody be told of resets in these queues any more."""
+        for group, numbers in self.resets_of(topic, queues).items():
+            for queue_id in numbers:
+                del self._resets[_key(group, topic), queue_id]
 
     def take_to_wake(self) -> list[tuple[str, int]]:
         """Return the queues whose waiting pulls have a reset to hear of; once."""

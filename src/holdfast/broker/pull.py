@@ -153,11 +153,11 @@ class Pulls:
         if led is None:
             return self._logical.refuse(header, puller.serializer)
         # A pull that was passed on may come once more, much later: what it says of progress counts forward only. A
-        # leader that has sealed the queue may have told the next one already how far groups are.
+        # leader that has sealed the queue may have told the next one already how far groups are, and who was reset.
         is_told = fields.sys_flag & COMMIT_OFFSET and not led.is_sealed
         if is_told and fields.commit_offset > (self._offsets.find(group, topic, number) or -1):
             self._offsets.commit(group, topic, number, fields.commit_offset)
-        reset = self._offsets.reset_pending(group, topic, number, fields.queue_offset)
+        reset = None if led.is_sealed else self._offsets.reset_pending(group, topic, number, fields.queue_offset)
         if reset is not None:
             return self._logical.send_to(led, header, puller.serializer, reset)
         looked = self._logical.look(led, header, puller.serializer, fields.queue_offset, codes)
@@ -171,10 +171,11 @@ class Pulls:
     def _retry_static(self, hold: Hold, codes: frozenset[int] | None, *, final: bool) -> Pulled:
         """Do what `retry` does; where a pull has looked so far is told in logical offsets."""
         fields = hold.header.fields
-        led = self._logical.find_led(fields.topic, fields.queue_id)
+        group, topic, number = fields.consumer_group, fields.topic, fields.queue_id
+        led = self._logical.find_led(topic, number)
         if led is None:
             return [_ask_again(hold.header, hold.serializer, "QUEUE_MOVED")]
-        reset = self._offsets.reset_pending(fields.consumer_group, fields.topic, fields.queue_id, fields.queue_offset)
+        reset = None if led.is_sealed else self._offsets.reset_pending(group, topic, number, fields.queue_offset)
         if reset is not None:
             return self._logical.send_to(led, hold.header, hold.serializer, reset)
         looked = self._logical.look(led, hold.header, hold.serializer, hold.scan_from, codes)

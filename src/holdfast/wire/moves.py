@@ -128,6 +128,7 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         queues: Their homes end with the receiver's own, which begins exactly where the one before it ended.
         offsets: Committed offsets: group to queue to offset.
+        resets: Those that were set from outside, of which consumers have yet to hear: group to queues.
         forwarded: Names of forwarded messages that are in these queues, and could come again.
         sinks: What sinks that want every row once have written.
     """
@@ -140,6 +141,7 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
     total: Int32
     queues: list[QueueHomes]
     offsets: dict[str, dict[Int32, Int64]] = {}
+    resets: dict[str, list[Int32]] = {}
     locks: list[LockHeld] = []
     forwarded: list[ForwardMark] = []
     sinks: list[SinkState] = []

@@ -209,13 +209,66 @@ def test_committed_offsets_and_locks_move_with_their_queue() -> None:
     assert [cluster.committed(name, 0).fields["offset"] for name in ("a", "b")] == ["9", "9"]
 
 
-def test_offsets_that_came_with_a_queue_survive_a_crash_of_the_new_leader() -> None:
-    """The file of offsets is saved now and then; until it is, the record of the move has them."""
+def reset(cluster: MovingCluster, name: str, queue: int, offset: int) -> Command:
+    fields = {"topic": TOPIC, "group": "consumers", "queueId": str(queue), "offset": str(offset)}
+    return cluster.ask(name, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, timestamp="-1", isForce="true", **fields)
+
+
+def test_a_reset_that_no_consumer_has_heard_of_moves_with_its_queue() -> None:
+    """Until it is told, what it commits is of the time before; it is told once, wherever it pulls, and then goes on."""
     cluster = a_cluster()
     cluster.run(5_000, cluster.produce(0, 10, "a"))
     cluster.pull("a", 0, 0)
     cluster.commit("a", 0, 7)
+    assert reset(cluster, "a", 0, 2).code == ResponseCode.SUCCESS
     cluster.move("a", "b", 0)
+    cluster.run(5_000, cluster.is_settled)
+
+    cluster.commit("b", 0, 8)
+    assert cluster.committed("b", 0).fields["offset"] == "2"
+    moved = cluster.pull("a", 0, 8)
+    assert (moved.code, moved.fields["nextBeginOffset"]) == (ResponseCode.PULL_OFFSET_MOVED, "2")
+    assert cluster.pull("b", 0, 2).code == ResponseCode.SUCCESS
+    cluster.commit("b", 0, 5)
+
+    cluster.ask("b", RequestCode.MOVE_QUEUES, MoveOrder(topic=TOPIC, queues=[0], target="a"))
+    cluster.run(5_000, cluster.is_settled)
+    assert cluster.pull("a", 0, 5).code == ResponseCode.SUCCESS
+    cluster.commit("a", 0, 6)
+    assert cluster.committed("a", 0).fields["offset"] == "6"
+
+
+def test_a_queue_that_is_being_handed_over_sends_nobody_elsewhere() -> None:
+    """Its next leader may have heard how far groups are: it alone says so, and a new reset has to wait."""
+    cluster = a_cluster()
+    cluster.run(5_000, cluster.produce(0, 10, "a"))
+    cluster.pull("a", 0, 0)
+    reset(cluster, "a", 0, 2)
+    cluster.move("a", "b", 0)
+    assert cluster.run(5_000, lambda: cluster.rooms["a"].mappings.place(TOPIC, 0).state == "sealed")
+    cluster.brokers["b"].kill()
+    cluster.run(1_000)
+
+    assert cluster.pull("a", 0, 5).code == ResponseCode.SUCCESS
+    refused = reset(cluster, "a", 0, 1)
+    assert (refused.code, "try again" in (refused.remark or "")) == (ResponseCode.SYSTEM_BUSY, True)
+    cluster.brokers["b"].start()
+    cluster.run(20_000, cluster.is_settled)
+
+    assert cluster.leader(0) == "b"
+    moved = cluster.pull("b", 0, 5)
+    assert (moved.code, moved.fields["nextBeginOffset"]) == (ResponseCode.PULL_OFFSET_MOVED, "2")
+
+
+def test_offsets_that_came_with_a_queue_survive_a_crash_of_the_new_leader() -> None:
+    """The file of offsets is saved now and then; until it is, the record of the move has them, and who was reset."""
+    cluster = a_cluster()
+    cluster.run(5_000, cluster.produce(0, 10, "a"))
+    cluster.pull("a", 0, 0)
+    cluster.commit("a", 0, 7)
+    cluster.run(5_000, cluster.produce(1, 10, "a"))
+    reset(cluster, "a", 1, 0)
+    cluster.move("a", "b", 0, 1)
     assert cluster.run(5_000, lambda: cluster.open_on(0) == ["b"])
     cluster.run(20)
 
@@ -225,6 +278,8 @@ def test_offsets_that_came_with_a_queue_survive_a_crash_of_the_new_leader() -> N
     cluster.run(20_000, cluster.is_settled)
 
     assert cluster.committed("b", 0).fields["offset"] == "7"
+    assert cluster.pull("b", 0, 9).code == ResponseCode.SUCCESS
+    assert cluster.pull("b", 1, 9).code == ResponseCode.PULL_OFFSET_MOVED
 
 
 def test_a_waiting_pull_is_told_at_once_to_ask_again() -> None:

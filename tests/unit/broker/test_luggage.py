@@ -64,6 +64,20 @@ def test_locks_are_left_behind_empty() -> None:
     assert desk.rooms.locks.lock("g", "another", queues, desk.now_ms) == [queues[0]]
 
 
+def test_resets_are_told_where_their_queue_is_and_nowhere_else() -> None:
+    """Those of other queues stay; what was told already is no news."""
+    old, new = BrokerDesk(), BrokerDesk()
+    for queue in (0, 1, 2):
+        old.rooms.offsets.reset("g", "T", queue, 5, deliver=queue != 1)
+    luggage = a_luggage(old)
+
+    a_luggage(new).unpack(an_opening(luggage, 0, 1), [0, 1], new.now_ms)
+    luggage.leave("T", [0, 1])
+
+    assert [new.rooms.offsets.reset_pending("g", "T", queue, 9) for queue in (0, 1, 2)] == [5, None, None]
+    assert [old.rooms.offsets.reset_pending("g", "T", queue, 9) for queue in (0, 1, 2)] == [None, None, 5]
+
+
 def test_offsets_are_restored_only_where_the_file_is_older_than_the_move() -> None:
     """What was committed and saved since counts."""
     desk = BrokerDesk()
