@@ -55,7 +55,8 @@ test-all: check ## the full matrix: long absences, a Spark cluster, and properti
 sim: install ## simulate SEEDS clusters under faults; a failing seed prints how to replay it
 	$(BIN)/python -m holdfast.sim 0 --seeds $(SEEDS)
 
-bench: install ## our servers beside Java's in one run; BENCH=--quick for a few minutes
+# Spark is half a gigabyte: it comes along where it is asked for.
+bench: $(if $(findstring spark,$(BENCH)),install-spark,install) ## our servers beside Java's in one run; BENCH=--quick for a few minutes
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r benchmarks/requirements.lock
 	$(BIN)/python -m benchmarks.run $(BENCH)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from benchmarks.idle import CORES_MAX, QUEUES, Idle
 from benchmarks.results import Growth, Results
+from benchmarks.spark_findings import SparkFindings
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,6 +38,8 @@ def draw(results: Results, folder: Path) -> list[Path]:
         files.append(_draw_growth(results.growth, folder / "growth.svg"))
     if results.idle:
         files.append(_draw_idle(results.idle, folder / "idle.svg"))
+    if results.spark is not None and results.spark.sinks:
+        files.append(_draw_spark(results.spark, folder / "spark.svg"))
     return files
 
 
@@ -145,4 +148,25 @@ def _draw_idle(idle: Mapping[str, Idle], file: Path) -> Path:
     axes.set_title(f"of a core, {QUEUES:,} queues at rest")
     axes.set_xlabel("seconds after the last message (thick: watched; dotted: wanted of ours)")
     axes.legend(frameon=False)
+    return _save(figure, file)
+
+
+def _draw_spark(found: SparkFindings, file: Path) -> Path:
+    """Draw rows a second: first queries, later ones, writes."""
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    panels = {"cold: topic to noop": found.cold, "warm: topic to noop": found.warm, "memory to topic": found.sinks}
+    heights = [len(panel) for panel in panels.values()]
+    figure = Figure(figsize=(8, 0.3 * sum(heights) + 2))
+    grid = figure.subplots(len(panels), 1, height_ratios=heights)
+    for axes, (title, panel) in zip(grid, panels.items(), strict=True):
+        names = list(reversed(panel))
+        rates = [panel[name].rows_per_s / 1e3 for name in names]
+        colours = [OURS if name.startswith(("topic", "sink")) else JAVA if "Kafka" in name else BARE for name in names]
+        axes.barh(range(len(names)), rates, color=colours, height=0.7)
+        for row, rate in enumerate(rates):
+            axes.text(rate, row, f" {rate:,.0f}", va="center", fontsize=8)
+        axes.set_yticks(range(len(names)), names)
+        axes.set_title(f"{title}, thousand rows/s", loc="left")
+    figure.tight_layout()
     return _save(figure, file)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from benchmarks import idle, recovery
 from benchmarks.judgement import Baseline, Verdict, best_java_pull
 from benchmarks.measure import OWED_MIN, CellResult, Summary
 from benchmarks.moves import MANY, MoveFindings, Trial
 from benchmarks.results import Growth, Results
-
-Row = Sequence[str]
+from benchmarks.spark_report import spark_sections
+from benchmarks.tables import Row, microseconds, number, table
 
 LIMITS = {
     "round_trips_one_core_per_s": ("round trips, 1400 B and back 200 B, both ends on one core", "/s"),
@@ -46,29 +46,11 @@ def markdown(results: Results) -> str:
         parts += ["## Idle and recovery", _idle(results), _recovery(results)]
     if results.moves:
         parts += ["## Moving queues under load", *_moves(results.moves)]
+    if results.spark:
+        parts += ["## Spark", *spark_sections(results.spark)]
     if results.profile:
         parts += ["## Where the time of a send goes", _profile(results)]
     return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def table(head: Row, rows: Iterable[Row]) -> str:
-    """Return a Markdown table; the first column is text, the others are numbers."""
-    lines = [head, ["---", *(["---:"] * (len(head) - 1))], *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
-def number(value: float) -> str:
-    """Return *value* with three digits that matter."""
-    if value >= 1e6:
-        return f"{value / 1e6:.2f} M"
-    if value >= 1e4:
-        return f"{value / 1e3:.1f} k"
-    return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
-
-
-def microseconds(value: float) -> str:
-    """Return a time, in ms when it is long."""
-    return f"{value / 1000:.1f} ms" if value >= 1000 else f"{value:.0f} us"
 
 
 def _head(results: Results) -> str:

@@ -17,6 +17,7 @@ from benchmarks.measure import CellResult
 from benchmarks.moves import MoveFindings
 from benchmarks.programs import BenchmarkFailed
 from benchmarks.recovery import Recovery
+from benchmarks.spark_findings import SparkFindings
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,6 +63,7 @@ class Results(msgspec.Struct, kw_only=True):
     idle: dict[str, Idle] = {}
     recovery: dict[str, Recovery] = {}
     moves: MoveFindings | None = None
+    spark: SparkFindings | None = None
     profile: list[tuple[str, float, float | None]] = []
 
 

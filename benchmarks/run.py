@@ -1,8 +1,9 @@
 """`make bench`: our servers beside Java's and the bare path, in one run, on one machine.
 
-    python -m benchmarks.run [--quick] [--growth] [--only cells,idle,...] [--rounds N] [--seconds S]
+    python -m benchmarks.run [--quick] [--growth] [--spark] [--only cells,idle,...] [--rounds N] [--seconds S]
 
-    compile ─> limits, ceilings ─> first burst ─> warm ─> rounds ─> growth ─> idle, recovery, moves ─> profile ─> report
+    compile ─> limits, ceilings ─> first burst ─> warm ─> rounds ─> growth ─> idle, recovery, moves ─> spark ─> profile
+    ─> report
 
 Everything is written below one temporary folder, on the disk that is measured, and removed at the end. The results go
 to docs/benchmarks: results.json (every reading), results.md (tables), *.svg.
@@ -36,10 +37,11 @@ from benchmarks.preparation import TOPIC, fill_hot_topics, warm_broker, warm_nam
 from benchmarks.programs import BenchmarkFailed, Programs, compile_programs
 from benchmarks.recovery import LOG_MIB, measure_recovery
 from benchmarks.servers import JAVA_VERSION, Fleet, Flush, Kind, Server, create_topic
+from benchmarks.spark_figures import QUICK, Extent, SparkBench
 
 OUTPUT: Final = Path("docs/benchmarks")
-PARTS: Final = ("limits", "cells", "growth", "idle", "recovery", "moves", "profile")
-# A round writes about this much, over all servers; nothing is removed before the end.
+PARTS: Final = ("limits", "cells", "growth", "idle", "recovery", "moves", "spark", "profile")
+# A round of the cells writes about this much, over all servers; nothing is removed before the end.
 GB_PER_ROUND: Final = 16.0
 GROWTH_ROUNDS_MAX: Final = 3
 
@@ -57,6 +59,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     base_port: int
     recovery_mib: int
     move_pace: Pace
+    spark_extent: Extent
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,6 +96,7 @@ class Run:
             "idle": self._idle,
             "recovery": self._recovery,
             "moves": self._moves,
+            "spark": self._spark,
             "profile": self._profile,
         }
         for name, part in parts.items():
@@ -232,6 +236,11 @@ class Run:
     def _moves(self) -> None:
         self.results.moves = MoveBench(self._fleet, self._plan.folder, say, self._plan.move_pace).measure()
 
+    def _spark(self) -> None:
+        self.results.spark = SparkBench(
+            self._fleet, self._plan.folder / "spark", say, self._plan.spark_extent
+        ).measure()
+
     def _profile(self) -> None:
         ours = profile_send.profile_ours(self._plan.folder / "profile-ours", 64, 300)
         bare = profile_send.profile_bare(self._plan.folder / "profile-bare", 64, 300)
@@ -249,6 +258,7 @@ def parse(arguments: Sequence[str] | None = None) -> tuple[argparse.Namespace, f
     parser = argparse.ArgumentParser(prog="benchmarks.run", description="Our servers beside Java's, in one run.")
     parser.add_argument("--quick", action="store_true", help="short readings, no growth, idle, recovery or moves")
     parser.add_argument("--growth", action="store_true", help="growth curves too (connections, queues, size)")
+    parser.add_argument("--spark", action="store_true", help="Spark's source and sink too, beside Kafka's")
     parser.add_argument("--only", help=f"only these parts, commas between them: {', '.join(PARTS)}")
     parser.add_argument("--cells", default="", help="only cells whose name contains this text")
     parser.add_argument("--rounds", type=int, default=3, help="readings of each cell (default 3)")
@@ -266,6 +276,8 @@ def parse(arguments: Sequence[str] | None = None) -> tuple[argparse.Namespace, f
         parts |= {"idle", "recovery", "moves"}
     if options.growth:
         parts.add("growth")
+    if options.spark:
+        parts.add("spark")
     if options.only:
         parts = set(options.only.split(","))
         if unknown := parts - set(PARTS):
@@ -292,13 +304,15 @@ def make_plan(options: argparse.Namespace, parts: frozenset[str], folder: Path) 
         base_port=options.base_port,
         recovery_mib=options.recovery_mib,
         move_pace=Pace(warm_s=5.0, calm_s=5.0, java_moves=2) if options.quick else Pace(),
+        spark_extent=QUICK if options.quick else Extent(),
     )
 
 
 def check_room(plan: Plan) -> None:
     """Raise BenchmarkFailed unless the disk has room for what the run will write."""
     free_gb = shutil.disk_usage(plan.folder).free / 1e9
-    wanted_gb = 10 + plan.rounds * GB_PER_ROUND * plan.seconds / 3
+    rounds = plan.rounds if plan.parts & {"cells", "growth"} else 0
+    wanted_gb = 15 + rounds * GB_PER_ROUND * plan.seconds / 3
     if free_gb < wanted_gb:
         raise BenchmarkFailed(
             f"{plan.folder} has {free_gb:.0f} GB free and the run may write {wanted_gb:.0f} GB: "

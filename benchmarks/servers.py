@@ -121,7 +121,7 @@ class Fleet:
 
     def start_holdfast_name_server(self) -> Server:
         """Start a name server of ours."""
-        port = self._take_port()
+        port = self.take_port()
         command = ["serve", "namesrv", "--listen", f"127.0.0.1:{port}", "--data", str(self._folder / f"namesrv-{port}")]
         return self._keep(Server("holdfast", "namesrv", port, self._start_holdfast(command, port)))
 
@@ -136,7 +136,7 @@ class Fleet:
         has_metrics: bool = False,
     ) -> Server:
         """Start a broker of ours; returns when the name server knows it."""
-        port = self._take_port()
+        port = self.take_port()
         store = store or self._folder / f"holdfast-{flush}-{port}"
         name = name or f"broker-{flush}"
         command = ["serve", "broker", "--name", name, "--namesrv", name_server.name_server]
@@ -151,7 +151,7 @@ class Fleet:
 
     def start_java_name_server(self) -> Server:
         """Start a Java name server."""
-        port = self._take_port()
+        port = self.take_port()
         settings = {"listenPort": str(port), "bindAddress": "127.0.0.1"}
         home = self._folder / f"java-namesrv-{port}"
         child = self._start_java("org.apache.rocketmq.namesrv.NamesrvStartup", home, JAVA_NAME_SERVER_HEAP, settings)
@@ -161,7 +161,7 @@ class Fleet:
         self, name_server: Server, flush: Flush, *, name: str | None = None, store: Path | None = None
     ) -> Server:
         """Start a Java broker; returns when the name server knows it."""
-        port = self._take_port()
+        port = self.take_port()
         store = store or self._folder / f"java-{flush}-{port}"
         settings = JAVA_BROKER | {
             "brokerName": name or f"broker-{flush}",
@@ -179,7 +179,7 @@ class Fleet:
 
     def start_bare(self) -> Server:
         """Start the bare send path."""
-        port = self._take_port()
+        port = self.take_port()
         store = self._folder / f"bare-{port}"
         child = Child([sys.executable, str(SOURCES / "bare_send.py"), str(port), str(store)], name="bare send path")
         child.wait_for_line("ready", timeout_s=READY_TIMEOUT_S)
@@ -187,19 +187,19 @@ class Fleet:
 
     def start_sink(self) -> Server:
         """Start the server that does nothing."""
-        port = self._take_port()
+        port = self.take_port()
         child = Child([str(self._programs.sink), f"port={port}"], name="sink")
         wait_until_listening(child, port)
         return self._keep(Server("sink", "sink", port, child))
 
-    def _keep(self, server: Server) -> Server:
-        self._servers.append(server)
-        return server
-
-    def _take_port(self) -> int:
+    def take_port(self) -> int:
         """Return a port; a broker also takes two below and one above, and one further above for its metrics."""
         self._next_port += 10
         return self._next_port
+
+    def _keep(self, server: Server) -> Server:
+        self._servers.append(server)
+        return server
 
     def _start_holdfast(self, arguments: Sequence[str], port: int) -> Child:
         child = Child([str(Path(sys.executable).with_name("holdfast")), *arguments], name=f"holdfast {arguments[1]}")

@@ -1,259 +1,354 @@
-"""Spark on our topics beside Spark on the same rows from elsewhere, all in one run: only the ratios mean something.
+"""Spark on our topics, beside Spark on the same rows from elsewhere: what it reads, writes, and takes for one batch.
 
-python -m benchmarks.spark_figures [--rows 400000] [--size 1024] [--queues 4]
+    rows (Parquet) ─> our sink ───> topic ─> our source ─────┐
+                 └──> Kafka's sink ─> topic ─> its connector ─┴─> noop
 
-bare        a data source that yields one ready-made Arrow batch of the same rows, with the same columns, again and
-            again: what Spark can take at all
-parquet     Spark's own reader, on the same rows in a file
 topic       our source: all columns, without properties, and two columns by schema
+bare        a data source that yields one ready-made batch of the same columns again and again: what Spark can take
+parquet     Spark's own reader, on the same rows and columns in a file
+Kafka       one broker beside our one, and Spark's connector in the newest Spark that it can be had for (kafka.py)
 cold        the first query of a Spark that was just started, each in a process of its own
-sink        our sink, at least once and exactly once; and the bare Arrow writer, which throws rows away
-floor       how long a micro-batch takes that has next to nothing to do
+sinks       rows from memory into a topic; and the bare Arrow writer, which throws them away
+batches     how long a micro-batch takes that has next to nothing to do
+
+Each side is one Spark process that stays (spark_driver.py); they are asked in turn, and whoever is not asked is idle.
 """
 
-import argparse
-import itertools
-import json
+from __future__ import annotations
+
+import importlib.util
 import os
 import shutil
 import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
+from typing import Any, Final, Literal
 
-import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceArrowWriter,
-    DataSourceReader,
-    DataSourceWriter,
-    InputPartition,
-    WriterCommitMessage,
-)
-from pyspark.sql.pandas.types import from_arrow_type
-from pyspark.sql.types import StructField, StructType
+import msgspec
+from benchmarks import kafka, spark_findings
+from benchmarks.programs import SOURCES, BenchmarkFailed
+from benchmarks.servers import Fleet
+from benchmarks.spark_findings import GrowthPoint, Readings, SparkFindings
+from tests.support.child import Child, ChildFailed
 
-from holdfast import Message, arrow, blocking
-from holdfast.spark import session
-from holdfast.spark.columns import TYPES
+Side = Literal["ours", "kafka"]
+Job = dict[str, Any]
 
-BATCH = 8192
-ALL = arrow.COLUMNS
-SLIM = ("body", "offset")
-HOLDFAST = str(Path(sys.executable).with_name("holdfast"))
-
-
-class BareReader(DataSourceReader):
-    def __init__(self, rows: int, file: str) -> None:
-        self._rows, self._file = rows, file
-
-    def partitions(self) -> list[InputPartition]:
-        return [InputPartition(self._rows // 2), InputPartition(self._rows - self._rows // 2)]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        left = int(partition.value)
-        with pa.OSFile(self._file) as file:
-            whole = pa.ipc.open_stream(file).read_next_batch()
-        while left > 0:
-            yield whole.slice(0, left)
-            left -= len(whole)
+HOLDFAST: Final = str(Path(sys.executable).with_name("holdfast"))
+JOB_TIMEOUT_S: Final = 900.0
+MEMORY: Final = "4g"
+WARMING_QUERIES: Final = 12
+FIGURES: Final = "figures"
+COPY: Final = "copy"
+ONCE: Final = "copy-once"
+# A consumer that has read a partition to its end asks once more, and the broker keeps it waiting for half a second by
+# default: the connector pays that for every partition of every query.
+EAGER: Final = {"kafka.fetch.max.wait.ms": "20"}
+# Kafka's producer packs 16 KiB by default; topics that are read get larger batches, so that none is held against it.
+LARGE_BATCHES: Final = {"kafka.batch.size": "131072", "kafka.linger.ms": "5"}
+# What our own session sets for one machine, as far as it concerns the other side too; the class has moved since.
+PLAIN_SETTINGS: Final = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.FileSystemBasedCheckpointFileManager"
+    ),
+}
 
 
-class BareWriter(DataSourceArrowWriter):
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        for _ in iterator:
-            pass
-        return WriterCommitMessage()
+class Extent(msgspec.Struct, frozen=True, kw_only=True):
+    """How much is measured.
+
+    Attributes:
+        cold_rounds: Processes that are started for each cold figure.
+        warm_rounds: Rounds of warm reads, of which each query runs three times and two times count.
+        growth: Points that are read beside the main one: axis, rows, size, queues.
+    """
+
+    rows: int = 300_000
+    size: int = 1024
+    queues: int = 4
+    cold_rounds: int = 2
+    warm_rounds: int = 2
+    sink_rounds: int = 2
+    growth: tuple[tuple[str, int, int, int], ...] = (
+        ("queues", 300_000, 1024, 1),
+        ("queues", 300_000, 1024, 64),
+        ("rows", 1_000_000, 1024, 4),
+        ("row size", 300_000, 100, 4),
+        ("row size", 30_000, 10_240, 4),
+    )
 
 
-class Bare(DataSource):
-    @classmethod
-    def name(cls) -> str:
-        return "bare"
-
-    def schema(self) -> StructType:
-        names = str(self.options["columns"]).split(",")
-        return StructType([StructField(name, from_arrow_type(TYPES[name])) for name in names])
-
-    def reader(self, schema: StructType) -> DataSourceReader:
-        names = [field.name for field in schema.fields]
-        return BareReader(int(self.options["rows"]), bare_file(Path(self.options["folder"]), names))
-
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: ARG002, FBT001
-        return BareWriter()
+QUICK: Final = Extent(rows=100_000, cold_rounds=1, warm_rounds=1, sink_rounds=1, growth=())
 
 
-def bare_file(folder: Path, columns: Sequence[str]) -> str:
-    return str(folder / f"{len(columns)}-columns.arrow")
+class Driver:
+    """One Spark process; see spark_driver.py for what it understands."""
+
+    def __init__(self, child: Child) -> None:
+        self._child = child
+
+    def ask(self, job: Job) -> list[float]:
+        """Let it do *job* and return what it answers."""
+        heard = len(self._child.lines())
+        self._child.tell(msgspec.json.encode(job).decode())
+        answer = self._child.wait_for_line("^= ", timeout_s=JOB_TIMEOUT_S, after=heard)
+        return msgspec.json.decode(answer.removeprefix("= "), type=list[float])
 
 
-def keep_bare(namesrv: str, folder: Path) -> None:
-    """Keep one batch of the topic, with all columns and with two, for the bare source."""
-    for columns in (ALL, SLIM):
-        rows = pa.Table.from_batches(itertools.islice(arrow.read(namesrv, "figures", columns=columns), 4))
-        batch = rows.combine_chunks().to_batches(BATCH)[0]
-        with pa.OSFile(bare_file(folder, columns), "wb") as file, pa.ipc.new_stream(file, batch.schema) as stream:
-            stream.write_batch(batch)
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One query: what it is called, whose it is, and what its Spark is asked to do."""
+
+    name: str
+    side: Side
+    job: Job
 
 
-def read_bare(spark: SparkSession, rows: int, folder: Path, columns: Sequence[str]) -> DataFrame:
-    spark.dataSource.register(Bare)
-    options = {"rows": str(rows), "folder": str(folder), "columns": ",".join(columns)}
-    return spark.read.format("bare").options(**options).load()
+class SparkBench:
+    """Measures everything, once. *folder* takes stores, rows and checkpoints."""
 
+    def __init__(self, fleet: Fleet, folder: Path, say: Callable[[str], None], extent: Extent) -> None:
+        self._fleet, self._folder, self._say, self._extent = fleet, folder, say, extent
+        self._drivers: dict[Side, Driver] = {}
 
-def read_topic(spark: SparkSession, namesrv: str, **options: str) -> DataFrame:
-    return spark.read.format("holdfast").options(namesrv=namesrv, subscribe="figures", **options).load()
+    def measure(self) -> SparkFindings:
+        """Return what was found.
 
+        Raises:
+            BenchmarkFailed: something is missing, or rows are.
+        """
+        check_needs()
+        load = os.getloadavg()[0]
+        self._files = kafka.fetch(self._say)
+        extent = self._extent
+        found = SparkFindings(rows=extent.rows, size=extent.size, queues=extent.queues, versions=_versions(), load=load)
+        self._folder.mkdir()
+        name_server = self._fleet.start_holdfast_name_server()
+        broker = self._fleet.start_holdfast(name_server, "async")
+        self._namesrv = name_server.name_server
+        try:
+            with ExitStack() as stack:
+                self._kafka = kafka.KafkaBroker(self._files, self._folder / "kafka", self._fleet.take_port())
+                stack.callback(self._kafka.kill)
+                self._prepare()
+                self._cold(found)
+                for side in ("ours", "kafka"):
+                    self._drivers[side] = stack.enter_context(self._driver(side))
+                self._warm(found)
+                self._sinks(found)
+                self._batches(found)
+                self._growth(found)
+        except ChildFailed as error:
+            raise BenchmarkFailed(str(error)) from error
+        self._fleet.stop(broker)
+        self._fleet.stop(name_server)
+        return found
 
-def read_slim(spark: SparkSession, namesrv: str) -> DataFrame:
-    reader = spark.read.schema("body binary, offset bigint").format("holdfast")
-    return reader.options(namesrv=namesrv, subscribe="figures").load()
+    @contextmanager
+    def _driver(self, side: Side) -> Iterator[Driver]:
+        """Start a Spark; it has ended, with its Java, when the block is left."""
+        settings = {"spark.driver.memory": MEMORY, "spark.local.dir": str(self._folder / "local")}
+        if side == "ours":
+            command = [sys.executable, "-m", "benchmarks.spark_driver", "ours"]
+            environment = {"PYTHONPATH": os.pathsep.join([str(SOURCES.parent), os.environ.get("PYTHONPATH", "")])}
+        else:
+            command = [str(self._files.python), "-P", str(SOURCES / "spark_driver.py"), "plain"]
+            environment = {"PYTHONPATH": "", "SPARK_LOCAL_IP": "127.0.0.1"}
+            settings |= PLAIN_SETTINGS | {"spark.driver.extraClassPath": f"{self._files.connector}/*"}
+        command += [f"{setting}={text}" for setting, text in settings.items()]
+        with Child(command, name=f"Spark, {side}", environment=environment, folder=SOURCES.parent) as child:
+            child.wait_for_line("^ready$", timeout_s=JOB_TIMEOUT_S)
+            yield Driver(child)
+            child.tell("end")
+            child.wait(timeout_s=JOB_TIMEOUT_S)
 
+    # What is read and written
 
-def start_spark() -> SparkSession:
-    spark = session("figures", config={"spark.driver.memory": "4g"})
-    spark.sparkContext.setLogLevel("OFF")
-    return spark
+    def _topic(self, topic: str, schema: str | None = None, **options: str) -> Job:
+        everything = {"namesrv": self._namesrv, "subscribe": topic, **options}
+        return {"work": "read", "format": "holdfast", "schema": schema, "options": everything}
 
+    def _kafka_topic(self, topic: str, **options: str) -> Job:
+        everything = {"kafka.bootstrap.servers": self._kafka.address, "subscribe": topic, **options}
+        return {"work": "read", "format": "kafka", "options": everything}
 
-def first_query(what: str, namesrv: str, rows: int, folder: Path) -> None:
-    """Print how fast the first query of this process is."""
-    spark = start_spark()
-    frame = read_topic(spark, namesrv) if what == "topic" else read_bare(spark, rows, folder, ALL)
-    print(rate(rows, drain(frame), 1)[0])
-    spark.stop()
+    def _bare(self, name: str) -> Job:
+        options = {"file": self._file(name), "rows": str(self._extent.rows), "tasks": str(os.cpu_count() or 1)}
+        return {"work": "read", "format": "bare", "options": options}
 
+    def _parquet(self) -> Job:
+        return {"work": "read", "format": "parquet", "options": {"path": self._file("parquet")}}
 
-def cold(what: str, namesrv: str, rows: int, folder: Path) -> float:
-    """Return rows per second of the first query in a new process."""
-    words = [sys.executable, "-m", "benchmarks.spark_figures", "--cold", what, "--namesrv", namesrv]
-    words += ["--rows", str(rows), "--folder", str(folder)]
-    done = subprocess.run(words, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    return float(done.stdout.split()[-1])
+    def _to(self, side: Side, rows: str, topic: str, **options: str) -> Job:
+        address = {"namesrv": self._namesrv} if side == "ours" else {"kafka.bootstrap.servers": self._kafka.address}
+        everything = {"topic": topic, **address, **options}
+        name = "holdfast" if side == "ours" else "kafka"
+        return {"work": "write", "rows": self._file(rows), "format": name, "options": everything}
 
+    def _file(self, name: str) -> str:
+        return str(self._folder / name)
 
-def rate(rows: int, work: Callable[[], None], times: int = 3) -> tuple[float, float]:
-    """Return rows per second of the first time, and of the best of the later ones."""
-    seconds = []
-    for _ in range(times):
-        begun_s = time.perf_counter()
-        work()
-        seconds.append(time.perf_counter() - begun_s)
-    return rows / seconds[0], rows / min(seconds[1:] or seconds)
+    # The parts
 
+    def _prepare(self) -> None:
+        """Make the rows, and let both sinks write them to their topics."""
+        from benchmarks import spark_rows  # noqa: PLC0415 - needs pyarrow, which only Spark's users have
 
-def drain(frame: DataFrame) -> Callable[[], None]:
-    return lambda: frame.write.format("noop").mode("overwrite").save()
+        extent = self._extent
+        self._say(f"   {extent.rows:,} rows of {extent.size:,} bytes in {extent.queues} queues, on either side")
+        spark_rows.write_rows(self._folder / "rows", extent.rows, extent.size)
+        for topic in (FIGURES, COPY, ONCE):
+            self._create(topic, extent.queues)
+        self._say("   filling Kafka's topic")
+        with self._driver("kafka") as driver:
+            driver.ask(self._to("kafka", "rows", FIGURES, **LARGE_BATCHES))
+            self._check(driver, self._kafka_topic(FIGURES), extent.rows)
+        self._say("   filling our topic")
+        with self._driver("ours") as driver:
+            driver.ask(self._to("ours", "rows", FIGURES))
+            self._check(driver, self._topic(FIGURES), extent.rows)
+            driver.ask({**self._topic(FIGURES), "work": "save", "file": self._file("parquet")})
+        # In a process of its own: a reader keeps its connections for the next call, and there is none.
+        command = [sys.executable, "-m", "benchmarks.spark_rows", self._namesrv, FIGURES, str(self._folder)]
+        subprocess.run(command, check=True, cwd=SOURCES.parent)
 
+    def _create(self, topic: str, queues: int) -> None:
+        command = [HOLDFAST, "topic", "create", topic, "--logical-queues", str(queues), "--namesrv", self._namesrv]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        self._kafka.create_topic(topic, queues)
 
-def fill(namesrv: str, rows: int, size: int) -> float:
-    begun_s = time.perf_counter()
-    body = os.urandom(size)
-    with blocking.Producer(namesrv, compress_over=None, timeout_s=60) as producer:
-        for at in range(0, rows, 2000):
-            count = min(2000, rows - at)
-            producer.send_many([Message("figures", body, key=f"key-{(at + n) % 997}", tags="t") for n in range(count)])
-    return rows / (time.perf_counter() - begun_s)
+    def _check(self, driver: Driver, job: Job, rows: int) -> None:
+        """Fail unless a topic has exactly as many rows as were written to it."""
+        (counted,) = driver.ask({**job, "work": "count"})
+        if counted != rows:
+            raise BenchmarkFailed(f"{job['format']}: {rows:,} rows were written and {counted:,.0f} are there")
 
+    def _cold(self, found: SparkFindings) -> None:
+        cases = [
+            Case(spark_findings.TOPIC, "ours", self._topic(FIGURES)),
+            Case(spark_findings.KAFKA, "kafka", self._kafka_topic(FIGURES)),
+            Case(spark_findings.KAFKA_EAGER, "kafka", self._kafka_topic(FIGURES, **EAGER)),
+            Case(spark_findings.BARE, "ours", self._bare("bare")),
+            Case(spark_findings.PARQUET, "ours", self._parquet()),
+        ]
+        seconds: dict[str, list[float]] = {case.name: [] for case in cases}
+        os.sync()
+        for number in range(self._extent.cold_rounds):
+            for case in cases if number % 2 == 0 else reversed(cases):
+                with self._driver(case.side) as driver:
+                    seconds[case.name] += driver.ask(case.job)
+                self._tell("cold", case.name, seconds[case.name][-1], found.rows)
+        found.cold = self._readings(seconds)
 
-def floor(spark: SparkSession, namesrv: str, folder: Path) -> float:
-    """Return the median time of a batch with a few rows, in milliseconds."""
-    stream = spark.readStream.format("holdfast").option("namesrv", namesrv).option("subscribe", "figures")
-    stream = stream.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", "100").load()
-    query = stream.writeStream.format("noop").option("checkpointLocation", str(folder)).start()
-    while query.lastProgress is None or query.lastProgress["batchId"] < 25:
-        time.sleep(0.1)
-    times = sorted(each["durationMs"]["triggerExecution"] for each in query.recentProgress[5:])
-    query.stop()
-    return float(times[len(times) // 2])
+    def _warm(self, found: SparkFindings) -> None:
+        cases = [
+            Case(spark_findings.TOPIC, "ours", self._topic(FIGURES)),
+            Case(spark_findings.KAFKA, "kafka", self._kafka_topic(FIGURES)),
+            Case(spark_findings.KAFKA_EAGER, "kafka", self._kafka_topic(FIGURES, **EAGER)),
+            Case(spark_findings.BARE, "ours", self._bare("bare")),
+            Case(spark_findings.PARQUET, "ours", self._parquet()),
+            Case(spark_findings.KAFKA_PARQUET, "kafka", self._parquet()),
+            Case(spark_findings.TOPIC_PLAIN, "ours", self._topic(FIGURES, includeHeaders="false")),
+            Case(spark_findings.TOPIC_SLIM, "ours", self._topic(FIGURES, "body binary, offset bigint")),
+            Case(spark_findings.BARE_SLIM, "ours", self._bare("bare-slim")),
+        ]
+        seconds: dict[str, list[float]] = {case.name: [] for case in cases}
+        for case in cases:  # For the compilers of Java: either Spark has run equally many queries before any counts.
+            times = WARMING_QUERIES // sum(case.side == other.side for other in cases)
+            taken = self._drivers[case.side].ask({**case.job, "times": times})
+            self._tell("warming", case.name, taken[-1], found.rows)
+        for _ in range(self._extent.warm_rounds):
+            for case in cases:
+                taken = self._drivers[case.side].ask({**case.job, "times": 3})
+                seconds[case.name] += taken[1:]  # the first is for what others left in caches
+                self._tell("warm", case.name, taken[-1], found.rows)
+        found.warm = self._readings(seconds)
 
+    def _sinks(self, found: SparkFindings) -> None:
+        cases = [
+            Case(spark_findings.SINK, "ours", self._to("ours", "rows", COPY)),
+            Case(spark_findings.SINK_KAFKA, "kafka", self._to("kafka", "rows", COPY)),
+            Case(spark_findings.SINK_KAFKA_LARGE, "kafka", self._to("kafka", "rows", COPY, **LARGE_BATCHES)),
+            Case(spark_findings.SINK_ONCE, "ours", self._to("ours", "rows", ONCE, exactlyOnce="true")),
+            Case(spark_findings.SINK_BARE, "ours", {**self._to("ours", "rows", COPY), "format": "bare"}),
+        ]
+        seconds: dict[str, list[float]] = {case.name: [] for case in cases}
+        times = 1 + self._extent.sink_rounds
+        for number in range(times):
+            for case in cases:
+                os.sync()
+                taken = self._drivers[case.side].ask(case.job)
+                if number:
+                    seconds[case.name] += taken
+                self._tell("write" if number else "warming", case.name, taken[-1], found.rows)
+        found.sinks = self._readings(seconds)
+        for topic in (COPY, ONCE):
+            self._check(self._drivers["ours"], self._topic(topic, "offset bigint"), times * found.rows)
+        self._check(self._drivers["kafka"], self._kafka_topic(COPY), 2 * times * found.rows)
 
-def measure(namesrv: str, options: argparse.Namespace, folder: Path) -> Iterator[tuple[str, float]]:
-    rows = options.rows
-    keep_bare(namesrv, folder)
-    for what in ("topic", "bare"):
-        yield f"{what}, all columns, cold", cold(what, namesrv, rows, folder)
-    spark = start_spark()
-    frames = {
-        "topic, all columns": read_topic(spark, namesrv),
-        "bare, all columns": read_bare(spark, rows, folder, ALL),
-        "topic, without properties": read_topic(spark, namesrv, includeHeaders="false"),
-        "topic, body and offset": read_slim(spark, namesrv),
-        "bare, body and offset": read_bare(spark, rows, folder, SLIM),
-    }
-    for _ in range(2):  # All in turn: the first round is for the compilers of Java.
-        warm = {what: rate(rows, drain(frame), 4)[1] for what, frame in frames.items()}
-    yield from warm.items()
-    read_slim(spark, namesrv).write.mode("overwrite").parquet(str(folder / "parquet"))
-    yield "Parquet", rate(rows, drain(spark.read.parquet(str(folder / "parquet"))))[1]
-    some = read_topic(spark, namesrv, includeHeaders="false").select("key", "body").persist()
-    some.count()
-    yield "bare Arrow writer", rate(rows, lambda: some.write.format("bare").mode("append").save(), 2)[1]
-    for exactly in ("false", "true"):
-        sink = some.write.format("holdfast").option("namesrv", namesrv).option("topic", "copy")
-        sink = sink.option("exactlyOnce", exactly).mode("append")
-        yield f"sink, exactlyOnce={exactly}", rate(rows, sink.save, 2)[1]
-    yield "micro-batch, median ms", floor(spark, namesrv, folder / "checkpoint")
-    spark.stop()
+    def _batches(self, found: SparkFindings) -> None:
+        few = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "100"}
+        cases = [
+            Case(spark_findings.TOPIC, "ours", self._topic(FIGURES, **few)),
+            Case(spark_findings.KAFKA, "kafka", self._kafka_topic(FIGURES, **few)),
+        ]
+        for case in cases:
+            job = {**case.job, "work": "stream", "folder": self._file(f"checkpoint-{case.side}")}
+            found.batches[case.name] = self._drivers[case.side].ask(job)
+            self._say(f"   micro-batch, {case.name}: {1000 * min(found.batches[case.name]):.0f} ms at best")
 
+    def _growth(self, found: SparkFindings) -> None:
+        from benchmarks import spark_rows  # noqa: PLC0415 - as above
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=400_000)
-    parser.add_argument("--size", type=int, default=1024)
-    parser.add_argument("--queues", type=int, default=4)
-    parser.add_argument("--cold", choices=("topic", "bare"), help=argparse.SUPPRESS)
-    parser.add_argument("--namesrv", help=argparse.SUPPRESS)
-    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.cold:
-        first_query(options.cold, options.namesrv, options.rows, options.folder)
-        return 0
-    folder = Path(tempfile.mkdtemp(prefix="holdfast-spark-figures-"))
-    command = [
-        HOLDFAST,
-        "up",
-        "--brokers",
-        "2",
-        "--base-port",
-        "0",
-        "--flush",
-        "async",
-        "--json",
-        "--data",
-        str(folder / "data"),
-    ]
-    up = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    try:
-        assert up.stdout is not None
-        namesrv = json.loads(up.stdout.readline())["namesrv"]
-        for topic in ("figures", "copy"):
-            subprocess.run(
-                [HOLDFAST, "topic", "create", topic, "--logical-queues", str(options.queues), "--namesrv", namesrv],
-                check=True, stdout=subprocess.DEVNULL,
+        for number, (axis, rows, size, queues) in enumerate(self._extent.growth):
+            file, topic = f"rows-{number}", f"growth-{number}"
+            spark_rows.write_rows(self._folder / file, rows, size)
+            self._create(topic, queues)
+            reads = {"ours": self._topic(topic), "kafka": self._kafka_topic(topic, **EAGER)}
+            writes = {"ours": self._to("ours", file, topic), "kafka": self._to("kafka", file, topic, **LARGE_BATCHES)}
+            taken: dict[str, Readings] = {}
+            for side, driver in self._drivers.items():
+                os.sync()
+                written = driver.ask(writes[side])
+                read = driver.ask({**reads[side], "times": 3})[1:]
+                self._check(driver, reads[side], rows)
+                taken[f"{side} sink"] = Readings(rows=rows, size=size, seconds=written)
+                taken[side] = Readings(rows=rows, size=size, seconds=read)
+                self._tell(f"{rows:,} x {size:,} bytes in {queues} queues", side, read[-1], rows)
+            shutil.rmtree(self._folder / file)
+            found.growth.append(
+                GrowthPoint(
+                    axis=axis, rows=rows, size=size, queues=queues, ours=taken["ours"], kafka=taken["kafka"],
+                    our_sink=taken["ours sink"], kafka_sink=taken["kafka sink"],
+                )
             )  # fmt: skip
-        print(
-            f"{options.rows:,} rows of {options.size} bytes in {options.queues} queues; load {os.getloadavg()[0]:.1f}"
-        )
-        print(f"{'filled':<28}{fill(namesrv, options.rows, options.size):>12,.0f} rows/s", flush=True)
-        found = {}
-        for what, figure in measure(namesrv, options, folder):
-            found[what] = figure
-            unit = "" if "ms" in what else f" rows/s {figure * options.size / 1e6:>8,.0f} MB/s"
-            print(f"{what:<28}{figure:>12,.0f}{unit}", flush=True)
-        for columns in ("all columns, cold", "all columns", "body and offset"):
-            print(f"topic / bare, {columns}: {found[f'topic, {columns}'] / found[f'bare, {columns}']:.2f}")
-        print(f"topic / Parquet: {found['topic, body and offset'] / found['Parquet']:.2f} slim")
-    finally:
-        up.terminate()
-        up.wait(30)
-        shutil.rmtree(folder, ignore_errors=True)
-    return 0
+
+    def _readings(self, seconds: dict[str, list[float]]) -> dict[str, Readings]:
+        extent = self._extent
+        return {name: Readings(rows=extent.rows, size=extent.size, seconds=taken) for name, taken in seconds.items()}
+
+    def _tell(self, what: str, name: str, seconds: float, rows: int) -> None:
+        self._say(f"   {what}, {name}: {rows / seconds:,.0f} rows/s")
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def check_needs() -> None:
+    """Raise BenchmarkFailed if Spark or Java is missing."""
+    if importlib.util.find_spec("pyspark") is None:
+        raise BenchmarkFailed("Spark is missing: `make install-spark` brings it")
+    if shutil.which("java") is None:
+        raise BenchmarkFailed("Kafka's broker needs Java 17 or later: install one (Debian: apt install default-jre)")
+
+
+def _versions() -> dict[str, str]:
+    return {
+        "spark": metadata.version("pyspark"),
+        "connector": kafka.SPARK_VERSION,
+        "kafka": kafka.KAFKA_VERSION,
+        "pyarrow": metadata.version("pyarrow"),
+    }

@@ -1,0 +1,127 @@
+"""One Spark on this machine that does what it is told, a line at a time, and says how many seconds each time took.
+
+    python spark_driver.py ours|plain [SETTING=VALUE ...]
+
+    <- ready
+    -> {"work": "read", "format": "kafka", "options": {...}, "times": 3}       <- = [2.31, 1.18, 1.15]
+    -> {"work": "count", ...}                                                  <- = [400000.0]
+    -> {"work": "save", ..., "file": "/tmp/copy"}                              <- = [2.51]
+    -> {"work": "write", "rows": "/tmp/rows", "format": ..., "options": {...}} <- = [3.02]
+    -> {"work": "stream", "format": ..., "options": {...}, "folder": ...}      <- = [0.091, ...], one for each batch
+    -> end
+
+Knows neither Kafka nor Holdfast, except that `ours` has our formats. It runs in two versions of Spark and needs nothing
+but pyspark in either.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+# Java compiles while the first batches run: they say nothing of those that follow.
+STREAM_WARM = 10
+STREAM_BATCHES = 40
+
+
+def start(side: str, settings: dict[str, str]) -> SparkSession:
+    if side == "ours":
+        from benchmarks.spark_bare import Bare  # noqa: PLC0415 - the other environment has neither
+
+        from holdfast.spark import session  # noqa: PLC0415
+
+        spark = session("bench", config=settings)
+        spark.dataSource.register(Bare)
+    else:
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+        builder = SparkSession.builder.appName("bench").master("local[*]")
+        for setting, text in settings.items():
+            builder = builder.config(setting, text)
+        spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    return spark
+
+
+def times(count: int, work: Callable[[], None]) -> list[float]:
+    """Return the seconds of each time."""
+    seconds = []
+    for _ in range(count):
+        begun_s = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - begun_s)
+    return seconds
+
+
+def frame_of(spark: SparkSession, job: dict[str, Any]) -> DataFrame:
+    reader = spark.read.schema(job["schema"]) if job.get("schema") else spark.read
+    return reader.format(job["format"]).options(**job["options"]).load()
+
+
+class Driver:
+    """The session, and rows that are kept in memory to be written."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._kept: tuple[str, DataFrame] | None = None
+
+    def do(self, job: dict[str, Any]) -> list[float]:
+        seconds: list[float] = getattr(self, "_" + job["work"])(job)
+        return seconds
+
+    def _read(self, job: dict[str, Any]) -> list[float]:
+        frame = frame_of(self._spark, job)
+        return times(job.get("times", 1), frame.write.format("noop").mode("overwrite").save)
+
+    def _count(self, job: dict[str, Any]) -> list[float]:
+        return [float(frame_of(self._spark, job).count())]
+
+    def _save(self, job: dict[str, Any]) -> list[float]:
+        return times(1, lambda: frame_of(self._spark, job).write.parquet(job["file"]))
+
+    def _write(self, job: dict[str, Any]) -> list[float]:
+        rows = self._keep(job["rows"])
+        return times(
+            job.get("times", 1), rows.write.format(job["format"]).options(**job["options"]).mode("append").save
+        )
+
+    def _keep(self, file: str) -> DataFrame:
+        """Return the rows of *file*, from memory: reading them is no part of writing them."""
+        if self._kept is None or self._kept[0] != file:
+            if self._kept is not None:
+                self._kept[1].unpersist(blocking=True)
+            rows = self._spark.read.parquet(file).persist()
+            rows.write.format("noop").mode("overwrite").save()
+            self._kept = file, rows
+        return self._kept[1]
+
+    def _stream(self, job: dict[str, Any]) -> list[float]:
+        stream = self._spark.readStream.format(job["format"]).options(**job["options"]).load()
+        query = stream.writeStream.format("noop").option("checkpointLocation", job["folder"]).start()
+        while query.lastProgress is None or query.lastProgress["batchId"] < STREAM_WARM + STREAM_BATCHES:
+            if not query.isActive:
+                raise RuntimeError(f"the stream ended: {query.exception()}")
+            time.sleep(0.1)
+        batches = [each["durationMs"]["triggerExecution"] for each in query.recentProgress if each["numInputRows"]]
+        query.stop()
+        return [milliseconds / 1000 for milliseconds in batches[STREAM_WARM:]]
+
+
+def main() -> None:
+    side, *settings = sys.argv[1:]
+    driver = Driver(spark := start(side, dict(setting.split("=", 1) for setting in settings)))
+    print("ready", flush=True)
+    for line in sys.stdin:
+        if line.strip() == "end":
+            break
+        print("=", json.dumps(driver.do(json.loads(line))), flush=True)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

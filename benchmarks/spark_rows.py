@@ -1,0 +1,55 @@
+"""The rows that Spark is measured with. Needs pyarrow.
+
+    python -m benchmarks.spark_rows NAMESRV TOPIC FOLDER      keeps a batch of the topic for the bare source
+
+Keys repeat and decide on the queue. Bodies are random and differ from each other: nothing can be compressed away, and
+no file format can keep one of them for all.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet
+from benchmarks.spark_bare import keep_batch
+
+from holdfast import arrow
+
+KEYS: Final = 997
+FILES: Final = 4
+BATCH_ROWS: Final = 8192
+POOL_BYTES: Final = 64 << 20
+BARE: Final = {"bare": arrow.COLUMNS, "bare-slim": ("body", "offset")}
+
+
+def write_rows(folder: Path, rows: int, size: int) -> None:
+    """Write *rows* with a key and a value of *size* bytes, as files of equal length below *folder*."""
+    folder.mkdir(parents=True)
+    pool = os.urandom(min(POOL_BYTES, rows * size))
+    bodies = len(pool) // size
+    for number in range(FILES):
+        numbers = range(rows * number // FILES, rows * (number + 1) // FILES)
+        places = [n % bodies * size for n in numbers]
+        table = pa.table(
+            {
+                "key": pa.array([f"key-{n % KEYS}" for n in numbers], pa.string()),
+                "value": pa.array([pool[place : place + size] for place in places], pa.binary()),
+            }
+        )
+        pa.parquet.write_table(table, folder / f"{number}.parquet", compression="none", use_dictionary=False)
+
+
+def keep_bare(namesrv: str, topic: str, folder: Path) -> None:
+    """Keep one batch of *topic* for the bare source, with all columns and with two."""
+    for name, columns in BARE.items():
+        first = itertools.islice(arrow.read(namesrv, topic, columns=columns), 16)
+        keep_batch(pa.Table.from_batches(first).combine_chunks().to_batches(BATCH_ROWS)[0], str(folder / name))
+
+
+if __name__ == "__main__":
+    keep_bare(sys.argv[1], sys.argv[2], Path(sys.argv[3]))
