@@ -33,7 +33,7 @@ class JavaShell:
 
     def __init__(self, peer: JavaPeer, name_server: str, home: Path) -> None:
         self._name_server = name_server
-        (home / "conf").mkdir()
+        (home / "conf").mkdir(parents=True)
         (home / "conf" / "logback_tools.xml").write_text("<configuration/>")  # mqadmin 4.x will not start without it.
         self._child = peer.start_program("Shell", [], home=home)
         self._child.wait_for_line('"ready"', timeout_s=_TIMEOUT_S)
