@@ -122,14 +122,21 @@ def test_a_query_outlives_moves_deaths_and_replacements(
 
 
 def check_order(rows: list[Row], total: int) -> None:
-    """Every row once, in the order of offsets in every queue and of numbers under every key."""
-    places = [(row.queue, row.offset) for row in rows]
-    assert len(places) == len(set(places)) == total
+    """Every offset once, in order in every queue; under every key all numbers in order.
+
+    What was on its way to a broker when that was killed may be stored twice: its producer heard nothing, and sent again.
+    """
     ends: dict[int, int] = defaultdict(int)
     counts: dict[str, int] = defaultdict(int)
+    again = 0
     for row in rows:
         assert row.offset == ends[row.queue]
         ends[row.queue] += 1
         key, _, number = row.body.partition(" ")
+        if int(number) == counts[key] - 1:
+            again += 1
+            continue
         assert int(number) == counts[key]
         counts[key] += 1
+    assert sum(counts.values()) == total
+    assert again <= KEYS
