@@ -124,7 +124,7 @@ def test_a_query_outlives_moves_deaths_and_replacements(
 def check_order(rows: list[Row], total: int) -> None:
     """Every offset once, in order in every queue; under every key all numbers in order.
 
-    What was on its way to a broker when that was killed may be stored twice: its producer heard nothing, and sent again.
+    What was on its way to a broker when that was killed may be stored twice: its producer heard nothing.
     """
     ends: dict[int, int] = defaultdict(int)
     counts: dict[str, int] = defaultdict(int)
