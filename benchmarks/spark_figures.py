@@ -229,14 +229,18 @@ class SparkBench:
         if counted != rows:
             raise BenchmarkFailed(f"{job['format']}: {rows:,} rows were written and {counted:,.0f} are there")
 
-    def _cold(self, found: SparkFindings) -> None:
-        cases = [
+    def _whole_rows(self) -> list[Case]:
+        """Return the reads of every column that are held against each other."""
+        return [
             Case(spark_findings.TOPIC, "ours", self._topic(FIGURES)),
             Case(spark_findings.KAFKA, "kafka", self._kafka_topic(FIGURES)),
             Case(spark_findings.KAFKA_EAGER, "kafka", self._kafka_topic(FIGURES, **EAGER)),
             Case(spark_findings.BARE, "ours", self._bare("bare")),
             Case(spark_findings.PARQUET, "ours", self._parquet()),
         ]
+
+    def _cold(self, found: SparkFindings) -> None:
+        cases = self._whole_rows()
         seconds: dict[str, list[float]] = {case.name: [] for case in cases}
         os.sync()
         for number in range(self._extent.cold_rounds):
@@ -248,11 +252,7 @@ class SparkBench:
 
     def _warm(self, found: SparkFindings) -> None:
         cases = [
-            Case(spark_findings.TOPIC, "ours", self._topic(FIGURES)),
-            Case(spark_findings.KAFKA, "kafka", self._kafka_topic(FIGURES)),
-            Case(spark_findings.KAFKA_EAGER, "kafka", self._kafka_topic(FIGURES, **EAGER)),
-            Case(spark_findings.BARE, "ours", self._bare("bare")),
-            Case(spark_findings.PARQUET, "ours", self._parquet()),
+            *self._whole_rows(),
             Case(spark_findings.KAFKA_PARQUET, "kafka", self._parquet()),
             Case(spark_findings.TOPIC_PLAIN, "ours", self._topic(FIGURES, includeHeaders="false")),
             Case(spark_findings.TOPIC_SLIM, "ours", self._topic(FIGURES, "body binary, offset bigint")),
