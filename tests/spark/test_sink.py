@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException
@@ -18,7 +19,7 @@ from holdfast.client.sender import Sender
 from holdfast.spark.delivery import REQUEST_ROWS_MAX, Delivery, SinkRefused, WriteName
 from holdfast.spark.link import Link, link_to
 from holdfast.spark.sink_options import read_sink_options
-from holdfast.spark.sink_rows import BadRow, to_rows
+from holdfast.spark.sink_rows import BYTES, BadRow, Messages, to_rows
 from holdfast.spark.writer import write_rows
 
 KEYED = ("concat('key-', id % 10) as key", "cast(id as string) as body")
@@ -120,7 +121,7 @@ def test_what_cannot_be_written_is_refused_before_anything_is(
 def test_a_row_that_cannot_be_a_message_is_refused(row: dict[str, object], said: str):
     """Rather than stored as something else."""
     with pytest.raises(BadRow, match=said):
-        list(to_rows(pa.RecordBatch.from_pylist([row]), "T"))
+        to_rows(pa.RecordBatch.from_pylist([row]), "T")
 
 
 class Killed(Exception):
@@ -139,7 +140,8 @@ class Writer:
         """Write one row per number to queue 0. With *stop_after* die after so many requests."""
         name = WriteName(self.query, batch, partition)
         sender = _Mortal(self.link, stop_after)
-        rows = [(b"%d" % number, b"") for number in numbers]
+        bodies, properties = [b"%d" % number for number in numbers], [b""] * len(numbers)
+        rows = Messages(pa.array(bodies, BYTES), pa.array(properties, BYTES), np.arange(len(numbers)))
         Delivery(self.link, sender, name).deliver({self._queues[0]: rows}, len(self._queues))
 
 

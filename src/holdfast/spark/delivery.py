@@ -14,10 +14,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
-from zlib import crc32
 
 import msgspec
 
@@ -26,10 +25,10 @@ from holdfast.client.sender import Parcel, Sender
 from holdfast.model.errors import HoldfastError, SendFailed
 from holdfast.model.queue import MessageQueue
 from holdfast.spark.link import Link, Unavailable
-from holdfast.spark.sink_rows import Row
-from holdfast.wire.batch import ITEM_OVERHEAD, encode_items
+from holdfast.spark.sink_items import cut_requests, encode_messages, run_checksums
+from holdfast.spark.sink_rows import Messages
 from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.sink import SINK, SinkStamp, SinkState, record_text
+from holdfast.wire.sink import SINK, SinkStamp, SinkState, record_texts
 
 REQUEST_BYTES_MAX: Final = 512 * 1024
 REQUEST_ROWS_MAX: Final = 1000
@@ -64,7 +63,7 @@ class Delivery:
         self._sender = sender
         self._name = name
 
-    def deliver(self, rows: Mapping[MessageQueue, Sequence[Row]], queue_count: int = 0) -> None:
+    def deliver(self, rows: Mapping[MessageQueue, Messages], queue_count: int = 0) -> None:
         """Bring all *rows* to their queues, and return when all are stored.
 
         Raises:
@@ -73,7 +72,7 @@ class Delivery:
         """
         self._link.wait(self._deliver_all(rows, queue_count))
 
-    async def _deliver_all(self, rows: Mapping[MessageQueue, Sequence[Row]], queue_count: int) -> None:
+    async def _deliver_all(self, rows: Mapping[MessageQueue, Messages], queue_count: int) -> None:
         try:
             async with asyncio.TaskGroup() as tasks:
                 for queue, mine in rows.items():
@@ -84,22 +83,18 @@ class Delivery:
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from failures
 
-    async def _deliver(self, queue: MessageQueue, rows: Sequence[Row]) -> None:
+    async def _deliver(self, queue: MessageQueue, rows: Messages) -> None:
         at = 0
-        while at < len(rows):
-            end = _cut(rows, at)
-            body = encode_items((0, message, properties) for message, properties in rows[at:end])
-            await self._insist(queue, Outgoing("", "", body, 0, 0))
+        for end in cut_requests(rows, REQUEST_BYTES_MAX, REQUEST_ROWS_MAX):
+            await self._insist(queue, Outgoing("", "", encode_messages(rows[at:end]), 0, 0))
             at = end
 
-    async def _deliver_once(self, queue: MessageQueue, rows: Sequence[Row], name: WriteName, queue_count: int) -> None:
+    async def _deliver_once(self, queue: MessageQueue, rows: Messages, name: WriteName, queue_count: int) -> None:
         # The number of queues is a part of it: with another number keys go elsewhere, and these are other rows.
-        checksums = [queue_count]
-        for message, properties in rows:
-            checksums.append(crc32(properties, crc32(message, checksums[-1])))
+        checksums = run_checksums(rows, queue_count)
         at = 0
         while at < len(rows):
-            end = _cut(rows, at)
+            end = at + cut_requests(rows[at : at + REQUEST_ROWS_MAX], REQUEST_BYTES_MAX, REQUEST_ROWS_MAX)[0]
             state = await self._insist(queue, _stamped(rows, checksums, at, end, name))
             if state is None:
                 at = end
@@ -137,24 +132,10 @@ class Delivery:
 _NEVER: Final = frozenset({ResponseCode.SINK_REFUSED, ResponseCode.MESSAGE_ILLEGAL, ResponseCode.INVALID_PARAMETER})
 
 
-def _cut(rows: Sequence[Row], start: int) -> int:
-    """Return where a request that begins with row *start* ends."""
-    size, end = 0, start
-    while end < len(rows) and end - start < REQUEST_ROWS_MAX:
-        size += len(rows[end][0]) + len(rows[end][1]) + ITEM_OVERHEAD
-        if size > REQUEST_BYTES_MAX and end > start:
-            break
-        end += 1
-    return end
-
-
-def _stamped(rows: Sequence[Row], checksums: Sequence[int], start: int, end: int, name: WriteName) -> Outgoing:
+def _stamped(rows: Messages, checksums: list[int], start: int, end: int, name: WriteName) -> Outgoing:
     """Return a request that says which rows it brings."""
-    items = []
-    for at in range(start, end):
-        message, properties = rows[at]
-        text = record_text(name.query, name.batch, name.partition, at, checksums[at + 1], is_last=at + 1 == len(rows))
-        items.append((0, message, properties + f"{SINK}\x01{text}\x02".encode()))
+    is_last = end == len(rows)
+    texts = record_texts(name.query, name.batch, name.partition, start, checksums[start + 1 : end + 1], is_last=is_last)
     stamp = SinkStamp(
         query=name.query,
         batch=name.batch,
@@ -163,10 +144,11 @@ def _stamped(rows: Sequence[Row], checksums: Sequence[int], start: int, end: int
         count=end - start,
         before=checksums[start],
         after=checksums[end],
-        is_last=end == len(rows),
+        is_last=is_last,
         is_anew=name.accepts_unknown,
     )
-    return Outgoing("", f"{SINK}\x01{stamp.to_text()}\x02", encode_items(items), 0, 0)
+    body = encode_messages(rows[start:end], [f"{SINK}\x01{text}\x02".encode() for text in texts])
+    return Outgoing("", f"{SINK}\x01{stamp.to_text()}\x02", body, 0, 0)
 
 
 def _read_state(error: SendFailed) -> SinkState:

@@ -1,4 +1,4 @@
-"""From Arrow batches to messages, each with the queue that its key decides on.
+"""From Arrow batches to messages, as columns: no Python object per row, but where rows bring properties of their own.
 
     key ─> Java's hash of the text ─> abs(h % N) ─> logical queue        as every client of ours does it, and Java's
     no key ─> the queues in turn, from one that depends on the partition
@@ -8,30 +8,85 @@ Pure: knows neither brokers nor Spark.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from holdfast.client.send_plan import queue_for_key
 from holdfast.model import property_names as names
 from holdfast.model.errors import HoldfastError
 from holdfast.model.queue import MessageQueue
+from holdfast.spark.key_hash import hash_keys
 from holdfast.spark.sink_options import BODIES
 from holdfast.wire.properties import NAME_END, PROPERTIES_SIZE_MAX, VALUE_END
 
-Row = tuple[bytes, bytes]
-"""Body and properties of a message."""
+Numbers: TypeAlias = npt.NDArray[np.int64]
+
+BYTES: Final = pa.large_binary()
+"""What columns of messages are made of: a partition may have more than 2 GiB of them."""
+_TEXT: Final = pa.large_string()
 
 
 class BadRow(HoldfastError):
     """A row cannot be a message; the text says why."""
 
 
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """Some messages out of columns, in an order of their own. Nothing is copied until they leave, a request at a time.
+
+    Attributes:
+        bodies: What those in the columns say.
+        properties: Their properties, as stored.
+        numbers: Which of them these are.
+    """
+
+    bodies: pa.LargeBinaryArray
+    properties: pa.LargeBinaryArray
+    numbers: Numbers
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, span: slice) -> Messages:
+        return Messages(self.bodies, self.properties, self.numbers[span])
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Messages for one topic as columns, with their keys, if they have any."""
+
+    keys: pa.LargeStringArray
+    bodies: pa.LargeBinaryArray
+    properties: pa.LargeBinaryArray
+
+    def __len__(self) -> int:
+        return len(self.bodies)
+
+    def in_order(self) -> Numbers:
+        """Return the rows by number in the order in which they came."""
+        return np.arange(len(self))
+
+    def sort(self) -> Numbers:
+        """Return the rows by number in the one order that does not depend on how they came."""
+        columns = {"key": self.keys.cast(BYTES).fill_null(b""), "body": self.bodies, "properties": self.properties}
+        order = pc.sort_indices(pa.table(columns), sort_keys=[(name, "ascending") for name in columns])
+        return order.to_numpy().astype(np.int64)
+
+
+def join_rows(parts: Sequence[Rows]) -> Rows:
+    """Return all of *parts*, at least one, as one."""
+    columns = ([part.keys, part.bodies, part.properties] for part in parts)
+    return Rows(*map(pa.concat_arrays, zip(*columns, strict=True)))
+
+
 @dataclass(slots=True)
 class QueueChoice:
-    """Chooses the queue of each message.
+    """Brings messages to their queues.
 
     Args:
         queues: Of each topic.
@@ -40,49 +95,69 @@ class QueueChoice:
 
     queues: Mapping[str, tuple[MessageQueue, ...]]
     turn: int = 0
-    _known: dict[tuple[str, str], MessageQueue] | None = None
 
-    def choose(self, topic: str, key: str | None) -> MessageQueue:
-        """Return where a message goes."""
+    def spread(self, topic: str, rows: Rows, order: Numbers) -> Iterator[tuple[MessageQueue, Messages]]:
+        """Yield the queues that get any of *rows*, and what they get, in this order."""
         queues = self.queues[topic]
-        if key is None:
-            self.turn += 1
-            return queues[self.turn % len(queues)]
-        if self._known is None or len(self._known) > 100_000:
-            self._known = {}
-        found = self._known.get((topic, key))
-        if found is None:
-            found = self._known[topic, key] = queue_for_key(key, queues)
-        return found
+        chosen = self._choose(rows.keys.take(pa.array(order)), len(queues))
+        numbers = order[np.argsort(chosen, kind="stable")]
+        ends = np.cumsum(np.bincount(chosen, minlength=len(queues))).tolist()
+        for queue, start, end in zip(queues, [0, *ends], ends, strict=False):
+            if start < end:
+                yield queue, Messages(rows.bodies, rows.properties, numbers[start:end])
+
+    def _choose(self, keys: pa.LargeStringArray, count: int) -> Numbers:
+        """Return the number of the queue of each message."""
+        is_keyed = keys.is_valid().to_numpy(zero_copy_only=False)
+        numbers = np.empty(len(keys), dtype=np.int64)
+        # Java's remainder has the sign of the dividend: abs(h % N) there is abs(h) % N here.
+        numbers[is_keyed] = np.abs(hash_keys(keys.drop_null())) % count
+        unkeyed = len(keys) - int(is_keyed.sum())
+        numbers[~is_keyed] = np.arange(self.turn + 1, self.turn + 1 + unkeyed) % count
+        self.turn += unkeyed
+        return numbers
 
 
-def to_rows(batch: pa.RecordBatch, topic: str | None) -> Iterator[tuple[str, str | None, Row]]:
-    """Yield the topic, the key and the message of each row.
+def to_rows(batch: pa.RecordBatch, topic: str | None) -> dict[str, Rows]:
+    """Return the messages that rows are, by topic.
 
     Raises:
         BadRow: one cannot be a message.
     """
-    columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
-    nothing: list[Any] = [None] * batch.num_rows
-    bodies = next(columns[name] for name in BODIES if name in columns)
-    topics = columns.get("topic") or nothing
-    rows = zip(
-        bodies,
-        columns.get("key") or nothing,
-        columns.get("tags") or nothing,
-        columns.get("properties") or nothing,
-        topics,
-        strict=True,
-    )
-    for body, raw_key, tags, properties, own_topic in rows:
-        if not body:
-            raise BadRow("a row has no body, or an empty one, which is no message")
-        place = own_topic or topic
-        if place is None:
-            raise BadRow("a row names no topic, and there is no option 'topic'")
-        key = raw_key if raw_key is None or isinstance(raw_key, str) else _to_text(raw_key)
-        message = body.encode() if isinstance(body, str) else body
-        yield place, key, (message, _properties(key, tags, properties))
+    columns = {name: batch.column(name) for name in batch.schema.names}
+    bodies = next(columns[name] for name in BODIES if name in columns).cast(BYTES)
+    if pc.min(pc.fill_null(pc.binary_length(bodies), 0)).as_py() == 0:
+        raise BadRow("a row has no body, or an empty one, which is no message")
+    keys = _to_texts(columns.get("key"), batch.num_rows)
+    tags = _to_texts(columns.get("tags"), batch.num_rows)
+    rows = Rows(keys, bodies, _properties(keys, tags, columns.get("properties")))
+    if "topic" not in columns:
+        return {_require(topic): rows} if batch.num_rows else {}
+    own = columns["topic"].cast(_TEXT)
+    own = pc.if_else(pc.equal(pc.fill_null(own, ""), ""), pa.scalar(topic, _TEXT), own)
+    return {_require(name.as_py()): _only(rows, own, name) for name in own.unique()}
+
+
+def _require(topic: str | None) -> str:
+    if topic is None:
+        raise BadRow("a row names no topic, and there is no option 'topic'")
+    return topic
+
+
+def _only(rows: Rows, topics: pa.Array, topic: pa.Scalar) -> Rows:
+    """Return the rows for one of their topics."""
+    chosen = pc.indices_nonzero(pc.fill_null(pc.equal(topics, topic), fill_value=False))
+    return Rows(rows.keys.take(chosen), rows.bodies.take(chosen), rows.properties.take(chosen))
+
+
+def _to_texts(column: pa.Array | None, count: int) -> pa.LargeStringArray:
+    """Return keys or tags as texts. Bytes that are not UTF-8 are read as Latin-1."""
+    if column is None:
+        return pa.nulls(count, _TEXT)
+    try:
+        return column.cast(_TEXT)
+    except pa.ArrowInvalid:
+        return pa.array([None if key is None else _to_text(key) for key in column.to_pylist()], _TEXT)
 
 
 def _to_text(key: bytes) -> str:
@@ -92,23 +167,50 @@ def _to_text(key: bytes) -> str:
         return key.decode("latin-1")
 
 
-def _properties(key: str | None, tags: str | None, more: Iterable[tuple[str, str]] | None) -> bytes:
-    """Return the properties of a message, as stored."""
-    text = ""
-    if key:
-        text = f"{names.KEYS}\x01{key}\x02{names.SHARDING_KEY}\x01{key}\x02"
-    if tags:
-        text += f"{names.TAGS}\x01{tags}\x02"
-    count = bool(key) * 2 + bool(tags)
-    for name, value in more or ():
-        if name in names.RESERVED:
-            continue  # What a row brings along from a topic it was read from is this topic's to say.
-        if name and value:
-            text += f"{name}\x01{value}\x02"
-            count += 1
-    if text.count(VALUE_END) != count or text.count(NAME_END) != count:
-        raise BadRow(f"a key, a tag or a property holds a separator of properties (\\x01 or \\x02): {text!r}")
-    raw = text.encode()
-    if len(raw) > PROPERTIES_SIZE_MAX:
-        raise BadRow(f"the properties of a row have {len(raw)} bytes, at most {PROPERTIES_SIZE_MAX} can be stored")
-    return raw
+def _properties(keys: pa.Array, tags: pa.Array, more: pa.Array | None) -> pa.LargeBinaryArray:
+    """Return the properties of each message, as stored."""
+    for column in (keys, tags):
+        _check_separators(column)
+    parts = [_pair(keys, names.KEYS, names.SHARDING_KEY), _pair(tags, names.TAGS)]
+    if more is not None:
+        parts.append(pa.array(map(_join_more, more.to_pylist()), BYTES))
+    joined = join_columns(*parts)
+    largest = pc.max(pc.binary_length(joined)).as_py() or 0
+    if largest > PROPERTIES_SIZE_MAX:
+        raise BadRow(f"the properties of a row have {largest} bytes, at most {PROPERTIES_SIZE_MAX} can be stored")
+    return joined
+
+
+def _pair(values: pa.Array, *property_names: str) -> pa.LargeBinaryArray:
+    """Return the properties that all have the value of a column; nothing where it is null or empty."""
+    raw = values.cast(BYTES)
+    pieces: list[Any] = []
+    for name in property_names:
+        pieces += (name.encode() + b"\x01", raw, b"\x02")
+    return pc.if_else(pc.equal(pc.fill_null(raw, b""), b""), pa.scalar(b"", BYTES), join_columns(*pieces))
+
+
+def join_columns(*columns: pa.Array | bytes) -> pa.LargeBinaryArray:
+    """Return what stands in each row of *columns*, one behind the other; a text stands in every row."""
+    pieces = [pa.scalar(column, BYTES) if isinstance(column, bytes) else column for column in columns]
+    return pc.binary_join_element_wise(*pieces, pa.scalar(b"", BYTES))
+
+
+def _join_more(properties: Iterable[tuple[str, str]] | None) -> bytes:
+    """Return properties that a row brings itself."""
+    # What a row brings along from a topic it was read from is this topic's to say.
+    own = [(name, value) for name, value in properties or () if name not in names.RESERVED and name and value]
+    text = "".join([f"{name}\x01{value}\x02" for name, value in own])
+    if text.count(VALUE_END) != len(own) or text.count(NAME_END) != len(own):
+        raise _has_separator(text)
+    return text.encode()
+
+
+def _check_separators(column: pa.Array) -> None:
+    found = pc.indices_nonzero(pc.fill_null(pc.match_substring_regex(column, "[\x01\x02]"), fill_value=False))
+    if len(found):
+        raise _has_separator(column[found[0].as_py()].as_py())
+
+
+def _has_separator(text: str) -> BadRow:
+    return BadRow(f"a key, a tag or a property holds a separator of properties (\\x01 or \\x02): {text!r}")

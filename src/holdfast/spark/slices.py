@@ -50,3 +50,21 @@ def cut(block: Block, bounds: list[Places]) -> pa.BinaryArray:
 def take_every(pieces: pa.Array, first: int, step: int) -> pa.Array:
     """Return a copy of every *step*-th piece, beginning with number *first*."""
     return pieces.take(pa.array(np.arange(first, len(pieces), step)))
+
+
+def bounds_of(column: pa.Array) -> Places:
+    """Return where the values of a column of large texts or bytes begin in its block, and where the last one ends."""
+    raw = column.buffers()[1]
+    if raw is None or not len(column):
+        return np.zeros(1, dtype=np.int64)
+    places = np.frombuffer(raw, dtype=np.int64)[column.offset : column.offset + len(column) + 1]
+    return places if places[0] == 0 else places - places[0]
+
+
+def block_of(column: pa.Array) -> memoryview:
+    """Return all values of a column of large texts or bytes, one behind the other, as they lie in memory."""
+    ends, raw = column.buffers()[1:]
+    if raw is None or not len(column):
+        return memoryview(b"")
+    places = np.frombuffer(ends, dtype=np.int64)
+    return memoryview(raw)[places[column.offset] : places[column.offset + len(column)]]

@@ -31,13 +31,11 @@ from holdfast.model.scope import is_mock_broker
 from holdfast.spark.delivery import Delivery, WriteName
 from holdfast.spark.link import Link, link_to
 from holdfast.spark.sink_options import SinkOptions
-from holdfast.spark.sink_rows import QueueChoice, Row, to_rows
+from holdfast.spark.sink_rows import QueueChoice, join_rows, to_rows
 
 GROUP: Final = "holdfast-spark-sink"
 # At least once, rows leave as soon as there are so many bytes of them.
 _HELD_BYTES_MAX: Final = 4 * 1024 * 1024
-
-Rows = dict[MessageQueue, list[Row]]
 
 
 @dataclass
@@ -95,35 +93,44 @@ def write_rows(options: SinkOptions, batches: Iterable[pa.RecordBatch], query: s
         assert options.topic is not None, "looked at before"
         known[options.topic] = _queues(link, options.topic, must_be_static=True)
         return _write_once(options, batches, choice, delivery)
-    held: Rows = {}
-    count = size = 0
-    for arrow in batches:
-        for topic, key, row in to_rows(arrow, options.topic):
+    count = 0
+    for arrow in _gather(batches):
+        for topic, rows in to_rows(arrow, options.topic).items():
             if topic not in known:
                 known[topic] = _queues(link, topic)
-            held.setdefault(choice.choose(topic, key), []).append(row)
-            size += len(row[0]) + len(row[1])
-            count += 1
-            if size >= _HELD_BYTES_MAX:
-                delivery.deliver(held)
-                held, size = {}, 0
-    delivery.deliver(held)
+            delivery.deliver(dict(choice.spread(topic, rows, rows.in_order())))
+        count += arrow.num_rows
     return Written(count)
+
+
+def _gather(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the same rows in fewer batches, if there are many small ones."""
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        held.append(batch)
+        size += batch.nbytes
+        if size >= _HELD_BYTES_MAX:
+            yield pa.concat_batches(held)
+            held, size = [], 0
+    if held:
+        yield pa.concat_batches(held)
 
 
 def _write_once(
     options: SinkOptions, batches: Iterable[pa.RecordBatch], choice: QueueChoice, delivery: Delivery
 ) -> Written:
     """Write the rows of one task such that each is there once, however often that is tried."""
-    keyed = [(key, row) for arrow in batches for _, key, row in to_rows(arrow, options.topic)]
-    if not options.is_ordered:
-        keyed.sort(key=lambda each: (each[0] or "", each[1]))
+    # The option says where they go, and a column, perhaps of the topic they were read from, does not.
+    apart = [arrow.drop_columns(["topic"]) if "topic" in arrow.schema.names else arrow for arrow in batches]
+    parts = [rows for arrow in apart for rows in to_rows(arrow, options.topic).values()]
+    if not parts:
+        return Written(0)
+    rows = join_rows(parts)
     topic = options.topic or ""
-    rows: Rows = {}
-    for key, row in keyed:
-        rows.setdefault(choice.choose(topic, key), []).append(row)
-    delivery.deliver(rows, len(choice.queues[topic]))
-    return Written(len(keyed))
+    order = rows.in_order() if options.is_ordered else rows.sort()
+    delivery.deliver(dict(choice.spread(topic, rows, order)), len(choice.queues[topic]))
+    return Written(len(rows))
 
 
 def _queues(link: Link, topic: str, *, must_be_static: bool = False) -> tuple[MessageQueue, ...]:

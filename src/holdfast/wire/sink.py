@@ -9,6 +9,7 @@ The rows of (query, batch, partition) for one queue are numbered from 0; the che
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -90,9 +91,24 @@ def find_stamp(properties: str) -> SinkStamp | None:
     )
 
 
-def record_text(query: str, batch: int, partition: int, number: int, checksum: int, *, is_last: bool) -> str:
-    """Return what a record keeps, as the value of a property."""
-    return f"{query} {batch} {partition} {number} {checksum} {is_last:d}"
+def record_texts(
+    query: str, batch: int, partition: int, first: int, checksums: Sequence[int], *, is_last: bool
+) -> list[str]:
+    """Return what records keep that follow each other, as values of a property.
+
+    Args:
+        query: Of which query they are.
+        batch: Of which batch of it.
+        partition: Of which partition of it.
+        first: The number of the first of them.
+        checksums: The checksum behind each of them.
+        is_last: Nothing comes behind the last of them.
+    """
+    prefix = f"{query} {batch} {partition} "
+    texts = [f"{prefix}{number} {checksum} 0" for number, checksum in enumerate(checksums, first)]
+    if is_last and texts:
+        texts[-1] = texts[-1][:-1] + "1"
+    return texts
 
 
 def find_state(properties: bytes, queue: int) -> SinkState | None:

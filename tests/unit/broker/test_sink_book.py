@@ -14,7 +14,7 @@ from holdfast.wire.batch import encode_items
 from holdfast.wire.codes import ResponseCode
 from holdfast.wire.command import Command, encode_command
 from holdfast.wire.moves import Opening
-from holdfast.wire.sink import SINK, SinkStamp, SinkState, record_text
+from holdfast.wire.sink import SINK, SinkStamp, SinkState, record_texts
 
 
 def checksum(count: int) -> int:
@@ -30,7 +30,7 @@ def rows(
         (
             0,
             b"%d/%d" % (batch, number),
-            f"{SINK}\x01{record_text('q', batch, 0, number, checksum(number + 1), is_last=False)}\x02".encode(),
+            f"{SINK}\x01{record_texts('q', batch, 0, number, [checksum(number + 1)], is_last=False)[0]}\x02".encode(),
         )
         for number in range(first, first + count)
     ]

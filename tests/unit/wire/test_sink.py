@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.wire.sink import SINK, SinkStamp, find_stamp, find_state, record_text
+from holdfast.wire.sink import SINK, SinkStamp, find_stamp, find_state, record_texts
 
 STAMP = SinkStamp(query="q", batch=3, partition=1, first=10, count=5, before=7, after=9, is_last=True, is_anew=False)
 
@@ -14,7 +14,7 @@ def test_a_stamp_is_the_same_after_the_wire():
 
 def test_a_record_says_how_far_its_batch_is():
     """Its own row included."""
-    text = record_text("q", 3, 1, 14, 9, is_last=True)
+    _, text = record_texts("q", 3, 1, 13, [8, 9], is_last=True)
 
     state = find_state(f"{SINK}\x01{text}\x02".encode(), 2)
 

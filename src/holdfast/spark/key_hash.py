@@ -1,0 +1,39 @@
+"""Java's `String.hashCode` of a column of keys, which decides on their queues.
+
+What `holdfast.model.java_hash` does, all at once: character by character, each step over all keys.
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from holdfast.model.java_hash import java_hash
+from holdfast.spark.slices import block_of, bounds_of
+
+Hashes: TypeAlias = npt.NDArray[np.int64]
+
+# One step of all keys per character: beyond so many characters keys are rare, and one by one is faster.
+_SIZE_MAX: Final = 256
+
+
+def hash_keys(keys: pa.LargeStringArray) -> Hashes:
+    """Return the hash of each of *keys*, of which none is null."""
+    units, bounds = np.frombuffer(block_of(keys), dtype=np.uint8), bounds_of(keys)
+    sizes = np.diff(bounds)
+    if units.max(initial=0) > 127 or sizes.max(initial=0) > _SIZE_MAX:
+        return np.fromiter(map(java_hash, keys.to_pylist()), dtype=np.int64, count=len(keys))
+    return _hash_ascii(units, bounds[:-1], sizes)
+
+
+def _hash_ascii(units: npt.NDArray[np.uint8], starts: Hashes, sizes: Hashes) -> Hashes:
+    hashes = np.zeros(len(sizes), dtype=np.uint32)
+    live = np.arange(len(sizes))
+    for at in range(int(sizes.max(initial=0))):
+        if not (is_long := sizes[live] > at).all():
+            live = live[is_long]
+        hashes[live] = hashes[live] * np.uint32(31) + units[starts[live] + at]
+    return hashes.view(np.int32).astype(np.int64)
