@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.model.errors import ConfigError
-from holdfast.spark.spark_session import find_java
+from holdfast.spark.spark_session import _wrap_python, find_java
 
 
 @pytest.fixture
@@ -45,3 +45,18 @@ def test_the_java_of_a_package_is_used_without_the_module_that_it_lacks(bare: Pa
     command = [f"{os.environ['JAVA_HOME']}/bin/java", "-Xmx1g", "--add-modules=jdk.incubator.vector", "a b", "Main"]
     said = subprocess.run(command, capture_output=True, text=True, check=True, env={"PATH": os.defpath}).stdout
     assert said.split("\n")[:-1] == ["[-Xmx1g]", "[a b]", "[Main]"]
+
+
+def test_workers_take_the_pyspark_that_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """And not the archive that Spark puts first, which every one of them would compile. All else on the path stays."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", f"/a/pyspark.zip:/a/py4j-1.2-src.zip:{tmp_path}:/b c")
+
+    said = subprocess.run(
+        [_wrap_python(), "-c", "import os, sys; print(sys.executable, os.environ['PYTHONPATH'], *sys.argv[1:])", "x y"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert said.stdout == f"{sys.executable} {tmp_path}:/b c x y\n"

