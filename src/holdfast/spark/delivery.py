@@ -15,8 +15,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Self
 
 import msgspec
 
@@ -50,7 +51,7 @@ class WriteName:
 
 
 class Delivery:
-    """The sending of one task.
+    """The sending of one task. As a context it leaves nothing under way behind it, also when the task fails.
 
     Args:
         link: The way to the cluster.
@@ -62,6 +63,14 @@ class Delivery:
         self._link = link
         self._sender = sender
         self._name = name
+        self._under_way: Future[None] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._under_way is not None:
+            self._under_way.cancel()
 
     def deliver(self, rows: Mapping[MessageQueue, Messages], queue_count: int = 0) -> None:
         """Bring all *rows* to their queues, and return when all are stored.
@@ -70,7 +79,27 @@ class Delivery:
             SinkRefused: they are not the rows that were written before under this name.
             Unavailable: a broker was away for too long.
         """
-        self._link.wait(self._deliver_all(rows, queue_count))
+        self.begin(rows, queue_count)
+        self.finish()
+
+    def begin(self, rows: Mapping[MessageQueue, Messages], queue_count: int = 0) -> None:
+        """Begin to do that when all is stored that was begun before: the caller makes the next rows meanwhile.
+
+        Raises:
+            SinkRefused, Unavailable: what was begun before could not be done.
+        """
+        self.finish()
+        self._under_way = self._link.begin(self._deliver_all(rows, queue_count))
+
+    def finish(self) -> None:
+        """Return when all is stored.
+
+        Raises:
+            SinkRefused, Unavailable: it could not be done.
+        """
+        if self._under_way is not None:
+            self._under_way.result()
+            self._under_way = None
 
     async def _deliver_all(self, rows: Mapping[MessageQueue, Messages], queue_count: int) -> None:
         try:

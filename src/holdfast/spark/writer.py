@@ -86,21 +86,22 @@ def write_rows(options: SinkOptions, batches: Iterable[pa.RecordBatch], query: s
     partition = 0 if task is None else task.partitionId()
     link = link_to(options.namesrv, GROUP, options.patience_s)
     name = WriteName(query, batch, partition, options.accepts_unknown) if options.is_exact else None
-    delivery = Delivery(link, Sender(link.client, GROUP), name)
     known: dict[str, tuple[MessageQueue, ...]] = {}
     choice = QueueChoice(known, partition)
-    if name is not None:
-        assert options.topic is not None, "looked at before"
-        known[options.topic] = _queues(link, options.topic, must_be_static=True)
-        return _write_once(options, batches, choice, delivery)
-    count = 0
-    for arrow in _gather(batches):
-        for topic, rows in to_rows(arrow, options.topic).items():
-            if topic not in known:
-                known[topic] = _queues(link, topic)
-            delivery.deliver(dict(choice.spread(topic, rows, rows.in_order())))
-        count += arrow.num_rows
-    return Written(count)
+    with Delivery(link, Sender(link.client, GROUP), name) as delivery:
+        if name is not None:
+            assert options.topic is not None, "looked at before"
+            known[options.topic] = _queues(link, options.topic, must_be_static=True)
+            return _write_once(options, batches, choice, delivery)
+        count = 0
+        for arrow in _gather(batches):
+            for topic, rows in to_rows(arrow, options.topic).items():
+                if topic not in known:
+                    known[topic] = _queues(link, topic)
+                delivery.begin(dict(choice.spread(topic, rows, rows.in_order())))
+            count += arrow.num_rows
+        delivery.finish()
+        return Written(count)
 
 
 def _gather(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
