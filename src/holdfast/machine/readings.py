@@ -1,0 +1,19 @@
+"""How busy the machine is: readings that the shell keeps up to date and a role looks at, as it looks at the memory."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Readings(msgspec.Struct):
+    """Percentages of what there is; None where that is not known, which is not the same as 0.
+
+    Attributes:
+        memory: Of the machine's memory, or of what this process may use of it.
+        load: Runnable tasks for each processor; above 100 they wait for each other.
+        network: Of the capacity of the busiest network interface.
+    """
+
+    memory: float | None = None
+    load: float | None = None
+    network: float | None = None
