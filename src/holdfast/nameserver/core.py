@@ -3,7 +3,7 @@
     FramesReceived   105 in JSON: the hot loop, from a rendered answer     } all answers of one read
                      anything else: decoded, dispatched by code            } are one SendBytes
     ChannelClosed    its brokers leave
-    TimerFired       silent brokers leave
+    TimerFired       silent brokers leave; whoever watches a route that changed is told
     FileWritten      changes of the KV store are acknowledged; what is known of static topics outlives us
 
 Pure: time comes in events, chance as a parameter, files go out as effects.
@@ -30,6 +30,7 @@ from holdfast.machine.events import (
     Started,
     TimerFired,
 )
+from holdfast.machine.readings import Readings
 from holdfast.machine.reads import answer_apart
 from holdfast.model.errors import RemoteProtocolError
 from holdfast.nameserver.answers import RouteAnswers
@@ -40,18 +41,29 @@ from holdfast.nameserver.kv import FILE as KV_FILE
 from holdfast.nameserver.kv import ORDER_TOPICS, KvStore
 from holdfast.nameserver.kv_desk import KvDesk
 from holdfast.nameserver.leases import Leases
+from holdfast.nameserver.notices import Occasion
 from holdfast.nameserver.options import NameServerOptions
+from holdfast.nameserver.push import TIMER as PUSH_TIMER
+from holdfast.nameserver.push import RoutePush
 from holdfast.nameserver.queue_leases import FILE as LEASES_FILE
 from holdfast.nameserver.queue_leases import QueueLeases
 from holdfast.nameserver.registry import Registry
 from holdfast.nameserver.request import Answer, Handlers, Refusal, Request
 from holdfast.nameserver.routes import RouteTable
 from holdfast.nameserver.settings import Settings
-from holdfast.nameserver.static_routes import aware_body, choose_proxy, find_proxies, host_of, mock_body, reports_body
+from holdfast.nameserver.static_routes import (
+    aware_body,
+    choose_proxy,
+    find_proxies,
+    host_of,
+    look_at_static,
+    mock_body,
+    reports_body,
+)
 from holdfast.nameserver.static_topics import StaticTopic, shorten
 from holdfast.nameserver.topics import TopicDesk
 from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import decode_command, encode_command, response
+from holdfast.wire.command import Command, decode_command, encode_command, response
 from holdfast.wire.fields import BadField, from_fields
 from holdfast.wire.frame import JSON, Frame
 from holdfast.wire.route import (
@@ -62,7 +74,9 @@ from holdfast.wire.route import (
     decode_route_asker,
     decode_route_query,
     is_mapping_aware,
+    watching_head,
 )
+from holdfast.wire.watch import WATCHING_FIELD
 
 SCAN_TIMER: Final = "scan"
 _ROUTE: Final = int(RequestCode.GET_ROUTEINFO_BY_TOPIC)
@@ -98,6 +112,7 @@ class NameServer:
         kv_content: What `kv.FILE` held when the name server stopped; None when there was none.
         static_content: The same of `fences.FILE`.
         lease_content: The same of `queue_leases.FILE`.
+        readings: How busy the machine is; None: nobody knows.
 
     Raises:
         ConfigError: the KV content cannot be read.
@@ -111,6 +126,7 @@ class NameServer:
         kv_content: bytes | None = None,
         static_content: bytes | None = None,
         lease_content: bytes | None = None,
+        readings: Readings | None = None,
     ) -> None:
         self.counters = Counters()
         self.routes = RouteTable()
@@ -123,12 +139,14 @@ class NameServer:
         self.queue_leases = QueueLeases(self.routes.static, lease_content, is_durable=options.data is not None)
         self._scan_ms = 0  # how long the scan timer was set for
         self._registry = Registry(self.routes, self.leases, self._kv, self._settings, self.queue_leases.heard)
+        self.push = RoutePush(options, random, readings or Readings(), self._look)
         self._peers: dict[ChannelId, str] = {}
         self._handlers: Handlers = {
             **self._registry.handlers(),
             **TopicDesk(self.routes, self.leases, random).handlers(),
             **self._kv_desk.handlers(),
             **self.queue_leases.handlers(),
+            **self.push.handlers(),
             RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route,
             RequestCode.GET_NAMESRV_CONFIG: self._get_settings,
             RequestCode.UPDATE_NAMESRV_CONFIG: self._change_settings,
@@ -177,7 +195,9 @@ class NameServer:
                             answer = self._find_static(frame.header, fields.topic, event.channel, is_bare=is_bare)
                         if answer is not None:
                             digits = b"%d" % query.opaque
-                            pieces += (answer.heads[len(digits)], digits, answer.tail)
+                            is_watching = fields.watch and self.push.watch(event.channel, fields.topic)
+                            head = watching_head(answer, len(digits)) if is_watching else answer.heads[len(digits)]
+                            pieces += (head, digits, answer.tail)
                             queries += 1
                             continue
             try:
@@ -217,12 +237,12 @@ class NameServer:
             effects=effects,
         )
         answer = self._dispatch(request)
-        self._settle(effects)
+        self._settle(effects, event.now_ms, request.occasion)
         if answer is None or command.is_one_way:
             return []
         if isinstance(answer, Refusal):
             self.counters.refusals += 1
-            answer = response(command, answer.code, answer.remark)
+            answer = response(command, answer.code, answer.remark, fields=answer.fields)
         return [encode_command(answer)]
 
     def _dispatch(self, request: Request) -> Answer:
@@ -240,6 +260,13 @@ class NameServer:
         """Answer a 105 that the hot loop could not: nothing rendered yet, a binary header, no such topic."""
         self.counters.route_queries += 1
         fields = from_fields(RouteFields, request.command.fields)
+        answer = self._find_route(request, fields)
+        if fields.watch and self.push.watch(request.channel, fields.topic):
+            # Whatever the answer is: the topic may come to be.
+            answer.fields[WATCHING_FIELD] = "true"
+        return answer
+
+    def _find_route(self, request: Request, fields: RouteFields) -> Command | Refusal:
         topic = fields.topic
         known = self.routes.static.topics.get(topic)
         if known is not None and from_fields(AskerFields, request.command.fields).wants_reports:
@@ -283,7 +310,7 @@ class NameServer:
         proxy = choose_proxy(host_of(self._peers.get(channel, "")), proxies)
         return self._answers.find_mock(topic, proxy, is_bare=is_bare)
 
-    def _static_route(self, request: Request, topic: StaticTopic, *, is_bare: bool) -> Answer:
+    def _static_route(self, request: Request, topic: StaticTopic, *, is_bare: bool) -> Command | Refusal:
         """Answer a 105 for a static topic that the hot loop could not."""
         if topic.served is None:
             return self._busy(topic.name, shorten(topic.reasons))
@@ -309,7 +336,7 @@ class NameServer:
             answer = self._answers.keep_mock(topic.name, proxy, body, is_bare=is_bare)
         return request.answer(body=answer.body)
 
-    def _reports(self, request: Request, topic: StaticTopic) -> Answer:
+    def _reports(self, request: Request, topic: StaticTopic) -> Command:
         """Answer a 105 of a broker that wants to know who leads, whatever clients are told."""
         answer = self._answers.reports.get(topic.name)
         if answer is None:
@@ -328,7 +355,9 @@ class NameServer:
         fault = self._settings.change(request.command.body)
         if fault is not None:
             return Refusal(ResponseCode.SYSTEM_ERROR, fault)
-        self._answers.drop_all()  # Whether routes carry the queue counts of ordered topics may have changed.
+        # Whether routes carry the queue counts of ordered topics may have changed.
+        self._answers.drop_all()
+        request.effects += self.push.changed(list(self.push.watches.topics()), Occasion.CHANGE, request.now_ms)
         request.log("warning", "settings changed", text=request.command.body.decode(errors="replace"))
         return request.answer()
 
@@ -341,19 +370,23 @@ class NameServer:
     def _channel_closed(self, event: ChannelClosed) -> list[Effect]:
         effects: list[Effect] = []
         self._peers.pop(event.channel, None)
+        self.push.closed(event.channel)
         self._registry.channel_closed(event.channel, effects)
-        self._settle(effects)
+        self._settle(effects, event.now_ms, Occasion.BROKER)
         return effects
 
     def _started(self, event: Started) -> list[Effect]:
+        self.push.started(event.now_ms)
         effects = self._fences.started()
         if self.queue_leases.fault is not None:
             fields: dict[str, object] = {"file": LEASES_FILE, "reason": self.queue_leases.fault}
             effects.append(Log("warning", "leases forgotten: their file cannot be read", fields))
-        self._settle(effects)
+        self._settle(effects, event.now_ms, Occasion.BROKER)
         return effects + self._set_scan(event)
 
     def _timer_fired(self, event: TimerFired) -> list[Effect]:
+        if event.name == PUSH_TIMER:
+            return self.push.fired(event.now_ms)
         return self._fences.rested() if event.name == FENCES_TIMER else self._scan(event)
 
     def _scan(self, event: TimerFired) -> list[Effect]:
@@ -361,7 +394,7 @@ class NameServer:
         self._registry.expire(event.now_ms, effects)
         self.queue_leases.pass_time(self._scan_ms)
         self.routes.static.warn_lasting()
-        self._settle(effects)
+        self._settle(effects, event.now_ms, Occasion.BROKER)
         return effects + self._set_scan(event)
 
     def _set_scan(self, event: Started | TimerFired) -> list[Effect]:
@@ -384,9 +417,19 @@ class NameServer:
             return effects + self.queue_leases.failed(event.reason)
         return effects + self._kv_desk.failed(event.reason) if event.path == KV_FILE else effects
 
-    def _settle(self, effects: list[Effect]) -> None:
-        """Forget the rendered answers that are no longer true, and tell what was noticed about static topics."""
+    def _settle(self, effects: list[Effect], now_ms: int, occasion: Occasion) -> None:
+        """Forget the rendered answers that are no longer true, and tell whoever is concerned."""
         effects += self.routes.static.take_logs()
         effects += self._fences.offer()
-        self._answers.drop(self.routes.take_changes())
-        self._answers.drop(self._kv_desk.take_changes())
+        changed = self.routes.take_changes() | self._kv_desk.take_changes()
+        if changed:
+            self._answers.drop(changed)
+            effects += self.push.changed(changed, occasion, now_ms)
+
+    def _look(self, topic: str) -> int:
+        """Return a number that differs when what clients are told of *topic* does."""
+        static = self.routes.static.find(topic)
+        if static is not None:
+            return look_at_static(static, self.routes.brokers, self.routes.topics.get(topic, {}))
+        order = self._kv.find(ORDER_TOPICS, topic) if self._settings.order_message_enable else None
+        return self.routes.look(topic, order_topic_conf=order)

@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
+
+import msgspec
 
 from holdfast.machine.sample import Sample
 from holdfast.nameserver.core import NameServer
+from holdfast.nameserver.push import RoutePush
+
+_INTERVAL: Final = "Seconds between notices of changed routes, as the burden allows; 0 while they are paused."
+_READINGS: Final = {
+    "memory": "Memory in use, of what there is; absent where that is unknown.",
+    "load": "Runnable tasks for each processor; absent where that is unknown.",
+    "network": "Use of the busiest network interface; absent where its capacity is unknown.",
+}
 
 
 def name_server_samples(server: NameServer) -> Iterator[Sample]:
@@ -29,3 +40,20 @@ def name_server_samples(server: NameServer) -> Iterator[Sample]:
     yield Sample("namesrv_refusals", "counter", "Requests answered with a failure code.", counters.refusals)
     yield Sample("namesrv_protocol_faults", "counter", "Peers hung up on.", counters.protocol_faults)
     yield Sample("namesrv_disk_faults", "counter", "Writes that the disk refused.", counters.disk_faults)
+    yield from _push_samples(server.push)
+
+
+def _push_samples(push: RoutePush) -> Iterator[Sample]:
+    watches, notices = push.watches, push.notices
+    yield Sample("namesrv_watching_clients", "gauge", "Connections that watch routes.", watches.channel_count)
+    yield Sample("namesrv_watched_topics", "gauge", "Topics whose routes somebody watches.", watches.topic_count)
+    yield Sample("namesrv_watches", "gauge", "Topics watched, counted for each connection.", len(watches))
+    yield Sample("namesrv_notices_pending_clients", "gauge", "Clients still to be told of changes.", len(notices))
+    yield Sample("namesrv_notices_sent", "counter", "Notices of changed routes sent.", notices.sent)
+    interval_ms = push.burden.pace.interval_ms
+    yield Sample("namesrv_notice_interval_seconds", "gauge", _INTERVAL, (interval_ms or 0) / 1000)
+    readings = msgspec.structs.asdict(push.readings)
+    known = {name: percent for name, percent in readings.items() if percent is not None}
+    yield Sample("namesrv_readings_known", "gauge", "How many of memory, load and network are known.", len(known))
+    for name, percent in known.items():
+        yield Sample(f"namesrv_{name}_percent", "gauge", _READINGS[name], percent)

@@ -5,7 +5,7 @@ The attribute names are the option names of the TOML file, of `HOLDFAST_NAMESRV_
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -27,6 +27,15 @@ class NameServerOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     # Route answers are rendered once and kept; above this size the oldest are forgotten.
     answer_cache_size_max: int = 64 * 1024 * 1024
+
+    # Clients that watch routes are told when they change (docs/route-push.md). A broker's start, stop or death concerns
+    # all its topics: clients are told within the spread, or not at all.
+    broker_events: Literal["spread", "off"] = "spread"
+    broker_event_spread_ms: Annotated[int, msgspec.Meta(ge=0)] = 5_000
+    notify_rate_max: Annotated[int, msgspec.Meta(ge=1)] = 20_000  # frames a second
+    notify_back_off: bool = True  # tell less often, or not at all, while memory, load or network are short
+    watches_per_channel_max: Annotated[int, msgspec.Meta(ge=0)] = 10_000  # 0: nobody is told anything
+    watches_max: Annotated[int, msgspec.Meta(ge=0)] = 2_000_000  # of all connections together
 
     # What all connections may hold in unfinished requests and answers that were not taken; above: some are cut off.
     memory_limit: Annotated[int, msgspec.Meta(ge=32 * 1024 * 1024)] = 256 * 1024 * 1024

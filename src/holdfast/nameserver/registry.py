@@ -24,6 +24,7 @@ from holdfast.model.route import MASTER_ID
 from holdfast.model.topic import SELF_TEST_TOPIC
 from holdfast.nameserver.kv import ORDER_TOPICS, KvStore
 from holdfast.nameserver.leases import Lease, Leases
+from holdfast.nameserver.notices import Occasion, judge_registration
 from holdfast.nameserver.request import Answer, Handlers, Refusal, Request
 from holdfast.nameserver.routes import RouteTable
 from holdfast.nameserver.settings import Settings
@@ -125,6 +126,9 @@ class Registry:
         self._make_room(request, fields)
         topics = registration.topic_config_serialize_wrapper
         before = self._leases.find(address)
+        request.occasion = judge_registration(
+            self._settings.broker_events, is_first=before is None, topic_count=len(topics.topic_config_table)
+        )
         self._routes.seat(
             name,
             fields.broker_id,
@@ -210,6 +214,7 @@ class Registry:
         fields = from_fields(BrokerFields, request.command.fields)
         lease = self._leases.find(fields.broker_addr)
         if lease is not None and lease.broker_name == fields.broker_name:
+            request.occasion = Occasion.BROKER
             self._end(lease, "it said good-bye", request.effects)
         return request.answer()
 

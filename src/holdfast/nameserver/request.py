@@ -8,6 +8,7 @@ import msgspec
 
 from holdfast.machine.effects import Effect, Log
 from holdfast.machine.events import ChannelId
+from holdfast.nameserver.notices import Occasion
 from holdfast.wire.codes import ResponseCode
 from holdfast.wire.command import Command, response
 
@@ -18,6 +19,7 @@ class Request(msgspec.Struct, kw_only=True):
     Attributes:
         peer: `host:port` of the other end.
         effects: What else shall happen; performed before the answer is sent.
+        occasion: What changes of routes are due to, if there are any; for a handler to set.
     """
 
     command: Command
@@ -25,6 +27,7 @@ class Request(msgspec.Struct, kw_only=True):
     peer: str
     now_ms: int
     effects: list[Effect]
+    occasion: Occasion = Occasion.CHANGE
 
     def answer(self, *, fields: dict[str, str] | None = None, body: bytes = b"") -> Command:
         """Return the answer that all went well."""
@@ -40,6 +43,7 @@ class Refusal(msgspec.Struct, frozen=True):
 
     code: ResponseCode
     remark: str
+    fields: dict[str, str] = {}
 
 
 Answer = Command | Refusal | None

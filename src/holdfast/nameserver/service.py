@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Iterator
 
 from holdfast.machine.effects import Log
+from holdfast.machine.readings import Readings
 from holdfast.machine.sample import Sample
 from holdfast.nameserver.core import NameServer
 from holdfast.nameserver.fences import FILE as STATIC_FILE
@@ -18,18 +20,27 @@ from holdfast.runtime.budget import MemoryBudget
 from holdfast.runtime.logs import Emit
 from holdfast.runtime.metrics import MetricsServer
 from holdfast.runtime.posix_disk import PosixDisk
+from holdfast.runtime.readings import INTERVAL_S, SystemReadings
 from holdfast.runtime.server import MachineServer
 
 
 class NameServerService:
     """One running name server.
 
+    Args:
+        options: What the operator set.
+        emit: Writes one log line.
+        readings: How busy the machine is, kept by the caller; None: read from the system once a second.
+
     Attributes:
         address: Where it listens, once started.
     """
 
-    def __init__(self, options: NameServerOptions, emit: Emit) -> None:
+    def __init__(self, options: NameServerOptions, emit: Emit, readings: Readings | None = None) -> None:
         self._options = options
+        self._system = SystemReadings() if readings is None else None
+        self._readings = readings if self._system is None else self._system.readings
+        self._reading: asyncio.TimerHandle | None = None
         self._emit = emit
         self._disk = PosixDisk(options.data) if options.data is not None else None
         self._machine: NameServer | None = None
@@ -52,7 +63,12 @@ class NameServerService:
             self._disk.lock()
             kept, static, leases = map(self._disk.read_file, (FILE, STATIC_FILE, LEASES_FILE))
         self._machine = NameServer(
-            self._options, random.Random(), kv_content=kept, static_content=static, lease_content=leases
+            self._options,
+            random.Random(),
+            kv_content=kept,
+            static_content=static,
+            lease_content=leases,
+            readings=self._readings,
         )
         budget = MemoryBudget(self._options.memory_limit, self._emit)
         self._server = MachineServer(self._machine, emit=self._emit, disk=self._disk, budget=budget)
@@ -64,12 +80,15 @@ class NameServerService:
         if not is_loopback(host):
             warning = "listening beyond loopback without access control: anyone who reaches this port can change routes"
             self._emit(Log("warning", warning, {"listen": self.address}))
+        self._take_readings()
         self._server.start()
         self._is_ready = True
         self._emit(Log("info", "name server ready", {"listen": self.address, "data": self._options.data}))
 
     async def stop(self) -> None:
         """End in order."""
+        if self._reading is not None:
+            self._reading.cancel()
         if self._metrics is not None:
             self._metrics.stop()
         if self._server is not None:
@@ -78,6 +97,12 @@ class NameServerService:
             self._disk.unlock()
         if self._is_ready:
             self._emit(Log("info", "name server stopped", {"listen": self.address}))
+
+    def _take_readings(self) -> None:
+        if self._system is not None:
+            loop = asyncio.get_running_loop()
+            self._system.take(loop.time())
+            self._reading = loop.call_later(INTERVAL_S, self._take_readings)
 
     def _samples(self) -> Iterator[Sample]:
         assert self._machine is not None

@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from holdfast.nameserver.kv import FILE
+from holdfast.nameserver.notices import BrokerEvents
 from holdfast.nameserver.options import NameServerOptions
 
 _CHANGEABLE: Final[dict[str, str]] = {
@@ -46,6 +47,11 @@ class Settings:
     def return_order_topic_config(self) -> bool:
         """Whether brokers are told the queue counts of ordered topics when they register."""
         return self._options.return_order_topic_config
+
+    @property
+    def broker_events(self) -> BrokerEvents:
+        """Whether clients are told that brokers came and went."""
+        return self._options.broker_events
 
     def text(self) -> bytes:
         """Return all settings as properties text, sorted."""

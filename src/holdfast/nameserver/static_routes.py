@@ -29,6 +29,7 @@ from holdfast.wire.mapping import Info, encode, to_extras, to_info
 from holdfast.wire.route import encode_broker, encode_queue, join_route
 
 _HOSTS_REMEMBERED: Final = 4096
+_WAIT: Final = 1
 
 
 def aware_body(topic: StaticTopic, brokers: Mapping[str, Broker], hosts: Mapping[str, Hosting]) -> bytes:
@@ -44,6 +45,13 @@ def aware_body(topic: StaticTopic, brokers: Mapping[str, Broker], hosts: Mapping
         # Never an order configuration: it would hide the mapping from producers.
         mappings={name: encode(info) for name, info in to_infos(served, topic.reports).items()},
     )
+
+
+def look_at_static(topic: StaticTopic, brokers: Mapping[str, Broker], hosts: Mapping[str, Hosting]) -> int:
+    """Return a number that differs when what clients are told does, in either form; but not why they are to wait."""
+    if topic.served is None or topic.holders.isdisjoint(brokers):
+        return _WAIT
+    return hash((aware_body(topic, brokers, hosts), find_proxies(topic, brokers)))
 
 
 def reports_body(topic: StaticTopic, brokers: Mapping[str, Broker]) -> bytes:

@@ -16,6 +16,7 @@ from holdfast.wire import java_json
 from holdfast.wire.codes import OUR_LANGUAGE, VERSION
 from holdfast.wire.frame import JSON, frame_prefix
 from holdfast.wire.mapping import Info, encode, from_info, to_info
+from holdfast.wire.watch import WATCHING_FIELD
 
 # From 4.9.4 on clients read quoted integer keys; before, at least one in the wild reads only bare ones.
 QUOTED_KEYS_VERSION: Final = 401
@@ -34,6 +35,7 @@ class RouteFields(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
 
     topic: str
     accept_standard_json_only: bool = False
+    watch: bool = False
 
 
 class RouteHeader(msgspec.Struct, gc=False, kw_only=True):
@@ -93,6 +95,10 @@ class RouteAnswer(msgspec.Struct, frozen=True, gc=False):
 
 _HEAD: Final = b'{"code":0,"flag":1,"language":"%b","opaque":' % OUR_LANGUAGE.encode()
 _TAIL: Final = b',"serializeTypeCurrentRPC":"JSON","version":%d}' % VERSION
+_WATCHING_HEAD: Final = b'{"code":0,"extFields":{"%b":"true"},"flag":1,"language":"%b","opaque":' % (
+    WATCHING_FIELD.encode(),
+    OUR_LANGUAGE.encode(),
+)
 _DIGITS_MAX: Final = len("-2147483648")
 
 
@@ -103,6 +109,15 @@ def render_answer(body: bytes) -> RouteAnswer:
         tuple(frame_prefix(JSON, bare_size + count, len(body)) + _HEAD for count in range(_DIGITS_MAX + 1)),
         _TAIL + body,
     )
+
+
+def watching_head(answer: RouteAnswer, digit_count: int) -> bytes:
+    """Return what goes in place of `answer.heads[digit_count]` to whoever watches the topic.
+
+    Made for every answer: it takes less time than it would take memory to keep a dozen for each topic.
+    """
+    header_size = len(_WATCHING_HEAD) + digit_count + len(_TAIL)
+    return frame_prefix(JSON, header_size, len(answer.tail) - len(_TAIL)) + _WATCHING_HEAD
 
 
 def encode_route(route: Route) -> bytes:

@@ -1,0 +1,61 @@
+"""Clients that watch routes at a name server, and the passing of its ticks."""
+
+from tests.support.conversation import Conversation
+
+from holdfast.machine.effects import SetTimer
+from holdfast.machine.events import ChannelId, TimerFired
+from holdfast.nameserver.push import TIMER
+from holdfast.wire.codes import RequestCode
+from holdfast.wire.command import Command
+from holdfast.wire.watch import ROUTES_CHANGED, TOPICS_FIELD, UNWATCH, WATCH_FIELD, WATCHING_FIELD, split_topics
+
+
+def watch(server: Conversation, *topics: str, channel: ChannelId | None = None) -> ChannelId:
+    """Let a client, a new one unless a channel is given, watch *topics*; return its channel."""
+    channel = server.open() if channel is None else channel
+    for topic in topics:
+        assert ask_watching(server, topic, channel).fields == {WATCHING_FIELD: "true"}
+    return channel
+
+
+def ask_watching(server: Conversation, topic: str, channel: ChannelId, **how: int) -> Command:
+    """Ask for a route and to be told of its changes; return the answer."""
+    fields = {"topic": topic, WATCH_FIELD: "true"}
+    return server.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields, channel=channel, **how)
+
+
+def unwatch(server: Conversation, channel: ChannelId, *topics: str) -> Command:
+    """Let a client watch *topics* no more; return the answer."""
+    return server.ask(UNWATCH, {TOPICS_FIELD: ";".join(topics)}, channel=channel)
+
+
+def next_tick_ms(server: Conversation) -> int | None:
+    """Return when the name server wants to tell clients something; None when it does not."""
+    timers = [effect for effect in server.effects if isinstance(effect, SetTimer) and effect.name == TIMER]
+    return timers[-1].at_ms if timers else None
+
+
+def tick(server: Conversation) -> bool:
+    """Let the next tick come, with all its slices; return False when none was wanted."""
+    at_ms = next_tick_ms(server)
+    if at_ms is None:
+        return False
+    assert at_ms > server.now_ms
+    server.now_ms = at_ms
+    while next_tick_ms(server) == server.now_ms:
+        _forget_timers(server)
+        server.happen(TimerFired(TIMER, server.now_ms))
+    return True
+
+
+def _forget_timers(server: Conversation) -> None:
+    server.effects = [
+        effect for effect in server.effects if not (isinstance(effect, SetTimer) and effect.name == TIMER)
+    ]
+
+
+def told(server: Conversation, channel: ChannelId) -> list[list[str]]:
+    """Take the notices that a client got since the last time: the topics of each."""
+    notices = server.answers(channel)
+    assert all(notice.code == ROUTES_CHANGED and notice.is_one_way and not notice.body for notice in notices)
+    return [split_topics(notice.fields[TOPICS_FIELD]) for notice in notices]

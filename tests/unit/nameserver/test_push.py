@@ -1,0 +1,566 @@
+"""Clients that watch routes are told of changes: the name server as its peers meet it."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+from tests.support.conversation import START_MS, Conversation
+from tests.support.name_servers import (
+    a_name_server,
+    a_registration,
+    a_topic,
+    ask_route,
+    heartbeat_fields,
+    register,
+    route_frame,
+)
+from tests.support.static_reports import a_home, a_report, ask_aware, leads, register_static
+from tests.support.watching import ask_watching, next_tick_ms, tick, told, unwatch, watch
+
+from holdfast.machine.effects import Log
+from holdfast.machine.events import ChannelId, TimerFired
+from holdfast.machine.readings import Readings
+from holdfast.nameserver.core import SCAN_TIMER, NameServer
+from holdfast.nameserver.push import SLICE, TIMER
+from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.command import BINARY, JSON, Command, encode_command
+from holdfast.wire.watch import ROUTES_CHANGED, UNWATCH, WATCHING_FIELD
+
+WATCHING = {WATCHING_FIELD: "true"}
+BROKER_CHANNEL = ChannelId(1)
+SECOND_MS = 1000
+
+
+def a_cluster(**options: object) -> Conversation:
+    """Return a name server where broker a, on the first channel, serves orders and bills, and b serves bills."""
+    server = a_name_server(**options)
+    assert server.open() == BROKER_CHANNEL
+    register(server, "a", body=a_registration("orders", "bills"), channel=BROKER_CHANNEL)
+    register(server, "b", "10.0.0.2:10911", body=a_registration("bills", "others"), channel=server.open())
+    return server
+
+
+def readings_of(server: Conversation) -> Readings:
+    assert isinstance(server.machine, NameServer)
+    return server.machine.push.readings
+
+
+def is_idle(server: Conversation) -> bool:
+    """Return whether nothing at all is kept of watching clients, and no timer runs for them."""
+    assert isinstance(server.machine, NameServer)
+    push = server.machine.push
+    counts = (len(push.watches), push.watches.channel_count, push.watches.topic_count, len(push.notices))
+    return counts == (0, 0, 0, 0)
+
+
+# Asking to be told.
+
+
+@pytest.mark.parametrize("serializer", [JSON, BINARY])
+@pytest.mark.parametrize(("topic", "code"), [("orders", 0), ("nothing", 17)])
+def test_whoever_asks_to_watch_is_told_that_it_does(serializer: int, topic: str, code: int):
+    """In both encodings, also of a topic that does not exist, and the second time too."""
+    server = a_cluster()
+    channel = server.open()
+
+    for _ in range(3):
+        answer = ask_watching(server, topic, channel, serializer=serializer)
+
+        assert (answer.code, answer.fields) == (code, WATCHING)
+        assert answer.body == ask_route(server, topic, serializer=serializer).body
+
+
+def test_whoever_does_not_ask_to_watch_is_neither_told_so_nor_of_changes():
+    """An old client gets the answers that it always got, also beside those who watch, and never a 328."""
+    server = a_cluster()
+    watch(server, "orders", "nothing")
+    old = server.open()
+    for topic in ("orders", "orders", "nothing"):
+        assert ask_route(server, topic, channel=old).fields == {}
+
+    server.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders"})
+    tick(server)
+
+    assert told(server, old) == []
+
+
+def test_a_static_topic_that_is_withheld_can_be_watched():
+    """The answer is busy, and the client is told when there is a route."""
+    server = a_name_server()
+    register_static(server, "a", leads("a", 0, total=2))
+    channel = server.open()
+
+    answer = ask_watching(server, "orders", channel)
+    register_static(server, "b", leads("b", 1, total=2))
+    for _ in range(5):
+        tick(server)
+
+    assert (answer.code, answer.fields) == (ResponseCode.SYSTEM_BUSY, WATCHING)
+    assert told(server, channel) == [["orders"]]
+
+
+def test_a_rendered_answer_is_right_to_the_byte_for_those_who_watch():
+    """Its size in front counts the field, whatever the number of the request; other queries of the read are plain."""
+    server = a_cluster()
+    channel = server.open()
+    ask_route(server, "orders")
+    numbers = (0, 7, 42, 2**31 - 1, -1, -(2**31))
+    frames = [
+        frame
+        for number in numbers
+        for frame in (
+            encode_command(
+                Command(
+                    code=RequestCode.GET_ROUTEINFO_BY_TOPIC,
+                    opaque=number,
+                    fields={"topic": "orders", "watch": "true"},
+                    version=479,
+                )
+            ),
+            route_frame("orders", number),
+        )
+    ]
+
+    server.receive(channel, b"".join(frames))
+    answers = server.answers(channel)
+
+    assert [(answer.opaque, answer.fields) for answer in answers] == [
+        (number, fields) for number in numbers for fields in (WATCHING, {})
+    ]
+    assert len({answer.body for answer in answers}) == 1
+    assert json.loads(answers[0].body)["queueDatas"]
+
+
+def test_whoever_watches_too_much_is_not_told_that_it_does():
+    """Then it knows that it has to poll; what it watches already stays."""
+    server = a_cluster(watches_per_channel_max=1)
+    channel = watch(server, "orders")
+
+    assert ask_watching(server, "bills", channel).fields == {}
+    assert ask_watching(server, "bills", channel).fields == {}
+    assert ask_watching(server, "nothing", channel).fields == {}
+    assert ask_watching(server, "orders", channel).fields == WATCHING
+
+
+# Not wanting to be told any more.
+
+
+def test_whoever_unwatches_is_told_no_more_not_even_of_what_has_changed_already():
+    """Of the rest it is."""
+    server = a_cluster()
+    channel = watch(server, "orders", "bills")
+    server.ask(RequestCode.WIPE_WRITE_PERM_OF_BROKER, {"brokerName": "a"})
+
+    assert unwatch(server, channel, "orders").code == ResponseCode.SUCCESS
+    tick(server)
+
+    assert told(server, channel) == [["bills"]]
+
+
+@pytest.mark.parametrize("fields", [{}, {"topics": ""}, {"topics": "orders"}, {"topics": ";;no;such;;topics;"}])
+def test_unwatching_what_is_not_watched_is_no_fault(fields: dict[str, str]):
+    """By anybody, for anything; nothing comes of it, for others either."""
+    server = a_cluster()
+    channel = watch(server, "orders")
+
+    answer = server.ask(UNWATCH, fields)
+
+    assert (answer.code, answer.fields) == (0, {})
+    assert server.tell(UNWATCH, fields) == []
+    server.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders"})
+    tick(server)
+    assert told(server, channel) == [["orders"]]
+
+
+def test_a_closed_channel_leaves_no_trace():
+    """Also one that was owed a notice; nobody else misses anything."""
+    server = a_cluster()
+    channel, other = watch(server, "orders", "nothing"), watch(server, "orders")
+    server.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders"})
+
+    server.close(channel)
+    tick(server)
+
+    assert told(server, channel) == []
+    assert told(server, other) == [["orders"]]
+    server.close(other)
+    assert is_idle(server)
+
+
+# The table: which of the operations that change routes tell clients. Each is given a cluster that watches everything.
+
+
+def delete_topic(server: Conversation) -> None:
+    server.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders"})
+
+
+def register_topic(server: Conversation) -> None:
+    register(server, "a", body=a_registration(a_topic("orders", 8), counter=2), channel=BROKER_CHANNEL)
+
+
+def create_topic(server: Conversation) -> None:
+    register(server, "a", body=a_registration("missing", counter=2), channel=BROKER_CHANNEL)
+
+
+def register_topics(server: Conversation) -> None:
+    topics = (a_topic("orders", 8), a_topic("bills"), a_topic("missing"))
+    register(server, "a", body=a_registration(*topics, counter=2), channel=BROKER_CHANNEL)
+
+
+def start_broker(server: Conversation) -> None:
+    body = a_registration("orders", "missing")
+    register(server, "c", "10.0.0.3:10911", body=body, channel=server.open())
+
+
+def start_small_broker(server: Conversation) -> None:
+    register(server, "c", "10.0.0.3:10911", body=a_registration("orders"), channel=server.open())
+
+
+def unregister_broker(server: Conversation) -> None:
+    server.ask(RequestCode.UNREGISTER_BROKER, heartbeat_fields())
+
+
+def wipe(server: Conversation) -> None:
+    server.ask(RequestCode.WIPE_WRITE_PERM_OF_BROKER, {"brokerName": "a"})
+
+
+def unwipe(server: Conversation) -> None:
+    server.ask(RequestCode.ADD_WRITE_PERM_OF_BROKER, {"brokerName": "a"})
+
+
+def close_channel(server: Conversation) -> None:
+    server.close(BROKER_CHANNEL)
+
+
+def expire(server: Conversation) -> None:
+    server.now_ms += 60_000
+    register(server, "b", "10.0.0.2:10911", body=a_registration("bills", "others"))  # renewed
+    server.now_ms += 61_000
+    server.happen(TimerFired(SCAN_TIMER, server.now_ms))
+
+
+def change_order(server: Conversation) -> None:
+    fields = {"namespace": "ORDER_TOPIC_CONFIG", "key": "orders", "value": "a:4"}
+    server.ask(RequestCode.PUT_KV_CONFIG, fields)
+
+
+Operation = Callable[[Conversation], None]
+SOON, SPREAD, NEVER = "at the next tick", "within the spread", "never"
+ROWS: list[tuple[Operation, set[str], str, str]] = [
+    # operation, topics that it changes, by default, with broker_events=off
+    (delete_topic, {"orders"}, SOON, SOON),
+    (register_topic, {"orders"}, SOON, SOON),
+    (create_topic, {"missing"}, SOON, SOON),
+    (register_topics, {"orders", "missing"}, SOON, NEVER),
+    (start_broker, {"orders", "missing"}, SPREAD, NEVER),
+    (start_small_broker, {"orders"}, SPREAD, SOON),
+    (unregister_broker, {"orders", "bills"}, SPREAD, NEVER),
+    (wipe, {"orders", "bills"}, SOON, SOON),
+    (unwipe, {"orders", "bills"}, SOON, SOON),
+    (close_channel, {"orders", "bills"}, SPREAD, NEVER),
+    (expire, {"orders", "bills"}, SPREAD, NEVER),
+    (change_order, {"orders"}, SOON, SOON),
+]
+
+
+@pytest.mark.parametrize("broker_events", ["spread", "off"])
+@pytest.mark.parametrize(("operation", "topics", "by_default", "with_off"), ROWS, ids=[row[0].__name__ for row in ROWS])
+def test_an_operation_tells_those_who_watch_what_it_changed_as_the_table_says(
+    operation: Operation, topics: set[str], by_default: str, with_off: str, broker_events: str
+):
+    """A hundred clients each watch one topic; each hears of its own once, when the table says so, or not at all."""
+    server = a_cluster(broker_events=broker_events, order_message_enable=True, notify_back_off=False)
+    if operation is unwipe:
+        wipe(server)
+    clients = {topic: [watch(server, topic) for _ in range(100)] for topic in ("orders", "bills", "others", "missing")}
+
+    operation(server)
+    counts = []
+    notices: dict[str, list[list[list[str]]]] = {topic: [] for topic in clients}
+    for _ in range(6):
+        tick(server)
+        heard = {topic: [told(server, channel) for channel in channels] for topic, channels in clients.items()}
+        counts.append(sum(bool(each) for all_told in heard.values() for each in all_told))
+        for topic, all_told in heard.items():
+            notices[topic] += [each for each in all_told if each]
+
+    how = by_default if broker_events == "spread" else with_off
+    wanted = set() if how == NEVER else topics
+    assert {topic: all_told for topic, all_told in notices.items() if all_told} == {
+        topic: [[[topic]]] * 100 for topic in wanted
+    }
+    total = 100 * len(wanted)
+    if how == SOON:
+        assert counts == [total, 0, 0, 0, 0, 0]
+    if how == SPREAD:
+        assert all(count > 0.15 * total for count in counts[:4])
+        assert counts[4:] == [0, 0]
+
+
+def test_a_broker_that_is_started_again_under_off_is_seen_though_not_told():
+    """What it says once more later is no news then either."""
+    server = a_cluster(broker_events="off")
+    channel = watch(server, "orders")
+    close_channel(server)
+    register(server, "a", body=a_registration("orders", "bills"), channel=server.open())
+
+    register(server, "a", body=a_registration("orders", counter=2))
+
+    assert not tick(server)
+    assert told(server, channel) == []
+
+
+@pytest.mark.parametrize("broker_events", ["spread", "off"])
+@pytest.mark.parametrize(
+    "operation",
+    [
+        lambda server: register(server, "a", body=a_registration("orders", "bills"), channel=BROKER_CHANNEL),
+        lambda server: register(server, "a", body=a_registration("orders", "bills", counter=9)),
+        lambda server: register(server, "a", body=a_registration("orders", counter=9)),
+        lambda server: register(server, "a", body=a_registration("orders", "bills", counter=9), haServerAddr="x:1"),
+        lambda server: server.ask(RequestCode.BROKER_HEARTBEAT, heartbeat_fields()),
+        lambda server: server.ask(RequestCode.ADD_WRITE_PERM_OF_BROKER, {"brokerName": "a"}),
+        lambda server: server.ask(RequestCode.WIPE_WRITE_PERM_OF_BROKER, {"brokerName": "nobody"}),
+        lambda server: server.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "nothing"}),
+        lambda server: server.ask(RequestCode.UNREGISTER_BROKER, heartbeat_fields("nobody", "10.9.9.9:1")),
+        change_order,
+        lambda server: register(server, "c", "10.0.0.3:10911", body=a_registration("unwatched", "more")),
+    ],
+)
+def test_what_alters_nothing_for_a_topic_tells_nobody(operation: Operation, broker_events: str):
+    """The same again, a newer version of the same, another seat on the same chair, a setting that is not in force."""
+    server = a_cluster(broker_events=broker_events)
+    channel = watch(server, "orders", "bills", "missing")
+
+    operation(server)
+
+    assert next_tick_ms(server) is None
+    assert told(server, channel) == []
+
+
+def test_withdrawing_writing_tells_nobody_of_a_topic_that_cannot_be_written_anyway():
+    """The broker changed; this topic's route did not."""
+    server = a_name_server()
+    register(server, "a", body=a_registration(a_topic("archive", permission=4), "orders"), channel=server.open())
+    channel = watch(server, "archive", "orders")
+
+    wipe(server)
+    tick(server)
+
+    assert told(server, channel) == [["orders"]]
+
+
+def test_the_end_of_a_move_is_told_once_though_both_brokers_register():
+    """The new leader's word changes the route; the old leader's, a moment later, changes nothing."""
+    server = a_name_server()
+    register_static(server, "a", leads("a", 0))
+    register_static(server, "b", leads("b", 1))
+    channel = watch(server, "orders")
+    homes = [a_home("a", 0, end=100), a_home("b", 7, generation=1, first=100)]
+    register_static(server, "b", a_report("b", {0: homes, 1: [a_home("b", 1)]}, total=2, epoch=2))
+    tick(server)
+    assert told(server, channel) == [["orders"]]
+    moved = ask_aware(server).body
+
+    register_static(server, "a", a_report("a", {0: homes}, total=2, epoch=2))
+
+    assert ask_aware(server).body == moved
+    assert next_tick_ms(server) is None
+
+
+def test_whether_routes_carry_queue_counts_is_a_change_for_those_topics_that_have_some():
+    """A setting of the name server changes routes too."""
+    server = a_cluster()
+    change_order(server)
+    channel = watch(server, "orders", "bills")
+
+    server.ask(RequestCode.UPDATE_NAMESRV_CONFIG, body=b"orderMessageEnable=true")
+    tick(server)
+
+    assert told(server, channel) == [["orders"]]
+
+
+# Ticks.
+
+
+def test_a_name_server_where_nothing_happens_sets_no_timer():
+    """Not for watching, and no more after what was owed has been told."""
+    server = a_cluster()
+    watch(server, "orders", "bills")
+    assert next_tick_ms(server) is None
+
+    delete_topic(server)
+
+    assert tick(server)
+    assert next_tick_ms(server) is None
+
+
+def test_ticks_are_a_second_apart_and_no_change_waits_for_longer():
+    """Changes within one second are one notice; the timer is set by the first of them."""
+    server = a_cluster()
+    channel = watch(server, "orders", "bills", "missing")
+    server.now_ms += 300
+    delete_topic(server)
+    first = next_tick_ms(server)
+    server.now_ms += 650
+    create_topic(server)
+
+    assert (first, next_tick_ms(server)) == (START_MS + SECOND_MS, START_MS + SECOND_MS)
+    tick(server)
+    assert told(server, channel) == [["missing", "orders"]]
+    server.now_ms += 10
+    wipe(server)
+    assert next_tick_ms(server) == START_MS + 2 * SECOND_MS
+
+
+def test_many_clients_are_told_in_slices_so_that_others_have_a_turn():
+    """The timer fires again at once until all of this tick are told; a query in between is answered."""
+    server = a_cluster()
+    clients = [watch(server, "orders") for _ in range(2 * SLICE + 1)]
+    delete_topic(server)
+    server.now_ms = next_tick_ms(server) or 0
+    sizes = []
+    for _ in range(3):
+        timers = server.happen(TimerFired(TIMER, server.now_ms))
+        sizes.append(sum(bool(told(server, channel)) for channel in clients))
+        assert ask_route(server, "bills").code == 0
+
+    assert sizes == [SLICE, SLICE, 1]
+    assert timers == []
+
+
+def test_frames_beyond_the_rate_go_with_the_next_tick():
+    """Every client is told in the end."""
+    server = a_cluster(notify_rate_max=30)
+    clients = [watch(server, "orders") for _ in range(100)]
+    delete_topic(server)
+
+    counts = []
+    while tick(server):
+        counts.append(sum(bool(told(server, channel)) for channel in clients))
+
+    assert counts == [30, 30, 30, 10]
+
+
+# Under burden.
+
+
+def test_under_burden_clients_are_told_every_ten_seconds_and_nothing_is_forgotten():
+    """Memory, load or network from 60 % on; the operator is told once, with the reason."""
+    server = a_cluster()
+    channel = watch(server, "orders", "bills", "missing")
+    readings_of(server).memory = 72.0
+    delete_topic(server)
+    tick(server)
+    assert told(server, channel) == [["orders"]]  # The last notice was long ago.
+
+    create_topic(server)
+    began_ms = server.now_ms
+    wipe(server)
+    while not (notices := told(server, channel)):
+        assert tick(server)
+
+    assert notices == [["bills", "missing"]]
+    assert server.now_ms - began_ms == 10 * SECOND_MS
+    slowed = [effect for effect in server.effects if isinstance(effect, Log) and "route notices" in effect.event]
+    assert [(log.level, log.event, log.fields["reason"]) for log in slowed] == [
+        ("warning", "route notices slowed to one in 10 s", "memory 72 %")
+    ]
+
+
+def test_above_90_percent_nobody_is_told_until_it_is_less():
+    """What changed meanwhile is told then, all at once; pausing and going on are told to the operator once each."""
+    server = a_cluster()
+    channel = watch(server, "orders", "missing")
+    readings_of(server).load = 95.0
+    delete_topic(server)
+    for _ in range(30):
+        assert tick(server)
+        assert told(server, channel) == []
+    create_topic(server)
+
+    readings_of(server).load = 59.0
+    tick(server)
+
+    assert told(server, channel) == [["missing", "orders"]]
+    assert [event for event in server.logged() if "route notices" in event] == [
+        "route notices paused",
+        "route notices every second again",
+    ]
+    assert next_tick_ms(server) is None
+
+
+def test_an_operator_who_does_not_want_it_has_no_back_off():
+    """Then the readings are shown, and that is all."""
+    server = a_cluster(notify_back_off=False)
+    channel = watch(server, "orders")
+    readings_of(server).load = 200.0
+
+    delete_topic(server)
+    tick(server)
+
+    assert told(server, channel) == [["orders"]]
+    assert state_of(server)["pace"] == "every second"
+
+
+def test_a_clock_that_is_set_back_holds_nothing_up():
+    """Not under burden either."""
+    server = a_cluster()
+    channel = watch(server, "orders", "missing")
+    readings_of(server).network = 61.0
+    delete_topic(server)
+    tick(server)
+    told(server, channel)
+
+    server.now_ms -= 3_600_000
+    create_topic(server)
+    tick(server)
+
+    assert told(server, channel) == [["missing"]]
+
+
+# What the operator sees.
+
+
+def state_of(server: Conversation) -> dict[str, object]:
+    answer = server.ask(RequestCode.GET_PUSH_STATE)
+    assert answer.code == 0
+    return json.loads(answer.body)
+
+
+def test_the_state_tells_who_watches_who_waits_and_why():
+    """An unknown reading is called unknown."""
+    server = a_cluster()
+    channel = watch(server, "orders", "bills")
+    watch(server, "orders")
+    delete_topic(server)
+    tick(server)
+    told(server, channel)
+    readings_of(server).memory, readings_of(server).load = 91.04, 61.0
+    unwatch(server, channel, "orders")
+    wipe(server)
+
+    assert state_of(server) == {
+        "brokerEvents": "spread",
+        "watchingClients": 2,
+        "watchedTopics": 2,
+        "watches": 2,
+        "pendingClients": 1,
+        "noticesSent": 2,
+        "pace": "paused",
+        "reason": "memory 92 %",
+        "readings": {"memory": 91.0, "load": 61.0, "network": "unknown"},
+    }
+
+
+def test_a_notice_is_a_oneway_request_with_names_and_nothing_else():
+    """328, no body, names joined by a semicolon; it wants no answer, and one that comes is ignored."""
+    server = a_cluster()
+    channel = watch(server, "orders", "bills")
+    wipe(server)
+    tick(server)
+
+    (notice,) = server.answers(channel)
+
+    assert (notice.code, notice.fields, notice.body) == (ROUTES_CHANGED, {"topics": "bills;orders"}, b"")
+    assert (notice.is_one_way, notice.is_response, notice.serializer) == (True, False, JSON)
