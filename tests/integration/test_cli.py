@@ -74,6 +74,16 @@ def test_the_cluster_is_described(cluster: Up, ask: Ask, say: Say):
     assert "broker-b" in say("cluster", "describe")
 
 
+def test_the_cluster_tells_how_routes_are_pushed(cluster: Up, ask: Ask, say: Say):
+    """Of every name server: who watches, how often they are told, and the readings of the machine."""
+    (found,) = ask("cluster", "describe")["route_push"]
+
+    assert (found["address"], found["pushes"], found["fault"]) == (cluster.namesrv, True, None)
+    assert found["pace"] in {"every second", "every 10 s", "paused"}
+    assert found["readings"]["load"] >= 0
+    assert found["pace"] in say("cluster", "describe")
+
+
 def test_brokers_are_listed_and_described(cluster: Up, ask: Ask, say: Say, fail: Say):
     """A broker is found by name or address; an unknown one is told with those that exist."""
     assert [broker["name"] for broker in ask("broker", "list")["brokers"]] == ["broker-a", "broker-b"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.admin.reach import Broker, NotFound, Reach, body_of, gather
+from holdfast.admin.route_push import RoutePushStatus, find_route_push
 from holdfast.model.errors import HoldfastError
 from holdfast.wire.codes import RequestCode
 from holdfast.wire.route import Table
@@ -51,6 +52,7 @@ class ClusterDescription(msgspec.Struct, frozen=True):
     topics: int
     puts_per_second: float
     gets_per_second: float
+    route_push: list[RoutePushStatus]
 
 
 class Cluster:
@@ -89,6 +91,7 @@ class Cluster:
             len(topics) if isinstance(topics, list) else 0,
             sum(status.puts_per_second or 0.0 for status in statuses),
             sum(status.gets_per_second or 0.0 for status in statuses),
+            await find_route_push(self._reach),
         )
 
     async def _status(self, broker: Broker) -> BrokerStatus:

@@ -6,11 +6,13 @@ from typing import Annotated
 
 import typer
 
-from holdfast.admin.tables import Facts
+from holdfast.admin.route_push import RoutePushStatus
+from holdfast.admin.tables import Cell, Facts, Table, left, right
 from holdfast.cli.broker import status_table
 from holdfast.cli.completion import complete_topic
 from holdfast.cli.moving import NoWaitOption, carry_out
 from holdfast.cli.session import DryRunOption, Session, cluster_command
+from holdfast.wire.push_state import Percent, ReadingsTold
 
 app = typer.Typer(no_args_is_help=True, help="Look at the whole cluster, and share its logical queues out evenly.")
 
@@ -34,7 +36,37 @@ def describe(session: Session) -> None:
         ("puts per second", found.puts_per_second),
         ("gets per second", found.gets_per_second),
     ]
-    session.show(found, Facts(facts), status_table(found.brokers))
+    session.show(found, Facts(facts), status_table(found.brokers), push_table(found.route_push))
+
+
+def push_table(statuses: list[RoutePushStatus]) -> Table:
+    """Return what name servers do about changed routes as a table."""
+    columns = [
+        *left("NAME SERVER"),
+        *right("CLIENTS", "TOPICS", "PENDING"),
+        *left("NOTICES"),
+        *right("MEMORY", "LOAD", "NETWORK"),
+    ]
+    return Table(columns, [_push_row(status) for status in statuses], title="Route push")
+
+
+def _push_row(status: RoutePushStatus) -> tuple[Cell, ...]:
+    if not status.pushes:
+        does = "does not push" if status.fault is None else f"unknown: {status.fault}"
+        return (status.address, None, None, None, does, None, None, None)
+    readings = status.readings or ReadingsTold()
+    return (
+        status.address,
+        status.watching_clients,
+        status.watched_topics,
+        status.pending_clients,
+        f"{status.pace}: {status.reason}" if status.reason else status.pace,
+        *(_percent(reading) for reading in (readings.memory, readings.load, readings.network)),
+    )
+
+
+def _percent(reading: Percent) -> str:
+    return reading if isinstance(reading, str) else f"{reading:g} %"
 
 
 @cluster_command(app, "rebalance")

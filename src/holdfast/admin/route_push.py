@@ -1,0 +1,64 @@
+"""Which name servers tell clients of changed routes, to how many, and how often."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.admin.reach import Reach, gather
+from holdfast.model.errors import BrokerRefused, HoldfastError
+from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.push_state import PushState, ReadingsTold, decode_push_state
+
+
+class RoutePushStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """What one name server does about changed routes. The figures are None where it does nothing, or did not answer.
+
+    Attributes:
+        pushes: False: its clients poll, as those of every Java name server.
+        pace: `every second`, `every 10 s` or `paused`.
+        reason: The readings that are to blame for the pace; empty at full pace.
+        fault: Why it did not answer.
+    """
+
+    address: str
+    pushes: bool = False
+    broker_events: str | None = None
+    watching_clients: int | None = None
+    watched_topics: int | None = None
+    pending_clients: int | None = None
+    notices_sent: int | None = None
+    pace: str | None = None
+    reason: str | None = None
+    readings: ReadingsTold | None = None
+    fault: str | None = None
+
+
+async def find_route_push(reach: Reach) -> list[RoutePushStatus]:
+    """Ask every name server; one that does not answer is listed all the same."""
+
+    async def ask(address: str) -> RoutePushStatus:
+        try:
+            answer = await reach.ask(address, RequestCode.GET_PUSH_STATE)
+            return _to_status(address, decode_push_state(answer.body))
+        except BrokerRefused as refusal:
+            is_known = refusal.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+            return RoutePushStatus(address=address, fault=str(refusal) if is_known else None)
+        except HoldfastError as error:
+            return RoutePushStatus(address=address, fault=str(error))
+
+    return await gather(reach.name_servers, ask)
+
+
+def _to_status(address: str, state: PushState) -> RoutePushStatus:
+    return RoutePushStatus(
+        address=address,
+        pushes=True,
+        broker_events=state.broker_events,
+        watching_clients=state.watching_clients,
+        watched_topics=state.watched_topics,
+        pending_clients=state.pending_clients,
+        notices_sent=state.notices_sent,
+        pace=state.pace,
+        reason=state.reason,
+        readings=state.readings,
+    )

@@ -1,0 +1,56 @@
+"""Name servers and what they do about changed routes, against a scripted cluster."""
+
+import asyncio
+
+from tests.support.scripted_reach import NAME_SERVER, Reply, ScriptedReach
+
+from holdfast.admin.route_push import RoutePushStatus, find_route_push
+from holdfast.model.errors import ConnectionLost
+from holdfast.wire.codes import RequestCode
+from holdfast.wire.push_state import PushState, ReadingsTold, encode_push_state
+
+STATE = PushState(
+    broker_events="spread",
+    watching_clients=3,
+    watched_topics=2,
+    watches=4,
+    pending_clients=1,
+    notices_sent=9,
+    pace="every 10 s",
+    reason="load 61 %",
+    readings=ReadingsTold(memory=12.5, load=61.0),
+)
+
+
+def ask(reply: Reply | None) -> RoutePushStatus:
+    """Return what is found of a name server that answers so; None: it does not know the question."""
+    reach = ScriptedReach()
+    if reply is not None:
+        reach.on(RequestCode.GET_PUSH_STATE, lambda _: reply)
+    (found,) = asyncio.run(find_route_push(reach))
+    assert found.address == NAME_SERVER
+    return found
+
+
+def test_a_name_server_that_pushes_tells_its_figures():
+    """Clients, topics, pace with reason, and readings, unknown ones too."""
+    found = ask(encode_push_state(STATE))
+
+    assert (found.pushes, found.fault) == (True, None)
+    assert (found.watching_clients, found.watched_topics, found.pending_clients, found.notices_sent) == (3, 2, 1, 9)
+    assert (found.broker_events, found.pace, found.reason) == ("spread", "every 10 s", "load 61 %")
+    assert found.readings == ReadingsTold(memory=12.5, load=61.0, network="unknown")
+
+
+def test_a_name_server_that_does_not_know_the_question_does_not_push():
+    """As every Java one; that is no fault."""
+    assert ask(None) == RoutePushStatus(address=NAME_SERVER)
+
+
+def test_a_name_server_that_does_not_answer_or_talks_nonsense_is_listed_with_the_reason():
+    """Nobody knows then what it does."""
+    silent, absurd, refusing = ask(ConnectionLost("cannot connect")), ask(b"nonsense"), ask(1)
+
+    assert (silent.pushes, silent.fault) == (False, "cannot connect")
+    assert absurd.fault
+    assert refusing.fault
