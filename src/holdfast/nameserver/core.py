@@ -195,8 +195,8 @@ class NameServer:
                             answer = self._find_static(frame.header, fields.topic, event.channel, is_bare=is_bare)
                         if answer is not None:
                             digits = b"%d" % query.opaque
-                            is_watching = fields.watch and self.push.watch(event.channel, fields.topic)
-                            head = watching_head(answer, len(digits)) if is_watching else answer.heads[len(digits)]
+                            count = len(digits)
+                            head = self._head(answer, count, event, fields) if fields.watch else answer.heads[count]
                             pieces += (head, digits, answer.tail)
                             queries += 1
                             continue
@@ -210,6 +210,12 @@ class NameServer:
         if pieces:
             effects.append(SendBytes(event.channel, pieces))
         return effects
+
+    def _head(self, answer: RouteAnswer, digit_count: int, event: FramesReceived, fields: RouteFields) -> bytes:
+        """Return how the answer begins to somebody who wants to watch the topic."""
+        if self.push.watch(event.channel, fields.topic):
+            return watching_head(answer, digit_count)
+        return answer.heads[digit_count]
 
     def _close(self, channel: ChannelId, reason: str, pieces: list[bytes]) -> list[Effect]:
         """Answer what came before, then hang up on a peer that cannot be understood."""
