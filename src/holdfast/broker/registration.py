@@ -9,8 +9,9 @@ that only we believe in.
 
 Of static topics it presents its own record, and of that only what is on disk.
 
-A name server that is down costs nothing but an attempt per second. Every 103 is a full one: the table is encoded once
-and a name server of either kind takes what is new in it.
+A name server that is down costs nothing but an attempt per second. A 103 is a full one: the table is encoded once and a
+name server of either kind takes what is new in it. One of ours that takes every full one for the start of a broker says
+so in its answers; it is told of a single topic that changed in a 103 with that topic alone.
 
 Who creates a topic is answered when the name servers have heard of it, or after a second: its next question goes to
 them.
@@ -32,10 +33,11 @@ from holdfast.machine.events import ChannelId
 from holdfast.model.errors import DiskFailed
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command, encode_command
-from holdfast.wire.fields import to_fields
+from holdfast.wire.fields import from_fields, to_fields
 from holdfast.wire.mapping import to_info, to_plain
 from holdfast.wire.registration import (
     BrokerFields,
+    RegisterAnswer,
     RegisterFields,
     Registration,
     Topics,
@@ -62,6 +64,7 @@ class _NameServer(msgspec.Struct):
     waiting_opaque: int | None = None
     is_late: bool = False  # A registration was unanswered at the last tick, and no answer has come since.
     is_failing: bool = False  # Told once, not at every round.
+    wants_single: bool = False  # It took our card, and wants to hear of a topic that changed alone.
 
 
 class _Held(msgspec.Struct):
@@ -133,7 +136,7 @@ class Registrar:
                 CloseChannel(effect.channel) if isinstance(effect, SendBytes) else effect for effect in effects
             ]
             effects.append(Log("error", "disk failed", {"reason": str(error)}))
-        self._round(effects)
+        self._round(effects, is_change=True)
 
     def answer_registered(self, request: Request, answer: Command) -> Command | None:
         """Register changed topics and let *answer* wait until the name servers know them; None when it waits."""
@@ -195,6 +198,7 @@ class Registrar:
     def _lose(self, server: _NameServer, reason: str) -> list[Effect]:
         """Forget the channel to a name server; nobody waits for its answer any more."""
         opaque, server.channel, server.waiting_opaque, server.is_late = server.waiting_opaque, None, None, False
+        server.wants_single = False
         return [*self._release(answered=opaque), *self._fail(server, reason)]
 
     def _give_up_overdue(self, effects: list[Effect]) -> None:
@@ -221,7 +225,9 @@ class Registrar:
             return []
         server.waiting_opaque, server.is_late = None, False
         effects = self._release(answered=command.opaque)
-        if command.code != ResponseCode.SUCCESS:
+        is_taken = command.code == ResponseCode.SUCCESS
+        server.wants_single = is_taken and bool(from_fields(RegisterAnswer, command.fields).wants_single)
+        if not is_taken:
             effects += self._fail(server, f"refused with code {command.code}: {command.remark}")
         elif server.is_failing:
             server.is_failing = False
@@ -246,13 +252,16 @@ class Registrar:
 
     # Registering.
 
-    def _round(self, effects: list[Effect]) -> None:
-        self._topics.take_changed()
+    def _round(self, effects: list[Effect], *, is_change: bool = False) -> None:
+        changed = list(self._topics.take_changed())
         if self.is_leaving:
             return
+        single = None
+        if is_change and len(changed) == 1 and any(server.wants_single for server in self._servers.values()):
+            single = self._encode_single(changed[0])
         for server in self._servers.values():
             if server.channel is not None:
-                self._register(server, effects)
+                self._register(server, effects, single if server.wants_single else None)
         self._dial(effects)
 
     def _dial(self, effects: list[Effect]) -> None:
@@ -261,11 +270,12 @@ class Registrar:
                 server.is_dialing = True
                 effects.append(OpenChannel(server.address))
 
-    def _register(self, server: _NameServer, effects: list[Effect]) -> None:
+    def _register(self, server: _NameServer, effects: list[Effect], single: bytes | None = None) -> None:
+        """Send our card, or what changed in it, if that is given."""
         assert server.channel is not None
-        # A later registration says all that an unanswered earlier one said: whoever waits for that waits for this one.
+        # A later registration is taken after an unanswered earlier one: whoever waits for that waits for this one.
         superseded = server.waiting_opaque
-        body = self._encode_body()
+        body = self._encode_body() if single is None else single
         host, _, port = self._options.address.rpartition(":")
         fields = RegisterFields(
             broker_name=self._options.name,
@@ -292,6 +302,20 @@ class Registrar:
             body = encode_registration(Registration(topic_config_serialize_wrapper=self._describe_topics()))
             self._body = (self._topics.data_version, body)
         return body
+
+    def _encode_single(self, name: str) -> bytes | None:
+        """Return a registration of one topic alone; None where nobody may hear of it yet."""
+        told = self._describe_topics()
+        config = told.topic_config_table.get(name)
+        if config is None:
+            return None
+        infos = told.topic_queue_mapping_info_map
+        single = msgspec.structs.replace(
+            told,
+            topic_config_table={name: config},
+            topic_queue_mapping_info_map={name: infos[name]} if name in infos else {},
+        )
+        return encode_registration(Registration(topic_config_serialize_wrapper=single))
 
     def _describe_topics(self) -> Topics:
         table, announced = self._topics.to_wire(), self._mappings.announced()

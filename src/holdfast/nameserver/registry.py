@@ -200,12 +200,15 @@ class Registry:
         return fields.enable_acting_master is not None and fields.broker_id == lowest
 
     def _welcome(self, request: Request, fields: RegisterFields) -> Command:
-        answer = RegisterAnswer()
+        wants_single = True if self._settings.broker_events == "off" else None
+        answer = RegisterAnswer(wants_single=wants_single)
         broker = self._routes.brokers[fields.broker_name]
         master = broker.addresses.get(MASTER_ID)
         lease = self._leases.find(master) if master is not None else None
         if fields.broker_id != MASTER_ID and lease is not None:
-            answer = RegisterAnswer(ha_server_addr=lease.ha_address, master_addr=lease.address)
+            answer = RegisterAnswer(
+                ha_server_addr=lease.ha_address, master_addr=lease.address, wants_single=wants_single
+            )
         orders = self._kv.find_namespace(ORDER_TOPICS) if self._settings.return_order_topic_config else None
         body = java_json.encode(Table(orders)) if orders is not None else b""
         return request.answer(fields=to_fields(answer), body=body)

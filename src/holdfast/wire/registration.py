@@ -50,10 +50,16 @@ class RegisterFields(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class RegisterAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Header of the answer to 103."""
+    """Header of the answer to 103.
+
+    Attributes:
+        wants_single: A topic that changed alone shall be registered alone. Our own name server says so where it takes a
+            registration of more than one topic for the start of a broker.
+    """
 
     ha_server_addr: str | None = None
     master_addr: str | None = None
+    wants_single: bool | None = msgspec.field(default=None, name="hf.single")
 
 
 class BrokerFields(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -55,9 +55,12 @@ class Room:
                 self.effects.remove(effect)
         return [decode_command(frame) for frame in split_frames(memoryview(data))[0]]
 
-    def answer(self, channel: ChannelId, command: Command, code: int = 0) -> list[Effect]:
+    def answer(
+        self, channel: ChannelId, command: Command, code: int = 0, fields: dict[str, str] | None = None
+    ) -> list[Effect]:
         """Let a name server answer *command*."""
-        effects = self.registrar.answered(channel, Command(code=code, opaque=command.opaque, flag=RESPONSE))
+        answer = Command(code=code, opaque=command.opaque, flag=RESPONSE, fields=fields or {})
+        effects = self.registrar.answered(channel, answer)
         assert effects is not None
         return effects
 
@@ -286,3 +289,63 @@ def test_a_name_server_that_answers_between_two_ticks_is_kept(room: Room) -> Non
     room.registrar.on_timer(OVERDUE_TIMER, NOW_MS, later)
 
     assert not [effect for effect in later if isinstance(effect, CloseChannel | OpenChannel | Log)]
+
+
+def registered(room: Room, channel: ChannelId = FIRST) -> list[set[str]]:
+    """Return the topics of every registration that went out since this was last asked, and answer none of them."""
+    bodies = [command.body for command in room.sent(channel) if command.code == RequestCode.REGISTER_BROKER]
+    return [
+        set(decode_registration(body, version=500).topic_config_serialize_wrapper.topic_config_table) for body in bodies
+    ]
+
+
+def test_a_name_server_that_wants_it_hears_of_a_changed_topic_alone() -> None:
+    """Others get the whole card, and so does it at the next round."""
+    room = Room("n1:9876", "n2:9876")
+    room.open(FIRST, "n1:9876")
+    room.open(SECOND, "n2:9876")
+    (first,), (second,) = room.sent(FIRST), room.sent(SECOND)
+    room.answer(FIRST, first, fields={"hf.single": "true"})
+    room.answer(SECOND, second)
+
+    room.create("orders")
+
+    assert registered(room, FIRST) == [{"orders"}]
+    (everything,) = registered(room, SECOND)
+    assert len(everything) > 5
+    room.registrar.on_timer(TIMER, NOW_MS, room.effects)
+    assert registered(room, FIRST) == [everything]
+
+
+def test_several_topics_that_changed_are_told_with_the_whole_card(room: Room) -> None:
+    """Only one topic alone is no start of a broker."""
+    room.answer(FIRST, room.sent(FIRST)[0], fields={"hf.single": "true"})
+    room.topics.put_all([TopicConfig(name="orders"), TopicConfig(name="bills")], NOW_MS)
+
+    room.registrar.announce_changes(room.effects)
+
+    (told,) = registered(room)
+    assert {"orders", "bills"} < told
+    assert len(told) > 5
+
+
+@pytest.mark.parametrize("how", ["never answered", "refused", "on another connection"])
+def test_only_who_took_the_whole_card_hears_of_a_topic_alone(room: Room, how: str) -> None:
+    """Whoever does not know the rest of it must not take a part for it."""
+    card = room.sent(FIRST)[0]
+    if how != "never answered":
+        room.answer(FIRST, card, fields={"hf.single": "true"})
+    if how == "refused":
+        room.registrar.on_timer(TIMER, NOW_MS, room.effects)
+        room.answer(FIRST, room.sent(FIRST)[0], code=1, fields={"hf.single": "true"})
+    channel = FIRST
+    if how == "on another connection":
+        room.registrar.channel_closed(FIRST, NOW_MS)
+        channel = SECOND
+        room.open(channel, "n1:9876")
+        room.sent(channel)
+
+    room.create("orders")
+
+    (told,) = registered(room, channel)
+    assert len(told) > 5
