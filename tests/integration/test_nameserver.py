@@ -16,12 +16,15 @@ from tests.support.cluster import free_port
 from tests.support.name_servers import a_registration, registration_fields, route_frame
 
 from holdfast.machine.effects import Log
+from holdfast.machine.readings import Readings
 from holdfast.model.errors import ConfigError, StoreError
 from holdfast.nameserver.options import NameServerOptions
 from holdfast.nameserver.service import NameServerService
 from holdfast.wire.codes import RequestCode
 from holdfast.wire.command import Command, decode_command, encode_command
 from holdfast.wire.frame import split_frames
+from holdfast.wire.push_state import decode_push_state
+from holdfast.wire.watch import ROUTES_CHANGED
 
 
 @pytest.fixture
@@ -63,7 +66,8 @@ class Running:
 
     def __init__(self, options: NameServerOptions) -> None:
         self.logged: asyncio.Queue[Log] = asyncio.Queue()
-        self.service = NameServerService(options, self.logged.put_nowait)
+        self.readings = Readings()  # Of no machine: this one may be busy.
+        self.service = NameServerService(options, self.logged.put_nowait, self.readings)
 
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[Peer]:
@@ -257,3 +261,59 @@ def test_metrics_and_health_are_served_on_a_port_of_their_own(unused_port: int):
     assert health == "ok\n"
     with pytest.raises(urllib.error.URLError):
         fetch("/health")
+
+
+def test_a_client_that_watches_is_told_of_creation_and_death():
+    """A topic that does not exist comes to be and goes again; nobody polls."""
+
+    async def scenario() -> None:
+        async with running(broker_event_spread_ms=1000) as server, server.connect() as client:
+            asked = await client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders", "watch": "true"})
+            assert (asked.code, asked.fields) == (17, {"watching": "true"})
+            async with server.connect() as broker:
+                await broker.register("a", "10.0.0.1:10911", "orders", "bills")
+                created = await client.receive()
+            died = await client.receive()
+
+        for notice in (created, died):
+            assert (notice.code, notice.is_one_way, notice.fields) == (ROUTES_CHANGED, True, {"topics": "orders"})
+
+    asyncio.run(scenario())
+
+
+def test_a_busy_machine_is_noticed_and_told_and_what_waits_is_sent_when_it_is_not():
+    """The readings are a value that somebody else keeps."""
+
+    async def scenario() -> None:
+        async with running() as server, server.connect() as client, server.connect() as broker:
+            await client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders", "watch": "true"})
+            server.readings.memory = 95.0
+            await broker.register("a", "10.0.0.1:10911", "orders")
+            paused = await server.wait_for("route notices paused")
+            state = decode_push_state((await broker.ask(RequestCode.GET_PUSH_STATE)).body)
+            server.readings.memory = 10.0
+            notice = await client.receive()
+
+        assert paused.fields["reason"] == state.reason == "memory 95 %"
+        assert (state.pace, state.pending_clients, state.watching_clients) == ("paused", 1, 1)
+        assert notice.fields == {"topics": "orders"}
+
+    asyncio.run(scenario())
+
+
+def test_a_name_server_of_its_own_reads_the_machine_it_runs_on():
+    """Memory and load are known on every Linux."""
+
+    async def scenario() -> None:
+        service = NameServerService(NameServerOptions(listen="127.0.0.1:0"), lambda _: None)
+        await service.start()
+        host, port = service.address.rsplit(":", 1)
+        peer = Peer(*await asyncio.open_connection(host, int(port)))
+        state = decode_push_state((await peer.ask(RequestCode.GET_PUSH_STATE)).body)
+        await peer.close()
+        await service.stop()
+
+        assert isinstance(state.readings.memory, float)
+        assert isinstance(state.readings.load, float)
+
+    asyncio.run(scenario())

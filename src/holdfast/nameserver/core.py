@@ -382,7 +382,6 @@ class NameServer:
         return effects
 
     def _started(self, event: Started) -> list[Effect]:
-        self.push.started(event.now_ms)
         effects = self._fences.started()
         if self.queue_leases.fault is not None:
             fields: dict[str, object] = {"file": LEASES_FILE, "reason": self.queue_leases.fault}

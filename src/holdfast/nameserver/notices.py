@@ -74,7 +74,7 @@ class Notices:
     def __init__(self, random: Random, *, broker_events: BrokerEvents, spread_ms: int, rate_max: int) -> None:
         self._random = random
         self._broker_events = broker_events
-        # The k-th tick from now comes within k seconds. One less than fit, as the frames of a tick take their time.
+        # The k-th tick from now comes within k seconds. One less than fit: the frames of a tick take their time.
         self._spread_ticks = max(1, (spread_ms - 1) // TICK_MS)
         self._rate_max = rate_max
         self._owed: dict[ChannelId, _Owed] = {}

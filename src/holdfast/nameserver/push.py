@@ -29,6 +29,8 @@ from holdfast.wire.push_state import PushState, ReadingsTold, encode_push_state,
 from holdfast.wire.watch import ROUTES_CHANGED, TOPICS_FIELD, UNWATCH, split_topics
 
 TIMER: Final = "notify"
+SETTLING_MS: Final = 200
+"""How long a first change waits for others: a topic is created on one broker after the other."""
 SLICE: Final = 256
 """How many clients are told before others have a turn: a few milliseconds."""
 
@@ -57,8 +59,8 @@ class RoutePush:
             rate_max=options.notify_rate_max,
         )
         self._is_ticking = False  # the timer is set
-        self._phase_ms = 0  # of the ticks, within a second
-        self._told_ms: int | None = None  # when the last round began
+        self._ticked_ms: int | None = None  # when the last tick was
+        self._told_ms: int | None = None  # when the last round of notices began
         self._pace_told = Pace.FULL  # to the operator
 
     def handlers(self) -> Handlers:
@@ -106,10 +108,6 @@ class RoutePush:
 
     # Who is told.
 
-    def started(self, now_ms: int) -> None:
-        """Let ticks fall as far behind full seconds as this start does: not all name servers tell at once."""
-        self._phase_ms = now_ms % TICK_MS
-
     def changed(self, topics: Iterable[str], occasion: Occasion, now_ms: int) -> list[Effect]:
         """Owe a notice of every topic whose route differs now to whoever watches it."""
         if not self.watches:
@@ -122,6 +120,7 @@ class RoutePush:
         self._is_ticking = False
         effects: list[Effect] = []
         if not self.notices.is_sending:
+            self._ticked_ms = now_ms
             self.notices.tick()
             burden = self.burden
             effects += self._tell_operator(burden)
@@ -140,15 +139,15 @@ class RoutePush:
         interval_ms = pace.interval_ms
         if interval_ms is None:
             return False
-        # At full pace every tick is one. A clock that was set back holds nothing up.
-        return pace is Pace.FULL or self._told_ms is None or not 0 <= now_ms - self._told_ms < interval_ms
+        # At full pace every tick is one.
+        return pace is Pace.FULL or _rest_ms(self._told_ms, interval_ms, now_ms) == 0
 
     def _go_on(self, now_ms: int) -> list[Effect]:
         """Set the timer, unless it is set or nobody is owed anything."""
         if self._is_ticking or not len(self.notices):
             return []
         self._is_ticking = True
-        wait_ms = 0 if self.notices.is_sending else TICK_MS - (now_ms - self._phase_ms) % TICK_MS
+        wait_ms = 0 if self.notices.is_sending else max(SETTLING_MS, _rest_ms(self._ticked_ms, TICK_MS, now_ms))
         return [SetTimer(TIMER, now_ms + wait_ms)]
 
     def _tell_operator(self, burden: Burden) -> list[Effect]:
@@ -161,6 +160,13 @@ class RoutePush:
             return [Log("info", "route notices every second again", fields)]
         did = "paused" if burden.pace is Pace.PAUSED else "slowed to one in 10 s"
         return [Log("warning", f"route notices {did}", {"reason": burden.reason, **fields})]
+
+
+def _rest_ms(since_ms: int | None, interval_ms: int, now_ms: int) -> int:
+    """Return how much of an interval is left. A clock that was set back holds nothing up."""
+    if since_ms is None or not 0 <= now_ms - since_ms < interval_ms:
+        return 0
+    return since_ms + interval_ms - now_ms
 
 
 def _encode(text: str) -> bytes:
