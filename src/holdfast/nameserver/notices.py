@@ -29,6 +29,7 @@ from holdfast.machine.events import ChannelId
 from holdfast.wire.watch import join_topics, split_topics
 
 TICK_MS: Final = 1_000
+_NAMES_PER_CLIENT: Final = 64  # So many names take as long as one more client.
 BrokerEvents = Literal["spread", "off"]
 
 
@@ -137,13 +138,14 @@ class Notices:
         self._room = self._rate_max
 
     def take(self, count: int) -> Iterator[tuple[ChannelId, list[str]]]:
-        """Return the next *count* clients of the round, each with the names for one frame or more."""
-        while count and self.is_sending:
+        """Return the next *count* clients of the round, or fewer where they are owed much, each with its texts."""
+        while count > 0 and self.is_sending:
             count -= 1
             channel = self._due.pop()
             debt = self._owed.get(channel)
             if debt is None or debt.tick > self._tick:
                 continue  # It left meanwhile, or came back as another debt.
+            count -= len(debt.topics) // _NAMES_PER_CLIENT
             texts = list(join_topics(sorted(debt.topics)))
             told, rest = texts[: self._room], texts[self._room :]
             self._room -= len(told)

@@ -152,6 +152,17 @@ def test_more_names_than_one_frame_takes_go_in_several():
     assert notices.sent == 4
 
 
+def test_clients_that_are_owed_much_come_fewer_at_a_time():
+    """Others have a turn in between; none is left out."""
+    notices = some_notices()
+    topics = [f"topic-{number}" for number in range(64)]
+    notices.add([(topic, [ChannelId(number) for number in range(10)]) for topic in topics], Occasion.CHANGE)
+    notices.tick()
+    notices.begin()
+
+    assert [len(list(notices.take(8))) for _ in range(4)] == [4, 4, 2, 0]
+
+
 def test_what_is_too_much_for_one_tick_even_for_a_single_client_goes_over_several():
     """A limit of one frame a second still tells everything."""
     notices = some_notices(rate_max=1)
