@@ -2,8 +2,10 @@
 
 from tests.support.name_servers import a_name_server, a_registration, ask_route, register
 from tests.support.static_reports import leads, register_static
+from tests.support.watching import tick, watch
 
 from holdfast.nameserver.metrics import name_server_samples
+from holdfast.wire.codes import RequestCode
 
 
 def test_every_number_is_told_once_and_moves_with_what_it_counts():
@@ -46,3 +48,26 @@ def test_static_topics_are_counted_with_what_is_wrong_with_them():
     assert values["namesrv_mapping_refusals"] == 1
     assert values["namesrv_routes_withheld"] == 1
     assert values["namesrv_route_misses"] == 0
+
+
+def test_who_watches_and_how_often_they_are_told_is_counted():
+    """Readings that are not known are left out, not 0; a pause shows as no interval."""
+    server = a_name_server()
+    register(server, body=a_registration("orders", "bills"), channel=server.open())
+    watch(server, "orders", "bills")
+    watch(server, "orders")
+    server.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders"})
+    before = {sample.name: sample.value for sample in name_server_samples(server.machine)}
+    tick(server)
+    server.machine.push.readings.load = 95.5
+
+    after = {sample.name: sample.value for sample in name_server_samples(server.machine)}
+
+    names = ("watching_clients", "watched_topics", "watches", "notices_pending_clients", "notices_sent")
+    assert [before[f"namesrv_{name}"] for name in names] == [2, 2, 3, 2, 0]
+    assert [after[f"namesrv_{name}"] for name in names] == [2, 2, 3, 0, 2]
+    assert (before["namesrv_notice_interval_seconds"], before["namesrv_readings_known"]) == (1, 0)
+    assert (after["namesrv_notice_interval_seconds"], after["namesrv_readings_known"]) == (0, 1)
+    assert after["namesrv_load_percent"] == 95.5
+    assert "namesrv_load_percent" not in before
+    assert "namesrv_memory_percent" not in after
