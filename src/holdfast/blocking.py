@@ -44,6 +44,8 @@ class ProducerOptions(TypedDict, total=False):
     codec: Codec
     batch_bytes_max: int
     transaction_checker: Checker | None
+    topic_expiry_s: float | None
+    name_server_refresh_s: float | None
 
 
 class PushOptions(TypedDict, total=False):
@@ -60,6 +62,7 @@ class PushOptions(TypedDict, total=False):
     pause_s: float
     prefetch: Prefetch | None
     close_timeout_s: float
+    name_server_refresh_s: float | None
 
 
 class PullOptions(TypedDict, total=False):
@@ -69,6 +72,7 @@ class PullOptions(TypedDict, total=False):
     start: Start
     auto_commit: bool
     prefetch: Prefetch | None
+    name_server_refresh_s: float | None
 
 
 _starting: Final = threading.Lock()
@@ -140,6 +144,10 @@ class Producer:
             message = Message(message, body, tags, key, tuple(keys), delay_level, 0, properties or {})
         return _wait(self._producer.send(message, timeout_s=timeout_s))
 
+    def set_name_servers(self, namesrv: str) -> None:
+        """Use other name servers from now on. See `holdfast.Producer.set_name_servers`."""
+        _wait(self._producer.set_name_servers(namesrv))
+
     def queues(self, topic: str) -> list[MessageQueue]:
         """Return the queues that take messages for *topic*. See `holdfast.Producer.queues`."""
         return _wait(self._producer.queues(topic))
@@ -182,6 +190,10 @@ class PushConsumer:
     def subscribe(self, topic: str, tags: str = EVERYTHING) -> None:
         """Consume *topic*. See `holdfast.PushConsumer.subscribe`."""
         _wait(_call(lambda: self._consumer.subscribe(topic, tags)))
+
+    def set_name_servers(self, namesrv: str) -> None:
+        """Use other name servers from now on. See `holdfast.PushConsumer.set_name_servers`."""
+        _wait(self._consumer.set_name_servers(namesrv))
 
     def queues(self, topic: str) -> list[MessageQueue]:
         """Return all queues of *topic*, whoever consumes them."""
@@ -259,6 +271,10 @@ class PullConsumer:
     def subscribe(self, topic: str, tags: str = EVERYTHING) -> None:
         """Read *topic* together with the other members of the group."""
         _wait(_call(lambda: self._consumer.subscribe(topic, tags)))
+
+    def set_name_servers(self, namesrv: str) -> None:
+        """Use other name servers from now on. See `holdfast.PullConsumer.set_name_servers`."""
+        _wait(self._consumer.set_name_servers(namesrv))
 
     def queues(self, topic: str) -> list[MessageQueue]:
         """Return the queues of *topic*."""

@@ -38,7 +38,7 @@ class Admin:
     """Operations on one cluster, by noun. Use it as a context manager.
 
     Args:
-        namesrv: Addresses of name servers, `;` between them.
+        namesrv: Addresses of name servers, `;` between them, or the URL of an address server.
         timeout_s: How long one answer may take.
     """
 
@@ -61,3 +61,12 @@ class Admin:
 
     async def __aexit__(self, *error: object) -> None:
         await self.reach.__aexit__(*error)
+
+    async def set_name_servers(self, namesrv: str) -> None:
+        """Use other name servers from now on: what the argument *namesrv* may be.
+
+        Raises:
+            ConfigError: it cannot be used.
+            ConnectionLost: the address server does not tell. Then everything stays as it was.
+        """
+        await self.reach.set_name_servers(namesrv)

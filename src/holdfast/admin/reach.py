@@ -67,7 +67,7 @@ class Reach:
     """Connections to one cluster.
 
     Args:
-        namesrv: Addresses of name servers, `;` between them.
+        namesrv: Addresses of name servers, `;` between them, or the URL of an address server.
         timeout_s: How long one answer may take.
     """
 
@@ -75,7 +75,10 @@ class Reach:
         self._client = ClusterClient(namesrv, timeout_s=timeout_s)
 
     async def __aenter__(self) -> Self:
-        await self._client.start()
+        try:
+            await self._client.start()
+        except ConnectionLost as error:
+            raise NameServerUnreachable(str(error)) from error
         return self
 
     async def __aexit__(self, *error: object) -> None:
@@ -123,6 +126,15 @@ class Reach:
     def name_servers(self) -> tuple[str, ...]:
         """The addresses of the name servers."""
         return self._client.name_servers
+
+    async def set_name_servers(self, namesrv: str) -> None:
+        """Use other name servers from now on: `host:port;host:port`, or the URL of an address server.
+
+        Raises:
+            ConfigError: it cannot be used.
+            ConnectionLost: the address server does not tell. Then everything stays as it was.
+        """
+        await self._client.set_name_servers(namesrv)
 
     async def find_route(self, topic: str) -> Route | None:
         """Return who serves *topic*, or None when nobody does. Of a static topic these are its real brokers."""

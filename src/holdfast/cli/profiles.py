@@ -20,6 +20,7 @@ from typing import Final
 
 import msgspec
 
+from holdfast.client.name_servers import is_url
 from holdfast.config import read_toml
 from holdfast.model.errors import ConfigError
 from holdfast.model.nearest import nearest
@@ -66,9 +67,11 @@ def find_namesrv(flag: str | None, profile: str | None, environment: Mapping[str
     """Return the name servers to ask, `;` between them, and the words for how we came to them.
 
     Raises:
-        ConfigError: there is no such profile, or an address is not HOST:PORT.
+        ConfigError: there is no such profile, or an address is not HOST:PORT. An address server stands as it is.
     """
     namesrv, origin = _choose(flag, profile, environment)
+    if is_url(namesrv):
+        return namesrv.strip(), origin
     addresses = [part.strip() for part in namesrv.replace(",", ";").split(";") if part.strip()]
     for address in addresses:
         split_address(address)

@@ -1,6 +1,7 @@
 """Reaching a cluster: name servers, routes, brokers, heartbeats. What every producer, consumer and tool stands on.
 
     name servers  <── route of a topic, cluster info         asked one at a time; the next one when it does not answer
+                  ──> these routes changed                   by the one in use, if it can; otherwise routes are polled
                   <── who leads the queues of a topic now?   all at once, when a broker says that it leads one no more
     brokers       <── requests by address                    one connection each
                   ──> requests of theirs, answered by the handlers given
@@ -9,13 +10,12 @@
     connection to a broker lost ─> broker_down, its routes looked at again, dialled until it stands or no route has it
                       it stands ─> heartbeat, as the first thing on it ─ answered ─> broker_up
 
-The asyncio shell around `route_table` and `name_servers`. Knows neither messages nor groups.
+`name_server_link` knows which name server is in use, `route_keeper` what they told. Knows neither messages nor groups.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import socket
@@ -25,24 +25,21 @@ from random import Random
 from typing import Any, Final, Self
 
 from holdfast.client.heartbeat import INTERVAL_MS as HEARTBEAT_INTERVAL_MS
-from holdfast.client.name_servers import NameServers
-from holdfast.client.route_table import RouteTable, TopicRoute
-from holdfast.model.errors import BrokerRefused, ConnectionLost, HoldfastError, RequestTimeout, RouteNotFound
+from holdfast.client.name_server_link import NameServerLink
+from holdfast.client.route_keeper import RouteKeeper
+from holdfast.client.route_table import TopicRoute
+from holdfast.model.errors import BrokerRefused, ConnectionLost, HoldfastError, RequestTimeout
 from holdfast.model.leadership import Leader
 from holdfast.model.queue import MessageQueue
-from holdfast.model.route import MASTER_ID, Route
-from holdfast.model.topic import AUTO_CREATE_TOPIC
+from holdfast.model.route import MASTER_ID
 from holdfast.runtime.pool import Connection, ConnectionPool
 from holdfast.wire import java_json
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command, response
-from holdfast.wire.route import MAPPING_FIELD, ClusterInfo, decode_route
-from holdfast.wire.send_request import AUTO_CREATE_QUEUES
+from holdfast.wire.route import ClusterInfo
+from holdfast.wire.watch import ROUTES_CHANGED
 
 REQUEST_TIMEOUT_S: Final = 3.0
-_POLL_TICK_S: Final = 1.0
-# A name server that is away must not hold up what the others know already.
-_SURVEY_S: Final = 0.5
 
 log = logging.getLogger("holdfast.client")
 
@@ -64,7 +61,7 @@ class ClusterClient:
     """A client of one cluster.
 
     Args:
-        namesrv: `host:port;host:port`.
+        namesrv: `host:port;host:port`, or the URL of an address server that tells such a list.
         timeout_s: How long a request waits for its answer, unless it says otherwise.
         handlers: Who answers what brokers ask of us, by request code.
         heartbeat: Makes the request that tells brokers who we are; None to tell nobody.
@@ -72,9 +69,14 @@ class ClusterClient:
         routes_changed: Called with a topic whose route is another one than before.
         broker_up: Called with the address of a broker that has heard who we are on a new connection, also the first.
         broker_down: Called with the address of a broker whose connection is gone.
+        name_server_refresh_s: How often it is looked whether the list of name servers is another one; None for every
+            30 s if it has host names, every 120 s at an address server.
+        topic_expiry_s: After how long a topic is forgotten that nobody sends to; None for never.
+        remembers_missing: Whether `publish_route` says from memory that a topic does not exist.
+        topics_forgotten: Called with topics that were forgotten.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one name for each option
         self,
         namesrv: str,
         *,
@@ -85,13 +87,15 @@ class ClusterClient:
         routes_changed: Callable[[str], None] | None = None,
         broker_up: Callable[[str], Awaitable[None]] | None = None,
         broker_down: Callable[[str], None] | None = None,
+        name_server_refresh_s: float | None = None,
+        topic_expiry_s: float | None = None,
+        remembers_missing: bool = False,
+        topics_forgotten: Callable[[list[str]], None] | None = None,
     ) -> None:
         self.random = Random()
         self.timeout_s = timeout_s
-        self.routes = RouteTable()
         self.client_id = ""
         self.local_address = "127.0.0.1"
-        self._name_servers = NameServers(namesrv, self.random)
         self._handlers = dict(handlers or {})
         self._heartbeat = heartbeat
         self._goodbyes = goodbyes
@@ -105,9 +109,26 @@ class ClusterClient:
             is_wanted=self._is_wanted,
             chance=self.random,
         )
-        self._poll_now = asyncio.Event()
-        self._lookups: dict[str, asyncio.Task[TopicRoute | None]] = {}
-        self._surveys: dict[str, asyncio.Task[None]] = {}
+        self._name_servers = NameServerLink(
+            namesrv,
+            pool=self._pool,
+            random=self.random,
+            timeout_s=timeout_s,
+            refresh_s=name_server_refresh_s,
+            spawn=self.spawn,
+            moved=self._ask_all_again,
+        )
+        self._keeper = RouteKeeper(
+            self._name_servers,
+            ask=self.invoke,
+            spawn=self.spawn,
+            now_ms=now_ms,
+            changed=self._tell_change,
+            expiry_s=topic_expiry_s,
+            remembers_missing=remembers_missing,
+            forgotten=topics_forgotten,
+        )
+        self.routes = self._keeper.table
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
@@ -118,11 +139,16 @@ class ClusterClient:
         await self.close()
 
     async def start(self) -> None:
-        """Begin to poll routes and to send heartbeats. Connects to nobody yet."""
+        """Begin to poll routes and to send heartbeats. Connects to nobody yet, but to an address server.
+
+        Raises:
+            ConnectionLost: the address server does not tell any name server.
+        """
+        await self._name_servers.start()
         self.local_address = _local_address(self._name_servers.current)
         # Unique among everything that ever runs on this machine: membership is by this text.
         self.client_id = f"{self.local_address}@{os.getpid()}#{time.time_ns()}{self.random.randrange(1000):03}"
-        self.spawn(self._poll_forever())
+        self.spawn(self._keeper.poll_forever())
         if self._heartbeat is not None:
             self.spawn(self._beat_forever())
 
@@ -136,7 +162,7 @@ class ClusterClient:
 
     async def stop_tasks(self) -> None:
         """End everything that runs by itself; requests can still be made."""
-        tasks = [*self._tasks, *self._lookups.values(), *self._surveys.values()]
+        tasks = [*self._tasks, *self._keeper.tasks()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -200,17 +226,7 @@ class ClusterClient:
         Raises:
             ConnectionLost, RequestTimeout: none of them answered.
         """
-        failure: HoldfastError | None = None
-        for _ in self._name_servers.addresses:
-            address = self._name_servers.current
-            try:
-                return await self.ask(address, command, timeout_s)
-            except (ConnectionLost, RequestTimeout) as error:
-                log.warning("name server %s does not answer: %s", address, error)
-                self._name_servers.give_up(address)
-                failure = error
-        assert failure is not None
-        raise failure
+        return await self._name_servers.ask(command, timeout_s)
 
     async def every_name_server(self, command: Command) -> None:
         """Have every name server do *command*, as changes of their state want it.
@@ -226,6 +242,15 @@ class ClusterClient:
         """The addresses of the name servers."""
         return tuple(self._name_servers.addresses)
 
+    async def set_name_servers(self, namesrv: str) -> None:
+        """Use other name servers: `host:port;host:port`, or an address server, as the argument of that name.
+
+        Raises:
+            ConfigError: it cannot be used.
+            ConnectionLost: the address server does not tell. Then everything stays as it was.
+        """
+        await self._name_servers.change(namesrv)
+
     # Routes and brokers.
 
     async def route(self, topic: str, *, refresh: bool = False) -> TopicRoute:
@@ -235,12 +260,7 @@ class ClusterClient:
             RouteNotFound: no name server knows the topic.
             ConnectionLost, RequestTimeout: no name server answered.
         """
-        found = None if refresh else self.routes.find(topic)
-        if found is None or found.is_borrowed:
-            found = await self._look_up(topic)
-        if found is None:
-            raise RouteNotFound(f"no name server knows the topic {topic!r}; create it, or let a broker create topics")
-        return found
+        return await self._keeper.route(topic, refresh=refresh)
 
     async def publish_route(self, topic: str, *, refresh: bool = False) -> TopicRoute:
         """Return who takes messages for *topic*; if it does not exist, who would create it on the first send.
@@ -249,25 +269,11 @@ class ClusterClient:
             RouteNotFound: it does not exist, and no broker creates topics by itself.
             ConnectionLost, RequestTimeout: no name server answered.
         """
-        known = self.routes.find(topic)
-        if known is not None and not refresh:
-            return known
-        with contextlib.suppress(RouteNotFound):
-            return await self.route(topic, refresh=refresh)
-        try:
-            template = await self.route(AUTO_CREATE_TOPIC)
-        except RouteNotFound:
-            text = f"the topic {topic!r} does not exist and no broker creates topics by itself; create it first"
-            raise RouteNotFound(text) from None
-        self.routes.put_template(topic, template.route, now_ms(), queues_max=AUTO_CREATE_QUEUES)
-        borrowed = self.routes.find(topic)
-        assert borrowed is not None
-        return borrowed
+        return await self._keeper.publish_route(topic, refresh=refresh)
 
     def doubt(self, topic: str) -> None:
         """Look up the route of *topic* again, soon: something about it seems to be out of date."""
-        self.routes.doubt(topic)
-        self._poll_now.set()
+        self._keeper.doubt(topic)
 
     def learn_leader(self, queue: MessageQueue, leader: Leader | None) -> None:
         """Take note of who leads a logical queue, if a broker that passed a request on told of it."""
@@ -279,12 +285,7 @@ class ClusterClient:
 
         Everybody who wants it meanwhile waits for the same answers. If nobody answers, what is known stays.
         """
-        survey = self._surveys.get(topic)
-        if survey is None:
-            survey = asyncio.ensure_future(self._survey(topic))
-            self._surveys[topic] = survey
-            survey.add_done_callback(lambda _: self._surveys.pop(topic, None))
-        await asyncio.shield(survey)
+        await self._keeper.refresh_leaders(topic)
 
     async def cluster_info(self) -> ClusterInfo:
         """Return every cluster and broker that the name server knows.
@@ -312,7 +313,7 @@ class ClusterClient:
 
     def connected_brokers(self) -> list[str]:
         """Return the addresses of the brokers we are connected to."""
-        return [address for address in self._pool.addresses() if address not in self._name_servers.addresses]
+        return [address for address in self._pool.addresses() if not self._name_servers.is_name_server(address)]
 
     async def beat(self) -> None:
         """Tell every broker of every route who we are, now. Who does not answer is logged."""
@@ -324,64 +325,12 @@ class ClusterClient:
         if self._heartbeat is not None:
             await self._tell(address, self._heartbeat())
 
-    async def _look_up(self, topic: str) -> TopicRoute | None:
-        """Ask for the route of *topic*; everybody who wants it meanwhile waits for the same answer."""
-        lookup = self._lookups.get(topic)
-        if lookup is None:
-            lookup = asyncio.ensure_future(self._fetch_route(topic))
-            self._lookups[topic] = lookup
-            lookup.add_done_callback(lambda _: self._lookups.pop(topic, None))
-        return await asyncio.shield(lookup)
-
-    async def _fetch_route(self, topic: str) -> TopicRoute | None:
-        answer = await self.ask_name_server(_route_query(topic))
-        if answer.code == ResponseCode.TOPIC_NOT_EXIST:
-            self.routes.put_missing(topic, now_ms())
-            known = self.routes.find(topic)
-            return None if known is None or known.is_borrowed else known
-        if answer.code != ResponseCode.SUCCESS:
-            raise BrokerRefused(answer.code, answer.remark or "", address=self._name_servers.current)
-        if self.routes.put(topic, decode_route(answer.body), now_ms()):
-            self._tell_change(topic)
-        return self.routes.find(topic)
-
-    async def _survey(self, topic: str) -> None:
-        addresses = self._name_servers.addresses
-        asked = [asyncio.ensure_future(self._route_at(address, topic)) for address in addresses]
-        try:
-            await asyncio.wait(asked, timeout=_SURVEY_S)
-            routes = [found for task in asked if task.done() and (found := task.result()) is not None]
-        finally:
-            for task in asked:
-                task.cancel()
-        if not routes:
-            return
-        is_everybody = len(routes) == len(addresses)
-        if self.routes.put_all(topic, routes, now_ms(), is_everybody=is_everybody):
-            self._tell_change(topic)
-
-    async def _route_at(self, address: str, topic: str) -> Route | None:
-        try:
-            return decode_route((await self.invoke(address, _route_query(topic))).body)
-        except HoldfastError as error:
-            log.debug("name server %s does not tell the route of %s: %s", address, topic, error)
-            return None
-
     def _tell_change(self, topic: str) -> None:
         if self._routes_changed is not None:
             self._routes_changed(topic)
 
-    async def _poll_forever(self) -> None:
-        while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_POLL_TICK_S):
-                    await self._poll_now.wait()
-            self._poll_now.clear()
-            for topic in self.routes.due(now_ms()):
-                try:
-                    await self._look_up(topic)
-                except HoldfastError as error:
-                    log.warning("the route of %s could not be polled: %s", topic, error)
+    def _ask_all_again(self) -> None:
+        self._keeper.doubt_all()
 
     # Heartbeats and what brokers ask of us.
 
@@ -398,11 +347,14 @@ class ClusterClient:
 
     def _is_wanted(self, address: str) -> bool:
         """Say whether a connection shall stand: a broker of our routes may want to ask us something at any time."""
+        if self._name_servers.is_name_server(address):
+            return self._name_servers.is_wanted(address)
         return self._heartbeat is not None and address in self.routes.broker_addresses(masters_only=False)
 
     def _opened(self, connection: Connection) -> None:
         """Let the first thing that a broker hears be who we are: what follows on the connection may depend on it."""
-        if connection.address in self._name_servers.addresses:
+        if self._name_servers.is_name_server(connection.address):
+            self._name_servers.opened(connection.address)
             return
         self.routes.trust(connection.address)
         if self._heartbeat is not None:
@@ -418,14 +370,19 @@ class ClusterClient:
                 await self._broker_up(address)
 
     def _closed(self, connection: Connection) -> None:
-        if connection.address in self._name_servers.addresses:
+        if self._name_servers.is_name_server(connection.address):
+            self._name_servers.closed(connection.address)
             return
-        self.routes.suspect(connection.address)
-        self._poll_now.set()
+        self._keeper.doubt_broker(connection.address)
         if self._broker_down is not None:
             self._broker_down(connection.address)
 
     def _asked(self, connection: Connection, command: Command) -> None:
+        if command.code == ROUTES_CHANGED and self._name_servers.is_name_server(connection.address):
+            topics = self._name_servers.changed_topics(connection.address, command)
+            if topics:
+                self.spawn(self._keeper.take_notice(topics))
+            return
         self.spawn(self._answer(connection, command))
 
     async def _answer(self, connection: Connection, command: Command) -> None:
@@ -446,10 +403,6 @@ class ClusterClient:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a background task of the client failed", exc_info=error)
-
-
-def _route_query(topic: str) -> Command:
-    return Command(code=RequestCode.GET_ROUTEINFO_BY_TOPIC, fields={"topic": topic, MAPPING_FIELD: "1"})
 
 
 def _local_address(towards: str) -> str:

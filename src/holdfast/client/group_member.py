@@ -60,6 +60,7 @@ class GroupMember:
         broker_down: Called with the address of a broker whose connection is gone.
         route_changed: Called with a topic whose queues, or whose leaders, are others than before.
         handlers: Who answers what brokers ask of us, besides changes of the group.
+        name_server_refresh_s: See `ClusterClient`.
     """
 
     def __init__(  # noqa: PLR0913 - one name for each option
@@ -77,6 +78,7 @@ class GroupMember:
         broker_down: Callable[[str], None] | None = None,
         route_changed: Callable[[str], None] | None = None,
         handlers: Mapping[int, Handler] | None = None,
+        name_server_refresh_s: float | None = None,
     ) -> None:
         fault = find_name_fault(group)
         if fault is not None:
@@ -105,6 +107,7 @@ class GroupMember:
             routes_changed=self._route_changed,
             broker_up=self._found_again,
             broker_down=broker_down,
+            name_server_refresh_s=name_server_refresh_s,
         )
         self.calls = QueueCalls(self.client, self.group)
 

@@ -1,40 +1,67 @@
-"""Which name server to ask: one, for as long as it answers.
+"""Which name server to ask: one, for as long as it answers and the list stays what it is.
+
+    a, b, c ── chance ──> b ── b does not answer ──> c        sticky: nobody goes back to b because it is there again
+                          └─ the list is a, b, d now ──> a, b or d: chance again
 
 Clients spread over the list because each starts at a place of its own, and stay where they are: a name server sees few
-connections come and go. Knows no sockets.
+connections come and go. When the list changes all choose anew, so that one that was added gets its share. Knows no
+sockets, and not where lists come from.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 
-from holdfast.model.errors import ConfigError
+from holdfast.model.errors import ConfigError, ConnectionLost
 
 
 class NameServers:
     """A list of name servers and the one in use.
 
     Args:
-        text: `host:port;host:port`; a comma is taken for a semicolon.
-        random: Decides where to start.
+        text: `host:port;host:port`; a comma is taken for a semicolon. Empty: none is known before `change`.
+        random: Decides which one to use.
 
     Raises:
         ConfigError: an entry is not `host:port`.
     """
 
     def __init__(self, text: str, random: Random) -> None:
-        self.addresses = parse_addresses(text)
-        self._at = random.randrange(len(self.addresses))
+        self.addresses = parse_addresses(text) if text else []
+        self._random = random
+        self._at = random.randrange(len(self.addresses)) if self.addresses else 0
 
     @property
     def current(self) -> str:
-        """The one to ask."""
+        """The one to ask.
+
+        Raises:
+            ConnectionLost: none is known yet.
+        """
+        if not self.addresses:
+            raise ConnectionLost("no name server is known yet: start the client first")
         return self.addresses[self._at]
 
-    def give_up(self, address: str) -> None:
-        """Go to the next one, if *address* is still the one in use: many may fail on it at once."""
-        if address == self.current:
-            self._at = (self._at + 1) % len(self.addresses)
+    def give_up(self, address: str) -> bool:
+        """Go to the next one, if *address* is still the one in use: many may fail on it at once. Say whether we did."""
+        if address != self.current:
+            return False
+        self._at = (self._at + 1) % len(self.addresses)
+        return address != self.current
+
+    def change(self, addresses: Sequence[str]) -> bool:
+        """Use another list, and choose anew by chance. Another order is no other list. Say whether it is one."""
+        if set(addresses) == set(self.addresses):
+            return False
+        self.addresses = list(dict.fromkeys(addresses))
+        self._at = self._random.randrange(len(self.addresses))
+        return True
+
+
+def is_url(text: str) -> bool:
+    """Say whether *text* names an address server."""
+    return text.strip().startswith(("http://", "https://"))
 
 
 def parse_addresses(text: str) -> list[str]:

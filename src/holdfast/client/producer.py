@@ -52,13 +52,14 @@ from holdfast.wire.host import format_host
 from holdfast.wire.record import TRANSACTION_PREPARED
 
 DEFAULT_GROUP: Final = "holdfast"
+TOPIC_EXPIRY_S: Final = 300.0
 
 
 class Producer:
     """Sends messages. Use it with `async with`, or `start` and `close` it.
 
     Args:
-        namesrv: Name servers: `host:port;host:port`.
+        namesrv: Name servers: `host:port;host:port`, or the URL of an address server that tells such a list.
         group: Whose messages these are. Brokers ask a producer of the group about unfinished transactions.
         namespace: Put before the names of topics and of the group.
         timeout_s: How long a send may take, all attempts together.
@@ -67,6 +68,10 @@ class Producer:
         codec: How. Every client reads ZLIB; clients older than 4.9.4 read nothing else.
         batch_bytes_max: How large a request of `send_many` may be.
         transaction_checker: Decides about transactions that nobody remembers, see `transaction`.
+        topic_expiry_s: After how long the route of a topic is forgotten that nothing is sent to; None for never. Topics
+            of transactions are kept: brokers may ask about them at any time.
+        name_server_refresh_s: How often it is looked whether the list of name servers is another one; None for every
+            30 s if it has host names, every 120 s at an address server.
     """
 
     def __init__(  # noqa: PLR0913 - one name for each option
@@ -81,6 +86,8 @@ class Producer:
         codec: Codec = Codec.ZLIB,
         batch_bytes_max: int = BATCH_BYTES_MAX,
         transaction_checker: Checker | None = None,
+        topic_expiry_s: float | None = TOPIC_EXPIRY_S,
+        name_server_refresh_s: float | None = None,
     ) -> None:
         self._namespace = namespace
         self._group = with_namespace(namespace, group)
@@ -96,6 +103,10 @@ class Producer:
             },
             heartbeat=lambda: heartbeat_command(self._client.client_id, producer=self._group),
             goodbyes=lambda: [unregister_command(self._client.client_id, producer=self._group)],
+            name_server_refresh_s=name_server_refresh_s,
+            topic_expiry_s=topic_expiry_s,
+            remembers_missing=True,
+            topics_forgotten=lambda topics: self._sender.forget(topics),  # noqa: PLW0108 - made after the client
         )
         self._desk = TransactionDesk(self._client, self._group, checker=transaction_checker, namespace=namespace)
         self._sender = Sender(self._client, self._group, retries=retries)
@@ -106,7 +117,11 @@ class Producer:
     # Life.
 
     async def start(self) -> None:
-        """Get ready. Connects to nobody yet."""
+        """Get ready. Connects to nobody yet, but to an address server.
+
+        Raises:
+            ConnectionLost: the address server does not tell any name server.
+        """
         await self._client.start()
         self._ids = UniqueIds(
             host=ipaddress.ip_address(self._client.local_address).packed,
@@ -132,6 +147,15 @@ class Producer:
     def client_id(self) -> str:
         """The name under which brokers know this producer."""
         return self._client.client_id
+
+    async def set_name_servers(self, namesrv: str) -> None:
+        """Use other name servers from now on: what the argument *namesrv* may be.
+
+        Raises:
+            ConfigError: it cannot be used.
+            ConnectionLost: the address server does not tell. Then everything stays as it was.
+        """
+        await self._client.set_name_servers(namesrv)
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """Return the queues that take messages for *topic*, in the order by which keys are spread over them.
@@ -253,7 +277,9 @@ class Producer:
             half = msgspec.structs.replace(half, sys_flag=half.sys_flag | TRANSACTION_PREPARED)
             self._desk.begin(half.message_id)
             with self._in_flight:
-                return await self._carry(Parcel(message.topic, half, message.key), timeout_s)
+                receipt = await self._carry(Parcel(message.topic, half, message.key), timeout_s)
+            self._client.routes.keep(message.topic)
+            return receipt
 
         return Transaction(self._desk, send, message.topic)
 

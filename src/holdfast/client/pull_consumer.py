@@ -46,12 +46,14 @@ class PullConsumer:
     """Reads queues on demand. Use it with `async with`, or `start` and `close` it.
 
     Args:
-        namesrv: Name servers: `host:port;host:port`.
+        namesrv: Name servers: `host:port;host:port`, or the URL of an address server that tells such a list.
         group: Under whose name offsets are committed.
         namespace: Put before the names of topics and of the group.
         start: Where a queue begins of which the group never committed an offset.
         auto_commit: Commit every few seconds, and when closing, what earlier polls returned.
         prefetch: How much may be pulled ahead.
+        name_server_refresh_s: How often it is looked whether the list of name servers is another one; None for every
+            30 s if it has host names, every 120 s at an address server.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class PullConsumer:
         start: Start = "latest",
         auto_commit: bool = True,
         prefetch: Prefetch | None = None,
+        name_server_refresh_s: float | None = None,
     ) -> None:
         self._readers: dict[MessageQueue, QueueReader] = {}
         self._buffers: dict[MessageQueue, deque[Delivery]] = {}
@@ -84,6 +87,7 @@ class PullConsumer:
             on_change=self._change,
             broker_up=self._recover,
             route_changed=self._follow,
+            name_server_refresh_s=name_server_refresh_s,
         )
         self._keeper = OffsetKeeper(self._member.calls, start)
         self._plan = ReaderPlan(
@@ -155,6 +159,15 @@ class PullConsumer:
     def unsubscribe(self, topic: str) -> None:
         """Read *topic* no more."""
         self._member.unsubscribe(topic)
+
+    async def set_name_servers(self, namesrv: str) -> None:
+        """Use other name servers from now on: what the argument *namesrv* may be.
+
+        Raises:
+            ConfigError: it cannot be used.
+            ConnectionLost: the address server does not tell. Then everything stays as it was.
+        """
+        await self._member.client.set_name_servers(namesrv)
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """Return the queues of *topic*.

@@ -56,7 +56,7 @@ class PushConsumer:
     """Consumes topics as a member of a group. Use it with `async with`, or `start` and `close` it.
 
     Args:
-        namesrv: Name servers: `host:port;host:port`.
+        namesrv: Name servers: `host:port;host:port`, or the URL of an address server that tells such a list.
         group: The group. Its members share the messages; all of them must subscribe to the same.
         listener: Called with every message; an async function, or a plain one that may block. Returning means done;
             raising means that the message comes again later, see `RetryLater`. Without a listener, iterate.
@@ -72,6 +72,8 @@ class PushConsumer:
         pause_s: How long a queue rests after a failure, with *ordered*.
         prefetch: How much may be pulled and not done.
         close_timeout_s: How long closing waits for listeners that run.
+        name_server_refresh_s: How often it is looked whether the list of name servers is another one; None for every
+            30 s if it has host names, every 120 s at an address server.
     """
 
     def __init__(  # noqa: PLR0913 - one name for each option
@@ -90,6 +92,7 @@ class PushConsumer:
         pause_s: float = 1.0,
         prefetch: Prefetch | None = None,
         close_timeout_s: float = 30.0,
+        name_server_refresh_s: float | None = None,
     ) -> None:
         if broadcast != (offset_file is not None):
             raise LocalProtocolError(
@@ -111,6 +114,7 @@ class PushConsumer:
             broker_up=self._recover,
             broker_down=self._suspend,
             route_changed=self._follow,
+            name_server_refresh_s=name_server_refresh_s,
         )
         self._locks: LockKeeper | None = None
         if ordered and not broadcast:
@@ -218,6 +222,15 @@ class PushConsumer:
     def assignment(self) -> list[MessageQueue]:
         """The queues that this member consumes now."""
         return sorted(self._readers)
+
+    async def set_name_servers(self, namesrv: str) -> None:
+        """Use other name servers from now on: what the argument *namesrv* may be.
+
+        Raises:
+            ConfigError: it cannot be used.
+            ConnectionLost: the address server does not tell. Then everything stays as it was.
+        """
+        await self._member.client.set_name_servers(namesrv)
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """Return all queues of *topic*, whoever consumes them.

@@ -1,7 +1,10 @@
 """What a client knows about who serves which topic.
 
     unknown ── put ──> known ── poll finds the same, or another route ──> known
-       └──── put_template: the topic does not exist yet, a broker will create it on the first send ──> borrowed
+       ├──── put_template: the topic does not exist yet, a broker will create it on the first send ──> borrowed
+       └──── put_missing: nobody knows it ──> missing ── poll finds it ──> known
+
+Whoever only sends may forget: a topic that nobody uses (`expire`), and the oldest of too many missing ones.
 
 A route that cannot be found any more stays: brokers may still take what they took a moment ago, and they know better.
 
@@ -28,6 +31,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from holdfast.client.missing_topics import MissingTopics
 from holdfast.model.leadership import NO_LEADER, Leader, advance, find_leaders
 from holdfast.model.mapping import TopicMapping
 from holdfast.model.queue import MessageQueue
@@ -94,12 +98,16 @@ class _Entry(msgspec.Struct):
     Attributes:
         missing: Broker name -> since when it is missing in the route; those that *reach* still has.
         leaders: Of a static topic: who is believed to lead each logical queue.
+        used_s: When somebody sent to it last, by a clock that never goes back; None when nobody did yet.
+        is_kept: Whether it is wanted however long nobody uses it.
     """
 
     route: TopicRoute | None = None
     checked_ms: int | None = None
     missing: dict[str, int] = {}
     leaders: dict[MessageQueue, Leader] = {}
+    used_s: float | None = None
+    is_kept: bool = False
 
 
 class RouteTable:
@@ -107,10 +115,12 @@ class RouteTable:
 
     Args:
         poll_interval_ms: How old a route may get; for as long is a broker remembered that dropped out of one.
+        missing_max: How many topics may be remembered that do not exist; None for all.
     """
 
-    def __init__(self, poll_interval_ms: int = POLL_INTERVAL_MS) -> None:
+    def __init__(self, poll_interval_ms: int = POLL_INTERVAL_MS, missing_max: int | None = None) -> None:
         self._poll_interval_ms = poll_interval_ms
+        self._missing = MissingTopics(missing_max)
         self._suspects: set[str] = set()
         self._entries: dict[str, _Entry] = {}
         self._generation = 0
@@ -119,6 +129,45 @@ class RouteTable:
         """Return the route of *topic*, or None when it was never found."""
         entry = self._entries.get(topic)
         return None if entry is None else entry.route
+
+    def use(self, topic: str, now_s: float) -> TopicRoute | None:
+        """Do the same for somebody who sends to *topic*. Every send comes here: it costs one store more."""
+        entry = self._entries.get(topic)
+        if entry is None:
+            return None
+        entry.used_s = now_s
+        return entry.route
+
+    def keep(self, topic: str) -> None:
+        """Let *topic* not expire."""
+        entry = self._entries.get(topic)
+        if entry is not None:
+            entry.is_kept = True
+
+    def expire(self, now_s: float, after_s: float) -> list[str]:
+        """Forget the topics that nobody used for *after_s*, and return them.
+
+        Of one that was never used the time begins with the first call.
+        """
+        for entry in self._entries.values():
+            if entry.used_s is None:
+                entry.used_s = now_s
+        idle = [
+            topic
+            for topic, entry in self._entries.items()
+            if entry.used_s is not None and now_s - entry.used_s >= after_s and not entry.is_kept
+        ]
+        for topic in idle:
+            self._forget(topic)
+        return idle
+
+    def is_interested(self, topic: str) -> bool:
+        """Say whether anybody here wants to know of *topic*."""
+        return topic in self._entries
+
+    def is_missing(self, topic: str) -> bool:
+        """Say whether it is known that *topic* does not exist."""
+        return topic in self._missing
 
     def watch(self, topic: str) -> None:
         """Let *topic* be polled even before its route was found."""
@@ -182,9 +231,27 @@ class RouteTable:
         )
         return True
 
-    def put_missing(self, topic: str, now_ms: int) -> None:
-        """Take note that nobody knew *topic* just now. What was known before stays."""
-        self._entries.setdefault(topic, _Entry()).checked_ms = now_ms
+    def put_missing(self, topic: str, now_ms: int) -> list[str]:
+        """Take note that nobody knew *topic* just now. What was known before stays.
+
+        Returns:
+            The topics that were forgotten because too many are missing.
+        """
+        entry = self._entries.setdefault(topic, _Entry())
+        entry.checked_ms = now_ms
+        return [] if entry.route is not None else self._add_missing(topic)
+
+    def drop(self, topic: str) -> list[str]:
+        """Let *topic*, which nobody knew just now, be missing, whatever was known of it before.
+
+        Returns:
+            The same.
+        """
+        entry = self._entries.get(topic)
+        if entry is None:
+            return []
+        entry.route = None
+        return self._add_missing(topic)
 
     def due(self, now_ms: int) -> list[str]:
         """Return the topics whose routes were not looked at for a poll interval."""
@@ -194,6 +261,11 @@ class RouteTable:
         """Let *topic* be due for a poll, if anybody is interested in it."""
         entry = self._entries.get(topic)
         if entry is not None:
+            entry.checked_ms = None
+
+    def doubt_all(self) -> None:
+        """Let every topic be due for a poll."""
+        for entry in self._entries.values():
             entry.checked_ms = None
 
     def suspect(self, address: str) -> None:
@@ -237,6 +309,16 @@ class RouteTable:
         }
         return list(found)
 
+    def _add_missing(self, topic: str) -> list[str]:
+        forgotten = self._missing.add(topic)
+        for name in forgotten:
+            self._forget(name)
+        return forgotten
+
+    def _forget(self, topic: str) -> None:
+        self._missing.discard(topic)
+        del self._entries[topic]
+
     def _is_due(self, entry: _Entry, now_ms: int) -> bool:
         if entry.checked_ms is None:
             return True
@@ -256,6 +338,7 @@ class RouteTable:
     def _put(self, topic: str, route: Route, now_ms: int, *, is_borrowed: bool) -> bool:
         entry = self._entries.setdefault(topic, _Entry())
         entry.checked_ms = now_ms
+        self._missing.discard(topic)
         old = entry.route
         reach = self._reach(entry, route, now_ms)
         entry.leaders = leaders = advance(entry.leaders, route.leaders(topic)) if route.mappings else {}

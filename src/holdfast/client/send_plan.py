@@ -10,7 +10,7 @@ A keyed message never changes its queue: that would break its order. Chance come
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from random import Random
 from typing import Final
 
@@ -79,6 +79,11 @@ class RoundRobin:
                     return queue
         self._next[topic] = start + 1
         return queues[start % len(queues)]
+
+    def forget(self, topics: Iterable[str]) -> None:
+        """Begin anew with *topics*, if they ever come again."""
+        for topic in topics:
+            self._next.pop(topic, None)
 
 
 def is_retryable(error: HoldfastError) -> bool:

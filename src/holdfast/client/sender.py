@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Iterable
 from time import monotonic
 from typing import Final
 
@@ -128,7 +129,7 @@ class Sender:
         queue: MessageQueue | None = None
         begun_s = monotonic()
         try:
-            route = self._client.routes.find(parcel.topic) or await self._client.publish_route(parcel.topic)
+            route = self._client.routes.use(parcel.topic, begun_s) or await self._client.publish_route(parcel.topic)
             queue = self.choose(parcel, route, None)
             attempt = self._attempt_in_lane if route.leaders else self._attempt
             return await attempt(parcel, route, queue, min(ATTEMPT_TIMEOUT_S, timeout_s))
@@ -163,7 +164,7 @@ class Sender:
             SendFailed: there is no way to any broker.
         """
         try:
-            route = self._client.routes.find(parcel.topic) or await self._client.publish_route(parcel.topic)
+            route = self._client.routes.use(parcel.topic, monotonic()) or await self._client.publish_route(parcel.topic)
             queue = self.choose(parcel, route, None)
             connection = await self._connect(route, queue)
             if connection.is_full:
@@ -172,6 +173,14 @@ class Sender:
             raise SendFailed(error, attempts=1, maybe_stored=False) from error
         head = self._head(parcel, queue, route.broker_of(queue), 0, one_way=True)
         connection.write(head, parcel.outgoing.body)
+
+    def forget(self, topics: Iterable[str]) -> None:
+        """Keep nothing about *topics*: nobody sends to them any more."""
+        gone = {*topics}
+        self._turn.forget(gone)
+        self._templates = {key: template for key, template in self._templates.items() if key[0] not in gone}
+        for topic in gone:
+            self._looked_s.pop(topic, None)
 
     def choose(self, parcel: Parcel, route: TopicRoute, avoid: str | None) -> MessageQueue:
         """Return the queue for *parcel*.
