@@ -89,6 +89,11 @@ class ScriptedServer:
         self.on(RequestCode.HEART_BEAT)
         self.on(RequestCode.UNREGISTER_CLIENT)
 
+    def answer(self, command: Command) -> Command | None:
+        """Return what the script says to *command*."""
+        script = self.answers.get(command.code)
+        return response(command, 3, "not scripted") if script is None else script(command)
+
     def heard_of(self, code: int) -> list[Command]:
         """Return the requests of one code so far."""
         return [command for command in self.requests if command.code == code and not command.is_response]
@@ -139,8 +144,7 @@ class ScriptedServer:
 
     async def _take(self, command: Command, writer: asyncio.StreamWriter) -> None:
         if not command.is_response:
-            script = self.answers.get(command.code)
-            answer = response(command, 3, "not scripted") if script is None else script(command)
+            answer = self.answer(command)
             if answer is not None and not command.is_one_way:
                 writer.write(encode_command(answer))
         async with self._news:

@@ -17,6 +17,8 @@ import logging
 import socket
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import closing
+from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Final
 from urllib.parse import urlsplit
@@ -145,19 +147,16 @@ def _fetch(url: str) -> str:
     parts = urlsplit(url)
     kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
     deadline_s = time.monotonic() + _TIMEOUT_S
-    link = kind(parts.hostname or "", parts.port, timeout=_TIMEOUT_S)
-    try:
+    with closing(kind(parts.hostname or "", parts.port, timeout=_TIMEOUT_S)) as link:
         link.request("GET", (parts.path or "/") + (f"?{parts.query}" if parts.query else ""))
-        answer = link.getresponse()
-        if answer.status != 200:
-            raise HTTPException(f"status {answer.status}")
-        body = b""
-        while piece := answer.read1(_BODY_MAX):
-            body += piece
-            if len(body) > _BODY_MAX:
-                raise HTTPException(f"more than {_BODY_MAX} bytes")
-            if time.monotonic() > deadline_s:
-                raise TimeoutError("timed out")
-    finally:
-        link.close()
+        with link.getresponse() as answer:
+            if answer.status != HTTPStatus.OK:
+                raise HTTPException(f"status {answer.status}")
+            body = b""
+            while piece := answer.read1(_BODY_MAX):
+                body += piece
+                if len(body) > _BODY_MAX:
+                    raise HTTPException(f"more than {_BODY_MAX} bytes")
+                if time.monotonic() > deadline_s:
+                    raise TimeoutError("timed out")
     return body.decode("ascii").strip()

@@ -4,8 +4,8 @@
     noticed while one is in flight ──> looked up again: the answer may be older than the change
     unused for five minutes ──> forgotten at the next poll, and 329
 
-What a producer knows to be missing costs nothing: `publish_route` says so from memory until a poll or a notice finds the
-topic.
+What a producer knows to be missing costs nothing: `publish_route` says so from memory, until a poll or a notice finds
+the topic.
 
     topic missing? ── and the template of automatic creation? ── known ──> borrowed: a broker will create the topic
                                                             └── missing, too ──> RouteNotFound, without asking anybody

@@ -4,8 +4,8 @@ from random import Random
 
 import pytest
 
-from holdfast.client.name_servers import NameServers, parse_addresses
-from holdfast.model.errors import ConfigError
+from holdfast.client.name_servers import NameServers, is_url, parse_addresses
+from holdfast.model.errors import ConfigError, ConnectionLost
 
 
 def test_a_list_is_read_with_either_separator():
@@ -40,3 +40,42 @@ def test_clients_spread_over_the_list():
     starts = {NameServers("a:1;b:2;c:3", Random(seed)).current for seed in range(50)}
 
     assert starts == {"a:1", "b:2", "c:3"}
+
+
+def test_another_list_is_another_choice():
+    """Whether it is longer or has others in it: who is added gets its share. The order says nothing."""
+    chosen = set()
+    for seed in range(50):
+        servers = NameServers("a:1;b:2", Random(seed))
+        used = servers.current
+        assert not servers.change(["b:2", "a:1"])
+        assert servers.current == used
+        assert servers.change(["a:1", "b:2", "c:3"])
+        chosen.add(servers.current)
+        assert servers.change(["d:4"])
+        assert servers.current == "d:4"
+    assert chosen == {"a:1", "b:2", "c:3"}
+
+
+def test_giving_up_the_only_one_changes_nothing():
+    """There is nobody else to go to."""
+    servers = NameServers("a:1", Random(1))
+
+    assert not servers.give_up("a:1")
+    assert servers.current == "a:1"
+
+
+def test_a_list_may_be_unknown_at_first():
+    """An address server has to be asked."""
+    servers = NameServers("", Random(1))
+    with pytest.raises(ConnectionLost, match="start the client"):
+        _ = servers.current
+
+    servers.change(["a:1"])
+
+    assert servers.current == "a:1"
+
+
+def test_an_address_server_is_told_from_a_list():
+    """By its scheme."""
+    assert [is_url(text) for text in ("http://a/b", " https://a", "a:1", "http:1")] == [True, True, False, False]

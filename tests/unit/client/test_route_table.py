@@ -327,3 +327,86 @@ def test_brokers_are_found_by_address():
     table.put("t", a_static_route(A_LEADS), 0)
 
     assert (table.find_broker("a:1"), table.find_broker("x:1")) == ("a", None)
+
+
+def test_a_topic_that_nobody_uses_expires():
+    """Whether it exists or not; a send begins its time anew."""
+    table = RouteTable()
+    table.put("idle", a_route("a"), 0)
+    table.put("busy", a_route("a"), 0)
+    table.put_missing("nowhere", 0)
+    for topic in ("idle", "busy", "nowhere"):
+        table.use(topic, 100.0)
+
+    assert table.expire(399.9, 300) == []
+    assert table.use("busy", 399.9) is table.find("busy")
+    assert table.expire(400.0, 300) == ["idle", "nowhere"]
+
+    assert not table.is_interested("idle")
+    assert not table.is_missing("nowhere")
+    assert table.due(60_000) == ["busy"]
+
+
+def test_the_time_of_a_topic_that_was_never_used_begins_when_it_is_first_looked_at():
+    """It was looked up for somebody, who is about to use it."""
+    table = RouteTable()
+    table.put("t", a_route("a"), 0)
+
+    assert table.expire(1000.0, 300) == []
+    assert table.expire(1300.0, 300) == ["t"]
+
+
+def test_a_topic_that_is_kept_does_not_expire():
+    """However long nobody uses it."""
+    table = RouteTable()
+    table.put("t", a_route("a"), 0)
+    table.use("t", 0.0)
+    table.keep("t")
+    table.keep("never")
+
+    assert table.expire(10_000.0, 300) == []
+
+
+def test_a_topic_is_missing_until_it_is_found():
+    """One that was known before is not: brokers may still take what they took a moment ago."""
+    table = RouteTable()
+    table.put("known", a_route("a"), 0)
+    table.put_missing("known", 1)
+    table.put_missing("new", 1)
+    assert (table.is_missing("known"), table.is_missing("new"), table.is_missing("never")) == (False, True, False)
+
+    table.put("new", a_route("a"), 2)
+    assert not table.is_missing("new")
+
+
+def test_a_borrowed_route_can_be_dropped():
+    """When no broker creates topics any more."""
+    table = RouteTable()
+    table.put_missing("t", 0)
+    table.put_template("t", a_route("a"), 0, queues_max=4)
+    assert not table.is_missing("t")
+    table.put_missing("t", 1)
+    assert not table.is_missing("t")
+
+    table.drop("t")
+
+    assert (table.find("t"), table.is_missing("t"), table.drop("never")) == (None, True, [])
+
+
+def test_too_many_missing_topics_are_forgotten():
+    """The oldest first, and wholly: they are not polled either."""
+    table = RouteTable(missing_max=2)
+
+    assert [table.put_missing(topic, 0) for topic in ("a", "b", "c")] == [[], [], ["a"]]
+    assert table.due(30_000) == ["b", "c"]
+
+
+def test_everything_can_be_in_doubt():
+    """Nobody tells of changes any more."""
+    table = RouteTable()
+    table.put("t", a_route("a"), 0)
+    table.put_missing("nowhere", 0)
+
+    table.doubt_all()
+
+    assert table.due(0) == ["t", "nowhere"]

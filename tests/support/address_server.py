@@ -1,0 +1,43 @@
+"""An HTTP server that tells clients who the name servers are."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+class AddressServer:
+    """An HTTP server that says *body*."""
+
+    def __init__(self, body: bytes) -> None:
+        self.body = body
+        self.status = 200
+        self.asked: list[str] = []
+        self.url = ""
+
+
+@contextmanager
+def an_address_server(body: bytes) -> Iterator[AddressServer]:
+    """Serve *body* while the block lasts."""
+    server = AddressServer(body)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            server.asked.append(self.path)
+            self.send_response(server.status)
+            self.send_header("Content-Length", str(len(server.body)))
+            self.end_headers()
+            self.wfile.write(server.body)
+
+        def log_request(self, *what: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
+        thread = threading.Thread(target=http.serve_forever, args=(0.01,))
+        thread.start()
+        server.url = f"http://127.0.0.1:{http.server_port}/rocketmq/nsaddr?unit=a"
+        try:
+            yield server
+        finally:
+            http.shutdown()
+            thread.join()

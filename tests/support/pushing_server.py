@@ -1,0 +1,62 @@
+"""A name server by script that tells of changes, as far as a test needs it.
+
+server.serve_topic("t")          the route of t; every other topic is unknown
+server.notify("t", "u")          these changed, to every client
+server.asked("t")                the route queries for t so far
+server.unwatched()               the topics of each 329 so far
+"""
+
+from tests.support.scripted_server import ScriptedServer
+
+from holdfast.wire.codes import RequestCode
+from holdfast.wire.command import ONE_WAY, Command
+from holdfast.wire.watch import ROUTES_CHANGED, UNWATCH
+
+ROUTE = RequestCode.GET_ROUTEINFO_BY_TOPIC
+
+
+class PushingServer(ScriptedServer):
+    """Says that it watches what it is asked to watch.
+
+    Args:
+        pushes: Whether it does; a name server of old does not.
+    """
+
+    def __init__(self, *, pushes: bool = True) -> None:
+        super().__init__()
+        self.pushes = pushes
+        self.refuse(ROUTE, 17)
+        self.on(UNWATCH)
+
+    def forget_topics(self) -> None:
+        """Know no topic any more."""
+        self.refuse(ROUTE, 17)
+
+    def notify(self, *topics: str) -> None:
+        """Tell every client that *topics* changed."""
+        self.push(Command(code=ROUTES_CHANGED, flag=ONE_WAY, fields={"topics": ";".join(topics)}))
+
+    def asked(self, topic: str) -> list[Command]:
+        """Return the route queries for *topic* so far."""
+        return [command for command in self.heard_of(ROUTE) if command.fields["topic"] == topic]
+
+    def unwatched(self) -> list[set[str]]:
+        """Return what each 329 named so far."""
+        return [set(command.fields["topics"].split(";")) for command in self.heard_of(UNWATCH)]
+
+    async def told(self, count: int = 1) -> list[set[str]]:
+        """Return the same once there are *count*."""
+        await self.heard(UNWATCH, count)
+        return self.unwatched()
+
+    async def asked_for(self, topic: str, count: int) -> None:
+        """Return once *topic* was asked for *count* times."""
+        async with self._news:
+            await self._news.wait_for(lambda: len(self.asked(topic)) >= count)
+
+    def answer(self, command: Command) -> Command | None:
+        """Answer as scripted, and say that the topic is watched if that was wanted."""
+        answer = super().answer(command)
+        if answer is not None and self.pushes and command.fields.get("watch") == "true":
+            answer.fields = {**answer.fields, "watching": "true"}
+        return answer

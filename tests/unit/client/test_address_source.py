@@ -1,0 +1,143 @@
+"""Where the list of name servers comes from."""
+
+import asyncio
+import socket
+import threading
+
+import pytest
+from tests.support.address_server import an_address_server
+
+from holdfast.client import address_source
+from holdfast.client.address_source import AddressSource, resolve_host
+from holdfast.model.errors import ConfigError, ConnectionLost
+
+
+class Dns:
+    """Names and their addresses; a name without any cannot be resolved."""
+
+    def __init__(self, **names: list[str]) -> None:
+        self.names = names
+
+    async def __call__(self, host: str) -> list[str]:
+        if host not in self.names:
+            raise socket.gaierror("unknown")
+        return self.names[host]
+
+
+def test_a_list_of_addresses_is_what_it_says():
+    """It never changes by itself; neither does this machine's own name."""
+    source = AddressSource("10.0.0.1:1;localhost:2,[::1]:3", resolve=Dns(), refresh_s=1)
+
+    assert source.listed == asyncio.run(source.read()) == ["10.0.0.1:1", "localhost:2", "[::1]:3"]
+    assert source.refresh_s is None
+
+
+def test_a_name_stands_for_all_its_addresses():
+    """Each with the port of the name, each once."""
+    source = AddressSource("shop:9876;10.0.0.1:9876", resolve=Dns(shop=["10.0.0.2", "10.0.0.1", "fe80::1"]))
+
+    assert asyncio.run(source.read()) == ["10.0.0.1:9876", "10.0.0.2:9876", "[fe80::1]:9876"]
+    assert source.refresh_s == 30
+
+
+def test_a_name_that_cannot_be_resolved_keeps_what_it_had():
+    """One that never had any is left to whoever dials it."""
+    dns = Dns(shop=["10.0.0.1"])
+    source = AddressSource("shop:1;other:2", resolve=dns)
+    assert asyncio.run(source.read()) == ["10.0.0.1:1", "other:2"]
+
+    del dns.names["shop"]
+
+    assert asyncio.run(source.read()) == ["10.0.0.1:1", "other:2"]
+
+
+def test_dns_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch):
+    """The client would not start."""
+    monkeypatch.setattr(address_source, "_TIMEOUT_S", 0.01)
+
+    async def hang(host: str) -> list[str]:
+        await asyncio.Event().wait()
+        return []
+
+    assert asyncio.run(AddressSource("shop:1", resolve=hang).read()) == ["shop:1"]
+
+
+def test_of_both_kinds_of_addresses_one_is_taken(monkeypatch: pytest.MonkeyPatch):
+    """The same server is behind both."""
+
+    async def both(self: object, host: str, port: None, **how: object) -> list[tuple[object, ...]]:
+        kind = socket.SOCK_STREAM
+        found = [(socket.AF_INET6, kind, 6, "", ("::1", 0, 0, 0)), (socket.AF_INET, kind, 6, "", ("127.0.0.1", 0))]
+        return found if host == "both" else found[:1]
+
+    monkeypatch.setattr(asyncio.base_events.BaseEventLoop, "getaddrinfo", both)
+
+    assert asyncio.run(resolve_host("both")) == ["127.0.0.1"]
+    assert asyncio.run(resolve_host("six")) == ["::1"]
+
+
+def test_an_address_server_is_asked():
+    """By its whole URL; what it says is read as a list that somebody gave."""
+    with an_address_server(b" 10.0.0.1:1;shop:2\n") as server:
+        source = AddressSource(server.url, resolve=Dns(shop=["10.0.0.3"]))
+
+        assert source.listed == []
+        assert asyncio.run(source.read()) == ["10.0.0.1:1", "10.0.0.3:2"]
+        assert server.asked == ["/rocketmq/nsaddr?unit=a"]
+        assert source.refresh_s == 120
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>", b"host", b"\xff\xfe:1", b"a:1;" * 20_000])
+def test_nonsense_is_no_list(body: bytes):
+    """The text names the address server."""
+    with (
+        an_address_server(body) as server,
+        pytest.raises(ConnectionLost, match=r"http://127\.0\.0\.1.* does not tell"),
+    ):
+        asyncio.run(AddressSource(server.url).read())
+
+
+def test_an_address_server_that_fails_tells_nothing():
+    """By its status, or by not being there."""
+    with an_address_server(b"10.0.0.1:1") as server:
+        server.status = 500
+        with pytest.raises(ConnectionLost, match="status 500"):
+            asyncio.run(AddressSource(server.url).read())
+    with pytest.raises(ConnectionLost, match="does not tell"):
+        asyncio.run(AddressSource(server.url).read())
+
+
+def test_an_address_server_that_dribbles_is_left(monkeypatch: pytest.MonkeyPatch):
+    """Each of its bytes comes in time, but not all of them."""
+    monkeypatch.setattr(address_source, "_TIMEOUT_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def dribble() -> None:
+            peer, _ = listener.accept()
+            with peer:
+                peer.sendall(b"HTTP/1.0 200 OK\r\n\r\n")
+                ticks = threading.Event()
+                while not ticks.wait(0.05):
+                    try:
+                        peer.sendall(b"1")
+                    except OSError:
+                        return
+
+        thread = threading.Thread(target=dribble)
+        thread.start()
+        with pytest.raises(ConnectionLost, match="timed out"):
+            asyncio.run(AddressSource(f"http://127.0.0.1:{listener.getsockname()[1]}").read())
+        thread.join()
+
+
+@pytest.mark.parametrize("url", ["http://", "https:///path", "http://host:port/", "http://host:0/"])
+def test_what_is_no_url_is_refused(url: str):
+    """Before anybody is asked."""
+    with pytest.raises(ConfigError, match="http://HOST:PORT/PATH"):
+        AddressSource(url)
+
+
+def test_the_time_between_questions_can_be_chosen():
+    """For names and for address servers alike."""
+    assert AddressSource("shop:1", refresh_s=5).refresh_s == 5
+    assert AddressSource("http://shop/list", refresh_s=7).refresh_s == 7
