@@ -135,3 +135,16 @@ def test_an_exception_leaves_the_last_poll_uncommitted(server: ScriptedServer):
     with pytest.raises(ValueError, match="mine"):
         fail()
     assert group.committed == {0: 2}
+
+
+def test_name_servers_can_be_others(server: ScriptedServer):
+    """Of every kind of client."""
+    server.serve_topic("t")
+    with blocking.Producer("127.0.0.1:1", topic_expiry_s=60, name_server_refresh_s=5) as producer:
+        producer.set_name_servers(server.namesrv)
+        assert producer.queues("t") == [QUEUE]
+    for make in (blocking.PushConsumer, blocking.PullConsumer):
+        consumer = make("127.0.0.1:1", "g", name_server_refresh_s=5)
+        consumer.set_name_servers(server.namesrv)
+        assert consumer.queues("t") == [QUEUE]
+        consumer.close()

@@ -80,6 +80,8 @@ def _tables(rooms: Rooms) -> Iterator[Sample]:
         for number in mapping.led
     )
     yield Sample("broker_static_queues_held", "gauge", "Logical queues led here that take nothing just now.", held)
+    about = "Sends passed on to the leaders of their logical queues."
+    yield Sample("broker_relayed_sends", "counter", about, rooms.relaying.sends_passed_on)
     registered = rooms.registration.is_registered()
     yield Sample("broker_registered", "gauge", "1 while a name server knows this broker.", registered)
 

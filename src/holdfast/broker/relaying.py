@@ -85,6 +85,7 @@ class Relaying:
         unsure: Queues of which this broker does not know whether it may take their sends, and what it waits for.
         find_lapse: Says what is waited for by a queue whose lease is over; None where leases are of no interest.
         suspect: Told of a topic of which somebody else may lead what this broker believes to lead.
+        sends_passed_on: How many sends the leaders of their queues answered by way of this broker.
     """
 
     def __init__(
@@ -100,6 +101,7 @@ class Relaying:
         self.find_lapse: Callable[[Place], str | None] | None = None
         self._lines: dict[Place, _Line] = {}
         self._size = 0
+        self.sends_passed_on = 0
         self._envelopes = Envelopes(options.name, guests.boot, errands)
         self._timer_ms: int | None = None
         self.suspect: Callable[[str], None] = lambda _topic: None
@@ -329,6 +331,7 @@ class Relaying:
             line.waiting.remove(waiting)
             self._size -= len(waiting.frame)
             if opaque in answers:
+                self.sends_passed_on += 1
                 command, data = answers[opaque]
                 told = self._name_leader(place, command) if self._is_curious(waiting, place) else data
                 self._errands.effects.append(SendBytes(waiting.channel, [told]))

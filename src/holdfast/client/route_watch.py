@@ -37,12 +37,15 @@ class RouteWatch:
         self._topics[topic] = None
 
     def answer(self, address: str, *, pushes: bool) -> bool:
-        """Take note of an answer, and say whether it is the first on this connection to tell about pushing."""
+        """Take note of an answer, and say whether it is the first on this connection.
+
+        One that pushes may refuse to watch a topic too many: it pushes all the same.
+        """
         if address != self.address:
             return False
         is_first = not self._has_answered
         self._has_answered = True
-        self.pushes = pushes
+        self.pushes = pushes or (self.pushes and not is_first)
         return is_first
 
     def drop(self, topics: Iterable[str]) -> list[str]:

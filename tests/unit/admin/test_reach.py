@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from tests.support.scripted_reach import ScriptedReach
 
+from holdfast.admin.operations import Admin
 from holdfast.admin.reach import IN_FLIGHT_MAX, NameServerUnreachable, NotFound, Reach, gather
 from holdfast.wire.codes import RequestCode
 
@@ -16,6 +17,28 @@ def test_nobody_at_the_name_servers_address_is_told_as_that():
         async with Reach("127.0.0.1:1;127.0.0.1:2", timeout_s=1) as reach:
             with pytest.raises(NameServerUnreachable):
                 await reach.ask_name_server(RequestCode.GET_BROKER_CLUSTER_INFO)
+
+    asyncio.run(scenario())
+
+
+def test_an_address_server_that_tells_nothing_is_told_as_that():
+    """For the caller nobody answers, either way."""
+
+    async def scenario() -> None:
+        with pytest.raises(NameServerUnreachable, match="http://127"):
+            async with Reach("http://127.0.0.1:1/list", timeout_s=1):
+                pytest.fail("there is nobody to ask")
+
+    asyncio.run(scenario())
+
+
+def test_name_servers_can_be_others():
+    """Without another start."""
+
+    async def scenario() -> None:
+        async with Admin("127.0.0.1:1") as admin:
+            await admin.set_name_servers("127.0.0.1:2;127.0.0.1:3")
+            assert admin.reach.name_servers == ("127.0.0.1:2", "127.0.0.1:3")
 
     asyncio.run(scenario())
 

@@ -37,6 +37,16 @@ def test_logical_queues_that_take_nothing_are_counted():
     assert numbers(desk)["broker_static_queues_held",] == 1
 
 
+def test_sends_that_were_passed_on_are_counted():
+    """Somebody's clients have not heard of a move."""
+    desk = BrokerDesk()
+    assert numbers(desk)["broker_relayed_sends",] == 0
+
+    desk.rooms.relaying.sends_passed_on += 3
+
+    assert numbers(desk)["broker_relayed_sends",] == 3
+
+
 def test_what_is_sent_is_counted_in_all_and_by_topic():
     """Two messages, one topic."""
     desk = BrokerDesk()

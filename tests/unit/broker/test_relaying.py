@@ -68,6 +68,16 @@ def test_sends_to_a_broker_that_does_not_lead_arrive_in_order() -> None:
     assert cluster.read(0) == [f"0-{at}".encode() for at in range(300)]
 
 
+def test_what_is_passed_on_is_counted() -> None:
+    """By who passes it on, and no more once clients go to the leader themselves."""
+    cluster = a_cluster()
+
+    answers = [*send_at_once(cluster, "b", 7), *send_at_once(cluster, "a", 5)]
+    cluster.run(5_000, lambda: all(answers))
+
+    assert [cluster.rooms[name].relaying.sends_passed_on for name in ("a", "b")] == [0, 7]
+
+
 @pytest.mark.parametrize("name", ["a", "b"])
 def test_sends_in_flight_keep_their_order_through_a_move(name: str) -> None:
     """Taken, held, passed on, and taken by the new leader itself: nobody overtakes anybody."""

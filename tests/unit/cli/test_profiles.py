@@ -57,6 +57,11 @@ def test_commas_and_blanks_between_name_servers_are_accepted():
     assert find_namesrv(" a:1, b:2 ;", None, {})[0] == "a:1;b:2"
 
 
+def test_an_address_server_may_tell_the_name_servers():
+    """It is named by its URL, as it is."""
+    assert find_namesrv(" http://shop:8080/a;b ", None, {})[0] == "http://shop:8080/a;b"
+
+
 @pytest.mark.parametrize("text", ["127.0.0.1", "host:port", "", ":9876"])
 def test_what_is_no_address_is_refused(text: str):
     """Before anybody is dialled."""

@@ -5,9 +5,10 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 import pytest
-from tests.support.deliveries import a_received_message, settle
+from tests.support.deliveries import a_received_message, settle, until
 from tests.support.scripted_server import ScriptedServer
 
+from holdfast.client import route_keeper
 from holdfast.client.producer import Producer
 from holdfast.model.errors import LocalProtocolError, RequestTimeout, SendFailed
 from holdfast.model.message import Message, ReceivedMessage
@@ -145,6 +146,44 @@ def test_a_half_message_is_marked():
         (half,) = server.heard_of(SEND)
         assert half.fields["f"] == "4"
         assert {"TRAN_MSG": "true", "PGROUP": "p"}.items() <= parse_properties(half.fields["i"]).items()
+
+    with_producer(story)
+
+
+def test_topics_of_transactions_are_kept(monkeypatch: pytest.MonkeyPatch):
+    """Brokers may ask about them at any time; every other topic is forgotten when nobody sends to it."""
+    monkeypatch.setattr(route_keeper, "_POLL_TICK_S", 0.01)
+    monkeypatch.setattr(route_keeper, "_SWEEP_S", 0.02)
+
+    async def run() -> None:
+        async with ScriptedServer() as server, asyncio.timeout(30):
+            server.on(SEND, **STORED)
+            server.on(RequestCode.END_TRANSACTION)
+            server.serve_topic("t")
+            server.serve_topic("u")
+            async with Producer(server.namesrv, "p", topic_expiry_s=0.1) as producer:
+                async with producer.transaction(Message("t", b"x")):
+                    pass
+                await producer.send("u", b"x")
+
+                await until(lambda: producer._client.routes.find("u") is None)
+
+                assert producer._client.routes.find("t") is not None
+                assert {topic for topic, _ in producer._sender._templates} == {"t"}
+
+    asyncio.run(run())
+
+
+def test_sends_to_a_topic_that_does_not_exist_ask_nobody_twice():
+    """A program that goes on trying costs the name server one question per poll."""
+
+    async def story(server: ScriptedServer, producer: Producer) -> None:
+        for _ in range(50):
+            with pytest.raises(SendFailed, match="does not exist and no broker creates topics"):
+                await producer.send("nowhere", b"x")
+
+        asked = [command.fields["topic"] for command in server.heard_of(RequestCode.GET_ROUTEINFO_BY_TOPIC)]
+        assert sorted(asked) == ["TBW102", "nowhere"]
 
     with_producer(story)
 

@@ -48,6 +48,18 @@ def test_the_first_answer_on_a_connection_tells():
     assert watch.pushes
 
 
+def test_one_that_refuses_a_topic_too_many_pushes_the_others():
+    """On another connection it has to say so again."""
+    watch = a_watch("t")
+    watch.ask("a:1", "too many")
+    watch.answer("a:1", pushes=False)
+    assert watch.pushes
+
+    watch.lose("a:1")
+    watch.answer("a:1", pushes=False)
+    assert not watch.pushes
+
+
 def test_what_nobody_wants_is_named_once():
     """Only if it was watched."""
     watch = a_watch("t", "u")

@@ -54,6 +54,17 @@ def test_unkeyed_messages_go_round():
     assert chosen[:4] == chosen[4:]
 
 
+def test_a_topic_that_was_forgotten_begins_anew():
+    """Nothing is kept of it."""
+    turn = RoundRobin(Random(1))
+    turn.choose("t", QUEUES)
+    turn.choose("u", QUEUES)
+
+    turn.forget(["t", "never"])
+
+    assert turn._next.keys() == {"u"}
+
+
 def test_producers_begin_at_different_queues():
     """Chance spreads them."""
     assert len({RoundRobin(Random(seed)).choose("t", QUEUES) for seed in range(50)}) == 4

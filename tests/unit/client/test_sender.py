@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import msgspec
 import pytest
 from tests.support.scripted_server import ScriptedServer
 
@@ -267,5 +268,41 @@ def test_a_success_without_a_place_is_the_brokers_fault():
 
         with pytest.raises(RemoteProtocolError, match="does not say where"):
             await sender.send(PARCEL, 5)
+
+    with_sender(story)
+
+
+def test_of_a_topic_that_was_forgotten_nothing_is_kept():
+    """Programs that send to many topics once must not grow."""
+
+    async def story(server: ScriptedServer, sender: Sender) -> None:
+        server.serve_topic("u")
+        server.on(SEND, **STORED)
+        await sender.send(PARCEL, 5)
+        await sender.send(msgspec.structs.replace(PARCEL, topic="u"), 5)
+
+        sender.forget(["t"])
+
+        assert {topic for topic, _ in sender._templates} == {"u"}
+        assert sender._turn._next.keys() == {"u"}
+
+    with_sender(story)
+
+
+@pytest.mark.parametrize("one_way", [True, False])
+def test_a_send_is_a_use_of_its_topic(*, one_way: bool):
+    """Otherwise it would be forgotten while it is busy."""
+
+    async def story(server: ScriptedServer, sender: Sender) -> None:
+        server.on(SEND, **STORED)
+        routes = sender._client.routes
+        await sender.send(PARCEL, 5)
+        routes.use("t", 0.0)
+
+        await (sender.send_one_way(PARCEL) if one_way else sender.send(PARCEL, 5))
+
+        used_s = routes._entries["t"].used_s
+        assert used_s is not None
+        assert used_s > 0
 
     with_sender(story)
