@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from tests.support.address_server import an_address_server
-from tests.support.deliveries import until
+from tests.support.deliveries import settle, until
 from tests.support.pushing_server import ROUTE, PushingServer
 
-from holdfast.client import address_source
+from holdfast.client import address_source, route_keeper
 from holdfast.client.cluster_client import ClusterClient
 from holdfast.model.errors import ConfigError, ConnectionLost
 from holdfast.wire.command import Command
@@ -106,6 +106,43 @@ def test_a_client_that_lost_its_name_server_watches_again():
 
             assert watched(one) == {"t", "u"}
             assert client._name_servers.current == one.address
+
+    with_two(story)
+
+
+def test_a_name_server_that_told_of_changes_is_dialled_until_it_stands(monkeypatch: pytest.MonkeyPatch):
+    """Nobody waits for the next poll."""
+    monkeypatch.setattr(route_keeper, "_POLL_TICK_S", 1000)
+
+    async def story(one: PushingServer, two: PushingServer) -> None:
+        async with ClusterClient(one.address) as client:
+            await client.route("t")
+            await one.stop()
+            await until(lambda: one.address in client._pool._redials)
+            one.requests.clear()
+            await one.listen(int(one.address.rpartition(":")[2]))
+
+            await one.asked_for("t", 1)
+
+    with_two(story)
+
+
+def test_when_a_name_server_is_gone_the_next_one_is_asked_at_once(monkeypatch: pytest.MonkeyPatch):
+    """For everything, and nobody waits for the next poll."""
+    monkeypatch.setattr(route_keeper, "_POLL_TICK_S", 1000)
+
+    async def story(one: PushingServer, two: PushingServer) -> None:
+        async with ClusterClient(f"{one.address};{two.address}") as client:
+            used, other = (one, two) if client._name_servers.current == one.address else (two, one)
+            await client.route("t")
+            await client.route("u")
+            await used.stop()
+
+            await other.asked_for("t", 1)
+            await other.asked_for("u", 1)
+
+            assert watched(other) == {"t", "u"}
+            await used.listen(0)
 
     with_two(story)
 
@@ -300,8 +337,34 @@ def test_an_address_server_that_does_not_tell_is_an_error_of_the_start():
     asyncio.run(run())
 
 
-def test_the_place_that_tells_the_list_can_be_another_one(monkeypatch: pytest.MonkeyPatch):
-    """What the old one says later does not count."""
+def test_what_the_old_place_says_too_late_does_not_count(monkeypatch: pytest.MonkeyPatch):
+    """It was asked before the change, and answers behind it."""
+
+    async def story(one: PushingServer, two: PushingServer) -> None:
+        is_asked, may_answer = asyncio.Event(), asyncio.Event()
+        answers = [["127.0.0.2"]]
+
+        async def resolve(host: str) -> list[str]:
+            if answers:
+                return answers.pop()
+            is_asked.set()
+            await may_answer.wait()
+            return ["127.0.0.3"]
+
+        monkeypatch.setattr(address_source, "resolve_host", resolve)
+        async with ClusterClient("shop:1", name_server_refresh_s=0.01) as client:
+            await is_asked.wait()
+            await client.set_name_servers(two.address)
+            may_answer.set()
+            await settle()
+
+            assert client.name_servers == (two.address,)
+
+    with_two(story)
+
+
+def test_the_place_that_tells_the_list_can_be_another_one():
+    """The old one is not asked any more."""
 
     async def story(one: PushingServer, two: PushingServer) -> None:
         with an_address_server(one.address.encode()) as server:

@@ -167,6 +167,27 @@ def test_a_notice_that_cannot_be_followed_is_followed_later(monkeypatch: pytest.
     with_client(story)
 
 
+def test_a_notice_whose_lookup_gets_no_answer_is_followed_later(monkeypatch: pytest.MonkeyPatch):
+    """The connection stands, so nothing else reminds of it."""
+    quick(monkeypatch)
+
+    async def story(server: PushingServer, client: ClusterClient) -> None:
+        server.serve_topic("t", queues=1)
+        await client.route("t")
+        server.serve_topic("t", queues=2)
+        answer = server.answers[ROUTE]
+
+        def be_silent_once(command: Any) -> None:
+            server.answers[ROUTE] = answer
+
+        server.answers[ROUTE] = be_silent_once
+        server.notify("t")
+
+        await until(lambda: queue_count(client) == 2)
+
+    with_client(story, timeout_s=0.1)
+
+
 def test_when_no_name_server_answers_one_topic_is_enough_to_know(monkeypatch: pytest.MonkeyPatch, caplog: Any):
     """A thousand topics are not a thousand lines in the log."""
     quick(monkeypatch)
