@@ -40,7 +40,7 @@ def a_trial(
 
 
 def findings(*trials: Trial, drain: Trial | None = None, static_ns: float = 1000.0) -> MoveFindings:
-    cost = Cost(work="send", unit="message", normal_ns=1000.0, static_ns=static_ns)
+    cost = Cost(work="send", unit="message", normal_ns=1000.0, static_ns=static_ns, ratio=static_ns / 1000)
     return MoveFindings(trials=list(trials), drain=drain or a_trial(), costs=[cost])
 
 
