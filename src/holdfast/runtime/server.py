@@ -235,7 +235,10 @@ class MachineServer:
         previous = self._timers.pop(effect.name, None)
         if previous is not None:
             previous.cancel()
-        delay_s = max(0, effect.at_ms - now_ms()) / 1000
+        wait_ms = effect.at_ms - now_ms()
+        # The loop counts milliseconds of another clock. Without one more, a busy one fires up to one too early: whoever
+        # then looks how much of its time is left finds that some is.
+        delay_s = (wait_ms + 1) / 1000 if wait_ms > 0 else 0
         self._timers[effect.name] = self._loop.call_later(delay_s, self._fire, effect.name)
 
     def _fire(self, name: str) -> None:

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+import uvloop
 
 from holdfast.machine import effects, events
 from holdfast.runtime import channel as channel_module
@@ -113,3 +114,48 @@ def test_a_fault_closes_the_connection_that_met_it_and_is_told(monkeypatch: pyte
         assert [type(error) for error in told] == [ZeroDivisionError]
 
     asyncio.run(scenario())
+
+
+class Clockwork:
+    """Wants to be woken again and again; keeps when it was, and when it should have been."""
+
+    def __init__(self, wakes: int) -> None:
+        self.wakes: list[tuple[int, int]] = []
+        self.is_over = asyncio.Event()
+        self._left = wakes
+        self._wanted_ms = 0
+
+    def handle(self, event: events.Event) -> list[effects.Effect]:
+        if isinstance(event, events.TimerFired):
+            self.wakes.append((event.now_ms, self._wanted_ms))
+        elif not isinstance(event, events.Started):
+            return []
+        if self._left == 0:
+            self.is_over.set()
+            return []
+        self._left -= 1
+        self._wanted_ms = event.now_ms + 5
+        return [effects.SetTimer("wake", self._wanted_ms)]
+
+
+def keep_busy(loop: asyncio.AbstractEventLoop, machine: Clockwork) -> None:
+    """A loop with something to do looks at its timers all the time."""
+    if not machine.is_over.is_set():
+        loop.call_soon(keep_busy, loop, machine)
+
+
+def test_no_timer_fires_before_its_moment() -> None:
+    """By the clock that the machine is told, however busy the loop is: it would take one moment for two."""
+
+    async def scenario() -> None:
+        machine = Clockwork(40)
+        server = MachineServer(machine, emit=lambda _: None)
+        server.start()
+        keep_busy(asyncio.get_running_loop(), machine)
+        await machine.is_over.wait()
+        await server.stop()
+
+        assert len(machine.wakes) == 40
+        assert [wake for wake in machine.wakes if wake[0] < wake[1]] == []
+
+    uvloop.run(scenario())
