@@ -12,7 +12,7 @@ import msgspec
 from benchmarks.load import Load, LoadResult
 from benchmarks.servers import Kind
 
-Role = Literal["async", "sync", "namesrv"]
+Role = Literal["async", "sync", "namesrv", "watched"]  # watched: a name server with watchers connected
 Unit = Literal["messages/s", "requests/s", "MB/s"]
 
 SHAPES = ((1, 1), (16, 1), (16, 16), (4, 256))
@@ -66,7 +66,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
 
 def main_cells() -> list[Cell]:
     """Return the cells of the comparison, pulls first: their messages must still be in the hot part of the log."""
-    return [*_pulls(), *_routes(), *_sends("async"), *_sends("sync"), *_batches()]
+    return [*_pulls(), *route_cells(), *_sends("async"), *_sends("sync"), *_batches()]
 
 
 def _sends(flush: Literal["async", "sync"]) -> list[Cell]:
@@ -123,7 +123,8 @@ def _pulls() -> list[Cell]:
     return cells
 
 
-def _routes() -> list[Cell]:
+def route_cells() -> list[Cell]:
+    """Return the cells of the name server."""
     return [
         Cell(
             group="route query",

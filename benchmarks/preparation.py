@@ -54,6 +54,6 @@ def warm_broker(bench: Bench, broker: Server, *, seconds: float, pulls: bool) ->
     wait_until_quiet(broker.pid)
 
 
-def warm_name_server(bench: Bench, name_server: Server, *, seconds: float) -> None:
+def warm_name_server(bench: Bench, name_server: Server, *, seconds: float, topic: str = TOPIC) -> None:
     """Load *name_server* with route queries."""
-    bench.load(name_server, Load(mode="route", topic=TOPIC, connections=16, in_flight=16, seconds=seconds))
+    bench.load(name_server, Load(mode="route", topic=topic, connections=16, in_flight=16, seconds=seconds))

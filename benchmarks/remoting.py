@@ -46,19 +46,19 @@ class Remote:
         self._stream.close()
         self._socket.close()
 
-    def ask(self, code: int, fields: Mapping[str, object]) -> Reply:
+    def ask(self, code: int, fields: Mapping[str, object], body: bytes = b"") -> Reply:
         """Send a request and return its answer, whatever its code."""
         self._opaque += 1
         texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in fields.items()}
         header = {"code": code, "extFields": texts, "flag": 0, "language": "JAVA", "opaque": self._opaque}
         data = json.dumps(header | {"serializeTypeCurrentRPC": "JSON", "version": 513}).encode()
-        self._socket.sendall(SIZES.pack(4 + len(data), len(data)) + data)
+        self._socket.sendall(SIZES.pack(4 + len(data) + len(body), len(data)) + data + body)
         while True:
             frame_size, header_size = SIZES.unpack(self._read(8))
             answer: dict[str, Any] = json.loads(self._read(header_size & 0xFFFFFF))
-            body = self._read(frame_size - 4 - header_size)
+            content = self._read(frame_size - 4 - header_size)
             if answer.get("opaque") == self._opaque and answer.get("flag", 0) & 1:
-                return Reply(answer["code"], answer.get("remark") or "", answer.get("extFields") or {}, body)
+                return Reply(answer["code"], answer.get("remark") or "", answer.get("extFields") or {}, content)
 
     def create_topic(self, topic: str, *, queues: int) -> None:
         """Create *topic*, readable and writable, with *queues* queues."""

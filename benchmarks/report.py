@@ -9,6 +9,7 @@ from benchmarks import idle, recovery
 from benchmarks.judgement import Baseline, Verdict, best_java_pull
 from benchmarks.measure import OWED_MIN, CellResult, Summary
 from benchmarks.moves import MANY, MoveFindings, Trial
+from benchmarks.push_report import push_sections
 from benchmarks.results import Growth, Results
 from benchmarks.spark_report import spark_sections
 from benchmarks.tables import Row, microseconds, number, table
@@ -46,6 +47,8 @@ def markdown(results: Results) -> str:
         parts += ["## Idle and recovery", _idle(results), _recovery(results)]
     if results.moves:
         parts += ["## Moving queues under load", *_moves(results.moves)]
+    if results.push:
+        parts += ["## Route push", *push_sections(results.push)]
     if results.spark:
         parts += ["## Spark", *spark_sections(results.spark)]
     if results.profile:

@@ -16,6 +16,7 @@ from benchmarks.load import LoadResult
 from benchmarks.measure import CellResult
 from benchmarks.moves import MoveFindings
 from benchmarks.programs import BenchmarkFailed
+from benchmarks.push_findings import PushFindings
 from benchmarks.recovery import Recovery
 from benchmarks.spark_findings import SparkFindings
 
@@ -63,6 +64,7 @@ class Results(msgspec.Struct, kw_only=True):
     idle: dict[str, Idle] = {}
     recovery: dict[str, Recovery] = {}
     moves: MoveFindings | None = None
+    push: PushFindings | None = None
     spark: SparkFindings | None = None
     profile: list[tuple[str, float, float | None]] = []
 

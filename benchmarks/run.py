@@ -2,8 +2,8 @@
 
     python -m benchmarks.run [--quick] [--growth] [--spark] [--only cells,idle,...] [--rounds N] [--seconds S]
 
-    compile ─> limits, ceilings ─> first burst ─> warm ─> rounds ─> growth ─> idle, recovery, moves ─> spark ─> profile
-    ─> report
+    compile ─> limits, ceilings ─> first burst ─> warm ─> rounds ─> growth ─> idle, recovery, moves, push ─> spark
+    ─> profile ─> report
 
 Everything is written below one temporary folder, on the disk that is measured, and removed at the end. The results go
 to docs/benchmarks: results.json (every reading), results.md (tables), *.svg.
@@ -36,11 +36,12 @@ from benchmarks.moves import MoveBench, Pace
 from benchmarks.preparation import TOPIC, fill_hot_topics, warm_broker, warm_name_server
 from benchmarks.programs import BenchmarkFailed, Programs, compile_programs
 from benchmarks.recovery import LOG_MIB, measure_recovery
+from benchmarks.route_push import PushBench, PushPace
 from benchmarks.servers import JAVA_VERSION, Fleet, Flush, Kind, Server, create_topic
 from benchmarks.spark_figures import QUICK, Extent, SparkBench
 
 OUTPUT: Final = Path("docs/benchmarks")
-PARTS: Final = ("limits", "cells", "growth", "idle", "recovery", "moves", "spark", "profile")
+PARTS: Final = ("limits", "cells", "growth", "idle", "recovery", "moves", "push", "spark", "profile")
 # A round of the cells writes about this much, over all servers; nothing is removed before the end.
 GB_PER_ROUND: Final = 16.0
 GROWTH_ROUNDS_MAX: Final = 3
@@ -59,6 +60,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     base_port: int
     recovery_mib: int
     move_pace: Pace
+    push_pace: PushPace
     spark_extent: Extent
 
 
@@ -96,6 +98,7 @@ class Run:
             "idle": self._idle,
             "recovery": self._recovery,
             "moves": self._moves,
+            "push": self._push,
             "spark": self._spark,
             "profile": self._profile,
         }
@@ -236,6 +239,9 @@ class Run:
     def _moves(self) -> None:
         self.results.moves = MoveBench(self._fleet, self._plan.folder, say, self._plan.move_pace).measure()
 
+    def _push(self) -> None:
+        self.results.push = PushBench(self._fleet, self._bench, say, self._plan.push_pace).measure()
+
     def _spark(self) -> None:
         self.results.spark = SparkBench(
             self._fleet, self._plan.folder / "spark", say, self._plan.spark_extent
@@ -256,7 +262,7 @@ def _java_words() -> str:
 def parse(arguments: Sequence[str] | None = None) -> tuple[argparse.Namespace, frozenset[str]]:
     """Return the options, and the parts that they ask for."""
     parser = argparse.ArgumentParser(prog="benchmarks.run", description="Our servers beside Java's, in one run.")
-    parser.add_argument("--quick", action="store_true", help="short readings, no growth, idle, recovery or moves")
+    parser.add_argument("--quick", action="store_true", help="short readings, no growth, idle, recovery, moves or push")
     parser.add_argument("--growth", action="store_true", help="growth curves too (connections, queues, size)")
     parser.add_argument("--spark", action="store_true", help="Spark's source and sink too, beside Kafka's")
     parser.add_argument("--only", help=f"only these parts, commas between them: {', '.join(PARTS)}")
@@ -273,7 +279,7 @@ def parse(arguments: Sequence[str] | None = None) -> tuple[argparse.Namespace, f
     options = parser.parse_args(arguments)
     parts = {"limits", "cells", "profile"}
     if not options.quick:
-        parts |= {"idle", "recovery", "moves"}
+        parts |= {"idle", "recovery", "moves", "push"}
     if options.growth:
         parts.add("growth")
     if options.spark:
@@ -288,6 +294,7 @@ def parse(arguments: Sequence[str] | None = None) -> tuple[argparse.Namespace, f
 def make_plan(options: argparse.Namespace, parts: frozenset[str], folder: Path) -> Plan:
     """Return the plan that the options ask for."""
     seconds = options.seconds or (1.5 if options.quick else 3.0)
+    java_warm_seconds = options.java_warm or (12.0 if options.quick else 30.0)
     cells = [
         msgspec.structs.replace(cell, load=msgspec.structs.replace(cell.load, seconds=seconds))
         for cell in main_cells()
@@ -298,12 +305,20 @@ def make_plan(options: argparse.Namespace, parts: frozenset[str], folder: Path) 
         cells=cells,
         rounds=options.rounds,
         seconds=seconds,
-        java_warm_seconds=options.java_warm or (12.0 if options.quick else 30.0),
+        java_warm_seconds=java_warm_seconds,
         folder=folder,
         output=options.output,
         base_port=options.base_port,
         recovery_mib=options.recovery_mib,
         move_pace=Pace(warm_s=5.0, calm_s=5.0, java_moves=2) if options.quick else Pace(),
+        push_pace=PushPace(
+            changes=4 if options.quick else 10,
+            rests=2 if options.quick else 4,
+            missing_s=35.0 if options.quick else 65.0,
+            rounds=options.rounds,
+            seconds=seconds,
+            java_warm_s=java_warm_seconds / 3,
+        ),
         spark_extent=QUICK if options.quick else Extent(),
     )
 

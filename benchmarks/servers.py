@@ -33,7 +33,7 @@ JAVA_VERSION: Final = "5.5.0"
 READY_TIMEOUT_S: Final = 180.0
 STOP_TIMEOUT_S: Final = 60.0
 METRICS_DISTANCE: Final = 4
-DESCRIPTORS: Final = 16_384  # 2 000 connections at either end, and the files of 10 000 queues
+DESCRIPTORS: Final = 16_384  # 10 000 connections at either end, or the files of 10 000 queues
 
 JVM: Final = (
     "-server",
@@ -119,10 +119,11 @@ class Fleet:
         server.child.kill()
         self._servers.remove(server)
 
-    def start_holdfast_name_server(self) -> Server:
+    def start_holdfast_name_server(self, options: Sequence[str] = ()) -> Server:
         """Start a name server of ours."""
         port = self.take_port()
         command = ["serve", "namesrv", "--listen", f"127.0.0.1:{port}", "--data", str(self._folder / f"namesrv-{port}")]
+        command += options
         return self._keep(Server("holdfast", "namesrv", port, self._start_holdfast(command, port)))
 
     def start_holdfast(

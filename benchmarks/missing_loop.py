@@ -1,0 +1,114 @@
+"""Sends to a topic that does not exist, as fast as our producer refuses them, and what the name server hears of it.
+
+python -m benchmarks.missing_loop NAMESRV SECONDS        -> a line of JSON, a `MissingLoop`
+
+tasks ─> producer ─> relay that notes each route query and its moment ─> name server
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+import time
+from collections import defaultdict
+from typing import Final
+
+import msgspec
+import uvloop
+from benchmarks.push_findings import MissingLoop
+
+from holdfast import Message, Producer, RouteNotFound, SendFailed
+from holdfast.client.route_table import POLL_INTERVAL_MS
+from holdfast.model.topic import AUTO_CREATE_TOPIC
+from holdfast.wire.codes import RequestCode
+from holdfast.wire.command import decode_command
+from holdfast.wire.frame import split_frames
+
+TOPIC: Final = "NobodyMadeThis"
+TASKS: Final = 16
+_RECEIVE_SIZE: Final = 64 * 1024
+
+
+class Relay:
+    """Stands between one client and its name server.
+
+    Attributes:
+        moments: When each topic was asked for.
+    """
+
+    def __init__(self, host: str, port: int) -> None:
+        self._host, self._port = host, port
+        self._copies: set[asyncio.Task[None]] = set()
+        self.moments: dict[str, list[float]] = defaultdict(list)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Pass on what comes, both ways, until either end closes."""
+        there, back = await asyncio.open_connection(self._host, self._port)
+        copy = asyncio.create_task(self._copy(there, writer))
+        self._copies.add(copy)
+        rest = b""
+        while data := await reader.read(_RECEIVE_SIZE):
+            rest = self._note(rest + data)
+            back.write(data)
+            await back.drain()
+        copy.cancel()
+        back.close()
+
+    def _note(self, data: bytes) -> bytes:
+        """Note the route queries in *data*; return what is no whole frame yet."""
+        frames, used = split_frames(memoryview(data))
+        for command in map(decode_command, frames):
+            if command.code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
+                self.moments[command.fields["topic"]].append(time.monotonic())
+        return data[used:]
+
+    @staticmethod
+    async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(_RECEIVE_SIZE):
+                writer.write(data)
+                await writer.drain()
+
+
+async def run(namesrv: str, seconds: float) -> MissingLoop:
+    """Send until the time is over."""
+    host, _, port = namesrv.partition(":")
+    relay = Relay(host, int(port))
+    server = await asyncio.start_server(relay.serve, "127.0.0.1", 0)
+    address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    calls = 0
+    began = time.monotonic()
+
+    async def send(producer: Producer) -> None:
+        nonlocal calls
+        while time.monotonic() - began < seconds:
+            calls += 1
+            try:
+                await producer.send(Message(TOPIC, b"x"))
+            except SendFailed as error:
+                if not isinstance(error.__cause__, RouteNotFound):
+                    raise
+            await asyncio.sleep(0)  # A refusal from memory never waits, and the producer's own poll needs its turn.
+
+    async with Producer(address, "loop") as producer:
+        await asyncio.gather(*(send(producer) for _ in range(TASKS)))
+    server.close()
+    return MissingLoop(
+        seconds=time.monotonic() - began,
+        poll_s=POLL_INTERVAL_MS / 1000,
+        tasks=TASKS,
+        calls=calls,
+        lookups_s=[moment - began for moment in relay.moments[TOPIC]],
+        template_lookups_s=[moment - began for moment in relay.moments[AUTO_CREATE_TOPIC]],
+    )
+
+
+def main() -> None:
+    """Run."""
+    namesrv, seconds = sys.argv[1:]
+    print(msgspec.json.encode(uvloop.run(run(namesrv, float(seconds)))).decode(), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,210 @@
+"""What the route push part found out, the sums behind it, and whether it is what was wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+from benchmarks.judgement import judge
+from benchmarks.measure import CellResult
+from benchmarks.move_ledger import percentile
+
+TOLD_P99_MS_MAX: Final = 1_500.0
+ANONYMOUS_MB_MAX: Final = 100.0
+LOOKUPS_MAX: Final = 1
+SLACK_S: Final = 0.05
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """What is wanted: at most so much, or at least."""
+
+    what: str
+    measured: float
+    wanted: float
+    unit: str = ""
+    is_least: bool = False
+
+    @property
+    def reached(self) -> bool:
+        """Whether it is so."""
+        return self.measured >= self.wanted if self.is_least else self.measured <= self.wanted
+
+
+class Times(msgspec.Struct, frozen=True, kw_only=True):
+    """How long something took, each time: in milliseconds."""
+
+    count: int
+    p50_ms: float
+    p99_ms: float
+    max_ms: float
+
+
+def summarize_times(times_ms: Sequence[float]) -> Times:
+    """Return what is kept of *times_ms*."""
+    return Times(
+        count=len(times_ms),
+        p50_ms=percentile(times_ms, 0.5),
+        p99_ms=percentile(times_ms, 0.99),
+        max_ms=max(times_ms, default=0.0),
+    )
+
+
+def most_within(moments_s: Sequence[float], window_s: float) -> int:
+    """Return how many of *moments_s* lie, at most, within a window of that length, its end not counted."""
+    ordered = sorted(moments_s)
+    first = most = 0
+    for last, moment in enumerate(ordered):
+        while moment - ordered[first] >= window_s:
+            first += 1
+        most = max(most, last - first + 1)
+    return most
+
+
+class Watching(msgspec.Struct, frozen=True, kw_only=True):
+    """Changes of a topic in front of clients that all watch it.
+
+    Attributes:
+        told: From sending the change to the notice, of every client and change. They fall evenly behind a tick.
+        pulled: From sending the change to the new route.
+        rested: As `told`, of changes that come when nobody was told anything for more than a second.
+        untold: Clients that had not heard of a change, or not of the new route, when everybody had had time to.
+        anonymous_mb: Memory of the name server with all clients connected, after the changes.
+        anonymous_before_mb: The same before the first of them came.
+    """
+
+    clients: int
+    topics_each: int
+    changes: int
+    told: Times
+    pulled: Times
+    rested: Times
+    untold: int
+    anonymous_before_mb: float
+    anonymous_mb: float
+
+    @property
+    def bytes_per_client(self) -> float:
+        """What a client that watches costs the name server."""
+        return (self.anonymous_mb - self.anonymous_before_mb) * 1e6 / self.clients
+
+
+class Queries(msgspec.Struct, frozen=True, kw_only=True):
+    """Route queries over some seconds."""
+
+    per_s: float
+    p50_us: float
+    p99_us: float
+    max_us: float
+
+
+class Death(msgspec.Struct, frozen=True, kw_only=True):
+    """A broker with many topics dies in front of clients that watch them.
+
+    Attributes:
+        told: From the end of the broker's connection to the notice, of every client.
+        pulled: To the last of the client's routes, all of which it asks for again.
+        pulls: How many questions that were.
+        frames_per_s: The most notices that came within a second.
+        before: Queries of others in the seconds before.
+        meanwhile: Queries of others from a second before the death until a while after the last notice.
+    """
+
+    topics: int
+    clients: int
+    topics_each: int
+    spread_ms: int
+    rate_max: int
+    told: Times
+    pulled: Times
+    pulls: int
+    untold: int
+    frames_per_s: int
+    before: Queries
+    meanwhile: Queries
+
+    @property
+    def targets(self) -> list[Target]:
+        """What was wanted beside what was reached."""
+        what = f"a broker dies, {self.topics_each} topics a client"
+        return [
+            Target(what=f"{what}: longest wait", measured=self.told.max_ms, wanted=self.spread_ms, unit="ms"),
+            Target(what=f"{what}: notices within a second", measured=self.frames_per_s, wanted=self.rate_max),
+        ]
+
+
+class MissingLoop(msgspec.Struct, frozen=True, kw_only=True):
+    """Sends to a topic that does not exist, as fast as our producer refuses them.
+
+    Attributes:
+        lookups_s: When the producer asked the name server for the topic, from the first send on.
+        template_lookups_s: The same of the topic that says whether brokers create topics by themselves.
+    """
+
+    seconds: float
+    poll_s: float
+    tasks: int
+    calls: int
+    lookups_s: list[float]
+    template_lookups_s: list[float]
+
+    @property
+    def lookups_per_poll(self) -> int:
+        """The most questions for the topic within a poll interval, but for what clocks and relays may differ."""
+        return most_within(self.lookups_s, self.poll_s - SLACK_S)
+
+
+class PushFindings(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that this part found out.
+
+    Attributes:
+        watching: By the number of clients, the most at the end.
+        own_topics_mb: Memory of a name server whose clients, the most, watch topics that they share with nobody.
+        deaths: By the number of topics that each client watches.
+        cells: Route queries beside Java's name server, without and with watchers connected to ours.
+        load: How many programs wanted a processor before it began.
+    """
+
+    watching: list[Watching]
+    own_topics_mb: float
+    deaths: list[Death]
+    missing: MissingLoop
+    cells: list[CellResult]
+    load: float
+
+    @property
+    def targets(self) -> list[Target]:
+        """What was wanted beside what was reached."""
+        most = self.watching[-1]
+        clients = f"{most.clients:,} clients"
+        untold = sum(each.untold for each in (*self.watching, *self.deaths))
+        return [
+            Target(
+                what=f"change to client, p99, {clients}", measured=most.told.p99_ms, wanted=TOLD_P99_MS_MAX, unit="ms"
+            ),
+            Target(
+                what=f"RssAnon, {clients} x {most.topics_each} topics",
+                measured=most.anonymous_mb,
+                wanted=ANONYMOUS_MB_MAX,
+                unit="MB",
+            ),
+            Target(
+                what="the same, topics of their own", measured=self.own_topics_mb, wanted=ANONYMOUS_MB_MAX, unit="MB"
+            ),
+            Target(what="notices that never came", measured=untold, wanted=0),
+            *(target for death in self.deaths for target in death.targets),
+            Target(
+                what="lookups of a missing topic in a poll interval",
+                measured=self.missing.lookups_per_poll,
+                wanted=LOOKUPS_MAX,
+            ),
+            *(
+                Target(
+                    what=f"{verdict.cell}, ours / {verdict.baseline}",
+                    measured=verdict.ratio,
+                    wanted=verdict.wanted,
+                    is_least=True,
+                )
+                for verdict in judge(self.cells)
+            ),
+        ]

@@ -1,0 +1,122 @@
+"""What route push reached, as Markdown tables."""
+
+from __future__ import annotations
+
+from benchmarks.push_findings import Death, PushFindings, Queries, Target, Times
+from benchmarks.tables import microseconds, number, table
+
+
+def push_sections(found: PushFindings) -> list[str]:
+    """Return the note and the tables, one after the other."""
+    return [_note(found), _targets(found), _watching(found), *map(_death, found.deaths), _missing(found), _cells(found)]
+
+
+def _note(found: PushFindings) -> str:
+    most = found.watching[-1]
+    return (
+        "The name server alone: brokers are connections that register, clients are sockets of one other process on the "
+        f"same machine, each watching {most.topics_each} topics, two of which all have in common. A change of one of "
+        "these is timed from its registration (103) to each client's notice (328), and to the answer with the new "
+        "route, which all ask for at once. Such changes fall evenly into the second behind a tick, in which all are "
+        "told of the other topic and ask for that; those after a rest find nothing under way. Name servers are started "
+        "with `notify_back_off=false`, since the measurement itself loads the machine beyond what would slow notices "
+        "down. Death: a broker's connection closes, and clients ask for all that they watch when told; others go on "
+        "asking for another broker's topic, 4 connections with one question in flight each. Load average before the "
+        f"run: {found.load:.1f}."
+    )
+
+
+def _targets(found: PushFindings) -> str:
+    return table(["wanted of our name server", "measured", "wanted", ""], map(_target, found.targets))
+
+
+def _target(target: Target) -> list[str]:
+    measured = f"{target.measured:,}" if isinstance(target.measured, int) else number(target.measured)
+    bound = "at least" if target.is_least else "at most"
+    return [
+        target.what,
+        f"{measured} {target.unit}".strip(),
+        f"{bound} {target.wanted:,g} {target.unit}".strip(),
+        "reached" if target.reached else "**missed**",
+    ]
+
+
+def _watching(found: PushFindings) -> str:
+    rows = [
+        [
+            f"{each.clients:,}",
+            f"{each.changes}",
+            *_times(each.told),
+            *_times(each.pulled),
+            f"{each.rested.p99_ms:,.0f} ms",
+            f"{each.anonymous_before_mb:.0f}",
+            f"{each.anonymous_mb:.0f}",
+        ]
+        for each in found.watching
+    ]
+    head = [
+        "clients", "changes", "told p50", "p99", "longest", "new route p50", "p99", "longest", "after a rest: told p99",
+        "RssAnon MB before", "with clients",
+    ]  # fmt: skip
+    return table(head, rows)
+
+
+def _times(times: Times) -> list[str]:
+    return [f"{value:,.0f} ms" for value in (times.p50_ms, times.p99_ms, times.max_ms)]
+
+
+def _death(death: Death) -> str:
+    what = f"a broker with {death.topics:,} topics dies, {death.clients:,} clients x {death.topics_each} topics"
+    waits = table(
+        [what, "p50", "p99", "longest"],
+        [
+            ["until a client is told", *_times(death.told)],
+            [f"until it has all its routes ({death.pulls:,} questions)", *_times(death.pulled)],
+        ],
+    )
+    queries = table(
+        ["route queries of others", "/s", "p50", "p99", "longest"],
+        [["before", *_queries(death.before)], ["meanwhile", *_queries(death.meanwhile)]],
+    )
+    return f"{waits}\n\n{queries}"
+
+
+def _queries(queries: Queries) -> list[str]:
+    return [number(queries.per_s), *map(microseconds, (queries.p50_us, queries.p99_us, queries.max_us))]
+
+
+def _missing(found: PushFindings) -> str:
+    missing = found.missing
+    rows = [
+        [
+            f"{missing.tasks} tasks, {missing.seconds:.0f} s",
+            number(missing.calls / missing.seconds),
+            _moments(missing.lookups_s),
+            _moments(missing.template_lookups_s),
+            f"{missing.lookups_per_poll}",
+        ]
+    ]
+    head = [
+        "sends to a missing topic", "sends refused /s", "the topic is asked for after", "the template of creation",
+        f"lookups in {missing.poll_s:g} s",
+    ]  # fmt: skip
+    return table(head, rows)
+
+
+def _moments(moments: list[float]) -> str:
+    return ", ".join(f"{moment:.1f}" for moment in moments) + " s"
+
+
+def _cells(found: PushFindings) -> str:
+    rows = []
+    for result in found.cells:
+        ours, java = result.summaries["holdfast"], result.summaries["java"]
+        rows.append(
+            [
+                result.cell.name,
+                *(f"{number(each.figure)} ±{each.spread / 2:.0%}" for each in (ours, java)),
+                f"{ours.figure / java.figure:.2f}",
+                *(microseconds(each.p99_us) for each in (ours, java)),
+            ]
+        )
+    return table(["", "ours /s", "Java /s", "ours / Java", "p99", "p99 Java"], rows)

@@ -1,0 +1,379 @@
+"""Route push, the name server alone: how soon clients hear of a change, and what it costs everybody else.
+
+    fake broker ─ 103, one topic changed ─> name server ─ 328 ─> watchers (one process, thousands of sockets) ─ 105 ─>
+
+    watching    1, 1 000 and 10 000 clients: change to notice, to new route; memory of the name server
+    death       a broker with 10 000 topics goes in front of 1 000 clients, while others ask for routes
+    missing     our producer sends to a topic that does not exist, without a pause
+    queries     ours beside Java's, and ours again with the 10 000 clients connected
+
+Name servers do not back off here (`notify_back_off=false`): measuring loads the machine, and with two cores that alone
+would make them tell less often. Everything else is default.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, Self
+
+import msgspec
+from benchmarks.cells import HOT_FOUR, Cell, route_cells
+from benchmarks.load import Load, LoadResult
+from benchmarks.measure import Bench, CellResult
+from benchmarks.preparation import warm_name_server
+from benchmarks.process_cost import memory, wait_until_quiet
+from benchmarks.programs import SOURCES, BenchmarkFailed
+from benchmarks.push_findings import (
+    Death,
+    MissingLoop,
+    PushFindings,
+    Queries,
+    Watching,
+    most_within,
+    summarize_times,
+)
+from benchmarks.remoting import Remote
+from benchmarks.servers import Fleet, Kind, Server
+from benchmarks.watchers import COMMON, HERALD, PATIENCE_S, Heard, pool_topic
+from tests.support.child import Child, ChildFailed
+
+from holdfast.model.topic import TopicConfig
+from holdfast.nameserver.options import NameServerOptions
+from holdfast.nameserver.push import SETTLING_MS
+from holdfast.wire.codes import RequestCode
+from holdfast.wire.registration import DataVersion, Registration, Topics, encode_registration
+
+CLIENTS: Final = (1, 1_000, 10_000)
+TOPICS_EACH: Final = 10
+POOL: Final = 1_000
+DEATH_TOPICS: Final = 10_000
+DEATH_CLIENTS: Final = 1_000
+DEATH_TOPICS_EACH: Final = (10, 100)
+DEATH_LOAD: Final = Load(mode="route", topic=HOT_FOUR, connections=4, in_flight=1)
+QUEUES: Final = 4
+REST_S: Final = 1.2  # longer than a tick takes: the next change brings about one of its own
+SPARE_DESCRIPTORS: Final = 200
+LEASE_MS: Final = 3_600_000  # a fake broker has no heart
+TIMEOUT_S: Final = 120.0
+NO_BACK_OFF: Final = ("--set", "notify_back_off=false")
+WATCHED_GROUP: Final = "route query, 10 000 watchers connected"
+DEFAULTS: Final = NameServerOptions()
+
+
+class PushPace(msgspec.Struct, frozen=True, kw_only=True):
+    """How often and how long."""
+
+    changes: int = 10
+    rests: int = 4
+    missing_s: float = 65.0
+    rounds: int = 3
+    seconds: float = 3.0
+    java_warm_s: float = 10.0
+
+
+class FakeBroker:
+    """What a name server sees of a broker: a connection, and topics."""
+
+    def __init__(self, name_server: Server, name: str) -> None:
+        self._name = name
+        self._remote = Remote(name_server.port)
+        self._versions = itertools.count(1)
+        self._permissions = itertools.cycle((4, 6))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.die()
+
+    def die(self) -> None:
+        """Close the connection."""
+        self._remote.__exit__()
+
+    def next_permission(self) -> int:
+        """Return another permission than the time before."""
+        return next(self._permissions)
+
+    def register(self, topics: Iterable[str], *, permission: int = 6) -> None:
+        """Tell of *topics*; those told before stay.
+
+        Raises:
+            BenchmarkFailed: the name server does not want them.
+        """
+        body = Registration(
+            topic_config_serialize_wrapper=Topics(
+                topic_config_table={
+                    topic: TopicConfig(name=topic, read_queues=QUEUES, write_queues=QUEUES, permission=permission)
+                    for topic in topics
+                },
+                data_version=DataVersion(timestamp=time.time_ns() // 1_000_000, counter=next(self._versions)),
+            )
+        )
+        fields = {
+            "brokerName": self._name, "brokerAddr": f"{self._name}:10911", "clusterName": "DefaultCluster",
+            "haServerAddr": "", "brokerId": 0, "heartbeatTimeoutMillis": LEASE_MS, "compressed": False, "bodyCrc32": 0,
+        }  # fmt: skip
+        reply = self._remote.ask(RequestCode.REGISTER_BROKER, fields, encode_registration(body))
+        if reply.code != 0:
+            raise BenchmarkFailed(f"broker {self._name} was refused: {reply.code} {reply.remark}")
+
+
+class WatchingClients:
+    """The process with the simulated clients."""
+
+    def __init__(self, name_server: Server, clients: int, each: int, pool: int) -> None:
+        self.clients = clients
+        arguments = [str(number) for number in (name_server.port, clients, each, pool)]
+        command = [sys.executable, "-m", "benchmarks.watchers", *arguments]
+        self._child = Child(command, name="watchers", folder=SOURCES.parent)
+        self._await("^ready$", 0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._child.kill()
+
+    def hear(self, act: Callable[[], None], text: str = "") -> tuple[float, Heard]:
+        """Do something that all clients will be told; return when it began, and what they heard.
+
+        *text* is in the body of every new route, and in no old one.
+        """
+        said = len(self._child.lines())
+        self._child.tell(f"expect {self.clients} {text}")
+        self._await("^expecting$", said)
+        began = time.monotonic()
+        act()
+        return began, msgspec.json.decode(self._await("^{", said), type=Heard)
+
+    def _await(self, pattern: str, after: int) -> str:
+        try:
+            return self._child.wait_for_line(pattern, timeout_s=PATIENCE_S + TIMEOUT_S, after=after)
+        except ChildFailed as error:
+            self._child.kill()
+            raise BenchmarkFailed(str(error)) from error
+
+
+class PushBench:
+    """Measures route push."""
+
+    def __init__(self, fleet: Fleet, bench: Bench, say: Callable[[str], None], pace: PushPace) -> None:
+        self._fleet = fleet
+        self._bench = bench
+        self._say = say
+        self._pace = pace
+
+    def measure(self) -> PushFindings:
+        """Measure everything, one after the other.
+
+        Raises:
+            BenchmarkFailed: too few files may be open, or the name server does not push.
+        """
+        _check_descriptors()
+        load = os.getloadavg()[0]
+        watching = [self._watch_alone(clients) for clients in CLIENTS[:-1]]
+        deaths = [self._die(each) for each in DEATH_TOPICS_EACH]
+        missing = self._miss()
+        own_mb = self._weigh(CLIENTS[-1])
+        most, cells = self._watch_and_query(CLIENTS[-1])
+        return PushFindings(
+            watching=[*watching, most], own_topics_mb=own_mb, deaths=deaths, missing=missing, cells=cells, load=load
+        )
+
+    def _start(self) -> Server:
+        return self._fleet.start_holdfast_name_server(NO_BACK_OFF)
+
+    # Changes.
+
+    def _watch_alone(self, count: int) -> Watching:
+        server = self._start()
+        with FakeBroker(server, "broker-a") as broker:
+            _register_pool(broker)
+            before_mb = memory(server.pid).anonymous_mb
+            with WatchingClients(server, count, TOPICS_EACH, POOL) as clients:
+                found = self._change(server, broker, clients, before_mb)
+        self._fleet.stop(server)
+        return found
+
+    def _change(self, server: Server, broker: FakeBroker, clients: WatchingClients, before_mb: float) -> Watching:
+        count, rests = self._pace.changes, self._pace.rests
+        # Behind a tick lies a second without any: some changes fall evenly into it, the others come after a rest.
+        told, pulled = _time_changes(broker, clients, [(number + 0.5) / count for number in range(count)])
+        rested, rested_pulled = _time_changes(broker, clients, [None] * rests)
+        expected = (count + rests) * clients.clients
+        found = Watching(
+            clients=clients.clients,
+            topics_each=TOPICS_EACH,
+            changes=count,
+            told=summarize_times(told),
+            pulled=summarize_times(pulled),
+            rested=summarize_times(rested),
+            untold=2 * expected - len(told) - len(pulled) - len(rested) - len(rested_pulled),
+            anonymous_before_mb=before_mb,
+            anonymous_mb=memory(server.pid).anonymous_mb,
+        )
+        self._say(
+            f"   {found.clients:>6,} clients: told p50 {found.told.p50_ms:,.0f} ms, p99 {found.told.p99_ms:,.0f} ms; "
+            f"new route p99 {found.pulled.p99_ms:,.0f} ms; after a rest told p99 {found.rested.p99_ms:,.0f} ms; untold "
+            f"{found.untold}; RssAnon {found.anonymous_mb:.0f} MB (before {before_mb:.0f})"
+        )
+        return found
+
+    def _weigh(self, count: int) -> float:
+        """Return the memory of a name server whose clients watch topics that they share with nobody."""
+        server = self._start()
+        with WatchingClients(server, count, TOPICS_EACH, count * (TOPICS_EACH - 2)):
+            anonymous_mb = memory(server.pid).anonymous_mb
+        self._fleet.stop(server)
+        self._say(f"   {count:,} clients with topics of their own: RssAnon {anonymous_mb:.0f} MB")
+        return anonymous_mb
+
+    # A death.
+
+    def _die(self, topics_each: int) -> Death:
+        server = self._start()
+        spread_s = DEFAULTS.broker_event_spread_ms / 1000
+        with FakeBroker(server, "broker-a") as stays, FakeBroker(server, "broker-b") as dies:
+            stays.register([HOT_FOUR, "Other"])
+            dies.register([COMMON, HERALD, *map(pool_topic, range(DEATH_TOPICS - 2))])
+            with (
+                WatchingClients(server, DEATH_CLIENTS, topics_each, DEATH_TOPICS - 2) as clients,
+                ThreadPoolExecutor(1) as beside,
+            ):
+                wait_until_quiet(server.pid)
+                load = msgspec.structs.replace(DEATH_LOAD, seconds=spread_s + 3)
+                before = self._bench.load(server, load)
+                querying = beside.submit(self._bench.load, server, load)
+                time.sleep(1)  # A second of calm belongs to the reading: the death must not be all of it.
+                began, heard = clients.hear(dies.die)
+                meanwhile = querying.result()
+        self._fleet.stop(server)
+        found = Death(
+            topics=DEATH_TOPICS,
+            clients=DEATH_CLIENTS,
+            topics_each=topics_each,
+            spread_ms=DEFAULTS.broker_event_spread_ms,
+            rate_max=DEFAULTS.notify_rate_max,
+            told=summarize_times([(moment - began) * 1000 for moment in heard.told]),
+            pulled=summarize_times([(moment - began) * 1000 for moment in heard.pulled]),
+            pulls=heard.pulls,
+            untold=2 * DEATH_CLIENTS - len(heard.told) - len(heard.pulled),
+            frames_per_s=most_within(heard.frames, 1.0),
+            before=_queries(before),
+            meanwhile=_queries(meanwhile),
+        )
+        self._say(
+            f"   a broker dies, {topics_each} topics a client: told p50 {found.told.p50_ms:,.0f} ms, longest "
+            f"{found.told.max_ms:,.0f} ms, at most {found.frames_per_s:,} notices/s; queries p99 "
+            f"{found.meanwhile.p99_us:,.0f} us, longest {found.meanwhile.max_us:,.0f} us, before "
+            f"{found.before.p99_us:,.0f} and {found.before.max_us:,.0f} us"
+        )
+        return found
+
+    # A topic that is not there.
+
+    def _miss(self) -> MissingLoop:
+        server = self._start()
+        arguments = [server.name_server, str(self._pace.missing_s)]
+        command = [sys.executable, "-m", "benchmarks.missing_loop", *arguments]
+        with Child(command, name="missing loop", folder=SOURCES.parent) as child:
+            try:
+                line = child.wait_for_line("^{", timeout_s=self._pace.missing_s + TIMEOUT_S)
+            except ChildFailed as error:
+                raise BenchmarkFailed(str(error)) from error
+        self._fleet.stop(server)
+        found = msgspec.json.decode(line, type=MissingLoop)
+        self._say(
+            f"   missing topic: {found.calls:,} sends in {found.seconds:.0f} s, lookups at "
+            f"{', '.join(f'{moment:.1f}' for moment in found.lookups_s)} s"
+        )
+        return found
+
+    # Queries.
+
+    def _watch_and_query(self, count: int) -> tuple[Watching, list[CellResult]]:
+        """Measure changes with the most clients, and keep these for the queries."""
+        server = self._start()
+        with FakeBroker(server, "broker-a") as broker:
+            _register_pool(broker)
+            before_mb = memory(server.pid).anonymous_mb
+            with WatchingClients(server, count, TOPICS_EACH, POOL) as clients:
+                found = self._change(server, broker, clients, before_mb)
+                cells = self._query(server)
+        self._fleet.stop(server)
+        return found, cells
+
+    def _query(self, watched: Server) -> list[CellResult]:
+        pace, plain, java = self._pace, self._start(), self._fleet.start_java_name_server()
+        with FakeBroker(plain, "broker-a") as first, FakeBroker(java, "broker-a") as second:
+            _register_pool(first)
+            _register_pool(second)
+            for server in (watched, plain, java):
+                seconds = pace.java_warm_s if server is java else 1.0
+                warm_name_server(self._bench, server, topic=HOT_FOUR, seconds=seconds)
+            servers: dict[tuple[Kind, str], Server] = {
+                ("holdfast", "namesrv"): plain,
+                ("holdfast", "watched"): watched,
+                ("java", "namesrv"): java,
+                ("java", "watched"): java,
+            }
+            cells = self._bench.run_rounds(push_cells(pace.seconds), servers, rounds=pace.rounds)
+        for server in (plain, java):
+            self._fleet.stop(server)
+        return cells
+
+
+def push_cells(seconds: float) -> list[Cell]:
+    """Return the route queries, and the same once more for a name server of ours that has watchers."""
+    plain = [
+        msgspec.structs.replace(cell, load=msgspec.structs.replace(cell.load, seconds=seconds))
+        for cell in route_cells()
+    ]
+    return [*plain, *(msgspec.structs.replace(cell, group=WATCHED_GROUP, role="watched") for cell in plain)]
+
+
+def _time_changes(
+    broker: FakeBroker, clients: WatchingClients, behind_tick_s: Iterable[float | None]
+) -> tuple[list[float], list[float]]:
+    """Change the common topic so long behind a tick, or after a rest; return what every client waited for each change.
+
+    Another topic's change brings about the tick, and its notices and the questions that follow them are under way.
+    """
+    told: list[float] = []
+    pulled: list[float] = []
+    for behind_s in behind_tick_s:
+        time.sleep(REST_S)
+        permission = broker.next_permission()
+        if behind_s is not None:
+            broker.register([HERALD], permission=permission)
+            time.sleep(SETTLING_MS / 1000 + behind_s)
+        began, heard = clients.hear(
+            functools.partial(broker.register, [COMMON], permission=permission), f'"perm":{permission}'
+        )
+        told += [(moment - began) * 1000 for moment in heard.told]
+        pulled += [(moment - began) * 1000 for moment in heard.pulled]
+    return told, pulled
+
+
+def _register_pool(broker: FakeBroker) -> None:
+    broker.register([HOT_FOUR, COMMON, HERALD, *map(pool_topic, range(POOL))])
+
+
+def _queries(result: LoadResult) -> Queries:
+    return Queries(per_s=result.requests_per_s, p50_us=result.p50_us, p99_us=result.p99_us, max_us=result.max_us)
+
+
+def _check_descriptors() -> None:
+    """The name server has a file for each client, and so has the process of the clients; both inherit our limit."""
+    wanted = CLIENTS[-1] + SPARE_DESCRIPTORS
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < wanted:
+        raise BenchmarkFailed(f"{CLIENTS[-1]:,} clients need {wanted:,} open files, {hard:,} are allowed: ulimit -Hn")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))

@@ -1,0 +1,222 @@
+"""Clients that watch routes, thousands of them in one process: raw sockets and one epoll.
+
+    python -m benchmarks.watchers PORT CLIENTS EACH POOL
+
+    connect, 105 watch=true for each topic ─> "ready"
+    "expect N TEXT" ─> "expecting" ─> 328 ─> 105 for each topic of it ─> all N have their answers: a line of JSON
+
+Every client watches `COMMON`, `HERALD` and EACH - 2 topics of a pool of that many. Notices of `COMMON` are waited for;
+for whatever else clients are told of, they ask too, and nothing is kept. Moments are of the monotonic clock, which
+all processes share. An answer without TEXT in it is an old route, and nothing that was waited for. Who has not heard
+when the time is over is missing in the line.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import sys
+import time
+from typing import Final
+
+import msgspec
+
+from holdfast.wire.codes import RequestCode
+from holdfast.wire.command import Command, encode_command
+from holdfast.wire.frame import split_frames
+from holdfast.wire.watch import ROUTES_CHANGED, TOPICS_FIELD, WATCH_FIELD, WATCHING_FIELD, split_topics
+
+COMMON: Final = "Common"
+HERALD: Final = "Herald"
+PATIENCE_S: Final = 30.0
+AT_A_TIME: Final = 100
+_RECEIVE_SIZE: Final = 256 * 1024
+_RESPONSE: Final = 1
+_COMMANDS_FD: Final = 0
+
+
+class Heard(msgspec.Struct, kw_only=True):
+    """What came of one expectation. Moments in seconds of the monotonic clock.
+
+    Attributes:
+        told: When each client was told of the common topic.
+        pulled: When each client had the answers to all its questions.
+        frames: When each notice came, of whatever topics.
+        pulls: How many questions were asked.
+        old: Answers that were not the new route.
+    """
+
+    told: list[float] = []
+    pulled: list[float] = []
+    frames: list[float] = []
+    pulls: int = 0
+    old: int = 0
+
+
+class WatchFailed(Exception):
+    """The name server does not do what it is asked."""
+
+
+class _Header(msgspec.Struct):
+    code: int
+    flag: int = 0
+    extFields: dict[str, str] | None = None  # noqa: N815 - as it is on the wire
+
+
+_decode = msgspec.json.Decoder(_Header).decode
+
+
+def pool_topic(number: int) -> str:
+    """Return the name of a topic of the pool."""
+    return f"Pool-{number:05}"
+
+
+def topics_of(client: int, each: int, pool: int) -> list[str]:
+    """Return what a client watches: every topic of the pool is watched by about as many."""
+    start = client * (each - 2)
+    return [COMMON, HERALD, *(pool_topic((start + step) % pool) for step in range(each - 2))]
+
+
+class _Client:
+    __slots__ = ("has_old", "is_told", "rest", "socket", "unanswered")
+
+    def __init__(self, port: int) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port))
+        self.rest = b""
+        self.unanswered = 0
+        self.is_told = False
+        self.has_old = False
+
+
+class Watchers:
+    """All clients."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._poll = select.epoll()
+        self._clients: dict[int, _Client] = {}
+        self._queries: dict[str, bytes] = {}
+        self._heard = Heard()
+        self._wanted = b""
+        self._unanswered = 0
+        self._is_watching = False
+
+    def connect(self, count: int, each: int, pool: int) -> None:
+        """Connect *count* clients and let them watch; some at a time, so that the name server takes them all.
+
+        Raises:
+            WatchFailed: the name server does not watch.
+        """
+        for number in range(count):
+            client = _Client(self._port)
+            self._clients[client.socket.fileno()] = client
+            self._poll.register(client.socket, select.EPOLLIN)
+            self._ask(client, topics_of(number, each, pool))
+            if (number + 1) % AT_A_TIME == 0 or number + 1 == count:
+                self._settle()
+        self._is_watching = True
+
+    def expect(self, count: int, text: bytes) -> Heard:
+        """Return what happens until *count* clients have been told and have pulled, or the time is over."""
+        heard = self._heard = Heard()
+        self._wanted = text
+        for client in self._clients.values():
+            client.is_told = client.has_old = False
+        print("expecting", flush=True)
+        deadline = time.monotonic() + PATIENCE_S
+        while len(heard.pulled) < count and time.monotonic() < deadline:
+            self._turn()
+        return heard
+
+    def rest(self) -> bool:
+        """Wait until there is a command, and return True; or take what comes in between, and return False."""
+        self._poll.register(_COMMANDS_FD, select.EPOLLIN)
+        ready = self._poll.poll()
+        self._poll.unregister(_COMMANDS_FD)
+        for fd, _ in ready:
+            if fd != _COMMANDS_FD:
+                self._read(self._clients[fd])
+        return any(fd == _COMMANDS_FD for fd, _ in ready)
+
+    def _settle(self) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while self._unanswered:
+            if time.monotonic() > deadline:
+                raise WatchFailed("the name server does not answer")
+            self._turn()
+
+    def _turn(self) -> None:
+        for fd, _ in self._poll.poll(0.1):
+            self._read(self._clients[fd])
+
+    def _read(self, client: _Client) -> None:
+        data = client.socket.recv(_RECEIVE_SIZE)
+        if not data:
+            raise WatchFailed("the name server closed a connection")
+        now = time.monotonic()
+        data = client.rest + data
+        frames, used = split_frames(memoryview(data))
+        client.rest = data[used:]
+        for frame in frames:
+            command = _decode(frame.header)
+            fields = command.extFields or {}
+            if command.flag & _RESPONSE:
+                self._answered(client, fields, frame.body, now)
+            elif command.code == ROUTES_CHANGED:
+                self._told(client, split_topics(fields.get(TOPICS_FIELD)), now)
+
+    def _told(self, client: _Client, topics: list[str], now: float) -> None:
+        self._heard.frames.append(now)
+        if COMMON in topics and not client.is_told:
+            client.is_told = True
+            self._heard.told.append(now)
+        self._heard.pulls += len(topics)
+        self._ask(client, topics)
+
+    def _answered(self, client: _Client, fields: dict[str, str], body: memoryview, now: float) -> None:
+        if not self._is_watching and fields.get(WATCHING_FIELD) != "true":
+            raise WatchFailed("the name server does not push routes")
+        client.unanswered -= 1
+        self._unanswered -= 1
+        if not client.is_told:
+            return
+        if self._wanted not in bytes(body):
+            self._heard.old += 1
+            client.has_old = True
+        if not client.unanswered and not client.has_old:
+            self._heard.pulled.append(now)
+
+    def _ask(self, client: _Client, topics: list[str]) -> None:
+        client.unanswered += len(topics)
+        self._unanswered += len(topics)
+        client.socket.sendall(b"".join(map(self._query, topics)))
+
+    def _query(self, topic: str) -> bytes:
+        query = self._queries.get(topic)
+        if query is None:
+            fields = {"topic": topic, WATCH_FIELD: "true"}
+            query = encode_command(Command(code=RequestCode.GET_ROUTEINFO_BY_TOPIC, fields=fields))
+            self._queries[topic] = query
+        return query
+
+
+def main() -> None:
+    """Watch until the input ends."""
+    port, clients, each, pool = map(int, sys.argv[1:])
+    watchers = Watchers(port)
+    watchers.connect(clients, each, pool)
+    print("ready", flush=True)
+    while True:
+        if not watchers.rest():
+            continue
+        words = os.read(_COMMANDS_FD, 4096).decode().split()
+        if not words:
+            return
+        _, count, *text = words
+        heard = watchers.expect(int(count), "".join(text).encode())
+        print(msgspec.json.encode(heard).decode(), flush=True)
+
+
+if __name__ == "__main__":
+    main()
