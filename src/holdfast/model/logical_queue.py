@@ -363,14 +363,15 @@ class LogicalQueue(msgspec.Struct, frozen=True):
     def reconcile(self, witness: LogicalQueue) -> LogicalQueue:
         """Return the queue with what a returned broker knows about homes that a forced move passed over.
 
-        Only what lies before the leader and is unknown here is taken: ends, and homes in a gap.
+        Only what lies before the leader and is unknown here is taken: ends, also of homes that are expired there, and
+        homes in a gap.
         """
         merged = self
         for segment in witness.segments:
             own = merged.find(segment.generation)
-            if segment.generation >= self.generation or not segment.is_decided or segment.expired:
+            if segment.generation >= self.generation or not segment.is_decided:
                 continue
-            if own is None and any(segment.place == other.place for other in merged.segments):
+            if own is None and (segment.expired or any(segment.place == other.place for other in merged.segments)):
                 continue
             if own is None and merged._is_in_gap(segment):
                 both = sorted((*merged.segments, msgspec.structs.replace(segment, forced=True)), key=_by_generation)

@@ -306,6 +306,18 @@ def test_what_a_returned_broker_knows_fills_the_gap():
     assert queue.reconcile(witness) == queue
 
 
+def test_a_home_that_is_expired_where_it_was_still_has_an_end():
+    """It held nothing, or is read no more; others wait for its end all the same. It is not put into a gap."""
+    known = moved(10).prepare("c", 0)
+    witness = known.seal(0).open_next().expire(1, 0)
+
+    queue = known.force("d", 0).reconcile(witness)
+
+    assert spans(queue)[1] == ("b", 10, 10)
+    assert queue.unresolved is None
+    assert len(known.force("d", 0).reconcile(witness.prepare("e", 0).seal(0).open_next().expire(2, 0)).segments) == 3
+
+
 def test_a_witness_cannot_change_what_is_known():
     """Nor put a home where there is no gap, or above the leader."""
     queue, forced = moved(10, 5), moved(10).force("c", 0)
