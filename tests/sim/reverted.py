@@ -1,12 +1,16 @@
 """The mistakes that the stories of moves are told against, made again: each takes back what was done about one."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from tests.sim.planted import Plant
 
 from holdfast.broker import calls, cluster_view, forcing, handover, mappings, relaying, takeover
+from holdfast.model.logical_queue import LogicalQueue
+from holdfast.nameserver import queue_leases
 from holdfast.sim.checkers import places
+from holdfast.wire.leases import LeaseRequest
 from holdfast.wire.moves import MoveVerdict, encode_body
 
 REVERTED: dict[str, tuple[str, Plant]] = {}
@@ -79,3 +83,47 @@ def an_old_answer_is_taken_for_news(patch: pytest.MonkeyPatch) -> None:
 def a_torn_grant_is_believed(patch: pytest.MonkeyPatch) -> None:
     """The queue ends where the grant says, though messages before it are gone."""
     patch.setattr(mappings, "find_torn", lambda _mapping, _store: ())
+
+
+@mistake("a grant that comes late opens nothing")
+def a_late_grant_is_opened_unasked(patch: pytest.MonkeyPatch) -> None:
+    """Whoever was prepared opens when the old leader says so, however long that was away."""
+
+    def ask_nobody(_self: Any, _opening: Any) -> Iterator[None]:
+        return
+        yield
+
+    patch.setattr(takeover.Takeover, "_require_newest", ask_nobody)
+    patch.setattr(takeover.Takeover, "forget_passed_over", lambda _self, _topic: None)
+
+
+@mistake("the end of a home is known when it is expired")
+def an_expired_home_tells_no_end(patch: pytest.MonkeyPatch) -> None:
+    """A broker that lists a home as expired has nothing to say about it."""
+    reconcile = LogicalQueue.reconcile
+
+    def forget_expired(self: LogicalQueue, witness: LogicalQueue) -> LogicalQueue:
+        known = tuple(segment for segment in witness.segments if not segment.expired)
+        return reconcile(self, LogicalQueue(witness.queue, known))
+
+    patch.setattr(LogicalQueue, "reconcile", forget_expired)
+
+
+@mistake("a dead process gives nothing up")
+def the_last_word_of_a_dead_process_counts(patch: pytest.MonkeyPatch) -> None:
+    """A request is compared with those of its own process only."""
+    take = queue_leases.QueueLeases._take
+
+    def forget_boots(self: Any, told: LeaseRequest) -> Any:
+        holder = self._holders.get(told.broker)
+        if holder is not None and holder.boot != told.boot:
+            holder.boot = holder.number = -1
+        return take(self, told)
+
+    patch.setattr(queue_leases.QueueLeases, "_take", forget_boots)
+
+
+@mistake("who claims a queue and is handed it has it")
+def an_older_generation_is_never_confirmed(patch: pytest.MonkeyPatch) -> None:
+    """Not to the broker either that claimed the newer one and never opened it."""
+    patch.setattr(queue_leases.QueueLeases, "_was_opened", lambda _self, _place, _holding: True)

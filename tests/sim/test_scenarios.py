@@ -307,6 +307,40 @@ MOVES |= {
     "a force ends a move with all its queues": leased(283, 1),
 }
 
+REPLACED = replace(
+    MOVING,
+    queues=4,
+    producers=1,
+    workers=1,
+    orderlies=1,
+    messages=40,
+    storm_ms=80_000,
+    pause_ms=3_000,
+    taste=Taste(size_max=100),
+    static=(PLAIN_TOPIC,),
+)
+MOVES |= {
+    # A leader granted a queue and died before the target had heard. A third broker was made leader by force; then the
+    # old one came back, and handed over what was no longer its own: the target opened a second segment.
+    "a grant that comes late opens nothing": ((0, 4), replace(REPLACED, brokers=3, faults=("lost grant",))),
+    # A home that held nothing was expired at its broker, which alone knew where it ended. When the queue was about to
+    # come back there, what others told of it replaced that, and readers waited for its end for ever.
+    "the end of a home is known when it is expired": ((2, 9), replace(REPLACED, brokers=3, faults=("lost grant",))),
+    # A process of a broker asked for leases, and ended; the next one claimed the queues of a dead leader. Then the
+    # request of the first arrived, which named none of them: they were free, their old leader had just come back, and
+    # was confirmed again while the other opened them.
+    "a dead process gives nothing up": (
+        (17, 20),
+        replace(REPLACED, leases=True, faults=("late word", "weather"), pause_ms=5_000, order_pause_ms=5_000),
+    ),
+    # A target claimed the queues of a leader that had died with its grant. Before it had opened them they were handed
+    # to it, in the generation before the one that it had claimed, and no name server ever confirmed that.
+    "who claims a queue and is handed it has it": (
+        (2, 6),
+        replace(REPLACED, leases=True, name_servers=3, faults=("lost grant", "weather")),
+    ),
+}
+
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("story", SCENARIOS)

@@ -147,6 +147,14 @@ class Cluster:
         machines = {node.name: node.shell.machine for node in self.name_servers if node.shell is not None}
         return {name: machine for name, machine in machines.items() if isinstance(machine, NameServer)}
 
+    def has_claimed(self, claimant: str, leader: str) -> bool:
+        """Say whether a name server has confirmed to *claimant* a queue that *leader* still leads."""
+        return any(
+            holding.broker == claimant and self.heads.leaders(topic).get(number) == leader
+            for server in self._name_servers_up().values()
+            for (topic, number), holding in server.queue_leases.held.items()
+        )
+
     def _watch_heads(self) -> None:
         self.places.logical = frozenset({LOGICAL})
         self.places.find_holes = lambda queue, start, end: self.heads.may_lack(queue, start, end, self.places.holed)

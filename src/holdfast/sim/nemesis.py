@@ -21,6 +21,13 @@ _SHORT_MS: Final = (500, 15_000)
 _SOON_MS: Final = 50
 _DETOUR_MS: Final = (4_000, 12_000)
 _AMBUSH_MS: Final = (0, 80)
+_GRANT_MS: Final = 3_000
+_REPLACED_MS: Final = (5_500, 9_500)
+"""How long a broker is away whose leases are over just then."""
+_SPEAK_MS: Final = (700, 2_000)
+_UNHEARD_MS: Final = 15_000
+_SOON_RANGE_MS: Final = (20, 400)
+_WATCH_MS: Final = 10
 _CALLS_THAT_FAIL: Final = frozenset({"write", "sync", "create", "replace", "erase"})
 
 
@@ -54,8 +61,10 @@ class Nemesis:
             "break peers": self._break_peers,
             "force": self._force,
             "detour": self._detour,
+            "lost grant": self._lose_grant,
+            "late word": self._late_word,
         }
-        self._ambushes = 0
+        self._ambushes = self._grants_to_lose = 0
         self._forced: list[Forcer] = []
         cluster.on_order = self._ordered
 
@@ -185,6 +194,9 @@ class Nemesis:
 
     def _ordered(self, source: str, target: str) -> None:
         """Strike somebody who has to do with a move, a moment after it was ordered."""
+        if self._grants_to_lose:
+            self._grants_to_lose -= 1
+            self._watch_grant(source, target, self._world.now_ms + _GRANT_MS)
         if not self._ambushes or self._is_over:
             return
         self._ambushes -= 1
@@ -211,6 +223,28 @@ class Nemesis:
 
         self._later(_AMBUSH_MS, act)
 
+    def _lose_grant(self) -> str | None:
+        """Lie in wait for the next grant: nobody shall hear of it before its broker was replaced."""
+        self._grants_to_lose += 1
+        return "waits for the next grant"
+
+    def _watch_grant(self, source: str, target: str, until_ms: int) -> None:
+        """Kill *source* when it has granted queues to *target*; come back with it when somebody else may lead them."""
+        nodes = {node.name: node for node in self._cluster.brokers}
+        if self._is_over or self._world.now_ms > until_ms or not nodes[source].is_up:
+            return
+        moves = [state.move for state in self._cluster.rooms[source].mappings.moves().values()]
+        if not any(move.state == "granted" and move.target == target for move in moves):
+            self._world.schedule(lambda: self._watch_grant(source, target, until_ms), delay_ms=1)
+            return
+        others = [node for node in nodes.values() if node.is_up and node.name not in {source, target}]
+        if self._cluster.plan.leases:
+            nodes[source].power_off()
+            self._later(_REPLACED_MS, nodes[source].start)
+        elif others and not any(node.is_held for node in nodes.values()):
+            self._force_from(nodes[source], self._chance.choice(others))
+        self._world.trace.note("nemesis", "lost grant", f"{source} has granted to {target}")
+
     def _force(self) -> str | None:
         """Kill a leader for good, as it seems, and have its queues moved by force."""
         cluster = self._cluster
@@ -218,6 +252,11 @@ class Nemesis:
         if len(victims) < 2 or any(node.is_held for node in cluster.brokers):
             return None
         victim, target = self._chance.sample(victims, 2)
+        self._force_from(victim, target)
+        return f"{victim.name} is dead, {target.name} leads"
+
+    def _force_from(self, victim: Node, target: Node) -> None:
+        cluster = self._cluster
         victim.is_held = True
         victim.kill() if self._chance.random() < 0.5 else victim.power_off()
 
@@ -231,7 +270,6 @@ class Nemesis:
         forcer = cluster.make_forcer(len(self._forced), victim.name, target.name, release)
         self._forced.append(forcer)
         cluster.add_client(forcer)
-        return f"{victim.name} is dead, {target.name} leads"
 
     # The network.
 
@@ -268,15 +306,50 @@ class Nemesis:
 
     def _detour(self) -> str | None:
         """Let what a broker tells a name server go a long way, so that what it tells later may be there before."""
-        brokers = {node.host for node in self._cluster.brokers}
-        servers = {node.host for node in self._cluster.name_servers}
-        sockets = self._cluster.network.connections()
-        ways = [socket for socket in sockets if socket.owner.host in brokers and socket.peer.owner.host in servers]
+        ways = self._ways({node.host for node in self._cluster.brokers})
         if not ways:
             return None
         chosen = self._chance.choice(ways)
         self._cluster.network.delay(chosen, self._chance.randint(*_DETOUR_MS))
         return f"{chosen.owner.host} to {chosen.peer.owner.host}"
+
+    def _ways(self, hosts: set[str]) -> list[Socket]:
+        """Return the connections of these to name servers."""
+        servers = {node.host for node in self._cluster.name_servers}
+        sockets = self._cluster.network.connections()
+        return [socket for socket in sockets if socket.owner.host in hosts and socket.peer.owner.host in servers]
+
+    def _late_word(self) -> str | None:
+        """Let a broker fall silent, and the process that replaces it be preceded by one that is heard only then."""
+        up = [node for node in self._cluster.brokers if node.is_up]
+        if len(up) < 2 or not self._cluster.plan.leases:
+            return None
+        silent, heir = self._chance.sample(up, 2)
+        silent.power_off()
+
+        def delay() -> None:
+            ways = self._ways({heir.host})
+            for way in ways:
+                self._cluster.network.delay(way, _UNHEARD_MS)
+            self._later(_SPEAK_MS, lambda: end(ways))
+
+        def end(ways: list[Socket]) -> None:
+            heir.kill()
+            self._later(_SOON_RANGE_MS, heir.start)
+            self._watch_claim(silent, heir, ways, self._world.now_ms + _UNHEARD_MS)
+
+        self._later(_SPEAK_MS, delay)
+        return f"{silent.name} is silent, {heir.name} speaks twice"
+
+    def _watch_claim(self, silent: Node, heir: Node, ways: list[Socket], until_ms: int) -> None:
+        """Let everybody be heard once the heir has claimed what the silent one led, and before it has opened it."""
+        if not self._cluster.has_claimed(heir.name, silent.name) and self._world.now_ms < until_ms:
+            self._later((_WATCH_MS, _WATCH_MS), lambda: self._watch_claim(silent, heir, ways, until_ms))
+            return
+        if not silent.start():
+            self._restart(silent)
+        for way in ways:
+            self._cluster.network.delay(way, self._chance.randint(*_SOON_RANGE_MS))
 
     def _break_some(self, sockets: list[Socket]) -> str | None:
         if not sockets:
