@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from tests.sim.planted import Plant
 
-from holdfast.broker import forcing, guests, handover, leases, mappings, relaying, static_admin, takeover
+from holdfast.broker import forcing, guests, handover, leases, mappings, offsets, relaying, static_admin, takeover
 from holdfast.broker.mapping_records import MoveState
 from holdfast.broker.waits import Pause
 from holdfast.model.logical_queue import LogicalQueue
@@ -179,3 +179,24 @@ def topic_that_grows_forgets_its_groups(patch: pytest.MonkeyPatch) -> None:
         return (yield from put(self, request))
 
     patch.setattr(static_admin.StaticAdmin, "put", forget)
+
+
+@bug
+def reset_stays_behind_when_its_queue_moves(patch: pytest.MonkeyPatch) -> None:
+    """The next leader knows where the group was sent, and not that its members have yet to hear of it."""
+    opening = handover.Handover._opening
+    patch.setattr(
+        handover.Handover, "_opening", lambda self, state: msgspec.structs.replace(opening(self, state), resets={})
+    )
+
+
+@bug
+def commit_undoes_a_reset_that_waits(patch: pytest.MonkeyPatch) -> None:
+    """What a member says of the time before it was sent elsewhere counts."""
+
+    def commit(self: Any, group: str, topic: str, queue_id: int, offset: int) -> bool:
+        self._committed.setdefault(offsets._key(group, topic), {})[queue_id] = offset
+        self._dirty = True
+        return True
+
+    patch.setattr(offsets.OffsetTable, "commit", commit)

@@ -26,6 +26,8 @@ KNOWN_FINDERS = {
     "sealed_queue_takes_commits": (88,),
     "topic_that_grows_forgets_its_groups": (9,),
     "name_server_forgets_a_live_broker": (21,),
+    "reset_stays_behind_when_its_queue_moves": (8,),
+    "commit_undoes_a_reset_that_waits": (8,),
 }
 # They need a rare coincidence, and so more seeds than the gate has time for.
 RARE = {"acknowledge_with_any_sync", "torn_tail_accepted"}

@@ -291,7 +291,7 @@ MOVES |= {
 def leased(seed: int, name_servers: int) -> tuple[tuple[int, ...], Plan]:
     """Return what a seed draws, with leases."""
     plan = draw_plan(World(seed).chance("plan"))
-    return (seed,), replace(plan, leases=True, name_servers=name_servers)
+    return (seed,), replace(plan, leases=True, name_servers=name_servers, resets=False)
 
 
 MOVES |= {

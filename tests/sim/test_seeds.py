@@ -43,4 +43,6 @@ def test_the_seeds_of_the_gate_move_queues_in_all_ways():
     assert any(plan.old_producers for plan in static)
     assert any(plan.old_consumers for plan in static)
     assert any(plan.grows for plan in static)
+    assert any(plan.resets for plan in static)
+    assert any(plan.resets and not plan.faults for plan in static)
     assert {plan.name_servers for plan in static if plan.leases and plan.faults} == {1, 2, 3}

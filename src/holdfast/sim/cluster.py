@@ -20,6 +20,7 @@ from holdfast.sim.checkers.ledger import Ledger
 from holdfast.sim.checkers.places import Places
 from holdfast.sim.checkers.progress import Progress
 from holdfast.sim.checkers.reports import Reports
+from holdfast.sim.checkers.resets import Resets
 from holdfast.sim.client import SimClient
 from holdfast.sim.consumer import Consumer
 from holdfast.sim.disk import SimDisk
@@ -31,6 +32,7 @@ from holdfast.sim.orders import ORDERED_TOPIC, PLAIN_TOPIC, Orders
 from holdfast.sim.plan import Plan
 from holdfast.sim.producer import Producer
 from holdfast.sim.shell import Surroundings
+from holdfast.sim.wanderer import WANDERERS, Wanderer
 from holdfast.sim.witness import Witness
 from holdfast.sim.world import World
 from holdfast.store.message_store import MessageStore
@@ -70,6 +72,7 @@ class Cluster:
         self.progress = Progress()
         self.pins: dict[str, MessageQueue] = {}
         self.commits = Commits()
+        self.resets = Resets(self._find_reset)
         self.rooms: dict[str, Rooms] = {}
         self.are_moves_over = False
         self.on_order: Callable[[str, str], None] = lambda _source, _target: None
@@ -96,6 +99,7 @@ class Cluster:
         self.consumers = [self._consumer(WORKERS, number) for number in range(plan.workers)]
         self.consumers += [self._consumer(ORDERLIES, number) for number in range(plan.orderlies)]
         self.operators = [self._operator(number) for number in range(plan.operators)]
+        self.consumers += [self._wanderer()] if plan.resets else []
 
     @property
     def servers(self) -> list[Node]:
@@ -184,6 +188,18 @@ class Cluster:
                 if found is not None:
                     self.witness.committed(group, MessageQueue(topic, LOGICAL, number), found)
 
+        if self.heads.was_forced(topic, number):
+            self.resets.pass_over((topic, number), broker)
+
+    def _find_reset(self, row: tuple[str, int]) -> int | None:
+        """Return what the leader of a queue has as committed by the group that is sent elsewhere and not told yet."""
+        topic, number = row
+        leader = self.heads.leaders(topic).get(number)
+        rooms = None if leader is None else self._rooms_up().get(leader)
+        if rooms is None or WANDERERS not in rooms.offsets.resets_of(topic, {number}):
+            return None
+        return rooms.offsets.find(WANDERERS, topic, number)
+
     def expect_copied(self, victim: str, target: str) -> None:
         """Let *target*, should it lead the queues of *victim* next, know what it has a copy of."""
         if self.rooms[victim].offset_copies.peer != target or self.progress.tainted:
@@ -201,6 +217,7 @@ class Cluster:
         for topic in self.plan.static:
             for number, name in self.heads.heads(topic).items():
                 self._see_commits(topic, number, name)
+        self.resets.check()
         self.world.schedule(self._watch_commits, delay_ms=_COMMITS_MS)
 
     def _node(
@@ -291,6 +308,7 @@ class Cluster:
         """Forgive what a process may forget that has not saved what it heard last, or whose disk has failed."""
         is_failing = node.disk is not None and node.disk.before is not None
         self.commits.forgive(node.name, self.world.now_ms, all_of_it=is_failing)
+        self.resets.forgive()
         if self.progress.tainted:
             self.commits.forget()
 
@@ -331,6 +349,14 @@ class Cluster:
 
         return self._node(name, boot)
 
+    def _wanderer(self) -> Node:
+        name = f"{WANDERERS}-0"
+
+        def boot(around: Surroundings, _now_ms: int) -> Booted:
+            return Booted(Wanderer(name, self.namesrv_text, around.chance, topics=self.plan.static, resets=self.resets))
+
+        return self._node(name, boot)
+
     def _operator(self, number: int) -> Node:
         name = f"operator-{number}"
 
@@ -341,7 +367,12 @@ class Cluster:
                     self.namesrv_text,
                     around.chance,
                     addresses=self.addresses,
-                    duties=Duties(self.plan.static, self.plan.order_pause_ms, may_grow=self.plan.grows and number == 0),
+                    duties=Duties(
+                        self.plan.static,
+                        self.plan.order_pause_ms,
+                        may_grow=self.plan.grows and number == 0,
+                        resets=self.resets if self.plan.resets and number == 0 else None,
+                    ),
                     is_over=lambda: self.are_moves_over,
                     on_order=self._ordered,
                 )

@@ -3,6 +3,7 @@
     read the mappings (7007) ─> choose ─┬─ move some queues of a leader (7001), perhaps think better of it (7003)
                                         ├─ take up again what failed or was cancelled (7004)
                                         ├─ drain a broker
+                                        ├─ send a group elsewhere (222)
                                         └─ let a topic grow (513)
 
 What they are told may be old by the time they order: then they are refused, and look again. They can be killed like any
@@ -22,12 +23,17 @@ from holdfast.model.mapping import MergedTopic, TopicMapping, merge, next_epoch
 from holdfast.model.placement import Move as Wish
 from holdfast.model.placement import plan_drain, plan_grow
 from holdfast.model.topic import TopicConfig
+from holdfast.sim.checkers.resets import Resets
 from holdfast.sim.client import SimClient
 from holdfast.sim.layout import layout_commands
+from holdfast.sim.wanderer import WANDERERS
+from holdfast.wire.admin import ResetOffsetFields
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command
+from holdfast.wire.fields import to_fields
 from holdfast.wire.mapping import from_detail
 from holdfast.wire.moves import Mappings, Move, MoveName, MoveOrder, Stamp, decode_body, encode_body
+from holdfast.wire.offsets import QueueFields
 
 Asking = tuple[str, Command]
 Script = Generator[Asking | int, Any, None]
@@ -38,6 +44,8 @@ TOTAL_MAX: Final = 10
 _TRIES: Final = 4
 _TRY_PAUSE_MS: Final = 700
 _CANCEL_SHARE: Final = 0.25
+_RESET_SHARE: Final = 0.4
+_RESET_SPAN: Final = 40
 _OPEN_STATES: Final = frozenset({"planned", "granted", "prepared"})
 
 
@@ -108,11 +116,13 @@ class Duties(msgspec.Struct, frozen=True):
         topics: What it may move.
         pause_ms: How long it rests between two orders, on average.
         may_grow: Whether it makes topics larger; one operator does at a time.
+        resets: Is told of what it resets; None where it may not.
     """
 
     topics: tuple[str, ...]
     pause_ms: int
     may_grow: bool
+    resets: Resets | None = None
 
 
 class Operator(ScriptedClient):
@@ -157,6 +167,9 @@ class Operator(ScriptedClient):
         topic = self.chance.choice(self._duties.topics)
         merged = view.merge(topic)
         if merged is None or self._is_over():
+            return
+        if self._duties.resets is not None and self.chance.random() < _RESET_SHARE:
+            yield from self._reset(merged, self._duties.resets)
             return
         draw = self.chance.random()
         if draw < 0.6:
@@ -215,6 +228,37 @@ class Operator(ScriptedClient):
             return
         wishes = plan_grow(merged.topic, merged.leaders, total, self._addresses)
         yield from tell_layout(self._addresses, view, merged, wishes, self.now_ms)
+
+    def _reset(self, merged: MergedTopic, resets: Resets) -> Script:
+        """Send the wanderers somewhere in each queue of a leader, forward or back, and perhaps move it at once."""
+        leaders = sorted(set(merged.leaders.values()))
+        if not leaders:
+            return
+        leader = self.chance.choice(leaders)
+        led = [queue for queue, name in merged.leaders.items() if name == leader]
+        for queue in led:
+            yield from self._reset_queue(merged.topic, queue, leader, resets)
+        others = [broker for broker in self._addresses if broker != leader]
+        if self.chance.random() < 0.5:
+            yield from self._send(merged.topic, led, leader, self.chance.choice(others))
+
+    def _reset_queue(self, topic: str, queue: int, leader: str, resets: Resets) -> Script:
+        address, row = self._addresses[leader], (topic, queue)
+        fields = to_fields(QueueFields(topic=topic, queue_id=queue))
+        answer = yield address, Command(code=RequestCode.GET_MAX_OFFSET, fields=fields)
+        if isinstance(answer, HoldfastError) or answer.code != ResponseCode.SUCCESS:
+            return
+        end, span = int(answer.fields["offset"]), self.chance.randrange(_RESET_SPAN)
+        offset = self.chance.choice((min(span, end), max(0, end - span)))
+        resets.ordered(row, offset, leader, self.now_ms)
+        order = ResetOffsetFields(topic=topic, group=WANDERERS, queue_id=queue, offset=offset, is_force=True)
+        answer = yield address, Command(code=RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields=to_fields(order))
+        if isinstance(answer, HoldfastError):
+            resets.doubt(row, self.now_ms)
+        elif answer.code == ResponseCode.SUCCESS:
+            resets.taken(row, self.now_ms)
+        else:
+            resets.refused(row)
 
 
 class Repairer(ScriptedClient):

@@ -46,6 +46,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         old_consumers: How many of each group's members do.
         grows: Whether static topics get more queues.
         leases: Whether leaders of logical queues need leases, and are replaced by themselves when those are over.
+        resets: Whether an operator sends a group back and forth in static topics.
     """
 
     name_servers: int = 1
@@ -71,6 +72,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     old_consumers: int = 0
     grows: bool = False
     leases: bool = False
+    resets: bool = False
 
 
 def draw_plan(chance: Random) -> Plan:
@@ -100,7 +102,10 @@ def draw_plan(chance: Random) -> Plan:
             size_max=chance.choice((100, 600, 2000)),
         ),
     )
-    return _draw_leases(_draw_static(plan, chance), chance) if chance.random() < 0.5 else plan
+    if chance.random() >= 0.5:
+        return plan
+    plan = _draw_leases(_draw_static(plan, chance), chance)
+    return msgspec.structs.replace(plan, resets=chance.random() < 0.3)
 
 
 def _draw_static(plan: Plan, chance: Random) -> Plan:

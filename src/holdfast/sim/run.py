@@ -222,6 +222,9 @@ class _Run:
         unfinished = cluster.reports.find_unfinished()
         if unfinished:
             raise Violation("a static topic is served whole", "; ".join(unfinished[:5]))
+        untold = cluster.resets.find_untold()
+        if untold:
+            raise Violation("a reset is told with the next pull", "; ".join(untold[:5]))
 
     def _survey(self) -> Surveyor:
         """See that every name server knows every broker, and goes on knowing it."""

@@ -1,0 +1,106 @@
+"""A member of a group that operators send back and forth while it consumes.
+
+    every queue of its topics:   pull, without waiting ─> go where the answer says ─> rest, commit, rest ─> pull ...
+
+It is alone in its group and takes its time, so that a reset often waits for it, and the queue moves meanwhile. Nobody
+minds what it misses or gets twice; what counts is that it hears where it was sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from random import Random
+from typing import Final
+
+from holdfast.client.pull_plan import PullStatus, pull_command, read_pull_answer
+from holdfast.model.errors import BrokerRefused, HoldfastError
+from holdfast.model.group import Subscription
+from holdfast.model.queue import MessageQueue
+from holdfast.sim.checkers.resets import Resets
+from holdfast.sim.client import SimClient
+from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.command import Command
+from holdfast.wire.fields import to_fields
+from holdfast.wire.offsets import UpdateOffsetFields
+
+WANDERERS: Final = "wanderers"
+_REST_MS: Final = 2_000
+_BATCH: Final = 8
+_UNTOLD: Final = frozenset({ResponseCode.NOT_LEADER_FOR_QUEUE, ResponseCode.SYSTEM_BUSY})
+
+
+class Wanderer(SimClient):
+    """The only member.
+
+    Args:
+        topics: Static ones.
+        resets: Is told of what it hears.
+    """
+
+    def __init__(self, name: str, name_servers: str, chance: Random, *, topics: Iterable[str], resets: Resets) -> None:
+        super().__init__(name, name_servers, chance)
+        self._subscriptions = {topic: Subscription(topic=topic) for topic in topics}
+        self._resets = resets
+        self._next: dict[MessageQueue, int] = {}
+
+    def started(self) -> None:
+        """Find the queues."""
+        self._resets.began(self.now_ms)
+        for topic in self._subscriptions:
+            self.route(topic)
+
+    def route_changed(self, topic: str) -> None:
+        """Begin with the queues that are new."""
+        route = self.routes.find(topic)
+        for queue in () if route is None or topic not in self._subscriptions else route.readable:
+            if queue not in self._next:
+                self._next[queue] = 0
+                self._rest(queue)
+
+    def _rest(self, queue: MessageQueue) -> None:
+        rest_ms = self.chance.randrange(_REST_MS)
+        self.after(rest_ms // 2, lambda: self._commit(queue))
+        self.after(rest_ms, lambda: self._pull(queue))
+
+    def _pull(self, queue: MessageQueue) -> None:
+        address = self.find_address(queue)
+        if address is None:
+            self._rest(queue)
+            return
+        asked, asked_ms, row = self._next[queue], self.now_ms, (queue.topic, queue.queue_id)
+        subscription = self._subscriptions[queue.topic]
+        command = pull_command(
+            group=WANDERERS,
+            queue=queue,
+            offset=asked,
+            subscription=subscription,
+            commit_offset=asked,
+            suspend_ms=0,
+            with_subscription=True,
+            batch_max=_BATCH,
+        )
+
+        def answered(answer: Command | HoldfastError) -> None:
+            try:
+                if isinstance(answer, HoldfastError):
+                    raise answer
+                outcome = read_pull_answer(answer, queue, subscription)
+            except HoldfastError as error:
+                if not isinstance(error, BrokerRefused) or error.code not in _UNTOLD:
+                    self._resets.doubt(row, self.now_ms)
+                self.refresh_leaders(queue.topic)
+            else:
+                is_moved = outcome.status is PullStatus.MOVED
+                self._resets.pulled(row, asked, asked_ms, outcome.next_offset if is_moved else None)
+                self._next[queue] = outcome.next_offset
+            self._rest(queue)
+
+        self.ask(address, command, answered)
+
+    def _commit(self, queue: MessageQueue) -> None:
+        address, offset = self.find_address(queue), self._next[queue]
+        fields = UpdateOffsetFields(
+            consumer_group=WANDERERS, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset
+        )
+        if address is not None:
+            self.tell(address, Command(code=RequestCode.UPDATE_CONSUMER_OFFSET, fields=to_fields(fields)))
