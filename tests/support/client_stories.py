@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import holdfast
-from holdfast import PullConsumer, PushConsumer, ReceivedMessage
+from holdfast import Producer, PullConsumer, PushConsumer, ReceivedMessage
 
 PATIENCE_S = 60
 
@@ -88,6 +88,20 @@ async def read_when_there(namesrv: str, topic: str) -> list[ReceivedMessage]:
 async def until(condition: Callable[[], bool]) -> None:
     """Return once *condition* is true."""
     while not condition():  # noqa: ASYNC110 - what is waited for tells nobody
+        await asyncio.sleep(0.02)
+
+
+async def queue_count(producer: Producer, topic: str) -> int | None:
+    """Return to how many queues of *topic* a producer can send; None when there is no such topic."""
+    try:
+        return len(await producer.queues(topic))
+    except holdfast.RouteNotFound:
+        return None
+
+
+async def until_queues(producer: Producer, topic: str, count: int) -> None:
+    """Return once *producer* can send to so many queues of *topic*."""
+    while await queue_count(producer, topic) != count:  # noqa: ASYNC110 - it tells nobody when it learns of them
         await asyncio.sleep(0.02)
 
 

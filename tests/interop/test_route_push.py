@@ -1,0 +1,178 @@
+"""Pushed routes among strangers: Java clients hear of none, Java name servers send none, Java brokers cause some."""
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.interop.client_matrix import Run, finish, start_matrix
+from tests.interop.java_shell import JavaShell
+from tests.interop.servers import CLUSTER, HOLDFAST_SETTINGS, JAVA_SETTINGS
+from tests.support.child import Child
+from tests.support.client_stories import queue_count, run, until_queues
+from tests.support.cluster import Broker, Processes, free_port, make_topic, wait_until_registered
+from tests.support.java_peer import JavaPeer
+from tests.support.tap import Tap
+from tests.support.watchers import Peer
+
+from holdfast import Producer
+from holdfast.cli.main import main
+from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.watch import WATCH_FIELD
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+
+# Topics are created and looked up, groups come and go: all that makes a client ask a name server. The last one takes
+# more than ten seconds, in which routes change.
+CHECKS = ("sync", "auto_created_topic", "ordered", "group_shares_queues", "transaction_decided", "retry_default_delay")
+QUEUES_MAX = 40
+
+
+@pytest.fixture(autouse=True)
+def calm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let name servers push though the machine is busy with tests."""
+    monkeypatch.setenv("HOLDFAST_NAMESRV_NOTIFY_BACK_OFF", "false")
+
+
+@pytest.fixture
+def children() -> Iterator[list[Child]]:
+    """Programs that are killed at the end, the last one first."""
+    started: list[Child] = []
+    yield started
+    for child in reversed(started):
+        child.kill()
+
+
+async def grow_meanwhile(name_server: str, broker: Broker, topic: str, program: Child) -> tuple[Run, int]:
+    """Add queues to *topic* while *program* runs; return what it reported, and how often a watching client was told."""
+    host, port = name_server.rsplit(":", 1)
+    client = Peer(*await asyncio.open_connection(host, int(port)))
+    await client.watch(topic)
+    ended = asyncio.ensure_future(asyncio.to_thread(finish, program))
+    queues = 4
+    while not ended.done():
+        told = asyncio.ensure_future(client.told())
+        await asyncio.wait({told, ended}, return_when=asyncio.FIRST_COMPLETED)
+        if told.done() and queues < QUEUES_MAX:
+            queues += 1
+            await asyncio.to_thread(make_topic, name_server, [broker.address], topic, queues=queues)
+        told.cancel()
+    await client.close()
+    return ended.result(), len(client.notices)
+
+
+@pytest.mark.parametrize("peer_name", ["peer_4", "peer_5"])
+@pytest.mark.parametrize("serializer", ["JSON", pytest.param("ROCKETMQ", marks=pytest.mark.slow)])
+def test_a_java_client_is_never_sent_a_notice_and_goes_on_working(
+    request: pytest.FixtureRequest, tmp_path: Path, peer_name: str, serializer: str
+) -> None:
+    """Its topic grows under it, and a client that watches is told so; Java's gets answers and nothing else."""
+    peer: JavaPeer = request.getfixturevalue(peer_name)
+    with Processes(tmp_path) as processes:
+        name_server = processes.start_name_server()
+        broker = processes.start_broker("broker-a", name_server, cluster=CLUSTER, settings=HOLDFAST_SETTINGS)
+        with Tap(name_server) as tap:
+            home = tmp_path / "client"
+            program = start_matrix(peer, tap.address, "Push-", home, serializer=serializer, checks=CHECKS)
+            report, notices = asyncio.run(grow_meanwhile(name_server, broker, "Push-sync", program))
+
+    for check in CHECKS:
+        report.require(check)
+    assert notices > 2
+    assert [answer for answer in tap.answers if answer.body] != []
+    assert tap.pushed == []
+
+
+@pytest.mark.parametrize("peer_name", ["peer_5", "peer_4"])
+def test_a_java_name_server_is_polled_and_that_is_said(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    children: list[Child],
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+    peer_name: str,
+) -> None:
+    """Sends work, a change is known after a poll, and one line at debug level says why it takes so long."""
+    caplog.set_level(logging.DEBUG, "holdfast")
+    peer: JavaPeer = request.getfixturevalue(peer_name)
+    port = free_port()
+    name_server = f"127.0.0.1:{port}"
+
+    async def story(address: str, broker: Broker) -> None:
+        async with Producer(address) as producer:
+            assert (await producer.send("t", b"before")).queue.topic == "t"
+            assert await queue_count(producer, "missing") in {None, 4}
+            await asyncio.to_thread(make_topic, name_server, [broker.address], "t", queues=5)
+            await until_queues(producer, "t", 5)
+            assert (await producer.send("t", b"after")).queue.topic == "t"
+
+    with Processes(tmp_path) as processes:
+        children.append(peer.start_name_server(port=port, home=tmp_path / "namesrv"))
+        broker = processes.start_broker("ours", name_server, cluster=CLUSTER)
+        make_topic(name_server, [broker.address], "t", queues=2)
+        with Tap(name_server) as tap:
+            run(story(tap.address, broker))
+        assert main(["cluster", "describe", "--namesrv", name_server]) == 0
+        (described,) = [line for line in capsys.readouterr().out.splitlines() if "does not push" in line]
+        children.pop().kill()
+
+    assert name_server in described
+    said = [record for record in caplog.records if "does not push" in record.getMessage()]
+    assert [record.levelno for record in said] == [logging.DEBUG]
+    assert tap.address in said[0].getMessage()
+    queries = [command for command in tap.asked if command.code == RequestCode.GET_ROUTEINFO_BY_TOPIC]
+    assert {command.fields.get(WATCH_FIELD) for command in queries} == {"true"}
+    assert tap.pushed == []
+    # Nothing was asked that a Java name server does not know.
+    assert {answer.code for answer in tap.answers} <= {ResponseCode.SUCCESS, ResponseCode.TOPIC_NOT_EXIST}
+
+
+@pytest.mark.parametrize(
+    ("peer_name", "broker_events"),
+    [
+        ("peer_5", "spread"),
+        ("peer_5", "off"),
+        ("peer_4", "off"),
+        pytest.param("peer_4", "spread", marks=pytest.mark.slow),
+    ],
+)
+def test_a_topic_that_is_made_on_a_java_broker_is_told_at_once(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    children: list[Child],
+    monkeypatch: pytest.MonkeyPatch,
+    peer_name: str,
+    broker_events: str,
+) -> None:
+    """A client of ours that asked for it in vain knows it long before a poll; a change of it likewise."""
+    monkeypatch.setenv("HOLDFAST_NAMESRV_BROKER_EVENTS", broker_events)
+    peer: JavaPeer = request.getfixturevalue(peer_name)
+
+    async def story(name_server: str, shell: JavaShell) -> None:
+        async with Producer(name_server) as producer:
+            assert await queue_count(producer, "made") is None
+            for queues in (3, 5):
+                words = ("updateTopic", "-c", CLUSTER, "-t", "made", "-r", str(queues), "-w", str(queues))
+                assert "success" in await asyncio.to_thread(shell.mqadmin, *words)
+                async with asyncio.timeout(15):
+                    await until_queues(producer, "made", queues)
+            assert (await producer.send("made", b"hello")).queue.broker_name == "theirs"
+
+    with Processes(tmp_path) as processes:
+        name_server = processes.start_name_server()
+        settings = {**JAVA_SETTINGS, "autoCreateTopicEnable": "false"}
+        children.append(
+            peer.start_broker(
+                name="theirs",
+                cluster=CLUSTER,
+                port=free_port(),
+                name_server=name_server,
+                store=tmp_path / "theirs",
+                settings=settings,
+            )
+        )
+        wait_until_registered(name_server, ["theirs"])
+        with JavaShell(peer, name_server, tmp_path / "shell") as shell:
+            run(story(name_server, shell))
+        children.pop().kill()

@@ -1,0 +1,123 @@
+"""The name server and brokers of ours as processes: what a user does to a topic reaches a client that watches."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from tests.support.client_stories import queue_count, run, until_queues
+from tests.support.cluster import Processes, make_topic
+from tests.support.watchers import Peer
+
+from holdfast import Producer
+from holdfast.cli.main import main
+
+BEFORE_A_POLL_S = 15
+
+
+@pytest.fixture(autouse=True)
+def calm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let name servers push though the machine is busy with tests."""
+    monkeypatch.setenv("HOLDFAST_NAMESRV_NOTIFY_BACK_OFF", "false")
+
+
+@asynccontextmanager
+async def connected(address: str) -> AsyncIterator[Peer]:
+    """Connect to a server, and disconnect at the end."""
+    host, port = address.rsplit(":", 1)
+    peer = Peer(*await asyncio.open_connection(host, int(port)))
+    try:
+        yield peer
+    finally:
+        await peer.close()
+
+
+@pytest.mark.parametrize("broker_events", ["spread", "off"])
+def test_what_is_done_to_a_topic_of_our_broker_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broker_events: str
+):
+    """Created, grown, deleted, created again: each is one notice, whether or not brokers' events are told."""
+    monkeypatch.setenv("HOLDFAST_NAMESRV_BROKER_EVENTS", broker_events)
+
+    async def story(processes: Processes) -> None:
+        namesrv = processes.start_name_server()
+        broker = processes.start_broker("broker-a", namesrv)
+        make_topic(namesrv, [broker.address], "other", queues=1)
+        async with connected(namesrv) as client:
+            await client.watch("orders")
+            for words in (
+                ("create", "orders", "--queues", "2"),
+                ("update", "orders", "--queues", "4"),
+                ("delete", "orders", "--yes"),
+                ("create", "orders", "--queues", "3"),
+            ):
+                assert await asyncio.to_thread(main, ["topic", *words, "--namesrv", namesrv]) == 0
+                assert await client.told() == {"orders"}
+
+    with Processes(tmp_path) as processes:
+        run(story(processes))
+
+
+def test_a_brokers_end_and_start_are_told(tmp_path: Path):
+    """Killed, and started again; stopped in order, and started again."""
+
+    async def story(processes: Processes) -> None:
+        namesrv = processes.start_name_server()
+        processes.start_broker("broker-z", namesrv)
+        broker = processes.start_broker("broker-a", namesrv)
+        make_topic(namesrv, [broker.address], "orders", queues=2)
+        async with connected(namesrv) as client:
+            await client.watch("orders")
+            for is_orderly in (False, True):
+                await asyncio.to_thread(broker.child.stop if is_orderly else broker.child.kill)
+                assert await client.told() == {"orders"}
+                assert (await client.ask_route("orders")).code == 17
+                broker = await asyncio.to_thread(
+                    processes.start_broker, "broker-a", namesrv, port=broker.port, store=broker.store
+                )
+                assert await client.told() == {"orders"}
+                assert (await client.ask_route("orders")).code == 0
+
+    with Processes(tmp_path) as processes:
+        run(story(processes))
+
+
+def test_a_producer_knows_a_topic_long_before_a_poll(tmp_path: Path):
+    """It was refused, the topic is created, and the next send goes through; then to the queues added since."""
+
+    async def story(processes: Processes) -> None:
+        namesrv = processes.start_name_server()
+        broker = processes.start_broker("broker-a", namesrv, settings={"auto_create_topics": "false"})
+        async with Producer(namesrv) as producer:
+            assert await queue_count(producer, "orders") is None
+            for queues in (2, 5):
+                await asyncio.to_thread(make_topic, namesrv, [broker.address], "orders", queues=queues)
+                async with asyncio.timeout(BEFORE_A_POLL_S):
+                    await until_queues(producer, "orders", queues)
+                await producer.send("orders", b"hello")
+
+    with Processes(tmp_path) as processes:
+        run(story(processes))
+
+
+def test_a_name_server_that_comes_back_is_watched_again(tmp_path: Path):
+    """It has forgotten everything; its clients and brokers tell it again."""
+
+    async def story(processes: Processes) -> None:
+        namesrv = processes.start_name_server()
+        broker = processes.start_broker("broker-a", namesrv)
+        make_topic(namesrv, [broker.address], "orders", queues=2)
+        async with Producer(namesrv) as producer:
+            await until_queues(producer, "orders", 2)
+            port = int(namesrv.rsplit(":", 1)[1])
+            await asyncio.to_thread(processes.name_servers[namesrv].kill)
+            await asyncio.to_thread(processes.start_name_server, port=port)
+
+            await asyncio.to_thread(make_topic, namesrv, [broker.address], "orders", queues=6)
+
+            async with asyncio.timeout(BEFORE_A_POLL_S):
+                await until_queues(producer, "orders", 6)
+
+    with Processes(tmp_path) as processes:
+        run(story(processes))

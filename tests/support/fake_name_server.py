@@ -1,0 +1,136 @@
+"""A name server that knows what a test tells it, pushes when a test says so, and remembers who asked for what.
+
+    async with FakeNameServer() as server:
+        server.serve("orders", queues=4)
+        ...
+        await server.until(lambda: server.watched() == [{"orders"}])      one connection, which watches one topic
+        server.tell("orders")                                             a 328 to everybody
+        assert server.lookups("orders") == 2
+
+Every topic that it was not told of does not exist. With `pushes=False` it is one that has never heard of watching, as
+Java's are.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from tests.support.scripted_server import ScriptedServer
+
+from holdfast.model.route import BrokerData, QueueData, Route
+from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.command import ONE_WAY, Command, encode_command, response
+from holdfast.wire.route import encode_route
+from holdfast.wire.watch import (
+    ROUTES_CHANGED,
+    TOPICS_FIELD,
+    UNWATCH,
+    WATCH_FIELD,
+    WATCHING_FIELD,
+    join_topics,
+    split_topics,
+)
+
+BROKER = "127.0.0.1:1"
+"""Where its brokers are said to listen; nobody does."""
+
+
+class FakeNameServer(ScriptedServer):
+    """Listens on a free port while the block lasts.
+
+    Attributes:
+        routes: What it answers: topic to route.
+        is_holding: Whether queries wait for `release`.
+        is_silent: Whether nothing is answered any more, as if the process hung.
+    """
+
+    def __init__(self, *, host: str = "127.0.0.1", port: int = 0, pushes: bool = True) -> None:
+        super().__init__()
+        self.routes: dict[str, Route] = {}
+        self.is_holding = False
+        self.is_silent = False
+        self._host, self._port = host, port
+        self._pushes = pushes
+        self._watches: dict[asyncio.StreamWriter, set[str]] = {}
+        self._held: list[tuple[asyncio.StreamWriter, Command]] = []
+        self.answers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = self._route
+        if pushes:
+            self.on(UNWATCH)
+
+    async def listen(self, port: int) -> None:
+        """Begin to listen, or again after `stop`."""
+        self._server = await asyncio.start_server(self._serve, self._host, port or self._port)
+        self.address = f"{self._host}:{self._server.sockets[0].getsockname()[1]}"
+
+    @property
+    def port(self) -> int:
+        """The port it listens on."""
+        return int(self.address.rsplit(":", 1)[1])
+
+    # What it knows.
+
+    def serve(self, *topics: str, queues: int = 1) -> None:
+        """Let *topics* exist, with as many queues."""
+        for topic in topics:
+            self.routes[topic] = Route(
+                broker_datas=[BrokerData(cluster="c", broker_name="broker-a", broker_addrs={0: BROKER})],
+                queue_datas=[QueueData(broker_name="broker-a", read_queues=queues, write_queues=queues, permission=6)],
+            )
+
+    def tell(self, *topics: str) -> None:
+        """Tell every client that the routes of *topics* changed."""
+        for text in join_topics(topics):
+            self.push(Command(code=ROUTES_CHANGED, flag=ONE_WAY, fields={TOPICS_FIELD: text}))
+
+    def release(self) -> None:
+        """Answer the queries that were held."""
+        for writer, command in self._held:
+            writer.write(encode_command(self._route(command)))
+        self._held.clear()
+
+    def drop_connections(self) -> None:
+        """End every connection as a crash would; who watched is forgotten with it."""
+        super().drop_connections()
+        self._watches.clear()
+
+    # What it was asked.
+
+    def queries(self) -> list[Command]:
+        """Return every query for a route so far."""
+        return self.heard_of(RequestCode.GET_ROUTEINFO_BY_TOPIC)
+
+    def lookups(self, topic: str) -> int:
+        """Return how often the route of *topic* was asked for."""
+        return sum(command.fields["topic"] == topic for command in self.queries())
+
+    def watched(self) -> list[set[str]]:
+        """Return what each connection that is open watches, if anything."""
+        return [topics for writer, topics in self._watches.items() if topics and writer in self._writers]
+
+    def unwatched(self) -> list[str]:
+        """Return every topic that a 329 named, in their order."""
+        return [topic for command in self.heard_of(UNWATCH) for topic in split_topics(command.fields[TOPICS_FIELD])]
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Return once *condition* holds; it is looked at after every request."""
+        async with self._news:
+            await self._news.wait_for(condition)
+
+    def _route(self, command: Command) -> Command:
+        topic = command.fields["topic"]
+        fields = {WATCHING_FIELD: "true"} if self._pushes and command.fields.get(WATCH_FIELD) == "true" else {}
+        if topic not in self.routes:
+            return response(command, ResponseCode.TOPIC_NOT_EXIST, f"no topic {topic}", fields=fields)
+        return response(command, fields=fields, body=encode_route(self.routes[topic]))
+
+    async def _take(self, command: Command, writer: asyncio.StreamWriter) -> None:
+        if command.code == RequestCode.GET_ROUTEINFO_BY_TOPIC and command.fields.get(WATCH_FIELD) == "true":
+            self._watches.setdefault(writer, set()).add(command.fields["topic"])
+        if command.code == UNWATCH:
+            self._watches.get(writer, set()).difference_update(split_topics(command.fields[TOPICS_FIELD]))
+        if self.is_silent or (self.is_holding and command.code == RequestCode.GET_ROUTEINFO_BY_TOPIC):
+            self._held.append((writer, command))
+            async with self._news:
+                self.requests.append(command)
+                self._news.notify_all()
+            return
+        await super()._take(command, writer)
