@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, contextmanager, suppress
 from typing import Any
 
 import pytest
-from tests.support.client_stories import queue_count, run, until_queues
+from tests.support.client_stories import queue_count, run, until, until_queues
 from tests.support.fake_name_server import FakeNameServer
 
 from holdfast import ClusterClient, ConfigError, Producer, PullConsumer, PushConsumer, blocking
@@ -188,6 +188,31 @@ def test_a_lookup_that_is_under_way_leaves_no_watch_at_the_old_name_server():
                 assert len(await looking) == 1
                 await new.until(lambda: watches(new, "orders", "late"))
                 await old.until(lambda: old.watched() == [])
+
+    run(story())
+
+
+def test_a_lookup_that_is_under_way_is_watched_once_though_the_old_name_server_stays_in_the_list():
+    """Whichever of the two each client chose: the other one tells it nothing."""
+
+    async def story() -> None:
+        async with FakeNameServer() as old, FakeNameServer() as new, AsyncExitStack() as stack:
+            for server in (old, new):
+                server.serve("orders", "late")
+            clients = [await stack.enter_async_context(ClusterClient(old.address)) for _ in range(CLIENTS)]
+            for client in clients:
+                await client.route("orders")
+            old.is_holding = True
+            looking = [asyncio.ensure_future(client.route("late")) for client in clients]
+            await old.until(lambda: old.lookups("late") == CLIENTS)
+
+            for client in clients:
+                await client.set_name_servers(f"{old.address};{new.address}")
+            old.is_holding = False
+            old.release()
+
+            await asyncio.gather(*looking)
+            await until(lambda: old.watched() + new.watched() == [{"orders", "late"}] * CLIENTS)
 
     run(story())
 

@@ -4,7 +4,7 @@
     spread   every difference is told: a broker's start and end in the client's own moment, all else at the next tick
 
 Broker a has the topics `orders` and `bills`; broker z has `fence` and `clock`. A client watches `orders` and `fence`, a
-second one `clock`. Moments are spread over an hour here: what comes at the next tick cannot be taken for it.
+second one `clock`. Moments are spread over days here: none comes at the next tick, but by a very rare chance.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from holdfast.nameserver.kv import ORDER_TOPICS
 from holdfast.wire import java_json
 from holdfast.wire.codes import RequestCode
 
-HOUR_MS = 3_600_000
+DAYS_MS = 1_000_000_000
 SCAN_MS = 50
 
 
@@ -66,7 +66,7 @@ class Stage:
 @asynccontextmanager
 async def a_stage(**options: Any) -> AsyncIterator[Stage]:
     """Set the scene."""
-    options = {"broker_event_spread_ms": HOUR_MS, "scan_interval_ms": SCAN_MS, **options}
+    options = {"broker_event_spread_ms": DAYS_MS, "scan_interval_ms": SCAN_MS, **options}
     async with pushing(**options) as server, server.peers(5) as peers:
         stage = Stage(server, *peers)
         await stage.broker.register("orders", "bills")
