@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.admin.reach import Reach, gather
-from holdfast.model.errors import BrokerRefused, HoldfastError
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.push_state import PushState, ReadingsTold, decode_push_state
+from holdfast.model.errors import HoldfastError
+from holdfast.wire.codes import RequestCode
+from holdfast.wire.push_state import PUSH_KEY, PushState, ReadingsTold, decode_push_state
 
 
 class RoutePushStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,11 +38,11 @@ async def find_route_push(reach: Reach) -> list[RoutePushStatus]:
 
     async def ask(address: str) -> RoutePushStatus:
         try:
+            settings = await reach.ask(address, RequestCode.GET_NAMESRV_CONFIG)
+            if f"{PUSH_KEY}=".encode() not in settings.body:
+                return RoutePushStatus(address=address)
             answer = await reach.ask(address, RequestCode.GET_PUSH_STATE)
             return _to_status(address, decode_push_state(answer.body))
-        except BrokerRefused as refusal:
-            is_known = refusal.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-            return RoutePushStatus(address=address, fault=str(refusal) if is_known else None)
         except HoldfastError as error:
             return RoutePushStatus(address=address, fault=str(error))
 

@@ -13,6 +13,7 @@ import msgspec
 from holdfast.nameserver.kv import FILE
 from holdfast.nameserver.notices import BrokerEvents
 from holdfast.nameserver.options import NameServerOptions
+from holdfast.wire.push_state import PUSH_KEY
 
 _CHANGEABLE: Final[dict[str, str]] = {
     "brokerTimeoutMillis": "broker_timeout_ms",
@@ -57,7 +58,7 @@ class Settings:
         """Return all settings as properties text, sorted."""
         host, _, port = self._options.listen.rpartition(":")
         values: dict[str, object] = {key: getattr(self._options, name) for key, name in _CHANGEABLE.items()}
-        values |= {"bindAddress": host, "listenPort": port}
+        values |= {"bindAddress": host, "listenPort": port, PUSH_KEY: self._options.broker_events}
         if self._options.data is not None:
             values["kvConfigPath"] = f"{self._options.data}/{FILE}"
         return "".join(f"{key}={_text(values[key])}\n" for key in sorted(values)).encode()

@@ -1,7 +1,12 @@
 """How a name server tells clients of changed routes, as an operator asks for it (7050).
 
-7050                     operator ─> name server
-     a `PushState`                <─              3 (not supported), where routes are not pushed
+319                      operator ─> name server
+     its settings                 <─              with the key `brokerEvents` where routes are pushed
+7050                              ─>
+     a `PushState`                <─
+
+The first question is one that every name server knows: Java's before 5.0 do not even refuse what they do not know, and
+whoever asks waits until the time is up.
 """
 
 from __future__ import annotations
@@ -13,6 +18,8 @@ import msgspec
 from holdfast.wire import java_json
 
 UNKNOWN: Final = "unknown"
+PUSH_KEY: Final = "brokerEvents"
+"""What only the settings of a name server that pushes routes have."""
 Percent = float | Literal["unknown"]
 
 

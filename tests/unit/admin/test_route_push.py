@@ -5,7 +5,7 @@ import asyncio
 from tests.support.scripted_reach import NAME_SERVER, Reply, ScriptedReach
 
 from holdfast.admin.route_push import RoutePushStatus, find_route_push
-from holdfast.model.errors import ConnectionLost
+from holdfast.model.errors import ConnectionLost, RequestTimeout
 from holdfast.wire.codes import RequestCode
 from holdfast.wire.push_state import PushState, ReadingsTold, encode_push_state
 
@@ -23,10 +23,11 @@ STATE = PushState(
 
 
 def ask(reply: Reply | None) -> RoutePushStatus:
-    """Return what is found of a name server that answers so; None: it does not know the question."""
+    """Return what is found of a name server that answers so; None: one of Java's, which would not answer at all."""
     reach = ScriptedReach()
-    if reply is not None:
-        reach.on(RequestCode.GET_PUSH_STATE, lambda _: reply)
+    settings = b"listenPort=9876\n" if reply is None else b"brokerEvents=spread\nlistenPort=9876\n"
+    reach.on(RequestCode.GET_NAMESRV_CONFIG, lambda _: settings)
+    reach.on(RequestCode.GET_PUSH_STATE, lambda _: RequestTimeout("never answered") if reply is None else reply)
     (found,) = asyncio.run(find_route_push(reach))
     assert found.address == NAME_SERVER
     return found
@@ -42,8 +43,8 @@ def test_a_name_server_that_pushes_tells_its_figures():
     assert found.readings == ReadingsTold(memory=12.5, load=61.0, network="unknown")
 
 
-def test_a_name_server_that_does_not_know_the_question_does_not_push():
-    """As every Java one; that is no fault."""
+def test_a_name_server_without_settings_for_it_does_not_push():
+    """As every Java one; that is no fault, and nobody waits for an answer that does not come."""
     assert ask(None) == RoutePushStatus(address=NAME_SERVER)
 
 

@@ -13,7 +13,7 @@ def test_settings_read_as_properties():
     server = a_name_server(listen="127.0.0.1:19876", data="somewhere", order_message_enable=True)
 
     assert server.ask(RequestCode.GET_NAMESRV_CONFIG).body == (
-        b"bindAddress=127.0.0.1\nbrokerTimeoutMillis=120000\nkvConfigPath=somewhere/kvConfig.json\n"
+        b"bindAddress=127.0.0.1\nbrokerEvents=spread\nbrokerTimeoutMillis=120000\nkvConfigPath=somewhere/kvConfig.json\n"
         b"listenPort=19876\norderMessageEnable=true\nreturnOrderTopicConfigToBroker=true\n"
         b"scanNotActiveBrokerInterval=5000\n"
     )
