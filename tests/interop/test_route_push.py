@@ -132,7 +132,7 @@ def test_a_java_name_server_is_polled_and_that_is_said(
     ("peer_name", "broker_events"),
     [
         ("peer_5", "spread"),
-        ("peer_5", "off"),
+        pytest.param("peer_5", "off", marks=pytest.mark.slow),
         ("peer_4", "off"),
         pytest.param("peer_4", "spread", marks=pytest.mark.slow),
     ],
