@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from random import Random
 from typing import Any
 
@@ -64,7 +64,7 @@ class NameServerLink:
         self._refresh_s = refresh_s
         self._spawn = spawn
         self._moved = moved
-        self._former: set[str] = set()  # taken off the list, and perhaps still connected
+        self._former: set[str] = set()  # taken off the list, and perhaps still connected, or dialled
         self._silent: set[str] = set()  # of whom it was logged that they do not answer
         self._has_new_source = asyncio.Event()
 
@@ -133,13 +133,12 @@ class NameServerLink:
         if not self._servers.change(addresses):
             return
         log.info("the name servers are %s now; %s is used", "; ".join(addresses), self._servers.current)
-        removed = {address for address in before if address not in addresses}
-        self._former = removed | {address for address in self._former - {*addresses} if self._pool.find(address)}
+        removed = {*before} - {*addresses}
+        self._former = removed | {address for address in self._former - {*addresses} if self._pool.is_used(address)}
         if used is not None and used != self._servers.current:
             self._leave(used)
-        for connection in filter(None, map(self._pool.find, removed)):
-            # Behind what it was told last. Who waits for an answer on it asks the one that is used now.
-            self._spawn(connection.close("no name server of ours any more"))
+        for address in removed:
+            self._hang_up(address)
 
     # Asking.
 
@@ -198,7 +197,9 @@ class NameServerLink:
 
     def opened(self, address: str) -> None:
         """Take note that the connection to a name server stands: it has to be told again what we watch."""
-        if self.is_wanted(address):
+        if address not in self._servers.addresses:
+            self._hang_up(address)  # It was taken off the list while it was dialled.
+        elif self.is_wanted(address):
             self._moved()
 
     def closed(self, address: str) -> None:
@@ -235,13 +236,21 @@ class NameServerLink:
             return
         for text in join_topics(topics):
             command = Command(code=UNWATCH, fields={TOPICS_FIELD: text})
-            self._spawn(_hear(address, connection.request(command, self._timeout_s)))
+            # No task waits for the answer: one that ended with the client would leave it unheard.
+            connection.request(command, self._timeout_s).add_done_callback(lambda answer: _hear(address, answer))
+
+    def _hang_up(self, address: str) -> None:
+        """Close the connection to a name server that is not on the list, if there is one.
+
+        Behind what it was told last. Who waits for an answer on it asks the one that is used now.
+        """
+        connection = self._pool.find(address)
+        if connection is not None:
+            self._spawn(connection.close("no name server of ours any more"))
 
 
-async def _hear(address: str, answer: Awaitable[Command]) -> None:
-    try:
-        await answer
-    except HoldfastError as error:
+def _hear(address: str, answer: asyncio.Future[Command]) -> None:
+    if not answer.cancelled() and (error := answer.exception()) is not None:
         log.debug("name server %s did not say whether it heard what we watch no more: %s", address, error)
 
 

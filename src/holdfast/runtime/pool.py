@@ -373,6 +373,10 @@ class ConnectionPool:
         connection = self._connections.get(address)
         return connection if connection is not None and connection.is_open else None
 
+    def is_used(self, address: str) -> bool:
+        """Say whether there is a connection to *address*, or somebody waits for one."""
+        return address in self._dialing or self.find(address) is not None
+
     def addresses(self) -> list[str]:
         """Return where we are connected to."""
         return [address for address, connection in self._connections.items() if connection.is_open]

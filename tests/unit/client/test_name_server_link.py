@@ -1,8 +1,10 @@
 """The one name server that a client asks and is told by."""
 
 import asyncio
+import gc
 import logging
 from collections.abc import Awaitable, Callable
+from unittest.mock import Mock
 
 import pytest
 from tests.support.address_server import an_address_server
@@ -12,6 +14,7 @@ from tests.support.pushing_server import ROUTE, PushingServer
 from holdfast.client import address_source, route_keeper
 from holdfast.client.cluster_client import ClusterClient
 from holdfast.model.errors import ConfigError, ConnectionLost
+from holdfast.wire.codes import RequestCode
 from holdfast.wire.command import Command
 
 Story = Callable[[PushingServer, PushingServer], Awaitable[None]]
@@ -244,6 +247,65 @@ def test_who_waits_for_one_that_is_taken_off_the_list_asks_the_new_one():
 
             assert (await asking).topic == "t"
             assert watched(two) == {"t"}
+
+    with_two(story)
+
+
+def test_one_that_is_taken_off_the_list_while_it_is_dialled_is_left():
+    """However long that takes, and however often the list changes meanwhile: nobody would ever close the connection."""
+
+    async def story(one: PushingServer, two: PushingServer) -> None:
+        greet = Mock(return_value=Command(code=RequestCode.HEART_BEAT))
+        async with ClusterClient(one.namesrv, heartbeat=greet) as client:
+            lookup = asyncio.ensure_future(client.route("t"))
+            while one.namesrv not in client._pool._dialing:  # noqa: ASYNC110 - for a moment only, and nobody tells
+                await asyncio.sleep(0)
+            await client.set_name_servers(two.namesrv)
+            await client.set_name_servers(f"{two.namesrv};127.0.0.1:1")
+            await client.set_name_servers(two.namesrv)
+
+            await lookup
+
+            await until(lambda: client._pool.addresses() == [two.namesrv])
+            assert client.connected_brokers() == []
+            greet.assert_not_called()  # It is no broker.
+
+    with_two(story)
+
+
+def test_a_client_may_end_right_after_another_list():
+    """What the old name server was told is not answered any more; that is nobody's fault."""
+    faults: list[dict[str, object]] = []
+
+    async def story(one: PushingServer, two: PushingServer) -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, fault: faults.append(fault))
+        async with ClusterClient(one.address) as client:
+            await client.route("t")
+            await client.set_name_servers(two.address)
+        del client
+        gc.collect()
+        assert await one.told() == [{"t"}]
+
+    with_two(story)
+    gc.collect()
+
+    assert faults == []
+
+
+def test_the_list_is_followed_after_any_nonsense():
+    """Names that can be none and ports of thousands of digits too are answered by an address server that is ill."""
+
+    async def story(one: PushingServer, two: PushingServer) -> None:
+        with an_address_server(one.address.encode()) as server:
+            async with ClusterClient(server.url, name_server_refresh_s=0.01) as client:
+                for nonsense in (b"a:" + b"9" * 5000, b"\xff", b"a" * 64 + b":1"):
+                    server.body = nonsense
+                    count = len(server.asked)
+                    await until(lambda count=count: len(server.asked) >= count + 2)
+
+                server.body = two.address.encode()
+
+                await until(lambda: client.name_servers == (two.address,))
 
     with_two(story)
 
