@@ -16,10 +16,11 @@ import ipaddress
 import logging
 import socket
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import closing
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from http import HTTPStatus
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from threading import Timer
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -94,8 +95,8 @@ class AddressSource:
         if self._url is not None:
             try:
                 listed = parse_addresses(await asyncio.to_thread(_fetch, self._url))
-            except (OSError, HTTPException, UnicodeDecodeError, ConfigError) as error:
-                text = f"the address server {self._url} does not tell the name servers: {error or type(error).__name__}"
+            except (OSError, HTTPException, ValueError, ConfigError) as error:
+                text = f"the address server {self._url} does not tell the name servers: {_reason(error)}"
                 raise ConnectionLost(text) from error
         found = await asyncio.gather(*map(self._expand, listed))
         return list(dict.fromkeys(address for addresses in found for address in addresses))
@@ -108,12 +109,16 @@ class AddressSource:
         try:
             async with asyncio.timeout(_TIMEOUT_S):
                 hosts = await self._resolve(host)
-        except OSError as error:  # a TimeoutError is one
-            log.warning("the addresses of %s are not told: %s", host, error or type(error).__name__)
+        except (OSError, ValueError) as error:  # a TimeoutError is one; what can be no name is the other
+            log.warning("the addresses of %s are not told: %s", host, _reason(error))
             hosts = []
         if hosts:
             self._known[host] = sorted(hosts)
         return [f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}" for ip in self._known.get(host, ())] or [address]
+
+
+def _reason(error: Exception) -> str:
+    return str(error) or ("timed out" if isinstance(error, TimeoutError) else type(error).__name__)
 
 
 def _check_url(url: str) -> None:
@@ -142,21 +147,47 @@ def _fetch(url: str) -> str:
     """Return what an address server says. Runs in a thread, and not for long.
 
     Raises:
-        OSError, HTTPException, UnicodeDecodeError: it does not say anything that can be read.
+        OSError, HTTPException, ValueError: it does not say anything that can be read.
     """
     parts = urlsplit(url)
     kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
     deadline_s = time.monotonic() + _TIMEOUT_S
     with closing(kind(parts.hostname or "", parts.port, timeout=_TIMEOUT_S)) as link:
-        link.request("GET", (parts.path or "/") + (f"?{parts.query}" if parts.query else ""))
-        with link.getresponse() as answer:
-            if answer.status != HTTPStatus.OK:
-                raise HTTPException(f"status {answer.status}")
-            body = b""
-            while piece := answer.read1(_BODY_MAX):
-                body += piece
-                if len(body) > _BODY_MAX:
-                    raise HTTPException(f"more than {_BODY_MAX} bytes")
-                if time.monotonic() > deadline_s:
-                    raise TimeoutError("timed out")
+        link.connect()
+        with _cut_off(link.sock):
+            link.request("GET", (parts.path or "/") + (f"?{parts.query}" if parts.query else ""))
+            with link.getresponse() as answer:
+                body = _read_body(answer)
+    if time.monotonic() >= deadline_s:
+        raise TimeoutError("timed out")
     return body.decode("ascii").strip()
+
+
+@contextmanager
+def _cut_off(link: socket.socket) -> Iterator[None]:
+    """Let *link* end in time: its own time-out is one of each read, however little that brings."""
+
+    def cut() -> None:
+        with suppress(OSError):  # it has ended
+            link.shutdown(socket.SHUT_RDWR)
+
+    timer = Timer(_TIMEOUT_S, cut)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _read_body(answer: HTTPResponse) -> bytes:
+    if answer.status != HTTPStatus.OK:
+        raise HTTPException(f"status {answer.status}")
+    body = b""
+    while piece := answer.read1(_BODY_MAX):
+        body += piece
+        if len(body) > _BODY_MAX:
+            raise HTTPException(f"more than {_BODY_MAX} bytes")
+    if answer.length:
+        # Half a list is one as well, but another: with half a port, or without a server that is there.
+        raise HTTPException(f"{answer.length} bytes less than announced")
+    return body

@@ -12,8 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
+from typing import Final
 
 from holdfast.model.errors import ConfigError, ConnectionLost
+
+_PORT_DIGITS_MAX: Final = 5
 
 
 class NameServers:
@@ -73,7 +76,8 @@ def parse_addresses(text: str) -> list[str]:
     addresses = list(dict.fromkeys(item.strip() for item in text.replace(",", ";").split(";") if item.strip()))
     for address in addresses:
         host, _, port = address.rpartition(":")
-        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        is_port = port.isdecimal() and len(port) <= _PORT_DIGITS_MAX and 0 < int(port) < 65536
+        if host.split() != [host] or not is_port:
             raise ConfigError(f"name server address {address!r} is not host:port, such as 127.0.0.1:9876")
     if not addresses:
         raise ConfigError("there is no name server address; give host:port, such as 127.0.0.1:9876")

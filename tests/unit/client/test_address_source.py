@@ -3,6 +3,7 @@
 import asyncio
 import socket
 import threading
+from contextlib import suppress
 
 import pytest
 from tests.support.address_server import an_address_server
@@ -51,8 +52,8 @@ def test_a_name_that_cannot_be_resolved_keeps_what_it_had():
     assert asyncio.run(source.read()) == ["10.0.0.1:1", "other:2"]
 
 
-def test_dns_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch):
-    """The client would not start."""
+def test_dns_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture):
+    """The client would not start. What the matter is stands in the log."""
     monkeypatch.setattr(address_source, "_TIMEOUT_S", 0.01)
 
     async def hang(host: str) -> list[str]:
@@ -60,6 +61,7 @@ def test_dns_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch):
         return []
 
     assert asyncio.run(AddressSource("shop:1", resolve=hang).read()) == ["shop:1"]
+    assert "the addresses of shop are not told: timed out" in caplog.text
 
 
 def test_of_both_kinds_of_addresses_one_is_taken(monkeypatch: pytest.MonkeyPatch):
@@ -87,7 +89,9 @@ def test_an_address_server_is_asked():
         assert source.refresh_s == 120
 
 
-@pytest.mark.parametrize("body", [b"", b"<html>", b"host", b"\xff\xfe:1", b"a:1;" * 20_000])
+@pytest.mark.parametrize(
+    "body", [b"", b"<html>", b"host", b"\xff\xfe:1", b"a:1;" * 20_000, b"a:" + b"9" * 5000, b"a:1\nb:2"]
+)
 def test_nonsense_is_no_list(body: bytes):
     """The text names the address server."""
     with (
@@ -128,6 +132,63 @@ def test_an_address_server_that_dribbles_is_left(monkeypatch: pytest.MonkeyPatch
         with pytest.raises(ConnectionLost, match="timed out"):
             asyncio.run(AddressSource(f"http://127.0.0.1:{listener.getsockname()[1]}").read())
         thread.join()
+
+
+def test_an_address_server_that_dribbles_its_head_is_left(monkeypatch: pytest.MonkeyPatch):
+    """A head has no end of its own."""
+    monkeypatch.setattr(address_source, "_TIMEOUT_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        sent = 0
+
+        def dribble() -> None:
+            nonlocal sent
+            peer, _ = listener.accept()
+            with peer, suppress(OSError):
+                peer.sendall(b"HTTP/1.0 200 OK\r\nX: ")
+                ticks = threading.Event()
+                while sent < 100 and not ticks.wait(0.05):
+                    peer.sendall(b"1")
+                    sent += 1
+
+        thread = threading.Thread(target=dribble)
+        thread.start()
+        with pytest.raises(ConnectionLost, match="timed out"):
+            asyncio.run(AddressSource(f"http://127.0.0.1:{listener.getsockname()[1]}").read())
+        thread.join()
+        assert sent < 100
+
+
+def test_half_of_what_was_announced_is_no_list():
+    """Half a port is a port, too."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def break_off() -> None:
+            peer, _ = listener.accept()
+            with peer:
+                peer.recv(4096)
+                peer.sendall(b"HTTP/1.0 200 OK\r\nContent-Length: 27\r\n\r\n10.0.0.1:9876;10.0.0.2:98")
+
+        thread = threading.Thread(target=break_off)
+        thread.start()
+        with pytest.raises(ConnectionLost, match="2 bytes less than announced"):
+            asyncio.run(AddressSource(f"http://127.0.0.1:{listener.getsockname()[1]}").read())
+        thread.join()
+
+
+@pytest.mark.parametrize("url", [f"http://{'a' * 64}/", "http://127.0.0.1:1/ä"])
+def test_a_url_that_nobody_can_be_asked_with_tells_nothing(url: str):
+    """As one that nobody answers at."""
+    with pytest.raises(ConnectionLost, match="does not tell"):
+        asyncio.run(AddressSource(url).read())
+
+
+@pytest.mark.parametrize("host", ["a" * 64, "a..b"])
+def test_what_can_be_no_name_is_left_to_the_dialler(host: str, caplog: pytest.LogCaptureFixture):
+    """As a name that nobody knows: one bad entry must not end the others."""
+    source = AddressSource(f"{host}:1;10.0.0.1:2")
+
+    assert asyncio.run(source.read()) == [f"{host}:1", "10.0.0.1:2"]
+    assert f"the addresses of {host} are not told" in caplog.text
 
 
 @pytest.mark.parametrize("url", ["http://", "https:///path", "http://host:port/", "http://host:0/"])

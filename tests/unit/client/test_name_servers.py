@@ -13,7 +13,9 @@ def test_a_list_is_read_with_either_separator():
     assert parse_addresses(" a:1; b:2,a:1 ;[::1]:3;") == ["a:1", "b:2", "[::1]:3"]
 
 
-@pytest.mark.parametrize("text", ["", ";", "host", "host:", ":9876", "host:port", "host:0", "host:65536"])
+@pytest.mark.parametrize(
+    "text", ["", ";", "host", "host:", ":9876", "host:port", "host:0", "host:65536", "h:" + "9" * 5000, "a:1\nb:2"]
+)
 def test_what_is_no_address_is_refused(text: str):
     """With an example of what is."""
     with pytest.raises(ConfigError, match=r"127\.0\.0\.1:9876"):
