@@ -122,7 +122,7 @@ class ClusterClient:
             self._name_servers,
             ask=self.invoke,
             spawn=self.spawn,
-            now_ms=now_ms,
+            now_ms=monotonic_ms,
             changed=self._tell_change,
             expiry_s=topic_expiry_s,
             remembers_missing=remembers_missing,

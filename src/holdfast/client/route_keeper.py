@@ -50,7 +50,7 @@ class RouteKeeper:
         name_servers: Whom to ask.
         ask: Asks one of them, by its address.
         spawn: Runs what nobody waits for.
-        now_ms: Tells the time.
+        now_ms: Tells the time, by a clock that never goes back.
         changed: Called with a topic whose route is another one than before.
         expiry_s: After how long a topic is forgotten that nobody sends to; None for never.
         remembers_missing: Whether `publish_route` may say from memory that a topic does not exist.
@@ -160,7 +160,8 @@ class RouteKeeper:
 
     async def take_notice(self, topics: Iterable[str]) -> None:
         """Look up the routes of *topics* again, now: they changed."""
-        topics = [topic for topic in topics if self.table.is_interested(topic) or topic in self._lookups]
+        named = dict.fromkeys(topics)  # each once, however often it is named
+        topics = [topic for topic in named if self.table.is_interested(topic) or topic in self._lookups]
         self._again |= self._lookups.keys() & topics
         await self._renew([topic for topic in topics if topic not in self._lookups])
 

@@ -7,7 +7,7 @@ import pytest
 from tests.support.scripted_server import ScriptedServer
 from tests.support.static_topics import a_record, logical, serve_static
 
-from holdfast.client import route_keeper
+from holdfast.client import cluster_client, route_keeper
 from holdfast.client.cluster_client import ClusterClient
 from holdfast.model.errors import BrokerRefused, ConnectionLost, RouteNotFound
 from holdfast.wire.codes import RequestCode
@@ -238,6 +238,23 @@ def test_routes_are_polled(monkeypatch: pytest.MonkeyPatch):
                 assert changed.empty()
                 server.serve_topic("t", queues=2)
                 assert await changed.get() == "t"
+
+    asyncio.run(run())
+
+
+def test_routes_are_polled_though_the_clock_is_set_back(monkeypatch: pytest.MonkeyPatch):
+    """An hour back is no hour without polls."""
+    monkeypatch.setattr(route_keeper, "_POLL_TICK_S", 0.01)
+    hours = [1]
+    monkeypatch.setattr(cluster_client, "now_ms", lambda: hours[0] * 3_600_000)
+
+    async def run() -> None:
+        async with ScriptedServer() as server, ClusterClient(server.address) as client, asyncio.timeout(10):
+            server.serve_topic("t")
+            client.routes._poll_interval_ms = 0
+            await client.route("t")
+            hours[0] = 0
+            await server.heard(ROUTE, 3)
 
     asyncio.run(run())
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from tests.support.deliveries import until
+from tests.support.deliveries import settle, until
 from tests.support.pushing_server import ROUTE, PushingServer
 
 from holdfast.client import route_keeper
@@ -70,6 +70,24 @@ def test_a_notice_is_followed_by_a_lookup():
         assert server.asked("stranger") == []
 
     with_client(story, routes_changed=changed.put_nowait)
+
+
+def test_a_topic_that_a_notice_names_often_is_looked_up_once():
+    """Whoever tells may be wrong, or mean harm."""
+
+    async def story(server: PushingServer, client: ClusterClient) -> None:
+        server.serve_topic("t")
+        server.serve_topic("u")
+        await client.route("t")
+        await client.route("u")
+
+        server.notify(*["t"] * 1000, "u")
+
+        await server.asked_for("u", 2)
+        await settle()
+        assert len(server.asked("t")) == 2
+
+    with_client(story)
 
 
 def test_many_topics_of_one_notice_are_looked_up_together():
