@@ -6,6 +6,9 @@ static topic   N logical queues, whoever leads them now    (topic, mock broker, 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Final
+
 import msgspec
 
 from holdfast.model.leadership import Leader, find_leaders
@@ -15,6 +18,7 @@ from holdfast.model.queue import MessageQueue
 from holdfast.model.topic import Permission
 
 MASTER_ID = 0
+_DIGITS_MAX: Final = 9
 
 
 class BrokerData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -65,6 +69,12 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defa
         """Return the logical queues of a static topic and who leads each; nothing for a normal topic."""
         return find_leaders(topic, self.mappings.values()) if self.mappings else {}
 
+    def order_counts(self) -> Iterator[tuple[str, int]]:
+        """Return how many queues of an ordered topic each broker shall have; 0 where that is no number of any use."""
+        for item in (self.order_topic_conf or "").split(";"):
+            name, _, count = item.partition(":")
+            yield name, int(count) if count.isdecimal() and len(count) <= _DIGITS_MAX else 0
+
     def publishable(self, topic: str) -> list[MessageQueue]:
         """Return the queues that take messages: writable, on a broker whose master is known.
 
@@ -74,9 +84,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defa
             return list(self.leaders(topic))
         if self.order_topic_conf:
             return [
-                MessageQueue(topic, name, queue_id)
-                for name, _, count in (item.partition(":") for item in self.order_topic_conf.split(";") if item)
-                for queue_id in range(int(count) if count.isdecimal() else 0)
+                MessageQueue(topic, name, queue_id) for name, count in self.order_counts() for queue_id in range(count)
             ]
         with_master = {broker.broker_name for broker in self.broker_datas if MASTER_ID in broker.broker_addrs}
         return [

@@ -21,6 +21,7 @@ from holdfast.wire.watch import WATCHING_FIELD
 # From 4.9.4 on clients read quoted integer keys; before, at least one in the wild reads only bare ones.
 QUOTED_KEYS_VERSION: Final = 401
 QUEUES_MAX: Final = 65_536
+_ROUTE_QUEUES_MAX: Final = 1_000_000  # of all brokers together
 MAPPING_FIELD: Final = "hf.mapping"
 """The field with which a client that is not Java says that it reads mappings of static topics."""
 REPORTS_FIELD: Final = "hf.reports"
@@ -226,11 +227,19 @@ def decode_route(body: bytes) -> Route:
         order_topic_conf=told.order_topic_conf,
         mappings=_to_mappings(told.topic_queue_mapping_by_broker or {}),
     )
+    _check_counts(route)
+    return route
+
+
+def _check_counts(route: Route) -> None:
+    """Refuse a route with more queues than anybody can have: clients make a list of all of them."""
     for data in route.queue_datas:
-        # Clients make a list of all queues: a lie must not become gigabytes.
         if not (0 <= data.read_queues <= QUEUES_MAX and 0 <= data.write_queues <= QUEUES_MAX):
             raise RemoteProtocolError(f"broker {data.broker_name} claims {data.read_queues}/{data.write_queues} queues")
-    return route
+    ordered = sum(count for _, count in route.order_counts())
+    total = max(sum(max(data.read_queues, data.write_queues) for data in route.queue_datas), ordered)
+    if total > _ROUTE_QUEUES_MAX:
+        raise RemoteProtocolError(f"a route claims {total} queues")
 
 
 def _to_mappings(infos: Mapping[str, Info]) -> dict[str, TopicMapping]:

@@ -163,6 +163,28 @@ def test_a_route_that_claims_impossibly_many_queues_is_refused(count: int) -> No
         decode_route(body)
 
 
+@pytest.mark.parametrize("conf", [b"b:999999999", b"b:65536;" * 16])
+def test_an_order_of_impossibly_many_queues_is_refused(conf: bytes) -> None:
+    """It is a text that anybody can put there: one broker may be made to claim them, or many together."""
+    with pytest.raises(RemoteProtocolError, match="claims"):
+        decode_route(b'{"orderTopicConf":"%s"}' % conf)
+
+
+def test_many_brokers_cannot_claim_together_what_nobody_can_have() -> None:
+    """Each of them stays within the limit of one."""
+    queues = b'{"brokerName":"b","readQueueNums":65536,"writeQueueNums":4,"perm":6}'
+
+    with pytest.raises(RemoteProtocolError, match="claims"):
+        decode_route(b'{"queueDatas":[%s]}' % b",".join([queues] * 16))
+
+
+def test_an_order_with_a_count_that_no_number_has_is_an_order_of_nothing() -> None:
+    """Thousands of digits are no count."""
+    route = decode_route(b'{"orderTopicConf":"a:2;b:%s"}' % (b"9" * 5000))
+
+    assert [queue.broker_name for queue in route.publishable("t")] == ["a", "a"]
+
+
 # As a Java 5.5.0 name server serves it after a remap of two queues from A to B.
 REMAPPED = b"""{"brokerDatas":[{"brokerAddrs":{"0":"127.0.0.1:42911"},"brokerName":"brokerB","cluster":"C1",
 "enableActingMaster":false},{"brokerAddrs":{"0":"127.0.0.1:40911"},"brokerName":"brokerA","cluster":"C1",
