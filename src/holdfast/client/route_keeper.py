@@ -189,7 +189,9 @@ class RouteKeeper:
             if self._expiry_s is not None and now_s >= sweep_s:
                 sweep_s = now_s + _SWEEP_S
                 self._forget(self.table.expire(now_s, self._expiry_s))
-            await self._renew(self.table.due(self._now_ms()))
+            if not await self._renew(self.table.due(self._now_ms())):
+                # Each of them was given up and the next one chosen, which calls for a poll: that was this one.
+                self._poll_now.clear()
 
     # Ways inside.
 
@@ -210,7 +212,7 @@ class RouteKeeper:
             return
         lookup.exception()  # Whoever waits has it; if nobody does any more, nobody needs to hear of it.
         if is_wanted_again:
-            self._spawn(self._renew([topic]))
+            self._spawn(self.take_notice([topic]))
 
     async def _fetch(self, topic: str) -> TopicRoute | None:
         address, answer = await self._name_servers.ask_route(topic)
@@ -227,8 +229,12 @@ class RouteKeeper:
         known = self.table.find(topic)
         return None if known is None or known.is_borrowed else known
 
-    async def _renew(self, topics: list[str]) -> None:
-        """Look up *topics*, many at a time. What cannot be looked up now is due for the next poll."""
+    async def _renew(self, topics: list[str]) -> bool:
+        """Look up *topics*, many at a time. What cannot be looked up now is due for the next poll.
+
+        Returns:
+            False when no name server answers.
+        """
         rest = iter(topics)
         failures: list[HoldfastError] = []
 
@@ -247,6 +253,7 @@ class RouteKeeper:
         await asyncio.gather(*(work() for _ in range(min(_LOOKUPS_MAX, len(topics)))))
         if failures:
             log.warning("routes could not be polled: %s", failures[0])
+        return not failures
 
     async def _survey(self, topic: str) -> None:
         addresses = self._name_servers.addresses

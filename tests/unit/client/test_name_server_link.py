@@ -4,6 +4,7 @@ import asyncio
 import gc
 import logging
 from collections.abc import Awaitable, Callable
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -146,6 +147,31 @@ def test_when_a_name_server_is_gone_the_next_one_is_asked_at_once(monkeypatch: p
 
             assert watched(other) == {"t", "u"}
             await used.listen(0)
+
+    with_two(story)
+
+
+def test_when_all_name_servers_are_gone_they_are_asked_once_per_poll(monkeypatch: pytest.MonkeyPatch, caplog: Any):
+    """Going from one to the next calls for a poll; one that finds nobody must not call for itself."""
+    monkeypatch.setattr(route_keeper, "_POLL_TICK_S", 1000)
+
+    async def story(one: PushingServer, two: PushingServer) -> None:
+        async with ClusterClient(f"{one.address};{two.address}") as client:
+            await client.route("t")
+            await one.stop()
+            await two.stop()
+
+            def polls() -> list[Any]:
+                return [record for record in caplog.records if "could not be polled" in record.message]
+
+            await until(lambda: bool(polls()))
+            for _ in range(20):
+                await until(lambda: not client._pool._dialing)
+                await settle()
+
+            assert len(polls()) == 1
+            await one.listen(0)
+            await two.listen(0)
 
     with_two(story)
 
