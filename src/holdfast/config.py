@@ -125,7 +125,9 @@ def _from_file(section: str, hints: Mapping[str, Any], file: Path | None) -> dic
     if file is None:
         return {}
     content = read_toml(file)
-    for name in content:
+    for name, value in content.items():
+        if name not in SECTIONS and not isinstance(value, dict):
+            raise ConfigError(f"{file}: {name} stands outside of every section; write it below a line [{section}]")
         if name not in SECTIONS:
             raise ConfigError(f"{file}: unknown section [{name}]{nearest(name, SECTIONS)}")
     table = content.get(section, {})

@@ -85,6 +85,12 @@ def test_an_unknown_section_is_refused_with_the_nearest(tmp_path: Path):
         load("namesrv", NameServerOptions, Sources(file=write(tmp_path, "[brokr]\n")))
 
 
+def test_an_option_outside_of_every_section_is_told_where_it_belongs(tmp_path: Path):
+    """A name that looks like a section is none by that: `broker_events` is no broker."""
+    with pytest.raises(ConfigError, match=r"broker_events stands outside of every section; .* \[namesrv\]"):
+        load("namesrv", NameServerOptions, Sources(file=write(tmp_path, 'broker_events = "off"\n')))
+
+
 def test_an_unknown_variable_is_refused_with_the_nearest():
     """A variable with our prefix means something or is a mistake."""
     with pytest.raises(ConfigError, match="unknown variable HOLDFAST_FLUHS; did you mean 'HOLDFAST_FLUSH'"):
