@@ -61,10 +61,12 @@ class AddressSource:
         resolve: Finds the addresses of host names.
 
     Raises:
-        ConfigError: it is neither.
+        ConfigError: it is neither, or *refresh_s* is no time.
     """
 
     def __init__(self, text: str, *, refresh_s: float | None = None, resolve: Resolve | None = None) -> None:
+        if refresh_s is not None and not refresh_s > 0:
+            raise ConfigError(f"name_server_refresh_s is {refresh_s}: expected seconds, more than 0, or None")
         self._url = text.strip() if is_url(text) else None
         self._listed = [] if self._url is not None else parse_addresses(text)
         if self._url is not None:

@@ -198,6 +198,13 @@ def test_what_is_no_url_is_refused(url: str):
         AddressSource(url)
 
 
+@pytest.mark.parametrize("refresh_s", [0, -1, float("nan")])
+def test_no_time_between_questions_is_refused(refresh_s: float):
+    """Whoever tells the list would be asked without a pause."""
+    with pytest.raises(ConfigError, match=r"name_server_refresh_s is .*: expected seconds"):
+        AddressSource("shop:1", refresh_s=refresh_s)
+
+
 def test_the_time_between_questions_can_be_chosen():
     """For names and for address servers alike."""
     assert AddressSource("shop:1", refresh_s=5).refresh_s == 5
