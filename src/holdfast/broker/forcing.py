@@ -206,21 +206,14 @@ class Forcing:
             home = mapping.queues[number].unresolved if mapping is not None else None
             if home is None:
                 continue
-            end = self._own_end(topic, home) if home.broker == self._name else None
-            if end is None:
-                told = yield from self._ask_record(home.broker, topic)
-                end = None if told is None else _find_end(told, number, home)
+            told = yield from self._ask_record(home.broker, topic)
+            end = None if told is None else _find_end(told, number, home)
             mapping = self._mappings.find(topic)
             queue = None if mapping is None else mapping.queues.get(number)
             if mapping is None or queue is None or queue.unresolved != home or end is None:
                 continue
             self._tell("warning", "end of a home found", topic=topic, queue=number, broker=home.broker, end=end)
             yield from self._record_end(mapping, queue, home, end)
-
-    def _own_end(self, topic: str, home: Segment) -> int:
-        """Return where a closed home of this broker ends: nothing is written behind it any more."""
-        log = self._mappings.find_log(topic, home.queue_id)
-        return home.start if log is None else max(home.start, log.next_offset)
 
     # The old leader.
 

@@ -32,7 +32,7 @@ from holdfast.broker.mapping_records import (
     split_change,
 )
 from holdfast.broker.options import BrokerOptions
-from holdfast.broker.own_ends import find_torn, settle
+from holdfast.broker.own_ends import fill_ends, find_torn, settle
 from holdfast.broker.topics import TopicTable
 from holdfast.machine.effects import Effect, Log, WriteFile
 from holdfast.model.errors import MappingRefused, RecordRefused, RemoteProtocolError
@@ -216,6 +216,7 @@ class Mappings:
             MappingRefused: it breaks a rule, or is older than what is recorded.
             DiskFailed, RecordRefused: it could not be written, and nothing has changed.
         """
+        mapping = fill_ends(mapping, self._store)
         check(mapping, owner=self.broker)
         old = self._table.get(mapping.topic)
         if old is not None and mapping.epoch < old.epoch:
@@ -458,7 +459,7 @@ class Mappings:
         if mapping is None:
             self._table.pop(change.topic, None)
             return
-        self._table[change.topic] = mapping
+        self._table[change.topic] = fill_ends(mapping, self._store)
         if change.config is not None:
             configs[change.topic] = change.config
 

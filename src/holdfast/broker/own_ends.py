@@ -6,12 +6,18 @@
 
 What records say of ends is compared with the queues once, when a store has been opened. It depends on nothing but what
 is in the store: whatever is not recorded anew comes out the same at the next start.
+
+Others may tell of a home here that was passed over by force, and do not know where it ends; perhaps it was granted, and
+never opened. Readers wait there until somebody says it, and whoever leads the queue asks here. So nothing is recorded
+of such a home without its end.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
+from holdfast.model.errors import MappingRefused
 from holdfast.model.mapping import LogicalQueue, Segment, TopicMapping
 from holdfast.store.message_store import MessageStore
 
@@ -43,6 +49,22 @@ def find_torn(mapping: TopicMapping, store: MessageStore) -> Iterator[tuple[Logi
                     yield mended, home
 
 
+def fill_ends(mapping: TopicMapping, store: MessageStore) -> TopicMapping:
+    """Return a record in which every home of its broker that a forced move closed has an end.
+
+    Where a queue holds more than there is room for, it stays unknown: an operator decides what becomes of that.
+    """
+    for queue in mapping.queues.values():
+        filled = queue
+        for home in queue.readable:
+            if home.broker == mapping.broker and home.forced and not home.is_sealed:
+                with suppress(MappingRefused):
+                    filled = filled.fix_end(_find_end(mapping.topic, home, store), generation=home.generation)
+        if filled is not queue:
+            mapping = mapping.put(filled)
+    return mapping
+
+
 def _find_end(topic: str, home: Segment, store: MessageStore) -> int:
     log = store.find_queue(topic, home.queue_id)
-    return home.start if log is None else max(home.start, log.offset_max)
+    return home.start if log is None else max(home.start, log.next_offset)

@@ -1,9 +1,11 @@
-"""What a broker finds of its own ends when it opens a store whose power was lost."""
+"""What a broker finds of its own ends: when it opens a store whose power was lost, and when others do not know them."""
 
 import pytest
+from msgspec.structs import replace
 from tests.support.broker_desk import BrokerDesk, a_send
 from tests.support.static_desks import EPOCH, TOPIC
 
+from holdfast.broker import mappings
 from holdfast.machine.effects import Log
 from holdfast.model.logical_queue import LogicalQueue
 from holdfast.model.mapping import FORCED_GAP, TopicMapping, first_home
@@ -75,3 +77,49 @@ def test_an_end_that_another_leader_knows_stays():
     record(desk, first_home(0, "a", 0).prepare("b", 0).seal(4).open_next())
 
     assert homes(reopen(desk, kept=2)) == [("a", 0, 4), ("b", 4, -1)]
+
+
+def passed_over() -> LogicalQueue:
+    """Return a queue that x granted to a, where nobody knows whether a opened it, and that b leads by force."""
+    return first_home(0, "x", 0).prepare("a", 1).seal(4).force("b", 0)
+
+
+def test_what_was_granted_and_never_opened_ends_where_it_begins():
+    """Whoever leads the queue asks the broker of the home, which has nothing but what others told of it."""
+    desk = a_desk_with_messages()
+
+    record(desk, passed_over())
+
+    assert homes(desk) == [("x", 0, 4), ("a", 4, 0), ("b", 4 + FORCED_GAP, -1)]
+
+
+def test_a_home_that_was_passed_over_ends_behind_its_last_message():
+    """Also where its broker leads the queue again, and has nobody to ask."""
+    desk = a_desk_with_messages()
+    forced = first_home(0, "a", 0).force("b", 0)
+
+    record(desk, forced.prepare("a", 1).seal(0).open_next())
+
+    assert homes(desk)[0] == ("a", 0, 4)
+
+
+def test_an_end_that_is_missing_on_disk_is_found_by_the_next_start(monkeypatch: pytest.MonkeyPatch):
+    """A broker that recorded what others told, as it was, need not be told anew."""
+    desk = a_desk_with_messages()
+    with monkeypatch.context() as patch:
+        patch.setattr(mappings, "fill_ends", lambda mapping, _store: mapping)
+        record(desk, passed_over())
+
+    assert homes(desk)[1] == ("a", 4, -1)
+    assert homes(BrokerDesk(name="a", disk=desk.disk))[1] == ("a", 4, 0)
+
+
+def test_an_end_for_which_there_is_no_room_stays_unknown():
+    """Messages would be in two homes at once: readers wait there, until an operator has decided."""
+    desk = a_desk_with_messages()
+    short = first_home(0, "a", 0).force("b", 0)
+    leader = replace(short.leader, first=2)
+
+    record(desk, LogicalQueue(0, (short.segments[0], leader)))
+
+    assert homes(desk) == [("a", 0, -1), ("b", 2, -1)]
