@@ -328,10 +328,12 @@ class Forcing:
 
     def _is_our_move(self, topic: str, number: int, leader: str) -> bool:
         """Return whether the newer leader is the one to whom we just hand the queue over: then all is well."""
-        state = self._mappings.find_move(topic, number)
-        if state is None or state.move.state != "granted":
+        state, mapping = self._mappings.find_move(topic, number), self._mappings.find(topic)
+        if state is None or mapping is None or state.move.state != "granted":
             return False
-        return state.move.target == leader and state.move.source == self._name
+        granted = mapping.queues[number].segments[-1].generation
+        is_later = self._view.leader_above(topic, number, granted) is not None  # By force, or it has moved on since.
+        return state.move.target == leader and state.move.source == self._name and not is_later
 
     def _ask_record(self, broker: str, topic: str) -> Procedure[TopicMapping | None]:
         """Return what *broker* records of *topic*; None when it does not tell."""

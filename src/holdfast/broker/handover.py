@@ -365,6 +365,7 @@ class Handover:
                 if answer.code == ResponseCode.SUCCESS:
                     break
                 reason = f"{state.move.target} refused: {answer.remark}"
+                self._relaying.suspect(state.move.topic)  # Somebody else may have been made leader.
             if self._state(name) == "granted":
                 self._tell_waiting(state, reason)
             yield Pause(pause_ms)
@@ -441,10 +442,8 @@ class Handover:
     def _abort(self, move: Move) -> Procedure[None]:
         """Tell the target to forget what it prepared. If it does not hear it, it asks by itself, later."""
         question = MoveQuestion(move=move.id, topic=move.topic, queues=move.queues)
-        try:
+        with suppress(PeerFailed):
             yield from self._call(move.target, RequestCode.ABORT_MOVE, question)
-        except PeerFailed:
-            return
 
     def _note(self, state: MoveState, word: str, reason: str = "") -> int:
         move = msgspec.structs.replace(state.move, state=word, reason=reason, changed_ms=self._errands.now_ms)

@@ -170,9 +170,30 @@ class Takeover:
     def _open(self, request: Request) -> Procedure[Answer]:
         """Answer 7011 when the open homes are on disk. What is open already stays as it is."""
         opening = decode_body(request.command.body, Opening)
+        self._require_kept(opening)
         yield from self._require_newest(opening)
         yield Synced(self._apply(opening))
         return request.answer()
+
+    def _require_kept(self, opening: Opening) -> None:
+        """See that nothing is handed over that was forgotten here, as it was passed over, though it came here later.
+
+        Raises:
+            MappingRefused: it was: nobody may believe that it was opened.
+        """
+        mapping = self._mappings.find(opening.topic)
+        for told in map(to_queue, opening.queues):
+            own = None if mapping is None else mapping.queues.get(told.queue)
+            if own is None or own.generation < told.generation:
+                continue
+            home = own.find(told.generation)
+            # Others may have told of it, as of one that perhaps was opened.
+            if home is None or home.place != told.leader.place or (home.forced and home.is_empty):
+                raise MappingRefused(
+                    "newest leader",
+                    f"{self._name} never opened generation {told.generation} of logical queue {told.queue} of"
+                    f" {opening.topic}, which is at generation {own.generation}: read the mapping again",
+                )
 
     def _require_newest(self, opening: Opening) -> Procedure[None]:
         """See that nobody else was made leader since the queues were granted.

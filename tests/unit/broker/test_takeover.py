@@ -266,6 +266,25 @@ def test_what_was_passed_over_is_forgotten_though_its_old_leader_is_gone_for_goo
     assert cluster.logical_queue(0).unresolved is None
 
 
+@pytest.mark.parametrize("leader", ["b", "c"])
+def test_what_was_passed_over_is_not_said_to_be_open_though_the_queue_came_here_since(leader: str) -> None:
+    """The old leader would believe in a home that never was, and tell others of it; they would wait for its end."""
+    cluster, move = a_lost_grant(total=1)
+    pass_over(cluster, is_restarted=False)
+    for source, target in (("c", "b"), ("b", leader)):
+        if source != target:
+            moved = cluster.move(source, target, 0)
+            assert cluster.run(5_000, lambda: cluster.moves(source)[moved.id].state == "done")  # noqa: B023
+
+    cluster.brokers["a"].start()
+    cluster.run(CHECK_MS // 2)
+
+    assert cluster.moves("a")[move.id].state == "failed"
+    assert record(cluster, "a").queues[0].generation == record(cluster, leader).queues[0].generation
+    assert cluster.leader(0) == leader
+    assert len(cluster.consume(leader, 0)) == 5
+
+
 def test_a_late_opening_waits_until_somebody_can_tell_who_leads() -> None:
     """Neither the one that grants nor the one that opens knows what happened since."""
     cluster = a_cluster()
@@ -332,10 +351,10 @@ def test_what_one_move_takes_back_another_keeps() -> None:
     assert state(cluster) == "prepared"
 
 
-def a_lost_grant(*queues: int) -> tuple[MovingCluster, Move]:
+def a_lost_grant(*queues: int, total: int = 2) -> tuple[MovingCluster, Move]:
     """Return a cluster of three in which a granted queues to b, and died before b had heard of it."""
     cluster = MovingCluster("a", "b", "c")
-    cluster.make_topic({0: "a", 1: "a"})
+    cluster.make_topic(dict.fromkeys(range(total), "a"))
     cluster.run(5_000, cluster.produce(0, 5, "a"))
     move = cluster.move("a", "b", *(queues or (0,)))
     assert cluster.run(5_000, lambda: cluster.rooms["a"].mappings.place(TOPIC, 0).state == "sealed")
