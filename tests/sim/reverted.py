@@ -27,9 +27,16 @@ def mistake(story: str) -> Any:
     return add
 
 
+@mistake("a broker records no home of its own without an end")
+def a_broker_records_what_it_is_told(patch: pytest.MonkeyPatch) -> None:
+    """Nobody looks where physical queues end when others do not know it."""
+    patch.setattr(mappings, "fill_ends", lambda mapping, _store: mapping)
+
+
 @mistake("a queue comes back to the broker from which it was forced")
 def own_ends_are_forgotten_when_a_queue_comes_back(patch: pytest.MonkeyPatch) -> None:
     """What the new leader tells of all homes replaces what this broker knows of its own."""
+    a_broker_records_what_it_is_told(patch)
     patch.setattr(takeover, "_with_own_ends", lambda _mapping, told: told)
 
 
@@ -97,9 +104,17 @@ def a_late_grant_is_opened_unasked(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(takeover.Takeover, "forget_passed_over", lambda _self, _topic: None)
 
 
+@mistake("what was forgotten is not said to be open")
+def what_was_forgotten_is_said_to_be_open(patch: pytest.MonkeyPatch) -> None:
+    """Whoever leads in a newer generation says that it opened every older one; and nobody looks where homes end."""
+    a_broker_records_what_it_is_told(patch)
+    patch.setattr(takeover.Takeover, "_require_kept", lambda _self, _opening: None)
+
+
 @mistake("the end of a home is known when it is expired")
 def an_expired_home_tells_no_end(patch: pytest.MonkeyPatch) -> None:
-    """A broker that lists a home as expired has nothing to say about it."""
+    """A broker that lists a home as expired has nothing to say about it: such are those that it was told are open."""
+    what_was_forgotten_is_said_to_be_open(patch)
     reconcile = LogicalQueue.reconcile
 
     def forget_expired(self: LogicalQueue, witness: LogicalQueue) -> LogicalQueue:

@@ -91,7 +91,7 @@ MOVES: dict[str, tuple[tuple[int, ...], Plan]] = {
     # The end of a home that was passed over by force is known only to its own broker. When the queue came back there,
     # what the new leader told of its homes replaced what the broker knew itself, and readers waited for ever.
     "a queue comes back to the broker from which it was forced": (
-        (45, 6),
+        (46,),
         replace(
             MOVING,
             name_servers=2,
@@ -325,7 +325,7 @@ MOVES |= {
     "a grant that comes late opens nothing": ((0, 4), replace(REPLACED, brokers=3, faults=("lost grant",))),
     # A home that held nothing was expired at its broker, which alone knew where it ended. When the queue was about to
     # come back there, what others told of it replaced that, and readers waited for its end for ever.
-    "the end of a home is known when it is expired": ((2, 9), replace(REPLACED, brokers=3, faults=("lost grant",))),
+    "the end of a home is known when it is expired": ((2,), replace(REPLACED, brokers=3, faults=("lost grant",))),
     # A process of a broker asked for leases, and ended; the next one claimed the queues of a dead leader. Then the
     # request of the first arrived, which named none of them: they were free, their old leader had just come back, and
     # was confirmed again while the other opened them.
@@ -336,8 +336,29 @@ MOVES |= {
     # A target claimed the queues of a leader that had died with its grant. Before it had opened them they were handed
     # to it, in the generation before the one that it had claimed, and no name server ever confirmed that.
     "who claims a queue and is handed it has it": (
-        (2, 6),
+        (2,),
         replace(REPLACED, leases=True, name_servers=3, faults=("lost grant", "weather")),
+    ),
+    # A target had forgotten what was granted to it, as somebody else was made leader; then the queue came to it all the
+    # same. The old leader came back, and was told that what it had granted was open. It told others of that home, and
+    # they waited for its end.
+    "what was forgotten is not said to be open": ((10, 21), replace(REPLACED, brokers=3, faults=("lost grant",))),
+    # A leader was replaced with its grant, so that a home was listed at the target that perhaps had been opened. The
+    # queue came to the target and left it before that had looked; it had recorded what others told it, without an end,
+    # and told the same to everybody who asked.
+    "a broker records no home of its own without an end": (
+        (20, 29),
+        replace(
+            MOVING,
+            leases=True,
+            brokers=3,
+            producers=1,
+            workers=1,
+            orderlies=1,
+            messages=60,
+            storm_ms=80_000,
+            faults=("kill", "ambush", "slow disk", "power"),
+        ),
     ),
 }
 
