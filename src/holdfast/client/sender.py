@@ -129,7 +129,7 @@ class Sender:
         queue: MessageQueue | None = None
         begun_s = monotonic()
         try:
-            route = self._client.routes.use(parcel.topic, begun_s) or await self._client.publish_route(parcel.topic)
+            route = self._client.routes.use(parcel.topic, begun_s) or await self._look_up(parcel.topic, timeout_s)
             queue = self.choose(parcel, route, None)
             attempt = self._attempt_in_lane if route.leaders else self._attempt
             return await attempt(parcel, route, queue, min(ATTEMPT_TIMEOUT_S, timeout_s))
@@ -150,12 +150,20 @@ class Sender:
             if parcel.key is None:
                 queue = None
             try:
-                route = self._client.routes.find(parcel.topic) or await self._client.publish_route(parcel.topic)
+                route = self._client.routes.find(parcel.topic) or await self._look_up(parcel.topic, tries.left_s)
                 queue = queue or self.choose(parcel, route, avoid)
                 attempt = self._attempt_in_lane if route.leaders else self._attempt
                 return await attempt(parcel, route, queue, min(ATTEMPT_TIMEOUT_S, tries.left_s))
             except _FAILURES as again:
                 error = again
+
+    async def _look_up(self, topic: str, timeout_s: float, *, refresh: bool = False) -> TopicRoute:
+        """Return the route of *topic*. Name servers that hang are asked one after the other: the send ends before."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._client.publish_route(topic, refresh=refresh)
+        except TimeoutError:
+            raise RequestTimeout(f"no name server told the route of {topic!r} in time") from None
 
     async def send_one_way(self, parcel: Parcel) -> None:
         """Hand *parcel* to the network. Nobody tells whether it arrives.
@@ -271,13 +279,13 @@ class Sender:
         self, parcel: Parcel, queue: MessageQueue | None, error: HoldfastError, tries: _Tries
     ) -> str | None:
         """Refresh the route if it may be out of date, and return the broker to avoid."""
-        # If nobody tells, the next attempt goes by what is known and says what is wrong.
+        # If nobody tells in half of the time, the next attempt goes by what is known and says what is wrong.
         before = self._client.routes.find(parcel.topic)
         with contextlib.suppress(*_FAILURES):
             if is_moved(error) or (is_route_stale(error) and before is not None and before.leaders):
                 await self._client.refresh_leaders(parcel.topic)
             elif is_route_stale(error):
-                await self._client.publish_route(parcel.topic, refresh=True)
+                await self._look_up(parcel.topic, tries.left_s / 2, refresh=True)
         route = self._client.routes.find(parcel.topic)
         avoid = None
         if queue is not None and before is not None and route is not None:

@@ -10,8 +10,9 @@ from tests.support.scripted_server import ScriptedServer
 from holdfast.client import sender as sender_module
 from holdfast.client.cluster_client import ClusterClient
 from holdfast.client.outgoing import Outgoing
+from holdfast.client.route_table import TopicRoute
 from holdfast.client.send_plan import queue_for_key
-from holdfast.client.sender import Parcel, Sender
+from holdfast.client.sender import Parcel, Receipt, Sender
 from holdfast.model.errors import RemoteProtocolError, SendFailed
 from holdfast.model.message import SendStatus
 from holdfast.model.queue import MessageQueue
@@ -55,6 +56,57 @@ def test_a_stored_message_has_a_receipt():
         assert (receipt.address, receipt.transaction_id) == (server.address, "TX")
 
     with_sender(story)
+
+
+def with_silent_name_server(story: Callable[[ScriptedServer, Sender], Awaitable[None]]) -> None:
+    """Run *story* with a name server that nobody gives up for a long time."""
+
+    async def run() -> None:
+        async with ScriptedServer() as server, ClusterClient(server.address, timeout_s=60) as client:
+            async with asyncio.timeout(10):
+                server.serve_topic("t")
+                await story(server, Sender(client, "p"))
+
+    asyncio.run(run())
+
+
+def test_a_send_does_not_wait_for_name_servers_longer_than_for_anything_else():
+    """Where several hang they are asked one after the other, which may take any time."""
+
+    async def story(server: ScriptedServer, sender: Sender) -> None:
+        server.answers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = lambda _: None
+
+        with pytest.raises(SendFailed, match="no name server told the route of 't' in time") as raised:
+            await sender.send(PARCEL, 0.1)
+
+        assert not raised.value.maybe_stored
+
+    with_silent_name_server(story)
+
+
+def test_a_name_server_that_hangs_leaves_time_for_another_attempt(monkeypatch: pytest.MonkeyPatch):
+    """By the route that is known."""
+    attempt, times_s = Sender._attempt, []
+
+    async def timed(
+        sender: Sender, parcel: Parcel, route: TopicRoute, queue: MessageQueue, timeout_s: float
+    ) -> Receipt:
+        times_s.append(timeout_s)
+        return await attempt(sender, parcel, route, queue, timeout_s)
+
+    monkeypatch.setattr(Sender, "_attempt", timed)
+
+    async def story(server: ScriptedServer, sender: Sender) -> None:
+        server.answers[SEND] = busy_then_stored(0)
+        await sender.send(PARCEL, 5)
+        server.answers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = lambda _: None
+        codes = iter([17, 0])
+        server.answers[SEND] = lambda command: response(command, next(codes), "", fields=STORED)
+
+        assert (await sender.send(PARCEL, 1)).result.status is SendStatus.OK
+        assert times_s[-1] > 0.1
+
+    with_silent_name_server(story)
 
 
 @pytest.mark.parametrize("status", [10, 11, 12])
