@@ -62,13 +62,16 @@ class MappingAdmin:
             RequestCode.SET_DRAINING: guard(self._set_draining),
         }
 
-    def show(self, request: Request) -> Answer:
-        """Answer 7007."""
+    def show(self, request: Request) -> Procedure[Answer]:
+        """Answer 7007, when what it tells is on disk: who hears of a newer leader gives up what it led."""
         broker = self._mappings.broker
         moves = [state.move for state in self._mappings.moves().values() if state.move.source == broker]
         topics = [self._to_mapped(mapping) for _, mapping in sorted(self._mappings.topics().items())]
         every = EveryMapping(topics=topics, moves=moves, draining=self._mappings.draining)
-        return request.answer(body=encode_body(every))
+        answer = request.answer(body=encode_body(every))
+        if self._mappings.announced() != self._mappings.topics():
+            yield Synced(self._mappings.position)
+        return answer
 
     def _to_mapped(self, mapping: TopicMapping) -> MappedTopic:
         config = self._topics.find(mapping.topic)

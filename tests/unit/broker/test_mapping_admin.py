@@ -1,10 +1,12 @@
 """An operator sees everything a broker records, and takes away only what nobody needs."""
 
 import msgspec
+from tests.support.broker_desk import BrokerDesk
 from tests.support.moving_cluster import TOPIC, MovingCluster
 
-from holdfast.model.mapping import TopicMapping
+from holdfast.model.mapping import TopicMapping, first_home
 from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.command import Command
 from holdfast.wire.mapping import from_detail
 from holdfast.wire.moves import DiscardOrder, ForgetOrder, Mappings, decode_body
 
@@ -109,3 +111,20 @@ def test_what_is_on_its_way_is_not_forgotten() -> None:
 
     assert answer.code == ResponseCode.ILLEGAL_OPERATION
     assert "being moved" in (answer.remark or "")
+
+
+def test_nobody_hears_of_what_is_not_on_disk() -> None:
+    """Another broker would give up what it leads, durably, for a leader that a power cut can take back."""
+    desk = BrokerDesk(name="a")
+    desk.make_topic(TOPIC, 1)
+    mapping = TopicMapping(topic=TOPIC, broker="a", epoch=1, total=1, queues={0: first_home(0, "a", 0)})
+    desk.rooms.mappings.change(mapping, now_ms=desk.now_ms)
+
+    desk.ask(Command(code=RequestCode.GET_MAPPINGS))
+
+    assert desk.answers[1] == []
+    desk.sync()
+    (answer,) = desk.answers[1]
+    (topic,) = decode_body(answer.body, Mappings).topics
+    assert topic.mapping is not None
+    assert from_detail(topic.mapping) == mapping
