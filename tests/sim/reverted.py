@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.sim.planted import Plant
 
-from holdfast.broker import calls, cluster_view, forcing, handover, mappings, relaying, takeover
+from holdfast.broker import calls, cluster_view, forcing, handover, mapping_admin, mappings, relaying, takeover
 from holdfast.model.logical_queue import LogicalQueue
 from holdfast.nameserver import queue_leases
 from holdfast.sim.checkers import places
@@ -142,3 +142,19 @@ def the_last_word_of_a_dead_process_counts(patch: pytest.MonkeyPatch) -> None:
 def an_older_generation_is_never_confirmed(patch: pytest.MonkeyPatch) -> None:
     """Not to the broker either that claimed the newer one and never opened it."""
     patch.setattr(queue_leases.QueueLeases, "_was_opened", lambda _self, _place, _holding: True)
+
+
+@mistake("a leader is told of when it is on disk")
+def a_leader_is_told_of_while_it_is_written(patch: pytest.MonkeyPatch) -> None:
+    """Whoever asks what is recorded is answered at once."""
+    show = mapping_admin.MappingAdmin.show
+
+    def show_at_once(self: Any, request: Any) -> Any:
+        steps = show(self, request)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                return end.value
+
+    patch.setattr(mapping_admin.MappingAdmin, "show", show_at_once)

@@ -319,6 +319,17 @@ REPLACED = replace(
     taste=Taste(size_max=100),
     static=(PLAIN_TOPIC,),
 )
+HARASSED = replace(
+    MOVING,
+    leases=True,
+    brokers=3,
+    producers=1,
+    workers=1,
+    orderlies=1,
+    messages=60,
+    storm_ms=80_000,
+    faults=("kill", "ambush", "slow disk", "power"),
+)
 MOVES |= {
     # A leader granted a queue and died before the target had heard. A third broker was made leader by force; then the
     # old one came back, and handed over what was no longer its own: the target opened a second segment.
@@ -346,20 +357,10 @@ MOVES |= {
     # A leader was replaced with its grant, so that a home was listed at the target that perhaps had been opened. The
     # queue came to the target and left it before that had looked; it had recorded what others told it, without an end,
     # and told the same to everybody who asked.
-    "a broker records no home of its own without an end": (
-        (20, 29),
-        replace(
-            MOVING,
-            leases=True,
-            brokers=3,
-            producers=1,
-            workers=1,
-            orderlies=1,
-            messages=60,
-            storm_ms=80_000,
-            faults=("kill", "ambush", "slow disk", "power"),
-        ),
-    ),
+    "a broker records no home of its own without an end": ((20, 29), HARASSED),
+    # A leader was fenced by what its successor told of itself while that was still on its way to a slow disk. Then the
+    # successor lost power: nobody led the queue any more.
+    "a leader is told of when it is on disk": ((34,), HARASSED),
 }
 
 
