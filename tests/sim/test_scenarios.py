@@ -91,7 +91,7 @@ MOVES: dict[str, tuple[tuple[int, ...], Plan]] = {
     # The end of a home that was passed over by force is known only to its own broker. When the queue came back there,
     # what the new leader told of its homes replaced what the broker knew itself, and readers waited for ever.
     "a queue comes back to the broker from which it was forced": (
-        (46,),
+        (67, 68),
         replace(
             MOVING,
             name_servers=2,
