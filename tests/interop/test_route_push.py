@@ -84,7 +84,7 @@ def test_a_java_client_is_never_sent_a_notice_and_goes_on_working(
     assert tap.pushed == []
 
 
-@pytest.mark.parametrize("peer_name", ["peer_5", "peer_4"])
+@pytest.mark.parametrize("peer_name", ["peer_5", pytest.param("peer_4", marks=pytest.mark.slow)])
 def test_a_java_name_server_is_polled_and_that_is_said(
     request: pytest.FixtureRequest,
     tmp_path: Path,
