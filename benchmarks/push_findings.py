@@ -83,11 +83,6 @@ class Watching(msgspec.Struct, frozen=True, kw_only=True):
     anonymous_before_mb: float
     anonymous_mb: float
 
-    @property
-    def bytes_per_client(self) -> float:
-        """What a client that watches costs the name server."""
-        return (self.anonymous_mb - self.anonymous_before_mb) * 1e6 / self.clients
-
 
 class Queries(msgspec.Struct, frozen=True, kw_only=True):
     """Route queries over some seconds."""

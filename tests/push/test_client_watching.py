@@ -53,7 +53,7 @@ def test_a_told_change_is_looked_up_at_once():
                 assert await changes.get() == "orders"
 
                 server.serve("orders", queues=3)
-                server.tell("orders")
+                server.notify("orders")
 
                 assert await changes.get() == "orders"
                 assert len((await client.publish_route("orders")).publishable) == 3
@@ -73,10 +73,10 @@ def test_told_topics_are_looked_up_together_and_each_once():
                 await asyncio.gather(*(client.route(topic) for topic in topics))
                 server.is_holding = True
 
-                server.tell(*topics)
+                server.notify(*topics)
                 await server.until(lambda: len(server.queries()) >= 100)
-                server.tell(*topics)
-                server.tell(*topics)
+                server.notify(*topics)
+                server.notify(*topics)
                 await client.ask_name_server(Command(code=RequestCode.GET_BROKER_CLUSTER_INFO))
 
                 assert all(server.lookups(topic) == 2 for topic in topics)
@@ -95,10 +95,10 @@ def test_topics_that_nobody_here_knows_are_not_looked_up():
             async with Producer(server.address) as producer:
                 await producer.queues("orders")
 
-                server.tell("stranger", "")
-                server.tell("orders")
+                server.notify("stranger", "")
+                server.notify("orders")
                 await server.until(lambda: server.lookups("orders") == 2)
-                server.tell("stranger", "orders")
+                server.notify("stranger", "orders")
                 await server.until(lambda: server.lookups("orders") == 3)
 
                 assert server.lookups("stranger") == 0
@@ -116,7 +116,7 @@ def test_a_notice_that_says_nothing_does_no_harm(fields: dict[str, str], caplog:
             async with Producer(server.address) as producer:
                 await producer.queues("orders")
                 server.push(Command(code=ROUTES_CHANGED, flag=2, fields=fields))
-                server.tell("orders")
+                server.notify("orders")
                 await server.until(lambda: server.lookups("orders") == 2)
 
     run(story())
@@ -137,10 +137,10 @@ def test_another_name_server_that_tells_is_asked_to_stop():
                 used, other = (first, second) if first.queries() else (second, first)
                 await client.every_name_server(Command(code=RequestCode.GET_BROKER_CLUSTER_INFO))
 
-                other.tell("orders")
+                other.notify("orders")
 
-                await other.until(lambda: other.unwatched() == ["orders"])
-                used.tell("orders")
+                await other.until(lambda: other.unwatched_topics() == ["orders"])
+                used.notify("orders")
                 await used.until(lambda: used.lookups("orders") == 2)
                 assert other.queries() == []
                 assert used.heard_of(UNWATCH) == []
@@ -182,7 +182,7 @@ def test_a_lost_connection_is_made_again_and_everything_is_asked_for_again():
                 for topic in topics:
                     await until_queues(producer, topic, 5)
                 server.serve("topic-3", queues=7)
-                server.tell("topic-3")
+                server.notify("topic-3")
                 await until_queues(producer, "topic-3", 7)
 
     run(story())
@@ -242,7 +242,7 @@ def test_a_name_server_that_hangs_is_left_and_told_so():
                 await client.publish_route("rest")
 
                 await other.until(lambda: any(watched >= {"orders", "bills", "rest"} for watched in other.watched()))
-                await used.until(lambda: set(used.unwatched()) >= {"orders", "bills"})
+                await used.until(lambda: set(used.unwatched_topics()) >= {"orders", "bills"})
                 assert used.watched() == []
 
     run(story())
@@ -297,7 +297,7 @@ def test_a_template_of_automatic_creation_is_watched_too():
                 assert any({"new", AUTO_CREATE_TOPIC} <= watched for watched in server.watched())
 
                 server.serve("new", queues=2)
-                server.tell("new")
+                server.notify("new")
 
                 await until_queues(producer, "new", 2)
 
@@ -313,7 +313,7 @@ def test_a_told_deletion_costs_nothing_that_works():
             async with Producer(server.address) as producer:
                 await producer.queues("orders")
                 del server.routes["orders"]
-                server.tell("orders")
+                server.notify("orders")
                 await server.until(lambda: server.lookups("orders") == 2)
 
                 assert await queue_count(producer, "orders") == 2
@@ -333,7 +333,7 @@ def test_a_producer_in_a_namespace_watches_the_topics_names_on_the_wire():
                 assert [watched & {"orders", "ns%orders"} for watched in server.watched()] == [{"ns%orders"}]
 
                 server.serve("ns%orders", queues=4)
-                server.tell("ns%orders")
+                server.notify("ns%orders")
 
                 await until_queues(producer, "orders", 4)
 
@@ -372,7 +372,7 @@ def test_a_consumer_hears_of_new_queues_when_it_is_told():
             async with consumer:
                 await server.until(lambda: any("orders" in watched for watched in server.watched()))
                 before = server.lookups("orders")
-                server.tell("orders")
+                server.notify("orders")
                 await server.until(lambda: server.lookups("orders") > before)
 
     run(story())

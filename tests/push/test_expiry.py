@@ -34,10 +34,10 @@ def test_unused_topics_are_forgotten_together_and_the_others_polled():
                 await reader.queues("idle")
                 using = asyncio.ensure_future(use(producer, "used"))
 
-                await server.until(lambda: server.unwatched() != [])
+                await server.until(lambda: server.unwatched_topics() != [])
                 using.cancel()
 
-                assert set(server.unwatched()) - {AUTO_CREATE_TOPIC} == {"idle", "idle-too", "missing"}
+                assert set(server.unwatched_topics()) - {AUTO_CREATE_TOPIC} == {"idle", "idle-too", "missing"}
                 assert len(server.heard_of(UNWATCH)) == 1
                 assert any("used" in watched for watched in server.watched())
                 await server.until(lambda: server.lookups("used") == 2)

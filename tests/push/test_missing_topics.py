@@ -98,7 +98,7 @@ def test_a_topic_that_is_created_is_known_when_that_is_told():
 
             server.serve("orders", queues=3)
             await refusal(producer, "orders")
-            server.tell("orders")
+            server.notify("orders")
 
             await until_queues(producer, "orders", 3)
             assert server.lookups("orders") == 2
@@ -115,7 +115,7 @@ def test_a_broker_that_begins_to_create_topics_is_noticed():
             await refusal(producer, "bills")
 
             server.serve(AUTO_CREATE_TOPIC, queues=4)
-            server.tell(AUTO_CREATE_TOPIC)
+            server.notify(AUTO_CREATE_TOPIC)
 
             await until_queues(producer, "orders", 4)
             await until_queues(producer, "bills", 4)

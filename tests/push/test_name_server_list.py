@@ -68,12 +68,12 @@ def test_a_new_list_ends_the_watches_at_the_old_name_server_and_begins_them_at_t
                 await producer.set_name_servers(new.address)
 
                 await new.until(lambda: watches(new, "orders", "bills"))
-                await old.until(lambda: set(old.unwatched()) == {"orders", "bills"})
+                await old.until(lambda: set(old.unwatched_topics()) == {"orders", "bills"})
                 assert old.watched() == []
                 assert len(old.heard_of(UNWATCH)) == 1
                 before = len(old.queries())
                 new.serve("orders", queues=5)
-                new.tell("orders")
+                new.notify("orders")
                 await new.until(lambda: new.lookups("orders") == 2)
                 assert len(old.queries()) == before
 
@@ -93,8 +93,8 @@ def test_the_end_of_many_watches_is_told_in_requests_that_every_name_server_take
 
                 await producer.set_name_servers(new.address)
 
-                await old.until(lambda: len(old.unwatched()) >= len(topics))
-                assert sorted(old.unwatched()) == topics
+                await old.until(lambda: len(old.unwatched_topics()) >= len(topics))
+                assert sorted(old.unwatched_topics()) == topics
                 sizes = [len(command.fields[TOPICS_FIELD].encode()) for command in old.heard_of(UNWATCH)]
                 assert len(sizes) == 2
                 assert max(sizes) <= TEXT_MAX
@@ -140,7 +140,7 @@ def test_the_same_list_changes_nothing():
 
                 for _ in range(10):
                     await producer.set_name_servers(f"{first.address};{second.address}")
-                used.tell("orders")
+                used.notify("orders")
                 await used.until(lambda: used.lookups("orders") == 2)
 
                 assert used.heard_of(UNWATCH) == []
@@ -161,7 +161,7 @@ def test_a_list_that_cannot_be_used_is_refused_and_the_old_one_stays(text: str):
             with pytest.raises(ConfigError):
                 await producer.set_name_servers(text)
 
-            server.tell("orders")
+            server.notify("orders")
             await server.until(lambda: server.lookups("orders") == 2)
             assert server.heard_of(UNWATCH) == []
 
@@ -234,7 +234,7 @@ def test_a_list_that_changes_again_and_again_ends_with_one_name_server():
                 await producer.set_name_servers(last.address)
 
                 await last.until(lambda: watches(last, "orders", "bills"))
-                last.tell("orders")
+                last.notify("orders")
                 before = last.lookups("orders")
                 await last.until(lambda: last.lookups("orders") > before)
                 for other in (first, second):
@@ -260,7 +260,7 @@ def test_a_name_server_that_was_left_is_not_gone_back_to():
 
                 await used.listen(port)
 
-                other.tell("orders")
+                other.notify("orders")
                 await other.until(lambda: other.lookups("orders") >= 2)
                 assert used.watched() == []
                 assert len(used.queries()) == queries
@@ -467,7 +467,7 @@ def test_nonsense_of_an_address_server_changes_nothing(status: int, text: str, c
                 while len(said.asked) < asked + 3:  # noqa: ASYNC110 - it is asked from another thread
                     await asyncio.sleep(0.02)
 
-                server.tell("orders")
+                server.notify("orders")
                 await server.until(lambda: server.lookups("orders") == 2)
                 assert server.heard_of(UNWATCH) == []
 

@@ -4,37 +4,27 @@
         server.serve("orders", queues=4)
         ...
         await server.until(lambda: server.watched() == [{"orders"}])      one connection, which watches one topic
-        server.tell("orders")                                             a 328 to everybody
+        server.notify("orders")                                           a 328 to everybody
         assert server.lookups("orders") == 2
 
-Every topic that it was not told of does not exist. With `pushes=False` it is one that has never heard of watching, as
-Java's are.
+Beyond a `PushingServer` it keeps account of who watches what, and can hold its answers back, or hang.
 """
 
 import asyncio
-from collections.abc import Callable
 
-from tests.support.scripted_server import ScriptedServer
+from tests.support.pushing_server import ROUTE, PushingServer
 
 from holdfast.model.route import BrokerData, QueueData, Route
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import ONE_WAY, Command, encode_command, response
+from holdfast.wire.codes import ResponseCode
+from holdfast.wire.command import Command, encode_command, response
 from holdfast.wire.route import encode_route
-from holdfast.wire.watch import (
-    ROUTES_CHANGED,
-    TOPICS_FIELD,
-    UNWATCH,
-    WATCH_FIELD,
-    WATCHING_FIELD,
-    join_topics,
-    split_topics,
-)
+from holdfast.wire.watch import TOPICS_FIELD, UNWATCH, WATCH_FIELD, split_topics
 
 BROKER = "127.0.0.1:1"
 """Where its brokers are said to listen; nobody does."""
 
 
-class FakeNameServer(ScriptedServer):
+class FakeNameServer(PushingServer):
     """Listens on a free port while the block lasts.
 
     Attributes:
@@ -44,17 +34,14 @@ class FakeNameServer(ScriptedServer):
     """
 
     def __init__(self, *, host: str = "127.0.0.1", port: int = 0, pushes: bool = True) -> None:
-        super().__init__()
+        super().__init__(pushes=pushes)
         self.routes: dict[str, Route] = {}
         self.is_holding = False
         self.is_silent = False
         self._host, self._port = host, port
-        self._pushes = pushes
         self._watches: dict[asyncio.StreamWriter, set[str]] = {}
         self._held: list[tuple[asyncio.StreamWriter, Command]] = []
-        self.answers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = self._route
-        if pushes:
-            self.on(UNWATCH)
+        self.answers[ROUTE] = self._route
 
     async def listen(self, port: int) -> None:
         """Begin to listen, or again after `stop`."""
@@ -76,15 +63,12 @@ class FakeNameServer(ScriptedServer):
                 queue_datas=[QueueData(broker_name="broker-a", read_queues=queues, write_queues=queues, permission=6)],
             )
 
-    def tell(self, *topics: str) -> None:
-        """Tell every client that the routes of *topics* changed."""
-        for text in join_topics(topics):
-            self.push(Command(code=ROUTES_CHANGED, flag=ONE_WAY, fields={TOPICS_FIELD: text}))
-
     def release(self) -> None:
         """Answer the queries that were held."""
         for writer, command in self._held:
-            writer.write(encode_command(self._route(command)))
+            answer = self.answer(command)
+            assert answer is not None
+            writer.write(encode_command(answer))
         self._held.clear()
 
     def drop_connections(self) -> None:
@@ -96,38 +80,32 @@ class FakeNameServer(ScriptedServer):
 
     def queries(self) -> list[Command]:
         """Return every query for a route so far."""
-        return self.heard_of(RequestCode.GET_ROUTEINFO_BY_TOPIC)
+        return self.heard_of(ROUTE)
 
     def lookups(self, topic: str) -> int:
         """Return how often the route of *topic* was asked for."""
-        return sum(command.fields["topic"] == topic for command in self.queries())
+        return len(self.asked(topic))
 
     def watched(self) -> list[set[str]]:
         """Return what each connection that is open watches, if anything."""
         return [topics for writer, topics in self._watches.items() if topics and writer in self._writers]
 
-    def unwatched(self) -> list[str]:
-        """Return every topic that a 329 named, in their order."""
-        return [topic for command in self.heard_of(UNWATCH) for topic in split_topics(command.fields[TOPICS_FIELD])]
-
-    async def until(self, condition: Callable[[], bool]) -> None:
-        """Return once *condition* holds; it is looked at after every request."""
-        async with self._news:
-            await self._news.wait_for(condition)
+    def unwatched_topics(self) -> list[str]:
+        """Return every topic that a 329 named, as often as one did."""
+        return [topic for topics in self.unwatched() for topic in topics]
 
     def _route(self, command: Command) -> Command:
-        topic = command.fields["topic"]
-        fields = {WATCHING_FIELD: "true"} if self._pushes and command.fields.get(WATCH_FIELD) == "true" else {}
-        if topic not in self.routes:
-            return response(command, ResponseCode.TOPIC_NOT_EXIST, f"no topic {topic}", fields=fields)
-        return response(command, fields=fields, body=encode_route(self.routes[topic]))
+        route = self.routes.get(command.fields["topic"])
+        if route is None:
+            return response(command, ResponseCode.TOPIC_NOT_EXIST, "no such topic")
+        return response(command, body=encode_route(route))
 
     async def _take(self, command: Command, writer: asyncio.StreamWriter) -> None:
-        if command.code == RequestCode.GET_ROUTEINFO_BY_TOPIC and command.fields.get(WATCH_FIELD) == "true":
+        if command.code == ROUTE and command.fields.get(WATCH_FIELD) == "true":
             self._watches.setdefault(writer, set()).add(command.fields["topic"])
         if command.code == UNWATCH:
             self._watches.get(writer, set()).difference_update(split_topics(command.fields[TOPICS_FIELD]))
-        if self.is_silent or (self.is_holding and command.code == RequestCode.GET_ROUTEINFO_BY_TOPIC):
+        if self.is_silent or (self.is_holding and command.code == ROUTE):
             self._held.append((writer, command))
             async with self._news:
                 self.requests.append(command)

@@ -6,11 +6,21 @@ server.asked("t")                the route queries for t so far
 server.unwatched()               the topics of each 329 so far
 """
 
+from collections.abc import Callable
+
 from tests.support.scripted_server import ScriptedServer
 
 from holdfast.wire.codes import RequestCode
 from holdfast.wire.command import ONE_WAY, Command
-from holdfast.wire.watch import ROUTES_CHANGED, UNWATCH
+from holdfast.wire.watch import (
+    ROUTES_CHANGED,
+    TOPICS_FIELD,
+    UNWATCH,
+    WATCH_FIELD,
+    WATCHING_FIELD,
+    join_topics,
+    split_topics,
+)
 
 ROUTE = RequestCode.GET_ROUTEINFO_BY_TOPIC
 
@@ -34,7 +44,8 @@ class PushingServer(ScriptedServer):
 
     def notify(self, *topics: str) -> None:
         """Tell every client that *topics* changed."""
-        self.push(Command(code=ROUTES_CHANGED, flag=ONE_WAY, fields={"topics": ";".join(topics)}))
+        for text in join_topics(topics):
+            self.push(Command(code=ROUTES_CHANGED, flag=ONE_WAY, fields={TOPICS_FIELD: text}))
 
     def asked(self, topic: str) -> list[Command]:
         """Return the route queries for *topic* so far."""
@@ -42,7 +53,7 @@ class PushingServer(ScriptedServer):
 
     def unwatched(self) -> list[set[str]]:
         """Return what each 329 named so far."""
-        return [set(command.fields["topics"].split(";")) for command in self.heard_of(UNWATCH)]
+        return [set(split_topics(command.fields[TOPICS_FIELD])) for command in self.heard_of(UNWATCH)]
 
     async def told(self, count: int = 1) -> list[set[str]]:
         """Return the same once there are *count*."""
@@ -51,12 +62,16 @@ class PushingServer(ScriptedServer):
 
     async def asked_for(self, topic: str, count: int) -> None:
         """Return once *topic* was asked for *count* times."""
+        await self.until(lambda: len(self.asked(topic)) >= count)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Return once *condition* holds; it is looked at after every request."""
         async with self._news:
-            await self._news.wait_for(lambda: len(self.asked(topic)) >= count)
+            await self._news.wait_for(condition)
 
     def answer(self, command: Command) -> Command | None:
         """Answer as scripted, and say that the topic is watched if that was wanted."""
         answer = super().answer(command)
-        if answer is not None and self.pushes and command.fields.get("watch") == "true":
-            answer.fields = {**answer.fields, "watching": "true"}
+        if answer is not None and self.pushes and command.fields.get(WATCH_FIELD) == "true":
+            answer.fields = {**answer.fields, WATCHING_FIELD: "true"}
         return answer

@@ -1,6 +1,7 @@
-"""Clients that watch routes at a name server, and the passing of its ticks."""
+"""A cluster, clients that watch its routes at a name server, and the passing of its ticks."""
 
 from tests.support.conversation import Conversation
+from tests.support.name_servers import a_name_server, a_registration, register
 
 from holdfast.machine.effects import SetTimer
 from holdfast.machine.events import ChannelId, TimerFired
@@ -8,6 +9,34 @@ from holdfast.nameserver.push import TIMER
 from holdfast.wire.codes import RequestCode
 from holdfast.wire.command import Command
 from holdfast.wire.watch import ROUTES_CHANGED, TOPICS_FIELD, UNWATCH, WATCH_FIELD, WATCHING_FIELD, split_topics
+
+BROKER_CHANNEL = ChannelId(1)
+
+
+def a_cluster(**options: object) -> Conversation:
+    """Return a name server where broker a, on the first channel, serves orders and bills, and b serves bills."""
+    server = a_name_server(**options)
+    assert server.open() == BROKER_CHANNEL
+    register(server, "a", body=a_registration("orders", "bills"), channel=BROKER_CHANNEL)
+    register(server, "b", "10.0.0.2:10911", body=a_registration("bills", "others"), channel=server.open())
+    return server
+
+
+def delete_topic(server: Conversation) -> None:
+    """Change the one route that all of these tests know."""
+    server.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders"})
+
+
+def create_topic(server: Conversation) -> None:
+    register(server, "a", body=a_registration("missing", counter=2), channel=BROKER_CHANNEL)
+
+
+def wipe(server: Conversation) -> None:
+    server.ask(RequestCode.WIPE_WRITE_PERM_OF_BROKER, {"brokerName": "a"})
+
+
+def unwipe(server: Conversation) -> None:
+    server.ask(RequestCode.ADD_WRITE_PERM_OF_BROKER, {"brokerName": "a"})
 
 
 def watch(server: Conversation, *topics: str, channel: ChannelId | None = None) -> ChannelId:
