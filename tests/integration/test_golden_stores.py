@@ -6,6 +6,7 @@ Each archive has a manifest of what a Java client read from the running brokers.
 from __future__ import annotations
 
 import hashlib
+import shutil
 import tarfile
 import zlib
 from collections.abc import Iterator
@@ -20,13 +21,14 @@ from tests.support.stores import finish
 
 from holdfast.runtime.posix_disk import PosixDisk
 from holdfast.store.config_files import load_config
-from holdfast.store.consume_queue import QueueLog
 from holdfast.store.message_store import MessageStore
 from holdfast.store.options import StoreOptions
+from holdfast.store.queue_index import QueueLog
+from holdfast.wire.batch import split_items
 from holdfast.wire.host import format_host
 from holdfast.wire.message_id import format_message_id
 from holdfast.wire.properties import parse_properties
-from holdfast.wire.record import COMPRESSED, StoredRecord
+from holdfast.wire.record import COMPRESSED, INNER_BATCH, StoredRecord
 
 GOLDEN = Path(__file__).parents[1] / "data" / "golden"
 FOLDERS = [
@@ -34,8 +36,9 @@ FOLDERS = [
     ("rocketmq-5.5.0-clean", "broker-a"),
     ("rocketmq-5.5.0-clean", "broker-b"),
 ]
-# Another kind of index, and a topic whose manifest has logical offsets.
-NOT_HERE = {"GoldenInner", "GoldenStatic"}
+# The manifest of this topic has logical offsets.
+NOT_HERE = {"GoldenStatic"}
+INNER = "GoldenInner"  # Indexed by record, with many messages in most records.
 NOW_MS = 1_794_760_000_000
 OPTIONS = StoreOptions(retention_ms=1 << 50, clean_forced_percent=100, disk_full_percent=100)
 
@@ -46,7 +49,8 @@ class Golden:
     """An unpacked folder, opened, and its manifest."""
 
     def __init__(self, folder: Path, broker: str) -> None:
-        self.disk = PosixDisk(folder / broker)
+        self.folder = folder / broker
+        self.disk = PosixDisk(self.folder)
         self.broker = broker
         lines = [msgspec.json.decode(line) for line in (folder / "manifest.jsonl").read_bytes().splitlines()]
         self.lines: list[Line] = [
@@ -120,6 +124,10 @@ def describe(record: StoredRecord) -> Line:
 def check_messages(store: MessageStore, golden: Golden) -> int:
     count = 0
     for line in golden.kind("message"):
+        if line["topic"] == INNER:
+            count += 1
+            check_inner(store, line)
+            continue
         record = read_message(store, line)
         described = describe(record)
         assert described == {name: line[name] for name in described}
@@ -129,6 +137,36 @@ def check_messages(store: MessageStore, golden: Golden) -> int:
         assert line["properties"].keys() - stored.keys() <= {"MIN_OFFSET", "MAX_OFFSET"}
         count += 1
     return count
+
+
+def check_inner(store: MessageStore, line: Line) -> None:
+    """Check a message that may be one of many in its record: the record is found by the message's own offset."""
+    record = read_message(store, line)
+    described = describe(record)
+    if record.sys_flag & INNER_BATCH:
+        flag, body, text = split_items(record.body)[line["queueOffset"] - record.offset]
+        properties = parse_properties(bytes(text).decode())
+        assert properties.items() <= line["properties"].items()
+        described |= {
+            "storeSize": 0,
+            "offsetMsgId": None,
+            "keys": properties.get("KEYS"),
+            "tags": properties.get("TAGS"),
+            "flag": flag,
+            "bodyCRC": 0,
+            "bodyLength": len(body),
+            "sha256": hashlib.sha256(body).hexdigest(),
+        }
+    assert described == {name: line[name] for name in described}
+
+
+def inner_lines(golden: Golden) -> dict[int, list[Line]]:
+    """Return the messages of the topic that is indexed by record, by queue."""
+    queues: dict[int, list[Line]] = {}
+    for line in golden.kind("message"):
+        if line["topic"] == INNER:
+            queues.setdefault(line["queueId"], []).append(line)
+    return queues
 
 
 def catch_up(store: MessageStore) -> None:
@@ -173,31 +211,66 @@ def test_every_message_is_found_by_its_keys(golden: Golden):
     catch_up(golden.store)
 
     for line in golden.kind("message"):
-        if line["topic"].startswith(("%RETRY%", "%DLQ%", "RMQ_SYS", "SCHEDULE", "rmq_sys")):
+        if line["topic"].startswith((INNER, "%RETRY%", "%DLQ%", "RMQ_SYS", "SCHEDULE", "rmq_sys")):
             continue
         for key in [line["msgId"], *(line["keys"] or "").split()]:
             found = finish(golden.store, golden.store.find_by_key(line["topic"], key, 1000, 0, 1 << 62))
             assert line["commitLogOffset"] in found, key
 
 
-def test_batch_topics_are_left_untouched(golden: Golden):
-    """A folder with another kind of index keeps every byte, and no simple index of its topic appears."""
-    folder = Path(str(golden.disk).removeprefix("<PosixDisk ").removesuffix(">"))
-    before = {path: path.read_bytes() for path in folder.glob("batchconsumequeue/*/*/*")}
+def test_times_lead_to_the_messages_of_batches(golden: Golden):
+    """By every store time, and just before and behind it: the first offset not older, the last not younger."""
+    for number, lines in inner_lines(golden).items():
+        queue = golden.store.queue(INNER, number)
+        times = {line["queueOffset"]: line["storeTimestamp"] for line in lines}
+        assert queue.is_batched
+        for offset, time_ms in times.items():
+            assert finish(golden.store, golden.store.store_time(queue, offset)) == time_ms
+        for time_ms in {time_ms + shift for time_ms in times.values() for shift in (-1, 0, 1)}:
+            at_or_after = [offset for offset, stored in times.items() if stored >= time_ms]
+            at_or_before = [offset for offset, stored in times.items() if stored <= time_ms]
+            found = finish(golden.store, golden.store.offset_at_time(queue, time_ms))
+            upper = finish(golden.store, golden.store.offset_at_time(queue, time_ms, upper=True))
+            assert found == min(at_or_after, default=queue.offset_max)
+            assert upper == max(at_or_before, default=queue.offset_min)
+
+
+def batch_files(golden: Golden) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in golden.folder.glob("batchconsumequeue/*/*/*")}
+
+
+def test_indexes_by_record_keep_every_byte(golden: Golden):
+    """Opening and closing writes nothing into them, and no index by message of their topics appears."""
+    before = batch_files(golden)
 
     golden.store.close(NOW_MS)
     again = golden.open()
 
-    assert {path: path.read_bytes() for path in folder.glob("batchconsumequeue/*/*/*")} == before
-    assert golden.broker != "broker-b" or before
-    assert again.find_queue("GoldenInner", 0) is None
-    assert not (folder / "consumequeue" / "GoldenInner").exists()
+    assert batch_files(golden) == before
+    assert bool(before) == bool(inner_lines(golden))
+    assert again.recovered.is_clean
+    assert not (golden.folder / "consumequeue" / INNER).exists()
+
+
+def test_indexes_by_record_are_made_again_byte_for_byte(golden: Golden):
+    """From the log alone they become what the Java broker wrote."""
+    before = batch_files(golden)
+    golden.store.close(NOW_MS)
+    shutil.rmtree(golden.folder / "batchconsumequeue", ignore_errors=True)
+
+    store = MessageStore.open(golden.disk, msgspec.structs.replace(OPTIONS, batch_file_size=460), NOW_MS)
+
+    check_messages(store, golden)
+    store.close(NOW_MS)
+    assert batch_files(golden) == before
 
 
 def test_nothing_is_lost_by_closing_and_by_dying(golden: Golden):
     """After an orderly end, and after dying without one, everything is still there and new messages go behind it."""
     queue = golden.store.queue("GoldenNormal", 0)
     end = append(golden.store, queue)
+    inner = golden.store.find_queue(INNER, 0)
+    inner_end = append(golden.store, inner) if inner is not None else 0
     golden.store.close(NOW_MS)
 
     closed = golden.open()
@@ -210,6 +283,7 @@ def test_nothing_is_lost_by_closing_and_by_dying(golden: Golden):
     check_messages(died, golden)
     survivor = died.queue("GoldenNormal", 0)
     assert survivor.offset_max == end
+    assert inner is None or died.queue(INNER, 0).offset_max == inner_end == inner.offset_max
     assert read_message(died, {"topic": "GoldenNormal", "queueId": 0, "queueOffset": end - 1}).body == b"new"
 
 

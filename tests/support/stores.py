@@ -19,14 +19,37 @@ _Result = TypeVar("_Result")
 NOW_MS = 1_700_000_000_000
 HOST = bytes((127, 0, 0, 1, 0, 0, 48, 57))
 SMALL = StoreOptions(
-    log_file_size=1024, queue_file_size=20 * 5, index_slots=10, index_items=20, checkpoint_interval_ms=10_000
+    log_file_size=1024,
+    queue_file_size=20 * 5,
+    batch_file_size=46 * 5,
+    index_slots=10,
+    index_items=20,
+    checkpoint_interval_ms=10_000,
 )
+INNER_BATCH = 0x40 | 0x80
 
 
 def open_store(disk: Disk | None = None, **changes: object) -> MessageStore:
     """Open a store of small files, on a fresh disk unless one is given."""
     options = msgspec.structs.replace(SMALL, **changes)
     return MessageStore.open(disk if disk is not None else SimDisk(), options, NOW_MS)
+
+
+def batched_disk(*topics: str) -> SimDisk:
+    """Return a disk on which topics, "orders" unless others are named, are configured to have an index by record."""
+    disk = SimDisk()
+    table = {topic: {"topicName": topic, "attributes": {"queue.type": "BatchCQ"}} for topic in topics or ("orders",)}
+    disk.replace("config/topics.json", msgspec.json.encode({"topicConfigTable": table}))
+    return disk
+
+
+def append_batch(store: MessageStore, count: int, *, now_ms: int = NOW_MS, body: bytes = b"items") -> tuple[int, int]:
+    """Stage, write and confirm one record that says to hold *count* messages; return its position and offset."""
+    properties = b"UNIQ_KEY\x01u\x02INNER_NUM\x01%d" % count
+    placed = store.stage(store.queue("orders", 0), body, properties, 0, INNER_BATCH, now_ms, HOST, 0, now_ms)
+    store.write()
+    store.confirm(store.written)
+    return placed
 
 
 def stage(

@@ -2,6 +2,8 @@
 
     entry   | position i64 | size i32 | tags code i64 |     20 bytes, in the order of offsets; positions rise
 
+Mostly an entry is that of one message. Those of an index by record may hold many, and are few: see `choose_records`.
+
 Where one queue gets most messages its records lie one behind the other, and leave as one view: that is tried first,
 and it unpacks nothing but sizes. Scattered records are gathered one by one; if they are all of one size, nothing but
 positions is unpacked. A filter looks at each tags code.
@@ -21,7 +23,8 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.store.consume_queue import ENTRY_SIZE
+from holdfast.store.queue_files import ENTRY_SIZE
+from holdfast.store.queue_index import ENTRY
 from holdfast.wire.codes import ResponseCode
 from holdfast.wire.frame import FRAME_SIZE_MAX
 from holdfast.wire.record import RECORD_SIZE_MIN
@@ -38,7 +41,7 @@ class Scan(msgspec.Struct, gc=False):
         next_offset: Where to pull next, if not parked.
         positions: Where records begin; neighbours without anything between them may be taken as one.
         size: Sum of the records' sizes.
-        count: How many records there are.
+        count: How many messages they hold.
     """
 
     code: int
@@ -88,6 +91,38 @@ def choose_tagged(raw: bytes | bytearray, offset: int, count_max: int, size_max:
     """Choose from entries, which begin at *offset*, those whose tags code is one of *codes*."""
     flat = _unpacker("qiq", len(raw) // ENTRY_SIZE)(raw)
     return _select(offset, flat[0::3], flat[1::3], [tag in codes for tag in flat[2::3]], count_max, size_max)
+
+
+def choose_records(
+    raw: bytes | bytearray,
+    spans: Sequence[tuple[int, int]],
+    offset: int,
+    count_max: int,
+    size_max: int,
+    codes: frozenset[int] | None,
+) -> Scan:
+    """Choose from entries of records that may hold many messages each; *spans* has their offsets.
+
+    A record is taken whole, or not at all, and one at least. What it holds before *offset* is not counted: whoever
+    opens it leaves that out. One of many messages without a common tag may hold any: it is for the consumer to look.
+    """
+    positions: list[int] = []
+    sizes: list[int] = []
+    total = count = 0
+    for (position, size, tag), (first, end) in zip(ENTRY.iter_unpack(raw), spans, strict=True):
+        is_match = codes is None or tag in codes or (tag == 0 and end - first > 1)
+        if is_match and RECORD_SIZE_MIN <= size <= FRAME_SIZE_MAX:
+            messages = end - max(first, offset)
+            if positions and (count + messages > count_max or total + size > size_max):
+                break
+            positions.append(position)
+            sizes.append(size)
+            total += size
+            count += messages
+        offset = end
+    if not positions:
+        return Scan(ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE", offset)
+    return Scan(ResponseCode.SUCCESS, "FOUND", offset, positions, sizes, total, count)
 
 
 def _find_adjacent(raw: bytes | bytearray, offset: int, size_max: int) -> Scan | None:

@@ -22,8 +22,8 @@ from holdfast.machine.effects import Effect, Log, SetTimer
 from holdfast.model.errors import DiskFailed, MappingRefused, PeerFailed, RecordRefused
 from holdfast.model.mapping import LogicalQueue, Segment, TopicMapping, next_epoch
 from holdfast.model.topic import FORWARD_TOPIC, MAPPING_TOPIC
-from holdfast.store.consume_queue import QueueLog
 from holdfast.store.message_store import MessageStore
+from holdfast.store.queue_index import QueueLog
 
 TIMER: Final = "expiry"
 CHECK_MS: Final = 30_000

@@ -25,8 +25,8 @@ from holdfast.model.group import GroupConfig
 from holdfast.model.mapping import TopicMapping
 from holdfast.model.queue import MessageQueue
 from holdfast.model.scope import mock_broker
-from holdfast.store.consume_queue import QueueLog
 from holdfast.store.message_store import MessageStore
+from holdfast.store.queue_index import QueueLog
 from holdfast.wire import java_json
 from holdfast.wire.admin import (
     BrokerConsumeStats,

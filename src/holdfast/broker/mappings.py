@@ -40,9 +40,9 @@ from holdfast.model.mapping import LogicalQueue, Segment, TopicMapping, accept_u
 from holdfast.model.segment import UNKNOWN
 from holdfast.model.topic import MAPPING_TOPIC, TopicConfig
 from holdfast.store import config_files
-from holdfast.store.consume_queue import QueueLog
 from holdfast.store.disk import Disk
 from holdfast.store.message_store import MessageStore
+from holdfast.store.queue_index import QueueLog
 from holdfast.wire.mapping import Detail, MappingFile, encode_file, from_detail, to_detail
 from holdfast.wire.registration import DataVersion
 

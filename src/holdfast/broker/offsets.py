@@ -215,7 +215,7 @@ class OffsetTable:
         for key, queues in self._committed.items():
             topic, group = _split(key)
             config = topics.find(topic)
-            if config is None or config.has_batch_index:
+            if config is None:
                 continue
             for queue_id, offset in queues.items():
                 if reads.mappings.is_static(topic):

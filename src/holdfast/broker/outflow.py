@@ -21,8 +21,8 @@ from holdfast.broker.stepping import Stepper
 from holdfast.machine.effects import CloseChannel, Effect, Log, Piece, SendBytes, SetTimer, SyncLog
 from holdfast.machine.events import ChannelId
 from holdfast.model.errors import DiskFailed
-from holdfast.store.consume_queue import QueueLog
 from holdfast.store.message_store import MessageStore
+from holdfast.store.queue_index import QueueLog
 
 HOLDS_TIMER: Final = "holds"
 

@@ -32,8 +32,8 @@ from holdfast.machine.effects import Piece
 from holdfast.machine.events import ChannelId
 from holdfast.model.filter import is_tag_type, parse_tags, wanted_codes
 from holdfast.model.topic import Permission
-from holdfast.store.consume_queue import QueueLog
 from holdfast.store.message_store import MessageStore
+from holdfast.store.queue_index import QueueLog
 from holdfast.wire.codes import ResponseCode
 from holdfast.wire.pull import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND, PullFields, PullHeader, pull_answer_head
 

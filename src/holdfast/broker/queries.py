@@ -21,8 +21,8 @@ from holdfast.broker.static_reads import StaticReads
 from holdfast.broker.waits import Procedure
 from holdfast.model.errors import CorruptRecord, PeerFailed
 from holdfast.model.mapping import LogicalQueue
-from holdfast.store.consume_queue import ENTRY
 from holdfast.store.message_store import MessageStore
+from holdfast.store.queue_index import ENTRY
 from holdfast.store.record_steps import decode_at
 from holdfast.wire import java_json
 from holdfast.wire.admin import QueueEntries, QueueEntriesFields, QueueEntry
@@ -212,7 +212,7 @@ class Queries:
         if queue is None:
             return Refusal(ResponseCode.SYSTEM_ERROR, f"{fields.queue_id}@{fields.topic} is not exist!")
         start = max(fields.index, queue.offset_min)
-        raw = yield from queue.fetch_entries(start, max(0, min(fields.count, ENTRIES_MAX)))
+        raw, _ = yield from queue.fetch_stretch(start, max(0, min(fields.count, ENTRIES_MAX)))
         body = QueueEntries(
             queue_data=[
                 QueueEntry(physic_offset=position, physic_size=size, tags_code=code)

@@ -16,15 +16,22 @@ from typing import Final
 
 import msgspec
 
-from holdfast.broker.entry_choice import Scan, begins_with_run, choose_any, choose_tagged, join_neighbours
+from holdfast.broker.entry_choice import (
+    Scan,
+    begins_with_run,
+    choose_any,
+    choose_records,
+    choose_tagged,
+    join_neighbours,
+)
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.request import LogRange, Refusal, Steps
 from holdfast.broker.restamp import restamp
 from holdfast.broker.stats import BrokerStats
 from holdfast.machine.effects import Piece
 from holdfast.model.errors import CorruptRecord, DiskFailed
-from holdfast.store.consume_queue import QueueLog
 from holdfast.store.message_store import MessageStore
+from holdfast.store.queue_index import QueueLog, Stretch
 from holdfast.wire.codes import ResponseCode
 from holdfast.wire.command import RESPONSE, Command, encode_command
 from holdfast.wire.frame import JSON
@@ -111,8 +118,8 @@ class QueueReading:
             return Scan(ResponseCode.PULL_NOT_FOUND, "OFFSET_OVERFLOW_ONE", offset)
         if offset > offset_max:
             return Scan(ResponseCode.PULL_OFFSET_MOVED, "OFFSET_OVERFLOW_BADLY", offset_max)
-        raw = queue.raw_entries(offset, self._count_entries(asked, offset, codes))
-        return self._choose(raw, asked.header.fields, offset, codes)
+        stretch = queue.stretch(offset, self._count_entries(asked, offset, codes))
+        return self._choose(stretch, asked.header.fields, offset, codes)
 
     def read_cold(self, asked: Asked, queue: QueueLog, offset: int, codes: frozenset[int] | None) -> Steps[list[Piece]]:
         """Answer a pull whose index entries are cold."""
@@ -121,26 +128,29 @@ class QueueReading:
     def _read_cold(
         self, asked: Asked, queue: QueueLog, offset: int, codes: frozenset[int] | None
     ) -> Steps[list[Piece]]:
-        raw = yield from queue.fetch_entries(offset, self._count_entries(asked, offset, codes), ahead=_AHEAD)
-        if not raw:
+        stretch = yield from queue.fetch_stretch(offset, self._count_entries(asked, offset, codes), ahead=_AHEAD)
+        if not stretch[0]:
             scan = Scan(ResponseCode.PULL_RETRY_IMMEDIATELY, "MESSAGE_WAS_REMOVING", queue.offset_min)
             self._stats.count_miss()
             return [self.head(asked, queue, scan)]
-        answer = self.respond(asked, queue, self._choose(raw, asked.header.fields, offset, codes))
+        answer = self.respond(asked, queue, self._choose(stretch, asked.header.fields, offset, codes))
         return answer if isinstance(answer, list) else (yield from answer)
 
     def _count_entries(self, asked: Asked, offset: int, codes: frozenset[int] | None) -> int:
-        """Return how many entries to look at."""
+        """Return how many messages to look at in the index."""
         count = max(1, min(asked.header.fields.max_msg_nums, self._options.pull_count_max))
         count = count if codes is None else max(count, _SCAN_MAX)
         lens = asked.lens
         return count if lens is None or lens.end is None else max(1, min(count, lens.end - offset))
 
-    def _choose(self, raw: bytes | bytearray, fields: PullFields, offset: int, codes: frozenset[int] | None) -> Scan:
+    def _choose(self, stretch: Stretch, fields: PullFields, offset: int, codes: frozenset[int] | None) -> Scan:
         """Choose from index entries, which begin at *offset*."""
+        raw, spans = stretch
         options = self._options
         count = max(1, min(fields.max_msg_nums, options.pull_count_max))
         size_max = min(fields.max_msg_bytes or options.pull_size_default, options.pull_size_max)
+        if spans is not None:
+            return choose_records(raw, spans, offset, count, size_max, codes)
         if codes is None:
             return choose_any(raw, offset, size_max, self._is_hot)
         return choose_tagged(raw, offset, count, size_max, codes)

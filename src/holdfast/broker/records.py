@@ -9,7 +9,7 @@ from typing import Final
 
 from holdfast.broker.writer import Draft
 from holdfast.model.errors import CorruptRecord
-from holdfast.store.consume_queue import ENTRY, ENTRY_SIZE, Entry, QueueLog
+from holdfast.store.queue_index import ENTRY, Entry, QueueLog
 from holdfast.store.record_steps import decode_at, read_bytes, read_record
 from holdfast.store.steps import LogRange, Steps
 from holdfast.wire.properties import parse_properties
@@ -21,12 +21,12 @@ _AHEAD: Final = 6400  # index entries read ahead when they are cold: as many as 
 
 
 def read_entries(queue: QueueLog, start: int, count: int) -> Steps[list[Entry]]:
-    """Return up to *count* entries of *queue* from *start* on, waiting for those that may not be in memory.
+    """Return the entries of up to *count* messages of *queue* from *start* on.
 
-    Empty when *start* has gone out of the queue meanwhile.
+    Those that may not be in memory are waited for. Empty when *start* has gone out of the queue meanwhile.
     """
-    raw = yield from queue.fetch_entries(start, count, ahead=_AHEAD)
-    return list(ENTRY.iter_unpack(memoryview(raw)[: len(raw) // ENTRY_SIZE * ENTRY_SIZE]))
+    raw, _ = yield from queue.fetch_stretch(start, count, ahead=_AHEAD)
+    return list(ENTRY.iter_unpack(memoryview(raw)[: len(raw) // ENTRY.size * ENTRY.size]))
 
 
 def read_scheduled(position: int, size: int) -> Steps[StoredRecord | None]:

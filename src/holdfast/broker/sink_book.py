@@ -28,9 +28,9 @@ from holdfast.broker.request import Refusal
 from holdfast.machine.effects import Effect, WriteFile
 from holdfast.model.errors import CorruptRecord
 from holdfast.model.numbers import Int64
-from holdfast.store.consume_queue import QueueLog
 from holdfast.store.disk import Disk
 from holdfast.store.message_store import MessageStore
+from holdfast.store.queue_index import QueueLog
 from holdfast.wire.codes import ResponseCode
 from holdfast.wire.sink import SinkStamp, SinkState, find_state
 

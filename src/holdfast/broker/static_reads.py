@@ -18,8 +18,8 @@ from holdfast.broker.waits import PeerCall, Procedure
 from holdfast.model.errors import PeerFailed
 from holdfast.model.mapping import LogicalQueue, Segment
 from holdfast.model.numbers import parse_count
-from holdfast.store.consume_queue import QueueLog
 from holdfast.store.message_store import MessageStore
+from holdfast.store.queue_index import QueueLog
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command
 from holdfast.wire.fields import to_fields

@@ -16,11 +16,13 @@ from collections import deque
 from collections.abc import Sequence
 
 from holdfast.model.errors import DiskFailed, RecordRefused
-from holdfast.store.consume_queue import ENTRY, HOST_V6_EXTRA, QueueLog
+from holdfast.store.batch_queue import pack_unit
+from holdfast.store.consume_queue import HOST_V6_EXTRA
 from holdfast.store.disk import File, Piece
-from holdfast.store.dispatch import NOT_QUEUED
+from holdfast.store.dispatch import INNER_BITS, NOT_QUEUED, inner_count, with_inner_base
 from holdfast.store.log_file import LogFiles
 from holdfast.store.options import StoreOptions
+from holdfast.store.queue_index import ENTRY, QueueLog
 from holdfast.wire.properties import PROPERTIES_SIZE_MAX
 from holdfast.wire.record import BLANK, BLANK_SIZE, BORN_HOST_V6, CRC_MASK, LAYOUTS, MAGIC_BLANK, STORE_HOST_V6, crc32
 
@@ -85,7 +87,8 @@ class CommitLog:
         and rollback records get offset 0 and no entry in the queue.
 
         Raises:
-            RecordRefused: it is too large, or the store takes no writes. Nothing was staged.
+            RecordRefused: it is too large, says to hold a number of messages that cannot be, or the store takes no
+                writes. Nothing was staged.
         """
         if len(body) > self._body_size_max or len(properties) > PROPERTIES_SIZE_MAX:
             raise self._refusal(len(body), len(properties))
@@ -109,6 +112,16 @@ class CommitLog:
         for (
             queue, body, properties, flag, sys_flag, born_ms, born_host, tags_code, reconsume_times, prepared_position
         ) in drafts:  # fmt: skip
+            if queue.is_batched:
+                self._next = position
+                staged.append(
+                    self._stage_batched(
+                        queue, body, properties, flag, sys_flag, born_ms, born_host, tags_code, reconsume_times,
+                        prepared_position,
+                    )
+                )  # fmt: skip
+                pieces, position, room_end = self._pieces, self._next, self._file_end - BLANK_SIZE
+                continue
             body_size = len(body)
             properties_size = len(properties)
             size = queue.head_size + body_size + properties_size
@@ -143,6 +156,53 @@ class CommitLog:
             position += size
         self._next = position
         return staged
+
+    def _stage_batched(  # noqa: PLR0913, PLR0917 - the fields of a record
+        self,
+        queue: QueueLog,
+        body: Piece,
+        properties: bytes,
+        flag: int,
+        sys_flag: int,
+        born_ms: int,
+        born_host: bytes,
+        tags_code: int,
+        reconsume_times: int,
+        prepared_position: int,
+    ) -> tuple[int, int]:
+        """Add a record to a queue that is indexed by record. A batch gets as many offsets as it says to hold messages.
+
+        Raises:
+            RecordRefused: it says what no index can hold, or is too large. Of this record nothing was staged.
+        """
+        is_queued = not sys_flag & NOT_QUEUED
+        offset = queue.next_offset if is_queued else 0
+        count = inner_count(sys_flag, properties)
+        if is_queued and sys_flag & INNER_BITS == INNER_BITS:
+            properties = with_inner_base(properties, offset)
+        if len(properties) > PROPERTIES_SIZE_MAX:
+            raise self._refusal(len(body), len(properties))
+        is_v4 = len(born_host) == 8
+        pack, host_bits = (self._pack_v4, self._bits_v4) if is_v4 else (self._pack_v6, self._bits_v6)
+        size = queue.head_size + len(body) + len(properties) + (0 if is_v4 else HOST_V6_EXTRA)
+        if self._next + size > self._file_end - BLANK_SIZE:
+            self._roll(size)
+        position = self._next
+        if is_queued:
+            queue.next_offset = offset + count
+            self._queues.append(queue)
+            self._entries.append(pack_unit(position, size, tags_code, self.store_ms, offset, count))
+        self._pieces += (
+            pack(
+                size, queue.magic, crc32(body) & CRC_MASK, queue.queue_id, flag, offset, position,
+                sys_flag & _NO_HOST_BITS | host_bits, born_ms, born_host, self.store_ms, self._host, reconsume_times,
+                prepared_position, len(body),
+            ),
+            body,
+            queue.topic_part + len(properties).to_bytes(2, "big") + properties,
+        )  # fmt: skip
+        self._next = position + size
+        return position, offset
 
     def roll(self) -> None:
         """Let the next record begin a file. Nothing happens when it does so anyway, or before one is staged."""
@@ -194,8 +254,8 @@ class CommitLog:
 
     def discard(self) -> None:
         """Forget what was staged and give its offsets back."""
-        for queue in self._queues:
-            queue.next_offset -= 1
+        for queue, entry in zip(reversed(self._queues), reversed(self._entries), strict=True):
+            queue.give_back(entry)
         self._runs = []
         self._reset()
 

@@ -14,131 +14,27 @@ Knows positions, but not what lies there.
 
 from __future__ import annotations
 
-import struct
-from collections import OrderedDict
-
-from holdfast.model.errors import StoreError
-from holdfast.store.file_cache import FileCache
 from holdfast.store.log_file import file_name
+from holdfast.store.queue_files import ENTRY_SIZE, QueueFiles
+from holdfast.store.queue_index import BLANK_ENTRY_SIZE, ENTRY, Entry, QueueLog, Stretch
 from holdfast.store.steps import FileRange, Steps
-from holdfast.wire.record import FIXED_SIZE, topic_part
 
-FOLDER = "consumequeue"
-ENTRY = struct.Struct(">qiq")
-ENTRY_SIZE = 20
-BLANK_ENTRY_SIZE = 0x7FFFFFFF
 PRE_BLANK = ENTRY.pack(0, BLANK_ENTRY_SIZE, 0)
 FLUSH_SIZE = 4096
 HOST_V6_EXTRA = 12
-WARM_QUEUES_MAX = 1024
-
-Entry = tuple[int, int, int]
-"""(position, record size, tags code)."""
 
 
-class QueueFiles:
-    """The files of all queues: what every queue would otherwise have to hold by itself."""
-
-    def __init__(self, cache: FileCache, file_size: int, host_size: int) -> None:
-        if file_size <= 0 or file_size % ENTRY_SIZE:
-            raise StoreError(f"queue files of {file_size} bytes cannot hold entries of {ENTRY_SIZE}")
-        self.cache = cache
-        self.file_size = file_size
-        self.head_extra = host_size - 8
-        self.unsynced: dict[str, None] = {}
-        self.warm: OrderedDict[QueueLog, tuple[int, int]] = OrderedDict()  # Old entries that were just read.
-        self._topic_parts: dict[str, tuple[int, bytes]] = {}
-
-    def topic_part(self, topic: str) -> tuple[int, bytes]:
-        """Return the topic's part of its records, shared by all its queues."""
-        part = self._topic_parts.get(topic)
-        if part is None:
-            part = self._topic_parts[topic] = topic_part(topic)
-        return part
-
-    def note_warm(self, queue: QueueLog, start: int, end: int) -> None:
-        """Remember that old entries of *queue* are in memory, of as many queues as are likely to be read at a time."""
-        self.warm[queue] = (start, end)
-        self.warm.move_to_end(queue)
-        if len(self.warm) > WARM_QUEUES_MAX:
-            self.warm.popitem(last=False)
-
-    def read(self, folder: str, at: int, size: int) -> bytes:
-        """Return bytes of one queue, across files."""
-        parts: list[bytes] = []
-        while size > 0:
-            base = at - at % self.file_size
-            part = min(size, base + self.file_size - at)
-            file = self.cache.open(f"{folder}/{file_name(base)}")
-            parts.append(file.read(at - base, at - base + part))
-            at += part
-            size -= part
-        return parts[0] if len(parts) == 1 else b"".join(parts)
-
-    def write(self, folder: str, at: int, data: memoryview, file_end: int) -> int:
-        """Write bytes of one queue, across files; return where its last file ends, which was *file_end*."""
-        while data:
-            base = at - at % self.file_size
-            path = f"{folder}/{file_name(base)}"
-            part = data[: base + self.file_size - at]
-            if base >= file_end:
-                file = self.cache.create(path, self.file_size)
-                file_end = base + self.file_size
-            else:
-                file = self.cache.open(path)
-            file.write(at - base, (part,))
-            self.unsynced[path] = None
-            at += len(part)
-            data = data[len(part) :]
-        return file_end
-
-
-class QueueLog:
-    """One physical queue. Handed out by the store; kept by whoever appends to it.
+class SimpleQueue(QueueLog):
+    """A queue whose entries are one per message: the number of an entry is its offset.
 
     Invariant: offset_min <= tail_offset <= offset_max <= next_offset, but for offset_min == offset_max when empty.
     """
 
-    __slots__ = (
-        "file_end",
-        "files",
-        "first_file",
-        "head_size",
-        "hot_offset",
-        "magic",
-        "next_offset",
-        "offset_max",
-        "offset_min",
-        "queue_id",
-        "tail",
-        "tail_offset",
-        "topic",
-        "topic_part",
-    )
+    __slots__ = ("tail_offset",)
 
     def __init__(self, files: QueueFiles, topic: str, queue_id: int) -> None:
-        self.files = files
-        self.topic = topic
-        self.queue_id = queue_id
-        self.magic, self.topic_part = files.topic_part(topic)
-        # Size of a record without its body and properties; an IPv6 born host adds to it.
-        self.head_size = FIXED_SIZE + files.head_extra + len(self.topic_part) + 2
-        self.offset_min = 0
-        self.offset_max = 0
-        self.next_offset = 0
-        self.hot_offset = 0  # Entries before it were written by an earlier process: they may not be in memory.
-        self.tail = bytearray()
+        super().__init__(files, topic, queue_id, is_batched=False)
         self.tail_offset = 0
-        self.first_file = 0  # First byte of the first file, and behind the last; equal while there is none.
-        self.file_end = 0
-
-    def __repr__(self) -> str:
-        return f"<QueueLog {self.topic}/{self.queue_id} [{self.offset_min}, {self.offset_max})>"
-
-    @property
-    def folder(self) -> str:
-        """Where the files are."""
-        return f"{FOLDER}/{self.topic}/{self.queue_id}"
 
     def begin_at(self, offset: int) -> None:
         """Let an empty queue begin at *offset*: what was before is gone from the log."""
@@ -176,6 +72,14 @@ class QueueLog:
         # A new one, not an emptied one: it would keep the memory of its longest time.
         self.tail = bytearray()
 
+    def give_back(self, entry: bytes) -> None:  # noqa: ARG002 - every entry is one message
+        """Take the offset of the last entry as not given."""
+        self.next_offset -= 1
+
+    def stretch(self, start: int, count: int) -> Stretch:
+        """Return up to *count* entries from *start* on."""
+        return self.raw_entries(start, count), None
+
     def raw_entries(self, start: int, count: int) -> bytes | bytearray:
         """Return up to *count* whole entries from *start* on; empty when *start* is outside [min, max).
 
@@ -208,6 +112,10 @@ class QueueLog:
         warm_start, warm_end = self.files.warm.get(self, (0, 0))
         return not warm_start <= start or min(start + count, self.hot_offset) > warm_end
 
+    def fetch_stretch(self, start: int, count: int, *, ahead: int = 0) -> Steps[Stretch]:
+        """Return the same, asking for entries that may not be in memory."""
+        return (yield from self.fetch_entries(start, count, ahead=ahead)), None
+
     def fetch_entries(self, start: int, count: int, *, ahead: int = 0) -> Steps[bytes]:
         """Return what `raw_entries` does, asking for entries that may not be in memory.
 
@@ -234,3 +142,48 @@ class QueueLog:
         if start < end:
             parts.append(self.raw_entries(start, end - start))
         return b"".join(parts)
+
+    @property
+    def entry_min(self) -> int:
+        """Number of the first entry whose record is still in the log."""
+        return self.offset_min
+
+    @property
+    def entry_end(self) -> int:
+        """Behind the number of the last entry that readers see."""
+        return self.offset_max
+
+    @property
+    def last_file(self) -> int:
+        """First byte of the last file. It stays, as upstream keeps it, even where it is all zeros yet."""
+        return self.file_end - self.files.file_size
+
+    def place_of(self, number: int) -> tuple[int, int]:
+        """Return the position and the record size that an entry says."""
+        if number >= self.tail_offset:
+            at = (number - self.tail_offset) * ENTRY_SIZE
+            return self.parse_place(bytes(self.tail[at : at + ENTRY_SIZE]))
+        return self.parse_place(self.files.read(self.folder, number * ENTRY_SIZE, ENTRY_SIZE))
+
+    @staticmethod
+    def parse_place(entry: bytes) -> tuple[int, int]:
+        """Return the same from the bytes of an entry."""
+        position, size, _ = ENTRY.unpack(entry)
+        return position, size
+
+    def set_min(self, number: int) -> None:
+        """Let the queue begin at *number*."""
+        self.offset_min = number
+
+    def set_end(self, number: int) -> None:
+        """Let the queue end at *number*."""
+        assert not self.tail
+        self.offset_max = self.next_offset = self.tail_offset = self.hot_offset = number
+        self.offset_min = min(self.offset_min, number)
+
+    def adopt(self, first_file: int, file_end: int) -> None:
+        """Have files, full ones for all that is known."""
+        self.first_file = first_file
+        self.file_end = file_end
+        self.offset_min = first_file // ENTRY_SIZE
+        self.set_end(file_end // ENTRY_SIZE)

@@ -1,4 +1,4 @@
-"""What the indexes take from a record: its tags code and its keys.
+"""What the indexes take from a record: its tags code, its keys, and how many messages it holds.
 
 Knows the properties that matter to indexes, and the one topic whose entries carry a time instead of a tag.
 """
@@ -7,18 +7,25 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from holdfast.model.errors import RecordRefused
 from holdfast.model.java_hash import hash_behind, java_hash
 from holdfast.model.numbers import parse_count
 from holdfast.model.topic import SCHEDULE_TOPIC
 from holdfast.wire.properties import find_marked, find_property
-from holdfast.wire.record import TRANSACTION_MASK, TRANSACTION_ROLLBACK
+from holdfast.wire.record import INNER_BATCH, TRANSACTION_MASK, TRANSACTION_ROLLBACK
 
 NOT_QUEUED = 0x4
 """The bit that prepared and rollback records share: neither has a place in a queue."""
 
+INNER_BITS = INNER_BATCH | 0x40
+"""What a record has in its sys flag that holds a batch: it is to be opened, and it holds one."""
+INNER_COUNT_MAX = 0x7FFF
+"""Upstream keeps the count in 16 bits, with a sign."""
+
 KEY_SEPARATOR = b" "
 UNIQUE_KEY, KEYS, VALUE_END = b"UNIQ_KEY\x01", b"KEYS\x01", b"\x02"
 _TAGS = b"TAGS\x01"
+_INNER_COUNT, _INNER_BASE = b"INNER_NUM\x01", b"INNER_BASE\x01"
 _SCHEDULE = SCHEDULE_TOPIC.encode()
 
 
@@ -41,6 +48,44 @@ def tags_code(topic: bytes, properties: bytes, store_ms: int, delay_levels_ms: t
 @lru_cache(maxsize=4096)
 def _hash_tags(tags: bytes) -> int:
     return java_hash(tags.decode(errors="replace"))
+
+
+def inner_count(sys_flag: int, properties: bytes) -> int:
+    """Return how many messages a record holds: more than one only in a batch that is kept as it came.
+
+    Raises:
+        RecordRefused: it says a number that no index can hold.
+    """
+    if sys_flag & INNER_BITS != INNER_BITS:
+        return 1
+    text = find_marked(properties, _INNER_COUNT, VALUE_END)
+    if text is None:
+        return 1
+    count = parse_count(text.decode(errors="replace"), 0)
+    if not 0 < count <= INNER_COUNT_MAX:
+        raise RecordRefused(f"a batch may hold 1 to {INNER_COUNT_MAX} messages, but this one says {text[:20]!r}")
+    return count
+
+
+def with_inner_base(properties: bytes, offset: int) -> bytes:
+    """Return the properties of a batch with the offset of its first message; the last of a name counts."""
+    end = b"" if not properties or properties.endswith(VALUE_END) else VALUE_END
+    return b"%s%s%s%d%s" % (properties, end, _INNER_BASE, offset, VALUE_END)
+
+
+def inner_span(sys_flag: int, properties: bytes, offset: int) -> tuple[int, int]:
+    """Return the first offset and the count of a stored record's messages; a count of 0 when it says what cannot be.
+
+    *offset* is that of the record, which counts where it is no batch.
+    """
+    if sys_flag & INNER_BITS != INNER_BITS:
+        return offset, 1
+    try:
+        count = inner_count(sys_flag, properties)
+    except RecordRefused:
+        count = 0
+    text = find_marked(properties, _INNER_BASE, VALUE_END)
+    return offset if text is None else parse_count(text.decode(errors="replace"), -1), count
 
 
 def index_keys(properties: bytes) -> list[bytes]:

@@ -17,10 +17,10 @@ from itertools import islice
 import msgspec
 
 from holdfast.store.checkpoint import Checkpoint
-from holdfast.store.consume_queue import QueueLog
 from holdfast.store.disk import File, Syncable
 from holdfast.store.indexer import Indexer
 from holdfast.store.opening import ABORT_PATH, OpenedStore
+from holdfast.store.queue_index import QueueLog
 from holdfast.store.snapshot import QueueSnapshot, save_snapshot
 from holdfast.store.steps import FileRange
 
@@ -295,7 +295,19 @@ class Housekeeper:
 
     def _snapshot(self, log_end: int, now_ms: int) -> QueueSnapshot:
         queues: dict[str, dict[int, tuple[int, int]]] = {}
+        batched: dict[str, dict[int, tuple[int, int, int, int]]] = {}
         for queue in self._opened.table:
-            if queue.offset_max:
-                queues.setdefault(queue.topic, {})[queue.queue_id] = (queue.offset_min, queue.offset_max)
-        return QueueSnapshot(log_start=self._opened.log.files.start, log_end=log_end, closed_ms=now_ms, queues=queues)
+            if not queue.offset_max:
+                continue
+            offsets = (queue.offset_min, queue.offset_max)
+            if queue.is_batched:
+                batched.setdefault(queue.topic, {})[queue.queue_id] = (*offsets, queue.entry_min, queue.entry_end)
+            else:
+                queues.setdefault(queue.topic, {})[queue.queue_id] = offsets
+        return QueueSnapshot(
+            log_start=self._opened.log.files.start,
+            log_end=log_end,
+            closed_ms=now_ms,
+            queues=queues,
+            batch_queues=batched,
+        )

@@ -2,7 +2,7 @@
 
     stage, stage_run ... write             one event's records, one write
     confirm(position)                      what is before it becomes readable and is put into its queues
-    hot_view / raw_entries                 hot reads, without copying
+    hot_view / stretch                     hot reads, without copying
     cold_read, verify                      what the shell reads off the loop, and the check before it is first served
     housekeep, checkpoint, clean, close    driven by the broker's timers
 
@@ -23,7 +23,6 @@ from collections.abc import Iterator
 from holdfast.model.errors import CorruptRecord, DiskFailed
 from holdfast.model.queue import Position
 from holdfast.store.commit_log import CommitLog
-from holdfast.store.consume_queue import QueueLog
 from holdfast.store.disk import Disk, File
 from holdfast.store.housekeeping import Housekeeper, Housekeeping
 from holdfast.store.indexer import Indexer
@@ -31,11 +30,12 @@ from holdfast.store.log_room import LogRoom
 from holdfast.store.log_walk import Stop, WalkedRecord, judge
 from holdfast.store.opening import OpenedStore, open_store
 from holdfast.store.options import StoreOptions
+from holdfast.store.queue_index import QueueLog
 from holdfast.store.recovery import Recovered
 from holdfast.store.retention import DiskUse, count_expired
 from holdfast.store.snapshot import erased_key, save_deleted
 from holdfast.store.steps import Steps
-from holdfast.store.time_search import TimeReader, find_offset_at
+from holdfast.store.time_search import find_offset_at, find_time
 from holdfast.store.verified import Verified
 from holdfast.wire.record import StoredRecord, decode_record
 
@@ -142,12 +142,19 @@ class MessageStore:
     # --- queues
 
     def queue(self, topic: str, queue_id: int) -> QueueLog:
-        """Return the handle of a physical queue, making it when it is new. It is good until its topic is deleted.
+        """Return the handle of a physical queue, making it when it is new. It is good until its topic is deleted."""
+        return self._table.get(topic, queue_id)
+
+    def set_batched(self, topic: str) -> None:
+        """Let the queues of *topic*, which has none yet, be indexed by record.
+
+        The folder does not say so before the first entry is written: whoever calls this has made sure that the topic's
+        configuration, on disk, does.
 
         Raises:
-            StoreError: the topic's index is of a kind that is not served.
+            StoreError: it has queues that are indexed by message.
         """
-        return self._table.get(topic, queue_id)
+        self._table.set_batched(topic)
 
     def find_queue(self, topic: str, queue_id: int) -> QueueLog | None:
         """Return a queue, or None when nothing was ever stored in it."""
@@ -319,7 +326,7 @@ class MessageStore:
 
     def store_time(self, queue: QueueLog, offset: int) -> Steps[int | None]:
         """Return when the message at *offset* was stored; None when it is gone."""
-        return TimeReader(queue).read(offset)
+        return find_time(queue, offset)
 
     def offset_at_time(self, queue: QueueLog, time_ms: int, *, upper: bool = False) -> Steps[int]:
         """Return the first offset stored at or after *time_ms*, `offset_max` when there is none.

@@ -2,31 +2,37 @@
 
 abort present            the last process did not end in order
 checkpoint, snapshot     where to begin looking
-commitlog, consumequeue  sizes of files are taken from the files
-batchconsumequeue, rocksdbstore, timerwheel, ...   others' business: left untouched
+commitlog, consumequeue, batchconsumequeue   sizes of files are taken from the files
+rocksdbstore, timerwheel, ...                others' business: left untouched
 """
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import msgspec
 
+from holdfast.store.batch_queue import FOLDER as BATCH_FOLDER
+from holdfast.store.batch_queue import UNIT_SIZE
 from holdfast.store.checkpoint import CheckpointFile
 from holdfast.store.commit_log import FOLDER as LOG_FOLDER
 from holdfast.store.commit_log import CommitLog
 from holdfast.store.config_files import load_config
-from holdfast.store.consume_queue import FOLDER as QUEUE_FOLDER
-from holdfast.store.consume_queue import QueueFiles, QueueLog
 from holdfast.store.disk import Disk
 from holdfast.store.file_cache import FileCache
 from holdfast.store.key_index import KeyIndex
 from holdfast.store.log_file import LogFiles, file_name, parse_names
 from holdfast.store.log_walk import WalkedRecord, judge_at
 from holdfast.store.options import StoreOptions
-from holdfast.store.queue_table import BATCH_FOLDER, QueueTable
+from holdfast.store.queue_files import FOLDER as QUEUE_FOLDER
+from holdfast.store.queue_files import QueueFiles
+from holdfast.store.queue_table import QueueTable, find_queues
 from holdfast.store.recovery import Recovered, Recovery
 from holdfast.store.snapshot import QueueSnapshot, erased_key, load_deleted, load_snapshot, save_deleted
 
 ABORT_PATH = "abort"
+OFFSET_UNKNOWN = 1 << 62
+"""Where a queue should end whose end nobody noted: further than it does."""
 
 
 class OpenedStore(msgspec.Struct):
@@ -52,8 +58,11 @@ def open_store(disk: Disk, options: StoreOptions) -> OpenedStore:
     is_clean = disk.find_size(ABORT_PATH) is None
     files = LogFiles.load(disk, LOG_FOLDER, options.log_file_size)
     cache = FileCache(disk, options.open_files_max)
-    queue_files = QueueFiles(cache, _find_queue_file_size(disk, options), len(options.store_host))
-    table = QueueTable(disk, queue_files, _find_batch_topics(disk))
+    size = _find_queue_file_size(disk, QUEUE_FOLDER) or options.queue_file_size
+    queue_files = QueueFiles(cache, size, len(options.store_host))
+    size = _find_queue_file_size(disk, BATCH_FOLDER) or options.batch_file_size
+    batch_files = queue_files.other_kind(BATCH_FOLDER, UNIT_SIZE, size)
+    table = QueueTable(disk, queue_files, batch_files, _find_batch_topics(disk))
     checkpoint = CheckpointFile(disk)
     deleted = load_deleted(disk, files.start)
     expected = _load_queues(disk, table, checkpoint, files, deleted, is_clean=is_clean)
@@ -85,28 +94,27 @@ def open_store(disk: Disk, options: StoreOptions) -> OpenedStore:
     )
 
 
-def _find_queue_file_size(disk: Disk, options: StoreOptions) -> int:
+def _find_queue_file_size(disk: Disk, kind: str) -> int | None:
     """Return the size of the first queue file that is found."""
-    for topic in disk.list(QUEUE_FOLDER):
-        for queue_id in disk.list(f"{QUEUE_FOLDER}/{topic.rstrip('/')}"):
-            folder = f"{QUEUE_FOLDER}/{topic}{queue_id}".rstrip("/")
-            for start in parse_names(disk.list(folder)):
-                size = disk.find_size(f"{folder}/{file_name(start)}")
-                if size:
-                    return size
-    return options.queue_file_size
+    for topic, queue_id in find_queues(disk, kind):
+        folder = f"{kind}/{topic}/{queue_id}"
+        for start in parse_names(disk.list(folder)):
+            size = disk.find_size(f"{folder}/{file_name(start)}")
+            if size:
+                return size
+    return None
 
 
-def _find_batch_topics(disk: Disk) -> frozenset[str]:
-    """Return the topics whose index is of the other kind, by their folder or by their configuration."""
-    topics = {name.rstrip("/") for name in disk.list(BATCH_FOLDER)}
+def _find_batch_topics(disk: Disk) -> set[str]:
+    """Return the topics whose index is by record, by their folder or by their configuration."""
+    topics = {topic for topic, _ in find_queues(disk, BATCH_FOLDER)}
     config = load_config(disk, "topics.json")
     table = config.get("topicConfigTable") if isinstance(config, dict) else None
     for name, topic in table.items() if isinstance(table, dict) else ():
         attributes = topic.get("attributes") if isinstance(topic, dict) else None
         if isinstance(attributes, dict) and attributes.get("queue.type") == "BatchCQ":
             topics.add(name)
-    return frozenset(topics)
+    return topics
 
 
 def _load_queues(
@@ -126,23 +134,55 @@ def _load_queues(
     if not is_clean:
         # Since then queues have grown, unless their topic was deleted: none is shorter now but one that was damaged.
         table.load()
-        queues = {
-            topic: {number: span for number, span in bounds.items() if erased_key(topic, number) not in deleted}
-            for topic, bounds in snapshot.queues.items()
-            if topic not in deleted
-        }
-        return msgspec.structs.replace(snapshot, queues=queues) if snapshot.log_end <= files.end else None
+        queues, batch_queues = _without(snapshot.queues, deleted), _without(snapshot.batch_queues, deleted)
+        if snapshot.log_end > files.end:
+            return None
+        return msgspec.structs.replace(snapshot, queues=queues, batch_queues=batch_queues)
     if (snapshot.log_start, snapshot.log_end) != (files.start, checkpoint.value.position):
         table.load()
         return None
-    for topic, bounds in snapshot.queues.items():
-        for queue_id, (offset_min, offset_max) in bounds.items():
-            if not table.restore(QueueLog(table.files, topic, queue_id), offset_min, offset_max):
-                table.queues.clear()
-                table.newest = 0
-                table.load()
-                return snapshot
-    return None
+    if not _restore(table, snapshot):
+        table.queues.clear()
+        table.newest = 0
+        table.load()
+        return snapshot
+    return _load_unnoted(table, snapshot)
+
+
+def _load_unnoted(table: QueueTable, snapshot: QueueSnapshot) -> QueueSnapshot | None:
+    """Find queues by record that were there but not served when the store was closed: they may be behind the log."""
+    found = table.load_batched()
+    if not found:
+        return None
+    behind: dict[str, dict[int, tuple[int, int, int, int]]] = {}
+    for queue in found:
+        behind.setdefault(queue.topic, {})[queue.queue_id] = (0, OFFSET_UNKNOWN, 0, 0)
+    return msgspec.structs.replace(snapshot, queues={}, batch_queues=behind)
+
+
+_Bounds = TypeVar("_Bounds")
+
+
+def _without(queues: dict[str, dict[int, _Bounds]], deleted: dict[str, int]) -> dict[str, dict[int, _Bounds]]:
+    """Return *queues* but for those that were deleted, as such or with their topic."""
+    return {
+        topic: {number: span for number, span in bounds.items() if erased_key(topic, number) not in deleted}
+        for topic, bounds in queues.items()
+        if topic not in deleted
+    }
+
+
+def _restore(table: QueueTable, snapshot: QueueSnapshot) -> bool:
+    """Take the queues as they were noted; False when the files of one do not bear that out."""
+    return all(
+        table.restore(topic, queue_id, *offsets)
+        for topic, bounds in snapshot.queues.items()
+        for queue_id, offsets in bounds.items()
+    ) and all(
+        table.restore_batched(topic, queue_id, (low, high), (first, end))
+        for topic, batched in snapshot.batch_queues.items()
+        for queue_id, (low, high, first, end) in batched.items()
+    )
 
 
 def _find_indexed(index: KeyIndex, files: LogFiles, checkpoint: CheckpointFile, recovered: Recovered) -> int:

@@ -36,6 +36,7 @@ class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
     store_host: bytes = pack_host("127.0.0.1:10911")
     log_file_size: int = 1024 * MIB
     queue_file_size: int = 300_000 * 20
+    batch_file_size: int = 300_000 * 46
     index_slots: int = 5_000_000
     index_items: int = 20_000_000
     key_index: bool = True

@@ -19,12 +19,14 @@ from collections.abc import Iterator
 
 import msgspec
 
+from holdfast.store.batch_queue import BatchQueue, pack_unit
 from holdfast.store.checkpoint import CheckpointFile
-from holdfast.store.consume_queue import BLANK_ENTRY_SIZE, ENTRY, FLUSH_SIZE, QueueLog
-from holdfast.store.dispatch import NOT_QUEUED, tags_code
+from holdfast.store.consume_queue import FLUSH_SIZE, SimpleQueue
+from holdfast.store.dispatch import NOT_QUEUED, inner_span, tags_code
 from holdfast.store.log_file import LogFiles
 from holdfast.store.log_walk import LogWalk, Stop, WalkedRecord, judge_at
 from holdfast.store.options import StoreOptions
+from holdfast.store.queue_index import BLANK_ENTRY_SIZE, ENTRY, QueueLog
 from holdfast.store.queue_table import QueueTable
 from holdfast.store.resync import FILLER_SIZE_MIN, Damage, find_next_record, mend
 from holdfast.store.snapshot import QueueSnapshot
@@ -134,8 +136,7 @@ class Recovery:
             return []
         return [
             queue
-            for topic, bounds in self._expected.queues.items()
-            for queue_id, (_, offset_max) in bounds.items()
+            for topic, queue_id, offset_max in self._expected.ends()
             if (queue := self._table.get(topic, queue_id)).offset_max < offset_max
         ]
 
@@ -146,7 +147,7 @@ class Recovery:
         last = None
         for queue in self._table:
             if queue.offset_min < queue.offset_max:
-                position, size, _ = queue.get_entry(queue.offset_max - 1)
+                position, size = queue.place_of(queue.entry_end - 1)
                 if size != BLANK_ENTRY_SIZE and self._files.start <= position < self._files.end:
                     last = max(last or 0, position)
         return last
@@ -191,7 +192,7 @@ class Recovery:
         """Put one record into its queue, if it is not there. Return where to start again if its queue lost more."""
         found.records += 1
         found.store_ms = record.store_ms
-        if record.sys_flag & (NOT_QUEUED | INNER_BATCH):
+        if record.sys_flag & NOT_QUEUED or (record.sys_flag & INNER_BATCH and self._is_stray_batch(record)):
             return None
         if self._deleted and self._is_of_earlier_life(record):
             return None
@@ -199,6 +200,9 @@ class Recovery:
         if queue is None:
             return None
         code = tags_code(record.topic, record.properties, record.store_ms, self._levels)
+        if isinstance(queue, BatchQueue):
+            return self._take_batched(queue, record, code, found)
+        assert isinstance(queue, SimpleQueue)
         entry = _pack_entry(record.position, record.size, code)
         if record.offset == queue.next_offset:
             self._append(queue, entry)
@@ -220,11 +224,42 @@ class Recovery:
             found.damages.append(Damage(record.position, record.size, f"offset {record.offset} was given before"))
         return None
 
+    def _is_stray_batch(self, record: WalkedRecord) -> bool:
+        """Return whether a batch lies in a topic whose index has no room for one."""
+        return record.topic.decode(errors="replace") not in self._table.batch_topics
+
+    def _take_batched(self, queue: BatchQueue, record: WalkedRecord, code: int, found: Recovered) -> int | None:
+        """Do the same for a queue that is indexed by record. Its offsets may have gaps, so none has to be filled."""
+        first, count = inner_span(record.sys_flag, record.properties, record.offset)
+        if first != record.offset or count <= 0:
+            found.damages.append(Damage(record.position, record.size, "a batch whose offsets cannot be right"))
+            return None
+        entry = pack_unit(record.position, record.size, code, record.store_ms, first, count)
+        if first > queue.next_offset and not self._saw_all_behind(queue, found.start):
+            return self._start_for(queue, found.start)
+        if first >= queue.next_offset:
+            queue.append(entry)
+        elif queue.raw_unit(first) == entry:
+            pass
+        elif first == 0 and queue.offset_min == 0 and queue.get_entry(0)[0] < record.position:
+            # The topic was deleted and made anew: the later life counts.
+            self._begin_anew(queue, 0)
+            queue.append(entry)
+        else:
+            found.damages.append(Damage(record.position, record.size, f"offset {first} was given before"))
+        return None
+
+    def _saw_all_behind(self, queue: BatchQueue, start: int) -> bool:
+        """Return whether every record of *queue* behind its last entry was met: then a gap is one."""
+        return start <= self._files.start or (
+            queue.entry_min < queue.entry_end and start <= queue.place_of(queue.entry_end - 1)[0]
+        )
+
     def _is_of_earlier_life(self, record: WalkedRecord) -> bool:
         ended = max(self._deleted.get(record.topic, 0), self._deleted.get(record.topic + b"/%d" % record.queue_id, 0))
         return record.position < ended
 
-    def _bridge(self, queue: QueueLog, record: WalkedRecord, entry: bytes, found: Recovered) -> int | None:
+    def _bridge(self, queue: SimpleQueue, record: WalkedRecord, entry: bytes, found: Recovered) -> int | None:
         """Deal with a record that is ahead of its queue. Return where to start again, if that may close the gap."""
         gap = record.offset - queue.next_offset
         is_empty = queue.offset_min == queue.offset_max
@@ -247,7 +282,7 @@ class Recovery:
         self._table.remove_files(queue)
         queue.begin_at(offset)
 
-    def _append_blanks(self, queue: QueueLog, position: int, count: int) -> None:
+    def _append_blanks(self, queue: SimpleQueue, position: int, count: int) -> None:
         for _ in range(count):
             self._append(queue, ENTRY.pack(position, BLANK_ENTRY_SIZE, 0))
 
@@ -259,10 +294,10 @@ class Recovery:
     def _end_position(self, queue: QueueLog) -> int:
         if queue.offset_min == queue.offset_max:
             return self._files.start
-        return max(self._files.start, queue.get_entry(queue.offset_max - 1)[0])
+        return max(self._files.start, queue.place_of(queue.entry_end - 1)[0])
 
     @staticmethod
-    def _append(queue: QueueLog, entry: bytes) -> None:
+    def _append(queue: SimpleQueue, entry: bytes) -> None:
         queue.tail += entry
         queue.next_offset += 1
         queue.offset_max += 1
@@ -272,7 +307,7 @@ class Recovery:
     def _find_route(self, record: WalkedRecord) -> QueueLog | None:
         """Return the queue of a record; None when its topic is not ours to index."""
         topic = record.topic.decode(errors="replace")
-        if topic in self._table.batch_topics or "/" in topic or "\0" in topic or topic in {"", ".", ".."}:
+        if "/" in topic or "\0" in topic or topic in {"", ".", ".."}:
             return None
         queue = self._routes[record.topic, record.queue_id] = self._table.get(topic, record.queue_id)
         return queue

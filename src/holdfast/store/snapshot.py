@@ -1,6 +1,7 @@
 """What an orderly end leaves beside upstream's files: the bounds of every queue, and which topics were deleted.
 
-    holdfast/queues.json     {"logStart": n, "logEnd": n, "closedMs": n, "queues": {"topic": {"0": [min, max]}}}
+    holdfast/queues.json     {"logStart": n, "logEnd": n, "closedMs": n, "queues": {"topic": {"0": [min, max]}},
+                              "batchQueues": {"topic": {"0": [min, max, first entry, behind last entry]}}}
     holdfast/deleted.json    {"topic": position, "topic/7": position}
                              records of the topic, or of one queue, before that position are of an earlier life
 
@@ -11,6 +12,8 @@ bringing deleted messages back.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 
 from holdfast.store.disk import Disk
@@ -19,13 +22,23 @@ QUEUES_PATH = "holdfast/queues.json"
 DELETED_PATH = "holdfast/deleted.json"
 
 
-class QueueSnapshot(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Bounds of all queues at an orderly end."""
+class QueueSnapshot(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Bounds of all queues at an orderly end; of those that are indexed by record in offsets and in entries."""
 
     log_start: int
     log_end: int
     closed_ms: int
     queues: dict[str, dict[int, tuple[int, int]]]
+    batch_queues: dict[str, dict[int, tuple[int, int, int, int]]] = {}
+
+    def ends(self) -> Iterator[tuple[str, int, int]]:
+        """Return topic, number and end of every queue."""
+        for topic, bounds in self.queues.items():
+            for queue_id, (_, offset_max) in bounds.items():
+                yield topic, queue_id, offset_max
+        for topic, batched in self.batch_queues.items():
+            for queue_id, (_, offset_max, _, _) in batched.items():
+                yield topic, queue_id, offset_max
 
 
 def load_snapshot(disk: Disk) -> QueueSnapshot | None:

@@ -2,6 +2,7 @@
 
 Store times never go back along the log, so they never go back along a queue. A record that is gone counts as older than
 any time. Neither entries nor records need be in memory: they are asked for in steps. Knows neither files nor clocks.
+An index by record has the times in its entries, and needs none of this.
 """
 
 from __future__ import annotations
@@ -9,7 +10,10 @@ from __future__ import annotations
 import struct
 
 from holdfast.model.errors import CorruptRecord
-from holdfast.store.consume_queue import BLANK_ENTRY_SIZE, ENTRY, ENTRY_SIZE, Entry, QueueLog
+from holdfast.store.batch_queue import BatchQueue
+from holdfast.store.consume_queue import SimpleQueue
+from holdfast.store.queue_files import ENTRY_SIZE
+from holdfast.store.queue_index import BLANK_ENTRY_SIZE, ENTRY, Entry, QueueLog
 from holdfast.store.steps import LogRange, Steps
 from holdfast.wire.record import BORN_HOST_V6, RECORD_SIZE_MIN
 
@@ -26,7 +30,7 @@ _STORE_TIME = struct.Struct(">q")
 class TimeReader:
     """Reads store times of one queue. Keeps the block of entries that it read last: the end of a bisection is near."""
 
-    def __init__(self, queue: QueueLog) -> None:
+    def __init__(self, queue: SimpleQueue) -> None:
         self._queue = queue
         self._block = b""
         self._block_start = 0
@@ -65,8 +69,26 @@ class TimeReader:
         return position, size, tags_code
 
 
+def find_time(queue: QueueLog, offset: int) -> Steps[int | None]:
+    """Return when the message at *offset* was stored; None when it is gone, blank or damaged."""
+    if isinstance(queue, BatchQueue):
+        return queue.find_time(offset)
+    assert isinstance(queue, SimpleQueue)
+    return TimeReader(queue).read(offset)
+
+
 def find_offset_at(queue: QueueLog, time_ms: int, *, upper: bool) -> Steps[int]:
-    """Return the first offset at or after *time_ms*, or with *upper* the last one at or before it."""
+    """Return the first offset at or after *time_ms*, or with *upper* the last one at or before it.
+
+    Where there is none the end of the queue, or its beginning.
+    """
+    if isinstance(queue, BatchQueue):
+        return queue.find_at_time(time_ms, upper=upper)
+    assert isinstance(queue, SimpleQueue)
+    return _find_by_records(queue, time_ms, upper=upper)
+
+
+def _find_by_records(queue: SimpleQueue, time_ms: int, *, upper: bool) -> Steps[int]:
     times = TimeReader(queue)
     low, high = queue.offset_min, queue.offset_max
     while low < high:

@@ -4,8 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.broker.entry_choice import Scan, begins_with_run, choose_any, choose_tagged, join_neighbours
-from holdfast.store.consume_queue import ENTRY
+from holdfast.broker.entry_choice import (
+    Scan,
+    begins_with_run,
+    choose_any,
+    choose_records,
+    choose_tagged,
+    join_neighbours,
+)
+from holdfast.store.queue_index import ENTRY
 from holdfast.wire.codes import ResponseCode
 from holdfast.wire.frame import FRAME_SIZE_MAX
 from holdfast.wire.record import RECORD_SIZE_MIN
@@ -170,3 +177,34 @@ def test_neighbours_are_joined_and_nothing_else(records: list[tuple[int, int]]):
     assert [at for start, end in runs for at in range(start, end)] == bytes_of(scattered)
     assert len(runs) == 1 + sum(1 for _, gap in records[:-1] if gap)
     assert begins_with_run(positions, lengths) == (len(records) > 1 and records[0][1] == 0)
+
+
+def test_records_of_many_messages_are_counted_by_their_messages() -> None:
+    """Whole records, one at least; what the first holds before the start is not counted."""
+    entries = [(1000 * number, 200, 0) for number in range(5)]
+    spans = [(20 * number, 20 * number + 20) for number in range(5)]
+
+    def found(offset: int, count: int, size: int = 1 << 20) -> tuple[int, int, int]:
+        scan = choose_records(pack(entries), spans, offset, count, size, None)
+        assert (scan.code, scan.size) == (ResponseCode.SUCCESS, 200 * len(scan.positions))
+        return len(scan.positions), scan.count, scan.next_offset
+
+    assert found(5, 1) == (1, 15, 20)
+    assert found(0, 39) == (1, 20, 20)
+    assert found(0, 60) == (3, 60, 60)
+    assert found(5, 55) == (3, 55, 60)
+    assert found(0, 1000, 100) == (1, 20, 20)
+    assert found(0, 1000, 400) == (2, 40, 40)
+    assert found(0, 1000) == (5, 100, 100)
+
+
+def test_a_record_of_many_messages_without_a_common_tag_may_hold_any() -> None:
+    """It passes the filter, and its consumer looks inside; a single message without a tag does not."""
+    entries = [(0, 200, 7), (1000, 200, 8), (2000, 200, 0), (3000, 200, 0), (4000, BLANK, 7), (5000, 200, 8)]
+    spans = [(0, 1), (1, 9), (9, 10), (10, 20), (20, 25), (30, 40)]
+
+    scan = choose_records(pack(entries), spans, 0, 100, 1 << 20, frozenset({7}))
+    nothing = choose_records(pack(entries[4:]), spans[4:], 22, 100, 1 << 20, frozenset({7}))
+
+    assert (scan.positions, scan.count, scan.next_offset) == ([0, 3000], 11, 40)
+    assert (nothing.code, nothing.next_offset) == (ResponseCode.PULL_RETRY_IMMEDIATELY, 40)

@@ -5,22 +5,22 @@ from __future__ import annotations
 import pytest
 from tests.support.stores import NOW_MS, append, finish, open_store
 
-from holdfast.model.errors import StoreError
 from holdfast.sim.disk import SimDisk
-from holdfast.store import consume_queue
-from holdfast.store.consume_queue import ENTRY, QueueFiles, QueueLog
+from holdfast.store.consume_queue import SimpleQueue
 from holdfast.store.file_cache import FileCache
 from holdfast.store.message_store import MessageStore
+from holdfast.store.queue_files import QueueFiles
+from holdfast.store.queue_index import ENTRY
 from holdfast.store.steps import FileRange, LogRange
 
 FOLDER = "consumequeue/orders/3"
 
 
-def a_queue(disk: SimDisk, *, entries_per_file: int = 5) -> QueueLog:
-    return QueueLog(QueueFiles(FileCache(disk, 2), entries_per_file * 20, 8), "orders", 3)
+def a_queue(disk: SimDisk, *, entries_per_file: int = 5) -> SimpleQueue:
+    return SimpleQueue(QueueFiles(FileCache(disk, 2), entries_per_file * 20, 8), "orders", 3)
 
 
-def add(queue: QueueLog, count: int) -> None:
+def add(queue: SimpleQueue, count: int) -> None:
     for _ in range(count):
         queue.tail += ENTRY.pack(1000 + queue.next_offset, 50, queue.next_offset)
         queue.next_offset += 1
@@ -100,14 +100,9 @@ def test_a_queue_that_begins_late_has_blanks_before():
     assert list(ENTRY.iter_unpack(stored)) == [(0, 0x7FFFFFFF, 0), (0, 0x7FFFFFFF, 0), (1007, 50, 7)]
 
 
-@pytest.mark.parametrize("size", [0, 19, -20])
-def test_files_hold_whole_entries(size: int):
-    """Any other size is a mistake in the settings."""
-    with pytest.raises(StoreError, match="cannot hold entries"):
-        QueueFiles(FileCache(SimDisk(), 2), size, 8)
-
-
-def fetch(store: MessageStore, queue: QueueLog, start: int, count: int, ahead: int = 0) -> tuple[list[int], list[int]]:
+def fetch(
+    store: MessageStore, queue: SimpleQueue, start: int, count: int, ahead: int = 0
+) -> tuple[list[int], list[int]]:
     """Return (first bytes of what was read, offsets that were read) of entries that were fetched."""
     asked: list[int] = []
 
@@ -153,15 +148,3 @@ def test_who_reads_ahead_has_to_ask_only_now_and_then():
     assert fetch(again, queue, 20, 6, ahead=20) == (positions[20:26], list(range(20, 46)))
     assert queue.is_cold(0, 1), "the last range counts"
     assert not queue.is_cold(50, 1)
-
-
-def test_the_number_of_queues_read_ahead_is_bounded(monkeypatch: pytest.MonkeyPatch):
-    """Whoever was read last stays."""
-    monkeypatch.setattr(consume_queue, "WARM_QUEUES_MAX", 2)
-    store = open_store()
-    queues = [store.queue("orders", number) for number in range(3)]
-
-    for queue in (*queues, queues[1]):
-        store._table.files.note_warm(queue, 0, 1)
-
-    assert list(store._table.files.warm) == [queues[2], queues[1]]

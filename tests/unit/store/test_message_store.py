@@ -5,7 +5,19 @@ from __future__ import annotations
 import tracemalloc
 
 import pytest
-from tests.support.stores import HOST, NOW_MS, append, bodies, finish, keep_house, open_store, overwrite, stage
+from tests.support.stores import (
+    HOST,
+    NOW_MS,
+    append,
+    append_batch,
+    batched_disk,
+    bodies,
+    finish,
+    keep_house,
+    open_store,
+    overwrite,
+    stage,
+)
 
 from holdfast.model.errors import CorruptRecord, DiskFailed, RecordRefused, StoreError
 from holdfast.sim.disk import SimDisk
@@ -355,8 +367,8 @@ def test_a_life_that_ended_behind_the_lost_end_of_the_log_ends_there():
     assert bodies(open_store(disk)) == [b"new"]
 
 
-def test_a_topic_with_a_batch_index_is_refused():
-    """By its folder, or by its configuration."""
+def test_a_topic_has_an_index_by_record_if_it_is_said_so():
+    """By its folder, by its configuration, or by the one who makes it."""
     disk = SimDisk()
     disk.create("batchconsumequeue/inner/0/00000000000000000000", 460)
     disk.replace(
@@ -364,10 +376,38 @@ def test_a_topic_with_a_batch_index_is_refused():
     )
     store = open_store(disk)
 
-    for topic in ("inner", "conf"):
-        with pytest.raises(StoreError, match="batch index"):
-            store.queue(topic, 0)
-    assert store.queue("plain", 0).offset_max == 0
+    store.set_batched("told")
+
+    for topic in ("inner", "conf", "told"):
+        assert store.queue(topic, 0).is_batched
+        assert store.queue(topic, 0).files.file_size == 460
+    assert not store.queue("plain", 0).is_batched
+
+
+def test_a_topic_with_messages_keeps_the_kind_of_its_index():
+    """It would have two of them, and neither whole."""
+    store = open_store()
+    append(store)
+
+    with pytest.raises(StoreError, match="has an index by message already"):
+        store.set_batched("orders")
+
+
+def test_a_topic_that_is_deleted_may_come_back_with_another_kind_of_index():
+    """Nothing is left that could say what it was, and the records of its earlier life stay dead."""
+    disk = batched_disk()
+    store = open_store(disk)
+    append_batch(store, 3)
+    store.queue("orders", 0).flush()
+    disk.replace("config/topics.json", b"{}")
+    store.delete_topic("orders")
+
+    append(store, b"new")
+
+    assert disk.list("batchconsumequeue") == []
+    assert not store.queue("orders", 0).is_batched
+    for opened in (store, open_store(disk)):
+        assert bodies(opened) == [b"new"]
 
 
 # --- ends

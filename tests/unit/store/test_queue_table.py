@@ -7,18 +7,23 @@ from tests.support.stores import NOW_MS, append, open_store, overwrite
 
 from holdfast.model.errors import StoreError
 from holdfast.sim.disk import SimDisk
-from holdfast.store.consume_queue import ENTRY, QueueFiles, QueueLog
+from holdfast.store.batch_queue import FOLDER as BATCH_FOLDER
+from holdfast.store.batch_queue import UNIT_SIZE
+from holdfast.store.consume_queue import SimpleQueue
 from holdfast.store.file_cache import FileCache
+from holdfast.store.queue_files import QueueFiles
+from holdfast.store.queue_index import ENTRY
 from holdfast.store.queue_table import QueueTable
 
 FOLDER = "consumequeue/t/0"
 
 
 def a_table(disk: SimDisk) -> QueueTable:
-    return QueueTable(disk, QueueFiles(FileCache(disk, 4), 100, 8), frozenset({"batched"}))
+    files = QueueFiles(FileCache(disk, 4), 100, 8)
+    return QueueTable(disk, files, files.other_kind(BATCH_FOLDER, UNIT_SIZE, 2 * UNIT_SIZE), {"batched"})
 
 
-def filled(disk: SimDisk, count: int) -> QueueLog:
+def filled(disk: SimDisk, count: int) -> SimpleQueue:
     """A queue whose records have 100 bytes each, all of it in files."""
     queue = a_table(disk).get("t", 0)
     for offset in range(count):
@@ -28,7 +33,7 @@ def filled(disk: SimDisk, count: int) -> QueueLog:
     return queue
 
 
-def loaded(disk: SimDisk) -> tuple[QueueTable, QueueLog]:
+def loaded(disk: SimDisk) -> tuple[QueueTable, SimpleQueue]:
     table = a_table(disk)
     table.load()
     queue = table.find("t", 0)
@@ -147,10 +152,10 @@ def test_bounds_noted_at_an_orderly_end_are_checked_against_the_files():
     filled(disk, 7)
     table = a_table(disk)
 
-    assert table.restore(QueueLog(table.files, "t", 0), 2, 7)
-    assert not table.restore(QueueLog(table.files, "t", 0), 2, 8)
-    assert not table.restore(QueueLog(table.files, "t", 0), 2, 11)
-    assert not table.restore(QueueLog(table.files, "u", 0), 0, 1)
+    assert table.restore("t", 0, 2, 7)
+    assert not table.restore("t", 0, 2, 8)
+    assert not table.restore("t", 0, 2, 11)
+    assert not table.restore("u", 0, 0, 1)
 
 
 def test_a_removed_topic_leaves_nothing():

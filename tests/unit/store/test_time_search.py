@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.stores import NOW_MS, append, finish, open_store
 
-from holdfast.store.consume_queue import BLANK_ENTRY_SIZE, ENTRY
+from holdfast.store.queue_index import BLANK_ENTRY_SIZE, ENTRY
 from holdfast.wire.host import pack_host
 
 
