@@ -78,7 +78,9 @@ def open_store(disk: Disk, options: StoreOptions) -> OpenedStore:
         for number, file in files.files.items():
             if (number + 1) * files.size > recovered.start:
                 file.sync()
-    key_index = KeyIndex(disk, options, is_clean=is_clean, synced=checkpoint.value.indexed)
+    # Where there never was a checkpoint, not Java's either, nothing is known to be synced.
+    synced = checkpoint.value.indexed if checkpoint.value.physic_ms else 0
+    key_index = KeyIndex(disk, options, is_clean=is_clean, synced=synced)
     log = CommitLog(files, options, written=recovered.log_end, store_ms=recovered.store_ms)
     files.ensure(recovered.log_end // files.size)
     return OpenedStore(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.stores import NOW_MS, append, bodies, open_store, overwrite
+from tests.support.stores import NOW_MS, append, bodies, finish, keep_house, open_store, overwrite
 
 from holdfast.model.errors import StoreError
 from holdfast.sim.disk import SimDisk
@@ -94,3 +94,20 @@ def test_an_orderly_end_makes_the_next_start_look_at_each_queue_once():
     assert len(set(queues)) == 20
     assert len(queues) <= 21, "and the last record's once more"
     assert [queue.offset_max for queue in again.list_queues()] == [3] * 20
+
+
+def test_before_the_first_checkpoint_no_key_index_is_believed():
+    """A power cut may have taken any page of any file, not only of the last one."""
+    disk = SimDisk()
+    store = open_store(disk)
+    placed = [append(store, keys=f"k{number}")[0] for number in range(30)]
+    keep_house(store)
+    first, *others = disk.list("index")
+    assert len(others) == 1
+    overwrite(disk, f"index/{first}", 40 + 4 * 10 + 20 * 7, bytes(20 * 5))
+
+    again = open_store(disk)
+    keep_house(again)
+
+    for number, position in enumerate(placed):
+        assert finish(again, again.find_by_key("orders", f"k{number}", 9, 0, 1 << 62)) == [position]
