@@ -5,7 +5,17 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from tests.support.store_ledger import SMALL, START_MS, Ledger, append_some, check, check_keys, housekeep, run_script
+from tests.support.store_ledger import (
+    SMALL,
+    START_MS,
+    Ledger,
+    append_some,
+    check,
+    check_keys,
+    fresh_disk,
+    housekeep,
+    run_script,
+)
 
 from holdfast.model.errors import DiskFailed, StoreError
 from holdfast.sim.disk import SimDisk
@@ -40,7 +50,9 @@ class Countdown:
 
 def count_calls(*, only_changes: bool) -> int:
     counter = Countdown(1 << 40, PowerCut(), only_changes=only_changes)
-    run_script(SimDisk(before=counter), Ledger(), Random(1))
+    disk = fresh_disk()
+    disk.before = counter
+    run_script(disk, Ledger(), Random(1))
     return (1 << 40) - counter.left
 
 
@@ -69,7 +81,7 @@ def test_what_was_confirmed_survives_a_power_cut_at_every_call(moment: str, part
     total = count_calls(only_changes=True)
     assert total > 100
     for n in range(1 + part, total + 1, PARTS):
-        disk, ledger = SimDisk(), Ledger()
+        disk, ledger = fresh_disk(), Ledger()
         setattr(disk, moment, Countdown(n, PowerCut(), only_changes=True))
 
         with pytest.raises(PowerCut):
@@ -84,7 +96,7 @@ def test_what_was_confirmed_survives_where_the_whole_disk_is_synced(monkeypatch:
     monkeypatch.setattr(housekeeping, "SYNC_FILES_MAX", 1)
     total = count_calls(only_changes=True)
     for n in range(1, total + 1, 3):
-        disk, ledger = SimDisk(), Ledger()
+        disk, ledger = fresh_disk(), Ledger()
         disk.after = Countdown(n, PowerCut(), only_changes=True)
 
         with pytest.raises(PowerCut):
@@ -99,7 +111,7 @@ def test_what_was_confirmed_survives_power_cuts_during_recovery():
     total = count_calls(only_changes=True)
     for seed in range(60):
         random = Random(seed)
-        disk, ledger = SimDisk(), Ledger()
+        disk, ledger = fresh_disk(), Ledger()
         disk.after = Countdown(random.randint(1, total), PowerCut(), only_changes=True)
         with pytest.raises(PowerCut):
             run_script(disk, ledger, Random(1))
@@ -122,7 +134,7 @@ def test_a_failing_call_stops_writes_and_loses_nothing(part: int):
     """Whichever call fails, the store says so or goes on, never lies; a restart finds everything promised."""
     total = count_calls(only_changes=False)
     for n in range(1 + part, total + 1, PARTS):
-        disk, ledger = SimDisk(), Ledger()
+        disk, ledger = fresh_disk(), Ledger()
         disk.before = Countdown(n, DiskFailed("planted"), only_changes=False)
 
         try:
@@ -137,7 +149,7 @@ def test_without_syncs_a_power_cut_may_lose_messages_but_never_order():
     """Under async flush any page may be gone: what is left is whole, in place and in order, and the store goes on."""
     for seed in range(80):
         random = Random(seed)
-        disk, ledger = SimDisk(), Ledger()
+        disk, ledger = fresh_disk(), Ledger()
         store = MessageStore.open(disk, SMALL, START_MS)
         for step in range(random.randint(1, 25)):
             append_some(store, Ledger(), random, START_MS + step * 700, is_synced=False)

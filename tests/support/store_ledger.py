@@ -20,31 +20,44 @@ from holdfast.store.queue_index import BLANK_ENTRY_SIZE
 SMALL = StoreOptions(
     log_file_size=4096 * 2,
     queue_file_size=20 * 16,
+    batch_file_size=46 * 7,
     index_slots=16,
     index_items=40,
     checkpoint_interval_ms=3000,
     body_size_max=4096,
 )
 HOST = bytes((127, 0, 0, 1, 0, 0, 48, 57))
-QUEUES = [("orders", 0), ("orders", 1), ("a" * 130, 0)]
+BATCHED = "batched"
+QUEUES = [("orders", 0), ("orders", 1), ("a" * 130, 0), (BATCHED, 0)]
+TOPICS = b'{"topicConfigTable":{"batched":{"attributes":{"queue.type":"BatchCQ"}}}}'
+INNER_BATCH = 0x40 | 0x80
 START_MS = 1_700_000_000_000
 
 QueueName = tuple[str, int]
 
-_PROPERTIES = re.compile(rb"UNIQ_KEY\x01\d+\x02KEYS\x01k\d j\x02")
+_PROPERTIES = re.compile(rb"UNIQ_KEY\x01\d+\x02KEYS\x01k\d j\x02(INNER_NUM\x01\d+\x02INNER_BASE\x01\d+\x02)?")
 
 
 class Ledger:
-    """What was confirmed: (queue, offset) -> body."""
+    """What was confirmed: (queue, offset) -> body; and of batches, how many messages."""
 
     def __init__(self) -> None:
         self.bodies: dict[tuple[QueueName, int], bytes] = {}
+        self.counts: dict[tuple[QueueName, int], int] = {}
         self.ends: dict[QueueName, int] = {}
 
-    def note(self, name: QueueName, offset: int, body: bytes) -> None:
+    def note(self, name: QueueName, offset: int, body: bytes, count: int = 1) -> None:
         """Write down a promise."""
         self.bodies[name, offset] = body
-        self.ends[name] = max(self.ends.get(name, 0), offset + 1)
+        self.counts[name, offset] = count
+        self.ends[name] = max(self.ends.get(name, 0), offset + count)
+
+
+def fresh_disk() -> SimDisk:
+    """Return a disk on which one topic is configured to have an index by record."""
+    disk = SimDisk()
+    disk.replace("config/topics.json", TOPICS)
+    return disk
 
 
 def append_some(store: MessageStore, ledger: Ledger, random: Random, now_ms: int, *, is_synced: bool = True) -> None:
@@ -54,14 +67,18 @@ def append_some(store: MessageStore, ledger: Ledger, random: Random, now_ms: int
         name = random.choice(QUEUES)
         body = random.randbytes(random.choice((0, 10, 200, 900)))
         properties = b"UNIQ_KEY\x01%d\x02KEYS\x01k%d j\x02" % (random.getrandbits(60), random.randrange(9))
-        _, offset = store.stage(store.queue(*name), body, properties, 0, 0, now_ms, HOST, 7, now_ms)
-        promised.append((name, offset, body))
+        count, flag = 1, 0
+        if name[0] == BATCHED and random.random() < 0.8:
+            count, flag = random.choice((1, 2, 50)), INNER_BATCH
+            properties += b"INNER_NUM\x01%d\x02" % count
+        _, offset = store.stage(store.queue(*name), body, properties, 0, flag, now_ms, HOST, 7, now_ms)
+        promised.append((name, offset, body, count))
     store.write()
     for file in store.files_to_sync() if is_synced else ():
         file.sync()
     store.confirm(store.written)
-    for name, offset, body in promised:
-        ledger.note(name, offset, body)
+    for name, offset, body, count in promised:
+        ledger.note(name, offset, body, count)
 
 
 def housekeep(store: MessageStore, now_ms: int) -> None:
@@ -99,14 +116,17 @@ def check(store: MessageStore, ledger: Ledger) -> None:
         queue = store.find_queue(*name)
         assert queue is not None, f"queue {name} is gone"
         assert queue.offset_min <= offset < queue.offset_max, f"{name} has no offset {offset}: {queue}"
-        record = store.read_record(queue.get_entry(offset)[0])
-        assert record is not None
-        assert (record.topic, record.queue_id, record.offset, record.body) == (*name, offset, body)
+        for inside in {offset, offset + ledger.counts[name, offset] - 1}:
+            record = store.read_record(queue.get_entry(inside)[0])
+            assert record is not None
+            assert (record.topic, record.queue_id, record.offset, record.body) == (*name, offset, body)
     for queue in store.list_queues():
+        assert queue.is_batched == (queue.topic == BATCHED)
         last = -1
-        for offset, (position, size, _) in enumerate(
-            queue.entries(queue.offset_min, queue.offset_max - queue.offset_min), queue.offset_min
-        ):
+        count = queue.offset_max - queue.offset_min
+        _, spans = queue.stretch(queue.offset_min, count)
+        firsts = range(queue.offset_min, queue.offset_max) if spans is None else [first for first, _ in spans]
+        for offset, (position, size, _) in zip(firsts, queue.entries(queue.offset_min, count), strict=True):
             if size == BLANK_ENTRY_SIZE:
                 continue
             assert position > last
