@@ -30,7 +30,7 @@ from holdfast.store.queue_index import BLANK_ENTRY_SIZE, ENTRY, QueueLog
 from holdfast.store.queue_table import QueueTable
 from holdfast.store.resync import FILLER_SIZE_MIN, Damage, find_next_record, mend
 from holdfast.store.snapshot import QueueSnapshot
-from holdfast.wire.record import INNER_BATCH, RECORD_SIZE_MIN
+from holdfast.wire.record import RECORD_SIZE_MIN
 
 BLANKS_MAX = 300_000
 """A wider gap in a queue is rather a damaged offset than so many lost messages."""
@@ -192,7 +192,7 @@ class Recovery:
         """Put one record into its queue, if it is not there. Return where to start again if its queue lost more."""
         found.records += 1
         found.store_ms = record.store_ms
-        if record.sys_flag & NOT_QUEUED or (record.sys_flag & INNER_BATCH and self._is_stray_batch(record)):
+        if record.sys_flag & NOT_QUEUED:
             return None
         if self._deleted and self._is_of_earlier_life(record):
             return None
@@ -223,10 +223,6 @@ class Recovery:
         else:
             found.damages.append(Damage(record.position, record.size, f"offset {record.offset} was given before"))
         return None
-
-    def _is_stray_batch(self, record: WalkedRecord) -> bool:
-        """Return whether a batch lies in a topic whose index has no room for one."""
-        return record.topic.decode(errors="replace") not in self._table.batch_topics
 
     def _take_batched(self, queue: BatchQueue, record: WalkedRecord, code: int, found: Recovered) -> int | None:
         """Do the same for a queue that is indexed by record. Its offsets may have gaps, so none has to be filled."""

@@ -396,3 +396,14 @@ def test_what_a_killed_process_left_is_synced_before_it_is_shown():
         disk.crash(Random(seed))
 
         assert bodies(open_store(disk)) == letters(12)
+
+
+def test_a_message_that_says_to_be_a_batch_is_one_message_where_the_index_is_by_message():
+    """It had its offset when it was stored, and keeps it after a crash."""
+    disk = SimDisk()
+    store = open_store(disk)
+    append(store, b"0")
+    append(store, b"1", sys_flag=0x80 | 0x40)
+    append(store, b"2")
+
+    assert bodies(open_store(disk)) == [b"0", b"1", b"2"]
