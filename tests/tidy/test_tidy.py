@@ -62,7 +62,6 @@ TESTED_ELSEWHERE = {
     "broker/request.py": "tests/conformance/test_broker_replay.py",
     "broker/careful_send.py": "tests/unit/broker/test_send.py",
     "broker/writer.py": "tests/unit/broker/test_send.py",
-    "broker/queue_reading.py": "tests/unit/broker/test_pull.py",
     "broker/waits.py": "tests/unit/broker/test_stepping.py",
     "broker/outflow.py": "tests/unit/broker/test_durability.py",
     "admin/operations.py": "tests/integration/test_cli.py",

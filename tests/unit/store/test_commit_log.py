@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support.stores import NOW_MS, append, open_store, stage
+from tests.support.stores import HOST, NOW_MS, append, batched_disk, open_store, stage
 
 from holdfast.sim.disk import SimDisk
 from holdfast.wire.record import decode_record
@@ -82,3 +82,36 @@ def test_every_field_is_stored():
     assert record.properties == b"p\x01v\x02"
     store.confirm(store.written)
     assert store.queue("t", 9).get_entry(0) == (0, record.size, 33)
+
+
+def test_a_run_may_go_to_queues_of_both_kinds():
+    """Across the end of a file, in any order: each record has its place, its offset and an entry of its kind."""
+    disk = batched_disk("batched")
+    store = open_store(disk)
+    batched, simple = store.queue("batched", 0), store.queue("orders", 0)
+    many = b"INNER_NUM\x017\x02"
+    drafts = []
+    for number in range(12):
+        queue, flag, properties = [(simple, 0, b""), (batched, 0xC0, many), (batched, 0, b"")][number % 3]
+        host = HOST if number % 2 else bytes(16) + HOST[4:]
+        drafts.append((queue, b"%d" % number, properties, 0, flag, NOW_MS, host, 5, 0, 0))
+
+    staged = store.stage_run(drafts, NOW_MS)
+    store.write()
+    store.confirm(store.written)
+
+    assert [offset for _, offset in staged] == [0, 0, 7, 1, 8, 15, 2, 16, 23, 3, 24, 31]
+    assert store.written > store.log_file_size
+    assert (batched.next_offset, batched.offset_max, simple.offset_max) == (32, 32, 4)
+    for number, (position, offset) in enumerate(staged):
+        record = store.read_record(position)
+        assert record is not None
+        assert (record.body, record.offset, record.store_ms) == (b"%d" % number, offset, NOW_MS)
+        assert drafts[number][0].get_entry(offset) == (position, record.size, 5)
+    died = open_store(disk)
+    assert died.recovered.damages == []
+    for queue in (batched, simple):
+        found = died.queue(queue.topic, 0)
+        assert (found.offset_min, found.offset_max) == (queue.offset_min, queue.offset_max)
+        # A replay takes the tag from the record.
+        assert [entry[:2] for entry in found.entries(0, 99)] == [entry[:2] for entry in queue.entries(0, 99)]
