@@ -7,9 +7,14 @@ offsets; and each message is found again by its id and its key.
 """
 
 import contextlib
+import hashlib
+import json
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from random import Random
+from typing import Any
 
 import pytest
 from tests.interop.java_shell import JavaShell
@@ -17,6 +22,12 @@ from tests.interop.servers import CLUSTER, HOLDFAST_SETTINGS, JAVA_SETTINGS
 from tests.support.child import Child
 from tests.support.cluster import Processes, free_port, wait_until_gone, wait_until_registered
 from tests.support.java_peer import JavaPeer
+from tests.support.stores import HOST, INNER_BATCH, finish
+
+from holdfast.runtime.posix_disk import PosixDisk
+from holdfast.store.message_store import MessageStore
+from holdfast.store.options import StoreOptions
+from holdfast.wire.batch import encode_items, split_items
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 
@@ -25,6 +36,19 @@ BROKER, TOPIC, DELAYED, GROUP = "keeper", "Exchanged", "ExchangedDelayed", "Exch
 LOG_FILE_SIZE = 1 << 20
 COUNT = 200
 DELAYED_COUNT = 5
+BATCHED = "ExchangedBatches"
+BATCHED_CONFIG = {
+    "topicName": BATCHED,
+    "perm": 6,
+    "readQueueNums": 2,
+    "writeQueueNums": 2,
+    "topicFilterType": "SINGLE_TAG",
+    "topicSysFlag": 0,
+    "order": False,
+    "attributes": {"queue.type": "BatchCQ"},
+}
+
+Message = dict[str, Any]
 
 
 @dataclass(slots=True)
@@ -163,3 +187,85 @@ def test_a_store_begun_by_java_survives_crashes_on_either_side(
         exchange.write()
     with exchange.opened_by(None):
         assert messages(exchange.dump()) == messages(exchange.last)
+
+
+def open_batched(folder: Path) -> MessageStore:
+    """Open the folder ourselves: the broker takes and hands out no batches."""
+    return MessageStore.open(PosixDisk(folder), StoreOptions(log_file_size=LOG_FILE_SIZE), now_ms())
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def write_batches(store: MessageStore, random: Random, count: int) -> set[tuple[int, int, str]]:
+    """Store batches and single messages. Return queue, offset and checksum of each message."""
+    written = set()
+    for number in range(count):
+        queue = store.queue(BATCHED, number % 2)
+        size = random.choice((1, 2, 30))
+        bodies = [random.randbytes(random.choice((1, 100, 2000))) for _ in range(size)]
+        texts = [b"UNIQ_KEY\x01%032X\x02" % random.getrandbits(100) for _ in bodies]
+        body, flag, properties = bodies[0], 0, texts[0]
+        if size > 1:
+            body = encode_items((0, inner, text) for inner, text in zip(bodies, texts, strict=True))
+            flag, properties = INNER_BATCH, texts[0] + b"INNER_NUM\x01%d\x02" % size
+        _, offset = store.stage(queue, body, properties, 0, flag, now_ms(), HOST, 0, now_ms())
+        store.write()
+        store.confirm(store.written)
+        checksums = [hashlib.sha256(inner).hexdigest() for inner in bodies]
+        written |= {(queue.queue_id, offset + at, checksum) for at, checksum in enumerate(checksums)}
+    return written
+
+
+def dumped(lines: list[str]) -> list[Message]:
+    return [json.loads(line) for line in messages(lines)]
+
+
+def told(found: list[Message]) -> set[tuple[int, int, str]]:
+    return {(message["queueId"], message["queueOffset"], message["rest"]["sha256"]) for message in found}
+
+
+def check_batched(store: MessageStore, expected: list[Message]) -> None:
+    """Every message that a Java client read is found, by its offset and with its time."""
+    for message in expected:
+        queue, offset = store.queue(BATCHED, message["queueId"]), message["queueOffset"]
+        position, size, _ = queue.get_entry(offset)
+        record = store.read_record(position)
+        assert record is not None
+        assert (position, size, record.store_ms) == (message["position"], record.size, message["stored"])
+        assert finish(store, store.store_time(queue, offset)) == message["stored"]
+        assert finish(store, store.offset_at_time(queue, message["stored"])) <= offset
+        if record.sys_flag & INNER_BATCH == INNER_BATCH:
+            _, body, _ = split_items(record.body)[offset - record.offset]
+            assert hashlib.sha256(body).hexdigest() == message["rest"]["sha256"]
+
+
+def test_an_index_by_record_goes_back_and_forth(exchange: Exchange, peer_5: JavaPeer) -> None:
+    """Java serves what we indexed and goes on behind it; we find what it wrote, and it what we add again."""
+    random = Random(1)
+    exchange.store.mkdir()
+    disk = PosixDisk(exchange.store)
+    disk.replace("config/topics.json", json.dumps({"topicConfigTable": {BATCHED: BATCHED_CONFIG}}).encode())
+    ours = open_batched(exchange.store)
+    written = write_batches(ours, random, 60)
+    ours.close(now_ms())
+
+    with exchange.opened_by(peer_5):
+        assert "success" in exchange.shell.mqadmin("updateSubGroup", "-c", CLUSTER, "-g", GROUP)
+        assert told(dumped(exchange.shell.run("dump", BATCHED, GROUP)[1])) == written
+        exchange.shell.run("fill", BATCHED, 0, COUNT)
+        lines = exchange.shell.run("dump", BATCHED, GROUP)[1]
+    found = dumped(lines)
+    assert len(found) == len(written) + COUNT
+    ours = open_batched(exchange.store)
+    assert ours.recovered.damages == []
+    check_batched(ours, found)
+    bounds = [(line["queue"], line["min"], line["max"]) for line in map(json.loads, lines) if "queue" in line]
+    queues = [ours.queue(BATCHED, number) for number in range(2)]
+    assert bounds == [(queue.queue_id, queue.offset_min, queue.offset_max) for queue in queues]
+    added = write_batches(ours, random, 20)
+    ours.close(now_ms())
+
+    with exchange.opened_by(peer_5):
+        assert told(dumped(exchange.shell.run("dump", BATCHED, GROUP)[1])) == told(found) | added
