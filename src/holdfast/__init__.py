@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from holdfast import blocking
     from holdfast.client.cluster_client import ClusterClient
+    from holdfast.client.gathering import Batching
     from holdfast.client.listener import Listener, RetryLater
     from holdfast.client.producer import Producer
     from holdfast.client.pull_consumer import PullConsumer
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
         CorruptRecord,
         HoldfastError,
         LocalProtocolError,
+        ProducerFull,
         ProtocolError,
         RemoteProtocolError,
         RequestTimeout,
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from holdfast.wire.compression import Codec
 
 __all__ = [
+    "Batching",
     "BrokerRefused",
     "ClusterClient",
     "Codec",
@@ -59,6 +62,7 @@ __all__ = [
     "MessageQueue",
     "Prefetch",
     "Producer",
+    "ProducerFull",
     "ProtocolError",
     "PullConsumer",
     "PushConsumer",
@@ -80,6 +84,7 @@ __all__ = [
 # Servers are started from this package, too, and must not wait for a client library that they never use: a name is
 # looked up in its module when it is first asked for.
 _HOMES = {
+    "holdfast.client.gathering": ("Batching",),
     "holdfast.client.cluster_client": ("ClusterClient",),
     "holdfast.client.listener": ("Listener", "RetryLater"),
     "holdfast.client.producer": ("Producer",),
@@ -95,6 +100,7 @@ _HOMES = {
         "CorruptRecord",
         "HoldfastError",
         "LocalProtocolError",
+        "ProducerFull",
         "ProtocolError",
         "RemoteProtocolError",
         "RequestTimeout",

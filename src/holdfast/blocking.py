@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -22,10 +23,12 @@ from typing import Any, Final, Self, TypedDict, TypeVar, Unpack
 from holdfast.client import producer as async_producer
 from holdfast.client import pull_consumer as async_pull_consumer
 from holdfast.client import push_consumer as async_push_consumer
+from holdfast.client.gathering import KEEP_BYTES, Batching
 from holdfast.client.listener import Listener
 from holdfast.client.pull_plan import Prefetch
 from holdfast.client.queue_calls import Start
 from holdfast.client.transaction import Checker, Transaction
+from holdfast.model.errors import HoldfastError, ProducerFull
 from holdfast.model.filter import EVERYTHING
 from holdfast.model.message import Message, ReceivedMessage, SendResult
 from holdfast.model.queue import MessageQueue
@@ -43,6 +46,7 @@ class ProducerOptions(TypedDict, total=False):
     compress_over: int | None
     codec: Codec
     batch_bytes_max: int
+    batching: Batching | None
     transaction_checker: Checker | None
     topic_expiry_s: float | None
     name_server_refresh_s: float | None
@@ -111,6 +115,9 @@ class Producer:
         self, namesrv: str, group: str = async_producer.DEFAULT_GROUP, **options: Unpack[ProducerOptions]
     ) -> None:
         self._producer = _wait(_call(lambda: async_producer.Producer(namesrv, group, **options)))
+        self._giving = threading.Lock()
+        self._given: list[tuple[Message, Future[SendResult]]] = []  # by threads, and not yet to the loop
+        self._given_bytes = 0
 
     def start(self) -> None:
         """Get ready."""
@@ -155,6 +162,47 @@ class Producer:
     def send_many(self, messages: Iterable[Message], *, timeout_s: float | None = None) -> list[SendResult]:
         """Send many messages in few requests. See `holdfast.Producer.send_many`."""
         return _wait(self._producer.send_many(list(messages), timeout_s=timeout_s))
+
+    def send_nowait(self, message: Message) -> Future[SendResult]:
+        """Take *message*, to be sent a moment later together with others. See `holdfast.Producer.send_nowait`.
+
+        A message that cannot be sent as it is ends its future with `LocalProtocolError`.
+
+        Raises:
+            ProducerFull: more waits for acknowledgement than `batching` allows. The message was not taken.
+        """
+        future: Future[SendResult] = Future()
+        future.set_running_or_notify_cancel()  # There is no way back.
+        with self._giving:
+            if not self._producer.has_room(len(message.body), ahead=self._given_bytes):
+                raise ProducerFull("too much waits for acknowledgement: wait for a future")
+            is_first = not self._given
+            self._given.append((message, future))
+            self._given_bytes += len(message.body) + KEEP_BYTES
+        if is_first:
+            # Whoever comes before the loop has woken up goes with this one.
+            _loop().call_soon_threadsafe(self._hand_over)
+        return future
+
+    def _hand_over(self) -> None:
+        with self._giving:
+            given, self._given, self._given_bytes = self._given, [], 0
+        for message, future in given:
+            try:
+                self._producer.hand_over(message, future)
+            except HoldfastError as error:
+                future.set_exception(error)
+
+    def send_soon(self, message: Message) -> Future[SendResult]:
+        """Do the same as `send_nowait`, but wait for room if there is none. See `holdfast.Producer.send_soon`."""
+        future: Future[SendResult] = Future()
+        future.set_running_or_notify_cancel()
+        _wait(self._producer.hand_over_soon(message, future))
+        return future
+
+    def flush(self) -> None:
+        """Return when every future that was given out is done. See `holdfast.Producer.flush`."""
+        _wait(self._producer.flush())
 
     def send_oneway(self, message: Message) -> None:
         """Send one message without waiting for an answer. See `holdfast.Producer.send_oneway`."""

@@ -1,5 +1,6 @@
 """Uses of the public API that must type-check: `mypy --strict` reads this, nothing runs it."""
 
+import asyncio
 from collections.abc import Awaitable
 from datetime import UTC, datetime
 
@@ -20,6 +21,10 @@ async def send() -> None:
         result = await producer.send(Message("orders", b"body", keys=("a", "b")), timeout_s=1.5)
         results: list[SendResult] = await producer.send_many(Message("orders", b"x") for _ in range(10))
         await producer.send_oneway(Message("orders", b"x"))
+        future: asyncio.Future[SendResult] = producer.send_nowait(Message("orders", b"x"))
+        future = await producer.send_soon(Message("orders", b"x", key="k"))
+        await producer.flush()
+        result = await future
         async with producer.transaction(Message("orders", b"x")) as transaction:
             identity: str = transaction.message_id
         reply: ReceivedMessage = await producer.request(Message("questions", b"?"), timeout_s=3)

@@ -2,14 +2,16 @@
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
 
 import pytest
 from tests.support.scripted_group import ScriptedGroup
 from tests.support.scripted_server import ScriptedServer
 
 from holdfast import blocking
-from holdfast.model.errors import LocalProtocolError, SendFailed
-from holdfast.model.message import Message, ReceivedMessage
+from holdfast.client.gathering import Batching
+from holdfast.model.errors import LocalProtocolError, ProducerFull, SendFailed
+from holdfast.model.message import Message, ReceivedMessage, SendResult
 from holdfast.model.queue import MessageQueue
 from holdfast.wire.codes import RequestCode
 
@@ -49,6 +51,50 @@ def test_a_producer_sends(server: ScriptedServer):
     assert {b"one", b"one way", b"from a thread"} <= set(bodies)
     outcomes = [command.fields["commitOrRollback"] for command in server.heard_of(RequestCode.END_TRANSACTION)]
     assert outcomes == ["8", "12"]
+
+
+def test_threads_hand_messages_over(server: ScriptedServer):
+    """Any of them, without waiting: each message has a future that any thread may wait for."""
+    server.serve_topic("t")
+    for code in (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE):
+        server.on(code, **STORED)
+    futures: list[Future[SendResult]] = []
+
+    def give() -> None:
+        futures.extend(producer.send_nowait(Message("t", b"%d" % number, key="k")) for number in range(500))
+
+    with blocking.Producer(server.namesrv, "p", batching=Batching(messages_max=32_000)) as producer:
+        threads = [threading.Thread(target=give) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        futures.append(producer.send_soon(Message("t", b"soon")))
+        nothing = producer.send_nowait(Message("t", b""))
+        producer.flush()
+
+        assert len(futures) == 2001
+        assert all(future.done() and future.result().offset >= 7 for future in futures)
+        assert isinstance(nothing.exception(), LocalProtocolError)
+    with pytest.raises(LocalProtocolError, match="not open"):
+        producer.send_nowait(Message("t", b"late"))
+
+
+def test_threads_are_told_that_there_is_no_room(server: ScriptedServer):
+    """At once, before the loop has seen anything of it."""
+    server.serve_topic("t")
+    server.on(RequestCode.SEND_BATCH_MESSAGE, **STORED)
+    with blocking.Producer(server.namesrv, "p", batching=Batching(waiting_bytes_max=4000)) as producer:
+
+        def give_too_much() -> list[Future[SendResult]]:
+            futures = [producer.send_nowait(Message("t", bytes(1000))) for _ in range(2)]
+            with pytest.raises(ProducerFull):
+                producer.send_nowait(Message("t", bytes(1000)))
+            return futures
+
+        # On the loop itself, so that it takes nothing meanwhile.
+        futures = blocking._wait(blocking._call(give_too_much))
+        assert [future.result().offset for future in futures] == [7, 8]
 
 
 def test_errors_come_out_as_they_are(server: ScriptedServer):

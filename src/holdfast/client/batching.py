@@ -13,9 +13,10 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
+from holdfast.model import property_names as names
 from holdfast.model.message import Message
 from holdfast.model.topic import RETRY_PREFIX
-from holdfast.wire.batch import ITEM_OVERHEAD
+from holdfast.wire.batch import ITEM_OVERHEAD, encode_items
 
 BATCH_BYTES_MAX: Final = 1024 * 1024
 _PROPERTIES_GUESS: Final = 200
@@ -65,6 +66,17 @@ def plan_groups(
         group.indexes.append(index)
         group.byte_count += size
     return groups
+
+
+def encode_messages(messages: Iterable[Message], ids: Iterable[str], texts: Iterable[bytes]) -> bytes:
+    """Return the body of a batch of *messages*. *texts* are their properties behind their ids."""
+    begin = names.UNIQUE_KEY.encode() + b"\x01"
+    return encode_items(
+        [
+            (message.flag, message.body, b"%b%b\x02%b" % (begin, message_id.encode(), text))
+            for message, message_id, text in zip(messages, ids, texts, strict=True)
+        ]
+    )
 
 
 def _text_size(message: Message) -> int:

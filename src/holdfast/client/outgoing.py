@@ -56,7 +56,11 @@ def pack(message: Message, message_id: str, packing: Packing, extra: Mapping[str
     body, sys_flag = shrink(message.body, packing)
     if len(body) > packing.body_size_max:
         raise LocalProtocolError(f"the body has {len(body)} bytes, at most {packing.body_size_max} are taken")
-    return Outgoing(message_id, _properties_text(message, message_id, extra), body, sys_flag, message.flag)
+    text = unique_key(message_id) + describe(message, extra)
+    # Four bytes is the most that a character takes: only long texts are worth encoding to count.
+    if len(text) * 4 > PROPERTIES_SIZE_MAX:
+        check_properties_size(len(text.encode()))
+    return Outgoing(message_id, text, body, sys_flag, message.flag)
 
 
 def shrink(body: bytes, packing: Packing) -> tuple[bytes, int]:
@@ -68,11 +72,21 @@ def shrink(body: bytes, packing: Packing) -> tuple[bytes, int]:
     return body, 0
 
 
-def _properties_text(message: Message, message_id: str, extra: Mapping[str, str] | None) -> str:
+def unique_key(message_id: str) -> str:
+    """Return how the properties of a message begin."""
+    return f"{names.UNIQUE_KEY}\x01{message_id}\x02"
+
+
+def describe(message: Message, extra: Mapping[str, str] | None = None) -> str:
+    """Return the properties of *message* behind its id. *extra* are properties of the system.
+
+    Raises:
+        LocalProtocolError: it cannot be sent as it is; the text says why.
+    """
     fault = find_message_fault(message)
     if fault is not None:
         raise LocalProtocolError(fault)
-    text = f"{names.UNIQUE_KEY}\x01{message_id}\x02"
+    text = ""
     if message.key or message.keys:
         text += _keys(message)
     if message.tags:
@@ -84,10 +98,17 @@ def _properties_text(message: Message, message_id: str, extra: Mapping[str, str]
         text += format_properties(message.properties)
     if extra:
         text += format_properties(extra)
-    # Four bytes is the most that a character takes: only long texts are worth encoding to count.
-    if len(text) * 4 > PROPERTIES_SIZE_MAX and (size := len(text.encode())) > PROPERTIES_SIZE_MAX:
-        raise LocalProtocolError(f"the properties have {size} bytes, at most {PROPERTIES_SIZE_MAX} can be stored")
     return text
+
+
+def check_properties_size(size: int) -> None:
+    """Check that properties of *size* bytes, the id among them, can be stored.
+
+    Raises:
+        LocalProtocolError: they cannot.
+    """
+    if size > PROPERTIES_SIZE_MAX:
+        raise LocalProtocolError(f"the properties have {size} bytes, at most {PROPERTIES_SIZE_MAX} can be stored")
 
 
 def _keys(message: Message) -> str:

@@ -22,9 +22,11 @@ from typing import Final, Self, overload
 
 import msgspec
 
+from holdfast.client.accumulator import Accumulator
 from holdfast.client.batch_sender import BatchSender
 from holdfast.client.batching import BATCH_BYTES_MAX
 from holdfast.client.cluster_client import ClusterClient, now_ms
+from holdfast.client.gathering import Batching, Waiter
 from holdfast.client.heartbeat import heartbeat_command, unregister_command
 from holdfast.client.in_flight import InFlight
 from holdfast.client.key_order import KeyOrder
@@ -67,6 +69,7 @@ class Producer:
         compress_over: Bodies of at least this many bytes are compressed; None for never.
         codec: How. Every client reads ZLIB; clients older than 4.9.4 read nothing else.
         batch_bytes_max: How large a request of `send_many` may be.
+        batching: How `send_nowait` and `send_soon` gather messages.
         transaction_checker: Decides about transactions that nobody remembers, see `transaction`.
         topic_expiry_s: After how long the route of a topic is forgotten that nothing is sent to; None for never. Topics
             of transactions are kept: brokers may ask about them at any time.
@@ -85,6 +88,7 @@ class Producer:
         compress_over: int | None = COMPRESS_OVER,
         codec: Codec = Codec.ZLIB,
         batch_bytes_max: int = BATCH_BYTES_MAX,
+        batching: Batching | None = None,
         transaction_checker: Checker | None = None,
         topic_expiry_s: float | None = TOPIC_EXPIRY_S,
         name_server_refresh_s: float | None = None,
@@ -94,6 +98,7 @@ class Producer:
         self._timeout_s = timeout_s
         self._packing = Packing(compress_over=compress_over, codec=codec)
         self._batch_bytes_max = batch_bytes_max
+        self._batching = batching or Batching()
         self._replies = ReplyDesk()
         self._client = ClusterClient(
             namesrv,
@@ -106,12 +111,13 @@ class Producer:
             name_server_refresh_s=name_server_refresh_s,
             topic_expiry_s=topic_expiry_s,
             remembers_missing=True,
-            topics_forgotten=lambda topics: self._sender.forget(topics),  # noqa: PLW0108 - made after the client
+            topics_forgotten=self._forget,
         )
         self._desk = TransactionDesk(self._client, self._group, checker=transaction_checker, namespace=namespace)
         self._sender = Sender(self._client, self._group, retries=retries)
         self._order = KeyOrder()
         self._ids: UniqueIds | None = None
+        self._accumulator: Accumulator | None = None
         self._in_flight = InFlight()
 
     # Life.
@@ -123,16 +129,27 @@ class Producer:
             ConnectionLost: the address server does not tell any name server.
         """
         await self._client.start()
-        self._ids = UniqueIds(
+        ids = self._ids = UniqueIds(
             host=ipaddress.ip_address(self._client.local_address).packed,
             process=os.getpid(),
             salt=self._client.random.getrandbits(32),
             utc_offset_ms=time.localtime().tm_gmtoff * 1000,
         )
+        self._accumulator = Accumulator(
+            self._client,
+            lambda parcel: self._carry(parcel, None),
+            self._order,
+            next_ids=lambda count: ids.next_many(now_ms(), count),
+            batching=self._batching,
+            packing=self._packing,
+        )
 
     async def close(self) -> None:
         """Let every send in flight end, say good-bye and close. Sends that come later fail."""
         self._ids = None
+        accumulator, self._accumulator = self._accumulator, None
+        if accumulator is not None:
+            await accumulator.drain()
         await self._in_flight.ended()
         await self._client.close()
 
@@ -227,6 +244,8 @@ class Producer:
         with self._in_flight:
             if message.key is None:
                 return (await self._sender.send(parcel, timeout_s)).result
+            if self._accumulator:
+                await self._accumulator.step_aside(((message.topic, message.key),))
             with self._order.turn(((message.topic, message.key),)) as turn:
                 if not turn.has_come:
                     await turn.comes()
@@ -246,9 +265,70 @@ class Producer:
         packed = [self._pack(message, packing=_PLAIN) for message in everything]
         keys = {(message.topic, message.key) for message in everything if message.key is not None}
         batch = BatchSender(self._client, lambda parcel: self._carry(parcel, timeout_s), everything, packed)
-        with self._in_flight, self._order.turn(keys) as turn:
-            await turn.comes()
-            return await batch.send(batch_id=self._next_id, bytes_max=self._batch_bytes_max)
+        with self._in_flight:
+            if self._accumulator:
+                await self._accumulator.step_aside(keys)
+            with self._order.turn(keys) as turn:
+                await turn.comes()
+                return await batch.send(batch_id=self._next_id, bytes_max=self._batch_bytes_max)
+
+    def send_nowait(self, message: Message, *, queue: MessageQueue | None = None) -> asyncio.Future[SendResult]:
+        """Take *message*, to be sent a moment later together with others, and return a future of where it is stored.
+
+        The future ends with `SendFailed` if it was not acknowledged. To cancel it does not take the message back.
+        Messages of one key are stored in the order in which they were given, whichever way they are sent.
+
+        Args:
+            message: The message.
+            queue: The only queue it may go to. Overrides the key's.
+
+        Raises:
+            ProducerFull: more waits for acknowledgement than `batching` allows. The message was not taken.
+            LocalProtocolError: it cannot be sent as it is; the text says why.
+        """
+        if self._accumulator is None:
+            raise LocalProtocolError(_NOT_OPEN)
+        future: asyncio.Future[SendResult] = self._accumulator.loop.create_future()
+        self._accumulator.put(self._on_wire(message) if self._namespace else message, future, queue)
+        return future
+
+    async def send_soon(self, message: Message, *, queue: MessageQueue | None = None) -> asyncio.Future[SendResult]:
+        """Do the same as `send_nowait`, but wait for room if there is none.
+
+        Raises:
+            LocalProtocolError: it cannot be sent as it is; the text says why.
+        """
+        future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
+        await self.hand_over_soon(message, future, queue)
+        return future
+
+    async def flush(self) -> None:
+        """Send everything that was given to `send_nowait` and `send_soon` without lingering, and wait for the answers.
+
+        Every future is done then. Whether messages failed is told by their futures alone.
+        """
+        if self._accumulator is not None:
+            await self._accumulator.flush()
+
+    def has_room(self, byte_count: int, *, ahead: int = 0) -> bool:
+        """Say whether `send_nowait` would take a message of *byte_count* bytes now. Any thread may ask.
+
+        Args:
+            byte_count: How large its body is.
+            ahead: How many bytes will be given before it.
+
+        Raises:
+            LocalProtocolError: the producer is not open.
+        """
+        return self._open_accumulator().has_room(byte_count, ahead)
+
+    def hand_over(self, message: Message, future: Waiter, queue: MessageQueue | None = None) -> None:
+        """Do what `send_nowait` does for whoever brings a future of another kind."""
+        self._open_accumulator().put(self._on_wire(message), future, queue)
+
+    async def hand_over_soon(self, message: Message, future: Waiter, queue: MessageQueue | None = None) -> None:
+        """Do what `send_soon` does for whoever brings a future of another kind."""
+        await self._open_accumulator().put_soon(self._on_wire(message), future, queue)
 
     async def send_oneway(self, message: Message) -> None:
         """Send one message without waiting for an answer: fast, and nobody tells whether it arrived.
@@ -340,8 +420,18 @@ class Producer:
 
     def _next_id(self) -> str:
         if self._ids is None:
-            raise LocalProtocolError("the producer is not open: use `async with Producer(...) as producer`")
+            raise LocalProtocolError(_NOT_OPEN)
         return self._ids.next(now_ms())
+
+    def _open_accumulator(self) -> Accumulator:
+        if self._accumulator is None:
+            raise LocalProtocolError(_NOT_OPEN)
+        return self._accumulator
+
+    def _forget(self, topics: list[str]) -> None:
+        self._sender.forget(topics)
+        if self._accumulator is not None:
+            self._accumulator.forget(topics)
 
     def _on_wire(self, message: Message) -> Message:
         """Return *message* with its topic as the wire knows it."""
@@ -359,4 +449,5 @@ class Producer:
         await self._desk.check(address, command)
 
 
+_NOT_OPEN: Final = "the producer is not open: use `async with Producer(...) as producer`"
 _PLAIN: Final = Packing(compress_over=None)

@@ -10,6 +10,7 @@ HoldfastError
   ConnectionLost          the channel went away with the request on it
   SendFailed              a message could not be sent, after every attempt; says whether it may be stored
     SendManyFailed          some of many messages could not be sent; says which
+  ProducerFull            too much is waiting to be sent; nothing was taken
   StoreError              the log engine
     CorruptRecord           bytes on disk that are not what was written
     DiskFailed              the disk refused; the store takes no more writes
@@ -113,6 +114,10 @@ class SendManyFailed(SendFailed):
         self.cause = failures[0].cause
         self.maybe_stored = maybe_stored
         self.results = list(results)
+
+
+class ProducerFull(HoldfastError):
+    """A producer holds as much as it may that is not acknowledged. The message was not taken; try it again later."""
 
 
 class StoreError(HoldfastError):

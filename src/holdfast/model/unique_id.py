@@ -38,6 +38,15 @@ class UniqueIds:
         self._count = (self._count + 1) % _COUNT_LIMIT
         return f"{self._fixed}{now_ms - self._month_start_ms:08X}{self._count:04X}"
 
+    def next_many(self, now_ms: int, count: int) -> list[str]:
+        """Return the next *count* ids."""
+        if not self._month_start_ms <= now_ms < self._month_end_ms:
+            self._find_month(now_ms)
+        fixed = f"{self._fixed}{now_ms - self._month_start_ms:08X}"
+        first = self._count + 1
+        self._count = (self._count + count) % _COUNT_LIMIT
+        return [f"{fixed}{number & 0xFFFF:04X}" for number in range(first, first + count)]
+
     def _find_month(self, now_ms: int) -> None:
         local = datetime.fromtimestamp((now_ms + self._utc_offset_ms) / 1000, UTC)
         start = local.replace(day=1, hour=0, minute=0, second=0, microsecond=0)

@@ -32,16 +32,18 @@ def encode_items(items: Iterable[tuple[int, Piece, bytes]]) -> bytes:
         LocalProtocolError: the properties of an item are larger than their size field can say.
     """
     pieces: list[Piece] = []
+    # Messages of a producer are mostly alike: only what differs from the item before is packed again.
+    last: tuple[int, int, int] | None = None
+    head = properties_head = b""
     for flag, body, properties in items:
-        body_size, properties_size = len(body), len(properties)
-        if properties_size > _PROPERTIES_SIZE_MAX:
-            raise LocalProtocolError(f"properties of {properties_size} bytes; at most {_PROPERTIES_SIZE_MAX} fit")
-        pieces += (
-            _HEAD.pack(ITEM_OVERHEAD + body_size + properties_size, 0, 0, flag, body_size),
-            body,
-            _PROPERTIES_SIZE.pack(properties_size),
-            properties,
-        )
+        sizes = (flag, len(body), len(properties))
+        if sizes != last:
+            _, body_size, properties_size = last = sizes
+            if properties_size > _PROPERTIES_SIZE_MAX:
+                raise LocalProtocolError(f"properties of {properties_size} bytes; at most {_PROPERTIES_SIZE_MAX} fit")
+            head = _HEAD.pack(ITEM_OVERHEAD + body_size + properties_size, 0, 0, flag, body_size)
+            properties_head = _PROPERTIES_SIZE.pack(properties_size)
+        pieces += (head, body, properties_head, properties)
     return b"".join(pieces)
 
 

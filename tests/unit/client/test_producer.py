@@ -9,6 +9,7 @@ from tests.support.deliveries import a_received_message, settle, until
 from tests.support.scripted_server import ScriptedServer
 
 from holdfast.client import route_keeper
+from holdfast.client.gathering import Batching
 from holdfast.client.producer import Producer
 from holdfast.model.errors import LocalProtocolError, RequestTimeout, SendFailed
 from holdfast.model.message import Message, ReceivedMessage
@@ -246,3 +247,82 @@ def test_a_reply_tries_the_other_brokers():
 def a_request() -> ReceivedMessage:
     asked = {"CLUSTER": "c", "CORRELATION_ID": "id", "REPLY_TO_CLIENT": "me", "TTL": "1500"}
     return msgspec.structs.replace(a_received_message(MessageQueue("t", "broker-a", 0), 5), properties=asked)
+
+
+def test_messages_are_gathered():
+    """Given one by one, sent together, each with its own place."""
+
+    async def story(server: ScriptedServer, producer: Producer) -> None:
+        futures = [producer.send_nowait(Message("t", b"%d" % number)) for number in range(3)]
+        futures.append(await producer.send_soon(Message("t", b"3")))
+        await producer.flush()
+
+        assert [future.result().offset for future in futures] == [7, 8, 9, 10]
+        (command,) = server.heard_of(RequestCode.SEND_BATCH_MESSAGE)
+        assert [bytes(body) for _, body, _ in split_items(command.body)] == [b"0", b"1", b"2", b"3"]
+
+    with_producer(story)
+
+
+def test_a_key_keeps_its_order_whichever_way_it_is_sent():
+    """Gathered, alone and in explicit batches: each waits for what came before it."""
+
+    async def story(server: ScriptedServer, producer: Producer) -> None:
+        await producer.queues("t")
+        held: list[Command] = []
+        server.answers[SEND] = server.answers[RequestCode.SEND_BATCH_MESSAGE] = held.append
+        tasks: list[asyncio.Future[object]] = [producer.send_nowait(Message("t", b"0", key="a"))]
+        tasks.append(asyncio.create_task(producer.send("t", b"1", key="a")))
+        await asyncio.sleep(0)
+        tasks.append(producer.send_nowait(Message("t", b"2", key="a")))
+        tasks.append(asyncio.create_task(producer.send_many([Message("t", b"3", key="a")] * 2)))
+        await asyncio.sleep(0)
+        tasks.append(producer.send_nowait(Message("t", b"4", key="a")))
+
+        for number in range(5):
+            await until(lambda: len(held) > number)  # noqa: B023 - called at once
+            await asyncio.sleep(0.02)  # longer than anything lingers
+            assert len(held) == number + 1
+            server.push(response(held[number], fields=STORED))
+        await asyncio.gather(*tasks)
+        assert [command.body[-200:].count(b"%d" % number) > 0 for number, command in enumerate(held)] == [True] * 5
+
+    with_producer(story)
+
+
+def test_closing_sends_what_lingers():
+    """Nothing that was taken is lost; nothing more is taken."""
+
+    async def run() -> None:
+        async with ScriptedServer() as server:
+            server.serve_topic("t")
+            server.on(SEND, **STORED)
+            server.on(RequestCode.SEND_BATCH_MESSAGE, **STORED)
+            producer = Producer(server.namesrv, "p", batching=Batching(linger_s=3600, waiting_bytes_max=2000))
+            await producer.start()
+            futures = [producer.send_nowait(Message("t", b"x" * 1000, key="a"))]
+            waiting = asyncio.create_task(producer.send_soon(Message("t", b"y" * 1000, key="a")))
+            await asyncio.sleep(0)
+
+            await producer.close()
+
+            futures.append(await waiting)
+            assert [future.result().offset for future in futures] == [7, 7]
+            with pytest.raises(LocalProtocolError, match="not open"):
+                producer.send_nowait(Message("t", b"late"))
+
+    asyncio.run(run())
+
+
+def test_gathered_messages_know_the_namespace():
+    """As all others do."""
+
+    async def run() -> None:
+        async with ScriptedServer() as server:
+            server.serve_topic("ns%t")
+            server.on(SEND, **STORED)
+            async with Producer(server.namesrv, "p", namespace="ns") as producer:
+                await producer.send_nowait(Message("t", b"x"))
+            assert server.heard_of(SEND)[0].fields["b"] == "ns%t"
+
+    asyncio.run(run())

@@ -30,6 +30,14 @@ def test_no_two_ids_are_equal():
     assert len({ids.next(1700000000000) for _ in range(65536)}) == 65536
 
 
+def test_many_ids_are_those_that_would_come_one_by_one():
+    """Also over the end of the counter, and in another month."""
+    one, many = (UniqueIds(host=bytes(4), process=1, salt=1) for _ in range(2))
+
+    for now_ms, count in ((1700000000000, 3), (1700000000000, 65_536), (1710000000000, 2), (1710000000001, 1)):
+        assert many.next_many(now_ms, count) == [one.next(now_ms) for _ in range(count)]
+
+
 def test_the_month_begins_in_local_time():
     """Others compute the time of sending from it, with their own clock on the wall."""
     zone = timezone(timedelta(hours=8))
