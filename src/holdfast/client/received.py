@@ -17,12 +17,11 @@ from holdfast.model.errors import RemoteProtocolError
 from holdfast.model.message import ReceivedMessage
 from holdfast.model.queue import MessageQueue
 from holdfast.model.topic import RETRY_PREFIX
-from holdfast.wire.batch import split_items
 from holdfast.wire.compression import CODEC_MASK, COMPRESSED, decompress
+from holdfast.wire.inner_batch import INNER_BATCH, is_inner_batch, unwrap_items
 from holdfast.wire.properties import find_property, parse_properties
 from holdfast.wire.record import StoredRecord, decode_records
 
-_INNER_BATCH: Final = 0x80 | 0x40
 _RETRY_TOPIC: Final = names.RETRY_TOPIC.encode()
 
 
@@ -72,7 +71,7 @@ def read_messages(
     messages: list[ReceivedMessage] = []
     for record in decode_records(body):
         place = queue or MessageQueue(record.topic, "", record.queue_id)
-        if record.sys_flag & _INNER_BATCH == _INNER_BATCH:
+        if is_inner_batch(record.sys_flag):
             messages += _open_batch(record, place, namespace, offset_delta)
         else:
             message = _to_message(record, place, namespace, record.offset + offset_delta)
@@ -84,14 +83,8 @@ def _to_message(record: StoredRecord, queue: MessageQueue, namespace: str | None
     body, sys_flag = record.body, record.sys_flag
     if sys_flag & COMPRESSED:
         body, sys_flag = _uncompress(record)
-    topic = record.topic
-    if topic.startswith(RETRY_PREFIX):
-        sent_to = find_property(record.properties, _RETRY_TOPIC)
-        topic = topic if sent_to is None else sent_to.decode("utf-8", "replace")
-    if namespace:
-        topic = without_namespace(namespace, topic)
     return ReceivedMessage(
-        topic,
+        _topic_of(record, namespace),
         bytes(body),
         queue,
         offset,
@@ -108,6 +101,14 @@ def _to_message(record: StoredRecord, queue: MessageQueue, namespace: str | None
     )
 
 
+def _topic_of(record: StoredRecord, namespace: str | None) -> str:
+    topic = record.topic
+    if topic.startswith(RETRY_PREFIX):
+        sent_to = find_property(record.properties, _RETRY_TOPIC)
+        topic = topic if sent_to is None else sent_to.decode("utf-8", "replace")
+    return without_namespace(namespace, topic) if namespace else topic
+
+
 def _uncompress(record: StoredRecord) -> tuple[bytes, int]:
     """Return the body and the flag without the mark; both as stored when the body cannot be read.
 
@@ -122,22 +123,24 @@ def _uncompress(record: StoredRecord) -> tuple[bytes, int]:
 def _open_batch(
     record: StoredRecord, queue: MessageQueue, namespace: str | None, offset_delta: int
 ) -> list[ReceivedMessage]:
-    whole = _to_message(record, queue, namespace, record.offset)
+    topic = _topic_of(record, namespace)
+    sys_flag = record.sys_flag & ~(INNER_BATCH | COMPRESSED | CODEC_MASK)
+    first = record.offset + offset_delta
     return [
         ReceivedMessage(
-            whole.topic,
+            topic,
             bytes(body),
             queue,
-            record.offset + offset_delta + index,
+            first + index,
             LazyProperties(properties),
             record.born_ms,
             record.store_ms,
             0,
             flag,
-            whole.sys_flag & ~_INNER_BATCH,
+            sys_flag,
             record.position,
             record.born_host,
             record.store_host,
         )
-        for index, (flag, body, properties) in enumerate(split_items(whole.body))
+        for index, (flag, body, properties) in enumerate(unwrap_items(record.body, record.sys_flag, record.properties))
     ]

@@ -47,11 +47,12 @@ def encode_items(items: Iterable[tuple[int, Piece, bytes]]) -> bytes:
     return b"".join(pieces)
 
 
-def split_items(body: Piece) -> list[tuple[int, memoryview, bytes]]:
+def split_items(body: Piece, *, count_max: int | None = None) -> list[tuple[int, memoryview, bytes]]:
     """Return every item of a batch as (flag, body, properties). The bodies are views of *body*.
 
     Raises:
-        RemoteProtocolError: the sizes do not add up. Nothing of such a batch is to be used.
+        RemoteProtocolError: the sizes do not add up, or there are more than *count_max*. Nothing of such a batch is to
+            be used.
     """
     view = memoryview(body)
     end = len(view)
@@ -69,6 +70,8 @@ def split_items(body: Piece) -> list[tuple[int, memoryview, bytes]]:
         item_end = body_end + 2 + unpack_size(view, body_end)[0]
         if item_end > end or item_end - at != size:
             raise RemoteProtocolError(f"batch item {len(items)}: says {size} bytes, its parts make {item_end - at}")
+        if len(items) == count_max:
+            raise RemoteProtocolError(f"a batch holds more than {count_max} items")
         items.append((flag, view[body_start:body_end], bytes(view[body_end + 2 : item_end])))
         at = item_end
     return items

@@ -74,7 +74,7 @@ def decompress(body: Piece, sys_flag: int, *, size_max: int = DECOMPRESSED_SIZE_
         if kind == Codec.ZSTD:
             return _from_zstd(body, size_max)
         if kind == Codec.LZ4:
-            return _take(lz4.frame.LZ4FrameDecompressor(), body, size_max)
+            return _from_lz4(body, size_max)
         if kind in {0, Codec.ZLIB}:
             return _take(zlib.decompressobj(), body, size_max)
     except (zlib.error, RuntimeError, zstandard.ZstdError, EOFError) as error:
@@ -90,6 +90,13 @@ def _take(decompressor: Any, body: Piece, size_max: int) -> bytes:
     if not decompressor.eof:
         raise RemoteProtocolError("compressed body is cut short")
     return plain
+
+
+def _from_lz4(body: Piece, size_max: int) -> bytes:
+    declared = lz4.frame.get_frame_info(body)["content_size"]
+    if declared > size_max:
+        raise RemoteProtocolError(f"compressed body would be {declared} bytes, more than {size_max}")
+    return _take(lz4.frame.LZ4FrameDecompressor(), body, size_max)
 
 
 def _from_zstd(body: Piece, size_max: int) -> bytes:

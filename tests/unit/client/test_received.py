@@ -117,10 +117,18 @@ def test_a_batch_that_was_kept_whole_is_opened():
     assert {message.sys_flag & 0xC0 for message in messages} == {0}
 
 
-def test_a_batch_that_cannot_be_opened_is_refused():
+@pytest.mark.parametrize(
+    ("body", "sys_flag", "properties"),
+    [
+        (b"nonsense", 0xC0, b""),
+        (b"nonsense", 0xC0 | 0x301, b""),
+        (encode_items([(0, b"one", b"")]), 0xC0, b"INNER_NUM\x012\x02"),
+    ],
+)
+def test_a_batch_that_cannot_be_opened_is_refused(body: bytes, sys_flag: int, properties: bytes):
     """Half of it would be a loss in silence."""
     with pytest.raises(RemoteProtocolError):
-        read_messages(a_record(body=b"nonsense", sys_flag=0xC0), QUEUE)
+        read_messages(a_record(body=body, sys_flag=sys_flag, properties=properties), QUEUE)
 
 
 def test_properties_are_a_mapping():

@@ -1,0 +1,127 @@
+"""A batch that stays one record: closed by its producer, opened by its consumer, and by nobody in between.
+
+    sys flag     0x40 and 0x80: the body is items (`wire.batch`); the bits of `wire.compression` speak of all of them
+    properties   UNIQ_KEY   of the batch; each item has its own
+                 INNER_NUM  how many items
+                 KEYS       every key of every item, each once
+                 TAGS       the tag of the items, if all have the same one
+                 INNER_BASE the offset of the first; the broker adds it. Item i has the offset of the record + i
+
+So a broker knows all that it needs without looking inside, which it could not do if the batch is compressed. Java's
+producer says neither count nor keys nor tags; its broker counts the items.
+
+What others closed is not trusted: neither how large it says it is, nor how many items it says it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Final
+
+import msgspec
+
+from holdfast.model import property_names as names
+from holdfast.model.errors import LocalProtocolError, RemoteProtocolError
+from holdfast.model.numbers import parse_count
+from holdfast.wire.batch import Piece, split_items
+from holdfast.wire.compression import DECOMPRESSED_SIZE_MAX, Codec, compress, decompress, flag_of
+from holdfast.wire.properties import PROPERTIES_SIZE_MAX, find_property
+
+INNER_BATCH: Final = 0x40 | 0x80
+"""Both bits of the sys flag: a batch, kept whole."""
+COUNT_MAX: Final = 0x7FFF
+"""An index entry has 16 bits for the count."""
+# What brokers add to the properties of a record: INNER_BASE, the region, the cluster and such.
+_BROKERS_SHARE: Final = 1024
+
+_COUNT: Final = names.INNER_COUNT.encode()
+
+
+class InnerBatch(msgspec.Struct, frozen=True, gc=False):
+    """A batch as its request carries it."""
+
+    body: bytes
+    sys_flag: int
+    properties: str
+
+
+def is_inner_batch(sys_flag: int) -> bool:
+    """Say whether a record with *sys_flag* is a batch that was kept whole."""
+    return sys_flag & INNER_BATCH == INNER_BATCH
+
+
+def wrap_items(
+    items: bytes,
+    count: int,
+    batch_id: str,
+    *,
+    keys: Iterable[str] = (),
+    tags: Collection[str | None] = (),
+    codec: Codec | None = None,
+) -> InnerBatch:
+    """Return *items*, which `wire.batch` encoded, as one record.
+
+    Args:
+        items: The items.
+        count: How many.
+        batch_id: The unique key of the batch.
+        keys: All keys of all items.
+        tags: All tags of all items; None stands for those without.
+        codec: How to compress them together, if that makes them smaller; None for not at all.
+
+    Raises:
+        LocalProtocolError: there are too many of them, or their keys need more room than properties have.
+    """
+    if not 1 <= count <= COUNT_MAX:
+        raise LocalProtocolError(f"an inner batch holds 1 to {COUNT_MAX} messages, not {count}")
+    text = f"{names.UNIQUE_KEY}\x01{batch_id}\x02{names.INNER_COUNT}\x01{count}\x02"
+    all_keys = " ".join(dict.fromkeys(keys))
+    if all_keys:
+        text += f"{names.KEYS}\x01{all_keys}\x02"
+    the_tags = set(tags)
+    if len(the_tags) == 1 and (tag := the_tags.pop()):
+        text += f"{names.TAGS}\x01{tag}\x02"
+    if len(text) * 4 > PROPERTIES_SIZE_MAX - _BROKERS_SHARE:
+        size = len(text.encode())
+        if size > PROPERTIES_SIZE_MAX - _BROKERS_SHARE:
+            raise LocalProtocolError(f"the keys of {count} messages make properties of {size} bytes, which is too much")
+    if codec is not None and len(smaller := compress(items, codec)) < len(items):
+        return InnerBatch(smaller, INNER_BATCH | flag_of(codec), text)
+    return InnerBatch(items, INNER_BATCH, text)
+
+
+def unwrap_items(
+    body: Piece, sys_flag: int, properties: bytes, *, size_max: int = DECOMPRESSED_SIZE_MAX
+) -> list[tuple[int, memoryview, bytes]]:
+    """Return the items of an inner batch as (flag, body, properties).
+
+    Args:
+        body: The body of the record.
+        sys_flag: Its sys flag.
+        properties: Its properties.
+        size_max: How large the items may be together. More never comes to be in memory.
+
+    Raises:
+        RemoteProtocolError: it cannot be uncompressed, is too large, its sizes do not add up, or it does not hold as
+            many items as it says. Nothing of it is to be used: the index counts what it says.
+    """
+    said = count_said(properties)
+    items = split_items(decompress(body, sys_flag, size_max=size_max), count_max=COUNT_MAX if said is None else said)
+    if said is not None and len(items) != said:
+        raise RemoteProtocolError(f"an inner batch says that it holds {said} messages, and holds {len(items)}")
+    return items
+
+
+def count_said(properties: bytes) -> int | None:
+    """Return how many items an inner batch says that it holds; None when it does not say.
+
+    Raises:
+        RemoteProtocolError: it is no number of items.
+    """
+    text = find_property(properties, _COUNT)
+    if text is None:
+        return None
+    count = parse_count(text.decode("latin-1"), 0)
+    if not 1 <= count <= COUNT_MAX:
+        raise RemoteProtocolError(f"an inner batch says that it holds {text[:20]!r} messages")
+    return count
