@@ -17,9 +17,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import Final
 
-from holdfast.client.batching import can_be_batched, encode_messages
+from holdfast.client.batching import can_be_batched, encode_messages, pack_whole
 from holdfast.client.cluster_client import ClusterClient
 from holdfast.client.gathering import KEEP_BYTES, Batch, Batching, Item, Line, TopicLines, Waiter
 from holdfast.client.key_order import KeyOrder
@@ -68,6 +69,7 @@ class Accumulator:
         self._linger_s = batching.linger_s
         self._bytes_max = batching.bytes_max
         self._messages_max = batching.messages_max
+        self._codec = batching.codec
         self._waiting_max = batching.waiting_bytes_max
         self._id_size = len(unique_key(next_ids(1)[0]))
         self._overhead = ITEM_OVERHEAD + self._id_size
@@ -277,8 +279,8 @@ class Accumulator:
         try:
             if batch.turn is not None:
                 await batch.turn.comes()
-            ids, outgoing, code = self._request_of(batch)
-            receipt = await self._carry(Parcel(line.topic, outgoing, queue=line.queue, code=code))
+            ids, parcel = self._parcel_of(line, batch)
+            receipt = await self._carry(parcel)
         except asyncio.CancelledError:
             batch.drop()
             raise
@@ -298,15 +300,22 @@ class Accumulator:
             self._pump(line)
             self._let_in()
 
-    def _request_of(self, batch: Batch) -> tuple[list[str], Outgoing, int]:
-        """Return the ids of the messages, what their request carries, and its code. A single one travels as such."""
+    def _parcel_of(self, line: Line, batch: Batch) -> tuple[list[str], Parcel]:
+        """Return the ids of the messages, and what carries them. A single one travels as such."""
         if batch.alone is not None:
-            return [batch.alone.message_id], batch.alone, RequestCode.SEND_MESSAGE_V2
-        batch_id, *ids = self._next_ids(1 + len(batch.messages))
+            return [batch.alone.message_id], Parcel(line.topic, batch.alone, queue=line.queue)
+        messages = batch.messages
+        batch_id, *ids = self._next_ids(1 + len(messages))
         if len(ids) == 1:
-            return ids, pack(batch.messages[0], ids[0], self._packing), RequestCode.SEND_MESSAGE_V2
-        body = encode_messages(batch.messages, ids, batch.texts)
-        return ids, Outgoing(batch_id, unique_key(batch_id), body, 0, 0), RequestCode.SEND_BATCH_MESSAGE
+            return ids, Parcel(line.topic, pack(messages[0], ids[0], self._packing), queue=line.queue)
+        body = encode_messages(messages, ids, batch.texts)
+        return ids, Parcel(
+            line.topic,
+            Outgoing(batch_id, unique_key(batch_id), body, 0, 0),
+            queue=line.queue,
+            code=RequestCode.SEND_BATCH_MESSAGE,
+            whole=partial(pack_whole, messages, body, batch_id, self._codec),
+        )
 
     def _let_in(self) -> None:
         if self._room is not None and not self._room.done():

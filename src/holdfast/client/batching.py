@@ -8,15 +8,19 @@ The order of messages of one queue is kept. Decides only; ids and queues come in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Generic, TypeVar
 
 import msgspec
 
+from holdfast.client.outgoing import Outgoing
 from holdfast.model import property_names as names
+from holdfast.model.errors import LocalProtocolError
 from holdfast.model.message import Message
 from holdfast.model.topic import RETRY_PREFIX
 from holdfast.wire.batch import ITEM_OVERHEAD, encode_items
+from holdfast.wire.compression import Codec
+from holdfast.wire.inner_batch import wrap_items
 
 BATCH_BYTES_MAX: Final = 1024 * 1024
 _PROPERTIES_GUESS: Final = 200
@@ -77,6 +81,21 @@ def encode_messages(messages: Iterable[Message], ids: Iterable[str], texts: Iter
             for message, message_id, text in zip(messages, ids, texts, strict=True)
         ]
     )
+
+
+def pack_whole(messages: Sequence[Message], body: bytes, batch_id: str, codec: Codec | None) -> Outgoing | None:
+    """Return a batch, whose items are *body*, as brokers take it that keep it whole.
+
+    None when its keys do not fit outside: then it is better sent in the form in which the broker looks at each item.
+    """
+    keys = (key for message in messages for key in (message.key, *message.keys) if key)
+    try:
+        whole = wrap_items(
+            body, len(messages), batch_id, keys=keys, tags={message.tags for message in messages}, codec=codec
+        )
+    except LocalProtocolError:
+        return None
+    return Outgoing(batch_id, whole.properties, whole.body, whole.sys_flag, 0)
 
 
 def _text_size(message: Message) -> int:

@@ -36,10 +36,12 @@ from holdfast.runtime.pool import Connection, ConnectionPool
 from holdfast.wire import java_json
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command, response
+from holdfast.wire.heartbeat import CAPABILITIES_FIELD
 from holdfast.wire.route import ClusterInfo
 from holdfast.wire.watch import ROUTES_CHANGED
 
 REQUEST_TIMEOUT_S: Final = 3.0
+_NO_CAPABILITIES: Final[frozenset[str]] = frozenset()
 
 log = logging.getLogger("holdfast.client")
 
@@ -130,6 +132,7 @@ class ClusterClient:
         )
         self.routes = self._keeper.table
         self._tasks: set[asyncio.Task[None]] = set()
+        self._capabilities: dict[str, frozenset[str]] = {}  # of brokers, by address
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -323,7 +326,13 @@ class ClusterClient:
     async def beat_one(self, address: str) -> None:
         """Tell one broker who we are, now. If it does not answer, that is logged."""
         if self._heartbeat is not None:
-            await self._tell(address, self._heartbeat())
+            answer = await self._tell(address, self._heartbeat())
+            if answer is not None:
+                self._note_capabilities(address, answer)
+
+    def capabilities_of(self, address: str) -> frozenset[str]:
+        """Return what the broker at *address* said last that it can, beyond what every broker can."""
+        return self._capabilities.get(address, _NO_CAPABILITIES)
 
     def _tell_change(self, topic: str) -> None:
         if self._routes_changed is not None:
@@ -339,11 +348,20 @@ class ClusterClient:
             await asyncio.sleep(HEARTBEAT_INTERVAL_MS / 1000)
             await self.beat()
 
-    async def _tell(self, address: str, command: Command) -> None:
+    async def _tell(self, address: str, command: Command) -> Command | None:
         try:
-            await self.invoke(address, command)
+            return await self.invoke(address, command)
         except HoldfastError as error:
             log.warning("broker %s was not told (%s): %s", address, RequestCode(command.code).name, error)
+            return None
+
+    def _note_capabilities(self, address: str, answer: Command) -> None:
+        """Take note of what the answer to a heartbeat says."""
+        text = answer.fields.get(CAPABILITIES_FIELD)
+        if text:
+            self._capabilities[address] = frozenset(text.split(","))
+        else:
+            self._capabilities.pop(address, None)
 
     def _is_wanted(self, address: str) -> bool:
         """Say whether a connection shall stand: a broker of our routes may want to ask us something at any time."""
@@ -362,10 +380,11 @@ class ClusterClient:
 
     async def _greet(self, address: str, heard: Awaitable[Command]) -> None:
         try:
-            await heard
+            answer = await heard
         except (ConnectionLost, RequestTimeout) as error:
             log.warning("broker %s was not told who we are: %s", address, error)
         else:
+            self._note_capabilities(address, answer)
             if self._broker_up is not None:
                 await self._broker_up(address)
 
@@ -373,6 +392,7 @@ class ClusterClient:
         if self._name_servers.is_name_server(connection.address):
             self._name_servers.closed(connection.address)
             return
+        self._capabilities.pop(connection.address, None)
         self._keeper.doubt_broker(connection.address)
         if self._broker_down is not None:
             self._broker_down(connection.address)

@@ -21,6 +21,7 @@ from holdfast.model.errors import ConfigError
 from holdfast.model.message import Message, SendResult
 from holdfast.model.queue import MessageQueue
 from holdfast.model.topic import RETRY_PREFIX
+from holdfast.wire.compression import Codec
 
 # Of the messages of a topic that are in no order.
 UNORDERED_IN_FLIGHT: Final = 4
@@ -38,12 +39,14 @@ class Batching(msgspec.Struct, frozen=True):
         messages_max: How many messages it may hold, at most 32 767.
         waiting_bytes_max: How much may be taken and not acknowledged, all together. Each message counts as its bytes
             and about half a kilobyte of what is remembered of it.
+        codec: How a batch that its broker keeps whole is compressed; None for not at all. Others cannot be.
     """
 
     linger_s: float = 0.005
     bytes_max: int = 512 * 1024
     messages_max: int = 1000
     waiting_bytes_max: int = 64 * 1024 * 1024
+    codec: Codec | None = None
 
     def __post_init__(self) -> None:
         if not (self.linger_s >= 0 and self.bytes_max > 0 and self.waiting_bytes_max > 0):

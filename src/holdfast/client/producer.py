@@ -36,6 +36,7 @@ from holdfast.client.replies import ReplyDesk, reply_to, request_properties
 from holdfast.client.send_plan import RETRIES_DEFAULT
 from holdfast.client.sender import SEND_TIMEOUT_S, Parcel, Receipt, Sender
 from holdfast.client.transaction import Checker, Transaction, TransactionDesk
+from holdfast.client.whole_batches import WholeBatches
 from holdfast.model import property_names as names
 from holdfast.model.errors import (
     LocalProtocolError,
@@ -110,11 +111,13 @@ class Producer:
             goodbyes=lambda: [unregister_command(self._client.client_id, producer=self._group)],
             name_server_refresh_s=name_server_refresh_s,
             topic_expiry_s=topic_expiry_s,
+            broker_down=lambda address: self._whole.forget_broker(address),  # noqa: PLW0108 - made after the client
             remembers_missing=True,
             topics_forgotten=self._forget,
         )
         self._desk = TransactionDesk(self._client, self._group, checker=transaction_checker, namespace=namespace)
-        self._sender = Sender(self._client, self._group, retries=retries)
+        self._whole = WholeBatches(self._client)
+        self._sender = Sender(self._client, self._group, retries=retries, whole=self._whole)
         self._order = KeyOrder()
         self._ids: UniqueIds | None = None
         self._accumulator: Accumulator | None = None
@@ -430,6 +433,7 @@ class Producer:
 
     def _forget(self, topics: list[str]) -> None:
         self._sender.forget(topics)
+        self._whole.forget(topics)
         if self._accumulator is not None:
             self._accumulator.forget(topics)
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from time import monotonic
 from typing import Final
 
@@ -29,6 +29,7 @@ from holdfast.client.queue_lanes import QueueLanes
 from holdfast.client.route_table import TopicRoute
 from holdfast.client.send_plan import (
     RETRIES_DEFAULT,
+    RETRYABLE_CODES,
     RoundRobin,
     backoff_ms,
     is_moved,
@@ -37,6 +38,7 @@ from holdfast.client.send_plan import (
     only_time_helps,
     queue_for_key,
 )
+from holdfast.client.whole_batches import WholeBatches
 from holdfast.model.errors import (
     BrokerRefused,
     ConnectionLost,
@@ -77,6 +79,7 @@ class Parcel(msgspec.Struct, frozen=True, gc=False):
         queue: The only queue it may go to; None to choose.
         key: Decides on the queue, if there is no *queue*.
         code: Which kind of send.
+        whole: Makes a batch as those want it who keep it whole; it may return None, if it cannot be made.
     """
 
     topic: str
@@ -84,6 +87,7 @@ class Parcel(msgspec.Struct, frozen=True, gc=False):
     key: str | None = None
     queue: MessageQueue | None = None
     code: int = RequestCode.SEND_MESSAGE_V2
+    whole: Callable[[], Outgoing | None] | None = None
 
 
 class Receipt(msgspec.Struct, frozen=True, gc=False):
@@ -108,12 +112,21 @@ class Sender:
         client: The way to the cluster.
         group: The producer group, as the wire knows it.
         retries: How many more attempts a send gets.
+        whole: Knows who keeps batches whole; None for nobody.
     """
 
-    def __init__(self, client: ClusterClient, group: str, *, retries: int = RETRIES_DEFAULT) -> None:
+    def __init__(
+        self,
+        client: ClusterClient,
+        group: str,
+        *,
+        retries: int = RETRIES_DEFAULT,
+        whole: WholeBatches | None = None,
+    ) -> None:
         self._client = client
         self._group = group
         self._retries = retries
+        self._whole = whole
         self._turn = RoundRobin(client.random)
         self._lanes = QueueLanes()
         self._templates: dict[tuple[str, str], SendTemplate] = {}
@@ -179,7 +192,7 @@ class Sender:
                 await connection.has_room()
         except _FAILURES as error:
             raise SendFailed(error, attempts=1, maybe_stored=False) from error
-        head = self._head(parcel, queue, route.broker_of(queue), 0, one_way=True)
+        head = self._head(parcel, parcel.outgoing, queue, route.broker_of(queue), 0, one_way=True)
         connection.write(head, parcel.outgoing.body)
 
     def forget(self, topics: Iterable[str]) -> None:
@@ -253,9 +266,23 @@ class Sender:
             await connection.has_room()
             if not connection.is_open:
                 raise ConnectionLost(f"the connection to {connection.address} is closed; the message was not sent")
+        whole = None if parcel.whole is None else self._make_whole(parcel, connection.address)
+        outgoing = whole or parcel.outgoing
         opaque, waiting = connection.begin_send(max(0.001, timeout_s))
-        connection.write(self._head(parcel, queue, broker, opaque), parcel.outgoing.body)
-        return _read_receipt(await waiting, parcel, queue, connection.address)
+        connection.write(self._head(parcel, outgoing, queue, broker, opaque), outgoing.body)
+        reply = await waiting
+        if whole is not None and not (reply.code in _STORED or reply.code in RETRYABLE_CODES):
+            # It was not stored. Whatever it has against a whole batch, it takes one that every broker takes.
+            assert self._whole is not None
+            self._whole.refused(parcel.topic, connection.address)
+            return await self._attempt(parcel, route, queue, timeout_s)
+        return _read_receipt(reply, parcel, queue, connection.address)
+
+    def _make_whole(self, parcel: Parcel, address: str) -> Outgoing | None:
+        """Return a batch as the broker at *address* wants it who keeps it whole; None if it does not."""
+        if parcel.whole is None or self._whole is None or not self._whole.takes(parcel.topic, address):
+            return None
+        return parcel.whole()
 
     async def _connect(self, route: TopicRoute, queue: MessageQueue) -> Connection:
         broker = route.broker_of(queue)
@@ -266,12 +293,20 @@ class Sender:
             raise RouteNotFound(f"nobody knows where the master of broker {broker!r} is")
         return self._client.find_connection(address) or await self._client.connection(address)
 
-    def _head(self, parcel: Parcel, queue: MessageQueue, broker: str, opaque: int, *, one_way: bool = False) -> bytes:
+    def _head(
+        self,
+        parcel: Parcel,
+        outgoing: Outgoing,
+        queue: MessageQueue,
+        broker: str,
+        opaque: int,
+        *,
+        one_way: bool = False,
+    ) -> bytes:
         template = self._templates.get((parcel.topic, broker))
         if template is None:
             template = SendTemplate(self._group, parcel.topic, broker, reads_mappings=is_mock_broker(queue.broker_name))
             self._templates[parcel.topic, broker] = template
-        outgoing = parcel.outgoing
         fields = OutgoingFields(queue.queue_id, outgoing.sys_flag, now_ms(), outgoing.flag, outgoing.properties)
         return template.head(opaque, fields, len(outgoing.body), code=parcel.code, one_way=one_way)
 

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from holdfast.model.errors import RemoteProtocolError
 from holdfast.model.group import Subscription
 from holdfast.wire import java_json
+
+CAPABILITIES_FIELD: Final = "capabilities"
+"""In the answer to a heartbeat: what a broker can beyond what every broker can, joined with commas."""
+KEEPS_BATCHES_WHOLE: Final = "innerBatch"
+"""One of them: it takes batches as one record, in topics that are indexed by batch."""
 
 
 class ConsumeType(IntEnum):

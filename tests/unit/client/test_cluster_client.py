@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
+from tests.support.deliveries import until
 from tests.support.scripted_server import ScriptedServer
 from tests.support.static_topics import a_record, logical, serve_static
 
@@ -438,5 +439,34 @@ def test_whoever_wants_to_know_is_told_of_new_leaders():
             serve_static(server, a_record("b", {0: 2}), addresses={"b": "b:1"})
             await client.refresh_leaders("t")
             assert changed == ["t", "t"]
+
+    asyncio.run(run())
+
+
+def test_what_brokers_can_is_what_they_said_last():
+    """In the answer to a heartbeat, on the connection that stands."""
+
+    async def run() -> None:
+        async with ScriptedServer() as server:
+            server.serve_topic("t")
+            server.on(RequestCode.HEART_BEAT, capabilities="innerBatch,other")
+            async with ClusterClient(
+                server.namesrv, heartbeat=lambda: Command(code=RequestCode.HEART_BEAT, body=b"me")
+            ) as client:
+                await client.route("t")
+                assert client.capabilities_of(server.address) == frozenset()
+                await client.connection(server.address)
+                await until(lambda: client.capabilities_of(server.address) == {"innerBatch", "other"})
+
+                server.on(RequestCode.HEART_BEAT)
+                await client.beat()
+                assert client.capabilities_of(server.address) == frozenset()
+
+                server.on(RequestCode.HEART_BEAT, capabilities="other")
+                await client.beat()
+                assert client.capabilities_of(server.address) == {"other"}
+                server.on(RequestCode.HEART_BEAT)
+                server.drop_connections()
+                await until(lambda: not client.capabilities_of(server.address))
 
     asyncio.run(run())
