@@ -34,7 +34,6 @@ COMPARED = frozenset(
 )
 # What a Java broker has and we have not, or the other way round, and why.
 DIFFERENT = {
-    "5.5.0-json-admin-topic:26": "a topic of inner batches: refused until there are any",
     "5.5.0-json-consumer-admin:97": "a group with a SQL subscription: its consumer was refused",
     "4.9.7-json-admin-topic:32": "an illegal name: 4.9.7 has no code of its own for it",
     "4.9.7-json-consumer-admin:76": "a commit for a group that nobody made: 4.9.7 takes it",
@@ -53,6 +52,7 @@ DIFFERENT = {
 # Fields and parts of bodies that one version sends and another does not; every client takes them or leaves them.
 OPTIONAL = frozenset(
     {"IS_SUPPORT_HEART_BEAT_V2", "IS_SUB_CHANGE", "totalTopicNum", "totalGroupNum", "forbiddenTable", "topicPutTps"}
+    | {"capabilities"}
     | {"totalInflightDiff", "mappingDataVersion", "topicQueueMappingDetailMap", "topicQueueMappingInfoMap"}
 )
 

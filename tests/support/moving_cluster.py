@@ -192,11 +192,12 @@ class MovingCluster:
         """Return where a broker listens."""
         return self.brokers[name]._addresses[0]
 
-    def make_topic(self, leaders: dict[int, str], topic: str = TOPIC) -> None:
+    def make_topic(self, leaders: dict[int, str], topic: str = TOPIC, **attributes: str) -> None:
         """Host a static topic; queue to leader."""
         for name, rooms in self.rooms.items():
             led = sorted(queue for queue, leader in leaders.items() if leader == name)
-            config = TopicConfig(name=topic, read_queues=len(led), write_queues=len(led))
+            named = {name.replace("_", "."): value for name, value in attributes.items()}
+            config = TopicConfig(name=topic, read_queues=len(led), write_queues=len(led), attributes=named)
             rooms.topics.put(config, self.world.now_ms)
             queues = {queue: first_home(queue, name, at) for at, queue in enumerate(led)}
             rooms.mappings.change(

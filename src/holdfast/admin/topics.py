@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from holdfast.admin.reach import Broker, NotFound, Reach, body_of, gather
-from holdfast.model.errors import BrokerRefused, ConfigError, RequestTimeout
+from holdfast.model.errors import BrokerRefused, ConfigError, ConnectionLost, RequestTimeout
 from holdfast.model.route import MASTER_ID, Route
 from holdfast.model.topic import (
     AUTO_CREATE_TOPIC,
@@ -47,6 +47,7 @@ class TopicSummary(msgspec.Struct, frozen=True):
     Attributes:
         queues: Writable queues on all brokers together; of a static topic its logical queues.
         kind: normal, static, retry, dead-letter or system; `static, incomplete` while some of it is withheld.
+        batches: Whether it is indexed by record, so that batches are kept whole.
     """
 
     name: str
@@ -54,6 +55,7 @@ class TopicSummary(msgspec.Struct, frozen=True):
     queues: int
     brokers: list[str]
     permission: str
+    batches: bool = False
 
 
 class TopicHost(msgspec.Struct, frozen=True):
@@ -84,13 +86,18 @@ class QueueState(msgspec.Struct, frozen=True):
 
 
 class TopicDescription(msgspec.Struct, frozen=True):
-    """Everything about a topic but its messages."""
+    """Everything about a topic but its messages.
+
+    Attributes:
+        batches: Whether it is indexed by record, so that batches are kept whole.
+    """
 
     name: str
     kind: str
     hosts: list[TopicHost]
     groups: list[str]
     queues: list[QueueState]
+    batches: bool = False
 
 
 class TopicStats(msgspec.Struct, frozen=True):
@@ -141,7 +148,23 @@ class Topics:
         kinds = {name: kind_of(name, own) for name in await self.names()}
         wanted = [name for name, kind in kinds.items() if with_system or kind == "normal"]
         found = await gather(wanted, lambda name: self._summary(name, kinds[name]))
-        return [summary for summary in found if summary is not None]
+        batched = await self._batched()
+        known = [summary for summary in found if summary is not None]
+        return [msgspec.structs.replace(summary, batches=summary.name in batched) for summary in known]
+
+    async def _batched(self) -> set[str]:
+        """Return the topics that are indexed by record on any broker that answers."""
+
+        async def ask(broker: Broker) -> set[str]:
+            try:
+                answer = await self._reach.ask(broker.address, RequestCode.GET_ALL_TOPIC_CONFIG)
+            except (BrokerRefused, ConnectionLost, RequestTimeout):
+                return set()
+            table = body_of(answer, TopicTable).topic_config_table
+            return {name for name, config in table.items() if config.has_batch_index}
+
+        masters = [broker for broker in await self._reach.brokers() if broker.id == MASTER_ID]
+        return set().union(*await gather(masters, ask))
 
     async def _summary(self, name: str, kind: str) -> TopicSummary | None:
         """Return a topic in a list; None when it went between the two questions."""
@@ -173,6 +196,7 @@ class Topics:
             [_host(broker, config) for broker, config in zip(masters, configs, strict=True) if config is not None],
             sorted({group for groups in consumed for group in groups}),
             [state for broker_states in states for state in broker_states],
+            batches=any(config is not None and config.has_batch_index for config in configs),
         )
 
     async def stats(self, name: str) -> TopicStats:

@@ -160,6 +160,10 @@ class CarefulSends:
             transaction_id=unique_key,
         )
 
+    def next_id(self, now_ms: int) -> str:
+        """Return an id for what its sender gave none."""
+        return self._unique_ids.next(now_ms)
+
     def prepare_batch(self, fields: SendFields, now_ms: int) -> int | Refusal:
         """Return the queue that a batch goes to, or why it cannot be taken."""
         if fields.topic.startswith(RETRY_PREFIX) or fields.sys_flag & TRANSACTION_MASK:
@@ -177,8 +181,6 @@ class CarefulSends:
                 return self._topics.create_for_send(
                     topic, fields.default_topic, fields.default_topic_queue_nums, now_ms
                 )
-        elif config.has_batch_index:
-            return Refusal(ResponseCode.NO_PERMISSION, f"topic {topic} has a batch index, which cannot be written yet")
         if topic in NOT_SENDABLE_TOPICS:
             return Refusal(ResponseCode.NO_PERMISSION, f"topic {topic} belongs to the system; send to another one")
         if topic.startswith(RETRY_PREFIX):

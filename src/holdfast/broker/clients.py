@@ -26,6 +26,8 @@ from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import ONE_WAY, Command, encode_command
 from holdfast.wire.fields import from_fields, to_fields
 from holdfast.wire.heartbeat import (
+    CAPABILITIES_FIELD,
+    KEEPS_BATCHES_WHOLE,
     ClientConfigCheck,
     ConsumerData,
     ConsumerGroupFields,
@@ -204,7 +206,8 @@ class ClientTable:
                 consuming.add(consumer.group_name)
         refusals = [config for config in known if isinstance(config, Refusal)]
         # The client's next heartbeat brings the others. Groups that must not be are its own business.
-        return next((late for late in refusals if late.code == ResponseCode.SYSTEM_BUSY), None) or request.answer()
+        late = next((refusal for refusal in refusals if refusal.code == ResponseCode.SYSTEM_BUSY), None)
+        return late or request.answer(fields={CAPABILITIES_FIELD: KEEPS_BATCHES_WHOLE})
 
     def unregister(self, request: Request) -> Answer:
         """Answer 35: the client leaves a group but may stay connected."""

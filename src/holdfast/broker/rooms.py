@@ -112,7 +112,7 @@ class Rooms:
         self._repairs = report_fallbacks(
             disk, (TOPICS_FILE, GROUPS_FILE, OFFSETS_FILE, DELAYS_FILE, MAPPINGS_FILE, COPIES_FILE)
         )
-        self.topics = TopicTable(disk, options, now_ms)
+        self.topics = TopicTable(disk, options, now_ms, store)
         self.mappings = Mappings(options, disk, store, self.topics)
         self._repairs += self.mappings.repairs
         self.view = ClusterView(options)
@@ -145,7 +145,7 @@ class Rooms:
             pressure=self.pressure,
         )
         self.sends = Sends(options, store, self.topics, self.mappings, self.careful, self.stats, store_host=host)
-        self.sinks = self.sends.sinks = SinkBook(disk, store, self.mappings)
+        self.sinks = self.sends.batches.sinks = SinkBook(disk, store, self.mappings)
         self.pulls = Pulls(
             options, store, self.topics, self.groups, self.clients, self.offsets, self.stats, self.static_reads
         )

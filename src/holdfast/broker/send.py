@@ -5,6 +5,7 @@ buffer into the log's staging, with no object of their own but the decoded heade
 delay, a transaction, a retry topic, an unknown topic) is copied into a `Draft` and takes the careful path.
 
     run ─> decode ─> target (topic, queue) ─┬─ plain ─────> store.stage ─> answer from a template
+                                            ├─ a batch that stays one record ─> the same, by itself
                                             ├─ careful ──> Draft ─> writer ─> answer
                                             └─ a logical queue that is not open here ─> `away`, or refused
 
@@ -13,45 +14,50 @@ Nothing here writes: the core writes once, when the whole turn has been staged.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Final
 
 import msgspec
 
+from holdfast.broker.batch_send import TAGS, BatchSends, tags_code
 from holdfast.broker.careful_send import CarefulSends
+from holdfast.broker.inner_batches import InnerBatch, judge, says_inner
 from holdfast.broker.mappings import Mappings
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.request import Refusal
-from holdfast.broker.sink_book import SinkBook
 from holdfast.broker.stats import BrokerStats
 from holdfast.broker.topics import TopicTable
 from holdfast.machine.effects import Piece
-from holdfast.model.errors import DiskFailed, RecordRefused, RemoteProtocolError
-from holdfast.model.java_hash import java_hash
+from holdfast.model.errors import DiskFailed, RecordRefused
 from holdfast.model.topic import NOT_SENDABLE_TOPICS, RETRY_PREFIX, TopicConfig
 from holdfast.store.commit_log import RecordDraft
 from holdfast.store.message_store import MessageStore, QueueLog
-from holdfast.wire.batch import split_items
 from holdfast.wire.codes import ResponseCode
 from holdfast.wire.command import ONE_WAY, RESPONSE, Command, encode_command
 from holdfast.wire.fields import to_fields
 from holdfast.wire.frame import JSON
-from holdfast.wire.properties import PROPERTIES_SIZE_MAX, VALUE_END, find_property
-from holdfast.wire.record import TRANSACTION_MASK
-from holdfast.wire.send import PREFIXES, SendAnswer, SendFields, SendHeader, answer_template
-from holdfast.wire.sink import SINK, SinkStamp, find_stamp
+from holdfast.wire.properties import PROPERTIES_SIZE_MAX, VALUE_END
+from holdfast.wire.record import INNER_BATCH, TRANSACTION_MASK
+from holdfast.wire.send import (
+    PREFIXES,
+    SendAnswer,
+    SendHeader,
+    answer_template,
+    inner_answer_template,
+)
+from holdfast.wire.sink import SINK
 
 _MULTI_TAG: Final = 0x2
 _RECORD_REST_MAX: Final = 1024  # what a record is besides body and properties, at most
-_RECORD_ENDS_MAX: Final = 20  # a sender's IPv6 host, and the blank behind the last record of a file
+_NOT_PLAIN: Final = TRANSACTION_MASK | INNER_BATCH
 # Properties that make a message more than plain.
 _DELAY: Final = "DELAY\x01"
 _TIMER: Final = "TIMER_"
+_INNER: Final = "INNER_NUM\x01"
 _UNIQUE: Final = "UNIQ_KEY\x01"
-_TAGS: Final = "TAGS\x01"
 _PROPERTY_END: Final = ord(VALUE_END)
-_tag_hash = lru_cache(512)(java_hash)  # Topics have few tags.
+_ID: Final = re.compile(r"[0-9A-Za-z]{1,64}")  # which can be put into an answer as it is
 # Of properties in characters, so that they are no more than a record can hold when encoded and added to.
 _PROPERTIES_HOT_MAX: Final = 7 * 1024
 
@@ -80,7 +86,7 @@ class Sends:
         is_away: Says whether a logical queue takes no sends here and now.
         away: Where in its run each send stood that is for another broker: whoever passes them on takes them out.
             None when nobody does: then they are refused.
-        sinks: What was written by those who want every row once.
+        batches: Takes batches that need a second look.
     """
 
     def __init__(
@@ -100,11 +106,11 @@ class Sends:
         self._mappings = mappings
         self.is_away: Callable[[str, int], bool] = lambda topic, queue: mappings.place(topic, queue).state != "open"
         self.away: list[int] | None = None
-        self.sinks: SinkBook | None = None
         self._careful = careful
         self._stats = stats
         self._template = answer_template(store_host)
-        self._store_host_hex = store_host.hex().upper()
+        self._inner_template = inner_answer_template(store_host)
+        self.batches = BatchSends(options, store, mappings, careful, stats, store_host=store_host)
         # Larger ones, in a store of small files, are refused by the log itself: they take the careful path.
         room = store.log_file_size - PROPERTIES_SIZE_MAX - _RECORD_REST_MAX
         self._body_size_max = min(options.message_size_max, room)
@@ -141,25 +147,32 @@ class Sends:
             properties, queue, sys_flag = fields.properties, find_queue(fields.queue_id), fields.sys_flag
             if (
                 queue is None
-                or sys_flag & TRANSACTION_MASK
+                or sys_flag & _NOT_PLAIN
                 or fields.batch
                 or _DELAY in properties
                 or _TIMER in properties
                 or _UNIQUE not in properties
+                or _INNER in properties
                 or len(properties) > _PROPERTIES_HOT_MAX
                 or len(body) > body_size_max
             ):
                 if plain:  # Messages are stored in the order in which they came.
                     self._stage_plain(topic, target, plain, drafts, now_ms, answers)
                     plain, drafts = [], []
-                answers.append(self._take_carefully(header, body, born_host, now_ms, serializer, refusal, len(answers)))
+                answer = None
+                if queue is not None and queue.is_batched:
+                    answer = self._take_inner(header, body, born_host, queue, target, now_ms)
+                if answer is None:
+                    place = len(answers)
+                    answer = self._take_carefully(header, body, born_host, now_ms, serializer, refusal, place)
+                answers.append(answer)
                 continue
             stored_properties = properties.encode()
             stored_properties += cluster if stored_properties[-1] == _PROPERTY_END else b"\x02" + cluster
             plain.append(header)
             drafts.append((
                 queue, body, stored_properties, fields.flag, sys_flag | target.sys_flag,
-                fields.born_timestamp, born_host, _tags_code(properties) if _TAGS in properties else 0,
+                fields.born_timestamp, born_host, tags_code(properties) if TAGS in properties else 0,
                 fields.reconsume_times, 0,
             ))  # fmt: skip
         if plain:
@@ -206,6 +219,33 @@ class Sends:
                 queue_id = header.fields.queue_id
                 answer = template % (queue_id, position, offset + deltas[queue_id], header.opaque)
                 answers.append(PREFIXES[len(answer)] + answer)
+
+    def _take_inner(
+        self, header: SendHeader, body: Piece, born_host: bytes, queue: QueueLog, target: _Target, now_ms: int
+    ) -> Piece | None:
+        """Stage a batch that stays one record, and answer it from the template; None when it needs a careful look."""
+        fields = header.fields
+        size = len(body)
+        if size > self._body_size_max or len(fields.properties) > _PROPERTIES_HOT_MAX or SINK in fields.properties:
+            return None
+        inner = judge(fields, body, is_batched=True)
+        if not isinstance(inner, InnerBatch) or not _ID.fullmatch(inner.unique_key):
+            return None
+        properties = inner.properties
+        draft: RecordDraft = (
+            queue, body, properties.encode() + self._cluster, fields.flag, inner.sys_flag | target.sys_flag,
+            fields.born_timestamp, born_host, tags_code(properties) if TAGS in properties else 0,
+            fields.reconsume_times, 0,
+        )  # fmt: skip
+        ((position, offset),) = self._store.stage_run((draft,), now_ms)
+        self._stats.count_puts(fields.topic, inner.count, size)
+        if header.flag & ONE_WAY:
+            return b""
+        queue_id = fields.queue_id
+        if target.deltas is not None:
+            offset += target.deltas[queue_id]
+        answer = self._inner_template % (queue_id, position, offset, inner.unique_key.encode(), header.opaque)
+        return PREFIXES[len(answer)] + answer
 
     def _find_target(self, topic: str) -> _Target:
         """Return where plain messages of *topic* go; a target without queues when each needs a careful look."""
@@ -256,8 +296,8 @@ class Sends:
                 refusal = refusal or away
             if refusal is not None:
                 result = refusal
-            elif header.fields.batch:
-                result = self._take_batch(header, body, born_host, now_ms)
+            elif header.fields.batch or says_inner(header.fields):
+                result = self.batches.take(header.fields, body, born_host, now_ms)
             else:
                 result = self._careful.take(header, bytes(body), born_host, now_ms)
                 if not isinstance(result, Refusal):
@@ -268,74 +308,10 @@ class Sends:
             result = Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, str(error))
         return b"" if header.flag & ONE_WAY else _encode(result, header.opaque, serializer)
 
-    def _take_batch(self, header: SendHeader, body: Piece, born_host: bytes, now_ms: int) -> SendAnswer | Refusal:
-        """Stage the messages of a batch one behind the other; all of them or none."""
-        fields = header.fields
-        prepared = self._careful.prepare_batch(fields, now_ms)
-        if isinstance(prepared, Refusal):
-            return prepared
-        try:
-            items = split_items(body)
-        except RemoteProtocolError as error:
-            return Refusal(ResponseCode.MESSAGE_ILLEGAL, str(error))
-        if not items:
-            return Refusal(ResponseCode.MESSAGE_ILLEGAL, "the batch is empty")
-        queue, delta = self._careful.locate(fields.topic, prepared)
-        room = self._store.log_file_size - queue.head_size - _RECORD_ENDS_MAX
-        for _, item_body, item_properties in items:
-            body_size, properties_size = len(item_body), len(item_properties)
-            is_large = body_size > self._options.message_size_max or properties_size > PROPERTIES_SIZE_MAX
-            if is_large or body_size + properties_size > room:
-                return Refusal(ResponseCode.MESSAGE_ILLEGAL, "a message of the batch is larger than allowed")
-        stamp = self._find_stamp(fields, prepared, len(items))
-        if isinstance(stamp, Refusal):
-            return stamp
-        drafts: list[RecordDraft] = []
-        for flag, item_body, item_properties in items:
-            text = item_properties.decode(errors="replace")
-            drafts.append((
-                queue, item_body, item_properties, flag, fields.sys_flag, fields.born_timestamp, born_host,
-                _tags_code(text) if _TAGS in text else 0, fields.reconsume_times, 0,
-            ))  # fmt: skip
-        staged = self._store.stage_run(drafts, now_ms)
-        if stamp is not None and self.sinks is not None:
-            self.sinks.note(fields.topic, prepared, stamp, staged[-1][0], now_ms)
-        self._stats.count_puts(fields.topic, len(items), sum([len(item_body) for _, item_body, _ in items]))
-        prefix = self._store_host_hex
-        return SendAnswer(
-            msg_id=",".join([f"{prefix}{position:016X}" for position, _ in staged]),
-            queue_id=prepared,
-            queue_offset=staged[0][1] + delta,
-        )
-
-    def _find_stamp(self, fields: SendFields, queue: int, count: int) -> SinkStamp | Refusal | None:
-        """Return what a batch says of its rows, if each is wanted once; or why it cannot be taken so."""
-        if SINK not in fields.properties or self.sinks is None:
-            return None
-        stamp = find_stamp(fields.properties)
-        if stamp is None or stamp.count != count or not self._mappings.is_static(fields.topic):
-            reason = (
-                f"rows cannot be counted in {fields.topic}: the batch says something else, or it is no static topic"
-            )
-            return Refusal(ResponseCode.SINK_REFUSED, reason)
-        return self.sinks.judge(fields.topic, queue, stamp) or stamp
-
 
 def is_plain(config: TopicConfig) -> bool:
     """Return whether messages of a topic can be stored without a second look at each."""
-    return (
-        config.name not in NOT_SENDABLE_TOPICS
-        and not config.name.startswith(RETRY_PREFIX)
-        and not config.has_batch_index
-    )
-
-
-def _tags_code(properties: str) -> int:
-    """Return the hash of the TAGS property. Only called when the name occurs somewhere in the text."""
-    before, _, after = properties.rpartition(_TAGS)
-    if before and before[-1] != VALUE_END:
-        return _tag_hash(find_property(properties, "TAGS") or "")
-    return _tag_hash(after.partition(VALUE_END)[0])
+    return config.name not in NOT_SENDABLE_TOPICS and not config.name.startswith(RETRY_PREFIX)
 
 
 def _encode(result: SendAnswer | Refusal, opaque: int, serializer: int) -> bytes:

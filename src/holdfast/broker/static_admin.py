@@ -23,7 +23,7 @@ from holdfast.broker.waits import Procedure, Synced
 from holdfast.model.errors import MappingRefused, RemoteProtocolError
 from holdfast.model.mapping import LogicalQueue, Segment, TopicMapping, accept_update, check
 from holdfast.model.topic import TopicConfig
-from holdfast.wire.admin import CreateTopicFields
+from holdfast.wire.admin import CreateTopicFields, parse_attributes
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.fields import from_fields
 from holdfast.wire.mapping import Detail, decode, from_detail
@@ -89,8 +89,8 @@ class StaticAdmin:
         if self._topics.is_system(fields.topic):
             raise MappingRefused("system topics", f"The topic[{fields.topic}] is conflict with system topic.")
         known = self._topics.find(fields.topic)
-        if known is not None and known.has_batch_index:
-            raise MappingRefused("simple queues", f"topic {fields.topic} has a batch index, which cannot be static yet")
+        added, removed = parse_attributes(fields.attributes)  # Upstream's tool sends none.
+        attributes = added if known is None else known.attributes | added
         needed = max(mapping.used_on(self._mappings.broker), default=-1) + 1
         if known is not None:
             needed = max(needed, known.read_queues, known.write_queues)
@@ -102,9 +102,9 @@ class StaticAdmin:
             filter_type=fields.topic_filter_type,
             sys_flag=fields.topic_sys_flag,
             order=fields.order,
-            attributes={} if known is None else known.attributes,
+            attributes={name: value for name, value in attributes.items() if name not in removed},
         )
-        fault = find_topic_fault(config)
+        fault = find_topic_fault(config) or self._topics.find_kind_fault(config)
         if fault is not None:
             raise MappingRefused("hosted topics", fault)
         return config

@@ -150,8 +150,10 @@ class Takeover:
         """Return the record of a topic as it is to be after others changed it; it may be new here.
 
         Raises:
-            MappingRefused: a normal topic of that name is in the way.
+            MappingRefused: a normal topic of that name is in the way, or one whose queues are indexed otherwise.
         """
+        if fault := self._topics.find_kind_fault(config):
+            raise MappingRefused("one kind of index", fault)
         mapping = self._mappings.find(config.name)
         if mapping is not None:
             return msgspec.structs.replace(mapping, epoch=max(epoch, mapping.epoch), total=max(total, mapping.total))

@@ -10,7 +10,6 @@ How many queues a static topic has is not changed here: they belong to logical q
 from __future__ import annotations
 
 import contextlib
-from typing import Final
 
 import msgspec
 
@@ -44,9 +43,6 @@ from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.fields import from_fields
 from holdfast.wire.mapping import MappedTopic, encode, to_detail
 from holdfast.wire.route import TopicList, is_mapping_aware
-
-_QUEUE_TYPE: Final = "queue.type"
-_SIMPLE_QUEUE: Final = "SimpleCQ"
 
 
 class TopicAdmin:
@@ -107,7 +103,19 @@ class TopicAdmin:
 
     def put_list(self, request: Request) -> Answer:
         """Answer 18."""
-        return self._put_all(java_json.decode(request.command.body, TopicConfigs).topic_config_list, request)
+        told = java_json.decode(request.command.body, TopicConfigs).topic_config_list
+        return self._put_all([self._alter(config) for config in told], request)
+
+    def _alter(self, config: TopicConfig) -> TopicConfig:
+        """Return *config* with attributes as 17 would leave them: +name sets one, -name removes it, the others stay."""
+        known = self._topics.find(config.name)
+        attributes = {} if known is None else dict(known.attributes)
+        for name, value in config.attributes.items():
+            if name.startswith("-"):
+                attributes.pop(name[1:], None)
+            else:
+                attributes[name.removeprefix("+")] = value
+        return msgspec.structs.replace(config, attributes=attributes)
 
     def delete(self, request: Request) -> Answer | Procedure[Answer]:
         """Answer 215. Nothing there is fine: a tool asks every broker of a cluster."""
@@ -129,10 +137,11 @@ class TopicAdmin:
         return self._forget(request, name)
 
     def _forget(self, request: Request, name: str) -> Answer:
+        # The queues first: were they left by a crash, nobody would know any more how they are indexed.
+        self._store.delete_topic(name)
         self._topics.delete(name, request.now_ms)
         self._offsets.forget_topic(name)
         self._stats.forget_topic(name)
-        self._store.delete_topic(name)
         return request.answer()
 
     def clean_unused(self, request: Request) -> Answer:
@@ -247,7 +256,4 @@ class TopicAdmin:
                     f"topic {config.name} is static: its queues belong to logical queues, of which it has a fixed "
                     "number. Grow it by holdfast topic grow, or by mqadmin updateStaticTopic"
                 )
-        kind = config.attributes.get(_QUEUE_TYPE, _SIMPLE_QUEUE)
-        if kind != _SIMPLE_QUEUE:
-            return f"the queue type {kind} is not supported; use {_SIMPLE_QUEUE}"
-        return None
+        return self._topics.find_kind_fault(config)

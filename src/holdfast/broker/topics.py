@@ -1,5 +1,8 @@
 """The topics this broker hosts, kept in `config/topics.json`.
 
+How the queues of a topic are indexed is said when it is made and does not change. The store hears of it once the file
+says it: a store that is opened again reads it there.
+
 What an operator asked for is on disk before the method that did it returns, so that an answered creation survives a
 crash. What comes into being by itself (`create_for_send`, `ensure`) is kept by `keep`, once for all of an event and
 before its answers leave. Which topics changed since the last registration is remembered in `changed`;
@@ -22,22 +25,26 @@ from holdfast.broker.request import Refusal
 from holdfast.model.delay import DelayLevels
 from holdfast.model.topic import (
     AUTO_CREATE_TOPIC,
+    BATCH_QUEUE,
     CHECK_MAX_TOPIC,
     FORWARD_TOPIC,
     HALF_TOPIC,
     MAPPING_TOPIC,
     OFFSET_MOVED_TOPIC,
     OP_HALF_TOPIC,
+    QUEUE_TYPE,
     READ_WRITE,
     RETRY_PREFIX,
     SCHEDULE_TOPIC,
     SELF_TEST_TOPIC,
+    SIMPLE_QUEUE,
     SYSTEM_PREFIX,
     Permission,
     TopicConfig,
     find_name_fault,
 )
 from holdfast.store.disk import Disk
+from holdfast.store.message_store import MessageStore
 from holdfast.wire.codes import ResponseCode
 from holdfast.wire.registration import DataVersion, Topics
 
@@ -57,13 +64,20 @@ class _Saved(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class TopicTable:
     """Every topic by name.
 
+    Args:
+        disk: Where the file is.
+        options: How the broker is called, and what it may create.
+        now_ms: The time here.
+        store: Who keeps the queues of the topics.
+
     Attributes:
         data_version: Rises with every change; name servers compare it.
         changed: Names of the topics that changed since they were last registered.
     """
 
-    def __init__(self, disk: Disk, options: BrokerOptions, now_ms: int = 0) -> None:
+    def __init__(self, disk: Disk, options: BrokerOptions, now_ms: int = 0, store: MessageStore | None = None) -> None:
         self._disk = disk
+        self._store = store
         self._options = options
         saved = load_config(disk, NAME, _Saved) or _Saved(data_version=DataVersion(timestamp=now_ms))
         self._topics = {config.name: config for config in _system_topics(options)}
@@ -108,6 +122,29 @@ class TopicTable:
         """Host all of *configs*, with one write."""
         self._host(configs, now_ms)
         self.keep()
+        if self._store is not None:
+            for config in configs:
+                if config.has_batch_index:
+                    self._store.set_batched(config.name)
+
+    def find_kind_fault(self, config: TopicConfig) -> str | None:
+        """Return why the queues of a topic cannot be indexed as *config* wants it, or None when they can."""
+        name, kind = config.name, config.attributes.get(QUEUE_TYPE, SIMPLE_QUEUE)
+        if kind not in {SIMPLE_QUEUE, BATCH_QUEUE}:
+            return f"the queue type {kind} is not supported; use {SIMPLE_QUEUE} or {BATCH_QUEUE}"
+        known = self._topics.get(name)
+        if known is not None:
+            if known.has_batch_index == config.has_batch_index:
+                return None
+            wanted = "batch" if config.has_batch_index else "simple"
+            return (
+                f"{QUEUE_TYPE} of topic {name} cannot become {kind} while it is served: stop the broker and run "
+                f"`holdfast index convert {name} --to {wanted}`"
+            )
+        left = None if self._store is None else self._store.find_kind(name)
+        if left is not None and left != config.has_batch_index:
+            return f"queues of an earlier topic {name} with another {QUEUE_TYPE} are left: delete it first"
+        return None
 
     def create_for_send(self, name: str, template: str, queues: int, now_ms: int) -> TopicConfig | Refusal:
         """Create a topic that somebody sends to, after the topic *template*, if that may be inherited from."""

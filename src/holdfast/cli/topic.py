@@ -12,7 +12,15 @@ from holdfast.admin.operations import Admin
 from holdfast.admin.reach import Broker, NotAllowed
 from holdfast.admin.static_topics import ClusterMappings
 from holdfast.admin.tables import Facts, Printable, Table, left, right, size_text, time_text
-from holdfast.admin.topics import QueueState, TopicChange, TopicDescription, TopicHost, permission_from, permission_text
+from holdfast.admin.topics import (
+    QueueState,
+    TopicChange,
+    TopicDescription,
+    TopicHost,
+    TopicSummary,
+    permission_from,
+    permission_text,
+)
 from holdfast.cli import static_topic
 from holdfast.cli.arguments import BrokersOption, TopicArgument
 from holdfast.cli.moving import split_names
@@ -22,12 +30,15 @@ from holdfast.cli.static_topic import ScopeOption, create_static
 from holdfast.model.errors import ConfigError
 from holdfast.model.route import MASTER_ID
 from holdfast.model.scope import SHOWN_GLOBAL
-from holdfast.model.topic import TopicConfig
+from holdfast.model.topic import BATCH_QUEUE, QUEUE_TYPE, TopicConfig
 
 app = typer.Typer(no_args_is_help=True, help="Create, look at, change and delete topics.")
 
 ClusterOption = Annotated[str | None, typer.Option(help="On the brokers of this cluster only.")]
 PermissionOption = Annotated[str | None, typer.Option(metavar="rw|r|w|-", help="What clients may do.")]
+BatchesOption = Annotated[
+    bool, typer.Option("--batches", help="Keep a batch as one record with one index entry; see docs/batches.md.")
+]
 AttributeOption = Annotated[
     list[str] | None, typer.Option("--attribute", metavar="NAME=VALUE", help="Set an attribute; can be repeated.")
 ]
@@ -55,6 +66,7 @@ def create(
     cluster: ClusterOption = None,
     permission: PermissionOption = None,
     order: Annotated[bool, typer.Option("--order", help="Mark it as an ordered topic.")] = False,
+    batches: BatchesOption = False,
     attribute: AttributeOption = None,
     exist_ok: Annotated[bool, typer.Option("--exist-ok", help="Succeed when it exists already.")] = False,
     dry_run: DryRunOption = False,
@@ -63,16 +75,13 @@ def create(
 
     Example: holdfast topic create orders --logical-queues 8
     """
+    attributes = parse_pairs(attribute or [], option="--attribute") | ({QUEUE_TYPE: BATCH_QUEUE} if batches else {})
     if logical_queues is not None:
         if queues is not None or cluster is not None or order:
             raise ConfigError(
                 "--logical-queues goes without --queues, --cluster and --order: its queues keep their place"
             )
-        config = TopicConfig(
-            name=topic,
-            permission=permission_from(permission or "rw"),
-            attributes=parse_pairs(attribute or [], option="--attribute"),
-        )
+        config = TopicConfig(name=topic, permission=permission_from(permission or "rw"), attributes=attributes)
         names = split_names(brokers)
         create_static(session, config, logical_queues, scope=scope, brokers=names, exist_ok=exist_ok, dry_run=dry_run)
         return
@@ -89,7 +98,7 @@ def create(
             queues=count,
             permission=None if permission is None else permission_from(permission),
             order=order or None,
-            attributes=parse_pairs(attribute or [], option="--attribute"),
+            attributes=attributes,
             cluster=cluster,
             brokers=split_names(brokers),
         )
@@ -122,7 +131,9 @@ def list_topics(
     Example: holdfast topic list
     """
     topics = session.ask(lambda admin: admin.topics.summaries(with_system=everything))
-    rows = [(topic.name, topic.kind, topic.queues, topic.permission, ", ".join(topic.brokers)) for topic in topics]
+    rows = [
+        (topic.name, _kind_text(topic), topic.queues, topic.permission, ", ".join(topic.brokers)) for topic in topics
+    ]
     columns = [*left("TOPIC", "KIND"), *right("QUEUES"), *left("ALLOWS", "BROKERS")]
     empty = "no topics yet; make one with `holdfast topic create NAME`"
     session.show({"topics": topics}, Table(columns, rows, empty=empty))
@@ -140,6 +151,7 @@ def describe(session: Session, *, topic: TopicArgument) -> None:
         static = view.get_topic(topic)
         facts = static_facts(static)
         more: list[tuple[str, str | int | float | None]] = [
+            ("batches", "kept whole" if found.batches else "split"),
             ("messages", messages),
             ("groups", ", ".join(found.groups) or "none"),
         ]
@@ -155,7 +167,7 @@ def describe(session: Session, *, topic: TopicArgument) -> None:
     facts = Facts(
         [
             ("topic", found.name),
-            ("kind", found.kind),
+            ("kind", _kind_text(found)),
             ("messages", messages),
             ("groups", ", ".join(found.groups) or "none"),
         ]
@@ -296,6 +308,10 @@ async def _delete(admin: Admin, topic: str, view: ClusterMappings | None, *, for
         await admin.topics.delete(topic)
     else:
         await admin.changes.delete(view, view.get_topic(topic), force=force)
+
+
+def _kind_text(topic: TopicSummary | TopicDescription) -> str:
+    return f"{topic.kind}, batches" if topic.batches else topic.kind
 
 
 def _afters(changes: Sequence[TopicChange]) -> list[TopicHost]:

@@ -101,6 +101,8 @@ class BatchSender:
 
     def _note(self, group: Group[_Place], result: SendResult) -> None:
         offset_ids = result.offset_id.split(",")
+        if len(offset_ids) == 1:  # A batch that was kept whole is one record and has one id.
+            offset_ids *= len(group.indexes)
         for place, index in enumerate(group.indexes):
             self._results[index] = SendResult(
                 self._packed[index].message_id,

@@ -41,6 +41,13 @@ NOT_SENDABLE_TOPICS = frozenset(
 )
 SYSTEM_PREFIX = "rmq_sys_"
 
+QUEUE_TYPE = "queue.type"
+"""The attribute that says how the queues of a topic are indexed."""
+SIMPLE_QUEUE = "SimpleCQ"
+"""By message: the default."""
+BATCH_QUEUE = "BatchCQ"
+"""By record, which may hold a batch."""
+
 _LEGAL_NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
 TOPIC_LENGTH_MAX = 127
 RETRY_TOPIC_LENGTH_MAX = 255
@@ -84,7 +91,7 @@ class TopicConfig(
     @property
     def has_batch_index(self) -> bool:
         """Whether its queues are indexed by batch instead of by message."""
-        return self.attributes.get("queue.type") == "BatchCQ"
+        return self.attributes.get(QUEUE_TYPE) == BATCH_QUEUE
 
 
 def retry_topic(group: str) -> str:

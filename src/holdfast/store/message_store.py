@@ -156,6 +156,10 @@ class MessageStore:
         """
         self._table.set_batched(topic)
 
+    def find_kind(self, topic: str) -> bool | None:
+        """Return whether the queues of *topic* are indexed by record; None when it has none."""
+        return self._table.find_kind(topic)
+
     def find_queue(self, topic: str, queue_id: int) -> QueueLog | None:
         """Return a queue, or None when nothing was ever stored in it."""
         return self._table.find(topic, queue_id)

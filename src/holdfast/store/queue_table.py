@@ -61,6 +61,10 @@ class QueueTable:
             return BatchQueue(self.batch_files, topic, queue_id)
         return SimpleQueue(self.files, topic, queue_id)
 
+    def find_kind(self, topic: str) -> bool | None:
+        """Return whether the queues of *topic* are indexed by record; None when it has none."""
+        return next((queue.is_batched for queue in self if queue.topic == topic), None)
+
     def set_batched(self, topic: str) -> None:
         """Let the queues of *topic* be indexed by record from now on.
 

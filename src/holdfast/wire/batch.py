@@ -19,6 +19,7 @@ from holdfast.model.errors import LocalProtocolError, RemoteProtocolError
 Piece = bytes | bytearray | memoryview
 
 _HEAD = struct.Struct(">iiiii")
+_SIZE = struct.Struct(">i")
 _PROPERTIES_SIZE = struct.Struct(">H")
 ITEM_OVERHEAD: Final = _HEAD.size + _PROPERTIES_SIZE.size
 """What an item takes beyond its body and properties."""
@@ -45,6 +46,36 @@ def encode_items(items: Iterable[tuple[int, Piece, bytes]]) -> bytes:
             properties_head = _PROPERTIES_SIZE.pack(properties_size)
         pieces += (head, body, properties_head, properties)
     return b"".join(pieces)
+
+
+def count_items(body: Piece, *, count_max: int) -> int:
+    """Return how many items a batch has, by nothing but their sizes.
+
+    Raises:
+        RemoteProtocolError: the sizes do not add up, or there are more than *count_max*.
+    """
+    view = memoryview(body)
+    end = len(view)
+    at = count = 0
+    unpack = _SIZE.unpack_from
+    if end >= ITEM_OVERHEAD:
+        # Items are often of one size: then every one says so in the same place.
+        (size,) = unpack(view, 0)
+        count = end // size if size >= ITEM_OVERHEAD and end % size == 0 else 0
+        if 0 < count <= count_max and all(
+            view[at::size].tobytes() == bytes(view[at : at + 1]) * count for at in range(4)
+        ):
+            return count
+        count = 0
+    while at < end:
+        size = unpack(view, at)[0] if end - at >= ITEM_OVERHEAD else 0
+        if not ITEM_OVERHEAD <= size <= end - at:
+            raise RemoteProtocolError(f"batch item {count}: {end - at} bytes are left, and it says {size}")
+        if count == count_max:
+            raise RemoteProtocolError(f"a batch holds more than {count_max} items")
+        at += size
+        count += 1
+    return count
 
 
 def split_items(body: Piece, *, count_max: int | None = None) -> list[tuple[int, memoryview, bytes]]:

@@ -94,6 +94,14 @@ _ANSWER: Final = (
 )
 
 
+_INNER_ANSWER: Final = _ANSWER.replace(b'"queueOffset":"%%d"', b'"queueOffset":"%%d","batchUniqId":"%%b"')
+
+
+def inner_answer_template(store_host: bytes) -> bytes:
+    """Return the same for a batch that is kept whole, with its id behind the offset: letters and digits."""
+    return _INNER_ANSWER % (store_host.hex().upper().encode(), OUR_LANGUAGE.encode(), VERSION)
+
+
 def answer_template(store_host: bytes) -> bytes:
     """Return the JSON header of a plain answer, to be filled in with (queue id, position, queue offset, opaque).
 
@@ -110,13 +118,15 @@ class SendAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What a broker says of a stored message.
 
     Attributes:
-        msg_id: Offset message id; those of a batch are joined with commas.
+        msg_id: Offset message id; those of a batch are joined with commas, unless it is kept whole.
         transaction_id: The message's own unique key, where the sender gave one.
+        batch_uniq_id: The unique key of a batch that is kept whole.
     """
 
     msg_id: str
     queue_id: int
     queue_offset: int
     transaction_id: str | None = None
+    batch_uniq_id: str | None = None
     msg_region: str = msgspec.field(default="DefaultRegion", name="MSG_REGION")
     trace_on: bool = msgspec.field(default=True, name="TRACE_ON")

@@ -191,6 +191,18 @@ def test_a_static_topic_is_listed_with_its_logical_queues():
     assert withheld.kind == "static, incomplete"
 
 
+def test_topics_that_keep_batches_whole_are_known_as_such():
+    """Whoever hosts them knows; a broker that does not answer is left out."""
+    reach = ScriptedReach(topics={"orders": {"broker-a": 2}, "plain": {"broker-a": 2}})
+    assert not any(topic.batches for topic in asyncio.run(Topics(reach).summaries()))
+    table = {"topicConfigTable": {"orders": {"topicName": "orders", "attributes": {"queue.type": "BatchCQ"}}}}
+    reach.on(RequestCode.GET_ALL_TOPIC_CONFIG, lambda _: msgspec.json.encode(table))
+
+    summaries = asyncio.run(Topics(reach).summaries())
+
+    assert {topic.name: topic.batches for topic in summaries} == {"orders": True, "plain": False}
+
+
 def test_the_topic_of_mapping_records_is_the_systems():
     """Users do not see it among theirs."""
     assert kind_of("SYS_HOLDFAST_MAPPING", set()) == "system"

@@ -8,6 +8,7 @@ from holdfast.model.group import GroupConfig
 from holdfast.wire import java_json
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import BINARY, Command
+from holdfast.wire.heartbeat import CAPABILITIES_FIELD, KEEPS_BATCHES_WHOLE
 
 T = a_subscription("T")
 
@@ -27,6 +28,14 @@ def was_notified(desk: BrokerDesk, channel: int) -> bool:
     assert all(command.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED for command in commands)
     assert all(command.is_one_way for command in commands)
     return bool(commands)
+
+
+def test_a_heartbeat_is_answered_with_what_the_broker_can(desk: BrokerDesk) -> None:
+    """It keeps batches whole: producers send them so only to whom says it."""
+    (answer,) = desk.ask(a_heartbeat("c1"))
+
+    assert answer.code == 0
+    assert answer.fields[CAPABILITIES_FIELD].split(",") == [KEEPS_BATCHES_WHOLE]
 
 
 def test_a_heartbeat_makes_a_member(desk: BrokerDesk) -> None:

@@ -4,7 +4,6 @@ from tests.support.broker_desk import BrokerDesk, a_send, codes
 from holdfast.machine.effects import SendBytes
 from holdfast.model.errors import DiskFailed
 from holdfast.model.java_hash import java_hash
-from holdfast.wire.batch import encode_items
 from holdfast.wire.codes import ResponseCode
 from holdfast.wire.command import BINARY, ONE_WAY
 from holdfast.wire.message_id import parse_message_id
@@ -171,33 +170,6 @@ def test_a_message_without_a_unique_key_gets_one(desk: BrokerDesk) -> None:
     record = desk.store.read_record(parse_message_id(answer.fields["msgId"]).position)
     assert record is not None
     assert len(parse_properties(bytes(record.properties).decode())["UNIQ_KEY"]) == 32
-
-
-def test_a_batch_is_split_into_messages_with_consecutive_offsets(desk: BrokerDesk) -> None:
-    """Each with its own flag, body, properties and tag; the answer names them all."""
-    items = [
-        (number, b"body%d" % number, f"UNIQ_KEY\x01U{number}\x02TAGS\x01t{number}\x02".encode()) for number in range(3)
-    ]
-    desk.ask(a_send())
-
-    (answer,) = desk.ask(a_send(code=320, m="true", body=encode_items(items)))
-
-    ids = answer.fields["msgId"].split(",")
-    records = [desk.store.read_record(parse_message_id(text).position) for text in ids]
-    assert answer.fields["queueOffset"] == "1"
-    assert [(record.offset, record.flag, bytes(record.body)) for record in records if record] == [
-        (1, 0, b"body0"), (2, 1, b"body1"), (3, 2, b"body2"),
-    ]  # fmt: skip
-    assert [code for _, _, code in desk.store.queue("T", 0).entries(1, 3)] == [java_hash(f"t{n}") for n in range(3)]
-
-
-@pytest.mark.parametrize("body", [b"", b"\0\0\0", b"\0\0\0\x50" + bytes(30), b"\xff" * 50])
-def test_a_batch_that_is_none_is_refused_whole(desk: BrokerDesk, body: bytes) -> None:
-    """Nothing of it is stored."""
-    (answer,) = desk.ask(a_send(code=320, m="true", body=body))
-
-    assert answer.code in {ResponseCode.MESSAGE_ILLEGAL, ResponseCode.INVALID_PARAMETER}
-    assert desk.store.queue("T", 0).offset_max == 0
 
 
 def test_sync_flush_answers_after_the_sync_and_not_before() -> None:

@@ -47,7 +47,7 @@ def test_a_topic_is_created_as_asked(desk: BrokerDesk) -> None:
         ({"readQueueNums": -1}, "read"),
         ({"perm": 9}, "permission"),
         ({"attributes": "message.type=FIFO"}, "message.type=FIFO"),
-        ({"attributes": "+queue.type=BatchCQ"}, "BatchCQ"),
+        ({"attributes": "+queue.type=RocksCQ"}, "RocksCQ"),
         ({"readQueueNums": "many"}, "readQueueNums"),
     ],
 )
@@ -58,6 +58,105 @@ def test_what_cannot_be_is_refused_with_the_reason(desk: BrokerDesk, fields: dic
     assert answer.code == ResponseCode.INVALID_PARAMETER
     assert part in (answer.remark or "")
     assert desk.rooms.topics.find("T") is None
+
+
+def test_a_topic_is_indexed_by_batch_if_it_is_made_so(desk: BrokerDesk) -> None:
+    """The file says so before the store does, and a start reads it there."""
+    said: list[bytes] = []
+    set_batched = desk.store.set_batched
+
+    def look(topic: str) -> None:
+        file = desk.disk.open("config/topics.json")
+        said.append(file.read(0, file.size))
+        set_batched(topic)
+
+    desk.store.set_batched = look  # type: ignore[method-assign]
+    (made,) = desk.ask(a_creation(attributes="+queue.type=BatchCQ"))
+
+    assert made.code == 0
+    assert b"BatchCQ" in said[0]
+    assert desk.store.queue("T", 0).is_batched
+    assert BrokerDesk(disk=desk.disk).store.queue("T", 0).is_batched
+
+
+@pytest.mark.parametrize(("made", "asked", "to"), [("BatchCQ", "SimpleCQ", "simple"), ("SimpleCQ", "BatchCQ", "batch")])
+def test_how_a_topic_is_indexed_does_not_change(desk: BrokerDesk, made: str, asked: str, to: str) -> None:
+    """Neither by saying so nor by leaving it out of a list; everything else does."""
+    desk.ask(a_creation(attributes=f"+queue.type={made}"))
+    before = desk.rooms.topics.find("T")
+
+    answers = desk.ask(
+        a_creation(attributes=f"+queue.type={asked}"),
+        a_request(
+            RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
+            java_json.encode({"topicConfigList": [{"topicName": "T", "attributes": {"+queue.type": asked}}]}),
+        ),
+    )
+
+    assert {answer.code for answer in answers} == {ResponseCode.INVALID_PARAMETER}
+    assert all(f"holdfast index convert T --to {to}" in (answer.remark or "") for answer in answers)
+    assert desk.rooms.topics.find("T") == before
+    (changed,) = desk.ask(a_creation(perm=4))
+    (listed,) = desk.ask(
+        a_request(
+            RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
+            java_json.encode({"topicConfigList": [{"topicName": "T", "attributes": {"+a": "1"}}]}),
+        )
+    )
+    assert (changed.code, listed.code) == (0, 0)
+    config = desk.rooms.topics.find("T")
+    assert config is not None
+    assert config.attributes == {"queue.type": made, "a": "1"}
+
+
+def test_a_batch_index_cannot_be_taken_off_a_topic(desk: BrokerDesk) -> None:
+    """Removing the attribute would be a change, too."""
+    desk.ask(a_creation(attributes="+queue.type=BatchCQ"))
+
+    (answer,) = desk.ask(a_creation(attributes="-queue.type"))
+
+    assert answer.code == ResponseCode.INVALID_PARAMETER
+
+
+def test_a_topic_that_was_deleted_comes_back_with_any_index(desk: BrokerDesk) -> None:
+    """Nothing is left of it, in memory or on disk."""
+    for kind in ("BatchCQ", "SimpleCQ", "BatchCQ"):
+        desk.ask(a_creation(attributes=f"+queue.type={kind}"))
+        desk.ask(a_send())
+        assert desk.store.queue("T", 0).is_batched == (kind == "BatchCQ")
+        assert desk.store.queue("T", 0).offset_max == 1
+
+        desk.ask(a_request(RequestCode.DELETE_TOPIC_IN_BROKER, topic="T"))
+
+    assert BrokerDesk(disk=desk.disk).store.find_kind("T") is None
+
+
+def test_queues_that_an_earlier_topic_left_are_not_taken_for_others(desk: BrokerDesk) -> None:
+    """It says what is in the way."""
+    desk.store.queue("T", 0)
+
+    (refused,) = desk.ask(a_creation(attributes="+queue.type=BatchCQ"))
+    desk.ask(a_request(RequestCode.DELETE_TOPIC_IN_BROKER, topic="T"))
+    (made,) = desk.ask(a_creation(attributes="+queue.type=BatchCQ"))
+
+    assert (refused.code, made.code) == (ResponseCode.INVALID_PARAMETER, 0)
+    assert "delete it first" in (refused.remark or "")
+
+
+def test_a_crash_amid_a_deletion_leaves_no_index_of_unknown_kind(desk: BrokerDesk) -> None:
+    """The queues go before the topic does."""
+    desk.ask(a_creation(attributes="+queue.type=BatchCQ"))
+    desk.ask(a_send())
+    gone: list[list[str]] = []
+
+    def look(call: str, path: str) -> None:
+        if call == "replace" and path.endswith("topics.json"):
+            gone.append(desk.disk.list("batchconsumequeue/T"))
+
+    desk.disk.before = look
+    desk.ask(a_request(RequestCode.DELETE_TOPIC_IN_BROKER, topic="T"))
+
+    assert gone == [[]]
 
 
 def test_several_topics_are_created_at_once(desk: BrokerDesk) -> None:

@@ -85,6 +85,19 @@ def test_all_five_names_lead_somewhere(capsys: pytest.CaptureFixture[str]):
         assert "Usage" in run(f"{name} --help", capsys)
 
 
+def test_a_topic_that_keeps_batches_whole_is_created_by_one_word(
+    cluster: StaticCluster, capsys: pytest.CaptureFixture[str]
+):
+    """Static or not: every broker that hosts it is told how to index it."""
+    run("topic create orders --logical-queues 4 --batches --attribute message.type=NORMAL", capsys)
+    described = run("topic describe orders", capsys)
+    run("topic create plain --queues 2 --batches --dry-run", capsys)
+
+    told = {asked.fields["attributes"] for asked in cluster.of(RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC)}
+    assert told == {"+message.type=NORMAL,+queue.type=BatchCQ"}
+    assert "batches" in described
+
+
 def test_a_static_topic_is_created_shown_and_deleted(cluster: StaticCluster, capsys: pytest.CaptureFixture[str]):
     """With the number of queues that was asked for, whatever the number of brokers."""
     created = run("topic create orders --logical-queues 4 --brokers broker1,broker2", capsys)
@@ -96,7 +109,14 @@ def test_a_static_topic_is_created_shown_and_deleted(cluster: StaticCluster, cap
 
     assert created == "static topic orders created: 4 logical queues on broker1, broker2\n"
     assert listed["topics"] == [
-        {"name": "orders", "kind": "static", "queues": 4, "brokers": ["broker1", "broker2"], "permission": "rw"}
+        {
+            "name": "orders",
+            "kind": "static",
+            "queues": 4,
+            "brokers": ["broker1", "broker2"],
+            "permission": "rw",
+            "batches": False,
+        }
     ]
     assert "logical queues       4" in described
     assert "holdfast topic grow" in again

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from tests.support.scripted_server import ScriptedServer
 
-from holdfast.client.batch_sender import BatchSender
+from holdfast.client.batch_sender import BatchSender, Carry
 from holdfast.client.cluster_client import ClusterClient
 from holdfast.client.outgoing import Packing, pack
 from holdfast.client.sender import Parcel, Receipt
@@ -44,7 +44,7 @@ def with_client(story: Callable[[ClusterClient], Awaitable[None]]) -> None:
     asyncio.run(run())
 
 
-def a_batch(client: ClusterClient, carry: Carrier, messages: list[Message]) -> BatchSender:
+def a_batch(client: ClusterClient, carry: Carry, messages: list[Message]) -> BatchSender:
     packed = [pack(message, f"ID{number}", Packing()) for number, message in enumerate(messages)]
     return BatchSender(client, carry, messages, packed)
 
@@ -67,6 +67,22 @@ def test_messages_without_keys_go_in_one_request():
             ("ID1", 101, "O1"),
             ("ID2", 102, "O2"),
         ]
+
+    with_client(story)
+
+
+def test_messages_of_a_batch_that_was_kept_whole_have_its_place():
+    """The broker answers with one id: that of the record that holds them all."""
+
+    async def story(client: ClusterClient) -> None:
+        async def keep(parcel: Parcel) -> Receipt:
+            result = SendResult(parcel.outgoing.message_id, MessageQueue("t", "b", 0), 100, "O")
+            return Receipt(result, "address", "")
+
+        messages = [Message("t", b"%d" % n) for n in range(3)]
+        results = await a_batch(client, keep, messages).send(batch_id=lambda: "BATCH", bytes_max=10_000)
+
+        assert [(result.offset, result.offset_id) for result in results] == [(100, "O"), (101, "O"), (102, "O")]
 
     with_client(story)
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.model.errors import LocalProtocolError, RemoteProtocolError
-from holdfast.wire.batch import ITEM_OVERHEAD, encode_items, split_items
+from holdfast.wire.batch import ITEM_OVERHEAD, count_items, encode_items, split_items
 
 # One item as Java writes it: body 010203, KEYS=k1, WAIT=true, TAGS=tagA.
 GOLDEN = bytes.fromhex(
@@ -86,3 +86,39 @@ def test_properties_that_do_not_fit_are_refused():
     """Their size field has fifteen bits."""
     with pytest.raises(LocalProtocolError, match="32768"):
         encode_items([(0, b"", bytes(32768))])
+
+
+@given(ITEMS)
+def test_items_are_counted_by_their_sizes(items: list[tuple[int, bytes, bytes]]):
+    """As many as are split from it."""
+    assert count_items(memoryview(encode_items(items)), count_max=20) == len(items)
+
+
+@pytest.mark.parametrize("count", [1, 2, 500])
+def test_items_of_one_size_are_counted_too(count: int):
+    """Which is the quick way."""
+    batch = encode_items([(0, b"%05d" % number, b"") for number in range(count)])
+
+    assert count_items(batch, count_max=500) == count
+    with pytest.raises(RemoteProtocolError, match="more than"):
+        count_items(batch, count_max=count - 1)
+
+
+def test_a_size_amid_items_of_one_size_that_is_another_is_seen():
+    """The first and the length alone prove nothing."""
+    even = bytearray(encode_items([(0, b"x" * 78, b"")] * 4))
+    struct.pack_into(">i", even, 100, 200)  # one that covers two
+
+    assert count_items(even, count_max=9) == 3
+    struct.pack_into(">i", even, 100, 201)
+    with pytest.raises(RemoteProtocolError, match="batch item 2"):
+        count_items(even, count_max=9)
+
+
+@pytest.mark.parametrize(
+    "batch", [GOLDEN[:-1], GOLDEN[:3], GOLDEN + b"\0", b"\0" * 60, b"\xff" * 60, struct.pack(">i", 21) * 21]
+)
+def test_sizes_that_do_not_add_up_are_not_counted(batch: bytes):
+    """Cut short, too long, none at all, negative, smaller than any item."""
+    with pytest.raises(RemoteProtocolError, match="batch item"):
+        count_items(batch, count_max=100)
