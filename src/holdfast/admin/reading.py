@@ -9,6 +9,7 @@ The group named in the pulls is the one that every broker keeps for tools.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Sequence
 from typing import Final
@@ -16,10 +17,12 @@ from typing import Final
 from holdfast.admin.offsets import QueueRange
 from holdfast.admin.reach import Reach, header_of
 from holdfast.client.received import read_messages
-from holdfast.model.errors import BrokerRefused, ConnectionLost, RequestTimeout
+from holdfast.model.errors import BrokerRefused, ConnectionLost, RequestTimeout, UnreadableBatch
 from holdfast.model.message import ReceivedMessage
 from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.pull import SUBSCRIPTION, SUSPEND, PullAnswer, PullFields
+from holdfast.wire.pull import SUBSCRIPTION, SUSPEND, Opening, PullAnswer, PullFields
+
+log = logging.getLogger("holdfast.admin")
 
 TOOLS_GROUP: Final = "TOOLS_CONSUMER"
 PULL_COUNT: Final = 256
@@ -116,14 +119,20 @@ class Reader:
             suspend_timeout_millis=_SUSPEND_MS if suspend else 0,
             subscription=self._tags,
             expression_type="TAG",
+            opens_batches=Opening.WANTED.value,
         )
         timeout_s = _FOLLOW_TIMEOUT_S if suspend else None
         answer = await self._reach.ask_anything(held.address, RequestCode.PULL_MESSAGE, header, timeout_s=timeout_s)
         match answer.code:
             case ResponseCode.SUCCESS:
                 head = header_of(answer, PullAnswer)
-                messages = read_messages(answer.body, queue, offset_delta=head.offset_delta or 0)
-                return self._select(messages), head.next_begin_offset
+                unreadable: list[UnreadableBatch] = []
+                messages = read_messages(answer.body, queue, offset_delta=head.offset_delta or 0, unreadable=unreadable)
+                for error in unreadable:
+                    log.warning("queue %s: %s; it is passed over", queue, error)
+                # A batch comes whole, also if it begins before what was asked for.
+                asked = [message for message in messages if message.offset >= offset]
+                return self._select(asked), head.next_begin_offset
             case ResponseCode.PULL_NOT_FOUND | ResponseCode.PULL_RETRY_IMMEDIATELY | ResponseCode.PULL_OFFSET_MOVED:
                 return [], header_of(answer, PullAnswer).next_begin_offset
         raise BrokerRefused(answer.code, answer.remark or "", address=held.address)

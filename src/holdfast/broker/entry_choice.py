@@ -42,6 +42,9 @@ class Scan(msgspec.Struct, gc=False):
         positions: Where records begin; neighbours without anything between them may be taken as one.
         size: Sum of the records' sizes.
         count: How many messages they hold.
+        start: Where an index by record was looked at from; what its first record holds before is not counted.
+        first: The offset of the first message in its first record.
+        codes: The tags that were looked for; None for all.
     """
 
     code: int
@@ -51,6 +54,9 @@ class Scan(msgspec.Struct, gc=False):
     sizes: Sequence[int] = ()
     size: int = 0
     count: int = 0
+    start: int = 0
+    first: int = 0
+    codes: frozenset[int] | None = None
 
 
 def choose_any(raw: bytes | bytearray, offset: int, size_max: int, is_hot: Callable[[int, int], bool]) -> Scan:
@@ -104,16 +110,18 @@ def choose_records(
     """Choose from entries of records that may hold many messages each; *spans* has their offsets.
 
     A record is taken whole, or not at all, and one at least. What it holds before *offset* is not counted: whoever
-    opens it leaves that out. One of many messages without a common tag may hold any: it is for the consumer to look.
+    opens it leaves that out. One without a common tag may be a batch that holds any: it is for the consumer to look.
     """
     positions: list[int] = []
     sizes: list[int] = []
-    total = count = 0
+    start = offset
+    begin = total = count = 0
     for (position, size, tag), (first, end) in zip(ENTRY.iter_unpack(raw), spans, strict=True):
-        is_match = codes is None or tag in codes or (tag == 0 and end - first > 1)
-        if is_match and RECORD_SIZE_MIN <= size <= FRAME_SIZE_MAX:
+        if may_match(tag, size, codes):
             messages = end - max(first, offset)
-            if positions and (count + messages > count_max or total + size > size_max):
+            if not positions:
+                begin = first
+            elif count + messages > count_max or total + size > size_max:
                 break
             positions.append(position)
             sizes.append(size)
@@ -122,7 +130,12 @@ def choose_records(
         offset = end
     if not positions:
         return Scan(ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE", offset)
-    return Scan(ResponseCode.SUCCESS, "FOUND", offset, positions, sizes, total, count)
+    return Scan(ResponseCode.SUCCESS, "FOUND", offset, positions, sizes, total, count, start, begin, codes)
+
+
+def may_match(tag: int, size: int, codes: frozenset[int] | None) -> bool:
+    """Return whether a record with this entry, of an index by record, may hold messages that are looked for."""
+    return (codes is None or tag in codes or tag == 0) and RECORD_SIZE_MIN <= size <= FRAME_SIZE_MAX
 
 
 def _find_adjacent(raw: bytes | bytearray, offset: int, size_max: int) -> Scan | None:

@@ -43,6 +43,7 @@ def _traffic(rooms: Rooms) -> Iterator[Sample]:
     yield Sample("broker_gets", "counter", "Messages handed out.", stats.gets.value)
     yield Sample("broker_pulls_found", "counter", "Pulls that brought something.", stats.pulls_found.value)
     yield Sample("broker_pulls_missed", "counter", "Pulls that brought nothing.", stats.pulls_missed.value)
+    yield from _opened(rooms)
     for name, key, counter in stats.all_named():
         if name in _BY_TOPIC:
             metric, about = _BY_TOPIC[name]
@@ -51,6 +52,18 @@ def _traffic(rooms: Rooms) -> Iterator[Sample]:
             metric, about = _BY_GROUP[name]
             topic, _, group = key.partition("@")
             yield Sample(metric, "counter", about, counter.value, {"topic": topic, "group": group})
+
+
+def _opened(rooms: Rooms) -> Iterator[Sample]:
+    """Batches that were opened here: nothing for clients that open them themselves."""
+    opened = rooms.opened
+    for metric, about, counts in (
+        ("broker_batches_opened", "Batches opened here for those who cannot, by reason.", opened.opened),
+        ("broker_inflations", "Batches that were uncompressed for that, by reason.", opened.inflated),
+        ("broker_batches_unreadable", "Batches that could not be opened, by reason.", opened.unreadable),
+    ):
+        for reason, count in counts.items():
+            yield Sample(metric, "counter", about, count, {"reason": reason})
 
 
 def _store(store: MessageStore) -> Iterator[Sample]:

@@ -21,6 +21,7 @@ from holdfast.broker.groups import GroupTable
 from holdfast.broker.holds import Hold, Holds
 from holdfast.broker.logical_pull import LogicalPulls, Look
 from holdfast.broker.offsets import OffsetTable
+from holdfast.broker.opened_batches import OpenedBatches
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.queue_reading import Asked, QueueReading, refuse
 from holdfast.broker.request import Refusal
@@ -59,6 +60,7 @@ class Pulls:
 
     Attributes:
         holds: Pulls that wait, by physical queue.
+        opened: Batches that were opened here; for pulls of those who cannot, and for other rooms.
         led: Some of the logical queues that are led here, to tell quickly that a pull is not for another broker.
         to_wake: Physical queues whose waiting pulls have to look again, though nothing was added.
     """
@@ -82,7 +84,8 @@ class Pulls:
         self._offsets = offsets
         self._mappings = reads.mappings
         self._static = reads.mappings.topics()
-        self._reading = QueueReading(options, store, stats, self._note_next)
+        self.opened = OpenedBatches()
+        self._reading = QueueReading(options, store, stats, self.opened, self._note_next)
         self._logical = LogicalPulls(store, reads, self._reading, clients, stats)
         self.led: Collection[tuple[str, int]] = self._logical.led
         self.holds: Holds[QueueLog] = Holds()
@@ -238,10 +241,6 @@ class Pulls:
             return Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{fields.topic}] not exist, apply first please!")
         if not topic.permission & _READ:
             return Refusal(ResponseCode.NO_PERMISSION, f"topic {fields.topic} may not be read")
-        if topic.has_batch_index:
-            return Refusal(
-                ResponseCode.NO_PERMISSION, f"topic {fields.topic} has a batch index, which cannot be read yet"
-            )
         if not (0 <= fields.queue_id < topic.read_queues or self._is_logical(fields)):
             return Refusal(
                 ResponseCode.INVALID_PARAMETER,

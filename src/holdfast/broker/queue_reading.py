@@ -2,11 +2,12 @@
 
     scan the index ─┬─ nothing new
                     ├─ hot records ─> views of the log, one answer
-                    └─ cold records ─> steps: a reader thread fetches them
+                    ├─ cold records ─> steps: a reader thread fetches them
+                    └─ batches, for a reader that cannot open them ─> single records (`split_reading.py`)
 
-The body of an answer is log bytes: nobody opens a record here. Adjacent records leave as one view; scattered ones are
-joined, because many small pieces cost more than one copy (docs/performance.md). Through a `Lens` the numbers of the
-physical queue look like those of a logical one. Knows nothing of groups, and of who waits.
+The body of an answer is log bytes: nobody opens a record for a reader that can do it. Adjacent records leave as one
+view; scattered ones are joined, because many small pieces cost more than one copy (docs/performance.md). Through a
+`Lens` the numbers of the physical queue look like those of a logical one. Knows nothing of groups, and of who waits.
 """
 
 from __future__ import annotations
@@ -24,9 +25,11 @@ from holdfast.broker.entry_choice import (
     choose_tagged,
     join_neighbours,
 )
+from holdfast.broker.opened_batches import OpenedBatches
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.request import LogRange, Refusal, Steps
 from holdfast.broker.restamp import restamp
+from holdfast.broker.split_reading import Wanted, read_parts
 from holdfast.broker.stats import BrokerStats
 from holdfast.machine.effects import Piece
 from holdfast.model.errors import CorruptRecord, DiskFailed
@@ -35,7 +38,8 @@ from holdfast.store.queue_index import QueueLog, Stretch
 from holdfast.wire.codes import ResponseCode
 from holdfast.wire.command import RESPONSE, Command, encode_command
 from holdfast.wire.frame import JSON
-from holdfast.wire.pull import PullFields, PullHeader, prepared_answer_head, pull_answer_head
+from holdfast.wire.inner_batch import COUNT_MAX
+from holdfast.wire.pull import Opening, PullFields, PullHeader, prepared_answer_head, pull_answer_head
 
 _SCAN_MAX: Final = 800  # index entries looked at for one answer when a filter lets few of them through
 _AHEAD: Final = 6400  # index entries read ahead when they are cold: as many as the kernel would
@@ -94,10 +98,12 @@ class QueueReading:
         options: BrokerOptions,
         store: MessageStore,
         stats: BrokerStats,
+        opened: OpenedBatches,
         answered: Callable[[Asked, int], None] = lambda _asked, _next_offset: None,
     ) -> None:
         self._options = options
         self._store = store
+        self._opened = opened
         self._stats = stats
         self.answered = answered
 
@@ -138,7 +144,7 @@ class QueueReading:
 
     def _count_entries(self, asked: Asked, offset: int, codes: frozenset[int] | None) -> int:
         """Return how many messages to look at in the index."""
-        count = max(1, min(asked.header.fields.max_msg_nums, self._options.pull_count_max))
+        count = self._count_max(asked.header.fields)
         count = count if codes is None else max(count, _SCAN_MAX)
         lens = asked.lens
         return count if lens is None or lens.end is None else max(1, min(count, lens.end - offset))
@@ -146,20 +152,28 @@ class QueueReading:
     def _choose(self, stretch: Stretch, fields: PullFields, offset: int, codes: frozenset[int] | None) -> Scan:
         """Choose from index entries, which begin at *offset*."""
         raw, spans = stretch
-        options = self._options
-        count = max(1, min(fields.max_msg_nums, options.pull_count_max))
-        size_max = min(fields.max_msg_bytes or options.pull_size_default, options.pull_size_max)
+        count, size_max = self._count_max(fields), self._size_max(fields)
         if spans is not None:
             return choose_records(raw, spans, offset, count, size_max, codes)
         if codes is None:
             return choose_any(raw, offset, size_max, self._is_hot)
         return choose_tagged(raw, offset, count, size_max, codes)
 
+    def _count_max(self, fields: PullFields) -> int:
+        return max(1, min(fields.max_msg_nums, self._options.pull_count_max))
+
+    def _size_max(self, fields: PullFields) -> int:
+        return min(fields.max_msg_bytes or self._options.pull_size_default, self._options.pull_size_max)
+
     def _is_hot(self, position: int, size: int) -> bool:
         return self._store.hot_view(position, size) is not None
 
     def respond(self, asked: Asked, queue: QueueLog, scan: Scan) -> list[Piece] | Steps[list[Piece]]:
         """Answer with what a scan found, now or when its cold bytes are there."""
+        if queue.is_batched and scan.positions:
+            opening = asked.header.opening
+            if opening is Opening.NONE or (opening is Opening.ALL and scan.first < scan.start):
+                return tell_failure(self._respond_split(asked, queue, scan), asked)
         head = self.head(asked, queue, scan)
         self.answered(asked, scan.next_offset if asked.lens is None else scan.next_offset + asked.lens.delta)
         positions, sizes = scan.positions, scan.sizes
@@ -204,6 +218,30 @@ class QueueReading:
         if not parts:
             scan.code, scan.remark = ResponseCode.PULL_RETRY_IMMEDIATELY, "MESSAGE_IS_DAMAGED"
         return [self.head(asked, queue, scan), *stamped(asked.lens, parts)]
+
+    def _respond_split(self, asked: Asked, queue: QueueLog, scan: Scan) -> Steps[list[Piece]]:
+        """Answer with single messages. Who opens batches gets the rest of one like that, and whole ones behind it."""
+        fields, lens = asked.header.fields, asked.lens
+        is_rest = asked.header.opening is not Opening.NONE
+        wanted = Wanted(
+            count=COUNT_MAX if is_rest else self._count_max(fields),
+            size=self._size_max(fields),
+            end=queue.offset_max if lens is None or lens.end is None else lens.end,
+            codes=scan.codes,
+            looked_at=COUNT_MAX if is_rest else self._count_entries(asked, scan.start, scan.codes),
+            records=1 if is_rest else COUNT_MAX,
+        )
+        parts = yield from read_parts(self._opened, queue, scan.start, wanted)
+        found = Scan(ResponseCode.SUCCESS, "FOUND", parts.next_offset, size=parts.size, count=parts.count)
+        self.answered(asked, found.next_offset if lens is None else found.next_offset + lens.delta)
+        if parts.pieces:
+            self._stats.count_gets(fields.consumer_group, fields.topic, parts.count, parts.size)
+        else:
+            found.code, found.remark = ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE"
+            self._stats.count_miss()
+        is_few = len(parts.pieces) * _RUN_SIZE_MIN <= parts.size
+        pieces: list[Piece] = parts.pieces if is_few else [b"".join(parts.pieces)]
+        return [self.head(asked, queue, found), *stamped(lens, pieces)]
 
     @staticmethod
     def head(asked: Asked, queue: QueueLog, scan: Scan) -> bytes:

@@ -149,6 +149,7 @@ class Rooms:
         self.pulls = Pulls(
             options, store, self.topics, self.groups, self.clients, self.offsets, self.stats, self.static_reads
         )
+        self.opened = self.pulls.opened
         self.whereabouts = Whereabouts(self.view)
         self.send_backs = SendBacks(self.topics, self.groups, self.writer, self.stats, self.whereabouts, chance=chance)
         self.replies = Replies(

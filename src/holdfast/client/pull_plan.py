@@ -18,7 +18,7 @@ import msgspec
 from holdfast.client.process_queue import ProcessQueue
 from holdfast.client.received import read_messages
 from holdfast.model import property_names as names
-from holdfast.model.errors import BrokerRefused, RemoteProtocolError
+from holdfast.model.errors import BrokerRefused, RemoteProtocolError, UnreadableBatch
 from holdfast.model.filter import EVERYTHING
 from holdfast.model.group import Subscription
 from holdfast.model.message import ReceivedMessage
@@ -27,7 +27,7 @@ from holdfast.model.scope import is_mock_broker
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command
 from holdfast.wire.fields import BadField, from_fields, to_fields
-from holdfast.wire.pull import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND, PullAnswer, PullFields
+from holdfast.wire.pull import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND, Opening, PullAnswer, PullFields
 from holdfast.wire.route import MAPPING_FIELD
 
 BATCH_MAX: Final = 32
@@ -60,6 +60,7 @@ class PullOutcome(msgspec.Struct, frozen=True):
         offset_min: The lowest offset of the queue.
         offset_max: The queue's end: the offset of the next message stored in it.
         broker_id: Whom to ask next: 0 the master.
+        unreadable: Batches that cannot be opened: nobody ever gets what they hold.
     """
 
     status: PullStatus
@@ -68,6 +69,7 @@ class PullOutcome(msgspec.Struct, frozen=True):
     offset_min: int
     offset_max: int
     broker_id: int
+    unreadable: list[UnreadableBatch] = []
 
 
 class PullLimits(msgspec.Struct, frozen=True):
@@ -160,6 +162,7 @@ def pull_command(
         expression_type=subscription.expression_type,
         max_msg_bytes=BATCH_BYTES_MAX,
         broker_name=queue.broker_name,
+        opens_batches=Opening.WANTED.value,
     )
     command = Command(code=RequestCode.PULL_MESSAGE, fields=to_fields(fields))
     if is_mock_broker(queue.broker_name):
@@ -184,8 +187,11 @@ def read_pull_answer(
     except BadField as error:
         raise RemoteProtocolError(f"answer to a pull: {error}") from error
     messages: list[ReceivedMessage] = []
+    unreadable: list[UnreadableBatch] = []
     if answer.code == PullStatus.FOUND:
-        messages = read_messages(answer.body, queue, namespace=namespace, offset_delta=head.offset_delta or 0)
+        messages = read_messages(
+            answer.body, queue, namespace=namespace, offset_delta=head.offset_delta or 0, unreadable=unreadable
+        )
         messages = wanted(messages, subscription)
     return PullOutcome(
         PullStatus(answer.code),
@@ -194,6 +200,7 @@ def read_pull_answer(
         head.min_offset,
         head.max_offset,
         head.suggest_which_broker_id,
+        unreadable,
     )
 
 

@@ -199,6 +199,9 @@ class QueueReader:
             self.window.reset(outcome.next_offset)
             self._plan.moved(self.queue, outcome.next_offset)
             return
+        for error in outcome.unreadable:
+            # Its producer made it so, and no pull will mend it. The queue goes on, loudly.
+            log.error("queue %s: %s; it is passed over", self.queue, error)
         fresh = self.window.add(outcome.messages, outcome.next_offset)
         if fresh:
             generation = self.window.generation

@@ -13,7 +13,7 @@ from typing import Final
 
 from holdfast.client.namespace import without_namespace
 from holdfast.model import property_names as names
-from holdfast.model.errors import RemoteProtocolError
+from holdfast.model.errors import RemoteProtocolError, UnreadableBatch
 from holdfast.model.message import ReceivedMessage
 from holdfast.model.queue import MessageQueue
 from holdfast.model.topic import RETRY_PREFIX
@@ -54,7 +54,12 @@ class LazyProperties(Mapping[str, str]):
 
 
 def read_messages(
-    body: bytes, queue: MessageQueue | None, *, namespace: str | None = None, offset_delta: int = 0
+    body: bytes,
+    queue: MessageQueue | None,
+    *,
+    namespace: str | None = None,
+    offset_delta: int = 0,
+    unreadable: list[UnreadableBatch] | None = None,
 ) -> list[ReceivedMessage]:
     """Return the messages in the body of an answer, in order.
 
@@ -63,16 +68,23 @@ def read_messages(
         queue: The queue that was pulled; None to take each record's word for it, without a broker name.
         namespace: Taken off the topics.
         offset_delta: Added to every offset: physical to logical.
+        unreadable: Takes what is wrong with batches that cannot be opened: nothing of those is returned. Without it
+            the first one is raised.
 
     Raises:
         CorruptRecord: a record is not what was written.
-        RemoteProtocolError: a batch that was kept whole cannot be opened.
+        UnreadableBatch: a batch that was kept whole cannot be opened.
     """
     messages: list[ReceivedMessage] = []
     for record in decode_records(body):
         place = queue or MessageQueue(record.topic, "", record.queue_id)
         if is_inner_batch(record.sys_flag):
-            messages += _open_batch(record, place, namespace, offset_delta)
+            try:
+                messages += _open_batch(record, place, namespace, offset_delta)
+            except UnreadableBatch as error:
+                if unreadable is None:
+                    raise
+                unreadable.append(error)
         else:
             message = _to_message(record, place, namespace, record.offset + offset_delta)
             messages.append(message)
@@ -123,9 +135,13 @@ def _uncompress(record: StoredRecord) -> tuple[bytes, int]:
 def _open_batch(
     record: StoredRecord, queue: MessageQueue, namespace: str | None, offset_delta: int
 ) -> list[ReceivedMessage]:
+    first = record.offset + offset_delta
+    try:
+        items = unwrap_items(record.body, record.sys_flag, record.properties)
+    except RemoteProtocolError as error:
+        raise UnreadableBatch(first, str(error)) from error
     topic = _topic_of(record, namespace)
     sys_flag = record.sys_flag & ~(INNER_BATCH | COMPRESSED | CODEC_MASK)
-    first = record.offset + offset_delta
     return [
         ReceivedMessage(
             topic,
@@ -142,5 +158,5 @@ def _open_batch(
             record.born_host,
             record.store_host,
         )
-        for index, (flag, body, properties) in enumerate(unwrap_items(record.body, record.sys_flag, record.properties))
+        for index, (flag, body, properties) in enumerate(items)
     ]

@@ -58,6 +58,18 @@ class BrokerRefused(HoldfastError):
         self.address = address
 
 
+class UnreadableBatch(RemoteProtocolError):
+    """A batch that was kept whole cannot be opened. What was pulled beside it can be consumed.
+
+    Attributes:
+        offset: Of its first message.
+    """
+
+    def __init__(self, offset: int, reason: str) -> None:
+        super().__init__(f"the batch at offset {offset} cannot be opened: {reason}")
+        self.offset = offset
+
+
 class RouteNotFound(HoldfastError):
     """No name server knows who serves the topic."""
 

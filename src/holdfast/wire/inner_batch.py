@@ -31,6 +31,8 @@ INNER_BATCH: Final = 0x40 | 0x80
 """Both bits of the sys flag: a batch, kept whole."""
 COUNT_MAX: Final = 0x7FFF
 """An index entry has 16 bits for the count."""
+OPENED_SIZE_MAX: Final = 15 * 1024 * 1024
+"""How large the items may be together: whoever opens a batch for others hands an item on in a frame."""
 # What brokers add to the properties of a record: INNER_BASE, the region, the cluster and such.
 _BROKERS_SHARE: Final = 1024
 
@@ -70,10 +72,12 @@ def wrap_items(
         codec: How to compress them together, if that makes them smaller; None for not at all.
 
     Raises:
-        LocalProtocolError: there are too many of them, or their keys need more room than properties have.
+        LocalProtocolError: they are too many or too large, or their keys need more room than properties have.
     """
     if not 1 <= count <= COUNT_MAX:
         raise LocalProtocolError(f"an inner batch holds 1 to {COUNT_MAX} messages, not {count}")
+    if len(items) > OPENED_SIZE_MAX:
+        raise LocalProtocolError(f"an inner batch holds up to {OPENED_SIZE_MAX} bytes, not {len(items)}")
     text = f"{names.UNIQUE_KEY}\x01{batch_id}\x02{names.INNER_COUNT}\x01{count}\x02"
     all_keys = " ".join(dict.fromkeys(keys))
     if all_keys:
@@ -105,9 +109,9 @@ def unwrap_items(
         RemoteProtocolError: it cannot be uncompressed, is too large, its sizes do not add up, or it does not hold as
             many items as it says. Nothing of it is to be used: the index counts what it says.
     """
-    said = count_said(properties)
-    items = split_items(decompress(body, sys_flag, size_max=size_max), count_max=COUNT_MAX if said is None else said)
-    if said is not None and len(items) != said:
+    said = count_said(properties) or 1  # Java's broker takes one that does not say, and counts one.
+    items = split_items(decompress(body, sys_flag, size_max=size_max), count_max=said)
+    if len(items) != said:
         raise RemoteProtocolError(f"an inner batch says that it holds {said} messages, and holds {len(items)}")
     return items
 

@@ -6,6 +6,7 @@ bytes that nobody copies.
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Final
 
 import msgspec
@@ -23,6 +24,25 @@ SUSPEND: Final = 2
 SUBSCRIPTION: Final = 4
 CLASS_FILTER: Final = 8
 LITE_PULL: Final = 16
+
+_OPENING_VERSION: Final = 413  # 5.0.0: from here on Java clients open batches.
+
+
+class Opening(Enum):
+    """What a reader makes of a batch that was kept whole. The texts are those of the field `opensBatches`.
+
+    Attributes:
+        NONE: Nothing: it gets single messages.
+        ALL: It opens it and takes everything that is in it, also what is before the offset that it asked for.
+        WANTED: It opens it and takes what it asked for.
+    """
+
+    NONE = "false"
+    ALL = "all"
+    WANTED = "true"
+
+
+_OPENINGS: Final = {opening.value: opening for opening in Opening}
 
 
 class PullFields(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
@@ -43,6 +63,7 @@ class PullFields(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
     broker_name: str | None = msgspec.field(default=None, name="bname")
     is_logical: bool | None = msgspec.field(default=None, name="lo")  # False: of a static topic a physical queue.
     reads_mappings: bool | None = msgspec.field(default=None, name=MAPPING_FIELD)
+    opens_batches: str | None = None
 
 
 class PullHeader(msgspec.Struct, gc=False, kw_only=True):
@@ -54,6 +75,15 @@ class PullHeader(msgspec.Struct, gc=False, kw_only=True):
     version: Int32 = 0
     language: str | Int32 | None = None
     fields: PullFields = msgspec.field(name="extFields")
+
+    @property
+    def opening(self) -> Opening:
+        """What whoever pulls makes of batches: what it says, else what is known of Java's versions."""
+        told = self.fields.opens_batches
+        if told is not None:
+            return _OPENINGS.get(told, Opening.NONE)
+        # A version alone proves nothing: clients in other languages claim high ones.
+        return Opening.ALL if self.version >= _OPENING_VERSION and self.language in {"JAVA", 0} else Opening.NONE
 
 
 decode_pull = msgspec.json.Decoder(PullHeader, strict=False).decode

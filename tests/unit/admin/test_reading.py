@@ -9,6 +9,7 @@ from holdfast.admin.offsets import QueueRange
 from holdfast.admin.reading import Reader
 from holdfast.model.errors import BrokerRefused, ConnectionLost
 from holdfast.model.queue import MessageQueue
+from holdfast.wire.batch import encode_items
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command
 from holdfast.wire.host import pack_host
@@ -70,6 +71,26 @@ def test_nothing_before_the_start_and_behind_the_end_is_read():
     queues = {0: [a_record(0, offset, offset) for offset in range(9)]}
 
     assert asyncio.run(read(Reader(from_queues(queues, per_pull=8)), a_range(0, 2, 5))) == ["0:2", "0:3", "0:4"]
+
+
+def test_batches_are_shown_message_by_message(caplog: pytest.LogCaptureFixture):
+    """Of one that begins before the start, and ends behind the end, what lies between; a bad one is told of."""
+
+    def a_batch(offset: int, count: int, body: bytes | None = None) -> bytes:
+        items = encode_items([(0, b"%d" % at, b"TAGS\x01%d\x02" % (at % 2)) for at in range(offset, offset + count)])
+        said = b"INNER_NUM\x01%d\x02" % count
+        return encode_record(
+            StoredRecord(0, 0, "t", 0, offset, 0, 0xC0, 0, HOST, 5, HOST, 0, 0, 0, body or items, said)
+        )
+
+    def pull(asked: Asked) -> Reply:
+        assert asked.fields["opensBatches"] == "true"
+        return an_answer(0, 30, a_batch(0, 10) + a_batch(10, 10, b"nonsense") + a_batch(20, 10))
+
+    reach = ScriptedReach().on(RequestCode.PULL_MESSAGE, pull)
+
+    assert asyncio.run(read(Reader(reach, "1"), a_range(0, 6, 24))) == ["7", "9", "21", "23"]
+    assert "batch at offset 10 cannot be opened" in caplog.text
 
 
 def test_a_tag_of_the_same_hash_is_left_out():

@@ -198,13 +198,13 @@ def test_records_of_many_messages_are_counted_by_their_messages() -> None:
     assert found(0, 1000) == (5, 100, 100)
 
 
-def test_a_record_of_many_messages_without_a_common_tag_may_hold_any() -> None:
-    """It passes the filter, and its consumer looks inside; a single message without a tag does not."""
+def test_a_record_without_a_common_tag_may_hold_any() -> None:
+    """It passes the filter, and its consumer looks inside. One of a single message may be a batch all the same."""
     entries = [(0, 200, 7), (1000, 200, 8), (2000, 200, 0), (3000, 200, 0), (4000, BLANK, 7), (5000, 200, 8)]
     spans = [(0, 1), (1, 9), (9, 10), (10, 20), (20, 25), (30, 40)]
 
     scan = choose_records(pack(entries), spans, 0, 100, 1 << 20, frozenset({7}))
     nothing = choose_records(pack(entries[4:]), spans[4:], 22, 100, 1 << 20, frozenset({7}))
 
-    assert (scan.positions, scan.count, scan.next_offset) == ([0, 3000], 11, 40)
+    assert (scan.positions, scan.count, scan.next_offset) == ([0, 2000, 3000], 12, 40)
     assert (nothing.code, nothing.next_offset) == (ResponseCode.PULL_RETRY_IMMEDIATELY, 40)

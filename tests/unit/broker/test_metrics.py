@@ -1,12 +1,15 @@
 """The numbers of a broker."""
 
-from tests.support.broker_desk import BrokerDesk
+from tests.support.broker_desk import BrokerDesk, a_pull
+from tests.support.inner_batches import a_desk, items, put_batch, put_record
 
 from holdfast.broker.metrics import broker_samples
 from holdfast.model.mapping import TopicMapping, first_home
 from holdfast.model.topic import TopicConfig
 from holdfast.wire.codes import RequestCode
 from holdfast.wire.command import Command, encode_command
+from holdfast.wire.compression import Codec
+from holdfast.wire.inner_batch import INNER_BATCH
 
 
 def numbers(desk: BrokerDesk) -> dict[tuple[str, ...], float]:
@@ -91,6 +94,33 @@ def test_lag_is_what_a_group_has_not_consumed():
     desk.rooms.offsets.commit("billing", "orders", 0, 1)
 
     assert numbers(desk)["broker_group_lag", "orders", "billing"] == 2
+
+
+def test_lag_counts_the_messages_of_batches():
+    """Also when a group is done with a part of one."""
+    desk = a_desk()
+    put_batch(desk, items(0, 10))
+    put_batch(desk, items(10, 5))
+
+    desk.rooms.offsets.commit("billing", "T", 0, 3)
+
+    assert numbers(desk)["broker_group_lag", "T", "billing"] == 12
+
+
+def test_batches_that_were_opened_are_counted_by_reason():
+    """Everybody who opens them himself costs nothing here, which can be seen."""
+    desk = a_desk()
+    put_batch(desk, items(0, 10, size=100), codec=Codec.ZSTD)
+    put_record(desk, b"nonsense", b"INNER_NUM\x012\x02", INNER_BATCH)
+
+    desk.ask(a_pull(opensBatches="true"))
+    untouched = numbers(desk)
+    desk.ask(a_pull())
+    found = numbers(desk)
+
+    names = ("broker_batches_opened", "broker_inflations", "broker_batches_unreadable")
+    assert [untouched[name, reason] for name in names for reason in ("split", "retry", "query")] == [0] * 9
+    assert [found[name, "split"] for name in names] == [1, 1, 1]
 
 
 def test_a_queue_that_is_gone_has_no_lag():

@@ -40,7 +40,7 @@ def desk() -> BrokerDesk:
 
 
 def pull(desk: BrokerDesk, offset: int, count: int = 32) -> Command:
-    (answer,) = desk.ask(a_pull(offset=offset, maxMsgNums=str(count)))
+    (answer,) = desk.ask(a_pull(offset=offset, maxMsgNums=str(count), opensBatches="true"))
     return answer
 
 

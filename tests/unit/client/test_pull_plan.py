@@ -21,7 +21,7 @@ from holdfast.client.pull_plan import (
 from holdfast.model.errors import BrokerRefused, HoldfastError, RemoteProtocolError
 from holdfast.model.filter import parse_tags
 from holdfast.wire.command import Command
-from holdfast.wire.pull import pull_header
+from holdfast.wire.pull import Opening, pull_header
 
 EVERYTHING = parse_tags("T", "*", version=9)
 OFFSETS = {"suggestWhichBrokerId": "1", "nextBeginOffset": "6", "minOffset": "2", "maxOffset": "8"}
@@ -35,6 +35,7 @@ def test_a_pull_says_what_is_wanted():
     assert (fields.consumer_group, fields.topic, fields.queue_id, fields.queue_offset) == ("g", "T", 3, 5)
     assert (fields.sys_flag, fields.commit_offset, fields.sub_version) == (3, 4, 9)
     assert (fields.subscription, fields.suspend_timeout_millis, fields.broker_name) == (None, 15000, "broker-a")
+    assert pull_header(command).opening is Opening.WANTED
 
 
 def test_a_pull_by_itself_brings_its_subscription():

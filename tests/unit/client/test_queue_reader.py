@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import msgspec
 import pytest
 from tests.support.deliveries import settle
 from tests.support.scripted_server import ScriptedServer
@@ -15,6 +16,7 @@ from holdfast.client.queue_calls import QueueCalls
 from holdfast.client.queue_reader import Delivery, QueueReader, ReaderPlan
 from holdfast.model.filter import parse_tags
 from holdfast.model.queue import MessageQueue
+from holdfast.wire.batch import encode_items
 from holdfast.wire.codes import RequestCode
 from holdfast.wire.command import Command, response
 
@@ -279,6 +281,67 @@ def test_a_damaged_record_stops_the_queue(monkeypatch: pytest.MonkeyPatch, caplo
 
     with_consumer(story)
     assert any("checksum" in record.message and record.levelname == "ERROR" for record in caplog.records)
+
+
+def test_a_batch_is_delivered_from_where_its_queue_is_read_and_by_its_tags():
+    """A broker that keeps batches whole returns all of one; each of its messages has its own tag."""
+    batch = [(0, b"%d" % at, b"TAGS\x01%b\x02" % (b"a" if at % 2 else b"b")) for at in range(10)]
+    records = {
+        0: (
+            a_record(topic="t", offset=0, body=encode_items(batch), sys_flag=0xC0, properties=b"INNER_NUM\x0110\x02"),
+            10,
+        ),
+        10: (a_record(topic="t", offset=10, body=b"10", properties=b"TAGS\x01a\x02"), 11),
+    }
+
+    def answer(command: Command) -> Command | None:
+        assert command.fields["opensBatches"] == "true"
+        offset = int(command.fields["queueOffset"])
+        if offset == 11:
+            return None
+        body, following = records[offset // 10 * 10]
+        places = {"suggestWhichBrokerId": "0", "minOffset": "0", "maxOffset": "11"}
+        return response(command, fields=places | {"nextBeginOffset": str(following)}, body=body)
+
+    async def story(server: ScriptedServer, consumer: Consumer) -> None:
+        server.answers[PULL] = answer
+        plan = msgspec.structs.replace(consumer.plan, subscription=lambda topic: parse_tags(topic, "a"))
+        reader = QueueReader(plan, QUEUE, 4)
+        reader.start()
+
+        assert await consumer.offsets(4) == [5, 7, 9, 10]
+        assert [delivery.message.body for delivery in consumer.deliveries] == [b"5", b"7", b"9", b"10"]
+        assert reader.window.commit_offset == 5
+        for delivery in consumer.deliveries[:2]:
+            delivery.finish()
+        assert reader.window.commit_offset == 9
+        reader.stop()
+
+    with_consumer(story)
+
+
+def test_a_batch_that_cannot_be_opened_does_not_stop_the_queue(caplog: pytest.LogCaptureFixture):
+    """No pull will mend it, as its producer made it so. It is passed, loudly."""
+
+    def answer(command: Command) -> Command | None:
+        if command.fields["queueOffset"] != "0":
+            return None
+        body = a_record(topic="t", offset=0, body=b"nonsense", sys_flag=0xC0, properties=b"INNER_NUM\x015\x02")
+        places = {"suggestWhichBrokerId": "0", "minOffset": "0", "maxOffset": "6", "nextBeginOffset": "6"}
+        return response(command, fields=places, body=body + a_record(topic="t", offset=5))
+
+    async def story(server: ScriptedServer, consumer: Consumer) -> None:
+        server.answers[PULL] = answer
+        reader = QueueReader(consumer.plan, QUEUE, 0)
+        reader.start()
+
+        assert await consumer.offsets(1) == [5]
+        await server.heard(PULL, 2)
+        assert reader.window.next_offset == 6
+        reader.stop()
+
+    with_consumer(story)
+    assert any("batch at offset 0" in record.message and record.levelname == "ERROR" for record in caplog.records)
 
 
 def test_a_reader_that_rests_after_a_failure_can_be_told_to_go_on(monkeypatch: pytest.MonkeyPatch):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.client.received import LazyProperties, read_messages
-from holdfast.model.errors import CorruptRecord, HoldfastError, RemoteProtocolError
+from holdfast.model.errors import CorruptRecord, HoldfastError, UnreadableBatch
 from holdfast.model.queue import MessageQueue
 from holdfast.wire.batch import encode_items
 from holdfast.wire.record import StoredRecord, encode_record
@@ -108,7 +108,9 @@ def test_a_batch_that_was_kept_whole_is_opened():
     """Each item is a message with an offset of its own; the batch may be compressed."""
     items = encode_items([(1, b"one", b"KEYS\x01a\x02"), (2, b"two", b"KEYS\x01b\x02")])
 
-    messages = read_messages(a_record(body=zlib.compress(items), sys_flag=0xC0 | 0x301, offset=40), QUEUE)
+    record = a_record(body=zlib.compress(items), sys_flag=0xC0 | 0x301, offset=40, properties=b"INNER_NUM\x012\x02")
+
+    messages = read_messages(record, QUEUE)
 
     assert [(m.offset, m.flag, m.body, m.keys) for m in messages] == [
         (40, 1, b"one", ("a",)),
@@ -127,8 +129,19 @@ def test_a_batch_that_was_kept_whole_is_opened():
 )
 def test_a_batch_that_cannot_be_opened_is_refused(body: bytes, sys_flag: int, properties: bytes):
     """Half of it would be a loss in silence."""
-    with pytest.raises(RemoteProtocolError):
+    with pytest.raises(UnreadableBatch, match="offset 5"):
         read_messages(a_record(body=body, sys_flag=sys_flag, properties=properties), QUEUE)
+
+
+def test_what_stands_beside_a_batch_that_cannot_be_opened_is_read():
+    """Whoever wants to get on is told which batch it was."""
+    unreadable: list[UnreadableBatch] = []
+    body = a_record(offset=1) + a_record(body=b"nonsense", sys_flag=0xC0, offset=2) + a_record(offset=9)
+
+    messages = read_messages(body, QUEUE, offset_delta=100, unreadable=unreadable)
+
+    assert [message.offset for message in messages] == [101, 109]
+    assert [error.offset for error in unreadable] == [102]
 
 
 def test_properties_are_a_mapping():

@@ -157,12 +157,17 @@ def test_what_is_no_count_is_refused_before_anything_is_opened(count: bytes):
         count_said(b"INNER_NUM\x01%b\x02" % count)
 
 
-def test_a_batch_that_does_not_say_its_count_is_opened():
-    """There is nothing that could be wrong; but it cannot hold more than an index can count."""
-    assert plain(unwrap_items(BODY, INNER_BATCH, b"")) == ITEMS
-    too_many = encode_items([(0, b"", b"")] * (COUNT_MAX + 1))
-    with pytest.raises(RemoteProtocolError, match="more than 32767"):
-        unwrap_items(too_many, INNER_BATCH, b"")
+def test_a_batch_that_does_not_say_its_count_holds_one():
+    """Java's broker takes it and counts one: the next record has the offsets that others of it would have."""
+    assert plain(unwrap_items(encode_items(ITEMS[:1]), INNER_BATCH, b"")) == ITEMS[:1]
+    with pytest.raises(RemoteProtocolError, match="more than 1"):
+        unwrap_items(BODY, INNER_BATCH, b"")
+
+
+def test_a_batch_that_nobody_could_open_for_others_is_not_made():
+    """A broker that splits it for an old client would refuse it."""
+    with pytest.raises(LocalProtocolError, match="15728640 bytes"):
+        wrap_items(bytes(15 * 1024 * 1024 + 1), 1, "id")
 
 
 BOMB = bytes(50_000_000)

@@ -1,11 +1,13 @@
 """Pull requests, and what goes before the records of an answer."""
 
+import msgspec
 import pytest
 
 from holdfast.wire.command import BINARY, JSON, Command, decode_command, encode_command
 from holdfast.wire.fields import BadField
 from holdfast.wire.frame import split_frames
 from holdfast.wire.pull import (
+    Opening,
     PullFields,
     decode_pull,
     prepare_answer,
@@ -56,6 +58,32 @@ def test_a_pull_is_the_same_value_in_both_encodings(serializer: int):
     )
     if serializer == JSON:
         assert decode_pull(frame.header) == header
+
+
+@pytest.mark.parametrize(
+    ("language", "version", "said", "opening"),
+    [
+        ("JAVA", 413, None, Opening.ALL),
+        (0, 513, None, Opening.ALL),
+        ("JAVA", 412, None, Opening.NONE),
+        ("CPP", 513, None, Opening.NONE),
+        (None, 513, None, Opening.NONE),
+        ("PYTHON", 0, "true", Opening.WANTED),
+        ("PYTHON", 0, "all", Opening.ALL),
+        ("JAVA", 513, "false", Opening.NONE),
+        ("JAVA", 513, "True", Opening.NONE),
+    ],
+)
+def test_whether_a_reader_opens_batches_is_what_it_says_or_known_of_java(
+    language: str | int | None, version: int, said: str | None, opening: Opening
+):
+    """Nobody else gets what it may not understand."""
+    fields = FIELDS if said is None else FIELDS | {"opensBatches": said}
+    header = msgspec.json.encode(
+        {"code": 11, "opaque": 1, "language": language, "version": version, "extFields": fields}
+    )
+
+    assert decode_pull(header).opening is opening
 
 
 def test_a_pull_without_its_queue_is_refused():

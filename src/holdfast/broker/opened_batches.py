@@ -1,0 +1,212 @@
+"""Batches that this broker opened for somebody who cannot: single records in their place.
+
+    log    | record, offset 40, INNER_NUM 3, body: item item item |        one record, perhaps compressed
+    here   | record, offset 40 | record, offset 41 | record, offset 42 |   as if each had been sent alone
+
+A single record has the item's flag, properties and body, and everything else of its batch: hosts, times and the
+position in the log, by which a client returns it. What was opened is kept for a while, because whoever cannot open a
+batch asks for it piece by piece. Clients that open batches never come here: the counters tell who does, how often.
+
+A batch is a stranger's: one that cannot be opened is counted, and stands for no message.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Final
+
+from holdfast.model import property_names as names
+from holdfast.model.errors import CorruptRecord, RemoteProtocolError
+from holdfast.model.java_hash import java_hash
+from holdfast.store.steps import LogRange, Steps
+from holdfast.wire.batch import Piece
+from holdfast.wire.compression import CODEC_MASK, COMPRESSED
+from holdfast.wire.inner_batch import INNER_BATCH, OPENED_SIZE_MAX, is_inner_batch, unwrap_items
+from holdfast.wire.properties import PROPERTIES_SIZE_MAX, find_property
+from holdfast.wire.record import LAYOUTS, StoredRecord, body_crc, decode_record, topic_part
+
+KEPT_SIZE_MAX: Final = 32 * 1024 * 1024
+_KEPT_COUNT_MAX: Final = 4096
+_TAGS: Final = names.TAGS.encode()
+_UNIQUE_KEY: Final = names.UNIQUE_KEY.encode()
+_KEYS: Final = names.KEYS.encode()
+_HOST_BITS_SHIFT: Final = 4
+
+
+class Reason(StrEnum):
+    """Why a batch is opened. The texts are labels of metrics."""
+
+    SPLIT = "split"
+    RETRY = "retry"
+    QUERY = "query"
+
+
+class OpenedBatch:
+    """The messages of one record, each as a record of its own.
+
+    Attributes:
+        first: The offset of the first message.
+        records: The single records, one behind the other.
+        ends: Behind each of them.
+    """
+
+    __slots__ = ("_codes", "_ids", "ends", "first", "records")
+
+    def __init__(self, first: int, records: bytes, ends: Sequence[int]) -> None:
+        self.first = first
+        self.records = records
+        self.ends = ends
+        self._codes: list[int] | None = None
+        self._ids: dict[bytes, int] | None = None
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def start_of(self, index: int) -> int:
+        """Return where the record of a message begins."""
+        return self.ends[index - 1] if index else 0
+
+    def record(self, index: int) -> bytes:
+        """Return the record of a message."""
+        return self.records[self.start_of(index) : self.ends[index]]
+
+    def count_fitting(self, index: int, size: int) -> int:
+        """Return how many messages from *index* on have records of *size* together."""
+        return bisect_right(self.ends, self.start_of(index) + size) - index
+
+    def find_tagged(self, codes: frozenset[int], index: int) -> list[int]:
+        """Return which messages from *index* on have a tag whose hash is one of *codes*."""
+        if self._codes is None:
+            tags = (find_property(properties, _TAGS) for properties in self._properties())
+            self._codes = [0 if tag is None else java_hash(tag.decode(errors="replace")) for tag in tags]
+        return [at for at in range(index, len(self.ends)) if self._codes[at] in codes]
+
+    def find_id(self, message_id: str) -> int | None:
+        """Return which message has that unique key, or None."""
+        if self._ids is None:
+            self._ids = {}
+            for index, properties in enumerate(self._properties()):
+                unique_key = find_property(properties, _UNIQUE_KEY)
+                if unique_key is not None:
+                    self._ids.setdefault(unique_key, index)
+        return self._ids.get(message_id.encode(errors="replace"))
+
+    def find_keyed(self, key: str) -> list[int]:
+        """Return which messages have *key* among their keys, or as their unique key."""
+        wanted, found = key.encode(errors="replace"), []
+        for index, properties in enumerate(self._properties()):
+            keys = find_property(properties, _KEYS)
+            if find_property(properties, _UNIQUE_KEY) == wanted or (keys is not None and wanted in keys.split()):
+                found.append(index)
+        return found
+
+    def _properties(self) -> list[bytes]:
+        return [
+            decode_record(self.records, self.start_of(at), check_body=False).properties for at in range(len(self.ends))
+        ]
+
+
+_NOTHING: Final = OpenedBatch(0, b"", ())
+
+
+class OpenedBatches:
+    """Opens batches, and keeps the last ones.
+
+    Attributes:
+        opened: How often a batch was opened, by reason.
+        inflated: How often that meant to uncompress one.
+        unreadable: How often one could not be opened.
+    """
+
+    def __init__(self, kept_size_max: int = KEPT_SIZE_MAX) -> None:
+        self.opened = dict.fromkeys(Reason, 0)
+        self.inflated = dict.fromkeys(Reason, 0)
+        self.unreadable = dict.fromkeys(Reason, 0)
+        self._kept: OrderedDict[int, OpenedBatch] = OrderedDict()  # by position, the last used one last
+        self._kept_size = 0
+        self._kept_size_max = kept_size_max
+
+    def fetch(self, position: int, size: int, reason: Reason) -> Steps[OpenedBatch | None]:
+        """Return the messages of the record at *position*, be it a batch or not; None when it is gone or unreadable."""
+        kept = self._find(position)
+        if kept is not None:
+            return kept or None
+        try:
+            data = yield LogRange(position, size)
+        except CorruptRecord:
+            return None
+        return self.open_own(position, data, reason) if len(data) == size else None
+
+    def open_own(self, position: int, data: bytes, reason: Reason) -> OpenedBatch | None:
+        """Return the messages of a record of this broker's log, which was checked; None when it cannot be opened."""
+        kept = self._find(position)
+        if kept is not None:
+            return kept or None
+        record = decode_record(data, check_body=False)
+        if not is_inner_batch(record.sys_flag):
+            return OpenedBatch(record.offset, data, (len(data),))
+        batch = self.open(record, reason)
+        self._keep(position, _NOTHING if batch is None else batch)  # Who tried in vain need not try again.
+        return batch
+
+    def open(self, record: StoredRecord, reason: Reason) -> OpenedBatch | None:
+        """Return the messages of a batch, whoever has it in his log; None when it cannot be opened."""
+        try:
+            batch = split(record)
+        except RemoteProtocolError:
+            self.unreadable[reason] += 1
+            return None
+        self.opened[reason] += 1
+        if record.sys_flag & COMPRESSED:
+            self.inflated[reason] += 1
+        return batch
+
+    def _find(self, position: int) -> OpenedBatch | None:
+        kept = self._kept.get(position)
+        if kept is not None:
+            self._kept.move_to_end(position)
+        return kept
+
+    def _keep(self, position: int, batch: OpenedBatch) -> None:
+        """Keep *batch*, whatever its size, and as many of the others as there is room for."""
+        self._kept[position] = batch
+        self._kept_size += len(batch.records)
+        while (self._kept_size > self._kept_size_max or len(self._kept) > _KEPT_COUNT_MAX) and len(self._kept) > 1:
+            _, oldest = self._kept.popitem(last=False)
+            self._kept_size -= len(oldest.records)
+
+
+def split(record: StoredRecord) -> OpenedBatch:
+    """Return the messages of an inner batch.
+
+    Raises:
+        RemoteProtocolError: it cannot be opened, or would be too large.
+    """
+    items = unwrap_items(record.body, record.sys_flag, record.properties, size_max=OPENED_SIZE_MAX)
+    magic, topic = topic_part(record.topic)
+    sys_flag = record.sys_flag & ~(INNER_BATCH | COMPRESSED | CODEC_MASK)
+    layout = LAYOUTS[sys_flag >> _HOST_BITS_SHIFT & 3]
+    overhead = layout.size + len(topic) + 2
+    pieces: list[Piece] = []
+    ends: list[int] = []
+    end = 0
+    for offset, (flag, body, properties) in enumerate(items, record.offset):
+        size = overhead + len(body) + len(properties)
+        if len(properties) > PROPERTIES_SIZE_MAX:
+            raise RemoteProtocolError(f"an item has properties of {len(properties)} bytes, which no record can hold")
+        pieces += (
+            layout.pack(
+                size, magic, body_crc(body), record.queue_id, flag, offset, record.position, sys_flag, record.born_ms,
+                record.born_host, record.store_ms, record.store_host, record.reconsume_times,
+                record.prepared_position, len(body),
+            ),
+            body,
+            topic + len(properties).to_bytes(2, "big"),
+            properties,
+        )  # fmt: skip
+        end += size
+        ends.append(end)
+    return OpenedBatch(record.offset, b"".join(pieces), ends)
