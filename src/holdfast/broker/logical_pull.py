@@ -243,7 +243,7 @@ class LogicalPulls:
         physical = segment.to_physical(offset)
         count = fields.max_msg_nums if lens.end is None else max(1, min(fields.max_msg_nums, lens.end - physical))
         try:
-            answer = yield from self._reads.pull(fields.topic, segment, self._subscribed(fields), physical, count)
+            answer = yield from self._reads.pull(fields.topic, segment, self._introduced(asked.header), physical, count)
         except PeerFailed as error:
             return [refuse(Refusal(ResponseCode.SYSTEM_ERROR, str(error)), asked.header.opaque, asked.serializer)]
         lowest = _number(answer, "minOffset")
@@ -283,8 +283,9 @@ class LogicalPulls:
         code, remark = ResponseCode.PULL_RETRY_IMMEDIATELY, "NEXT_SEGMENT"
         return [logical_head(asked, lens, code, remark, following.first)]
 
-    def _subscribed(self, fields: PullFields) -> PullFields:
-        """Return a pull that brings its subscription: the other broker may never have heard of the group."""
+    def _introduced(self, header: PullHeader) -> PullFields:
+        """Return a pull that tells who reads: the other broker sees but us, and may never have heard of the group."""
+        fields = msgspec.structs.replace(header.fields, opens_batches=header.opening.value)
         if fields.sys_flag & SUBSCRIPTION:
             return fields
         known = self._clients.subscription(fields.consumer_group, fields.topic)

@@ -241,6 +241,18 @@ def test_a_damaged_batch_is_passed() -> None:
     assert found(answer) == [*numbered(0, 3), *numbered(6, 9)]
 
 
+def test_an_index_that_says_something_else_than_the_record_is_not_believed() -> None:
+    """Two messages of one offset would be worse than none."""
+    desk = a_desk()
+    put_batch(desk, items(0, 3))
+    put_batch(desk, items(3, 3))
+    desk = reopened(desk)
+    file = desk.disk.open("batchconsumequeue/T/0/00000000000000000000")
+    file.write(36, [(2).to_bytes(2, "big")])
+
+    assert found(pull(desk, 0)) == numbered(3, 6)
+
+
 LIES = {
     "too few items": (encode_items([(0, b"x", b"")]), 0, 2),
     "too many items": (encode_items([(0, b"x", b"")] * 3), 0, 2),
