@@ -6,10 +6,20 @@ from typing import Any
 import pytest
 from tests.sim.planted import Plant
 
-from holdfast.broker import calls, cluster_view, forcing, handover, mapping_admin, mappings, relaying, takeover
+from holdfast.broker import (
+    calls,
+    cluster_view,
+    forcing,
+    handover,
+    mapping_admin,
+    mappings,
+    offset_copies,
+    relaying,
+    takeover,
+)
 from holdfast.model.logical_queue import LogicalQueue
 from holdfast.nameserver import queue_leases
-from holdfast.sim.checkers import places
+from holdfast.sim.checkers import commits, places
 from holdfast.wire.leases import LeaseRequest
 from holdfast.wire.moves import MoveVerdict, encode_body
 
@@ -158,3 +168,20 @@ def a_leader_is_told_of_while_it_is_written(patch: pytest.MonkeyPatch) -> None:
                 return end.value
 
     patch.setattr(mapping_admin.MappingAdmin, "show", show_at_once)
+
+
+@mistake("copies are kept as well as offsets are")
+def copies_are_never_saved(patch: pytest.MonkeyPatch) -> None:
+    """A broker knows what others told it until it ends."""
+    patch.setattr(offset_copies.OffsetCopies, "offer_save", lambda _self, _effects: None)
+
+
+@mistake("copies are kept as well as offsets are")
+def a_copy_is_taken_for_saved(patch: pytest.MonkeyPatch) -> None:
+    """Whoever was told of it knows it, even if its process ended in the next moment."""
+    see_copy = commits.Commits.see_copy
+
+    def see_saved(self: Any, row: Any, generation: int, offset: int, _now_ms: int, keeper: str) -> None:
+        see_copy(self, row, generation, offset, -1, keeper)
+
+    patch.setattr(commits.Commits, "see_copy", see_saved)

@@ -361,6 +361,12 @@ MOVES |= {
     # A leader was fenced by what its successor told of itself while that was still on its way to a slow disk. Then the
     # successor lost power: nobody led the queue any more.
     "a leader is told of when it is on disk": ((34,), HARASSED),
+    # A leader died, and so did the broker that kept copies of its groups' offsets, whose disk had failed: when it was
+    # back and opened the queues, it knew less than before. Nobody had promised more: what it has had for long is saved.
+    "copies are kept as well as offsets are": (
+        (1, 6),
+        replace(REPLACED, queues=6, messages=15, faults=("lost copy",), pause_ms=15_000, order_pause_ms=30_000),
+    ),
 }
 
 

@@ -204,19 +204,29 @@ class Cluster:
         """Let *target*, should it lead the queues of *victim* next, know what it has a copy of."""
         if self.rooms[victim].offset_copies.peer != target or self.progress.tainted:
             return  # Somebody else was told later; or the dead one's log, and all that was told of it, lost its end.
+        self._see_copies()
         for group, topic in GROUP_TOPICS.items():
             for number, leader in self.heads.leaders(topic).items():
-                queue, copy = self.heads.find_queue(topic, number), self.rooms[target].offset_copies.find(topic, number)
-                if leader != victim or queue is None or copy is None or group not in copy.offsets:
-                    continue
-                if copy.generation == queue.leader.generation:
-                    self.commits.expect((group, topic, number), copy.offsets[group], self.world.now_ms, victim)
+                queue = self.heads.find_queue(topic, number)
+                if leader == victim and queue is not None:
+                    self.commits.expect((group, topic, number), queue.leader.generation, victim, target)
+
+    def _see_copies(self) -> None:
+        """See what brokers keep for each other."""
+        for keeper, rooms in self._rooms_up().items():
+            for group, topic in GROUP_TOPICS.items():
+                for number in self.heads.leaders(topic):
+                    copy = rooms.offset_copies.find(topic, number)
+                    if copy is not None and group in copy.offsets:
+                        row, offset = (group, topic, number), copy.offsets[group]
+                        self.commits.see_copy(row, copy.generation, offset, self.world.now_ms, keeper)
 
     def _watch_commits(self) -> None:
         """See what is committed, at the brokers that would be asked for it."""
         for topic in self.plan.static:
             for number, name in self.heads.heads(topic).items():
                 self._see_commits(topic, number, name)
+        self._see_copies()
         self.resets.check()
         self.world.schedule(self._watch_commits, delay_ms=_COMMITS_MS)
 

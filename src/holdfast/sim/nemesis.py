@@ -63,6 +63,7 @@ class Nemesis:
             "detour": self._detour,
             "lost grant": self._lose_grant,
             "late word": self._late_word,
+            "lost copy": self._lose_copy,
         }
         self._ambushes = self._grants_to_lose = 0
         self._forced: list[Forcer] = []
@@ -247,13 +248,29 @@ class Nemesis:
 
     def _force(self) -> str | None:
         """Kill a leader for good, as it seems, and have its queues moved by force."""
-        cluster = self._cluster
-        victims = [node for node in cluster.brokers if node.is_up]
-        if len(victims) < 2 or any(node.is_held for node in cluster.brokers):
+        pair = self._choose_heir()
+        if pair is None:
             return None
-        victim, target = self._chance.sample(victims, 2)
-        self._force_from(victim, target)
-        return f"{victim.name} is dead, {target.name} leads"
+        self._force_from(*pair)
+        return f"{pair[0].name} is dead, {pair[1].name} leads"
+
+    def _lose_copy(self) -> str | None:
+        """The same, but before the order comes the new leader is killed, too, and started again."""
+        pair = self._choose_heir()
+        if pair is None:
+            return None
+        self._force_from(*pair)
+        pair[1].kill()
+        self._later(_SOON_RANGE_MS, pair[1].start)
+        return f"{pair[0].name} is dead, {pair[1].name} leads when it is back"
+
+    def _choose_heir(self) -> tuple[Node, Node] | None:
+        """Return who shall be given up for dead, and who takes its place; None while somebody is."""
+        up = [node for node in self._cluster.brokers if node.is_up]
+        if len(up) < 2 or any(node.is_held for node in self._cluster.brokers):
+            return None
+        victim, target = self._chance.sample(up, 2)
+        return victim, target
 
     def _force_from(self, victim: Node, target: Node) -> None:
         cluster = self._cluster

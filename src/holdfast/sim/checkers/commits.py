@@ -6,7 +6,8 @@
 Seen at the brokers themselves: what the leader of a logical queue would answer. While nobody moves the queue its offset
 may go back, as a late word of a member that has lost the queue does that; between seal and opening nothing changes it.
 A broker that ends may forget what it had not saved yet, so what was committed there within the last seconds before that
-is forgiven. After a forced move the new leader knows what it had a copy of.
+is forgiven. After a forced move the new leader knows what it had a copy of; a copy may be forgotten in the same way, by
+the broker that keeps it, if that ends before it is asked.
 """
 
 from __future__ import annotations
@@ -28,13 +29,21 @@ class _Mark(msgspec.Struct, frozen=True):
     """What a leader had as committed, and since when.
 
     Attributes:
-        is_copy: It is dead, and what it had was copied elsewhere.
+        keeper: Who has a copy of it, since then: the leader is dead. Empty while nobody has to be asked for it.
     """
 
     leader: str
     offset: int
     since_ms: int
-    is_copy: bool = False
+    keeper: str = ""
+
+
+class _Copy(msgspec.Struct, frozen=True):
+    """What a broker keeps for another, and since when."""
+
+    generation: int
+    offset: int
+    since_ms: int
 
 
 class Commits:
@@ -42,11 +51,12 @@ class Commits:
 
     def __init__(self) -> None:
         self._marks: dict[Row, _Mark] = {}
+        self._copies: dict[tuple[str, Row], _Copy] = {}
 
     def see(self, row: Row, offset: int | None, now_ms: int, leader: str) -> None:
         """Take note of what *leader* has as committed; None when it knows nothing of the group."""
         mark = self._marks.get(row)
-        if mark is not None and mark.is_copy and mark.leader == leader:
+        if mark is not None and mark.keeper and mark.leader == leader:
             # It came back before another took its place: nobody asks for the copy, and it may have forgotten.
             del self._marks[row]
             mark = None
@@ -60,9 +70,17 @@ class Commits:
         if offset is not None and (mark is None or (mark.leader, mark.offset) != (leader, offset)):
             self._marks[row] = _Mark(leader, offset, now_ms)
 
-    def expect(self, row: Row, offset: int, now_ms: int, leader: str) -> None:
-        """Take note that somebody keeps a copy of what *leader* had as committed: whoever leads next knows it."""
-        self._marks[row] = _Mark(leader, offset, now_ms, is_copy=True)
+    def see_copy(self, row: Row, generation: int, offset: int, now_ms: int, keeper: str) -> None:
+        """Take note of what *keeper* has a copy of, as the leader of a generation told it."""
+        copy = self._copies.get((keeper, row))
+        if copy is None or (copy.generation, copy.offset) != (generation, offset):
+            self._copies[keeper, row] = _Copy(generation, offset, now_ms)
+
+    def expect(self, row: Row, generation: int, leader: str, keeper: str) -> None:
+        """Take note that *leader* is dead: whoever leads next knows what *keeper* has a copy of."""
+        copy = self._copies.get((keeper, row))
+        if copy is not None and copy.generation == generation:
+            self._marks[row] = _Mark(leader, copy.offset, copy.since_ms, keeper)
 
     def pass_over(self, row: Row, leader: str) -> None:
         """Take note that *leader* opened the queue behind one that could not be asked: it need not know as much."""
@@ -70,14 +88,19 @@ class Commits:
         if mark is not None and mark.leader != leader:
             del self._marks[row]
 
-    def forgive(self, leader: str, now_ms: int, *, all_of_it: bool = False) -> None:
-        """Take note that *leader* died, and may have forgotten what it learned just before."""
+    def forgive(self, broker: str, now_ms: int, *, all_of_it: bool = False) -> None:
+        """Take note that *broker* died, and may have forgotten what it learned just before, as a leader or for one."""
+        saved_ms = -1 if all_of_it else now_ms - UNSAVED_MS
         self._marks = {
             row: mark
             for row, mark in self._marks.items()
-            if mark.leader != leader or (not all_of_it and mark.since_ms <= now_ms - UNSAVED_MS)
+            if broker not in {mark.leader, mark.keeper} or mark.since_ms <= saved_ms
+        }
+        self._copies = {
+            place: copy for place, copy in self._copies.items() if broker != place[0] or copy.since_ms <= saved_ms
         }
 
     def forget(self) -> None:
         """Take note that offsets have lost their meaning."""
         self._marks.clear()
+        self._copies.clear()

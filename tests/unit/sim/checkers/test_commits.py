@@ -63,8 +63,9 @@ def test_what_somebody_has_a_copy_of_is_not_forgiven():
     """A forced move finds no more than that, and no less."""
     commits = Commits()
     commits.see(ROW, 9, 0, "a")
+    commits.see_copy(ROW, 3, 5, 0, "b")
     commits.forgive("a", 1, all_of_it=True)
-    commits.expect(ROW, 5, 1, "a")
+    commits.expect(ROW, 3, "a", "b")
 
     with pytest.raises(Violation, match="moves along"):
         commits.see(ROW, 4, 2, "b")
@@ -74,12 +75,60 @@ def test_what_somebody_has_a_copy_of_is_not_forgiven():
 def test_a_leader_that_comes_back_before_it_is_replaced_may_have_forgotten():
     """Nobody asks for the copy then; from there on it has to keep what it has."""
     commits = Commits()
-    commits.expect(ROW, 5, 0, "a")
+    commits.see_copy(ROW, 3, 5, 0, "b")
+    commits.expect(ROW, 3, "a", "b")
 
     commits.see(ROW, None, 1, "a")
     commits.see(ROW, None, 2, "b")
 
-    commits.expect(ROW, 5, 3, "b")
+    commits.see_copy(ROW, 4, 5, 2, "c")
+    commits.expect(ROW, 4, "b", "c")
     commits.see(ROW, 3, 4, "b")
     with pytest.raises(Violation, match="b had 3"):
         commits.see(ROW, 2, 5, "c")
+
+
+def test_a_copy_of_another_generation_counts_for_nothing():
+    """Its leader was not the last one."""
+    commits = Commits()
+    commits.see_copy(ROW, 2, 5, 0, "b")
+
+    commits.expect(ROW, 3, "a", "b")
+    commits.see(ROW, None, 1, "b")
+
+
+@pytest.mark.parametrize(("died_ms", "all_of_it"), [(UNSAVED_MS, False), (UNSAVED_MS + 1, True)])
+def test_a_copy_may_be_forgotten_with_the_broker_that_keeps_it(died_ms: int, *, all_of_it: bool):
+    """If it was not saved yet, or cannot have been; then its leader is dead, and nobody tells it again."""
+    commits = Commits()
+    commits.see_copy(ROW, 3, 4, 0, "b")
+    commits.see_copy(ROW, 3, 5, 1, "b")
+    commits.expect(ROW, 3, "a", "b")
+
+    commits.forgive("b", died_ms, all_of_it=all_of_it)
+    commits.see(ROW, None, died_ms, "b")
+
+
+def test_a_copy_that_was_saved_outlives_the_end_of_its_keeper():
+    """It does not matter how often it was told again, nor that another broker died meanwhile."""
+    commits = Commits()
+    commits.see_copy(ROW, 3, 5, 0, "b")
+    commits.see_copy(ROW, 3, 5, UNSAVED_MS, "b")
+    commits.forgive("c", 1, all_of_it=True)
+    commits.expect(ROW, 3, "a", "b")
+
+    commits.forgive("b", UNSAVED_MS)
+    with pytest.raises(Violation, match="moves along"):
+        commits.see(ROW, None, UNSAVED_MS, "b")
+
+
+def test_what_a_keeper_may_have_forgotten_counts_from_when_it_is_told_again():
+    """The copy of before its end is another one."""
+    commits = Commits()
+    commits.see_copy(ROW, 3, 5, 0, "b")
+    commits.forgive("b", 1)
+    commits.see_copy(ROW, 3, 5, 2, "b")
+    commits.expect(ROW, 3, "a", "b")
+
+    commits.forgive("b", UNSAVED_MS + 1)
+    commits.see(ROW, None, UNSAVED_MS + 1, "b")
