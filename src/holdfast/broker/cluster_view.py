@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from holdfast.broker.options import BrokerOptions
-from holdfast.broker.waits import Pause, PeerCall, Procedure
+from holdfast.broker.waits import Pause, PeerCall, Procedure, ask_all
 from holdfast.model.errors import MappingRefused, PeerFailed, RemoteProtocolError
 from holdfast.model.leadership import NO_LEADER, Leader, advance, find_leaders
 from holdfast.model.mapping import LogicalQueue, TopicMapping
@@ -131,7 +131,7 @@ class ClusterView:
     # Asking name servers.
 
     def refresh(self, topic: str | None = None) -> Procedure[None]:
-        """Ask the name servers, all of them, for addresses and for the leaders of *topic*.
+        """Ask the name servers, all of them at once, for addresses and for the leaders of *topic*.
 
         What several ask for at once is asked for once. That nobody answers is no failure: the old belief stays.
         """
@@ -142,10 +142,13 @@ class ClusterView:
             return
         self._asking.add(key)
         try:
-            for server in self._namesrv:
-                yield from self._ask_addresses(server)
-                if topic is not None:
-                    yield from self._ask_leaders(server, topic)
+            calls = [call for server in self._namesrv for call in _questions(server, topic)]
+            answers = yield from ask_all(calls)
+            for call, answer in zip(calls, answers, strict=True):
+                if call.command.code == RequestCode.GET_BROKER_CLUSTER_INFO:
+                    self._take_addresses(answer)
+                elif topic is not None:
+                    self._take_leaders(answer, topic)
         finally:
             self._asking.discard(key)
             self._is_doubted = False
@@ -164,34 +167,39 @@ class ClusterView:
             raise PeerFailed(f"broker {broker} is not known to any name server: it is down", is_unsent=True)
         return found
 
-    def _ask_addresses(self, server: str) -> Procedure[None]:
-        command = Command(code=RequestCode.GET_BROKER_CLUSTER_INFO)
+    def _take_addresses(self, answer: Command | PeerFailed) -> None:
+        if isinstance(answer, PeerFailed) or answer.code != ResponseCode.SUCCESS:
+            return
         try:
-            answer = yield PeerCall(server, command, ASK_TIMEOUT_MS)
-            if answer.code != ResponseCode.SUCCESS:
-                return
             info = java_json.decode(answer.body, ClusterInfo)
-        except (PeerFailed, RemoteProtocolError):
+        except RemoteProtocolError:
             return
         self._told.add("")
         for name, data in info.broker_addr_table.items():
             if name != self._name and MASTER_ID in data.broker_addrs:
                 self._addresses[name] = data.broker_addrs[MASTER_ID]
 
-    def _ask_leaders(self, server: str, topic: str) -> Procedure[None]:
-        fields = {"topic": topic, MAPPING_FIELD: "1", REPORTS_FIELD: "1"}
-        command = Command(code=RequestCode.GET_ROUTEINFO_BY_TOPIC, fields=fields)
+    def _take_leaders(self, answer: Command | PeerFailed, topic: str) -> None:
+        if isinstance(answer, Command) and answer.code == ResponseCode.SYSTEM_BUSY:
+            self._told.add(topic)
+        if isinstance(answer, PeerFailed) or answer.code != ResponseCode.SUCCESS:
+            return
         try:
-            answer = yield PeerCall(server, command, ASK_TIMEOUT_MS)
-            if answer.code == ResponseCode.SYSTEM_BUSY:
-                self._told.add(topic)
-            if answer.code != ResponseCode.SUCCESS:
-                return
             route = decode_route(answer.body)
-        except (PeerFailed, RemoteProtocolError):
+        except RemoteProtocolError:
             return
         self._told.add(topic)
         for data in route.broker_datas:
             if data.broker_name != self._name and MASTER_ID in data.broker_addrs:
                 self._addresses[data.broker_name] = data.broker_addrs[MASTER_ID]
         self.learn(topic, route.mappings.values())
+
+
+def _questions(server: str, topic: str | None) -> list[PeerCall]:
+    """Return what a name server is asked: where brokers are, and who leads the queues of *topic*."""
+    calls = [PeerCall(server, Command(code=RequestCode.GET_BROKER_CLUSTER_INFO), ASK_TIMEOUT_MS)]
+    if topic is not None:
+        fields = {"topic": topic, MAPPING_FIELD: "1", REPORTS_FIELD: "1"}
+        command = Command(code=RequestCode.GET_ROUTEINFO_BY_TOPIC, fields=fields)
+        calls.append(PeerCall(server, command, ASK_TIMEOUT_MS))
+    return calls

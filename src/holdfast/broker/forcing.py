@@ -17,6 +17,8 @@ An operator who does not want to wait for its return fixes the end by hand (7006
 
 from __future__ import annotations
 
+import itertools
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -32,7 +34,7 @@ from holdfast.broker.relaying import Relaying
 from holdfast.broker.request import Answer, Handlers, Request
 from holdfast.broker.rules import guard
 from holdfast.broker.takeover import Takeover, to_queue
-from holdfast.broker.waits import Pause, PeerCall, Procedure, Synced
+from holdfast.broker.waits import Pause, PeerCall, Procedure, Synced, ask_all
 from holdfast.machine.effects import Effect, Log, SetTimer
 from holdfast.model.errors import DiskFailed, MappingRefused, PeerFailed, RecordRefused, RemoteProtocolError
 from holdfast.model.mapping import LogicalQueue, Segment, TopicMapping, next_epoch
@@ -278,9 +280,14 @@ class Forcing:
             self._are_peers_asked = True
 
     def _learn_from_peers(self) -> Procedure[None]:
+        calls = []
         for broker in self._view.brokers():
-            for record in (yield from self._ask_records(broker, ASK_TIMEOUT_MS)):
-                self._view.learn(record.topic, [record])
+            with suppress(PeerFailed):
+                address = yield from self._view.find_address(broker)
+                calls.append(PeerCall(address, Command(code=RequestCode.GET_MAPPINGS), ASK_TIMEOUT_MS))
+        answers = yield from ask_all(calls)
+        for record in itertools.chain.from_iterable(map(_read_records, answers)):
+            self._view.learn(record.topic, [record])
 
     def inquire(self, topic: str) -> Procedure[None]:
         """Ask everybody who leads the queues of *topic*: whoever is about to lead one may have been passed over."""
@@ -337,20 +344,12 @@ class Forcing:
 
     def _ask_record(self, broker: str, topic: str) -> Procedure[TopicMapping | None]:
         """Return what *broker* records of *topic*; None when it does not tell."""
-        every = yield from self._ask_records(broker)
-        return next((record for record in every if record.topic == topic), None)
-
-    def _ask_records(self, broker: str, timeout_ms: int = _ASK_MS) -> Procedure[list[TopicMapping]]:
-        """Return what *broker* records of static topics; nothing when it does not tell."""
         try:
             address = yield from self._view.find_address(broker)
-            answer = yield PeerCall(address, Command(code=RequestCode.GET_MAPPINGS), timeout_ms)
-            if answer.code != ResponseCode.SUCCESS:
-                return []
-            every = decode_body(answer.body, EveryMapping).topics
-            return [from_detail(each.mapping) for each in every if each.mapping is not None]
-        except (PeerFailed, RemoteProtocolError):
-            return []
+            answer = yield PeerCall(address, Command(code=RequestCode.GET_MAPPINGS), _ASK_MS)
+        except PeerFailed:
+            return None
+        return next((record for record in _read_records(answer) if record.topic == topic), None)
 
     def _fence(self, topic: str, told: LogicalQueue) -> Procedure[None]:
         """Close a queue that has a newer leader and takes nothing any more. Durable before anybody hears the end.
@@ -432,6 +431,17 @@ class Forcing:
 
     def _tell(self, level: str, event: str, **fields: object) -> None:
         self._errands.effects.append(Log(level, event, fields))
+
+
+def _read_records(answer: Command | PeerFailed) -> list[TopicMapping]:
+    """Return what a broker records of static topics; nothing when it does not tell."""
+    if isinstance(answer, PeerFailed) or answer.code != ResponseCode.SUCCESS:
+        return []
+    try:
+        every = decode_body(answer.body, EveryMapping).topics
+        return [from_detail(each.mapping) for each in every if each.mapping is not None]
+    except RemoteProtocolError:
+        return []
 
 
 def _find_end(told: TopicMapping, number: int, home: Segment) -> int | None:

@@ -15,6 +15,7 @@ Nothing is told or saved while there is no static topic.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Final
 
 from holdfast.broker.cluster_view import ClusterView
@@ -24,7 +25,7 @@ from holdfast.broker.mappings import Mappings
 from holdfast.broker.offsets import OffsetTable
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.request import Answer, Handlers, Request
-from holdfast.broker.waits import PeerCall, Procedure
+from holdfast.broker.waits import PeerCall, Procedure, ask_all
 from holdfast.machine.effects import Effect, Log, SetTimer
 from holdfast.model.errors import PeerFailed, RemoteProtocolError
 from holdfast.model.mapping import LogicalQueue
@@ -41,7 +42,6 @@ KEPT_MAX: Final = 100_000
 _CALL_MS: Final = 1_000
 _LOOK_MS: Final = 10_000  # Who is alone looks for others not more often; a peer is told at least as often, if nothing.
 _FIND_MS: Final = 500
-_FIND_ALL_MS: Final = 2_000
 
 Place = tuple[str, int]
 """Topic and logical queue."""
@@ -126,21 +126,18 @@ class OffsetCopies:
 
     def collect(self, topic: str, queues: Iterable[int]) -> Procedure[dict[int, OffsetCopy]]:
         """Return the newest copies that any broker has of these queues, as far as brokers answer soon."""
-        numbers, deadline_ms = sorted(queues), self._errands.now_ms + _FIND_ALL_MS
-        found = [copy for queue in numbers if (copy := self.find(topic, queue)) is not None]
+        numbers = sorted(queues)
         yield from self._view.refresh()
-        question = OffsetQuestion(topic=topic, queues=numbers)
-        for broker in self._view.brokers():
-            address = self._view.address(broker)
-            if address is None or self._errands.now_ms >= deadline_ms:
-                continue
-            command = Command(code=RequestCode.FIND_OFFSETS, body=encode_body(question))
-            try:
-                answer = yield PeerCall(address, command, _FIND_MS)
-                if answer.code == ResponseCode.SUCCESS:
+        addresses = [address for name in self._view.brokers() if (address := self._view.address(name)) is not None]
+        body = encode_body(OffsetQuestion(topic=topic, queues=numbers))
+        answers = yield from ask_all(
+            PeerCall(address, Command(code=RequestCode.FIND_OFFSETS, body=body), _FIND_MS) for address in addresses
+        )
+        found = [copy for queue in numbers if (copy := self.find(topic, queue)) is not None]
+        for answer in answers:
+            if isinstance(answer, Command) and answer.code == ResponseCode.SUCCESS:
+                with suppress(RemoteProtocolError):
                     found += decode_body(answer.body, CopiedOffsets).copies
-            except (PeerFailed, RemoteProtocolError):
-                continue
         return {copy.queue: copy for copy in sorted(found, key=_rank) if copy.topic == topic}
 
     # Telling ours.

@@ -4,6 +4,7 @@ Such work is a generator. It yields what it waits for and is sent what came of i
 reads from top to bottom, while the event loop does other things:
 
     answer = yield PeerCall(address, command)      -> Command; PeerFailed is thrown when there is none
+    answers = yield from ask_all(calls)            -> Command or PeerFailed of each, when all have ended
     bytes = yield LogRange(position, size)         -> bytes; CorruptRecord is thrown when they are damaged
     yield Synced(store.staged_end)                 -> when everything before is on disk
     yield Pause(1_000)                             -> when that time has passed
@@ -22,7 +23,7 @@ import msgspec
 from holdfast.broker.calls import TIMER as CALLS_TIMER
 from holdfast.broker.calls import Called, Calls
 from holdfast.broker.request import Answer, Refusal
-from holdfast.broker.waits import Pause, PeerCall, Procedure, Synced, Wait
+from holdfast.broker.waits import Pause, PeerCall, PeerCalls, Procedure, Synced, Wait
 from holdfast.machine.effects import Effect, Log, Piece, ReadLog, SetTimer, SyncLog
 from holdfast.machine.events import LogRead
 from holdfast.model.errors import CorruptRecord, DiskFailed, HoldfastError, PeerFailed, RecordRefused
@@ -30,6 +31,7 @@ from holdfast.store.disk import File
 from holdfast.store.message_store import MessageStore
 from holdfast.store.steps import FileRange, LogRange
 from holdfast.wire.codes import ResponseCode
+from holdfast.wire.command import Command
 
 PAUSE_TIMER: Final = "pauses"
 _HOT_STEPS_MAX: Final = 256  # Then others have a turn, as if the bytes had been cold.
@@ -45,6 +47,26 @@ class _Work(msgspec.Struct):
     steps: Procedure[Any]
     finish: Finish
     wait: Wait
+
+
+class _Round(msgspec.Struct):
+    """Work that waits for several servers.
+
+    Attributes:
+        results: What came of each call; None while nothing did.
+        left: How many have not ended.
+    """
+
+    work: _Work
+    results: list[Command | PeerFailed | None]
+    left: int
+
+
+class _Call(msgspec.Struct, frozen=True):
+    """One call of several."""
+
+    round: _Round
+    place: int
 
 
 class Stepper:
@@ -115,7 +137,7 @@ class Stepper:
         """Go on where other servers were asked."""
         for call in ended:
             result = PeerFailed(call.reason, is_unsent=call.is_unsent) if call.answer is None else call.answer
-            self._resume(call.waiter, result, effects, now_ms)
+            self._end_call(call.waiter, result, effects, now_ms)
 
     def on_timer(self, name: str, now_ms: int, effects: list[Effect]) -> None:
         """Go on where time had to pass."""
@@ -141,11 +163,10 @@ class Stepper:
             return
         self._write(effects, now_ms)
         match work.wait:
-            case PeerCall(address, command, timeout_ms):
-                if not self._calls.call(address, command, work, now_ms + timeout_ms, effects):
-                    self._resume(
-                        work, PeerFailed(f"too many requests wait for {address}", is_unsent=True), effects, now_ms
-                    )
+            case PeerCall() as call:
+                self._call(call, work, effects, now_ms)
+            case PeerCalls(calls):
+                self._call_all(calls, work, effects, now_ms)
             case Synced(position):
                 heapq.heappush(self._syncing, (position, self.next_token(), work))
                 effects.append(SyncLog(self._store.files_to_sync(), self._store.written))
@@ -157,6 +178,29 @@ class Stepper:
                 token = self.next_token()
                 self._reading[token] = work
                 effects.append(ReadLog(*found, token))
+
+    def _call_all(self, calls: tuple[PeerCall, ...], work: _Work, effects: list[Effect], now_ms: int) -> None:
+        waiting = _Round(work, [None] * len(calls), len(calls))
+        for place, call in enumerate(calls):
+            self._call(call, _Call(waiting, place), effects, now_ms)
+
+    def _call(self, call: PeerCall, waiter: _Work | _Call, effects: list[Effect], now_ms: int) -> None:
+        if not self._calls.call(call.address, call.command, waiter, now_ms + call.timeout_ms, effects):
+            failure = PeerFailed(f"too many requests wait for {call.address}", is_unsent=True)
+            self._end_call(waiter, failure, effects, now_ms)
+
+    def _end_call(
+        self, waiter: _Work | _Call, result: Command | PeerFailed, effects: list[Effect], now_ms: int
+    ) -> None:
+        """Go on with work whose call has ended, if it waits for no others."""
+        if isinstance(waiter, _Work):
+            self._resume(waiter, result, effects, now_ms)
+            return
+        waiting = waiter.round
+        waiting.results[waiter.place] = result
+        waiting.left -= 1
+        if not waiting.left:
+            self._resume(waiting.work, waiting.results, effects, now_ms)
 
     def _run_hot(self, work: _Work, result: object) -> tuple[File, int, int] | None:
         """Run work as long as the bytes it wants are in memory. Return where those are that are not.

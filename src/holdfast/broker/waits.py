@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from typing import Any, Final, TypeVar
 
 import msgspec
 
+from holdfast.model.errors import PeerFailed
 from holdfast.store.steps import FileRange, LogRange
 from holdfast.wire.command import Command
 
@@ -21,6 +22,12 @@ class PeerCall(msgspec.Struct, frozen=True):
     timeout_ms: int = _CALL_TIMEOUT_MS
 
 
+class PeerCalls(msgspec.Struct, frozen=True):
+    """Ask several servers at once. See `ask_all`."""
+
+    calls: tuple[PeerCall, ...]
+
+
 class Synced(msgspec.Struct, frozen=True):
     """Wait until everything in the log before this position is on disk."""
 
@@ -33,8 +40,16 @@ class Pause(msgspec.Struct, frozen=True):
     ms: int
 
 
-Wait = LogRange | FileRange | PeerCall | Synced | Pause
+Wait = LogRange | FileRange | PeerCall | PeerCalls | Synced | Pause
 
 _Result = TypeVar("_Result")
 Procedure = Generator[Wait, Any, _Result]
 """Yields what it waits for, is sent what came of it, returns its result."""
+
+
+def ask_all(calls: Iterable[PeerCall]) -> Procedure[list[Command | PeerFailed]]:
+    """Return what came of each of *calls*, made at once: those that fail take no longer together than one."""
+    asked = tuple(calls)
+    if not asked:
+        return []
+    return (yield PeerCalls(asked))  # type: ignore[no-any-return]

@@ -8,6 +8,7 @@ from tests.support.broker_desk import a_send
 from tests.support.forced_moves import force, homes_of
 from tests.support.moving_cluster import NAMESRV, TOPIC, MovingCluster
 
+from holdfast.broker.cluster_view import ASK_TIMEOUT_MS
 from holdfast.broker.forcing import CHECK_MS
 from holdfast.model.group import GroupConfig
 from holdfast.model.mapping import FORCED_GAP, TopicMapping
@@ -44,6 +45,19 @@ def test_a_forced_queue_opens_far_above_everything_that_may_exist() -> None:
     assert cluster.acked[b"0-0"] == (0, FORCED_GAP)
     assert force(cluster, "b").code == ResponseCode.SUCCESS, "asked twice is asked once"
     assert len(cluster.logical_queue(0).segments) == 2
+
+
+def test_dead_brokers_take_no_longer_together_than_one() -> None:
+    """A forced move asks all of them who leads, and then all of them for copies of offsets."""
+    cluster = a_cluster("a", "b", "c", "d", "e")
+    for name in "acde":
+        cluster.brokers[name].power_off()
+    began_ms = cluster.world.now_ms
+
+    answer = force(cluster, "b")
+
+    assert answer.code == ResponseCode.SUCCESS
+    assert cluster.world.now_ms - began_ms < 2 * ASK_TIMEOUT_MS
 
 
 def test_readers_wait_at_the_unknown_end_with_an_error_that_names_the_broker() -> None:
@@ -291,8 +305,8 @@ def test_everything_can_be_restarted_at_once() -> None:
         for node in (*cluster.brokers.values(), cluster.name_server):
             node.start()
 
-        assert cluster.run(3_000, lambda cluster=cluster, names=names: cluster.open_on(1) == [names[-1]])
-        assert cluster.open_on(0) == ["a"]
+        opened = [["a"], [names[-1]]]
+        assert cluster.run(3_000, lambda cluster=cluster, opened=opened: [*map(cluster.open_on, (0, 1))] == opened)
 
 
 def test_a_name_server_that_lost_its_folder_lets_brokers_open_once_they_registered() -> None:

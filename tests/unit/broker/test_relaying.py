@@ -7,6 +7,7 @@ from tests.support.broker_desk import a_pull, a_send
 from tests.support.moving_cluster import TOPIC, MovingCluster
 
 from holdfast.broker import relaying
+from holdfast.broker.cluster_view import ASK_TIMEOUT_MS
 from holdfast.broker.members import ROUND_MS
 from holdfast.broker.relaying import PATIENCE_MS
 from holdfast.model.errors import ConnectionLost, HoldfastError
@@ -125,7 +126,7 @@ def test_a_send_that_waited_too_long_for_who_leads_is_refused_and_never_stored()
     for source, target in links:
         cluster.network.cut(source, target)
     cluster.begin("b", a_send(TOPIC, queue=0, body=b"before"), by=cluster.add_hand("other"))
-    cluster.run(PATIENCE_MS - 1_000)
+    cluster.run(ASK_TIMEOUT_MS // 2)
 
     waiting = cluster.begin("b", a_send(TOPIC, queue=0, body=b"behind"))
     cluster.run(PATIENCE_MS + 100)

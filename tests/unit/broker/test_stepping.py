@@ -7,10 +7,11 @@ import pytest
 from tests.support.broker_desk import BrokerDesk
 from tests.support.stores import stage
 
+from holdfast.broker import calls
 from holdfast.broker.calls import PURPOSE
 from holdfast.broker.request import Refusal
 from holdfast.broker.stepping import PAUSE_TIMER
-from holdfast.broker.waits import Pause, PeerCall, Procedure, Synced
+from holdfast.broker.waits import Pause, PeerCall, Procedure, Synced, ask_all
 from holdfast.machine.effects import OpenChannel, SendBytes, SyncLog
 from holdfast.machine.events import ChannelClosed, ChannelFailed, ChannelId, ChannelOpened, DiskFault, FramesReceived
 from holdfast.model.errors import PeerFailed
@@ -19,6 +20,7 @@ from holdfast.wire.command import Command, decode_command, encode_command, respo
 from holdfast.wire.frame import split_frames
 
 PEER = "10.0.0.9:10911"
+OTHER = "10.0.0.8:10911"
 LINK = ChannelId(99)
 
 
@@ -100,6 +102,52 @@ def test_a_silent_peer_is_given_up_in_time(bench: Bench) -> None:
     bench.desk.pass_time(1, "calls")
 
     assert bench.ended == [(f"{PEER} did not answer in time", False)]
+
+
+def ask_both() -> Procedure[object]:
+    questions = [PeerCall(peer, Command(code=RequestCode.GET_BROKER_RUNTIME_INFO), 1_000) for peer in (OTHER, PEER)]
+    answers = yield from ask_all(questions)
+    return [str(answer) if isinstance(answer, PeerFailed) else answer.body for answer in answers]
+
+
+def test_several_peers_are_asked_at_once(bench: Bench) -> None:
+    """What came of each is told when nothing is left to wait for, in the order of the questions."""
+    bench.run(ask_both)
+    dialed = [effect.address for effect in bench.desk.effects if isinstance(effect, OpenChannel)]
+    bench.connect()
+    bench.answer(b"well")
+    waited = list(bench.ended)
+    bench.desk.feed(ChannelFailed(OTHER, "connection refused", bench.desk.now_ms, PURPOSE))
+
+    assert (dialed, waited) == ([OTHER, PEER], [])
+    assert bench.ended == [[f"cannot connect to {OTHER}: connection refused", b"well"]]
+
+
+def test_several_silent_peers_are_given_up_together(bench: Bench) -> None:
+    """They take no longer than one."""
+    bench.run(ask_both)
+    bench.desk.pass_time(1_000, "calls")
+
+    assert bench.ended == [[f"{OTHER} did not answer in time", f"{PEER} did not answer in time"]]
+
+
+def test_peers_for_whom_too_many_wait_are_not_waited_for(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of them is told as a failure, and the work goes on."""
+    monkeypatch.setattr(calls, "WAITING_MAX", 0)
+    bench.run(ask_both)
+
+    assert bench.ended == [[f"too many requests wait for {OTHER}", f"too many requests wait for {PEER}"]]
+
+
+def test_who_asks_nobody_does_not_wait(bench: Bench) -> None:
+    """There is nothing to wait for."""
+
+    def ask_nobody() -> Procedure[object]:
+        return (yield from ask_all(()))
+
+    bench.run(ask_nobody)
+
+    assert bench.ended == [[]]
 
 
 @pytest.mark.parametrize("flush", ["async", "sync"])
