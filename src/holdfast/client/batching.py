@@ -84,15 +84,14 @@ def encode_messages(messages: Iterable[Message], ids: Iterable[str], texts: Iter
 
 
 def pack_whole(messages: Sequence[Message], body: bytes, batch_id: str, codec: Codec | None) -> Outgoing | None:
-    """Return a batch, whose items are *body*, as brokers take it that keep it whole.
+    """Return a batch, whose items are *body*, as brokers take it that keep it whole. Their ids follow *batch_id*.
 
     None when its keys do not fit outside: then it is better sent in the form in which the broker looks at each item.
     """
     keys = (key for message in messages for key in (message.key, *message.keys) if key)
     try:
-        whole = wrap_items(
-            body, len(messages), batch_id, keys=keys, tags={message.tags for message in messages}, codec=codec
-        )
+        tags = {message.tags for message in messages}
+        whole = wrap_items(body, len(messages), batch_id, keys=keys, tags=tags, codec=codec, ids_follow=True)
     except LocalProtocolError:
         return None
     return Outgoing(batch_id, whole.properties, whole.body, whole.sys_flag, 0)

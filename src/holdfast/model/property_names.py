@@ -33,6 +33,8 @@ MESSAGE_TYPE: Final = "MSG_TYPE"
 
 INNER_COUNT: Final = "INNER_NUM"
 INNER_BASE: Final = "INNER_BASE"
+INNER_IDS: Final = "INNER_IDS"
+"""Ours: the ids of a batch's messages follow its own, one by one."""
 
 RESERVED: Final = frozenset(
     {
@@ -58,6 +60,7 @@ RESERVED: Final = frozenset(
         MESSAGE_TYPE,
         INNER_COUNT,
         INNER_BASE,
+        INNER_IDS,
         "MIN_OFFSET",
         "MAX_OFFSET",
         "BUYER_ID",

@@ -9,16 +9,20 @@ before, off the loop.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from holdfast.model.errors import CorruptRecord
 from holdfast.model.queue import Position
-from holdfast.store.dispatch import has_keys, index_keys, key_hash
+from holdfast.store.dispatch import INNER_BITS, has_keys, index_keys, key_hash
+from holdfast.store.inner_keys import block_of, holds_id, holds_inside
 from holdfast.store.key_batch import KeyBatch
 from holdfast.store.key_index import KeyIndex
 from holdfast.store.log_file import LogFiles
-from holdfast.store.log_walk import WINDOW_SIZE, Stop, judge_at
+from holdfast.store.log_walk import WINDOW_SIZE, Stop, WalkedRecord, judge_at
 from holdfast.store.options import StoreOptions
 from holdfast.store.record_steps import read_record
 from holdfast.store.steps import FileRange, Steps
+from holdfast.wire.record import StoredRecord, decode_record
 
 SLICE_RECORDS = 256
 WARM_SIZE = 4 << 20
@@ -105,14 +109,45 @@ class Indexer:
         if isinstance(record, Stop):
             # A blank; or bytes that were good and are no longer: the rest of the file is lost to the index.
             return position - position % self._files.size + self._files.size, 0
+        if record.sys_flag & INNER_BITS == INNER_BITS:
+            return position + record.size, self._take_inner(record)
         if has_keys(record.sys_flag):
             self._batch.add(record.topic, index_keys(record.properties), position, record.store_ms)
         return position + record.size, 1
 
+    def _take_inner(self, record: WalkedRecord) -> int:
+        """Take the keys of a batch. Return as how many records it counts."""
+        found = self._files.find(record.position)
+        assert found is not None, "it was just read"
+        at = record.position - found.start
+        body = decode_record(found.file.view(at, at + record.size), check_body=False).body
+        return self._batch.add_inner(
+            record.topic, record.properties, body, record.sys_flag, record.position, record.store_ms
+        )
+
     def find(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> Steps[list[Position]]:
-        """Return where records with *key* are, newest first."""
+        """Return where records with *key* are, newest first: also batches of which a message has it.
+
+        Its own id is where a message is looked for first; only then the block of it, under which batches are.
+        """
         wanted = key.encode(errors="surrogatepass")
-        search = self.index.search(key_hash(topic.encode(errors="surrogatepass"), wanted), begin_ms, end_ms)
+        span = (begin_ms, end_ms)
+
+        def has_key(record: StoredRecord) -> bool:
+            return wanted in index_keys(record.properties) or holds_inside(record, wanted)
+
+        found = yield from self._find(topic, wanted, has_key, max_count, span)
+        block = None if found else block_of(wanted)
+        if block is not None:
+            found = yield from self._find(topic, block, lambda record: holds_id(record, wanted), max_count, span)
+        return found
+
+    def _find(
+        self, topic: str, key: bytes, holds: Callable[[StoredRecord], bool], max_count: int, span: tuple[int, int]
+    ) -> Steps[list[Position]]:
+        """Return where records are that were entered under *key* and for which *holds*, newest first."""
+        begin_ms, end_ms = span
+        search = self.index.search(key_hash(topic.encode(errors="surrogatepass"), key), begin_ms, end_ms)
         found: dict[Position, None] = {}
         hits = 0
         while len(found) < max_count and hits < HITS_MAX:
@@ -124,12 +159,7 @@ class Indexer:
                 record = yield from read_record(position)
             except CorruptRecord:
                 continue
-            if (
-                record is not None
-                and record.topic == topic
-                and begin_ms <= record.store_ms <= end_ms
-                and wanted in index_keys(record.properties)
-            ):
+            if record is not None and record.topic == topic and begin_ms <= record.store_ms <= end_ms and holds(record):
                 found[Position(position)] = None
         return list(found)
 

@@ -11,8 +11,10 @@ from __future__ import annotations
 import struct
 
 from holdfast.model.java_hash import hash_all_behind, hash_behind
-from holdfast.store.dispatch import KEYS, UNIQUE_KEY, VALUE_END, has_keys, index_keys
+from holdfast.store.dispatch import INNER_BITS, KEYS, UNIQUE_KEY, VALUE_END, has_keys, index_keys
+from holdfast.store.inner_keys import inner_keys
 from holdfast.store.key_index import IndexKey
+from holdfast.wire.batch import Piece
 from holdfast.wire.record import (
     BORN_HOST_V6,
     FIXED_SIZE,
@@ -46,6 +48,14 @@ class KeyBatch:
             self._keys.append(key)
             self._places.append((position, store_ms))
 
+    def add_inner(
+        self, topic: bytes, properties: bytes, body: Piece, sys_flag: int, position: int, store_ms: int
+    ) -> int:
+        """Add the keys of a batch and of its messages. Return as how many records it counts: as work, by its keys."""
+        keys = [*dict.fromkeys(index_keys(properties) + inner_keys(sys_flag, properties, body))]
+        self.add(topic, keys, position, store_ms)
+        return max(1, len(keys))
+
     def take(self) -> list[IndexKey]:
         """Return everything that was added, and forget it."""
         hashes = hash_all_behind(self._prefixes, self._keys)
@@ -66,6 +76,8 @@ class KeyBatch:
     def scan(self, data: memoryview, position: int, records_max: int) -> tuple[int, int]:
         """Add the keys of the records in *data*, which begins at *position*. Return where it stopped, after how many.
 
+        A batch counts as many as it has keys.
+
         It stops at the end, after *records_max* records, and at what is not a whole record of the plain kind: IPv4
         hosts, and a topic of the usual length.
         """
@@ -81,11 +93,16 @@ class KeyBatch:
                 break
             if body_size < 0 or topic_at > record_end - 3:
                 break
-            at = record_end
-            count += 1
             rest = data[topic_at:record_end].tobytes()
             # That the lengths in it add up is not looked at: nonsense gives keys that no query will find in the record.
             start = rest[0] + 3
+            if sys_flag & INNER_BITS == INNER_BITS:
+                body = data[at + FIXED_SIZE : topic_at]
+                count += self.add_inner(rest[1 : start - 2], rest[start:], body, sys_flag, own, store_ms)
+                at = record_end
+                continue
+            at = record_end
+            count += 1
             if rest.rfind(KEYS, start) < 0:
                 marked = rest.rfind(UNIQUE_KEY, start)
                 if marked < 0:

@@ -5,6 +5,7 @@
                  INNER_NUM  how many items
                  KEYS       every key of every item, each once
                  TAGS       the tag of the items, if all have the same one
+                 INNER_IDS  `next`: the ids of the items follow that of the batch, one by one
                  INNER_BASE the offset of the first; the broker adds it. Item i has the offset of the record + i
 
 So a broker knows all that it needs without looking inside, which it could not do if the batch is compressed. Java's
@@ -60,6 +61,7 @@ def wrap_items(
     keys: Iterable[str] = (),
     tags: Collection[str | None] = (),
     codec: Codec | None = None,
+    ids_follow: bool = False,
 ) -> InnerBatch:
     """Return *items*, which `wire.batch` encoded, as one record.
 
@@ -70,6 +72,7 @@ def wrap_items(
         keys: All keys of all items.
         tags: All tags of all items; None stands for those without.
         codec: How to compress them together, if that makes them smaller; None for not at all.
+        ids_follow: Say that the ids of the items follow *batch_id* one by one, so that they are found by them.
 
     Raises:
         LocalProtocolError: they are too many or too large, or their keys need more room than properties have.
@@ -79,6 +82,8 @@ def wrap_items(
     if len(items) > OPENED_SIZE_MAX:
         raise LocalProtocolError(f"an inner batch holds up to {OPENED_SIZE_MAX} bytes, not {len(items)}")
     text = f"{names.UNIQUE_KEY}\x01{batch_id}\x02{names.INNER_COUNT}\x01{count}\x02"
+    if ids_follow:
+        text += f"{names.INNER_IDS}\x01next\x02"
     all_keys = " ".join(dict.fromkeys(keys))
     if all_keys:
         text += f"{names.KEYS}\x01{all_keys}\x02"

@@ -125,9 +125,11 @@ def test_a_broker_that_can_gets_one_record():
 
         assert (int(command.fields["f"]), command.fields["m"]) == (INNER_BATCH, "true")
         properties = parse_properties(command.fields["i"])
-        assert properties.pop("UNIQ_KEY")
-        assert properties == {"INNER_NUM": "2", "KEYS": "k", "TAGS": "red"}
+        batch_id = properties.pop("UNIQ_KEY")
+        assert properties == {"INNER_NUM": "2", "INNER_IDS": "next", "KEYS": "k", "TAGS": "red"}
         items = unwrap_items(command.body, INNER_BATCH, command.fields["i"].encode())
+        ids = [parse_properties(text.decode())["UNIQ_KEY"] for _, _, text in items]
+        assert [int(each, 16) - int(batch_id, 16) for each in ids] == [1, 2]
         assert [bytes(body[:1]) for _, body, _ in items] == [b"0", b"1"]
         assert len(server.heard_of(ASK)) == 1
 
