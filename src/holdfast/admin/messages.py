@@ -13,6 +13,7 @@ from holdfast.model.message import ReceivedMessage
 from holdfast.model.route import MASTER_ID
 from holdfast.model.scope import mock_broker
 from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.inner_batch import Opening
 from holdfast.wire.mapping import from_info
 from holdfast.wire.message_id import parse_message_id
 from holdfast.wire.offsets import QueryMessageFields, ViewMessageFields
@@ -79,7 +80,7 @@ class Messages:
         broker = brokers.get(place.address)
         if broker is None:
             return []
-        header = ViewMessageFields(offset=place.position, topic=topic)
+        header = ViewMessageFields(offset=place.position, topic=topic, opens_batches=Opening.WANTED.value)
         try:
             answer = await self._reach.ask(broker.address, RequestCode.VIEW_MESSAGE_BY_ID, header)
         except BrokerRefused:

@@ -20,7 +20,8 @@ from holdfast.client.received import read_messages
 from holdfast.model.errors import BrokerRefused, ConnectionLost, RequestTimeout, UnreadableBatch
 from holdfast.model.message import ReceivedMessage
 from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.pull import SUBSCRIPTION, SUSPEND, Opening, PullAnswer, PullFields
+from holdfast.wire.inner_batch import Opening
+from holdfast.wire.pull import SUBSCRIPTION, SUSPEND, PullAnswer, PullFields
 
 log = logging.getLogger("holdfast.admin")
 

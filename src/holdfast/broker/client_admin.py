@@ -29,7 +29,9 @@ from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command
 from holdfast.wire.fields import from_fields, to_fields
 from holdfast.wire.heartbeat import ConsumerGroupFields
+from holdfast.wire.inner_batch import is_inner_batch
 from holdfast.wire.message_id import parse_message_id
+from holdfast.wire.record import decode_record
 
 _RUNNING_INFO_VERSION: Final = 62  # 3.1.8: clients before that do not know the question
 
@@ -144,6 +146,11 @@ class ClientAdmin:
             record = yield from read_bytes(parse_message_id(fields.msg_id).position)
             if not record:
                 return Refusal(ResponseCode.SYSTEM_ERROR, f"no message has the id {fields.msg_id}")
+            if is_inner_batch(decode_record(record, check_body=False).sys_flag):
+                return Refusal(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"{fields.msg_id} is the id of a batch: there is no telling which of its messages is meant",
+                )
         asked = msgspec.structs.replace(fields, broker_name=self._options.name, topic_sys_flag=0, group_sys_flag=0)
         return self._pass_on(request, client, Command(code=request.command.code, fields=to_fields(asked), body=record))
 

@@ -69,9 +69,13 @@ class OpenedBatch:
         """Return where the record of a message begins."""
         return self.ends[index - 1] if index else 0
 
-    def record(self, index: int) -> bytes:
-        """Return the record of a message."""
+    def data(self, index: int) -> bytes:
+        """Return the bytes of the record of a message."""
         return self.records[self.start_of(index) : self.ends[index]]
+
+    def record(self, index: int) -> StoredRecord:
+        """Return the record of a message."""
+        return decode_record(self.records, self.start_of(index), check_body=False)
 
     def count_fitting(self, index: int, size: int) -> int:
         """Return how many messages from *index* on have records of *size* together."""
@@ -104,9 +108,7 @@ class OpenedBatch:
         return found
 
     def _properties(self) -> list[bytes]:
-        return [
-            decode_record(self.records, self.start_of(at), check_body=False).properties for at in range(len(self.ends))
-        ]
+        return [self.record(index).properties for index in range(len(self.ends))]
 
 
 _NOTHING: Final = OpenedBatch(0, b"", ())
@@ -138,19 +140,20 @@ class OpenedBatches:
             data = yield LogRange(position, size)
         except CorruptRecord:
             return None
-        return self.open_own(position, data, reason) if len(data) == size else None
-
-    def open_own(self, position: int, data: bytes, reason: Reason) -> OpenedBatch | None:
-        """Return the messages of a record of this broker's log, which was checked; None when it cannot be opened."""
-        kept = self._find(position)
-        if kept is not None:
-            return kept or None
+        if len(data) < size:
+            return None
         record = decode_record(data, check_body=False)
-        if not is_inner_batch(record.sys_flag):
-            return OpenedBatch(record.offset, data, (len(data),))
-        batch = self.open(record, reason)
-        self._keep(position, _NOTHING if batch is None else batch)  # Who tried in vain need not try again.
-        return batch
+        if is_inner_batch(record.sys_flag):
+            return self.open_own(record, reason)
+        return OpenedBatch(record.offset, data, (len(data),))
+
+    def open_own(self, record: StoredRecord, reason: Reason) -> OpenedBatch | None:
+        """Return the messages of a batch in this broker's log; None when it cannot be opened."""
+        batch = self._find(record.position)
+        if batch is None:
+            batch = self.open(record, reason) or _NOTHING
+            self._keep(record.position, batch)  # Also if it was in vain: that need not be tried again.
+        return batch or None
 
     def open(self, record: StoredRecord, reason: Reason) -> OpenedBatch | None:
         """Return the messages of a batch, whoever has it in his log; None when it cannot be opened."""

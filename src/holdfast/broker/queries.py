@@ -1,7 +1,7 @@
 """Looking things up: offsets of a queue (29, 30, 31, 32), messages by key or position (12, 33), index entries (321).
 
 Of a static topic the queue is a logical one, and so are its offsets; only its leader answers. Messages may be on any
-broker that ever led one of its queues.
+broker that ever led one of its queues. Of a batch the single messages are shown that were asked for.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import msgspec
 
 from holdfast.broker.clients import ClientTable
 from holdfast.broker.logical_pull import not_leader_to_read
+from holdfast.broker.opened_batches import OpenedBatches, Reason
 from holdfast.broker.records import read_bytes
 from holdfast.broker.request import Answer, Handlers, Refusal, Request, Steps
 from holdfast.broker.restamp import read_queue_id, restamp
@@ -21,13 +22,14 @@ from holdfast.broker.static_reads import StaticReads
 from holdfast.broker.waits import Procedure
 from holdfast.model.errors import CorruptRecord, PeerFailed
 from holdfast.model.mapping import LogicalQueue
+from holdfast.model.property_names import UNIQUE_KEY
 from holdfast.store.message_store import MessageStore
 from holdfast.store.queue_index import ENTRY
-from holdfast.store.record_steps import decode_at
 from holdfast.wire import java_json
 from holdfast.wire.admin import QueueEntries, QueueEntriesFields, QueueEntry
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.fields import from_fields, to_fields
+from holdfast.wire.inner_batch import Opening, is_inner_batch
 from holdfast.wire.offsets import (
     OffsetAnswer,
     QueryMessageAnswer,
@@ -37,21 +39,24 @@ from holdfast.wire.offsets import (
     TimestampAnswer,
     ViewMessageFields,
 )
+from holdfast.wire.properties import find_property
 from holdfast.wire.record import decode_record, decode_records
 from holdfast.wire.route import is_mapping_aware
 
 FOUND_MAX: Final = 64
 FOUND_SIZE_MAX: Final = 8 * 1024 * 1024
 ENTRIES_MAX: Final = 1024
+_UNIQUE_KEY: Final = UNIQUE_KEY.encode()
 
 
 class Queries:
     """Answers questions about what is stored."""
 
-    def __init__(self, store: MessageStore, clients: ClientTable, reads: StaticReads) -> None:
+    def __init__(self, store: MessageStore, clients: ClientTable, reads: StaticReads, opened: OpenedBatches) -> None:
         self._store = store
         self._clients = clients
         self._reads = reads
+        self._opened = opened
 
     def handlers(self) -> Handlers:
         """Return what this room answers."""
@@ -98,12 +103,23 @@ class Queries:
         size = 0
         for position in positions:
             data = yield from read_bytes(position)
-            size += len(data)
-            if size > FOUND_SIZE_MAX:
-                break
-            if data:
-                found.append(self._to_logical(fields.topic, data))
+            for single in self._find_inside(data, fields.key) if data else ():
+                size += len(single)
+                if size > FOUND_SIZE_MAX:
+                    return found
+                found.append(self._to_logical(fields.topic, single))
         return found
+
+    def _find_inside(self, data: bytes, key: str) -> list[bytes]:
+        """Return what a record holds that has *key*: itself, if it is no batch; everything, if it is the batch's id."""
+        record = decode_record(data, check_body=False)
+        if not is_inner_batch(record.sys_flag):
+            return [data]
+        batch = self._opened.open_own(record, Reason.QUERY)
+        if batch is None:
+            return []
+        is_of_batch = find_property(record.properties, _UNIQUE_KEY) == key.encode(errors="replace")
+        return [batch.data(index) for index in (range(len(batch)) if is_of_batch else batch.find_keyed(key))]
 
     def _find_elsewhere(self, fields: QueryMessageFields) -> Procedure[list[bytes]]:
         """Return the records of other brokers, of those that answer."""
@@ -115,13 +131,18 @@ class Queries:
         return found
 
     def view_message(self, request: Request) -> Steps[Answer]:
-        """Answer 33: the message at a position."""
-        position = from_fields(ViewMessageFields, request.command.fields).offset
-        data = yield from read_bytes(position)
+        """Answer 33: the message at a position, or all messages of a batch, whole to those who open it."""
+        fields = from_fields(ViewMessageFields, request.command.fields)
+        data = yield from read_bytes(fields.offset)
         if not data:
-            return Refusal(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {position}")
-        record = decode_at(data, position) if self._reads.mappings.topics() else None
-        return request.answer(body=data if record is None else self._to_logical(record.topic, data))
+            return Refusal(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {fields.offset}")
+        record = decode_record(data, check_body=False)
+        if is_inner_batch(record.sys_flag) and fields.opens_batches != Opening.WANTED.value:
+            batch = self._opened.open_own(record, Reason.QUERY)
+            if batch is None:
+                return Refusal(ResponseCode.SYSTEM_ERROR, f"the batch at {fields.offset} cannot be opened")
+            data = batch.records[: batch.ends[max(0, batch.count_fitting(0, FOUND_SIZE_MAX) - 1)]]
+        return request.answer(body=self._to_logical(record.topic, data))
 
     def _to_logical(self, topic: str, data: bytes) -> bytes:
         """Return a record as readers of its topic know it: in a static one with logical queue and offset."""

@@ -38,8 +38,8 @@ from holdfast.store.queue_index import QueueLog, Stretch
 from holdfast.wire.codes import ResponseCode
 from holdfast.wire.command import RESPONSE, Command, encode_command
 from holdfast.wire.frame import JSON
-from holdfast.wire.inner_batch import COUNT_MAX
-from holdfast.wire.pull import Opening, PullFields, PullHeader, prepared_answer_head, pull_answer_head
+from holdfast.wire.inner_batch import COUNT_MAX, Opening
+from holdfast.wire.pull import PullFields, PullHeader, prepared_answer_head, pull_answer_head
 
 _SCAN_MAX: Final = 800  # index entries looked at for one answer when a filter lets few of them through
 _AHEAD: Final = 6400  # index entries read ahead when they are cold: as many as the kernel would

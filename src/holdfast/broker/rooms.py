@@ -150,7 +150,7 @@ class Rooms:
             options, store, self.topics, self.groups, self.clients, self.offsets, self.stats, self.static_reads
         )
         self.opened = self.pulls.opened
-        self.whereabouts = Whereabouts(self.view)
+        self.whereabouts = Whereabouts(self.view, self.opened)
         self.send_backs = SendBacks(self.topics, self.groups, self.writer, self.stats, self.whereabouts, chance=chance)
         self.replies = Replies(
             options, self.topics, self.clients, self.relays, self.writer, self.stats, store_host=host
@@ -161,7 +161,7 @@ class Rooms:
 
     def _build_desks(self, options: BrokerOptions, store: MessageStore) -> None:
         """Build the rooms that only answer questions and take orders."""
-        self.queries = Queries(store, self.clients, self.static_reads)
+        self.queries = Queries(store, self.clients, self.static_reads, self.opened)
         self.offset_requests = OffsetRequests(self.offsets, self.topics, self.groups, store, self.static_reads)
         self.offset_resets = OffsetResets(options, self.topics, self.clients, self.offsets, store, self.static_reads)
         self.topic_admin = TopicAdmin(

@@ -3,8 +3,9 @@
     returned the n-th time ─┬─ n < maximum ─> %RETRY%group, after the delay of level 3 + n (or the level asked for)
                             └─ else ────────> %DLQ%group, for good
 
-The new message has the content of the old one, the number of returns, and where it came from. The old one may be on
-another broker, if it is of a static topic: a client that sees one broker there returns everything to that one.
+The new message has the content of the old one, the number of returns, and where it came from. Of a batch one message
+is returned, that whose id is told; nothing happens to the others. The old one may be on another broker, if it is of a
+static topic: a client that sees one broker there returns everything to that one.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from holdfast.broker.request import Answer, Handlers, Refusal, Request
 from holdfast.broker.stats import SEND_BACK_NUMS, BrokerStats
 from holdfast.broker.topics import TopicTable
 from holdfast.broker.waits import Procedure
-from holdfast.broker.whereabouts import Whereabouts
+from holdfast.broker.whereabouts import Found, Whereabouts
 from holdfast.broker.writer import DELAY, Draft, LogWriter
 from holdfast.model.group import GroupConfig
 from holdfast.model.topic import Permission, dead_letter_topic, retry_topic
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.fields import from_fields
-from holdfast.wire.message_id import format_message_id
+from holdfast.wire.inner_batch import is_inner_batch
 from holdfast.wire.offsets import SendBackFields
-from holdfast.wire.record import TRANSACTION_MASK, StoredRecord
+from holdfast.wire.record import TRANSACTION_MASK
 
 _MAX_RECONSUME_VERSION: Final = 121  # clients before that did not mean what the field says
 _FIRST_RETRY_LEVEL: Final = 3
@@ -68,31 +69,41 @@ class SendBacks:
         retry = self._topics.ensure(retry_topic(fields.group), group.retry_queue_nums, request.now_ms)
         if not retry.permission & Permission.WRITE:
             return Refusal(ResponseCode.NO_PERMISSION, f"the topic[{retry.name}] sending message is forbidden")
-        record = yield from self._find(fields)
-        if record is None:
-            return Refusal(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {fields.offset}")
-        draft = self._place(record, fields, group, request)
+        returned = yield from self._find(fields)
+        if isinstance(returned, Refusal):
+            return returned
+        draft = self._place(returned, fields, group, request)
         stored = self._writer.accept(draft, request.now_ms)
         if isinstance(stored, Refusal):
             return stored
         self._stats.count(SEND_BACK_NUMS, f"{draft.properties['RETRY_TOPIC']}@{fields.group}")
         return request.answer()
 
-    def _find(self, fields: SendBackFields) -> Procedure[StoredRecord | None]:
+    def _find(self, fields: SendBackFields) -> Procedure[Found | Refusal]:
         """Return the message that is returned.
 
         A client that tells no id dials the host that stored the message: then the position is one of this log.
         """
-        if fields.origin_msg_id and self._mappings.topics():
-            found = yield from self._whereabouts.find(fields.offset, fields.origin_msg_id)
-            return None if found is None else found.record
-        return (yield from read_record(fields.offset))
+        message_id = fields.origin_msg_id or ""
+        is_known_by_id = bool(message_id and self._mappings.topics())
+        if is_known_by_id:
+            found = yield from self._whereabouts.find(fields.offset, message_id)
+            if found is not None:
+                return found
+        record = yield from read_record(fields.offset)
+        if record is not None and is_inner_batch(record.sys_flag):
+            inside = self._whereabouts.find_inside(record, message_id)
+            return _not_inside(fields) if inside is None else Found(inside, is_inside=True)
+        if record is None or is_known_by_id:  # Of another id than was told: it is another message.
+            return Refusal(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {fields.offset}")
+        return Found(record)
 
-    def _place(self, record: StoredRecord, fields: SendBackFields, group: GroupConfig, request: Request) -> Draft:
-        """Return the message that takes the place of *record*."""
+    def _place(self, found: Found, fields: SendBackFields, group: GroupConfig, request: Request) -> Draft:
+        """Return the message that takes the place of the one that was found."""
+        record = found.record
         properties = properties_of(record)
         properties.setdefault("RETRY_TOPIC", record.topic)
-        properties.setdefault("ORIGIN_MESSAGE_ID", format_message_id(record.store_host, record.position))
+        properties.setdefault("ORIGIN_MESSAGE_ID", found.message_id)
         # Nobody waits for this copy to be synced: the client would only return the message once more.
         properties["WAIT"] = "false"
         times_max = group.retry_max_times
@@ -110,3 +121,12 @@ class SendBacks:
         # A message of a transaction is an ordinary one once it was delivered.
         draft.sys_flag &= ~TRANSACTION_MASK
         return draft
+
+
+def _not_inside(fields: SendBackFields) -> Refusal:
+    """Return the answer where a batch is found, and nothing says which of its messages is meant."""
+    return Refusal(
+        ResponseCode.INVALID_PARAMETER,
+        f"at position {fields.offset} there is a batch, in which no message is found by the originMsgId "
+        f"{fields.origin_msg_id!r}: say the UNIQ_KEY of the message that is given back",
+    )

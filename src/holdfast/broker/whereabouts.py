@@ -6,7 +6,7 @@
 
 A client of a static topic may not know which broker stored a message: the queue moved, or one broker passes everything
 on for it. A position means something in one log only, and in others there may be another record at it. So it is the id
-that decides: the sender's unique key, or host and position.
+that decides: the sender's unique key, or host and position. A message of a batch has only the former for itself.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 
 from holdfast.broker.cluster_view import ClusterView
+from holdfast.broker.opened_batches import OpenedBatches, Reason
 from holdfast.broker.records import properties_of, read_record
 from holdfast.broker.waits import PeerCall, Procedure
 from holdfast.model.errors import PeerFailed, RemoteProtocolError
@@ -24,6 +25,7 @@ from holdfast.store.record_steps import decode_at
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command
 from holdfast.wire.fields import to_fields
+from holdfast.wire.inner_batch import Opening, is_inner_batch
 from holdfast.wire.message_id import format_message_id, parse_message_id
 from holdfast.wire.offsets import ViewMessageFields
 from holdfast.wire.record import StoredRecord
@@ -35,25 +37,47 @@ class Found(msgspec.Struct, frozen=True):
     """A record, and where it is.
 
     Attributes:
+        record: Of a batch, that of the single message.
         address: Of the broker that has it; None when that is this one.
+        is_inside: It is one of many in a batch.
     """
 
     record: StoredRecord
     address: str | None = None
+    is_inside: bool = False
+
+    @property
+    def message_id(self) -> str:
+        """The id by which nothing else can be meant."""
+        unique_key = properties_of(self.record).get(UNIQUE_KEY) if self.is_inside else None
+        return unique_key or format_message_id(self.record.store_host, self.record.position)
 
 
 class Whereabouts:
     """Finds records in the logs of all brokers."""
 
-    def __init__(self, view: ClusterView) -> None:
+    def __init__(self, view: ClusterView, opened: OpenedBatches) -> None:
         self._view = view
+        self._opened = opened
 
     def find(self, position: int, message_id: str) -> Procedure[Found | None]:
         """Return the record of that id, which stands at *position* in somebody's log; None when nobody shows it."""
         record = yield from read_record(position)
-        if record is not None and is_named(record, message_id):
-            return Found(record)
-        return (yield from self._find_far(position, message_id))
+        found = None if record is None else self._judge(record, message_id)
+        return found or (yield from self._find_far(position, message_id))
+
+    def _judge(self, record: StoredRecord, message_id: str, address: str | None = None) -> Found | None:
+        """Return what is meant by an id, if that is *record*, or one of its messages."""
+        if is_inner_batch(record.sys_flag):
+            inside = self.find_inside(record, message_id, is_own=address is None)
+            return None if inside is None else Found(inside, address, is_inside=True)
+        return Found(record, address) if is_named(record, message_id) else None
+
+    def find_inside(self, record: StoredRecord, message_id: str, *, is_own: bool = True) -> StoredRecord | None:
+        """Return the message of a batch that has that id, as if it had been sent alone; None when there is none."""
+        batch = (self._opened.open_own if is_own else self._opened.open)(record, Reason.RETRY)
+        index = None if batch is None else batch.find_id(message_id)
+        return None if batch is None or index is None else batch.record(index)
 
     def _find_far(self, position: int, message_id: str) -> Procedure[Found | None]:
         asked: set[str] = set()
@@ -72,14 +96,15 @@ class Whereabouts:
         return None
 
     def _look_at(self, broker: str, position: int, message_id: str) -> Procedure[Found | None]:
-        command = Command(code=RequestCode.VIEW_MESSAGE_BY_ID, fields=to_fields(ViewMessageFields(offset=position)))
+        fields = to_fields(ViewMessageFields(offset=position, opens_batches=Opening.WANTED.value))
+        command = Command(code=RequestCode.VIEW_MESSAGE_BY_ID, fields=fields)
         try:
             address = yield from self._view.find_address(broker)
             answer: Command = yield PeerCall(address, command, _ASK_TIMEOUT_MS)
         except PeerFailed:
             return None
         record = decode_at(answer.body, position) if answer.code == ResponseCode.SUCCESS else None
-        return Found(record, address) if record is not None and is_named(record, message_id) else None
+        return None if record is None else self._judge(record, message_id, address)
 
 
 def is_named(record: StoredRecord, *message_ids: str | None) -> bool:

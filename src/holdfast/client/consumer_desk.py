@@ -127,7 +127,10 @@ class ConsumerDesk:
     async def _consume(self, address: str, command: Command) -> Command:  # noqa: ARG002 - any broker may ask
         if self._call is None:
             return response(command, ResponseCode.SYSTEM_ERROR, "this consumer has no listener")
-        (message,) = read_messages(command.body, None, namespace=self._member.namespace)
+        messages = read_messages(command.body, None, namespace=self._member.namespace)
+        if len(messages) != 1:  # A batch, by a broker that does not know which of its messages is meant.
+            return response(command, ResponseCode.SYSTEM_ERROR, f"one message is wanted, not {len(messages)}")
+        message = messages[0]
         broker_name = command.fields.get("brokerName", "")
         queue = MessageQueue(message.queue.topic, broker_name, message.queue.queue_id)
         begun_ms = now_ms()

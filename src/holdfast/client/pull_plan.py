@@ -27,7 +27,8 @@ from holdfast.model.scope import is_mock_broker
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command
 from holdfast.wire.fields import BadField, from_fields, to_fields
-from holdfast.wire.pull import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND, Opening, PullAnswer, PullFields
+from holdfast.wire.inner_batch import Opening
+from holdfast.wire.pull import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND, PullAnswer, PullFields
 from holdfast.wire.route import MAPPING_FIELD
 
 BATCH_MAX: Final = 32

@@ -17,6 +17,7 @@ What others closed is not trusted: neither how large it says it is, nor how many
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from enum import Enum
 from typing import Final
 
 import msgspec
@@ -34,10 +35,26 @@ COUNT_MAX: Final = 0x7FFF
 """An index entry has 16 bits for the count."""
 OPENED_SIZE_MAX: Final = 15 * 1024 * 1024
 """How large the items may be together: whoever opens a batch for others hands an item on in a frame."""
+OPENS_FIELD: Final = "opensBatches"
+"""In a request: what whoever asks makes of a batch. See `Opening`."""
 # What brokers add to the properties of a record: INNER_BASE, the region, the cluster and such.
 _BROKERS_SHARE: Final = 1024
 
 _COUNT: Final = names.INNER_COUNT.encode()
+
+
+class Opening(Enum):
+    """What a reader makes of a batch that was kept whole. The texts are those of the field.
+
+    Attributes:
+        NONE: Nothing: it gets single messages.
+        ALL: It opens it and takes everything that is in it, also what is before the offset that it asked for.
+        WANTED: It opens it and takes what it asked for.
+    """
+
+    NONE = "false"
+    ALL = "all"
+    WANTED = "true"
 
 
 class InnerBatch(msgspec.Struct, frozen=True, gc=False):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.model.queue import MessageQueue
+from holdfast.wire.inner_batch import OPENS_FIELD
 from holdfast.wire.route import MAPPING_FIELD
 
 
@@ -87,6 +88,7 @@ class ViewMessageFields(msgspec.Struct, frozen=True, kw_only=True):
 
     offset: int
     topic: str | None = None
+    opens_batches: str | None = msgspec.field(default=None, name=OPENS_FIELD)
 
 
 class LockBody(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

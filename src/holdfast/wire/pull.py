@@ -6,7 +6,6 @@ bytes that nobody copies.
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import Final
 
 import msgspec
@@ -16,6 +15,7 @@ from holdfast.wire.codes import OUR_LANGUAGE, VERSION
 from holdfast.wire.command import Command, encode_command
 from holdfast.wire.fields import from_fields
 from holdfast.wire.frame import JSON, frame_prefix
+from holdfast.wire.inner_batch import OPENS_FIELD, Opening
 from holdfast.wire.route import MAPPING_FIELD
 
 # Bits of `sys_flag` in a pull.
@@ -26,20 +26,6 @@ CLASS_FILTER: Final = 8
 LITE_PULL: Final = 16
 
 _OPENING_VERSION: Final = 413  # 5.0.0: from here on Java clients open batches.
-
-
-class Opening(Enum):
-    """What a reader makes of a batch that was kept whole. The texts are those of the field `opensBatches`.
-
-    Attributes:
-        NONE: Nothing: it gets single messages.
-        ALL: It opens it and takes everything that is in it, also what is before the offset that it asked for.
-        WANTED: It opens it and takes what it asked for.
-    """
-
-    NONE = "false"
-    ALL = "all"
-    WANTED = "true"
 
 
 _OPENINGS: Final = {opening.value: opening for opening in Opening}
@@ -63,7 +49,7 @@ class PullFields(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
     broker_name: str | None = msgspec.field(default=None, name="bname")
     is_logical: bool | None = msgspec.field(default=None, name="lo")  # False: of a static topic a physical queue.
     reads_mappings: bool | None = msgspec.field(default=None, name=MAPPING_FIELD)
-    opens_batches: str | None = None
+    opens_batches: str | None = msgspec.field(default=None, name=OPENS_FIELD)
 
 
 class PullHeader(msgspec.Struct, gc=False, kw_only=True):

@@ -1,11 +1,14 @@
 import pytest
 from tests.support.broker_clients import a_heartbeat, a_request, a_subscription, join, told
 from tests.support.broker_desk import BrokerDesk, a_send
+from tests.support.inner_batches import host_batches, items, put_batch
+from tests.support.stores import HOST
 
 from holdfast.broker.relays import TIMEOUT_MS, TIMER
 from holdfast.wire import java_json
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import RESPONSE, Command
+from holdfast.wire.message_id import format_message_id
 from holdfast.wire.record import decode_record
 
 T = a_subscription("T")
@@ -121,6 +124,24 @@ def test_a_message_that_is_not_there_cannot_be_given_to_anybody(desk: BrokerDesk
 
     assert unknown.code == ResponseCode.SYSTEM_ERROR
     assert malformed.code == ResponseCode.INVALID_PARAMETER
+
+
+def test_a_batch_is_given_to_nobody(desk: BrokerDesk) -> None:
+    """An id that says where a record lies does not say which of its messages is meant."""
+    host_batches(desk, "batched")
+    position = put_batch(desk, items(0, 3), topic="batched")
+
+    (answer,) = desk.ask(
+        a_request(
+            RequestCode.CONSUME_MESSAGE_DIRECTLY,
+            consumerGroup="g",
+            clientId="c1",
+            msgId=format_message_id(HOST, position),
+        )
+    )
+
+    assert (answer.code, told(desk, 2)) == (ResponseCode.SYSTEM_ERROR, [])
+    assert "a batch" in (answer.remark or "")
 
 
 def test_the_progress_of_all_members_is_collected(desk: BrokerDesk) -> None:

@@ -3,15 +3,19 @@ from tests.support import static_desks
 from tests.support.broker_clients import a_heartbeat, a_request, a_subscription, join
 from tests.support.broker_desk import BrokerDesk, a_pull, a_send
 from tests.support.cold_reads import forbid_index_reads
+from tests.support.inner_batches import a_desk, items, put_batch, put_record
 from tests.support.static_desks import StaticDesks
 
 from holdfast.broker import stepping
+from holdfast.broker.opened_batches import Reason
 from holdfast.machine.effects import Effect, Log, ReadLog
 from holdfast.machine.events import DiskFault, Event
 from holdfast.model.java_hash import java_hash
 from holdfast.wire import java_json
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command
+from holdfast.wire.compression import Codec
+from holdfast.wire.inner_batch import INNER_BATCH
 from holdfast.wire.message_id import parse_message_id
 from holdfast.wire.record import decode_records
 
@@ -305,3 +309,67 @@ def test_a_broker_that_is_down_hides_only_its_own_messages(desks: StaticDesks) -
     desks.go_down("b")
 
     assert by_key_at(desks, "a", version=399) == [b"c", b"a"]
+
+
+@pytest.mark.parametrize("codec", [None, Codec.ZSTD])
+def test_messages_of_a_batch_are_found_by_their_keys(codec: Codec | None) -> None:
+    """Those that have the key, each alone, in its own place; by the id of the batch, all of them."""
+    desk = a_desk()
+    put_batch(desk, items(0, 10, size=100), codec=codec)
+    put_batch(desk, items(10, 3))
+    put_record(desk, b"single", b"KEYS\x01k7 other\x02UNIQ_KEY\x01U99\x02")
+
+    seventh, all_of_one = by_key(desk, "k7"), by_key(desk, "BU10", _UNIQUE_KEY_QUERY="true")
+
+    found = [(record.offset, bytes(record.body)[-3:], record.sys_flag) for record in decode_records(seventh.body)]
+    assert found == [(13, b"gle", 0), (7, b"007", 0)]
+    assert bodies(all_of_one) == [b"010", b"011", b"012"]
+    assert desk.rooms.opened.opened[Reason.QUERY] == 2
+    assert desk.rooms.opened.inflated[Reason.QUERY] == (codec is not None)
+
+
+def test_a_batch_that_says_keys_which_its_messages_do_not_have_is_not_shown() -> None:
+    """And one that cannot be opened is nobody's answer; the others are."""
+    desk = a_desk()
+    put_record(desk, b"nonsense", b"KEYS\x01k1\x02INNER_NUM\x012\x02", INNER_BATCH)
+    put_batch(desk, items(0, 3))
+
+    assert bodies(by_key(desk, "k1")) == [b"001"]
+
+
+def test_a_batch_is_shown_by_its_position() -> None:
+    """Message by message, or as it is to those who open it."""
+    desk = a_desk()
+    position = put_batch(desk, items(0, 3), codec=Codec.LZ4)
+    unreadable = put_record(desk, b"nonsense", b"INNER_NUM\x012\x02", INNER_BATCH)
+
+    split, whole, refused = (
+        desk.ask(a_request(RequestCode.VIEW_MESSAGE_BY_ID, **fields))[0]
+        for fields in (
+            {"offset": position},
+            {"offset": position, "opensBatches": "true"},
+            {"offset": unreadable},
+        )
+    )
+
+    assert bodies(split) == [b"000", b"001", b"002"]
+    (record,) = decode_records(whole.body)
+    assert record.sys_flag & INNER_BATCH == INNER_BATCH
+    assert refused.code == ResponseCode.SYSTEM_ERROR
+
+
+def test_messages_of_batches_of_a_static_topic_are_shown_with_logical_numbers() -> None:
+    """As every reader of the topic knows them."""
+    desks = StaticDesks("a", "b")
+    for desk in desks.desks.values():
+        desk.store.set_batched(static_desks.TOPIC)
+    desks.create("b", "a")
+    put_batch(desks["b"], items(0, 3))
+    desks.move(0, "a")
+    leader = desks.queue().leader
+    put_batch(desks["a"], items(3, 3), queue=leader.queue_id)
+
+    (answer,) = decode_records(by_key(desks["a"], "k4").body)
+
+    assert (answer.queue_id, answer.offset, bytes(answer.body)) == (0, 4, b"004")
+    assert leader.queue_id != 0

@@ -1,11 +1,15 @@
 import pytest
 from tests.support.broker_clients import a_request
 from tests.support.broker_desk import BrokerDesk, a_pull, a_send
+from tests.support.inner_batches import a_desk, items, put_batch, put_record
 
 from holdfast.broker.delays import TIMER
+from holdfast.broker.opened_batches import Reason
 from holdfast.model.group import GroupConfig
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command
+from holdfast.wire.compression import Codec
+from holdfast.wire.inner_batch import INNER_BATCH
 from holdfast.wire.message_id import parse_message_id
 from holdfast.wire.properties import parse_properties
 from holdfast.wire.record import StoredRecord, decode_records
@@ -168,3 +172,62 @@ def test_under_sync_flush_the_answer_waits_for_the_disk() -> None:
 
     desk.sync()
     assert [answer.code for answer in desk.answers[1]] == [0]
+
+
+@pytest.mark.parametrize("codec", [None, *Codec])
+def test_of_a_batch_one_message_is_returned(codec: Codec | None) -> None:
+    """With its own content; the others are not tried again, and the batch is opened once for all that are."""
+    desk = a_desk()
+    position = put_batch(desk, items(0, 10, tags=("a", "b"), size=200), codec=codec)
+
+    assert give_back(desk, position, originMsgId="U7", originTopic="T").code == 0
+    assert give_back(desk, position, originMsgId="U3").code == 0
+
+    desk.pass_time(10_000, TIMER)
+    again = records(desk, "%RETRY%g")
+    assert sorted((bytes(record.body), record.flag, record.sys_flag) for record in again) == [
+        (b"%0200d" % 3, 3, 0),
+        (b"%0200d" % 7, 0, 0),
+    ]
+    assert {record.reconsume_times for record in again} == {1}
+    seven = next(properties(record) for record in again if record.flag == 0)
+    assert (seven["UNIQ_KEY"], seven["TAGS"], seven["KEYS"]) == ("U7", "b", "k7")
+    assert (seven["RETRY_TOPIC"], seven["ORIGIN_MESSAGE_ID"]) == ("T", "U7")
+    assert "INNER_NUM" not in seven
+    assert desk.rooms.opened.opened[Reason.RETRY] == 1
+    assert desk.rooms.opened.inflated[Reason.RETRY] == (codec is not None)
+
+
+def test_a_message_of_a_batch_that_fails_too_often_is_a_dead_letter() -> None:
+    """Alone: it is an ordinary message from the first return on."""
+    desk = a_desk()
+    position = put_batch(desk, items(0, 3))
+    give_back(desk, position, originMsgId="U1")
+    desk.pass_time(10_000, TIMER)
+    (again,) = records(desk, "%RETRY%g")
+
+    assert give_back(desk, again.position, originMsgId="U1", maxReconsumeTimes=1).code == 0
+
+    (dead,) = records(desk, "%DLQ%g")
+    assert (bytes(dead.body), properties(dead)["ORIGIN_MESSAGE_ID"]) == (b"001", "U1")
+
+
+@pytest.mark.parametrize("message_id", [None, "", "BU0", "U99", "0A0000010000138900000000000000"])
+def test_a_batch_is_not_returned_without_a_word_which_message_is_meant(message_id: str | None) -> None:
+    """All of it would be the wrong ones; the answer tells what is missing."""
+    desk = a_desk()
+    position = put_batch(desk, items(0, 3))
+
+    answer = give_back(desk, position, **({} if message_id is None else {"originMsgId": message_id}))
+
+    assert (answer.code, records(desk, "%RETRY%g")) == (ResponseCode.INVALID_PARAMETER, [])
+    assert "UNIQ_KEY" in (answer.remark or "")
+
+
+def test_a_message_of_a_batch_that_cannot_be_opened_is_refused() -> None:
+    """Nobody can have got it from there."""
+    desk = a_desk()
+    position = put_record(desk, b"nonsense", b"INNER_NUM\x012\x02", INNER_BATCH)
+
+    assert give_back(desk, position, originMsgId="U0").code == ResponseCode.INVALID_PARAMETER
+    assert desk.rooms.opened.unreadable[Reason.RETRY] == 1

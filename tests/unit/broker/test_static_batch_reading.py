@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.broker_clients import a_request
 from tests.support.broker_desk import a_pull
 from tests.support.inner_batches import JAVA_4, JAVA_5, items, put_batch
 from tests.support.static_desks import TOPIC, StaticDesks, records
 
 from holdfast.broker.opened_batches import Reason
+from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command
 from holdfast.wire.compression import Codec
 from holdfast.wire.inner_batch import is_inner_batch
@@ -115,3 +117,21 @@ def test_java_5_gets_the_rest_of_a_batch_as_single_messages(start: int) -> None:
     delta = int(answer.fields["offsetDelta"])
     assert [record.offset + delta for record in records(answer)] == list(range(start, end))
     assert answer.fields["nextBeginOffset"] == str(end)
+
+
+@pytest.mark.parametrize("number", [2, 12, 17, 29])
+@pytest.mark.parametrize("at", ["a", "b"])
+def test_a_message_of_a_batch_is_returned_at_any_broker(number: int, at: str) -> None:
+    """Which finds the batch in somebody's log, and takes its message out."""
+    desks = make_desks()
+    answer = pull(desks, number, JAVA_4, maxMsgNums="1")
+    (record,) = records(answer)
+    fields = {"offset": record.position, "group": "g", "delayLevel": -1, "originTopic": TOPIC}
+
+    (returned,) = desks[at].ask(a_request(RequestCode.CONSUMER_SEND_MSG_BACK, **fields, originMsgId=f"U{number}"))
+    (refused,) = desks[at].ask(a_request(RequestCode.CONSUMER_SEND_MSG_BACK, **fields, originMsgId="U99"))
+
+    (pulled,) = desks[at].ask(a_pull("%DLQ%g"))
+    assert [bytes(dead.body) for dead in records(pulled)] == [b"%03d" % number]
+    assert returned.code == ResponseCode.SUCCESS
+    assert refused.code in {ResponseCode.SYSTEM_ERROR, ResponseCode.INVALID_PARAMETER}

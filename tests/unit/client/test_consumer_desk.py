@@ -17,6 +17,7 @@ from holdfast.client.queue_reader import QueueReader, ReaderPlan
 from holdfast.model.message import ReceivedMessage
 from holdfast.model.queue import MessageQueue
 from holdfast.wire import java_json
+from holdfast.wire.batch import encode_items
 from holdfast.wire.codes import RequestCode
 from holdfast.wire.command import Command
 
@@ -162,6 +163,21 @@ def test_an_operator_can_have_a_message_consumed():
         assert json.loads(later.body)["consumeResult"] == "CR_LATER"
         assert "ValueError: cannot" in json.loads(bad.body)["remark"]
         assert got[0].queue == MessageQueue("t", "broker-a", 3)
+
+    with_office(story, listen)
+
+
+def test_a_batch_cannot_be_consumed_directly():
+    """Java's broker would send it whole, not knowing which of its messages is meant."""
+    items = encode_items([(0, b"one", b""), (0, b"two", b"")])
+    record = a_record(body=items, sys_flag=0xC0, properties=b"INNER_NUM\x012\x02")
+
+    async def listen(_: ReceivedMessage) -> None:
+        raise AssertionError("nothing is to be consumed")
+
+    async def story(server: ScriptedServer, office: Office) -> None:
+        answer = await office.ask(RequestCode.CONSUME_MESSAGE_DIRECTLY, record)
+        assert (answer.code, answer.remark) == (1, "one message is wanted, not 2")
 
     with_office(story, listen)
 

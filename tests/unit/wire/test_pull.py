@@ -6,8 +6,8 @@ import pytest
 from holdfast.wire.command import BINARY, JSON, Command, decode_command, encode_command
 from holdfast.wire.fields import BadField
 from holdfast.wire.frame import split_frames
+from holdfast.wire.inner_batch import Opening
 from holdfast.wire.pull import (
-    Opening,
     PullFields,
     decode_pull,
     prepare_answer,
