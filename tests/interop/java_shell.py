@@ -29,13 +29,20 @@ class Seeded:
 
 
 class JavaShell:
-    """A JVM that runs one command after the other (`java/Shell.java`): mqadmin's, and a few of our own."""
+    """A JVM that runs one command after the other (`java/Shell.java`): mqadmin's, and a few of our own.
+
+    Attributes:
+        version: Of RocketMQ.
+    """
 
     def __init__(self, peer: JavaPeer, name_server: str, home: Path) -> None:
         self._name_server = name_server
+        self.version = peer.version
         (home / "conf").mkdir(parents=True)
         (home / "conf" / "logback_tools.xml").write_text("<configuration/>")  # mqadmin 4.x will not start without it.
-        self._child = peer.start_program("Shell", [], home=home)
+        # A consumer hears of its group's new retry topic when it next looks at all of its topics: not after 20 s.
+        options = ["-Drocketmq.client.rebalance.waitInterval=2000"]
+        self._child = peer.start_program("Shell", [], home=home, options=options)
         self._child.wait_for_line('"ready"', timeout_s=_TIMEOUT_S)
 
     def mqadmin(self, *arguments: str) -> str:

@@ -102,8 +102,13 @@ def _wait_for_brokers(name_server: str, brokers: set[str], *, present: bool, tim
         time.sleep(_PAUSE_S)  # the name server pushes nothing that could be awaited
 
 
-def make_topic(name_server: str, brokers: Iterable[str], topic: str, *, queues: int) -> None:
-    """Make a topic on each of *brokers* (addresses) and return once the name server tells clients of all of them."""
+def make_topic(
+    name_server: str, brokers: Iterable[str], topic: str, *, queues: int, attributes: str | None = None
+) -> None:
+    """Make a topic on each of *brokers* (addresses) and return once the name server tells clients of all of them.
+
+    With *attributes* as Java's tools write them: `+queue.type=BatchCQ` has it keep batches whole.
+    """
     addresses = list(brokers)
     fields = {
         "topic": topic,
@@ -115,6 +120,8 @@ def make_topic(name_server: str, brokers: Iterable[str], topic: str, *, queues: 
         "topicSysFlag": "0",
         "order": "false",
     }
+    if attributes is not None:
+        fields["attributes"] = attributes
     for address in addresses:
         code, said = ask(address, _UPDATE_AND_CREATE_TOPIC, fields)
         if code != 0:

@@ -10,6 +10,8 @@
 //   dump NAMESRV TOPIC GROUP           everything a client can see of a topic, a JSON line each
 //   find NAMESRV TOPIC GROUP           how many messages of the topic are found by their ids
 //   stored NAMESRV TOPIC               how many messages the topic holds
+//   pull NAMESRV TOPIC FROM TAGS COUNT           every queue from an offset on, COUNT messages at a time
+//   consume NAMESRV TOPIC GROUP TAGS COUNT KEYS  as a group, until COUNT are done; those with one of KEYS fail once
 import java.io.BufferedReader;
 import java.io.ByteArrayOutputStream;
 import java.io.InputStreamReader;
@@ -22,7 +24,7 @@ import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.tools.command.MQAdminStartup;
 
 public final class Shell {
-    private static final Set<String> OURS = Set.of("seed", "fill", "delay", "commit", "dump", "find", "stored");
+    private static final Set<String> OURS = Set.of("seed", "fill", "delay", "commit", "dump", "find", "stored", "pull", "consume");
 
     public static void main(String[] arguments) throws Exception {
         Hurry.start();
@@ -53,6 +55,8 @@ public final class Shell {
                 case "commit": StoreVerbs.commit(cluster, topic, words[3]); return "";
                 case "dump": StoreVerbs.dump(cluster, topic, words[3]); return "";
                 case "find": return String.valueOf(StoreVerbs.find(cluster, topic, words[3]));
+                case "pull": BatchVerbs.pull(cluster, topic, Long.parseLong(words[3]), words[4], Integer.parseInt(words[5])); return "";
+                case "consume": BatchVerbs.consume(cluster, topic, words[3], words[4], Integer.parseInt(words[5]), words[6]); return "";
                 case "stored": return String.valueOf(cluster.stored(topic));
                 default: throw new IllegalArgumentException(words[0]);
             }

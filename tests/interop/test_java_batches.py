@@ -1,0 +1,155 @@
+"""Java consumers, unmodified, read batches that our producer closed and our broker keeps whole.
+
+5.5.0 opens them, also compressed ones, which its own producer never makes; 4.9.7 cannot, and gets single messages. Both
+see the same: each message at its offset, with its own tag and key, from wherever they begin.
+"""
+
+import json
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.interop.java_shell import JavaShell
+from tests.support.cluster import Processes, free_port, make_topic
+from tests.support.inner_batches import Item
+from tests.support.java_peer import JavaPeer
+from tests.support.whole_batches import ATTRIBUTES, a_whole_batch, send_commands
+
+from holdfast.wire.compression import Codec
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
+
+CODECS: list[Codec | None] = [None, *Codec]
+COUNT = 40
+"""Messages of each batch; there is one for every way to compress it."""
+TOTAL = COUNT * len(CODECS)
+
+
+def item(number: int) -> Item:
+    """Return a message: three of four have a tag, each has a key."""
+    unique_key = f"7F0000010000000000000000{number:08X}"
+    return Item(
+        f"body {number} ".encode() * 20, unique_key, (None, "red", "green", "red")[number % 4], f"k{number}", number
+    )
+
+
+class Cluster:
+    """A name server and a broker of ours, with a topic of one queue that is full of batches."""
+
+    def __init__(self, folder: Path) -> None:
+        self.processes = Processes(folder)
+        self.name_server = self.processes.start_name_server()
+        self._metrics = free_port()
+        settings = {"log_file_size": 64 << 20, "metrics_listen": f"127.0.0.1:{self._metrics}"}
+        self.broker = self.processes.start_broker("broker-a", self.name_server, settings=settings).address
+
+    def fill(self, topic: str) -> None:
+        """Make *topic* and put a batch of every kind into it."""
+        make_topic(self.name_server, [self.broker], topic, queues=1, attributes=ATTRIBUTES)
+        commands = [
+            a_whole_batch(topic, [item(number * COUNT + at) for at in range(COUNT)], codec=codec)
+            for number, codec in enumerate(CODECS)
+        ]
+        answers = send_commands(self.name_server, self.broker, commands)
+        assert [answer.fields["queueOffset"] for answer in answers] == [str(COUNT * at) for at in range(len(CODECS))]
+
+    def measure(self, metric: str, *labels: str) -> int:
+        """Return what the broker tells of a metric."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self._metrics}/metrics", timeout=10) as answer:
+            lines = answer.read().decode().splitlines()
+        found = [
+            line for line in lines if line.startswith(f"{metric}{{") and all(f'"{label}"' in line for label in labels)
+        ]
+        return int(float(found[0].rpartition(" ")[2]))
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    cluster = Cluster(tmp_path_factory.mktemp("batches"))
+    with cluster.processes:
+        yield cluster
+
+
+@pytest.fixture(scope="module", params=["peer_4", "peer_5"], ids=["4.9.7", "5.5.0"])
+def java(
+    request: pytest.FixtureRequest, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[JavaShell]:
+    """A JVM with a topic of its own, named by its version."""
+    peer: JavaPeer = request.getfixturevalue(request.param)
+    with JavaShell(peer, cluster.name_server, tmp_path_factory.mktemp("shell")) as shell:
+        cluster.fill(topic_of(shell))
+        yield shell
+
+
+def topic_of(java: JavaShell) -> str:
+    return f"batches-{java.version}".replace(".", "_")
+
+
+def messages(lines: list[str]) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in lines if line.startswith('{"message"')]
+
+
+def expected(*numbers: int) -> list[dict[str, Any]]:
+    """Return what a Java client tells of messages, but for the topic."""
+    return [
+        {
+            "message": (each := item(number)).unique_key,
+            "queue": 0,
+            "offset": number,
+            "body": each.body.decode(),
+            "tags": each.tags,
+            "keys": each.keys,
+            "flag": number,
+        }
+        for number in numbers
+    ]
+
+
+def without(found: list[dict[str, Any]], *names: str) -> list[dict[str, Any]]:
+    return [{name: value for name, value in each.items() if name not in names} for each in found]
+
+
+@pytest.mark.parametrize("start", [0, 7, COUNT, 3 * COUNT - 1])
+def test_every_message_is_pulled_once_from_where_a_reader_begins(java: JavaShell, cluster: Cluster, start: int) -> None:
+    """Uncompressed, lz4, zstd and zlib; nothing from before, though the batch in which it begins holds more."""
+    _, lines = java.run("pull", topic_of(java), start, "*", 32)
+
+    assert without(messages(lines), "topic", "times") == expected(*range(start, TOTAL))
+
+
+def test_who_opens_batches_costs_the_broker_nothing(java: JavaShell, cluster: Cluster) -> None:
+    """And who does not, each batch once."""
+    metric = "holdfast_broker_batches_opened_total"
+    before = cluster.measure(metric, "split")
+    topic = f"{topic_of(java)}-counted"
+    cluster.fill(topic)
+
+    java.run("pull", topic, 0, "*", 10)
+
+    assert cluster.measure(metric, "split") - before == (0 if java.version.startswith("5") else len(CODECS))
+
+
+def test_tags_are_found_within_batches(java: JavaShell) -> None:
+    """Each message has its own, from the middle of a batch on."""
+    _, lines = java.run("pull", topic_of(java), 10, "green || blue", 32)
+
+    assert without(messages(lines), "topic", "times") == expected(*range(10, TOTAL, 4))
+
+
+def test_a_group_consumes_every_message_and_gets_failed_ones_again_alone(java: JavaShell, cluster: Cluster) -> None:
+    """One in each batch fails once; the others of its batch do not come again, and nothing is left over."""
+    topic, group = topic_of(java), f"group-{java.version}".replace(".", "_")
+    failing = [number * COUNT + 5 for number in range(len(CODECS))]
+
+    _, lines = java.run("consume", topic, group, "*", TOTAL, ",".join(f"k{number}" for number in failing))
+
+    found = messages(lines)
+    assert sorted(each["keys"] for each in found) == sorted(f"k{number}" for number in range(TOTAL))
+    again = {each["keys"]: each for each in found if each["times"] > 0}
+    assert again.keys() == {f"k{number}" for number in failing}
+    assert {(each["topic"], each["body"], each["message"]) for each in again.values()} == {
+        (topic, (sent := item(number)).body.decode(), sent.unique_key) for number in failing
+    }
+    assert cluster.measure("holdfast_broker_group_send_backs_total", topic, group) == len(CODECS)

@@ -1,0 +1,53 @@
+"""Batches as our producer sends them to brokers that keep them whole, put into a real cluster one by one.
+
+A producer decides by itself when a batch is closed. Here a test says what is in it, how it is compressed and where it
+goes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Sequence
+
+from tests.support.inner_batches import BATCHED, Item
+
+from holdfast import ClusterClient
+from holdfast.wire.batch import encode_items
+from holdfast.wire.codes import RequestCode
+from holdfast.wire.command import Command
+from holdfast.wire.compression import Codec
+from holdfast.wire.fields import to_fields
+from holdfast.wire.inner_batch import wrap_items
+from holdfast.wire.send import SendFields
+
+ATTRIBUTES = "".join(f"+{name}={value}" for name, value in BATCHED.items())
+_numbers = itertools.count(1)
+
+
+def a_whole_batch(topic: str, batch: Sequence[Item], *, codec: Codec | None = None, queue: int = 0) -> Command:
+    """Return the request that sends *batch* as one record."""
+    body = encode_items([(item.flag, item.body, item.properties) for item in batch])
+    keys = [item.keys for item in batch if item.keys]
+    batch_id = f"{next(_numbers):032X}"
+    whole = wrap_items(body, len(batch), batch_id, keys=keys, tags=[item.tags for item in batch], codec=codec)
+    fields = SendFields(
+        producer_group="batches",
+        topic=topic,
+        queue_id=queue,
+        sys_flag=whole.sys_flag,
+        born_timestamp=1_700_000_000_000,
+        flag=0,
+        properties=whole.properties,
+    )
+    return Command(code=RequestCode.SEND_MESSAGE_V2, fields=to_fields(fields), body=whole.body)
+
+
+def send_commands(namesrv: str, address: str, commands: Sequence[Command]) -> list[Command]:
+    """Send requests to a broker, one after the other; return the answers."""
+
+    async def send() -> list[Command]:
+        async with ClusterClient(namesrv) as client:
+            return [await client.invoke(address, command) for command in commands]
+
+    return asyncio.run(send())
