@@ -351,10 +351,13 @@ class PosixDisk:
 
     @_failing
     def rename(self, source: str, target: str) -> None:
-        """Move a file; an existing *target* is replaced."""
-        Path(self._at(source)).replace(self._at(target))
-        self._folders.note_new(target)
-        self._folders.sync_above(target)
+        """Move a file, or a folder with everything in it; an existing file *target* is replaced."""
+        full = Path(self._at(target))
+        full.parent.mkdir(parents=True, exist_ok=True)
+        Path(self._at(source)).replace(full)
+        for path in (target, source):
+            self._folders.note_new(path)
+            self._folders.sync_above(path)
 
     @_failing
     def remove(self, path: str) -> None:

@@ -235,10 +235,12 @@ class SimDisk:
             self._files[path] = content
 
     def rename(self, source: str, target: str) -> None:
-        """Move a file; it lasts at once."""
+        """Move a file, or a folder with everything in it; it lasts at once."""
         with self.call("rename", source):
-            self._files[target] = self._get(source)
-            del self._files[source]
+            inside = [path for path in self._files if path.startswith(source + "/")]
+            for path in inside or [source]:
+                self._files[target + path[len(source) :]] = self._get(path)
+                del self._files[path]
 
     def remove(self, path: str) -> None:
         """Remove a file, or a folder with everything in it."""

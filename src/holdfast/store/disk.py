@@ -89,7 +89,7 @@ class Disk(Syncable, Protocol):
         ...
 
     def rename(self, source: str, target: str) -> None:
-        """Move a file; an existing *target* is replaced."""
+        """Move a file, or a folder with everything in it, durably and in one; an existing file *target* is replaced."""
         ...
 
     def remove(self, path: str) -> None:

@@ -18,6 +18,7 @@ from holdfast.store.checkpoint import CheckpointFile
 from holdfast.store.commit_log import FOLDER as LOG_FOLDER
 from holdfast.store.commit_log import CommitLog
 from holdfast.store.config_files import load_config
+from holdfast.store.conversion_plan import refuse_half_switched
 from holdfast.store.disk import Disk
 from holdfast.store.file_cache import FileCache
 from holdfast.store.key_index import KeyIndex
@@ -55,12 +56,13 @@ def open_store(disk: Disk, options: StoreOptions) -> OpenedStore:
     Raises:
         StoreError: the folder cannot be a store; the text says what to do.
     """
+    refuse_half_switched(disk)
     is_clean = disk.find_size(ABORT_PATH) is None
     files = LogFiles.load(disk, LOG_FOLDER, options.log_file_size)
     cache = FileCache(disk, options.open_files_max)
-    size = _find_queue_file_size(disk, QUEUE_FOLDER) or options.queue_file_size
+    size = find_queue_file_size(disk, QUEUE_FOLDER) or options.queue_file_size
     queue_files = QueueFiles(cache, size, len(options.store_host))
-    size = _find_queue_file_size(disk, BATCH_FOLDER) or options.batch_file_size
+    size = find_queue_file_size(disk, BATCH_FOLDER) or options.batch_file_size
     batch_files = queue_files.other_kind(BATCH_FOLDER, UNIT_SIZE, size)
     table = QueueTable(disk, queue_files, batch_files, _find_batch_topics(disk))
     checkpoint = CheckpointFile(disk)
@@ -96,7 +98,7 @@ def open_store(disk: Disk, options: StoreOptions) -> OpenedStore:
     )
 
 
-def _find_queue_file_size(disk: Disk, kind: str) -> int | None:
+def find_queue_file_size(disk: Disk, kind: str) -> int | None:
     """Return the size of the first queue file that is found."""
     for topic, queue_id in find_queues(disk, kind):
         folder = f"{kind}/{topic}/{queue_id}"

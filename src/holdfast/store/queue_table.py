@@ -204,15 +204,7 @@ class QueueTable:
 
     def correct_min(self, queue: QueueLog, log_start: int) -> None:
         """Move the queue's first offset up to the first record that is still in the log; drop files before it."""
-        low, high = queue.entry_min, queue.entry_end
-        middle = low  # Mostly nothing has changed: then one look is enough.
-        while low < high:
-            position, size = queue.place_of(middle)
-            if position >= log_start and (position, size) != (0, BLANK_ENTRY_SIZE):
-                high = middle
-            else:
-                low = middle + 1
-            middle = (low + high) // 2
+        low = find_entry_min(queue, log_start)
         queue.set_min(low)
         files, size = queue.files, queue.files.file_size
         while queue.first_file + size <= min(low * files.entry_size, queue.last_file):
@@ -245,4 +237,18 @@ def find_entry_end(queue: QueueLog, holds: EntryTest) -> int:
         else:
             high = middle
             step = 0
+    return low
+
+
+def find_entry_min(queue: QueueLog, log_start: int) -> int:
+    """Return the number of the first entry whose record is still in the log; that behind the last when none is."""
+    low, high = queue.entry_min, queue.entry_end
+    middle = low  # Mostly nothing has changed: then one look is enough.
+    while low < high:
+        position, size = queue.place_of(middle)
+        if position >= log_start and (position, size) != (0, BLANK_ENTRY_SIZE):
+            high = middle
+        else:
+            low = middle + 1
+        middle = (low + high) // 2
     return low
