@@ -35,6 +35,7 @@ NOUNS: Final = {
     "send": "holdfast.cli.send",
     "tail": "holdfast.cli.tail",
     "message": "holdfast.cli.message",
+    "index": "holdfast.cli.index",
     "bench": "holdfast.cli.bench",
     "profile": "holdfast.cli.profile",
 }

@@ -179,8 +179,8 @@ def check_entries(
     """
     source, made = read_units(units), read_entries(entries, before)
     _compare(owner, source, made)
-    if len(entries) // ENTRY_SIZE != source.offsets[-1] + 1 - before:
-        raise StoreError(f"{owner} has not as many entries behind offset {before} as it should")
+    if len(entries) > len(made.entries) and entries != to_entries(units, before):
+        raise StoreError(f"{owner} has not the blank entries that it should have behind offset {before}")
     if is_gone:
         return
     times = take_column(units, UNIT_SIZE, 20, "q")

@@ -110,9 +110,7 @@ class IndexConversion:
     def _take_up(self, plan: Plan | None) -> None:
         if plan is not None and survey(self._disk, plan.source, plan.to, self._heads) == plan.queues:
             self.plan, self.is_resumed = plan, True
-            if self._disk.can_sync:
-                # What a killed run wrote and renamed is here, but nobody knows whether it is on disk.
-                self._disk.sync()
+            self._sync()  # What a killed run wrote and renamed is here, but nobody knows whether it is on disk.
 
     # --- planning
 
@@ -122,6 +120,7 @@ class IndexConversion:
         target = _place(to, topic, disk, options)
         if disk.list(target.folder):
             raise StoreError(f"{target.folder} is there already, though topic {topic} has the other kind: move it away")
+        self._sync()  # That the broker ended in order is known for good: from now on it might not start to tell.
         self._note(Progress(topic=topic, to=to, state="planning"))
         for name in ("new", "old", "stale"):
             disk.remove(f"{self._folder}/{name}")
@@ -132,6 +131,10 @@ class IndexConversion:
             disk.create(path, plan.target_file_size).sync()
         self._note(Progress(topic=topic, to=to, state="building"))
         return plan
+
+    def _sync(self) -> None:
+        if self._disk.can_sync:
+            self._disk.sync()
 
     def _note(self, progress: Progress) -> None:
         progress.save(self._disk)

@@ -74,8 +74,11 @@ def test_names_come_and_go(disk: Disk):
     disk.replace("config/a.json", b"{}")
     disk.replace("config/a.json", b"{1}")
     disk.rename("config/a.json", "config/b.json")
-    disk.create("queues/topic/0/file", 10)
+    disk.create("queues.new/topic/0/file", 10)
+    disk.rename("queues.new/topic", "queues/topic")
 
+    assert disk.list("queues.new") == []
+    disk.remove("queues.new")
     assert disk.list("") == ["config/", "log/", "queues/"]
     assert disk.list("queues/topic") == ["0/"]
     assert disk.read_file("config/b.json") == b"{1}"

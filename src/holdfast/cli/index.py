@@ -1,0 +1,163 @@
+"""`holdfast index`: the index of a topic in the folder of a broker that is not running."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from holdfast.admin import tables
+from holdfast.cli.progress import show_progress
+from holdfast.model.errors import ConfigError, StoreError
+from holdfast.runtime.posix_disk import PosixDisk
+from holdfast.store.conversion_plan import Plan, Target
+from holdfast.store.index_conversion import IndexConversion
+from holdfast.store.options import StoreOptions
+
+app = typer.Typer(no_args_is_help=True, help="Work on the indexes of a stopped broker.")
+
+
+def register(root: typer.Typer) -> None:
+    """Add this noun to the tree of commands."""
+    root.add_typer(app, name="index")
+
+
+@app.callback()
+def _nouns() -> None:
+    """Keep `convert` a verb of its own while it is the only one."""
+
+
+class QueueReport(msgspec.Struct, frozen=True):
+    """What became of one queue."""
+
+    queue: int
+    entries: int
+    new_entries: int
+    bytes: int
+    new_bytes: int
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run did.
+
+    Attributes:
+        switched: Whether the topic has the new index now; not when only one queue was asked for.
+        resumed: Whether an earlier run had begun it.
+        converted: Entries that this run converted.
+    """
+
+    topic: str
+    to: str
+    store: str
+    switched: bool
+    resumed: bool = False
+    converted: int = 0
+    seconds: float = 0.0
+    queues: list[QueueReport] = []
+
+
+@app.command("convert")
+def convert(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Whose index.")],
+    *,
+    to: Annotated[Target, typer.Option(help="`batch`: by record, 46 bytes; `simple`: by message, 20 bytes.")],
+    store: Annotated[Path, typer.Option(metavar="DIR", help="The store folder of a broker that does not run.")],
+    queue: Annotated[
+        int | None,
+        typer.Option(min=0, help="Prepare this queue only, and do not switch.", show_default="all, and switch"),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of a failure.")] = False,
+) -> None:
+    """Turn the index of a topic into the other kind, in the folder of a stopped broker or in a copy of it.
+
+    May be stopped at any moment: run it again and it goes on. To `simple` only where every record is one message.
+
+    Example: holdfast index convert orders --to batch --store holdfast-data/broker-a
+    """
+    del debug  # `main` reads it.
+    disk = take_folder(store)
+    try:
+        began_s = time.monotonic()
+        conversion = IndexConversion(disk, topic, to, options=StoreOptions())
+        report = Report(topic=topic, to=to, store=str(store), switched=True, resumed=conversion.is_resumed)
+        if conversion.plan is not None:
+            if queue is not None and queue not in conversion.plan.spans:
+                raise ConfigError(f"queue {queue} of {topic} has no message, only {sorted(conversion.plan.spans)} have")
+            left = conversion.left(queue)
+            total = sum(piece.end - piece.start for piece in left)
+            with show_progress("converting, entries", total, quiet=as_json) as advance:
+                for piece in left:
+                    conversion.convert(piece)
+                    advance(piece.end - piece.start)
+            if queue is None:
+                conversion.switch(time.time_ns() // 1_000_000)
+            report = msgspec.structs.replace(
+                report,
+                switched=queue is None,
+                converted=total,
+                seconds=round(time.monotonic() - began_s, 3),
+                queues=describe_queues(conversion.plan, queue),
+            )
+    finally:
+        disk.unlock()
+    show_report(report, as_json=as_json)
+
+
+def take_folder(store: Path) -> PosixDisk:
+    """Return the folder of a broker, held against everybody else.
+
+    Raises:
+        ConfigError: it is no such folder.
+        StoreError: a broker, or another command, is at work there.
+    """
+    if not (store / "commitlog").is_dir():
+        raise ConfigError(f"{store} is no store folder of a broker: there is no {store / 'commitlog'}")
+    disk = PosixDisk(store)
+    try:
+        disk.lock()
+    except StoreError as error:
+        raise StoreError(f"{store} is in use: stop its broker first, or convert a copy of the folder") from error
+    return disk
+
+
+def describe_queues(plan: Plan, queue_id: int | None) -> list[QueueReport]:
+    """Return what became of each queue."""
+    return [
+        QueueReport(
+            queue.queue_id,
+            queue.end - queue.first,
+            plan.spans[queue.queue_id][1] - plan.spans[queue.queue_id][0],
+            (queue.end - queue.first) * plan.source.entry_size,
+            (plan.spans[queue.queue_id][1] - plan.spans[queue.queue_id][0]) * plan.target.entry_size,
+        )
+        for queue in plan.queues
+        if queue_id in {None, queue.queue_id}
+    ]
+
+
+def show_report(report: Report, *, as_json: bool) -> None:
+    """Print what was done."""
+    if as_json:
+        tables.print_json(report)
+        return
+    columns = tables.right("QUEUE", "ENTRIES", "NEW ENTRIES", "BYTES", "NEW BYTES")
+    rows = [(queue.queue, queue.entries, queue.new_entries, queue.bytes, queue.new_bytes) for queue in report.queues]
+    kind = "by record (batch)" if report.to == "batch" else "by message (simple)"
+    if not report.queues and not report.converted:
+        tables.print_all([f"{report.topic} has an index {kind}"])
+        return
+    again = f"`holdfast index convert {report.topic} --to {report.to} --store {report.store}`"
+    result = (
+        f"{report.topic} has an index {kind} now"
+        if report.switched
+        else f"ready, and not in use: {again} converts the other queues and switches"
+    )
+    rate = report.converted / report.seconds if report.seconds else 0.0
+    done = (
+        f"{report.converted:,} entries in {report.seconds:,.1f} s, {rate:,.0f} a second, each compared with its record"
+    )
+    tables.print_all([result, done, tables.Table(columns, rows)])
