@@ -9,8 +9,6 @@ few bytes of a stranger can claim to be gigabytes.
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Callable
 from enum import IntEnum
 from typing import Any, Final
 
@@ -19,13 +17,13 @@ import zstandard
 
 from holdfast.model.errors import RemoteProtocolError
 
-_zlib_compress: Callable[..., bytes]
+_zlib: Any
 try:
-    from isal.isal_zlib import compress as _zlib_compress
+    from isal import isal_zlib as _zlib
 
     _ZLIB_LEVEL = 1  # measured: nearly zlib 5's ratio at eight times its speed
 except ImportError:  # The same format, several times slower.
-    from zlib import compress as _zlib_compress
+    import zlib as _zlib
 
     _ZLIB_LEVEL = 5
 
@@ -53,7 +51,7 @@ def compress(body: Piece, codec: Codec) -> bytes:
         return bytes(lz4.frame.compress(body))
     if codec is Codec.ZSTD:
         return zstandard.ZstdCompressor(level=_ZSTD_LEVEL).compress(body)
-    return _zlib_compress(body, _ZLIB_LEVEL)
+    return bytes(_zlib.compress(body, _ZLIB_LEVEL))
 
 
 def flag_of(codec: Codec) -> int:
@@ -76,8 +74,8 @@ def decompress(body: Piece, sys_flag: int, *, size_max: int = DECOMPRESSED_SIZE_
         if kind == Codec.LZ4:
             return _from_lz4(body, size_max)
         if kind in {0, Codec.ZLIB}:
-            return _take(zlib.decompressobj(), body, size_max)
-    except (zlib.error, RuntimeError, zstandard.ZstdError, EOFError) as error:
+            return _take(_zlib.decompressobj(), body, size_max)
+    except (_zlib.error, RuntimeError, zstandard.ZstdError, EOFError) as error:
         raise RemoteProtocolError(f"compressed body cannot be read: {error}") from error
     raise RemoteProtocolError(f"body is compressed with codec {kind}, which is unknown")
 
@@ -96,7 +94,8 @@ def _from_lz4(body: Piece, size_max: int) -> bytes:
     declared = lz4.frame.get_frame_info(body)["content_size"]
     if declared > size_max:
         raise RemoteProtocolError(f"compressed body would be {declared} bytes, more than {size_max}")
-    return _take(lz4.frame.LZ4FrameDecompressor(), body, size_max)
+    # As much room as is allowed is made at once: what it says that it needs is less, if it says anything.
+    return _take(lz4.frame.LZ4FrameDecompressor(), body, declared or size_max)
 
 
 def _from_zstd(body: Piece, size_max: int) -> bytes:
