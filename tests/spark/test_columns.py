@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from holdfast.client.received import read_messages
 from holdfast.model.errors import CorruptRecord
 from holdfast.model.queue import MessageQueue
-from holdfast.spark.columns import TYPES, Origin, Wanted, to_batch
+from holdfast.spark.columns import TYPES, Origin, Wanted, schema_of, to_batches
 from holdfast.wire.batch import encode_items
 from holdfast.wire.compression import Codec, compress, flag_of
 from holdfast.wire.record import StoredRecord, encode_record
@@ -44,6 +44,12 @@ def a_record(offset: int, body: bytes = b"hello", properties: bytes = b"", **mor
         size=0, position=7, queue_id=0, offset=offset, flag=0, born_ms=5 + offset, store_ms=9 + offset,
         reconsume_times=0, prepared_position=0, body_crc=0, body=body, properties=properties, **fields,
     )  # fmt: skip
+
+
+def to_batch(block: bytes, origin: Origin, wanted: Wanted) -> pa.RecordBatch:
+    """Return all batches of an answer as one."""
+    made = pa.Table.from_batches(to_batches(block, origin, wanted), schema_of(wanted.columns)).combine_chunks()
+    return next(iter(made.to_batches()), pa.RecordBatch.from_pylist([], made.schema))
 
 
 def block_of(*records: StoredRecord) -> bytes:
@@ -136,18 +142,6 @@ def test_columns_are_what_messages_are(written: list[dict[str, object]]):
 def test_texts_that_look_regular_are_read_as_what_they_are(texts: list[bytes]):
     """Marks in another order, a name twice, other names of the same length, a mark in the next row, uneven rows."""
     block = block_of(*(a_record(offset, properties=text) for offset, text in enumerate(texts)))
-
-    assert shown(to_batch(block, ORIGIN, ALL)) == rows_of(block)
-
-
-@given(RECORDS, st.lists(st.tuples(st.binary(max_size=40), PROPERTIES), min_size=1, max_size=5))
-def test_a_batch_that_was_kept_whole_is_read_among_others(
-    written: list[dict[str, object]], items: list[tuple[bytes, bytes]]
-):
-    """One such record changes how a whole answer is opened, and nothing about the rows."""
-    records = [written_as(offset, **fields) for offset, fields in enumerate(written)]
-    whole = a_record(len(records), encode_items([(0, body, text) for body, text in items]), sys_flag=0xC0)
-    block = block_of(*records, whole)
 
     assert shown(to_batch(block, ORIGIN, ALL)) == rows_of(block)
 

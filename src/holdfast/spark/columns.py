@@ -5,14 +5,14 @@
 
 Only the columns that are asked for are made: without `body` no body is looked at, without `key`, `tags` and
 `properties` no property. Checksums of bodies that are handed out are verified. Of a batch that a broker kept whole each
-message is a row; such answers, which are rare, are opened message by message.
+message is a row (`inner_batches`).
 
 Pure; needs pyarrow and numpy, but neither Spark nor a cluster.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -20,10 +20,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.client.received import read_messages
 from holdfast.model import property_names as names
 from holdfast.model.errors import RemoteProtocolError
-from holdfast.model.message import ReceivedMessage
+from holdfast.spark.inner_batches import are_batches, open_batches
 from holdfast.spark.property_columns import Properties, split_properties
 from holdfast.spark.records import Records, check_bodies, read_records
 from holdfast.spark.slices import Block, Places, take_slices
@@ -45,7 +44,6 @@ TYPES: Final[dict[str, pa.DataType]] = {
 }
 """Every column, in the order in which users see them by default."""
 
-_INNER_BATCH: Final = 0x80 | 0x40
 _OF_PROPERTIES: Final = frozenset({"key", "tags", "properties"})
 
 
@@ -89,20 +87,23 @@ def schema_of(columns: Sequence[str]) -> pa.Schema:
     return pa.schema([(name, TYPES[name]) for name in columns])
 
 
-def to_batch(block: Block, origin: Origin, wanted: Wanted) -> pa.RecordBatch:
-    """Return the records of an answer as a batch.
+def to_batches(block: Block, origin: Origin, wanted: Wanted) -> Iterator[pa.RecordBatch]:
+    """Yield the messages of an answer as batches: one, or more if what was compressed is large.
 
     Raises:
         CorruptRecord: a record is not what was written.
         RemoteProtocolError: a batch that was kept whole cannot be opened.
     """
     records = read_records(block)
-    if (records.flags & _INNER_BATCH == _INNER_BATCH).any():
-        return _from_messages(read_messages(bytes(block), None, offset_delta=origin.delta), origin, wanted)
-    offsets = records.offsets + origin.delta
-    if len(records) and (offsets[0] < wanted.start or offsets[-1] >= wanted.end):
-        records = records.select((offsets >= wanted.start) & (offsets < wanted.end))
-    return _Maker(block, records, origin).make(wanted)
+    if len(records) and records.offsets[-1] + origin.delta >= wanted.end:
+        records = records.select(records.offsets + origin.delta < wanted.end)  # What nobody wants is not opened.
+    has_batches = are_batches(records).any()
+    for plain, rows in open_batches(block, records) if has_batches else [(block, records)]:
+        offsets = rows.offsets + origin.delta
+        if len(rows) and (offsets[0] < wanted.start or offsets[-1] >= wanted.end):
+            yield _Maker(plain, rows.select((offsets >= wanted.start) & (offsets < wanted.end)), origin).make(wanted)
+        else:
+            yield _Maker(plain, rows, origin).make(wanted)
 
 
 class _Maker:
@@ -139,7 +140,9 @@ class _Maker:
 
     def body(self) -> pa.Array:
         records = self._records
-        check_bodies(self._block, records)
+        is_item = are_batches(records)
+        if not is_item.all():
+            check_bodies(self._block, records.select(~is_item) if is_item.any() else records)
         bodies = take_slices(self._block, records.body_starts, records.body_starts + records.body_sizes)
         is_compressed = (records.flags & COMPRESSED).astype(np.bool_)
         if not is_compressed.any():
@@ -205,27 +208,3 @@ _MAKERS: Final[dict[str, Callable[[_Maker], pa.Array]]] = {
 
 def _to_time(milliseconds: Places) -> pa.Array:
     return pa.array(milliseconds * 1000).cast(_TIME)
-
-
-def _from_messages(messages: list[ReceivedMessage], origin: Origin, wanted: Wanted) -> pa.RecordBatch:
-    """Return the same, message by message."""
-    rows = [
-        message
-        for message in messages
-        if wanted.start <= message.offset < wanted.end and (wanted.tags is None or message.tags in wanted.tags)
-    ]
-    found: dict[str, Callable[[ReceivedMessage], Any]] = {
-        "key": lambda message: message.key or message.properties.get(names.KEYS),
-        "body": lambda message: message.body,
-        "tags": lambda message: message.tags,
-        "topic": lambda _: origin.topic,
-        "queue": lambda _: origin.queue,
-        "offset": lambda message: message.offset,
-        "storeTimestamp": lambda message: message.stored_ms * 1000,
-        "bornTimestamp": lambda message: message.born_ms * 1000,
-        "properties": lambda message: list(message.properties.items()),
-        "generation": lambda _: origin.generation,
-        "broker": lambda _: origin.broker,
-    }
-    arrays = [pa.array([found[name](row) for row in rows], type=TYPES[name]) for name in wanted.columns]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema_of(wanted.columns))

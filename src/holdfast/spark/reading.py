@@ -20,7 +20,7 @@ import pyarrow as pa
 from holdfast.client.pull_plan import PullStatus
 from holdfast.model.errors import ConfigError, CorruptRecord, HoldfastError
 from holdfast.model.queue import MessageQueue
-from holdfast.spark.columns import Wanted, to_batch
+from holdfast.spark.columns import Wanted, to_batches
 from holdfast.spark.link import PULL_BYTES_MAX, PULL_COUNT_MAX, Link, Pulled, Unavailable, link_to
 from holdfast.spark.offsets import Queue
 from holdfast.spark.options import DEFAULT_GROUP, SourceOptions
@@ -124,9 +124,7 @@ class _RangeReader:
                 self.link.pull_ahead(self.line, *self._question(queue, pulled.next_offset))
             if pulled.block:
                 origin = self.link.origin(name, queue, at, pulled.delta)
-                batch = to_batch(pulled.block, origin, wanted)
-                if batch.num_rows:
-                    yield batch
+                yield from (batch for batch in to_batches(pulled.block, origin, wanted) if batch.num_rows)
             at = pulled.next_offset
 
     def _pull(self, queue: MessageQueue, at: int) -> Pulled | None:
