@@ -174,7 +174,7 @@ def test_compressed_bodies_are_opened_beside_plain_ones():
 def test_a_batch_that_was_kept_whole_is_a_row_for_each_message():
     """With the offsets of each, and only those that are wanted."""
     inner = encode_items([(0, b"one", b"TAGS\x01a\x02"), (0, b"two", b""), (0, b"three", b"")])
-    block = block_of(a_record(0), a_record(1, inner, sys_flag=0xC0))
+    block = block_of(a_record(0), a_record(1, inner, b"INNER_NUM\x013\x02", sys_flag=0xC0))
 
     rows = to_batch(block, ORIGIN, Wanted(("offset", "body", "tags"), 1001, 1003)).to_pylist()
 

@@ -1,15 +1,13 @@
 """Batches that were kept whole become the rows that opening them message by message gives, or a typed error."""
 
-import contextlib
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.spark.test_columns import ALL, ORIGIN, PROPERTIES, RAW, a_record, block_of, rows_of, shown, to_batch
+from tests.spark.test_columns import ALL, ORIGIN, PROPERTIES, QUEUE, RAW, a_record, block_of, rows_of, shown, to_batch
 
-from holdfast.model.errors import CorruptRecord, RemoteProtocolError
+from holdfast.client.received import read_messages
+from holdfast.model.errors import CorruptRecord, UnreadableBatch
 from holdfast.spark import inner_batches
 from holdfast.spark.columns import Wanted, to_batches
 from holdfast.wire.batch import encode_items
@@ -25,48 +23,36 @@ EVEN = st.tuples(st.binary(min_size=1, max_size=1), st.integers(1, 30)).map(
 )
 """Items of one size."""
 ITEMS = EVEN | st.lists(st.tuples(st.integers(0, 9), BODY, PROPERTIES | RAW), min_size=1, max_size=8)
-STORED = st.lists(st.tuples(ITEMS, st.sampled_from(["single", "whole", "Java's"]), st.none() | st.sampled_from(Codec)))
+STORED = st.lists(st.tuples(ITEMS, st.booleans(), st.none() | st.sampled_from(Codec)))
+Parts = list[tuple[list[Item], bool, Codec | None]]
+"""Items, whether they are one record, and how they are compressed then."""
 
 
-def a_batch(offset: int, items: list[Item], codec: Codec | None = None, *, says_count: bool = True) -> StoredRecord:
-    """Return an inner batch as a broker stores it; old ones do not say how many messages they hold."""
+def a_batch(offset: int, items: list[Item], codec: Codec | None = None) -> StoredRecord:
     whole = wrap_items(encode_items(items), len(items), f"{offset:032X}", codec=codec)
-    properties = whole.properties if says_count else ""
-    return a_record(offset, whole.body, properties.encode(), sys_flag=whole.sys_flag)
+    return a_record(offset, whole.body, whole.properties.encode(), sys_flag=whole.sys_flag)
 
 
-def stored(parts: list[tuple[list[Item], str, Codec | None]]) -> bytes:
+def stored(parts: Parts) -> bytes:
     """Return items, singly or in batches, at offsets that follow each other."""
     records: list[StoredRecord] = []
     offset = 0
-    for items, kind, codec in parts:
-        if kind == "single":
-            records += (a_record(offset + n, body, text) for n, (_, body, text) in enumerate(items))
+    for items, is_whole, codec in parts:
+        if is_whole:
+            records.append(a_batch(offset, items, codec))
         else:
-            records.append(a_batch(offset, items, codec, says_count=kind == "whole"))
+            records += (a_record(offset + n, body, text) for n, (_, body, text) in enumerate(items))
         offset += len(items)
     return block_of(*records)
 
 
-@pytest.mark.parametrize("in_step", [1, 3, 1000])
-@given(parts=STORED)
-def test_rows_are_the_messages_of_records_and_batches(parts: list[tuple[list[Item], str, Codec | None]], in_step: int):
-    """Any mixture of both; items of one size and of many; batches followed in step, alone, and first so, then so."""
+@given(STORED, st.sampled_from([1, 3, 1000]), st.integers(1, 200) | st.just(10_000))
+def test_rows_are_the_messages_of_records_and_batches(parts: Parts, in_step: int, part_size: int):
+    """Any mixture of both, in one part or more; batches followed in step, alone, and first so, then so."""
+    block = stored(parts)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(inner_batches, "_IN_STEP_MIN", in_step)
-        block = stored(parts)
-
-        assert shown(to_batch(block, ORIGIN, ALL)) == rows_of(block)
-
-
-@given(STORED, st.integers(1, 200))
-def test_what_was_compressed_comes_in_parts_if_it_is_large(
-    parts: list[tuple[list[Item], str, Codec | None]], part_size: int
-):
-    """A few megabytes of an answer may hold gigabytes: all of it together would be too much."""
-    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(inner_batches, "_PLAIN_BYTES", part_size)
-        block = stored(parts)
 
         assert shown(to_batch(block, ORIGIN, ALL)) == rows_of(block)
 
@@ -75,7 +61,7 @@ def test_no_part_is_larger_than_one_batch_needs(monkeypatch: pytest.MonkeyPatch)
     """Of three batches that are too large together, each is a part."""
     monkeypatch.setattr(inner_batches, "_PLAIN_BYTES", 1000)
     large = [(0, b"x" * 500, b"")] * 2
-    block = stored([(large, "whole", Codec.ZSTD)] * 3 + [([(0, b"y", b"")], "single", None)])
+    block = stored([(large, True, Codec.ZSTD)] * 3 + [([(0, b"y", b"")], False, None)])
 
     assert [batch.num_rows for batch in to_batches(block, ORIGIN, ALL)] == [2, 2, 2, 1]
 
@@ -99,7 +85,7 @@ def test_a_batch_behind_the_end_is_not_opened():
     block = block_of(a_batch(0, [(0, b"x", b"")]), broken)
 
     assert to_batch(block, ORIGIN, Wanted(("body",), 0, 1001)).num_rows == 1
-    with pytest.raises(RemoteProtocolError):
+    with pytest.raises(UnreadableBatch):
         to_batch(block, ORIGIN, Wanted(("body",), 0, 1002))
 
 
@@ -111,14 +97,16 @@ def test_a_batch_that_was_changed_is_not_opened():
         to_batch(block, ORIGIN, Wanted(("offset",), 0, 1 << 62))
 
 
-def lie(body: bytes, said: str = "", *, flag: int = 0) -> bytes:
-    """Return records that are whole, among them some whose body is not what it should be."""
-    properties = f"INNER_NUM\x01{said}\x02".encode() if said else b""
-    return block_of(a_record(0), *[a_record(1, body, properties, sys_flag=INNER_BATCH | flag)] * 3)
-
-
 TWO = encode_items([(0, b"one", b""), (0, b"three", b"")])
 ALIKE = encode_items([(0, b"one", b""), (0, b"two", b"")])
+NONE = encode_items([(0, b"", b"")])
+
+
+def lie(body: bytes, said: int | None = 2, *, flag: int = 0) -> bytes:
+    """Return records that are whole, among them some whose body is not what it should be."""
+    properties = b"" if said is None else b"INNER_NUM\x01%d\x02" % said
+    lies = [a_record(1 + n, body, properties, sys_flag=INNER_BATCH | flag) for n in range(3)]
+    return block_of(a_record(0), *lies, a_batch(4, [(0, b"x", b"")]), a_record(5))
 
 
 def changed(at: int, value: int, size: int = 4, items: bytes = TWO) -> bytes:
@@ -126,40 +114,58 @@ def changed(at: int, value: int, size: int = 4, items: bytes = TWO) -> bytes:
     return items[:at] + value.to_bytes(size, "big", signed=True) + items[at + size :]
 
 
-@pytest.mark.parametrize("in_step", [1, 1000])
+@pytest.mark.parametrize("in_step", [1, 3, 1000])
 @pytest.mark.parametrize(
     ("block", "said"),
     [
-        (lie(TWO, "3"), "says that it holds 3 messages, and holds 2"),
-        (lie(ALIKE, "3"), "says that it holds 3 messages, and holds 2"),
-        (lie(TWO, "1"), "more than 1"),
-        (lie(ALIKE, "1"), "more than 1"),
-        (lie(TWO, "99999"), "says that it holds b'99999'"),
-        (lie(b"", "1"), "says that it holds 1 messages, and holds 0"),
-        (lie(encode_items([(0, b"", b"")]) * 40_000), "more than 32767"),
-        (lie(encode_items([(0, b"", b""), (0, b"x", b"")]) * 20_000), "more than 32767"),
-        (lie(TWO[:-1]), "does not end where"),
-        (lie(TWO + b"x"), "does not end where"),
-        (lie(TWO + bytes(40)), "does not end where"),
-        (lie(changed(0, 0)), "does not end where"),
-        (lie(changed(0, -1)), "does not end where"),
-        (lie(changed(0, 1 << 30)), "does not end where"),
-        (lie(changed(16, -1)), "its body does not fit"),
-        (lie(changed(16, 4)), "its body does not fit"),
+        (lie(TWO, 3), "as many messages as it says"),
+        (lie(TWO + b"x" * 20, 3), "as many messages as it says"),
+        (lie(ALIKE * 2, 3), "as many messages as it says"),
+        (lie(TWO, 1), "as many messages as it says"),
+        (lie(TWO, None), "as many messages as it says"),
+        (lie(ALIKE, 1), "as many messages as it says"),
+        (lie(TWO, 99999), "says that it holds b'99999'"),
+        (lie(b"", 1), "as many messages as it says"),
+        (lie(NONE * 2, 3), "as many messages as it says"),
+        (lie(TWO[:-1]), "as many messages as it says"),
+        (lie(TWO + b"x"), "as many messages as it says"),
+        (lie(changed(0, 0)), "wrong size"),
+        (lie(changed(0, -1)), "wrong size"),
+        (lie(changed(0, 21)), "wrong size"),
+        (lie(changed(0, 1 << 30)), "wrong size"),
+        (lie(changed(25, 0)), "wrong size"),
+        (lie(changed(16, -1)), "body of one of its messages does not fit"),
+        (lie(changed(16, 4)), "body of one of its messages does not fit"),
         (lie(changed(16, 2)), "do not add up"),
         (lie(changed(23, 1, 2)), "do not add up"),
         (lie(changed(16, 2, items=ALIKE)), "do not add up"),
-        (lie(compress(TWO, Codec.LZ4)[:-4], "2", flag=flag_of(Codec.LZ4)), "compressed body"),
-        (lie(TWO, "2", flag=flag_of(Codec.ZSTD)), "compressed body cannot be read"),
-        (lie(TWO, "2", flag=flag_of(Codec.ZSTD) | 0x400), "codec 6, which is unknown"),
+        (lie(compress(TWO, Codec.LZ4)[:-4], flag=flag_of(Codec.LZ4)), "compressed body"),
+        (lie(TWO, flag=flag_of(Codec.ZSTD)), "compressed body cannot be read"),
+        (lie(TWO, flag=flag_of(Codec.ZSTD) | 0x400), "codec 6, which is unknown"),
     ],
 )
-def test_a_lie_is_a_typed_error(block: bytes, said: str, in_step: int, monkeypatch: pytest.MonkeyPatch):
-    """About the count, the size of an item or its parts, the end, the format."""
+def test_a_lie_is_found_and_others_are_read(block: bytes, said: str, in_step: int, monkeypatch: pytest.MonkeyPatch):
+    """About the count, the size of an item or its parts, the end, the format. All that is not a lie is there."""
     monkeypatch.setattr(inner_batches, "_IN_STEP_MIN", in_step)
+    found: list[UnreadableBatch] = []
 
-    with pytest.raises(RemoteProtocolError, match=said):
+    rows = [row for batch in to_batches(block, ORIGIN, ALL, found) for row in batch["offset"].to_pylist()]
+
+    assert rows == [1000, 1004, 1005]
+    assert [error.offset for error in found] == [1001, 1002, 1003]
+    assert all(said in str(error) for error in found)
+    with pytest.raises(UnreadableBatch, match=f"offset 1001 .*{said}"):
         to_batch(block, ORIGIN, ALL)
+
+
+def test_what_an_item_says_is_not_uncompressed():
+    """The batch was; a body that looks as if it were is its sender's own."""
+    body = compress(b"own " * 100, Codec.ZLIB)
+
+    assert (
+        to_batch(block_of(a_batch(0, [(0, body, b"")] * 50, Codec.ZLIB)), ORIGIN, ALL)["body"].to_pylist()
+        == [body] * 50
+    )
 
 
 @pytest.mark.parametrize("codec", list(Codec))
@@ -167,7 +173,7 @@ def test_a_bomb_is_refused(codec: Codec):
     """Nobody makes room for what a few bytes claim to be."""
     bomb = compress(bytes(DECOMPRESSED_SIZE_MAX + 1), codec)
 
-    with pytest.raises(RemoteProtocolError, match="would be"):
+    with pytest.raises(UnreadableBatch, match="would be"):
         to_batch(lie(bomb, flag=flag_of(codec)), ORIGIN, ALL)
 
 
@@ -177,22 +183,23 @@ def test_broken_items_are_refused_as_they_are_one_by_one(data: st.DataObject):
     body = bytearray(encode_items(data.draw(ITEMS)) * data.draw(st.integers(1, 3)))
     for _ in range(data.draw(st.integers(0, 3))):
         body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255) | st.just(0))
-    block = lie(bytes(body[: data.draw(st.integers(0, len(body)) | st.just(len(body)))]))
+    said = data.draw(st.none() | st.integers(1, 9) | st.just(body.count(b"TAGS\x01a\x02") or 1))
+    block = lie(bytes(body[: data.draw(st.integers(0, len(body)) | st.just(len(body)))]), said)
 
-    wanted: Any = RemoteProtocolError
-    with contextlib.suppress(RemoteProtocolError):
-        wanted = rows_of(block)
+    theirs: list[UnreadableBatch] = []
+    ours: list[UnreadableBatch] = []
+    wanted = [message.offset for message in read_messages(block, QUEUE, offset_delta=1000, unreadable=theirs)]
+    found = [row for batch in to_batches(block, ORIGIN, ALL, ours) for row in batch["offset"].to_pylist()]
 
-    if wanted is RemoteProtocolError:
-        with pytest.raises(RemoteProtocolError):
-            to_batch(block, ORIGIN, ALL)
-    else:
-        assert shown(to_batch(block, ORIGIN, ALL)) == wanted
+    assert [error.offset for error in ours] == [error.offset for error in theirs]
+    assert found == wanted
+    if not theirs:
+        assert shown(to_batch(block, ORIGIN, ALL)) == rows_of(block)
 
 
 def test_batches_of_many_sizes_are_found_in_step():
     """As many as an answer holds, of unequal lengths: the last ones are followed alone."""
     sizes = np.random.default_rng(1).integers(1, 90, 200).tolist()
-    block = stored([([(0, b"x" * (n % 7), b"")] * 1 + [(0, b"y" * n, b"")] * n, "whole", None) for n in sizes])
+    block = stored([([(0, b"x" * (n % 7), b"")] * 1 + [(0, b"y" * n, b"")] * n, True, None) for n in sizes])
 
     assert shown(to_batch(block, ORIGIN, ALL)) == rows_of(block)

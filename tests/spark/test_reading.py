@@ -127,3 +127,16 @@ def test_an_end_that_went_back_is_waited_for_and_then_lost(read: Read):
     with pytest.raises(DataLost, match="from 7 to 10 did not come back"):
         read(PlayedLink(*answers, patience_s=0))
     assert read(PlayedLink(*answers, patience_s=0), failOnDataLoss="false") == list(range(7))
+
+
+def test_a_batch_that_nobody_can_open_is_lost_data(read: Read):
+    """Which fails the query by its offset, unless it is to go on without it."""
+    torn = a_record(3, b"no messages", b"INNER_NUM\x014\x02", sys_flag=0xC0)
+    block = block_of(*map(a_record, range(3)), torn, *map(a_record, range(7, 10)))
+    answer = Pulled(PullStatus.FOUND, 10, 0, 100, 0, memoryview(block))
+
+    with pytest.raises(
+        DataLost, match=r"orders/0: the batch at offset 3 cannot be opened: .* With failOnDataLoss=false"
+    ):
+        read(PlayedLink(answer))
+    assert read(PlayedLink(answer), failOnDataLoss="false") == [0, 1, 2, 7, 8, 9]

@@ -13,7 +13,7 @@ Pure; needs pyarrow and numpy, but neither Spark nor a cluster.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.model import property_names as names
-from holdfast.model.errors import RemoteProtocolError
+from holdfast.model.errors import RemoteProtocolError, UnreadableBatch
 from holdfast.spark.inner_batches import are_batches, open_batches
 from holdfast.spark.property_columns import Properties, split_properties
 from holdfast.spark.records import Records, check_bodies, read_records
@@ -87,23 +87,42 @@ def schema_of(columns: Sequence[str]) -> pa.Schema:
     return pa.schema([(name, TYPES[name]) for name in columns])
 
 
-def to_batches(block: Block, origin: Origin, wanted: Wanted) -> Iterator[pa.RecordBatch]:
+def to_batches(
+    block: Block, origin: Origin, wanted: Wanted, unreadable: list[UnreadableBatch] | None = None
+) -> Iterator[pa.RecordBatch]:
     """Yield the messages of an answer as batches: one, or more if what was compressed is large.
+
+    Args:
+        block: The records of the answer.
+        origin: Where they come from.
+        wanted: What of them becomes rows.
+        unreadable: Takes what is wrong with batches that cannot be opened: nothing of those is a row. Without it the
+            first one is raised.
 
     Raises:
         CorruptRecord: a record is not what was written.
-        RemoteProtocolError: a batch that was kept whole cannot be opened.
+        UnreadableBatch: a batch that was kept whole cannot be opened.
     """
     records = read_records(block)
-    if len(records) and records.offsets[-1] + origin.delta >= wanted.end:
-        records = records.select(records.offsets + origin.delta < wanted.end)  # What nobody wants is not opened.
-    has_batches = are_batches(records).any()
-    for plain, rows in open_batches(block, records) if has_batches else [(block, records)]:
-        offsets = rows.offsets + origin.delta
-        if len(rows) and (offsets[0] < wanted.start or offsets[-1] >= wanted.end):
-            yield _Maker(plain, rows.select((offsets >= wanted.start) & (offsets < wanted.end)), origin).make(wanted)
-        else:
-            yield _Maker(plain, rows, origin).make(wanted)
+    records = replace(records, offsets=records.offsets + origin.delta)
+    if len(records) and records.offsets[-1] >= wanted.end:
+        records = records.select(records.offsets < wanted.end)  # What nobody wants is not opened.
+    if not are_batches(records).any():
+        yield _Maker(block, _between(records, wanted), origin).make(wanted)
+        return
+    found: list[UnreadableBatch] = [] if unreadable is None else unreadable
+    for plain, rows in open_batches(block, records, found):
+        if found and unreadable is None:
+            raise found[0]
+        yield _Maker(plain, _between(rows, wanted), origin).make(wanted)
+
+
+def _between(rows: Records, wanted: Wanted) -> Records:
+    """Return the rows from the first that is wanted to the last."""
+    offsets = rows.offsets
+    if not len(rows) or (offsets[0] >= wanted.start and offsets[-1] < wanted.end):
+        return rows
+    return rows.select((offsets >= wanted.start) & (offsets < wanted.end))
 
 
 class _Maker:
@@ -177,7 +196,7 @@ class _Maker:
         return self._same(pa.scalar(self._origin.generation, pa.int32()))
 
     def offset(self) -> pa.Array:
-        return pa.array(self._records.offsets + self._origin.delta)
+        return pa.array(self._records.offsets)
 
     def stored(self) -> pa.Array:
         return _to_time(self._records.store_ms)

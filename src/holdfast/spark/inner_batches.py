@@ -5,7 +5,8 @@
 
 A compressed batch is first put in its place uncompressed, so that all rows lie in one block, in order. Then the sizes
 lead from item to item; of batches whose items are all of one size, the usual case, all sizes are compared at once.
-Whatever was copied, counted or added up by its sender is judged, as everywhere: bytes come from strangers.
+Counts and sizes are judged before they are believed: bytes come from strangers. What is wrong with one batch keeps
+nobody from reading the others.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from holdfast.model.errors import RemoteProtocolError
+from holdfast.model.errors import RemoteProtocolError, UnreadableBatch
 from holdfast.spark.records import Records, check_bodies
 from holdfast.spark.slices import Block, Places, at_any_byte
 from holdfast.wire.batch import ITEM_OVERHEAD
 from holdfast.wire.compression import CODEC_MASK, COMPRESSED, decompress
-from holdfast.wire.inner_batch import COUNT_MAX, INNER_BATCH, count_said
+from holdfast.wire.inner_batch import INNER_BATCH, count_said
 
 _unpack_size: Final = struct.Struct(">i").unpack_from
 _BODY_SIZE_AT: Final = 16
@@ -32,6 +33,7 @@ _IN_STEP_MIN: Final = 32  # batches that are followed in step
 # What comes out of compressed batches is handed on when there is so much of it: an answer of a few megabytes may hold
 # gigabytes.
 _PLAIN_BYTES: Final = 8 * 1024 * 1024
+_MISCOUNTED: Final = "it does not hold as many messages as it says, or one has a wrong size"
 
 
 def are_batches(records: Records) -> npt.NDArray[np.bool_]:
@@ -39,33 +41,52 @@ def are_batches(records: Records) -> npt.NDArray[np.bool_]:
     return records.flags & INNER_BATCH == INNER_BATCH
 
 
-def open_batches(block: Block, records: Records) -> Iterator[tuple[Block, Records]]:
+def open_batches(block: Block, records: Records, unreadable: list[UnreadableBatch]) -> Iterator[tuple[Block, Records]]:
     """Yield the rows that *records* are, one for each message, and the block that they lie in: in parts, if many.
 
     Rows that were in a batch are marked as such: their checksum, which was the batch's, was compared.
 
+    Args:
+        block: What they lie in.
+        records: Single records and batches.
+        unreadable: Takes what is wrong with batches that cannot be opened: nothing of those is a row.
+
     Raises:
         CorruptRecord: a batch is not what was written.
-        RemoteProtocolError: one cannot be uncompressed, is too large, its sizes do not add up, or it does not hold as
-            many messages as it says.
     """
     check_bodies(block, records.select(are_batches(records)))
-    for plain, part in _uncompress(block, records):
-        yield plain, _to_rows(plain, part)
+    for plain, part in _uncompress(block, records, unreadable):
+        try:
+            rows = _to_rows(plain, part)
+        except RemoteProtocolError:
+            rows = _to_rows(plain, _without_unreadable(plain, part, unreadable))
+        yield plain, rows
 
 
-def _uncompress(block: Block, records: Records) -> Iterator[tuple[Block, Records]]:
+def _without_unreadable(block: Block, records: Records, unreadable: list[UnreadableBatch]) -> Records:
+    """Return those of *records* that can be opened, looking at one after the other."""
+    is_readable = np.ones(len(records), dtype=np.bool_)
+    for number in np.flatnonzero(are_batches(records)).tolist():
+        alone = records.select(slice(number, number + 1))
+        try:
+            _to_rows(block, alone)
+        except RemoteProtocolError as error:
+            is_readable[number] = False
+            unreadable.append(UnreadableBatch(int(alone.offsets[0]), str(error)))
+    return records.select(is_readable)
+
+
+def _uncompress(block: Block, records: Records, unreadable: list[UnreadableBatch]) -> Iterator[tuple[Block, Records]]:
     """Yield *records* in parts, each with a block in which no batch is compressed."""
     compressed = np.flatnonzero(are_batches(records) & ((records.flags & COMPRESSED) != 0)).tolist()
     if not compressed:
         yield block, records
         return
     first = size = 0
-    plain: dict[int, bytes] = {}
+    plain: dict[int, bytes | None] = {}
     for number in compressed:
-        start, end = int(records.body_starts[number]), int(records.body_starts[number] + records.body_sizes[number])
-        plain[number - first] = decompress(block[start:end], int(records.flags[number]))
-        size += len(plain[number - first])
+        body = plain[number - first] = _uncompress_one(block, records, number, unreadable)
+        size += 0 if body is None else len(body)
         if size >= _PLAIN_BYTES:
             yield _put_in_place(block, records.select(slice(first, number + 1)), plain)
             first, size, plain = number + 1, 0, {}
@@ -73,27 +94,38 @@ def _uncompress(block: Block, records: Records) -> Iterator[tuple[Block, Records
         yield _put_in_place(block, records.select(slice(first, None)), plain)
 
 
-def _put_in_place(block: Block, records: Records, plain: dict[int, bytes]) -> tuple[Block, Records]:
-    """Return *records* and their block with what is *plain* now, by number, where it was compressed."""
+def _uncompress_one(block: Block, records: Records, number: int, unreadable: list[UnreadableBatch]) -> bytes | None:
+    start, size = int(records.body_starts[number]), int(records.body_sizes[number])
+    try:
+        return decompress(block[start : start + size], int(records.flags[number]))
+    except RemoteProtocolError as error:
+        unreadable.append(UnreadableBatch(int(records.offsets[number]), str(error)))
+        return None
+
+
+def _put_in_place(block: Block, records: Records, plain: dict[int, bytes | None]) -> tuple[Block, Records]:
+    """Return *records* and their block with what is *plain* now, by number, where it was compressed; None leaves."""
     at = int(records.body_starts[0])
     pieces: list[Block] = []
     growth = np.zeros(len(records), dtype=np.int64)
-    flags = records.flags.copy()
+    flags, is_readable = records.flags.copy(), np.ones(len(records), dtype=np.bool_)
     for number, body in plain.items():
         start, size = int(records.body_starts[number]), int(records.body_sizes[number])
-        pieces += (block[at:start], body)
-        growth[number] = len(body) - size
+        pieces += (block[at:start], body or b"")
+        growth[number] = len(body or b"") - size
         flags[number] &= ~(COMPRESSED | CODEC_MASK)
+        is_readable[number] = body is not None
         at = start + size
     pieces.append(block[at : int(records.properties_starts[-1] + records.properties_sizes[-1])])
     shifts = np.cumsum(growth) - records.body_starts[0]  # of what lies behind each body
-    return b"".join(pieces), replace(
+    moved = replace(
         records,
         flags=flags,
         body_starts=records.body_starts + shifts - growth,
         body_sizes=records.body_sizes + growth,
         properties_starts=records.properties_starts + shifts,
     )
+    return b"".join(pieces), moved.select(is_readable)
 
 
 def _to_rows(block: Block, records: Records) -> Records:
@@ -103,10 +135,10 @@ def _to_rows(block: Block, records: Records) -> Records:
     i4, u2 = at_any_byte(block, ">i4"), at_any_byte(block, ">u2")
     sizes = i4[items].astype(np.int64)
     body_sizes = i4[items + _BODY_SIZE_AT].astype(np.int64)
-    _judge((body_sizes >= 0) & (body_sizes <= sizes - ITEM_OVERHEAD), items, "its body does not fit")
+    _judge((body_sizes >= 0) & (body_sizes <= sizes - ITEM_OVERHEAD), "the body of one of its messages does not fit")
     properties_starts = items + ITEM_OVERHEAD + body_sizes
     properties_sizes = u2[properties_starts - 2].astype(np.int64)
-    _judge(ITEM_OVERHEAD + body_sizes + properties_sizes == sizes, items, "the sizes of its parts do not add up")
+    _judge(ITEM_OVERHEAD + body_sizes + properties_sizes == sizes, "the parts of one of its messages do not add up")
     counts = np.ones(len(records), dtype=np.int64)
     counts[is_batch] = inside
     is_item = np.repeat(is_batch, counts)
@@ -134,95 +166,65 @@ def _to_rows(block: Block, records: Records) -> Records:
 
 def _find_items(block: Block, batches: Records) -> tuple[Places, Places]:
     """Return where each item of *batches* begins, and how many there are in each; no item leads out of its batch."""
-    texts = zip(*_bounds(batches.properties_starts, batches.properties_sizes), strict=True)
-    said = np.array([count_said(bytes(block[start:end])) or 0 for start, end in texts], dtype=np.int64)
-    limits = np.where(said, said, COUNT_MAX)
-    items, counts, is_even = _find_even(block, batches, limits)
+    ends = (batches.properties_starts + batches.properties_sizes).tolist()
+    texts = (bytes(block[start:end]) for start, end in zip(batches.properties_starts.tolist(), ends, strict=True))
+    counts = np.fromiter((count_said(text) or 1 for text in texts), dtype=np.int64, count=len(batches))
+    _judge(batches.body_sizes >= counts * ITEM_OVERHEAD, "it is too short for as many messages as it says")
+    items, is_even = _find_even(block, batches, counts)
     if not is_even.all():
         others = batches.select(~is_even)
-        found = _follow(block, others.body_starts, others.body_starts + others.body_sizes, limits[~is_even])
+        found = _follow(block, others.body_starts, others.body_starts + others.body_sizes, counts[~is_even])
         items = np.sort(np.concatenate((items, found)))
-        counts = np.diff(np.searchsorted(items, batches.body_starts), append=len(items))
-    is_right = (counts == said) | (said == 0)
-    if not is_right.all():
-        wrong = int(np.argmin(is_right))
-        raise RemoteProtocolError(
-            f"an inner batch says that it holds {said[wrong]} messages, and holds {counts[wrong]}"
-        )
     return items, counts
 
 
-def _find_even(block: Block, batches: Records, limits: Places) -> tuple[Places, Places, npt.NDArray[np.bool_]]:
-    """Return the items of the batches whose items all have one size; how many; and which batches these are."""
-    i4 = at_any_byte(block, ">i4")
-    sizes = np.zeros(len(batches), dtype=np.int64)  # of the first item of each
-    is_even = batches.body_sizes >= ITEM_OVERHEAD
-    sizes[is_even] = i4[batches.body_starts[is_even]]
-    is_even &= sizes >= ITEM_OVERHEAD
-    counts = np.zeros(len(batches), dtype=np.int64)
-    counts[is_even], rest = np.divmod(batches.body_sizes[is_even], sizes[is_even])
-    is_even[is_even] = rest == 0
-    is_even &= counts <= limits
-    counts[~is_even] = 0
+def _find_even(block: Block, batches: Records, counts: Places) -> tuple[Places, npt.NDArray[np.bool_]]:
+    """Return the items of those batches whose items all have one size, and which batches these are."""
+    sizes, rest = np.divmod(batches.body_sizes, counts)
+    is_even = rest == 0
+    counts = np.where(is_even, counts, 0)
     of_batch = np.repeat(np.arange(len(batches)), counts)
     items = batches.body_starts[of_batch] + _number(counts) * sizes[of_batch]
-    is_wrong = i4[items] != sizes[of_batch]
+    is_wrong = at_any_byte(block, ">i4")[items] != sizes[of_batch]
     if is_wrong.any():
         is_even[of_batch[is_wrong]] = False
-        counts[~is_even] = 0
         items = items[is_even[of_batch]]
-    return items, counts, is_even
+    return items, is_even
 
 
-def _follow(block: Block, starts: Places, ends: Places, limits: Places) -> Places:
+def _follow(block: Block, starts: Places, ends: Places, counts: Places) -> Places:
     """Return where the items of batches begin, by following their sizes, of many batches in step.
 
     When few are left under way, each is followed alone: a step of few costs more than they do one by one.
     """
     i4 = at_any_byte(block, ">i4")
     found: list[Places] = []
-    at, is_under_way = starts, starts < ends
-    while True:
-        if not is_under_way.all():
-            at, ends, limits = at[is_under_way], ends[is_under_way], limits[is_under_way]
-        if len(at) < _IN_STEP_MIN:
-            break
-        if (limits <= len(found)).any():
-            raise _holds_too_many(int(limits.min()))
+    at = starts
+    while len(at) >= _IN_STEP_MIN:
         found.append(at)
-        sizes = i4[at]  # Behind every body its record goes on: there are four bytes.
+        sizes = i4[at]  # It is in the block: behind every body its record goes on.
         at = at + sizes
-        if not ((sizes >= ITEM_OVERHEAD) & (at <= ends)).all():
-            raise _is_torn()
-        is_under_way = at < ends
+        is_over = counts == len(found)
+        _judge((sizes >= ITEM_OVERHEAD) & np.where(is_over, at == ends, at < ends), _MISCOUNTED)
+        if is_over.any():
+            at, ends, counts = at[~is_over], ends[~is_over], counts[~is_over]
     alone: list[int] = []
-    for start, end, limit in zip(at.tolist(), ends.tolist(), (limits - len(found)).tolist(), strict=True):
-        _follow_alone(block, start, end, limit, alone)
+    for start, end, count in zip(at.tolist(), ends.tolist(), (counts - len(found)).tolist(), strict=True):
+        _follow_alone(block, start, end, count, alone)
     return np.concatenate((*found, np.array(alone, dtype=np.int64)))
 
 
-def _follow_alone(block: Block, at: int, end: int, count_max: int, found: list[int]) -> None:
+def _follow_alone(block: Block, at: int, end: int, count: int, found: list[int]) -> None:
     """Add to *found* where the items of one batch begin."""
-    for _ in range(count_max):
-        (size,) = _unpack_size(block, at)
-        if size < ITEM_OVERHEAD:
-            raise _is_torn()
-        found.append(at)
-        at += size
-        if at >= end:
+    size = ITEM_OVERHEAD
+    for _ in range(count):
+        if at >= end or size < ITEM_OVERHEAD:
             break
-    if at < end:
-        raise _holds_too_many(count_max)
-    if at > end:
-        raise _is_torn()
-
-
-def _is_torn() -> RemoteProtocolError:
-    return RemoteProtocolError("an inner batch does not end where its last message does")
-
-
-def _holds_too_many(count_max: int) -> RemoteProtocolError:
-    return RemoteProtocolError(f"an inner batch holds more than {count_max} messages")
+        found.append(at)
+        (size,) = _unpack_size(block, at)
+        at += size
+    if at != end or size < ITEM_OVERHEAD:
+        raise RemoteProtocolError(_MISCOUNTED)
 
 
 def _number(counts: Places) -> Places:
@@ -231,10 +233,6 @@ def _number(counts: Places) -> Places:
     return np.arange(int(behind[-1]) if len(behind) else 0) - np.repeat(behind - counts, counts)
 
 
-def _bounds(starts: Places, sizes: Places) -> tuple[list[int], list[int]]:
-    return starts.tolist(), (starts + sizes).tolist()
-
-
-def _judge(is_right: npt.NDArray[np.bool_], items: Places, fault: str) -> None:
+def _judge(is_right: npt.NDArray[np.bool_], fault: str) -> None:
     if not is_right.all():
-        raise RemoteProtocolError(f"a message of an inner batch at byte {items[int(np.argmin(is_right))]}: {fault}")
+        raise RemoteProtocolError(fault)

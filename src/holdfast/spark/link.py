@@ -46,7 +46,7 @@ from holdfast.wire import java_json
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command
 from holdfast.wire.fields import BadField, from_fields, to_fields
-from holdfast.wire.pull import SUBSCRIPTION, PullAnswer, PullFields
+from holdfast.wire.pull import SUBSCRIPTION, Opening, PullAnswer, PullFields
 from holdfast.wire.route import MAPPING_FIELD, TopicList
 
 log = logging.getLogger("holdfast.spark")
@@ -260,6 +260,7 @@ class Link:
             expression_type="TAG",
             max_msg_bytes=size_max,
             broker_name=queue.broker_name,
+            opens_batches=Opening.WANTED.value,
         )
         command = Command(code=RequestCode.PULL_MESSAGE, fields=to_fields(fields))
         if is_mock_broker(queue.broker_name):

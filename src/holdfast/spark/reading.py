@@ -4,8 +4,9 @@
                        └── no answer, moved, restarted ─> the same pull again, until patience ends
 
 A row is handed to Spark once it is read, so nothing is ever begun anew: a failure changes nothing about the place.
-Offsets that are gone, because they were cleaned, are lost data: that fails the query, or is passed over if it is told
-so. What never was a message, the gap of a forced move or what a tag filter leaves out, is not.
+Offsets that are gone, because they were cleaned, are lost data, and so is a batch that nobody can open: that fails the
+query, or is passed over if it is told so. What never was a message, the gap of a forced move or what a tag filter
+leaves out, is not.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from typing import Final
 import pyarrow as pa
 
 from holdfast.client.pull_plan import PullStatus
-from holdfast.model.errors import ConfigError, CorruptRecord, HoldfastError
+from holdfast.model.errors import ConfigError, CorruptRecord, HoldfastError, UnreadableBatch
 from holdfast.model.queue import MessageQueue
-from holdfast.spark.columns import Wanted, to_batches
-from holdfast.spark.link import PULL_BYTES_MAX, PULL_COUNT_MAX, Link, Pulled, Unavailable, link_to
+from holdfast.spark.columns import Origin, Wanted, to_batches
+from holdfast.spark.link import PULL_BYTES_MAX, PULL_COUNT_MAX, Link, Pulled, Unavailable, link_to, log
 from holdfast.spark.offsets import Queue
 from holdfast.spark.options import DEFAULT_GROUP, SourceOptions
 from holdfast.spark.plan import Range
@@ -119,13 +120,24 @@ class _RangeReader:
             if pulled is None:
                 return
             if at < pulled.offset_min:
-                self._lose(at, min(pulled.offset_min, self.range.end), "is no longer stored")
+                self._lose(f"{_what(at, min(pulled.offset_min, self.range.end))} is no longer stored")
             if pulled.next_offset < self.range.end:
                 self.link.pull_ahead(self.line, *self._question(queue, pulled.next_offset))
             if pulled.block:
                 origin = self.link.origin(name, queue, at, pulled.delta)
-                yield from (batch for batch in to_batches(pulled.block, origin, wanted) if batch.num_rows)
+                yield from self._to_batches(pulled.block, origin, wanted)
             at = pulled.next_offset
+
+    def _to_batches(self, block: memoryview, origin: Origin, wanted: Wanted) -> Iterator[pa.RecordBatch]:
+        unreadable: list[UnreadableBatch] = []
+        for batch in to_batches(block, origin, wanted, unreadable):
+            for error in unreadable:
+                # Its producer made it so, and no pull will mend it: it is as good as gone.
+                self._lose(str(error))
+                log.error("%s/%s: %s; it is passed over", self.range.topic, self.range.queue, error)
+            unreadable.clear()
+            if batch.num_rows:
+                yield batch
 
     def _pull(self, queue: MessageQueue, at: int) -> Pulled | None:
         """Return an answer that leads on; None when what is left is lost, and that is to be passed over."""
@@ -156,19 +168,22 @@ class _RangeReader:
 
     def _give_up(self, at: int, error: HoldfastError) -> None:
         if isinstance(error, _Behind):
-            self._lose(at, self.range.end, f"did not come back in {self.link.patience_s:g} s: {error}")
+            self._lose(f"{_what(at, self.range.end)} did not come back in {self.link.patience_s:g} s: {error}")
             return
         where = f"{self.range.topic}/{self.range.queue} at offset {at}"
         raise Unavailable(
             f"{where} could not be read for {self.link.patience_s:g} s (option 'brokerTimeout'): {error}"
         ) from error
 
-    def _lose(self, start: int, end: int, why: str) -> None:
+    def _lose(self, what: str) -> None:
         if self.options.fails_on_data_loss:
             raise DataLost(
-                f"{self.range.topic}/{self.range.queue}: what was to be read from {start} to {end} {why}. With "
-                "failOnDataLoss=false the query goes on without it"
+                f"{self.range.topic}/{self.range.queue}: {what}. With failOnDataLoss=false the query goes on without it"
             )
+
+
+def _what(start: int, end: int) -> str:
+    return f"what was to be read from {start} to {end}"
 
 
 class _Behind(HoldfastError):
