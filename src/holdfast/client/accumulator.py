@@ -24,7 +24,7 @@ from holdfast.client.batching import can_be_batched, encode_messages, pack_whole
 from holdfast.client.cluster_client import ClusterClient
 from holdfast.client.gathering import KEEP_BYTES, Batch, Batching, Item, Line, TopicLines, Waiter
 from holdfast.client.key_order import KeyOrder
-from holdfast.client.outgoing import Outgoing, Packing, check_properties_size, describe, pack, unique_key
+from holdfast.client.outgoing import Outgoing, Packing, check_properties_size, describe, is_plain, pack, unique_key
 from holdfast.client.send_plan import queue_for_key
 from holdfast.client.sender import Parcel, Receipt
 from holdfast.model.errors import HoldfastError, ProducerFull, RouteNotFound, SendFailed
@@ -96,7 +96,7 @@ class Accumulator:
         """
         lines = self._topics.get(message.topic)
         body = message.body
-        if lines is None or queue is not None or not body or not _is_plain(message):
+        if lines is None or queue is not None or not is_plain(message):
             self._put_carefully(message, future, queue)
             return
         size = self._overhead + len(body)
@@ -361,15 +361,3 @@ class Accumulator:
         for lines in self._topics.values():
             for line in lines.every_line():
                 self._close(line)
-
-
-def _is_plain(message: Message) -> bool:
-    """Say whether *message* is a topic and a body and nothing else."""
-    return (
-        message.key is None
-        and not message.tags
-        and not message.keys
-        and not message.properties
-        and not message.delay_level
-        and not message.flag
-    )

@@ -1,25 +1,31 @@
 """Sends many messages in few requests. The shell around `batching`.
 
-Groups of one queue follow one another, so that their order is kept; groups of different queues are in flight together.
+    messages ─┬─ line of topic t               no keys: several requests are on their way, each goes where there is room
+              ├─ line of queue 0 of topic t    messages of the keys of the queue: one request follows the other
+              └─ line of queue 1 of topic t
+
+Lines are sent together. A request is made when its turn comes: what waits is messages, not a second copy of them.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Final
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
+from typing import Final, cast
 
-from holdfast.client.batching import Group, plan_groups
+from holdfast.client.batching import Group, encode_messages, find_alone, pack_whole, place_each, plan_groups
 from holdfast.client.cluster_client import ClusterClient
-from holdfast.client.outgoing import Outgoing
+from holdfast.client.gathering import UNORDERED_IN_FLIGHT
+from holdfast.client.outgoing import UNIQUE_KEY_SIZE_MAX, Outgoing, Packing, pack, unique_key
 from holdfast.client.send_plan import queue_for_key
 from holdfast.client.sender import Parcel, Receipt
-from holdfast.model import property_names as names
 from holdfast.model.errors import HoldfastError, RouteNotFound, SendFailed, SendManyFailed
 from holdfast.model.message import Message, SendResult
 from holdfast.model.queue import MessageQueue
-from holdfast.wire.batch import encode_items
+from holdfast.wire.batch import ITEM_OVERHEAD
 from holdfast.wire.codes import RequestCode
+from holdfast.wire.compression import Codec
 
 Carry = Callable[[Parcel], Awaitable[Receipt]]
 _Place = tuple[str, MessageQueue | None]
@@ -32,85 +38,114 @@ class BatchSender:
         client: Knows the queues of keys.
         carry: Sends one request.
         messages: What to send; their topics are as the wire knows them.
-        packed: The same, packed.
+        texts: What the properties of each say behind its id.
+        next_ids: Makes as many ids as are asked for.
+        codec: How batches are compressed that are kept whole; None for not at all.
     """
 
     def __init__(
-        self, client: ClusterClient, carry: Carry, messages: Sequence[Message], packed: Sequence[Outgoing]
+        self,
+        client: ClusterClient,
+        carry: Carry,
+        messages: Sequence[Message],
+        texts: Sequence[bytes],
+        *,
+        next_ids: Callable[[int], list[str]],
+        codec: Codec | None = None,
     ) -> None:
         self._client = client
         self._carry = carry
         self._messages = messages
-        self._packed = packed
+        self._texts = texts
+        self._next_ids = next_ids
+        self._codec = codec
         self._results: list[SendResult | SendFailed | None] = [None] * len(messages)
+        self._has_failed = False
 
-    async def send(self, *, batch_id: Callable[[], str], bytes_max: int) -> list[SendResult]:
+    async def send(self, *, bytes_max: int) -> list[SendResult]:
         """Send everything.
 
         Raises:
             SendManyFailed: some were not acknowledged.
             SendFailed: nobody knows where the messages should go; none was sent.
         """
-        places = await self._find_places()
-        groups = plan_groups(self._messages, lambda message: places[message.topic, message.key], bytes_max=bytes_max)
-        lines: dict[_Place, list[Group[_Place]]] = {}
-        for group in groups:
-            lines.setdefault(group.place, []).append(group)
-        await asyncio.gather(*(self._send_line(line, batch_id) for line in lines.values()))
-        if any(isinstance(result, SendFailed) for result in self._results):
+        lines = await self._find_lines()
+        await asyncio.gather(*(self._send_line(place, line, bytes_max) for place, line in lines.items()))
+        if self._has_failed:
             raise SendManyFailed(self._results)
-        return [result for result in self._results if isinstance(result, SendResult)]
+        return cast("list[SendResult]", self._results)
 
-    async def _find_places(self) -> dict[tuple[str, str | None], _Place]:
-        """Return for each topic and key where it goes: a queue only if there is a key."""
-        places: dict[tuple[str, str | None], _Place] = {}
-        for message in self._messages:
-            if (message.topic, message.key) not in places:
-                queue = None if message.key is None else await self._queue_of(message.topic, message.key)
-                places[message.topic, message.key] = (message.topic, queue)
-        return places
+    async def _find_lines(self) -> dict[_Place, Sequence[int]]:
+        """Return which messages go to each place, by their numbers: a queue only if they have keys."""
+        messages = self._messages
+        topics = {message.topic for message in messages}
+        if len(topics) == 1 and all(message.key is None for message in messages):
+            return {(topics.pop(), None): range(len(messages))}
+        queues = {
+            topic: await self._queues_of(topic)
+            for topic in {message.topic for message in messages if message.key is not None}
+        }
+        lines: dict[_Place, Sequence[int]] = {}
+        found: dict[tuple[str, str | None], list[int]] = {}
+        for index, message in enumerate(messages):
+            line = found.get((message.topic, message.key))
+            if line is None:
+                queue = None if message.key is None else queue_for_key(message.key, queues[message.topic])
+                line = cast("list[int]", lines.setdefault((message.topic, queue), []))
+                found[message.topic, message.key] = line
+            line.append(index)
+        return lines
 
-    async def _queue_of(self, topic: str, key: str) -> MessageQueue:
+    async def _queues_of(self, topic: str) -> tuple[MessageQueue, ...]:
         try:
             queues = (await self._client.publish_route(topic)).publishable
             if not queues:
                 raise RouteNotFound(f"no broker takes messages for the topic {topic!r} now")
         except HoldfastError as error:
             raise SendFailed(error, attempts=1, maybe_stored=False) from error
-        return queue_for_key(key, queues)
+        return queues
 
-    async def _send_line(self, line: list[Group[_Place]], batch_id: Callable[[], str]) -> None:
-        for group in line:
-            topic, queue = group.place
-            if group.is_batch:
-                outgoing, code = self._batch(group, batch_id()), RequestCode.SEND_BATCH_MESSAGE
-            else:
-                outgoing, code = self._packed[group.indexes[0]], RequestCode.SEND_MESSAGE_V2
+    async def _send_line(self, place: _Place, line: Sequence[int], bytes_max: int) -> None:
+        messages = [self._messages[index] for index in line]
+        texts = [self._texts[index] for index in line]
+        overhead = ITEM_OVERHEAD + UNIQUE_KEY_SIZE_MAX
+        sizes = [overhead + len(message.body) + len(text) for message, text in zip(messages, texts, strict=True)]
+        groups = list(plan_groups(sizes, find_alone(place[0], messages), bytes_max))
+        # Whoever has a key waits for those before: a request could overtake one that is tried again.
+        together = min(len(groups), UNORDERED_IN_FLIGHT if place[1] is None else 1)
+        left = iter(groups)
+        await asyncio.gather(*(self._send_groups(place, line, left) for _ in range(together)))
+
+    async def _send_groups(self, place: _Place, line: Sequence[int], groups: Iterator[Group]) -> None:
+        """Send one group after the other, as long as there are any."""
+        for group in groups:
+            indexes = line[group.start : group.stop]
+            ids, parcel = self._parcel_of(place, indexes, is_batch=group.is_batch)
             try:
-                receipt = await self._carry(Parcel(topic, outgoing, queue=queue, code=code))
+                receipt = await self._carry(parcel)
             except SendFailed as error:
-                for index in group.indexes:
+                self._has_failed = True
+                for index in indexes:
                     self._results[index] = error
             else:
-                self._note(group, receipt.result)
+                for index, result in zip(indexes, place_each(ids, receipt.result), strict=True):
+                    self._results[index] = result
 
-    def _batch(self, group: Group[_Place], batch_id: str) -> Outgoing:
-        items = (self._packed[index] for index in group.indexes)
-        body = encode_items((item.flag, item.body, item.properties.encode()) for item in items)
-        return Outgoing(batch_id, f"{names.UNIQUE_KEY}\x01{batch_id}\x02", body, _PLAIN_FLAG, _PLAIN_FLAG)
-
-    def _note(self, group: Group[_Place], result: SendResult) -> None:
-        offset_ids = result.offset_id.split(",")
-        if len(offset_ids) == 1:  # A batch that was kept whole is one record and has one id.
-            offset_ids *= len(group.indexes)
-        for place, index in enumerate(group.indexes):
-            self._results[index] = SendResult(
-                self._packed[index].message_id,
-                result.queue,
-                result.offset + place,
-                offset_ids[place] if place < len(offset_ids) else "",
-                result.status,
-            )
+    def _parcel_of(self, place: _Place, indexes: Sequence[int], *, is_batch: bool) -> tuple[list[str], Parcel]:
+        """Return the ids of the messages, and what carries them."""
+        topic, queue = place
+        messages = [self._messages[index] for index in indexes]
+        batch_id, *ids = self._next_ids(1 + len(messages))
+        if not is_batch:
+            return ids, Parcel(topic, pack(messages[0], ids[0], _PLAIN), queue=queue)
+        body = encode_messages(messages, ids, [self._texts[index] for index in indexes])
+        return ids, Parcel(
+            topic,
+            Outgoing(batch_id, unique_key(batch_id), body, 0, 0),
+            queue=queue,
+            code=RequestCode.SEND_BATCH_MESSAGE,
+            whole=partial(pack_whole, messages, body, batch_id, self._codec),
+        )
 
 
-_PLAIN_FLAG: Final = 0
+_PLAIN: Final = Packing(compress_over=None)

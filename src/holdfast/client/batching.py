@@ -1,46 +1,52 @@
-"""Many messages into few requests: grouped by queue, cut under a size.
+"""Many messages into few requests: the line of a queue, cut under a size.
 
-    messages  a1 b1 a2 (delayed) b2 a3      a, b: the queue of their key
-    requests  [a1 a2 a3] [b1 b2] and one of its own for what cannot be in a batch
+    line      a1 a2 a3 (delayed) a4
+    requests  [a1 a2] [a3], one of its own for what cannot be in a batch, [a4]
 
-The order of messages of one queue is kept. Decides only; ids and queues come in.
+The order of a line is kept. Decides and encodes only; ids and queues come in.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Final, Generic, TypeVar
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import accumulate, count, repeat
+from typing import Final
 
 import msgspec
 
 from holdfast.client.outgoing import Outgoing
 from holdfast.model import property_names as names
 from holdfast.model.errors import LocalProtocolError
-from holdfast.model.message import Message
+from holdfast.model.message import Message, SendResult
 from holdfast.model.topic import RETRY_PREFIX
-from holdfast.wire.batch import ITEM_OVERHEAD, encode_items
+from holdfast.wire.batch import encode_columns
 from holdfast.wire.compression import Codec
-from holdfast.wire.inner_batch import wrap_items
+from holdfast.wire.inner_batch import COUNT_MAX, wrap_items
+from holdfast.wire.properties import NAME_END, VALUE_END
 
 BATCH_BYTES_MAX: Final = 1024 * 1024
-_PROPERTIES_GUESS: Final = 200
-
-_Place = TypeVar("_Place")
 
 
-class Group(msgspec.Struct, Generic[_Place]):
-    """Messages that travel together.
+class Group(msgspec.Struct, frozen=True, gc=False):
+    """Neighbours in a line that travel together.
 
     Attributes:
-        place: Where they go.
-        indexes: Where they stand in what was given.
+        start: Where the first of them stands.
+        stop: Where the next one stands that is not one of them.
         is_batch: False: a single message that must travel alone.
     """
 
-    place: _Place
-    indexes: list[int]
-    byte_count: int
+    start: int
+    stop: int
     is_batch: bool
+
+
+def find_alone(topic: str, messages: Sequence[Message]) -> Sequence[int]:
+    """Return which of *messages*, all of one topic, no batch may hold."""
+    if topic.startswith(RETRY_PREFIX):
+        return range(len(messages))
+    return [number for number, message in enumerate(messages) if message.delay_level]
 
 
 def can_be_batched(message: Message) -> bool:
@@ -48,39 +54,51 @@ def can_be_batched(message: Message) -> bool:
     return not message.delay_level and not message.topic.startswith(RETRY_PREFIX)
 
 
-def plan_groups(
-    messages: Iterable[Message], place_of: Callable[[Message], _Place], *, bytes_max: int = BATCH_BYTES_MAX
-) -> list[Group[_Place]]:
-    """Return how *messages* travel. *place_of* tells where each goes; only those with the same place go together."""
-    groups: list[Group[_Place]] = []
-    open_groups: dict[_Place, Group[_Place]] = {}
-    for index, message in enumerate(messages):
-        size = ITEM_OVERHEAD + len(message.body) + _PROPERTIES_GUESS + _text_size(message)
-        place = place_of(message)
-        if not can_be_batched(message) or size > bytes_max:
-            groups.append(Group(place, [index], size, is_batch=False))
-            # What comes after it in the same queue must not travel before it.
-            open_groups.pop(place, None)
-            continue
-        group = open_groups.get(place)
-        if group is None or group.byte_count + size > bytes_max:
-            group = Group(place, [], 0, is_batch=True)
-            groups.append(group)
-            open_groups[place] = group
-        group.indexes.append(index)
-        group.byte_count += size
-    return groups
+def plan_groups(sizes: Sequence[int], alone: Collection[int], bytes_max: int) -> Iterator[Group]:
+    """Say, group by group, how a line travels.
+
+    Args:
+        sizes: How large each of its messages is in a batch. One that is larger than *bytes_max* travels alone.
+        alone: Which of them no batch may hold.
+        bytes_max: How large a batch may be.
+    """
+    start = 0
+    for end in (*sorted(alone), len(sizes)):
+        yield from _cut(sizes, start, end, bytes_max)
+        if end < len(sizes):
+            yield Group(end, end + 1, is_batch=False)
+        start = end + 1
 
 
-def encode_messages(messages: Iterable[Message], ids: Iterable[str], texts: Iterable[bytes]) -> bytes:
+def _cut(sizes: Sequence[int], start: int, end: int, bytes_max: int) -> Iterator[Group]:
+    ends = [0, *accumulate(sizes[start:end])]
+    at, last = 0, end - start
+    while at < last:
+        stop = min(bisect_right(ends, ends[at] + bytes_max) - 1, at + COUNT_MAX)
+        is_batch = stop > at
+        stop = max(stop, at + 1)
+        yield Group(start + at, start + stop, is_batch)
+        at = stop
+
+
+def encode_messages(messages: Sequence[Message], ids: Sequence[str], texts: Sequence[bytes]) -> bytes:
     """Return the body of a batch of *messages*. *texts* are their properties behind their ids."""
-    begin = names.UNIQUE_KEY.encode() + b"\x01"
-    return encode_items(
-        [
-            (message.flag, message.body, b"%b%b\x02%b" % (begin, message_id.encode(), text))
-            for message, message_id, text in zip(messages, ids, texts, strict=True)
-        ]
+    begin = names.UNIQUE_KEY + NAME_END
+    # One text for all is encoded and cut in a fraction of the time that each by itself takes. No id holds a line feed.
+    all_ids = begin + f"{VALUE_END}\n{begin}".join(ids) + VALUE_END
+    unique_keys = all_ids.encode().split(b"\n")
+    flags, bodies = [message.flag for message in messages], [message.body for message in messages]
+    return (
+        encode_columns(flags, bodies, unique_keys, texts) if any(texts) else encode_columns(flags, bodies, unique_keys)
     )
+
+
+def place_each(ids: Sequence[str], result: SendResult) -> Iterator[SendResult]:
+    """Return where each message of a batch is: one behind the other, *result* is the first's place."""
+    split_ids = result.offset_id.split(",")
+    # A batch that was kept whole is one record and has one id.
+    offset_ids: Iterable[str] = split_ids if len(split_ids) == len(ids) else repeat(result.offset_id)
+    return map(SendResult, ids, repeat(result.queue), count(result.offset), offset_ids, repeat(result.status))
 
 
 def pack_whole(messages: Sequence[Message], body: bytes, batch_id: str, codec: Codec | None) -> Outgoing | None:
@@ -88,15 +106,13 @@ def pack_whole(messages: Sequence[Message], body: bytes, batch_id: str, codec: C
 
     None when its keys do not fit outside: then it is better sent in the form in which the broker looks at each item.
     """
-    keys = (key for message in messages for key in (message.key, *message.keys) if key)
+    keys = {message.key: None for message in messages if message.key}
+    for message in messages:
+        if message.keys:
+            keys.update(dict.fromkeys(message.keys))
     try:
         tags = {message.tags for message in messages}
         whole = wrap_items(body, len(messages), batch_id, keys=keys, tags=tags, codec=codec, ids_follow=True)
     except LocalProtocolError:
         return None
     return Outgoing(batch_id, whole.properties, whole.body, whole.sys_flag, 0)
-
-
-def _text_size(message: Message) -> int:
-    """Return about how large the properties are; exact is not needed, the limit is ours."""
-    return sum(2 + len(name) + len(text) for name, text in message.properties.items()) if message.properties else 0

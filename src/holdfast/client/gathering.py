@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
-from itertools import count, repeat
 from typing import Final, Protocol
 
 import msgspec
 
+from holdfast.client.batching import place_each
 from holdfast.client.key_order import Turn
 from holdfast.client.outgoing import Outgoing
 from holdfast.model.errors import ConfigError
@@ -117,15 +116,10 @@ class Batch:
         return self.size + KEEP_BYTES * len(self.messages)
 
     def tell(self, ids: list[str], result: SendResult) -> None:
-        """Tell each where it is: the broker stored them one behind the other, *result* is the first's place."""
-        split_ids = result.offset_id.split(",")
-        # A batch that was kept whole is one record and has one id.
-        offset_ids: Iterable[str] = split_ids if len(split_ids) == len(ids) else repeat(result.offset_id)
-        queue, status = result.queue, result.status
-        places = zip(self.futures, ids, count(result.offset), offset_ids, strict=False)
-        for future, message_id, offset, offset_id in places:
+        """Tell each where it is; *result* is the first's place."""
+        for future, place in zip(self.futures, place_each(ids, result), strict=True):
             if not future.done():
-                future.set_result(SendResult(message_id, queue, offset, offset_id, status))
+                future.set_result(place)
 
     def tell_failure(self, error: Exception) -> None:
         """Tell each that it failed."""

@@ -5,8 +5,7 @@ Pure: whoever calls brings the id and the time.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -15,12 +14,12 @@ from holdfast.model import property_names as names
 from holdfast.model.errors import LocalProtocolError
 from holdfast.model.message import KEY_SEPARATOR, Message, find_message_fault
 from holdfast.wire.compression import Codec, compress, flag_of
-from holdfast.wire.properties import PROPERTIES_SIZE_MAX, format_properties
+from holdfast.wire.properties import NAME_END, PROPERTIES_SIZE_MAX, VALUE_END, format_properties
 
 COMPRESS_OVER: Final = 4096
 BODY_SIZE_MAX: Final = 4 * 1024 * 1024
-
-_SEPARATOR: Final = re.compile("[\x01\x02]")
+UNIQUE_KEY_SIZE_MAX: Final = len(names.UNIQUE_KEY) + 2 + 56
+"""Of the property that says the id of a message."""
 
 
 class Outgoing(msgspec.Struct, frozen=True, gc=False):
@@ -54,8 +53,7 @@ def pack(message: Message, message_id: str, packing: Packing, extra: Mapping[str
         LocalProtocolError: it cannot be sent as it is; the text says why.
     """
     body, sys_flag = shrink(message.body, packing)
-    if len(body) > packing.body_size_max:
-        raise LocalProtocolError(f"the body has {len(body)} bytes, at most {packing.body_size_max} are taken")
+    check_body_size(len(body), packing.body_size_max)
     text = unique_key(message_id) + describe(message, extra)
     # Four bytes is the most that a character takes: only long texts are worth encoding to count.
     if len(text) * 4 > PROPERTIES_SIZE_MAX:
@@ -101,6 +99,43 @@ def describe(message: Message, extra: Mapping[str, str] | None = None) -> str:
     return text
 
 
+def describe_all(messages: Sequence[Message]) -> list[bytes]:
+    """Return the properties of each of *messages* behind its id, and see that all of them can be sent as they are.
+
+    Raises:
+        LocalProtocolError: one cannot; the text says why.
+    """
+    for one_of_its_topic in {message.topic: message for message in messages}.values():
+        describe(one_of_its_topic)
+    texts = [b"" if is_plain(message) else describe(message).encode() for message in messages]
+    check_body_size(max((len(message.body) for message in messages), default=0))
+    check_properties_size(UNIQUE_KEY_SIZE_MAX + max(map(len, texts), default=0))
+    return texts
+
+
+def is_plain(message: Message) -> bool:
+    """Say whether *message* is a topic and a body and nothing else: then there is nothing to describe, nor to check."""
+    return not (
+        message.key is not None
+        or message.tags
+        or message.keys
+        or message.properties
+        or message.delay_level
+        or message.flag
+        or not message.body
+    )
+
+
+def check_body_size(size: int, size_max: int = BODY_SIZE_MAX) -> None:
+    """Check that brokers take a body of *size* bytes.
+
+    Raises:
+        LocalProtocolError: they do not.
+    """
+    if size > size_max:
+        raise LocalProtocolError(f"the body has {size} bytes, at most {size_max} are taken")
+
+
 def check_properties_size(size: int) -> None:
     """Check that properties of *size* bytes, the id among them, can be stored.
 
@@ -114,18 +149,15 @@ def check_properties_size(size: int) -> None:
 def _keys(message: Message) -> str:
     """Return the key, which decides on the queue, and everything by which the message can be found."""
     if message.key is None:
-        texts: tuple[str, ...] = message.keys
-        sharding = ""
+        joined, sharding = KEY_SEPARATOR.join(message.keys), ""
     else:
-        _check_text("key", message.key)
         # A key with blanks in it would be found by its words: upstream's index knows no other.
-        texts = (message.key, *message.keys)
+        joined = KEY_SEPARATOR.join((message.key, *message.keys)) if message.keys else message.key
         sharding = f"{names.SHARDING_KEY}\x01{message.key}\x02" if message.key else ""
-    joined = KEY_SEPARATOR.join(texts)
     _check_text("key", joined)
     return f"{names.KEYS}\x01{joined}\x02{sharding}"
 
 
 def _check_text(what: str, text: str) -> None:
-    if _SEPARATOR.search(text):
+    if NAME_END in text or VALUE_END in text:
         raise LocalProtocolError(f"the {what} {text!r} holds a separator of properties (\\x01 or \\x02)")

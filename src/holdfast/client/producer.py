@@ -17,7 +17,7 @@ import asyncio
 import ipaddress
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Self, overload
 
 import msgspec
@@ -31,7 +31,7 @@ from holdfast.client.heartbeat import heartbeat_command, unregister_command
 from holdfast.client.in_flight import InFlight
 from holdfast.client.key_order import KeyOrder
 from holdfast.client.namespace import with_namespace
-from holdfast.client.outgoing import COMPRESS_OVER, Outgoing, Packing, pack
+from holdfast.client.outgoing import COMPRESS_OVER, Outgoing, Packing, describe_all, pack
 from holdfast.client.replies import ReplyDesk, reply_to, request_properties
 from holdfast.client.send_plan import RETRIES_DEFAULT
 from holdfast.client.sender import SEND_TIMEOUT_S, Parcel, Receipt, Sender
@@ -70,7 +70,7 @@ class Producer:
         compress_over: Bodies of at least this many bytes are compressed; None for never.
         codec: How. Every client reads ZLIB; clients older than 4.9.4 read nothing else.
         batch_bytes_max: How large a request of `send_many` may be.
-        batching: How `send_nowait` and `send_soon` gather messages.
+        batching: How `send_nowait` and `send_soon` gather messages; its codec counts for `send_many`, too.
         transaction_checker: Decides about transactions that nobody remembers, see `transaction`.
         topic_expiry_s: After how long the route of a topic is forgotten that nothing is sent to; None for never. Topics
             of transactions are kept: brokers may ask about them at any time.
@@ -142,7 +142,7 @@ class Producer:
             self._client,
             lambda parcel: self._carry(parcel, None),
             self._order,
-            next_ids=lambda count: ids.next_many(now_ms(), count),
+            next_ids=_maker_of(ids),
             batching=self._batching,
             packing=self._packing,
         )
@@ -257,23 +257,30 @@ class Producer:
     async def send_many(self, messages: Iterable[Message], *, timeout_s: float | None = None) -> list[SendResult]:
         """Send many messages in few requests and return where each is stored, in the order given.
 
-        Messages of one topic without keys go to one queue together; those with keys go to the queues of their keys
-        and keep their order there. Delayed ones travel alone.
+        Those with keys go to the queues of their keys and keep their order there. Those without travel in as few
+        requests as hold them, each of which goes where there is room. Delayed ones travel alone.
 
         Raises:
             SendManyFailed: some were not acknowledged; `results` says what became of each.
             LocalProtocolError: one cannot be sent as it is; then none was sent.
         """
-        everything = [self._on_wire(message) for message in messages]
-        packed = [self._pack(message, packing=_PLAIN) for message in everything]
+        everything = [self._on_wire(message) for message in messages] if self._namespace else [*messages]
+        texts = describe_all(everything)
         keys = {(message.topic, message.key) for message in everything if message.key is not None}
-        batch = BatchSender(self._client, lambda parcel: self._carry(parcel, timeout_s), everything, packed)
+        batch = BatchSender(
+            self._client,
+            lambda parcel: self._carry(parcel, timeout_s),
+            everything,
+            texts,
+            next_ids=_maker_of(self._open_ids()),
+            codec=self._batching.codec,
+        )
         with self._in_flight:
             if self._accumulator:
                 await self._accumulator.step_aside(keys)
             with self._order.turn(keys) as turn:
                 await turn.comes()
-                return await batch.send(batch_id=self._next_id, bytes_max=self._batch_bytes_max)
+                return await batch.send(bytes_max=self._batch_bytes_max)
 
     def send_nowait(self, message: Message, *, queue: MessageQueue | None = None) -> asyncio.Future[SendResult]:
         """Take *message*, to be sent a moment later together with others, and return a future of where it is stored.
@@ -416,15 +423,13 @@ class Producer:
     async def _carry(self, parcel: Parcel, timeout_s: float | None) -> Receipt:
         return await self._sender.send(parcel, self._timeout_s if timeout_s is None else timeout_s)
 
-    def _pack(
-        self, message: Message, extra: Mapping[str, str] | None = None, *, packing: Packing | None = None
-    ) -> Outgoing:
-        return pack(message, self._next_id(), packing or self._packing, extra)
+    def _pack(self, message: Message, extra: Mapping[str, str] | None = None) -> Outgoing:
+        return pack(message, self._open_ids().next(now_ms()), self._packing, extra)
 
-    def _next_id(self) -> str:
+    def _open_ids(self) -> UniqueIds:
         if self._ids is None:
             raise LocalProtocolError(_NOT_OPEN)
-        return self._ids.next(now_ms())
+        return self._ids
 
     def _open_accumulator(self) -> Accumulator:
         if self._accumulator is None:
@@ -453,5 +458,9 @@ class Producer:
         await self._desk.check(address, command)
 
 
+def _maker_of(ids: UniqueIds) -> Callable[[int], list[str]]:
+    """Return what makes as many ids as are asked for, also for a send that is under way when the producer is closed."""
+    return lambda count: ids.next_many(now_ms(), count)
+
+
 _NOT_OPEN: Final = "the producer is not open: use `async with Producer(...) as producer`"
-_PLAIN: Final = Packing(compress_over=None)

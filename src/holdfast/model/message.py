@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import IntEnum
+from functools import lru_cache
 
 import msgspec
 
@@ -142,15 +143,22 @@ class ReceivedMessage(msgspec.Struct, frozen=True, gc=False):
 
 def find_message_fault(message: Message) -> str | None:
     """Return why *message* cannot be sent, or None when it can."""
-    if message.topic in NOT_SENDABLE_TOPICS:
-        return f"the topic {message.topic} is the system's own"
+    fault = _find_topic_fault(message.topic)
+    if fault is not None:
+        return fault
     if not message.body:
         return "the body is empty, which RocketMQ brokers do not take"
     if not 0 <= message.delay_level <= DELAY_LEVEL_MAX:
         return f"the delay level {message.delay_level} is not in 0..{DELAY_LEVEL_MAX}"
     if not -0x80000000 <= message.flag <= 0x7FFFFFFF:
         return f"the flag {message.flag} has more than 32 bits"
-    return find_name_fault(message.topic) or _find_text_fault(message)
+    return _find_text_fault(message) if message.keys or message.properties else None
+
+
+@lru_cache(maxsize=256)
+def _find_topic_fault(topic: str) -> str | None:
+    """Return why nothing can be sent to *topic*. The latest are remembered: messages say the same ones again."""
+    return f"the topic {topic} is the system's own" if topic in NOT_SENDABLE_TOPICS else find_name_fault(topic)
 
 
 def _find_text_fault(message: Message) -> str | None:

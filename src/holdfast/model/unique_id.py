@@ -11,6 +11,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 _COUNT_LIMIT = 0x10000
+# How ids end that were made together: to put two texts together costs a sixth of writing a number.
+_ENDS = [f"{number:02X}" for number in range(0x100)]
 
 
 class UniqueIds:
@@ -44,8 +46,13 @@ class UniqueIds:
             self._find_month(now_ms)
         fixed = f"{self._fixed}{now_ms - self._month_start_ms:08X}"
         first = self._count + 1
-        self._count = (self._count + count) % _COUNT_LIMIT
-        return [f"{fixed}{number & 0xFFFF:04X}" for number in range(first, first + count)]
+        end = first + count
+        self._count = (end - 1) % _COUNT_LIMIT
+        ids: list[str] = []
+        for block in range(first & ~0xFF, end, 0x100):
+            begin = f"{fixed}{(block & 0xFFFF) >> 8:02X}"
+            ids += [begin + ending for ending in _ENDS[max(first - block, 0) : end - block]]
+        return ids
 
     def _find_month(self, now_ms: int) -> None:
         local = datetime.fromtimestamp((now_ms + self._utc_offset_ms) / 1000, UTC)

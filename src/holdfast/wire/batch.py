@@ -11,7 +11,9 @@ Pure struct work on the hot path; knows nothing of what the properties say.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import partial, reduce
+from operator import add
 from typing import Final
 
 from holdfast.model.errors import LocalProtocolError, RemoteProtocolError
@@ -45,6 +47,39 @@ def encode_items(items: Iterable[tuple[int, Piece, bytes]]) -> bytes:
             head = _HEAD.pack(ITEM_OVERHEAD + body_size + properties_size, 0, 0, flag, body_size)
             properties_head = _PROPERTIES_SIZE.pack(properties_size)
         pieces += (head, body, properties_head, properties)
+    return b"".join(pieces)
+
+
+def encode_columns(flags: Sequence[int], bodies: Sequence[Piece], *properties: Sequence[bytes]) -> bytes:
+    """Do the same for whoever has flags, bodies and pieces of properties in lists of their own, one of each per item.
+
+    Every list is put into its places at once: where all items are of one size nothing is done for each of them.
+
+    Raises:
+        LocalProtocolError: the properties of an item are larger than their size field can say.
+    """
+    count = len(bodies)
+    if not count:
+        return b""
+    body_sizes = [*map(len, bodies)]
+    properties_sizes = [*reduce(partial(map, add), (map(len, column) for column in properties))]
+    if (largest := max(properties_sizes)) > _PROPERTIES_SIZE_MAX:
+        raise LocalProtocolError(f"properties of {largest} bytes; at most {_PROPERTIES_SIZE_MAX} fit")
+    width = 3 + len(properties)
+    pieces: list[Piece] = [b""] * (count * width)
+    if len({*flags}) == len({*body_sizes}) == len({*properties_sizes}) == 1:
+        size = ITEM_OVERHEAD + body_sizes[0] + largest
+        pieces[0::width] = [_HEAD.pack(size, 0, 0, flags[0], body_sizes[0])] * count
+        pieces[2::width] = [_PROPERTIES_SIZE.pack(largest)] * count
+    else:
+        pieces[0::width] = [
+            _HEAD.pack(ITEM_OVERHEAD + body_size + properties_size, 0, 0, flag, body_size)
+            for flag, body_size, properties_size in zip(flags, body_sizes, properties_sizes, strict=True)
+        ]
+        pieces[2::width] = map(_PROPERTIES_SIZE.pack, properties_sizes)
+    pieces[1::width] = bodies
+    for place, column in enumerate(properties, 3):
+        pieces[place::width] = column
     return b"".join(pieces)
 
 

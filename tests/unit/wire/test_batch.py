@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.model.errors import LocalProtocolError, RemoteProtocolError
-from holdfast.wire.batch import ITEM_OVERHEAD, count_items, encode_items, split_items
+from holdfast.wire.batch import ITEM_OVERHEAD, count_items, encode_columns, encode_items, split_items
 
 # One item as Java writes it: body 010203, KEYS=k1, WAIT=true, TAGS=tagA.
 GOLDEN = bytes.fromhex(
@@ -41,6 +41,16 @@ def test_what_is_written_is_read_again(items: list[tuple[int, bytes, bytes]]):
     read = split_items(memoryview(encode_items(items)))
 
     assert [(flag, bytes(body), properties) for flag, body, properties in read] == items
+
+
+@given(ITEMS | ITEMS.map(lambda items: items[:1] * len(items)))
+def test_columns_become_the_same_bytes(items: list[tuple[int, bytes, bytes]]):
+    """However their properties are cut, and whether all items are of one size or not."""
+    flags, bodies, texts = ([item[part] for item in items] for part in range(3))
+
+    assert encode_columns(flags, bodies, texts) == encode_items(items)
+    begins, ends = [text[: len(text) // 2] for text in texts], [text[len(text) // 2 :] for text in texts]
+    assert encode_columns(flags, bodies, begins, ends) == encode_items(items)
 
 
 def test_bodies_are_views_of_the_batch():
@@ -86,6 +96,9 @@ def test_properties_that_do_not_fit_are_refused():
     """Their size field has fifteen bits."""
     with pytest.raises(LocalProtocolError, match="32768"):
         encode_items([(0, b"", bytes(32768))])
+    with pytest.raises(LocalProtocolError):
+        encode_columns([0, 0], [b"", b""], [b"", bytes(16384)], [b"", bytes(16384)])
+    assert encode_columns([0, 0], [b"", b""], [b"", bytes(20_000)], [bytes(20_000), b""])
 
 
 @given(ITEMS)
