@@ -24,7 +24,16 @@ from holdfast.client.batching import can_be_batched, encode_messages, pack_whole
 from holdfast.client.cluster_client import ClusterClient
 from holdfast.client.gathering import KEEP_BYTES, Batch, Batching, Item, Line, TopicLines, Waiter
 from holdfast.client.key_order import KeyOrder
-from holdfast.client.outgoing import Outgoing, Packing, check_properties_size, describe, is_plain, pack, unique_key
+from holdfast.client.outgoing import (
+    Outgoing,
+    Packing,
+    check_properties_size,
+    describe,
+    describe_key,
+    describe_tag,
+    pack,
+    unique_key,
+)
 from holdfast.client.send_plan import queue_for_key
 from holdfast.client.sender import Parcel, Receipt
 from holdfast.model.errors import HoldfastError, ProducerFull, RouteNotFound, SendFailed
@@ -35,7 +44,7 @@ from holdfast.wire.codes import RequestCode
 
 Carry = Callable[[Parcel], Awaitable[Receipt]]
 
-# How many keys of a topic are remembered with their lines: hashing a key costs more than finding it.
+# How many keys of a topic are remembered with their lines and texts: hashing a key costs more than finding it.
 _PLACES_MAX: Final = 100_000
 
 
@@ -95,24 +104,43 @@ class Accumulator:
             LocalProtocolError: it cannot be sent as it is; the text says why.
         """
         lines = self._topics.get(message.topic)
-        body = message.body
-        if lines is None or queue is not None or not is_plain(message):
+        if (
+            lines is None
+            or queue is not None
+            or self._entering
+            or message.keys
+            or message.properties
+            or message.delay_level
+            or message.flag
+        ):
             self._put_carefully(message, future, queue)
             return
-        size = self._overhead + len(body)
+        key, text, body_size = message.key, b"", len(message.body)
+        if key is None:
+            line = lines.unordered
+        elif key in lines.places and self._is_spread(lines):
+            line, text = lines.places[key]
+        else:
+            self._put_carefully(message, future, queue)
+            return
+        if message.tags:
+            text += describe_tag(message.tags)
+        size = self._overhead + body_size + len(text)
         waiting = self._waiting + size + KEEP_BYTES
-        batch = lines.unordered.open
-        if batch is None or batch.size + size > self._bytes_max or waiting > self._waiting_max or self._entering:
+        batch = line.open
+        if batch is None or not body_size or batch.size + size > self._bytes_max or waiting > self._waiting_max:
             self._put_carefully(message, future, queue)
             return
-        # Nothing to look at: most messages come here, and this is all that is done for one of them alone.
+        # Most messages come here: they join a batch, and this is all that is done for one of them alone.
         self._waiting = waiting
         batch.size += size
         batch.messages.append(message)
-        batch.texts.append(b"")
+        batch.texts.append(text)
         batch.futures.append(future)
+        if key is not None:
+            batch.keys.add(key)
         if len(batch.messages) >= self._messages_max:
-            self._close(lines.unordered)
+            self._close(line)
 
     def _put_carefully(self, message: Message, future: Waiter, queue: MessageQueue | None) -> None:
         item = self._look_at(message, future)
@@ -175,6 +203,7 @@ class Accumulator:
         elif key is None:
             self._add(lines.unordered, item)
         elif lines.unrouted or (line := self._line_of_key(lines, key)) is None:
+            lines.places.clear()  # Nobody of these keys goes straight to a line before those who wait.
             lines.unrouted.append(item)
             if lines.routing is None:
                 lines.routing = self._client.spawn(self._find_queues(lines))
@@ -188,12 +217,18 @@ class Accumulator:
             return None
         if route.publishable is not lines.publishable:
             self._spread(lines, route.publishable)
-        line = lines.places.get(key)
-        if line is None:
-            line = lines.line_of(queue_for_key(key, route.publishable))
-            if len(lines.places) < _PLACES_MAX:
-                lines.places[key] = line
+        place = lines.places.get(key)
+        if place is not None:
+            return place[0]
+        line = lines.line_of(queue_for_key(key, route.publishable))
+        if len(lines.places) < _PLACES_MAX:
+            lines.places[key] = (line, describe_key(key))
         return line
+
+    def _is_spread(self, lines: TopicLines) -> bool:
+        """Say whether keys are spread over the queues that the topic has now."""
+        route = self._client.routes.find(lines.name)
+        return route is not None and route.publishable is lines.publishable
 
     def _spread(self, lines: TopicLines, publishable: tuple[MessageQueue, ...]) -> None:
         """Spread keys over other queues from now on. What a key has in its old line has its turn first."""

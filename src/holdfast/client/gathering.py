@@ -168,7 +168,7 @@ class TopicLines:
 
     Attributes:
         publishable: The queues over which keys are spread.
-        places: Keys that came lately, and their lines.
+        places: Keys that came lately, their lines, and what the properties say of a message that has only a key.
         takes_batches: Whether a batch may hold its messages.
         unrouted: What came before anybody knew the queues of keys, in order.
         routing: Who asks for them.
@@ -182,7 +182,7 @@ class TopicLines:
         self.unordered = Line(name, None)
         self.lines: dict[MessageQueue, Line] = {}
         self.publishable: tuple[MessageQueue, ...] = ()
-        self.places: dict[str, Line] = {}
+        self.places: dict[str, tuple[Line, bytes]] = {}
         self.unrouted: list[Item] = []
         self.routing: asyncio.Task[None] | None = None
 

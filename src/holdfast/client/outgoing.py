@@ -6,6 +6,7 @@ Pure: whoever calls brings the id and the time.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -86,10 +87,9 @@ def describe(message: Message, extra: Mapping[str, str] | None = None) -> str:
         raise LocalProtocolError(fault)
     text = ""
     if message.key or message.keys:
-        text += _keys(message)
+        text += _keys(message.key, message.keys)
     if message.tags:
-        _check_text("tag", message.tags)
-        text += f"{names.TAGS}\x01{message.tags}\x02"
+        text += _tag(message.tags)
     if message.delay_level:
         text += f"{names.DELAY}\x01{message.delay_level}\x02"
     if message.properties:
@@ -97,6 +97,17 @@ def describe(message: Message, extra: Mapping[str, str] | None = None) -> str:
     if extra:
         text += format_properties(extra)
     return text
+
+
+def describe_key(key: str) -> bytes:
+    """Return the same of a message that has nothing but a key."""
+    return _keys(key, ()).encode() if key else b""
+
+
+@lru_cache(maxsize=256)
+def describe_tag(tag: str) -> bytes:
+    """Return what stands behind that if it has a tag, too. The latest are remembered: tags repeat."""
+    return _tag(tag).encode()
 
 
 def describe_all(messages: Sequence[Message]) -> list[bytes]:
@@ -146,16 +157,18 @@ def check_properties_size(size: int) -> None:
         raise LocalProtocolError(f"the properties have {size} bytes, at most {PROPERTIES_SIZE_MAX} can be stored")
 
 
-def _keys(message: Message) -> str:
+def _keys(key: str | None, keys: tuple[str, ...]) -> str:
     """Return the key, which decides on the queue, and everything by which the message can be found."""
-    if message.key is None:
-        joined, sharding = KEY_SEPARATOR.join(message.keys), ""
-    else:
-        # A key with blanks in it would be found by its words: upstream's index knows no other.
-        joined = KEY_SEPARATOR.join((message.key, *message.keys)) if message.keys else message.key
-        sharding = f"{names.SHARDING_KEY}\x01{message.key}\x02" if message.key else ""
+    # A key with blanks in it would be found by its words: upstream's index knows no other.
+    joined = KEY_SEPARATOR.join(keys if key is None else (key, *keys))
     _check_text("key", joined)
+    sharding = f"{names.SHARDING_KEY}\x01{key}\x02" if key else ""
     return f"{names.KEYS}\x01{joined}\x02{sharding}"
+
+
+def _tag(tag: str) -> str:
+    _check_text("tag", tag)
+    return f"{names.TAGS}\x01{tag}\x02"
 
 
 def _check_text(what: str, text: str) -> None:

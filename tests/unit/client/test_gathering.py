@@ -61,7 +61,7 @@ def test_other_queues_leave_lines_alone_that_are_busy():
     lines = TopicLines("t")
     for queue in (Q0, Q1, Q2):
         lines.line_of(queue)
-    lines.places["a"] = lines.line_of(Q0)
+    lines.places["a"] = (lines.line_of(Q0), b"")
     lines.line_of(Q1).in_flight = 1
 
     lines.spread_over((Q2,))
