@@ -32,7 +32,7 @@ BELOW: dict[str, set[str]] = {
     "sim": {"nameserver", "broker", "client", "store", "machine", "wire", "model"},
 }
 # Rooms that put everything together: they may import whatever is not a simulator.
-TOP = {"admin", "arrow", "cli", "config", "demo", "spark", "blocking", "__init__", "__main__"}
+TOP = {"admin", "arrow", "cli", "config", "demo", "pipeline", "spark", "blocking", "__init__", "__main__"}
 # The one thing of the store that the words between roles and shells know.
 ONLY_OF_STORE_IN_MACHINE = "holdfast.store.disk"
 
@@ -73,6 +73,7 @@ TESTED_ELSEWHERE = {
 TESTED_AS_A_WHOLE = {
     "cli": "tests/integration/test_cli.py",
     "demo": "tests/integration/test_demo.py",
+    "pipeline": "tests/unit/pipeline",
     "sim": "tests/sim",
     "spark": "tests/spark",
 }

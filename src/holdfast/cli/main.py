@@ -36,6 +36,7 @@ NOUNS: Final = {
     "tail": "holdfast.cli.tail",
     "message": "holdfast.cli.message",
     "index": "holdfast.cli.index",
+    "pipeline": "holdfast.cli.pipeline",
     "bench": "holdfast.cli.bench",
     "profile": "holdfast.cli.profile",
 }

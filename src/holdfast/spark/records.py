@@ -62,7 +62,15 @@ def read_records(block: Block) -> Records:
     Raises:
         CorruptRecord: the bytes are no whole records.
     """
-    starts = find_starts(block)
+    return read_at(block, find_starts(block))
+
+
+def read_at(block: Block, starts: Places) -> Records:
+    """Return the records that begin at *starts* of *block*, each whole by its size.
+
+    Raises:
+        CorruptRecord: one is none. Those before it are not known to be good: the rules are gone through one by one.
+    """
     i2, i4, i8 = (at_any_byte(block, kind) for kind in (">u2", ">i4", ">i8"))
     magics = i4[starts + 4]
     flags = i4[starts + 36].astype(np.int32)
@@ -101,10 +109,19 @@ def find_starts(block: Block) -> Places:
     Raises:
         CorruptRecord: a size leads out of the block.
     """
+    starts, stop = follow_sizes(block)
+    if stop < len(block):
+        room = len(block) - stop
+        size: int = _unpack_size(block, stop)[0] if room >= RECORD_SIZE_MIN else 0
+        raise CorruptRecord(stop, f"size is {size}, there is room for {room}")
+    return starts
+
+
+def follow_sizes(block: Block) -> tuple[Places, int]:
+    """Return where records begin, going from one to the next by their sizes, and where that leads nowhere any more."""
     runs: list[Places] = []
     at, end, ahead = 0, len(block), _AHEAD_MIN
-    while at < end:
-        size = _size_at(block, at)
+    while (size := _size_at(block, at)) is not None:
         count = min((end - at) // size, ahead)
         sizes = np.ndarray(shape=(count,), dtype=">i4", buffer=block, offset=at, strides=(size,))
         differs = sizes != size
@@ -117,7 +134,7 @@ def find_starts(block: Block) -> Places:
         ahead = _AHEAD_MIN
         alone, at = _walk(block, at)
         runs.append(np.array(alone, dtype=np.int64))
-    return np.concatenate(runs) if runs else np.empty(0, dtype=np.int64)
+    return (np.concatenate(runs) if runs else np.empty(0, dtype=np.int64)), at
 
 
 def _walk(block: Block, at: int) -> tuple[list[int], int]:
@@ -127,7 +144,7 @@ def _walk(block: Block, at: int) -> tuple[list[int], int]:
     while at <= last and len(found) < _ALONE:
         (size,) = _unpack_size(block, at)
         if not RECORD_SIZE_MIN <= size <= end - at:
-            break  # The caller looks again, and says what is wrong.
+            break  # The caller looks again.
         found.append(at)
         at += size
     return found, at
@@ -139,20 +156,24 @@ def check_bodies(block: Block, records: Records) -> None:
     Raises:
         CorruptRecord: one is not what was written.
     """
+    _judge(is_body_right(block, records), records.body_starts, "the checksum of its body is wrong")
+
+
+def is_body_right(block: Block, records: Records) -> npt.NDArray[np.bool_]:
+    """Return of every record whether its body is what its checksum says."""
     view = memoryview(block)
     starts = records.body_starts.tolist()
     ends = (records.body_starts + records.body_sizes).tolist()
     found = np.array([crc32(view[start:end]) for start, end in zip(starts, ends, strict=True)], dtype=np.uint32)
-    is_right = (found & CRC_MASK).astype(np.int32) == records.crcs
-    _judge(is_right, records.body_starts, "the checksum of its body is wrong")
+    is_right: npt.NDArray[np.bool_] = (found & CRC_MASK).astype(np.int32) == records.crcs
+    return is_right
 
 
-def _size_at(block: Block, at: int) -> int:
+def _size_at(block: Block, at: int) -> int | None:
+    """Return the size of the record at *at*; None where no whole one can be."""
     room = len(block) - at
     size: int = _unpack_size(block, at)[0] if room >= RECORD_SIZE_MIN else 0
-    if not RECORD_SIZE_MIN <= size <= room:
-        raise CorruptRecord(at, f"size is {size}, there is room for {room}")
-    return size
+    return size if RECORD_SIZE_MIN <= size <= room else None
 
 
 def _judge(is_right: npt.NDArray[np.bool_], starts: Places, fault: str) -> None:

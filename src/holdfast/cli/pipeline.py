@@ -1,0 +1,156 @@
+"""`holdfast pipeline`: jobs over what brokers have stored, on Spark.
+
+    holdfast pipeline audit /data/broker-a /data/broker-b --html audit.html
+
+They read store folders, not brokers: of live ones, of copies, of Java's. `--master` says where they run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+
+import typer
+
+from holdfast.admin.tables import print_all, print_json
+from holdfast.cli.progress import show_progress
+from holdfast.cli.shared_options import command_with
+from holdfast.model.errors import ConfigError
+
+if TYPE_CHECKING:
+    from holdfast.pipeline.report import Report
+    from holdfast.pipeline.tasks import Progress, Tasks
+
+app = typer.Typer(no_args_is_help=True, help="Jobs over the stored log, on Spark.")
+
+NO_SPARK: Final = "none"
+_COMMON: Final = "Spark and output"
+_FAULTY: Final = 1
+
+StoresArgument = Annotated[
+    list[str],
+    typer.Argument(metavar="[NAME=]FOLDER...", help="Store folders, with their brokers' names if you like."),
+]
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def register(root: typer.Typer) -> None:
+    """Add this noun to the tree of commands."""
+    root.add_typer(app, name="pipeline")
+
+
+class Run:
+    """One run of a job: where its tasks run, and how it tells of itself."""
+
+    def __init__(self, *, master: str | None, as_json: bool, page: Path | None) -> None:
+        self._master = master
+        self._as_json = as_json
+        self._page = page
+        self._bar = contextlib.ExitStack()
+
+    @contextlib.contextmanager
+    def tasks(self, name: str) -> Iterator[Tasks]:
+        """Give what runs tasks, and end it.
+
+        Raises:
+            ConfigError: there is no Spark, or no Java for it.
+        """
+        try:
+            from holdfast.pipeline.tasks import InProcess  # noqa: PLC0415 - needs numpy, an extra
+        except ImportError as error:
+            raise _missing(error) from error
+        with self._bar:
+            if self._master == NO_SPARK:
+                yield InProcess()
+                return
+            try:
+                from holdfast.pipeline.spark_tasks import SparkTasks  # noqa: PLC0415 - so is Spark
+                from holdfast.spark import session  # noqa: PLC0415
+            except ImportError as error:
+                raise _missing(error) from error
+            self.show("starting Spark", 1)
+            spark = session(f"holdfast pipeline {name}", master=self._master)
+            spark.sparkContext.setLogLevel("ERROR")
+            try:
+                yield SparkTasks(spark)
+            finally:
+                self._bar.close()
+                spark.stop()
+
+    def show(self, what: str, count: int) -> Progress:
+        """Show a bar of its own for what begins now."""
+        self._bar.close()
+        return self._bar.enter_context(show_progress(what, count, quiet=self._as_json))
+
+    def tell(self, value: object, report: Report) -> None:
+        """Tell what came of it, to programs or to people, and write the page."""
+        if self._page is not None:
+            from holdfast.pipeline.report_page import to_page  # noqa: PLC0415 - only who wants one needs it
+
+            self._page.write_text(to_page(report), encoding="utf-8")
+        if self._as_json:
+            print_json(value)
+        else:
+            print_all(report.printed())
+            if self._page is not None:
+                sys.stderr.write(f"written to {self._page}\n")
+
+
+def _missing(error: ImportError) -> ConfigError:
+    return ConfigError(f"holdfast pipeline needs {error.name}: pip install 'holdfast[spark]'")
+
+
+def _common_options(
+    *,
+    master: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Where it runs: a Spark master, or 'none' for this process, without Spark.",
+            show_default="local[*]",
+            rich_help_panel=_COMMON,
+        ),
+    ] = None,
+    page: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write a page with it, too.", rich_help_panel=_COMMON)
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.", rich_help_panel=_COMMON)] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the traceback of a failure.", rich_help_panel=_COMMON)
+    ] = False,
+) -> Run:
+    """Return the run that the common options describe. `--debug` is read by `main`, which catches the failures."""
+    del debug
+    return Run(master=master, as_json=as_json, page=page)
+
+
+def pipeline_command(name: str, **settings: Any) -> Callable[[_Function], _Function]:
+    """Register a function as a job. Its first parameter is a `Run`, the others are its own."""
+    return command_with(_common_options, app, name, **settings)
+
+
+@app.callback()
+def _jobs() -> None:
+    """Keep every job a verb of its own."""
+
+
+@pipeline_command("audit")
+def audit(run: Run, *, stores: StoresArgument) -> None:
+    """Check that every record is in exactly one index entry, with its checksum, and that mappings fit the files.
+
+    Exit status 0 if all is right, 1 if not. Nothing is changed. Folders of live brokers are judged as far as they are
+    settled on disk.
+
+    Example: holdfast pipeline audit /data/broker-a /data/broker-b
+    """
+    with run.tasks("audit") as tasks:
+        from holdfast.pipeline import audit as job  # noqa: PLC0415
+
+        found = job.audit(tasks, stores, show=run.show)
+    run.tell(found, job.to_report(found))
+    if not found.is_right:
+        raise typer.Exit(_FAULTY)

@@ -1,0 +1,205 @@
+"""Reads one range of a log as columns: chunk by chunk, trusting nothing.
+
+    range        [--------------------------------------------)
+    chunks       [rrrrrrrr|rrrrrrrrrr|rrrr]  ??????  [rrrrrrrrr|rrr..      ?: bytes that are no record, told as damage
+
+A record counts if its magic is right, it says that it lies where it was found, and all its lengths add up; checksums
+of bodies are for those who look at bodies. Behind damage the next record is looked for that proves itself with its
+checksum too. Memory: a chunk, or the one record that is larger, and never more than `RECORD_SIZE_MAX`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from holdfast.model.errors import CorruptRecord
+from holdfast.pipeline.log_ranges import LogRange
+from holdfast.spark.property_columns import Properties, split_properties
+from holdfast.spark.records import Records, follow_sizes, is_body_right, read_at
+from holdfast.spark.slices import Places, at_any_byte, take_slices
+from holdfast.store.log_file import LogFiles
+from holdfast.store.log_walk import Stop, judge
+from holdfast.store.resync import Damage, find_next_record
+from holdfast.wire.record import BLANK_SIZE, MAGIC_V2
+
+CHUNK_SIZE: Final = 8 << 20
+RECORD_SIZE_MAX: Final = 64 << 20
+"""No broker takes larger ones: a size that says more is damage, and must not be believed with memory."""
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Some records, one behind the other or with damage between them, in bytes that hold them.
+
+    Attributes:
+        base: The position of the first byte of the block.
+        starts: Where in the block each record begins.
+        records: Their fixed parts.
+    """
+
+    block: bytes
+    base: int
+    starts: Places
+    records: Records
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @cached_property
+    def positions(self) -> Places:
+        """Where each record lies in the log."""
+        return self.starts + self.base
+
+    @cached_property
+    def sizes(self) -> Places:
+        """How large each record is."""
+        return self.records.properties_starts + self.records.properties_sizes - self.starts
+
+    @cached_property
+    def queue_ids(self) -> npt.NDArray[np.int32]:
+        """The physical queue of each."""
+        return at_any_byte(self.block, ">i4")[self.starts + 12].astype(np.int32)
+
+    @cached_property
+    def user_flags(self) -> npt.NDArray[np.int32]:
+        """The flag that its sender set."""
+        return at_any_byte(self.block, ">i4")[self.starts + 16].astype(np.int32)
+
+    @cached_property
+    def topics(self) -> pa.DictionaryArray:
+        """The topic of each, as bytes."""
+        is_wide = at_any_byte(self.block, ">i4")[self.starts + 4] == MAGIC_V2
+        starts = self.records.body_starts + self.records.body_sizes + 1 + is_wide
+        return take_slices(self.block, starts, self.records.properties_starts - 2).dictionary_encode()
+
+    @cached_property
+    def properties(self) -> Properties:
+        """The properties of each."""
+        starts = self.records.properties_starts
+        return split_properties(take_slices(self.block, starts, starts + self.records.properties_sizes))
+
+    def is_right(self) -> npt.NDArray[np.bool_]:
+        """Return of each record whether its body has its checksum."""
+        return is_body_right(self.block, self.records)
+
+    def select(self, chosen: npt.NDArray[Any]) -> Chunk:
+        """Return only some of them."""
+        return Chunk(self.block, self.base, self.starts[chosen], self.records.select(chosen))
+
+    def by_queue(self) -> Iterator[tuple[str, int, Places]]:
+        """Yield every queue that has records here, and which ones."""
+        codes = self.topics.indices.to_numpy().astype(np.int64)
+        names = [raw.decode(errors="replace") for raw in self.topics.dictionary.to_pylist()]
+        both = codes << 32 | self.queue_ids
+        order = np.argsort(both, kind="stable")
+        cuts = np.flatnonzero(np.diff(both[order])) + 1
+        for rows in np.split(order, cuts) if len(order) else ():
+            yield names[int(codes[rows[0]])], int(self.queue_ids[rows[0]]), rows
+
+
+class RangeScan:
+    """One way through a range. `first`, `behind` and `damages` are whole when the loop over it has ended.
+
+    Attributes:
+        first, behind: As `log_ranges.RangeDone` has them.
+        damages: Bytes that are no record.
+        count: How many records there were.
+    """
+
+    def __init__(self, log: LogFiles, mine: LogRange, log_end: int) -> None:
+        self._log = log
+        self._range = mine
+        self._file_end = mine.start - mine.start % log.size + log.size
+        self._log_end = min(log_end, self._file_end)
+        self.first = self.behind = mine.start
+        self.damages: list[Damage] = []
+        self.count = 0
+
+    def __iter__(self) -> Iterator[Chunk]:
+        if not self._range.is_known:
+            self.first = self.behind = self._find_next(self._range.start)
+        window = CHUNK_SIZE
+        while self.behind < min(self._range.end, self._log_end):
+            block = self._read(self.behind, window)
+            chunk, used = self._take(block)
+            if len(chunk):
+                self.count += len(chunk)
+                self.behind += used
+                window = CHUNK_SIZE
+                yield chunk
+                continue
+            stop = judge(memoryview(block), 0, self.behind, self._file_end - self.behind, check_body=False)
+            if stop is Stop.BLANK:
+                self.behind = self._file_end
+            elif stop is Stop.CUT and window < RECORD_SIZE_MAX and self.behind + window < self._file_end:
+                window *= 2
+            else:
+                self._pass_damage(stop)
+        self._pass_blank()
+
+    def _pass_blank(self) -> None:
+        """Go to the end of the file where there is nothing more in it, as whoever looks for the next record does."""
+        if self.behind < self._log_end:
+            block = self._read(self.behind, BLANK_SIZE)
+            left = self._file_end - self.behind
+            if judge(memoryview(block), 0, self.behind, left, check_body=False) is Stop.BLANK:
+                self.behind = self._file_end
+
+    def _read(self, position: int, size: int) -> bytes:
+        found = self._log.find(position)
+        assert found is not None, "ranges lie in files"
+        return found.file.read(position - found.start, min(position + size, self._file_end) - found.start)
+
+    def _take(self, block: bytes) -> tuple[Chunk, int]:
+        """Return the good records that *block* begins with, and how many bytes of it they are."""
+        base = self.behind
+        starts, _ = follow_sizes(block)
+        starts = starts[: int(np.searchsorted(starts, self._range.end - base))]
+        own = at_any_byte(block, ">i8")
+        sizes = at_any_byte(block, ">i4")
+        is_own = (own[starts + 28] == starts + base) & (sizes[starts] <= self._file_end - base - starts - BLANK_SIZE)
+        is_own &= (sizes[starts + 12] >= 0) & (own[starts + 20] >= 0)
+        starts = _until_first_wrong(starts, is_own)
+        while True:
+            try:
+                records = read_at(block, starts)
+            except CorruptRecord as fault:
+                # Rule by rule, not record by record: one before it may break a later rule.
+                starts = starts[: int(np.searchsorted(starts, fault.position))]
+            else:
+                break
+        used = int(starts[-1] + sizes[starts[-1]]) if len(starts) else 0
+        return Chunk(block, base, starts, records), used
+
+    def _pass_damage(self, stop: object) -> None:
+        start = self.behind
+        self.behind = self._find_next(start + 1)
+        size = min(self.behind, self._log_end) - start
+        reason = stop.value if isinstance(stop, Stop) and stop is not Stop.CUT else Stop.BROKEN.value
+        if size:
+            self.damages.append(Damage(start, size, reason))
+
+    def _find_next(self, position: int) -> int:
+        """Return where the next record that proves itself begins; the end of the file when it has none."""
+        found = find_next_record(_only_file(self._log, position), position)
+        return self._file_end if found is None else found
+
+
+def _until_first_wrong(starts: Places, is_right: npt.NDArray[np.bool_]) -> Places:
+    return starts if is_right.all() else starts[: int(np.argmin(is_right))]
+
+
+def _only_file(log: LogFiles, position: int) -> LogFiles:
+    """Return the one file of a position: what is looked for in it must not be looked for in all that follow."""
+    one = LogFiles(None, log.folder, log.size)  # type: ignore[arg-type]
+    number = position // log.size
+    if number in log.files:
+        one.files[number] = log.files[number]
+    return one
