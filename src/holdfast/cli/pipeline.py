@@ -154,3 +154,21 @@ def audit(run: Run, *, stores: StoresArgument) -> None:
     run.tell(found, job.to_report(found))
     if not found.is_right:
         raise typer.Exit(_FAULTY)
+
+
+@pipeline_command("stats")
+def stats(
+    run: Run,
+    *,
+    stores: StoresArgument,
+    hot: Annotated[int, typer.Option(min=1, help="How many keys and tags to tell of.")] = 20,
+) -> None:
+    """Count what is stored: by topic, queue and time, sizes, born-to-store times, frequent keys and tags.
+
+    Example: holdfast pipeline stats /data/broker-a /data/broker-b --html stats.html
+    """
+    with run.tasks("stats") as tasks:
+        from holdfast.pipeline import stats as job  # noqa: PLC0415
+
+        found = job.stats(tasks, stores, hot_max=hot, show=run.show)
+    run.tell(found, job.to_report(found))

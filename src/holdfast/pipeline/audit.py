@@ -16,14 +16,13 @@ from typing import Final
 import msgspec
 
 from holdfast.admin.tables import Cell, Table, left, right, size_text
-from holdfast.model.errors import ConfigError
 from holdfast.pipeline.audit_index import IndexDone, IndexTask, audit_queues
 from holdfast.pipeline.audit_log import LogAudit, RangeAudit
 from holdfast.pipeline.audit_mapping import audit_mappings
 from holdfast.pipeline.faults import KINDS, Fault, Faults, join
 from holdfast.pipeline.log_ranges import RANGE_SIZE, LogRange, cut_log
 from holdfast.pipeline.report import Report
-from holdfast.pipeline.store_folder import StoreFolder, look_at
+from holdfast.pipeline.store_folder import StoreFolder, look_at, open_stores
 from holdfast.pipeline.tasks import ShowProgress, Tasks, run_ranges, show_nothing
 
 _QUEUES_PER_TASK: Final = 256
@@ -102,27 +101,6 @@ def audit(
     notes += [note for store in audited for note in _notes(store)]
     seconds = time.monotonic() - began_s
     return Audit(stores=audited, faults=faults.listed, counts=faults.counts, notes=notes, seconds=seconds)
-
-
-def open_stores(stores: Sequence[str]) -> list[StoreFolder]:
-    """Return the folders that *stores* name.
-
-    Raises:
-        ConfigError: one is no store, or two are of brokers of one name.
-    """
-    folders: list[StoreFolder] = []
-    for text in stores:
-        name, equals, path = text.partition("=")
-        folders.append(look_at(path, name) if equals else look_at(text))
-    names = [folder.broker for folder in folders]
-    for folder in folders:
-        if names.count(folder.broker) > 1:
-            same = " and ".join(other.root for other in folders if other.broker == folder.broker)
-            raise ConfigError(
-                f"{same} are both of {folder.broker}, by their names or by their mappings: say which is which with "
-                "NAME=FOLDER"
-            )
-    return folders
 
 
 def _audit_indexes(tasks: Tasks, folders: list[StoreFolder], show: ShowProgress) -> list[list[IndexDone]]:

@@ -14,6 +14,7 @@ so that a job never takes for damage, or for history, what a broker is about to 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -49,6 +50,7 @@ class StoreFolder(msgspec.Struct, frozen=True, kw_only=True):
         log_files: Where each log file begins, lowest first; they are adjacent.
         end: Behind the last whole record.
         settled: Up to here log and indexes are complete and on disk.
+        first_ms, last_ms: When its first and its last record were stored; 0 when there is none.
         is_closed: No broker uses it, or the one that did ended in order.
         queues: Every index.
         topics: The topics that are configured here.
@@ -62,6 +64,8 @@ class StoreFolder(msgspec.Struct, frozen=True, kw_only=True):
     log_files: tuple[int, ...] = ()
     end: int = 0
     settled: int = 0
+    first_ms: int = 0
+    last_ms: int = 0
     is_closed: bool = True
     queues: tuple[QueueFolder, ...] = ()
     topics: frozenset[str] = frozenset()
@@ -106,7 +110,8 @@ def look_at(root: str, broker: str | None = None) -> StoreFolder:
     queues = tuple(_find_queues(root, unused))
     log = _open_log(root, size, starts)
     indexed = _find_indexed(queues)
-    end = _find_end(log, [place for place in (mark, indexed[0]) if place is not None])
+    end, last_ms = _find_end(log, [place for place in (mark, indexed[0]) if place is not None])
+    first = judge_at(log, log.start, check_body=False)
     settled = end if is_closed else min(end, mark if mark is not None else indexed[1])
     return StoreFolder(
         root=root,
@@ -115,12 +120,35 @@ def look_at(root: str, broker: str | None = None) -> StoreFolder:
         log_files=starts,
         end=end,
         settled=max(settled, starts[0] if starts else 0),
+        first_ms=first.store_ms if isinstance(first, WalkedRecord) else 0,
+        last_ms=last_ms,
         is_closed=is_closed,
         queues=queues,
         topics=frozenset(_find_topics(root)),
         deleted=_find_deleted(root),
         unused=tuple(unused),
     )
+
+
+def open_stores(stores: Sequence[str]) -> list[StoreFolder]:
+    """Return the folders that *stores* name.
+
+    Raises:
+        ConfigError: one is no store, or two are of brokers of one name.
+    """
+    folders: list[StoreFolder] = []
+    for text in stores:
+        name, equals, path = text.partition("=")
+        folders.append(look_at(path, name) if equals else look_at(text))
+    names = [folder.broker for folder in folders]
+    for folder in folders:
+        if names.count(folder.broker) > 1:
+            same = " and ".join(other.root for other in folders if other.broker == folder.broker)
+            raise ConfigError(
+                f"{same} are both of {folder.broker}, by their names or by their mappings: say which is which with "
+                "NAME=FOLDER"
+            )
+    return folders
 
 
 def find_broker(root: str) -> str | None:
@@ -227,9 +255,12 @@ def _find_indexed(queues: tuple[QueueFolder, ...]) -> tuple[int | None, int]:
     return start, end
 
 
-def _find_end(log: LogFiles, hints: list[int]) -> int:
-    """Return where the log ends. The last of *hints* at which there is something spares the way there."""
-    position = log.start
+def _find_end(log: LogFiles, hints: list[int]) -> tuple[int, int]:
+    """Return where the log ends, and when its last record was stored.
+
+    The last of *hints* at which a record begins spares the way there.
+    """
+    position, last_ms = log.start, 0
     for number in reversed(log.files):
         if isinstance(judge_at(log, number * log.size, check_body=False), WalkedRecord):
             position = number * log.size
@@ -239,13 +270,11 @@ def _find_end(log: LogFiles, hints: list[int]) -> int:
             position = hint
     while True:
         walk = LogWalk(log, position, check_body=False)
-        for _ in walk:
-            pass
-        if walk.stop is Stop.END:
-            return walk.position
-        resumed = find_next_record(log, walk.position + 1)
+        for record in walk:
+            last_ms = record.store_ms
+        resumed = None if walk.stop is Stop.END else find_next_record(log, walk.position + 1)
         if resumed is None:
-            return walk.position
+            return walk.position, last_ms
         position = resumed
 
 

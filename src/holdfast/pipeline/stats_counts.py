@@ -1,0 +1,172 @@
+"""Counts one range of a log for `stats`. Runs in tasks; what comes back is small, whatever is in the range."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.model import property_names as names
+from holdfast.pipeline.histogram import Histogram, add, count
+from holdfast.pipeline.log_ranges import LogRange
+from holdfast.pipeline.log_scan import Chunk, RangeScan
+from holdfast.pipeline.messages import open_records
+from holdfast.pipeline.store_folder import StoreFolder
+from holdfast.spark.property_columns import split_properties
+from holdfast.spark.records import Records
+from holdfast.spark.slices import Block, Places, take_slices
+from holdfast.store.dispatch import NOT_QUEUED
+
+HOT_MAX: Final = 2000
+"""Keys, or tags, of a topic that a task tells of."""
+_HELD_MAX: Final = 16 * HOT_MAX
+
+Count = tuple[int, int]
+"""Messages, and bytes of log."""
+
+
+class QueueCounts(msgspec.Struct):
+    """What a range has of one queue."""
+
+    topic: str
+    queue_id: int
+    messages: int = 0
+    records: int = 0
+    size: int = 0
+    body_size: int = 0
+    first_ms: int = 1 << 62
+    last_ms: int = 0
+    skewed: int = 0
+    late: Histogram = {}
+    sizes: Histogram = {}
+
+
+class RangeStats(msgspec.Struct, kw_only=True):
+    """What a range has.
+
+    Attributes:
+        times: By topic and begin of a step of time.
+        keys, tags: By topic, how often the most frequent ones are there.
+        keys_missed, tags_missed: By topic, how often at most one that is not told of was there.
+        bad: Bytes that are no record.
+    """
+
+    range: LogRange
+    first: int = 0
+    behind: int = 0
+    queues: list[QueueCounts] = []
+    times: dict[str, dict[int, Count]] = {}
+    keys: dict[str, dict[str, int]] = {}
+    tags: dict[str, dict[str, int]] = {}
+    keys_missed: dict[str, int] = {}
+    tags_missed: dict[str, int] = {}
+    bad: int = 0
+
+
+def count_range(folder: StoreFolder, mine: LogRange, step_ms: int) -> RangeStats:
+    """Count what is in a range."""
+    counter = _Counter(mine, step_ms)
+    scan = RangeScan(folder.open_log(), mine, folder.settled)
+    try:
+        for chunk in scan:
+            counter.take(chunk)
+    except FileNotFoundError:
+        return RangeStats(range=mine, first=mine.start, behind=mine.start)  # Retention took it since it was listed.
+    done = counter.finish()
+    done.first, done.behind = scan.first, scan.behind
+    done.bad = sum(damage.size for damage in scan.damages)
+    return done
+
+
+class _Counter:
+    def __init__(self, mine: LogRange, step_ms: int) -> None:
+        self._step_ms = step_ms
+        self._done = RangeStats(range=mine)
+        self._queues: dict[tuple[str, int], QueueCounts] = {}
+        self._keys = _Frequent()
+        self._tags = _Frequent()
+
+    def take(self, chunk: Chunk) -> None:
+        queued = np.flatnonzero((chunk.records.flags & NOT_QUEUED) == 0)
+        chunk = chunk if len(queued) == len(chunk) else chunk.select(queued)
+        for topic, queue_id, rows in chunk.by_queue():
+            block, records = open_records(chunk.block, chunk.records.select(rows))
+            sizes = chunk.sizes[rows]
+            self._count_queue(topic, queue_id, sizes, records)
+            self._count_times(topic, sizes, chunk.records.store_ms[rows], records)
+            self._count_texts(topic, block, records)
+
+    def finish(self) -> RangeStats:
+        done = self._done
+        done.queues = list(self._queues.values())
+        done.keys, done.keys_missed = self._keys.finish()
+        done.tags, done.tags_missed = self._tags.finish()
+        return done
+
+    def _count_queue(self, topic: str, queue_id: int, sizes: Places, records: Records) -> None:
+        mine = self._queues.get((topic, queue_id))
+        if mine is None:
+            mine = self._queues[topic, queue_id] = QueueCounts(topic, queue_id)
+        mine.records += len(sizes)
+        mine.size += int(sizes.sum())
+        if not len(records):
+            return
+        late = records.store_ms - records.born_ms
+        mine.messages += len(records)
+        mine.body_size += int(records.body_sizes.sum())
+        mine.first_ms = min(mine.first_ms, int(records.store_ms.min()))
+        mine.last_ms = max(mine.last_ms, int(records.store_ms.max()))
+        mine.skewed += int((late < 0).sum())
+        add(mine.late, count(np.maximum(late, 0)))
+        add(mine.sizes, count(records.body_sizes))
+
+    def _count_times(self, topic: str, sizes: Places, stored_ms: Places, records: Records) -> None:
+        times = self._done.times.setdefault(topic, {})
+        for which, (values, weights) in enumerate(((records.store_ms, None), (stored_ms, sizes))):
+            steps, places = np.unique(values // self._step_ms, return_inverse=True)
+            sums = np.bincount(places, weights=weights, minlength=len(steps))
+            for step, value in zip((steps * self._step_ms).tolist(), sums.tolist(), strict=True):
+                known = times.get(step, (0, 0))
+                times[step] = (known[0] + int(value), known[1]) if which == 0 else (known[0], known[1] + int(value))
+
+    def _count_texts(self, topic: str, block: Block, records: Records) -> None:
+        starts = records.properties_starts
+        found = split_properties(take_slices(block, starts, starts + records.properties_sizes))
+        sharding = found.find(names.SHARDING_KEY)
+        keys = pc.coalesce(sharding, found.find(names.KEYS)) if sharding.null_count else sharding
+        self._keys.add(topic, keys)
+        self._tags.add(topic, found.find(names.TAGS))
+
+
+class _Frequent:
+    """The most frequent texts of each topic, in bounded memory.
+
+    When there are too many, the rarest are dropped, and how frequent the most frequent of them was is kept: one that is
+    told of may have been dropped before, by no more than that.
+    """
+
+    def __init__(self) -> None:
+        self._counts: dict[str, dict[str, int]] = {}
+        self._missed: dict[str, int] = {}
+
+    def add(self, topic: str, texts: pa.Array) -> None:
+        counts = self._counts.setdefault(topic, {})
+        found = pc.value_counts(texts.drop_null())
+        for text, times in zip(found.field(0).to_pylist(), found.field(1).to_pylist(), strict=True):
+            counts[text] = counts.get(text, 0) + times
+        if len(counts) > _HELD_MAX:
+            self._drop(topic)
+
+    def finish(self) -> tuple[dict[str, dict[str, int]], dict[str, int]]:
+        for topic in list(self._counts):
+            if len(self._counts[topic]) > HOT_MAX:
+                self._drop(topic)
+        return {topic: counts for topic, counts in self._counts.items() if counts}, self._missed
+
+    def _drop(self, topic: str) -> None:
+        ordered = sorted(self._counts[topic].items(), key=lambda found: -found[1])
+        self._counts[topic] = dict(ordered[:HOT_MAX])
+        self._missed[topic] = self._missed.get(topic, 0) + ordered[HOT_MAX][1]
