@@ -46,7 +46,8 @@ from holdfast.wire import java_json
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command
 from holdfast.wire.fields import BadField, from_fields, to_fields
-from holdfast.wire.pull import SUBSCRIPTION, Opening, PullAnswer, PullFields
+from holdfast.wire.inner_batch import Opening
+from holdfast.wire.pull import SUBSCRIPTION, PullAnswer, PullFields
 from holdfast.wire.route import MAPPING_FIELD, TopicList
 
 log = logging.getLogger("holdfast.spark")
