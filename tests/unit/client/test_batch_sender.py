@@ -226,6 +226,12 @@ def test_a_batch_can_be_kept_whole():
         whole = parcel.whole() if parcel.whole else None
         assert whole is not None
         assert (whole.body, whole.sys_flag) == (parcel.outgoing.body, 0xC0)
-        assert parse_properties(whole.properties) == {"UNIQ_KEY": "ID0", "INNER_NUM": "3", "KEYS": "a", "TAGS": "x"}
+        assert parse_properties(whole.properties) == {
+            "UNIQ_KEY": "ID0",
+            "INNER_NUM": "3",
+            "INNER_IDS": "next",
+            "KEYS": "a",
+            "TAGS": "x",
+        }
 
     with_client(story)
