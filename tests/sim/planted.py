@@ -7,6 +7,7 @@ monkeypatch lives.
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.broker import delays, durability, holds, offsets, outflow, transactions, writer
@@ -225,3 +226,15 @@ def delayed_message_delivered_again_after_restart(patch: pytest.MonkeyPatch) -> 
         yield
 
     patch.setattr(delays._Doubt, "was_delivered", trusting)
+
+
+@bug
+def delayed_message_counted_before_it_is_delivered(patch: pytest.MonkeyPatch) -> None:
+    """What is saved of the schedule is one message ahead."""
+    snapshot = delays.Delays._snapshot
+
+    def hasty(self: Any, now_ms: int) -> Any:
+        saved = snapshot(self, now_ms)
+        return msgspec.structs.replace(saved, offset_table={level: at + 1 for level, at in saved.offset_table.items()})
+
+    patch.setattr(delays.Delays, "_snapshot", hasty)

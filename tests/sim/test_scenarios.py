@@ -46,6 +46,17 @@ SCENARIOS: dict[str, Plan] = {
         pause_ms=1_500,
         taste=Taste(delayed=0.6),
     ),
+    # A broker that flushes now and then was told to stop, and saved what it had delivered of the schedule before it
+    # synced the messages themselves; then power failed.
+    "power that fails while a broker stops takes no delayed message": Plan(
+        flush="async",
+        brokers=2,
+        messages=400,
+        storm_ms=60_000,
+        faults=("stop", "stop", "power", "power", "slow disk"),
+        pause_ms=400,
+        taste=Taste(delayed=0.9),
+    ),
     # Under asynchronous flush a checkpoint must not claim what another sync has not finished.
     "a checkpoint claims nothing that is still on its way to disk": Plan(
         flush="async",

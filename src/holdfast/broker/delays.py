@@ -36,7 +36,7 @@ from holdfast.broker.records import properties_of, read_entries, read_scheduled,
 from holdfast.broker.request import Refusal, Steps
 from holdfast.broker.waits import Procedure
 from holdfast.broker.writer import REAL_QUEUE, REAL_TOPIC, LogWriter
-from holdfast.machine.effects import Effect, Log, SetTimer
+from holdfast.machine.effects import Effect, Log, SetTimer, SyncLog
 from holdfast.model.delay import DelayLevels
 from holdfast.model.numbers import parse_count
 from holdfast.model.topic import HALF_TOPIC, SCHEDULE_TOPIC
@@ -141,9 +141,9 @@ class Delays:
             effects += write_config(self._disk, NAME, saving)
 
     def stop(self, now_ms: int, effects: list[Effect]) -> None:
-        """Save once more: the broker is about to end."""
+        """Save once more, when the log is synced: the broker is about to end, and power may yet fail before it has."""
         self._unsaved = (self._store.written, self._snapshot(now_ms))
-        self.on_synced(self._store.confirmed, effects)
+        effects.append(SyncLog(self._store.files_to_sync(), self._store.written))
 
     def _offer_save(self, now_ms: int) -> None:
         if now_ms >= self._save_ms and self._unsaved is None and self._offsets != self._saved_offsets:

@@ -123,6 +123,7 @@ def test_nothing_is_delivered_twice_after_an_orderly_restart(desk: BrokerDesk) -
     desk.ask(a_delayed_send(1, level=1), a_delayed_send(3, level=3))
     desk.pass_time(1_000, TIMER)
     desk.feed(Stopping(desk.now_ms))
+    desk.sync()
     desk.store.close(desk.now_ms)
 
     again = reopen(desk.disk, desk.now_ms + LEVEL_3_MS)
@@ -174,6 +175,7 @@ def test_a_broker_that_stops_before_it_has_looked_leaves_in_doubt_what_was(desk:
     crash(desk)
     stopped = reopen(desk.disk, desk.now_ms)
     stopped.feed(Stopping(stopped.now_ms))
+    stopped.sync()
     stopped.store.close(stopped.now_ms)
 
     again = reopen(stopped.disk, stopped.now_ms)
@@ -182,11 +184,12 @@ def test_a_broker_that_stops_before_it_has_looked_leaves_in_doubt_what_was(desk:
     assert numbers(again) == [1]
 
 
-def test_offsets_that_are_saved_in_doubt_count_only_what_is_synced(desk: BrokerDesk) -> None:
+@pytest.mark.parametrize("flush", ["sync", "async"])
+def test_offsets_that_are_saved_in_doubt_count_only_what_is_synced(desk: BrokerDesk, flush: str) -> None:
     """The point of the file is an old one then, and says nothing of how long the log is that they speak of."""
     desk.ask(*(a_delayed_send(number, level=1) for number in range(RUN_MAX + 1)))
     crash(desk)
-    again = BrokerDesk(flush="sync", disk=desk.disk)
+    again = BrokerDesk(flush=flush, disk=desk.disk)
     again.now_ms = desk.now_ms + 1_000
     again.pass_time(0, TIMER)  # delivered, but for one, and not synced
 
@@ -196,6 +199,26 @@ def test_offsets_that_are_saved_in_doubt_count_only_what_is_synced(desk: BrokerD
 
     saved = java_json.loads(again.disk.read_file("config/delayOffset.json") or b"")
     assert (saved["offsetTable"], saved["position"]) == ({"1": RUN_MAX}, 0)
+
+
+@pytest.mark.parametrize("flush", ["sync", "async"])
+def test_nothing_is_lost_when_power_fails_while_the_broker_stops(flush: str) -> None:
+    """What it delivered last is not on disk yet, however soon it tells others of it."""
+    desk = BrokerDesk(flush=flush)
+    desk.make_topic("T")
+    desk.ask(a_delayed_send(1, level=1))
+    desk.pass_time(0, "flush")
+    desk.sync()
+    desk.pass_time(1_000, TIMER)  # delivered, and not synced
+    desk.feed(Stopping(desk.now_ms))
+    desk.disk.crash(random.Random(1))
+
+    again = BrokerDesk(flush=flush, disk=desk.disk)
+    again.now_ms = desk.now_ms
+    again.pass_time(0, TIMER)
+    again.sync()
+
+    assert numbers(again) == [1]
 
 
 def test_what_a_clock_that_went_back_lets_wait_again_is_not_delivered_twice(desk: BrokerDesk) -> None:

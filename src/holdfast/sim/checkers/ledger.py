@@ -102,10 +102,12 @@ class Ledger:
         """Compare with everything that is stored in all brokers' queues."""
         found: dict[Spot, Audited] = {}
         copies: Counter[str] = Counter()
+        visible: set[str] = set()
         topics = set(visible_topics)
         for record in records:
             found[record.spot] = record
             if record.place.topic in topics:
+                visible.add(record.uid)
                 job = self._judge(record)
                 is_excused = job.kind in TRANSACTIONAL and self._places.has_holes(record.place.broker)
                 # When it is due, its queue may be led elsewhere: a send without an answer is sent again.
@@ -115,6 +117,9 @@ class Ledger:
             elif record.place.topic.startswith(RETRY_PREFIX):
                 self._judge(record)
         self._find_missing(found)
+        for job in self.expected():
+            if job.kind is Kind.DELAYED and job.uid not in visible:
+                raise Violation("what is delayed comes", f"{job.uid} was taken, and is in no queue of its topic")
         for uid, count in copies.items():
             if count > self.attempts[uid]:
                 raise Violation(

@@ -61,6 +61,19 @@ def test_a_message_may_be_stored_once_for_every_attempt_and_not_more():
         audit(a_ledger(attempts=1), Audited(PLACE, SPOT, "one"), second)
 
 
+def test_what_is_delayed_must_come():
+    """Also where nobody can say what its groups have consumed."""
+    ledger = a_ledger(msgspec.structs.replace(JOB, kind=Kind.DELAYED))
+    waiting = Audited(Place("broker-a", "SCHEDULE_TOPIC_XXXX", 0, 0), SPOT, "one")
+
+    audit(ledger, waiting, Audited(PLACE, Spot("a:1", 200), "one"))
+    with pytest.raises(Violation, match="what is delayed comes"):
+        audit(ledger, waiting)
+
+    ledger.forgive("a:1", 0, 9)
+    audit(ledger, waiting)
+
+
 def test_what_nobody_sent_must_not_be_there():
     """Whatever it is."""
     with pytest.raises(Violation, match="nothing unexpected"):
