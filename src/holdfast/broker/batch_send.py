@@ -127,9 +127,10 @@ class BatchSends:
             return stamp
         drafts: list[RecordDraft] = []
         for flag, item_body, item_properties in items:
+            text = item_properties.decode(errors="replace")
             drafts.append((
                 queue, item_body, item_properties, flag, fields.sys_flag, fields.born_timestamp, born_host,
-                tags_code(item_properties.decode(errors="replace")), fields.reconsume_times, 0,
+                tags_code(text) if TAGS in text else 0, fields.reconsume_times, 0,
             ))  # fmt: skip
         staged = self._store.stage_run(drafts, now_ms)
         if stamp is not None and self.sinks is not None:

@@ -150,9 +150,10 @@ class Sends:
                 or sys_flag & _NOT_PLAIN
                 or fields.batch
                 or _DELAY in properties
-                or _TIMER in properties
                 or _UNIQUE not in properties
-                or _INNER in properties
+                or (
+                    "M" in properties and (_TIMER in properties or _INNER in properties)
+                )  # One letter is found at once.
                 or len(properties) > _PROPERTIES_HOT_MAX
                 or len(body) > body_size_max
             ):

@@ -30,7 +30,7 @@ FOLDER = "batchconsumequeue"
 UNIT = struct.Struct(">qiqqqhii")
 UNIT_SIZE = 46
 
-_NOT_COMPACTED = -1
+NOT_COMPACTED = -1
 _SPAN_AT = 28
 _SPAN = struct.Struct(">qh")
 _BLOCK = 64
@@ -43,7 +43,7 @@ Search = Generator[tuple[int, int], bytes | bytearray, int]
 
 def pack_unit(position: int, size: int, tags_code: int, store_ms: int, first: int, count: int) -> bytes:
     """Return the entry of one record."""
-    return UNIT.pack(position, size, tags_code, store_ms, first, count, _NOT_COMPACTED, 0)
+    return UNIT.pack(position, size, tags_code, store_ms, first, count, NOT_COMPACTED, 0)
 
 
 class BatchQueue(QueueLog):

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from holdfast.model.errors import DiskFailed, RecordRefused
-from holdfast.store.batch_queue import pack_unit
+from holdfast.store.batch_queue import NOT_COMPACTED, UNIT
 from holdfast.store.consume_queue import HOST_V6_EXTRA
 from holdfast.store.disk import File, Piece
 from holdfast.store.dispatch import INNER_BITS, NOT_QUEUED, inner_count, with_inner_base
@@ -24,7 +24,17 @@ from holdfast.store.log_file import LogFiles
 from holdfast.store.options import StoreOptions
 from holdfast.store.queue_index import ENTRY, QueueLog
 from holdfast.wire.properties import PROPERTIES_SIZE_MAX
-from holdfast.wire.record import BLANK, BLANK_SIZE, BORN_HOST_V6, CRC_MASK, LAYOUTS, MAGIC_BLANK, STORE_HOST_V6, crc32
+from holdfast.wire.record import (
+    BLANK,
+    BLANK_SIZE,
+    BORN_HOST_V6,
+    CRC_MASK,
+    INNER_BATCH,
+    LAYOUTS,
+    MAGIC_BLANK,
+    STORE_HOST_V6,
+    crc32,
+)
 
 FOLDER = "commitlog"
 
@@ -34,6 +44,8 @@ RecordDraft = tuple[QueueLog, Piece, bytes, int, int, int, bytes, int, int, int]
 """What a record is made of, as in `stage`, but for the store time. A plain tuple: there is one for every message."""
 
 _pack_entry = ENTRY.pack
+_pack_unit = UNIT.pack
+_NOT_PLAIN = NOT_QUEUED | INNER_BATCH
 _NO_HOST_BITS = ~(BORN_HOST_V6 | STORE_HOST_V6)
 _SMALL_SIZES = tuple(size.to_bytes(2, "big") for size in range(1024))
 
@@ -112,16 +124,10 @@ class CommitLog:
         for (
             queue, body, properties, flag, sys_flag, born_ms, born_host, tags_code, reconsume_times, prepared_position
         ) in drafts:  # fmt: skip
-            if queue.is_batched:
+            count = 1
+            if sys_flag & _NOT_PLAIN:
                 self._next = position
-                staged.append(
-                    self._stage_batched(
-                        queue, body, properties, flag, sys_flag, born_ms, born_host, tags_code, reconsume_times,
-                        prepared_position,
-                    )
-                )  # fmt: skip
-                pieces, position, room_end = self._pieces, self._next, self._file_end - BLANK_SIZE
-                continue
+                properties, count = self._look_at(queue, properties, sys_flag)  # noqa: PLW2901 - as the record has them
             body_size = len(body)
             properties_size = len(properties)
             size = queue.head_size + body_size + properties_size
@@ -134,13 +140,16 @@ class CommitLog:
                 self._next = position
                 self._roll(size)
                 pieces, position, room_end = self._pieces, self._next, self._file_end - BLANK_SIZE
-            if sys_flag & NOT_QUEUED:
-                offset = 0
-            else:
+            if count:
                 offset = queue.next_offset
-                queue.next_offset = offset + 1
+                queue.next_offset = offset + count
                 queues.append(queue)
-                entries.append(_pack_entry(position, size, tags_code))
+                if queue.is_batched:
+                    entries.append(_pack_unit(position, size, tags_code, store_ms, offset, count, NOT_COMPACTED, 0))
+                else:
+                    entries.append(_pack_entry(position, size, tags_code))
+            else:
+                offset = 0
             pieces += (
                 pack(
                     size, queue.magic, crc32(body) & CRC_MASK, queue.queue_id, flag, offset, position,
@@ -157,52 +166,24 @@ class CommitLog:
         self._next = position
         return staged
 
-    def _stage_batched(  # noqa: PLR0913, PLR0917 - the fields of a record
-        self,
-        queue: QueueLog,
-        body: Piece,
-        properties: bytes,
-        flag: int,
-        sys_flag: int,
-        born_ms: int,
-        born_host: bytes,
-        tags_code: int,
-        reconsume_times: int,
-        prepared_position: int,
-    ) -> tuple[int, int]:
-        """Add a record to a queue that is indexed by record. A batch gets as many offsets as it says to hold messages.
+    def _look_at(self, queue: QueueLog, properties: bytes, sys_flag: int) -> tuple[bytes, int]:
+        """Return the properties of a record that is no plain one, and how many messages of its queue it is.
+
+        None if it has no place there; as many as it says to hold if it is a batch and the queue is indexed by record.
 
         Raises:
-            RecordRefused: it says what no index can hold, or is too large. Of this record nothing was staged.
+            RecordRefused: it says what no index can hold. Of this record nothing was staged.
         """
-        is_queued = not sys_flag & NOT_QUEUED
-        offset = queue.next_offset if is_queued else 0
+        if sys_flag & NOT_QUEUED:
+            return properties, 0
+        if not queue.is_batched:
+            return properties, 1
         count = inner_count(sys_flag, properties)
-        if is_queued and sys_flag & INNER_BITS == INNER_BITS:
-            properties = with_inner_base(properties, offset)
-        if len(properties) > PROPERTIES_SIZE_MAX:
-            raise self._refusal(len(body), len(properties))
-        is_v4 = len(born_host) == 8
-        pack, host_bits = (self._pack_v4, self._bits_v4) if is_v4 else (self._pack_v6, self._bits_v6)
-        size = queue.head_size + len(body) + len(properties) + (0 if is_v4 else HOST_V6_EXTRA)
-        if self._next + size > self._file_end - BLANK_SIZE:
-            self._roll(size)
-        position = self._next
-        if is_queued:
-            queue.next_offset = offset + count
-            self._queues.append(queue)
-            self._entries.append(pack_unit(position, size, tags_code, self.store_ms, offset, count))
-        self._pieces += (
-            pack(
-                size, queue.magic, crc32(body) & CRC_MASK, queue.queue_id, flag, offset, position,
-                sys_flag & _NO_HOST_BITS | host_bits, born_ms, born_host, self.store_ms, self._host, reconsume_times,
-                prepared_position, len(body),
-            ),
-            body,
-            queue.topic_part + len(properties).to_bytes(2, "big") + properties,
-        )  # fmt: skip
-        self._next = position + size
-        return position, offset
+        if sys_flag & INNER_BITS == INNER_BITS:
+            properties = with_inner_base(properties, queue.next_offset)
+            if len(properties) > PROPERTIES_SIZE_MAX:
+                raise self._refusal(0, len(properties))
+        return properties, count
 
     def roll(self) -> None:
         """Let the next record begin a file. Nothing happens when it does so anyway, or before one is staged."""

@@ -22,6 +22,7 @@ Piece = bytes | bytearray | memoryview
 
 _HEAD = struct.Struct(">iiiii")
 _SIZE = struct.Struct(">i")
+_FOUR: Final = range(_SIZE.size)
 _PROPERTIES_SIZE = struct.Struct(">H")
 ITEM_OVERHEAD: Final = _HEAD.size + _PROPERTIES_SIZE.size
 """What an item takes beyond its body and properties."""
@@ -91,26 +92,25 @@ def count_items(body: Piece, *, count_max: int) -> int:
     """
     view = memoryview(body)
     end = len(view)
-    at = count = 0
     unpack = _SIZE.unpack_from
     if end >= ITEM_OVERHEAD:
-        # Items are often of one size: then every one says so in the same place.
+        # Items are often of one size: then all of them say so, each in the same place.
         (size,) = unpack(view, 0)
         count = end // size if size >= ITEM_OVERHEAD and end % size == 0 else 0
         if 0 < count <= count_max and all(
-            view[at::size].tobytes() == bytes(view[at : at + 1]) * count for at in range(4)
+            view[at::size].tobytes() == view[at : at + 1].tobytes() * count for at in _FOUR
         ):
             return count
-        count = 0
-    while at < end:
-        size = unpack(view, at)[0] if end - at >= ITEM_OVERHEAD else 0
-        if not ITEM_OVERHEAD <= size <= end - at:
-            raise RemoteProtocolError(f"batch item {count}: {end - at} bytes are left, and it says {size}")
-        if count == count_max:
-            raise RemoteProtocolError(f"a batch holds more than {count_max} items")
+    at = 0
+    for count in range(count_max + 1):
+        left = end - at
+        if not left:
+            return count
+        size = unpack(view, at)[0] if left >= ITEM_OVERHEAD else 0
+        if not ITEM_OVERHEAD <= size <= left:
+            raise RemoteProtocolError(f"batch item {count}: {left} bytes are left, and it says {size}")
         at += size
-        count += 1
-    return count
+    raise RemoteProtocolError(f"a batch holds more than {count_max} items")
 
 
 def split_items(body: Piece, *, count_max: int | None = None) -> list[tuple[int, memoryview, bytes]]:
