@@ -55,6 +55,7 @@ class StaticDesks:
     FIRST_LINE = 1000
 
     def __init__(self, *names: str, **options: object) -> None:
+        self.attributes: dict[str, str] = {}  # of topics that are made from now on
         self._names = list(names)
         self._options = options
         self._lines: dict[tuple[str, int], tuple[StaticDesk, int]] = {}
@@ -142,7 +143,8 @@ class StaticDesks:
         mapping = mappings.find(topic) or TopicMapping(topic=topic, broker=name, total=total or len(queues))
         mapping = mapping.put(*queues, epoch=epoch)
         count = max(mapping.used_on(name), default=-1) + 1
-        desk.rooms.topics.put(TopicConfig(name=topic, read_queues=count, write_queues=count), desk.now_ms)
+        config = TopicConfig(name=topic, read_queues=count, write_queues=count, attributes=self.attributes)
+        desk.rooms.topics.put(config, desk.now_ms)
         mappings.change(mapping, now_ms=desk.now_ms)
 
     def create(self, *leaders: str, topic: str = TOPIC) -> None:

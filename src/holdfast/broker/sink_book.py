@@ -17,7 +17,7 @@ Invariant: what is told was confirmed; a batch that is on its way to the disk is
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
 import msgspec
@@ -30,14 +30,16 @@ from holdfast.model.errors import CorruptRecord
 from holdfast.model.numbers import Int64
 from holdfast.store.disk import Disk
 from holdfast.store.message_store import MessageStore
-from holdfast.store.queue_index import QueueLog
+from holdfast.store.queue_index import BLANK_ENTRY_SIZE, ENTRY, QueueLog
 from holdfast.wire.codes import ResponseCode
-from holdfast.wire.sink import SinkStamp, SinkState, find_state
+from holdfast.wire.sink import SinkStamp, SinkState, find_state, to_state
 
 NAME: Final = "holdfastSink.json"
 WRITERS_MAX: Final = 4096
 """How many partitions of queries a queue remembers; those that wrote longest ago are forgotten first."""
 _ADVANCE_MIN: Final = 64 * 1024 * 1024  # of the log, after which it is worth to take note that nothing happened
+
+_ENTRIES_AT_ONCE: Final = 1024
 
 Writer = tuple[str, int]
 """Query and partition."""
@@ -97,17 +99,7 @@ class SinkBook:
 
     def note(self, topic: str, queue: int, stamp: SinkStamp, position: int, now_ms: int) -> None:
         """Take note of rows that were staged, the last of them at *position*."""
-        state = SinkState(
-            queue=queue,
-            query=stamp.query,
-            partition=stamp.partition,
-            batch=stamp.batch,
-            count=stamp.first + stamp.count,
-            checksum=stamp.after,
-            is_over=stamp.is_last,
-            position=position + 1,
-            changed_ms=now_ms,
-        )
+        state = msgspec.structs.replace(to_state(stamp, queue), position=position + 1, changed_ms=now_ms)
         writer = (stamp.query, stamp.partition)
         self._undo = {key: before for key, before in self._undo.items() if not self._is_written(key)}
         self._undo.setdefault((topic, queue, writer), self._table.get((topic, queue), {}).get(writer))
@@ -202,8 +194,7 @@ class SinkBook:
                     self._read_queue(topic, queue, log, start)
 
     def _read_queue(self, topic: str, queue: int, log: QueueLog, start: int) -> None:
-        for offset in range(_first_behind(log, start), log.offset_max):
-            position, _, _ = log.get_entry(offset)
+        for position in _positions(log, _first_behind(log, start)):
             try:
                 record = self._store.read_record(position)
             except CorruptRecord:
@@ -212,6 +203,16 @@ class SinkBook:
             if state is not None:
                 self._put(topic, msgspec.structs.replace(state, position=position + 1))
                 self._is_dirty = True
+
+
+def _positions(log: QueueLog, offset: int) -> Iterator[int]:
+    """Yield where the records from *offset* on are, each once: one may be a batch."""
+    while offset < log.offset_max:
+        raw, spans = log.stretch(offset, _ENTRIES_AT_ONCE)
+        for position, size, _ in ENTRY.iter_unpack(raw):
+            if size != BLANK_ENTRY_SIZE:
+                yield position
+        offset = offset + len(raw) // ENTRY.size if spans is None else spans[-1][1]
 
 
 def _first_behind(log: QueueLog, start: int) -> int:

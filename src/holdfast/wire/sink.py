@@ -2,6 +2,7 @@
 
     a request     HOLDFAST_SINK 1 query batch partition first count before after last anew 2
     a record      HOLDFAST_SINK 1 query batch partition number checksum last 2
+                  or, if it is a batch that was kept whole, what its request said
 
 The rows of (query, batch, partition) for one queue are numbered from 0; the checksum runs over them. `before` and
 `after` are the checksums before the first and behind the last row of the request. Texts of properties, as everywhere.
@@ -19,6 +20,7 @@ from holdfast.wire.properties import find_property
 
 SINK: Final = "HOLDFAST_SINK"
 _SINK_BYTES: Final = SINK.encode()
+_STAMP_WORDS: Final = 9
 
 
 class SinkStamp(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,7 +77,7 @@ def find_stamp(properties: str) -> SinkStamp | None:
     """Return the stamp of a request, or None when it has none that can be read."""
     text = find_property(properties, SINK)
     words = [] if text is None else text.split(" ")
-    if len(words) != 9 or not all(word.isdecimal() and len(word) < 19 for word in words[1:]):
+    if len(words) != _STAMP_WORDS or not all(word.isdecimal() and len(word) < 19 for word in words[1:]):
         return None
     batch, partition, first, count, before, after, is_last, is_anew = map(int, words[1:])
     return SinkStamp(
@@ -88,6 +90,19 @@ def find_stamp(properties: str) -> SinkStamp | None:
         after=after,
         is_last=bool(is_last),
         is_anew=bool(is_anew),
+    )
+
+
+def to_state(stamp: SinkStamp, queue: int) -> SinkState:
+    """Return what *queue* has taken once it took the rows of a request."""
+    return SinkState(
+        queue=queue,
+        query=stamp.query,
+        partition=stamp.partition,
+        batch=stamp.batch,
+        count=stamp.first + stamp.count,
+        checksum=stamp.after,
+        is_over=stamp.is_last,
     )
 
 
@@ -115,6 +130,9 @@ def find_state(properties: bytes, queue: int) -> SinkState | None:
     """Return what a record of *queue* says of the rows up to itself, or None when it is not of a sink."""
     text = find_property(properties, _SINK_BYTES)
     words = [] if text is None else text.split(b" ")
+    if text is not None and len(words) == _STAMP_WORDS:
+        stamp = find_stamp(f"{SINK}\x01{text.decode('utf-8', 'replace')}")
+        return None if stamp is None else to_state(stamp, queue)
     if len(words) != 6 or not all(word.isdigit() and len(word) < 19 for word in words[1:]):
         return None
     batch, partition, number, checksum, is_last = map(int, words[1:])

@@ -10,9 +10,11 @@ from tests.support.static_desks import TOPIC, StaticDesk, StaticDesks
 from holdfast.broker.forwarded import Forwarded
 from holdfast.broker.luggage import Luggage
 from holdfast.broker.offsets import TIMER
-from holdfast.wire.batch import encode_items
+from holdfast.wire.batch import encode_items, split_items
 from holdfast.wire.codes import ResponseCode
 from holdfast.wire.command import Command, encode_command
+from holdfast.wire.compression import Codec
+from holdfast.wire.inner_batch import wrap_items
 from holdfast.wire.moves import Opening
 from holdfast.wire.sink import SINK, SinkStamp, SinkState, record_texts
 
@@ -41,15 +43,25 @@ def rows(
     return a_send(TOPIC, code=320, m="true", i=f"{SINK}\x01{stamp.to_text()}\x02", body=encode_items(items))
 
 
-@pytest.fixture
-def desks() -> StaticDesks:
+def whole(command: Command) -> Command:
+    """Return the same as a batch that is kept whole."""
+    batch = wrap_items(command.body, len(split_items(command.body)), "0A", codec=Codec.ZSTD)
+    fields = command.fields | {"f": str(batch.sys_flag), "i": batch.properties + command.fields["i"]}
+    return Command(code=command.code, opaque=command.opaque, fields=fields, body=batch.body)
+
+
+@pytest.fixture(params=["split", "kept whole"])
+def desks(request: pytest.FixtureRequest) -> StaticDesks:
     found = StaticDesks("a", "b")
+    if request.param == "kept whole":
+        found.attributes = {"queue.type": "BatchCQ"}
     found.create("a")
     return found
 
 
 def ask(desk: StaticDesk, command: Command) -> tuple[int, SinkState | None]:
-    (answer,) = desk.ask(command)
+    config = desk.rooms.topics.find(command.fields["b"])
+    (answer,) = desk.ask(whole(command) if config is not None and config.has_batch_index else command)
     is_behind = answer.code == ResponseCode.SINK_BEHIND
     return answer.code, msgspec.json.decode(answer.remark or "", type=SinkState) if is_behind else None
 
@@ -214,3 +226,19 @@ def test_writers_of_long_ago_are_forgotten(desks: StaticDesks, monkeypatch: pyte
 
 def luggage(desk: StaticDesk) -> Luggage:
     return Luggage(desk.rooms.offsets, desk.rooms.groups, desk.rooms.locks, Forwarded(desk.store), desk.rooms.sinks)
+
+
+def test_a_batch_that_was_kept_whole_is_read_once(desks: StaticDesks):
+    """Not once for each of its rows."""
+    ask(desks["a"], rows(0, 50))
+    again, read = desks.restart("a"), []
+    real = again.store.read_record
+
+    def look(position: int) -> object:
+        read.append(position)
+        return real(position)
+
+    again.store.read_record = look  # type: ignore[method-assign,assignment]
+    again.rooms.sinks._read()
+
+    assert len(read) == (1 if desks.attributes else 50)

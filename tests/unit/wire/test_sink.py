@@ -23,6 +23,15 @@ def test_a_record_says_how_far_its_batch_is():
     assert (state.count, state.checksum, state.is_over) == (15, 9, True)
 
 
+def test_a_batch_that_was_kept_whole_says_how_far_its_last_row_goes():
+    """It has what its request said."""
+    state = find_state(f"TAGS\x01a\x02{SINK}\x01{STAMP.to_text()}\x02".encode(), 2)
+
+    assert state is not None
+    assert (state.queue, state.query, state.batch, state.partition) == (2, "q", 3, 1)
+    assert (state.count, state.checksum, state.is_over) == (15, 9, True)
+
+
 @pytest.mark.parametrize(
     "text", ["", "q", "q 1 2 3 4 5 6 7", "q 1 2 3 4 5 6 7 x", "q -1 2 3 4 5 6 0 0", "q " + "9" * 200]
 )
