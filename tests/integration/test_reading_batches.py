@@ -11,6 +11,7 @@ from tests.support.operator import Operator
 from tests.support.whole_batches import ATTRIBUTES, a_whole_batch, send_commands
 
 from holdfast import Batching, Message, Producer, PullConsumer, PushConsumer, RetryLater
+from holdfast.admin.operations import Admin
 from holdfast.wire.compression import Codec
 
 CODECS: list[Codec | None] = [None, *Codec]
@@ -19,7 +20,9 @@ TOTAL = COUNT * len(CODECS)
 
 
 def item(number: int) -> Item:
-    unique_key = f"7F0000010000000000000001{number:08X}"
+    unique_key = (
+        f"7F0000010000000000000001{number + number // COUNT + 1:08X}"  # Each batch has one before its messages.
+    )
     return Item(b"%d " % number * 20, unique_key, ("red", "green", None)[number % 3], f"k{number}", number)
 
 
@@ -118,7 +121,7 @@ def test_a_message_that_fails_comes_again_alone(namesrv: str, batches: str, grou
 
 @pytest.mark.parametrize("codec", [None, Codec.ZSTD])
 def test_what_a_producer_gathers_is_read_where_it_says(namesrv: str, codec: Codec | None):
-    """Every message has the offset that its future told, whether its batch was kept whole or not."""
+    """Each message has the place that its future told, and is found by its id, kept in a whole batch or not."""
     topic = new_name("gathered")
     make_topic(namesrv, asyncio.run(broker_addresses(namesrv)), topic, queues=2, attributes=ATTRIBUTES)
 
@@ -130,6 +133,10 @@ def test_what_a_producer_gathers_is_read_where_it_says(namesrv: str, codec: Code
                 await producer.flush()
                 results |= {b"%d" % at: future.result() for at, future in enumerate(futures, first)}
         messages = await read_all(namesrv, topic, 600)
+        async with Admin(namesrv) as admin:
+            for result in (results[b"0"], results[b"333"], results[b"599"]):
+                (found,) = await admin.messages.by_id(topic, result.message_id)
+                assert (found.message.message_id, found.message.offset) == (result.message_id, result.offset)
         places = {message.body: (message.queue, message.offset, message.message_id) for message in messages}
         assert places == {body: (result.queue, result.offset, result.message_id) for body, result in results.items()}
 

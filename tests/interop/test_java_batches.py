@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.interop.java_shell import JavaShell
+from tests.interop.java_shell import JavaShell, fields, rows
 from tests.support.cluster import Processes, free_port, make_topic
 from tests.support.inner_batches import Item
 from tests.support.java_peer import JavaPeer
@@ -29,7 +29,9 @@ TOTAL = COUNT * len(CODECS)
 
 def item(number: int) -> Item:
     """Return a message: three of four have a tag, each has a key."""
-    unique_key = f"7F0000010000000000000000{number:08X}"
+    unique_key = (
+        f"7F0000010000000000000000{number + number // COUNT + 1:08X}"  # Each batch has an id before its messages.
+    )
     return Item(
         f"body {number} ".encode() * 20, unique_key, (None, "red", "green", "red")[number % 4], f"k{number}", number
     )
@@ -153,3 +155,17 @@ def test_a_group_consumes_every_message_and_gets_failed_ones_again_alone(java: J
         (topic, (sent := item(number)).body.decode(), sent.unique_key) for number in failing
     }
     assert cluster.measure("holdfast_broker_group_send_backs_total", topic, group) == len(CODECS)
+
+
+def test_mqadmin_finds_single_messages_by_key_and_id(java: JavaShell) -> None:
+    """Also in a batch that nobody but its producer and its consumers has looked into."""
+    topic, last = topic_of(java), item(TOTAL - 2)
+
+    by_key = [rows(java.mqadmin("queryMsgByKey", "-t", topic, "-k", f"k{number}")) for number in (3, TOTAL - 2)]
+    by_id = java.mqadmin("queryMsgByUniqueKey", "-t", topic, "-i", last.unique_key)  # It works once in a JVM.
+
+    assert [row[:3] for found in by_key for row in found] == [
+        [item(number).unique_key, "0", str(number)] for number in (3, TOTAL - 2)
+    ]
+    assert "Queue Offset" in by_id, by_id
+    assert (fields(by_id)["Queue Offset"], fields(by_id)["Keys"]) == (str(TOTAL - 2), f"[{last.keys}]")

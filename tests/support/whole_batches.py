@@ -7,7 +7,6 @@ goes.
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections.abc import Sequence
 
 from tests.support.inner_batches import BATCHED, Item
@@ -22,15 +21,15 @@ from holdfast.wire.inner_batch import wrap_items
 from holdfast.wire.send import SendFields
 
 ATTRIBUTES = "".join(f"+{name}={value}" for name, value in BATCHED.items())
-_numbers = itertools.count(1)
 
 
 def a_whole_batch(topic: str, batch: Sequence[Item], *, codec: Codec | None = None, queue: int = 0) -> Command:
-    """Return the request that sends *batch* as one record."""
+    """Return the request that sends *batch* as one record. The ids of its messages must follow each other."""
     body = encode_items([(item.flag, item.body, item.properties) for item in batch])
     keys = [item.keys for item in batch if item.keys]
-    batch_id = f"{next(_numbers):032X}"
-    whole = wrap_items(body, len(batch), batch_id, keys=keys, tags=[item.tags for item in batch], codec=codec)
+    tags = [item.tags for item in batch]
+    batch_id = f"{int(batch[0].unique_key, 16) - 1:032X}"
+    whole = wrap_items(body, len(batch), batch_id, keys=keys, tags=tags, codec=codec, ids_follow=True)
     fields = SendFields(
         producer_group="batches",
         topic=topic,
