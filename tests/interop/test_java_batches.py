@@ -4,9 +4,11 @@
 see the same: each message at its offset, with its own tag and key, from wherever they begin.
 """
 
+import asyncio
+import contextlib
 import json
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +17,11 @@ from tests.interop.java_shell import JavaShell, fields, rows
 from tests.support.cluster import Processes, free_port, make_topic
 from tests.support.inner_batches import Item
 from tests.support.java_peer import JavaPeer
+from tests.support.operator import Operator
 from tests.support.whole_batches import ATTRIBUTES, a_whole_batch, send_commands
 
 from holdfast.wire.compression import Codec
+from holdfast.wire.inner_batch import is_inner_batch
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
 
@@ -46,16 +50,30 @@ class Cluster:
         self._metrics = free_port()
         settings = {"log_file_size": 64 << 20, "metrics_listen": f"127.0.0.1:{self._metrics}"}
         self.broker = self.processes.start_broker("broker-a", self.name_server, settings=settings).address
+        settings = {"log_file_size": 64 << 20}
+        self._other = self.processes.start_broker("broker-b", self.name_server, settings=settings).address
 
     def fill(self, topic: str) -> None:
         """Make *topic* and put a batch of every kind into it."""
         make_topic(self.name_server, [self.broker], topic, queues=1, attributes=ATTRIBUTES)
-        commands = [
-            a_whole_batch(topic, [item(number * COUNT + at) for at in range(COUNT)], codec=codec)
-            for number, codec in enumerate(CODECS)
-        ]
-        answers = send_commands(self.name_server, self.broker, commands)
-        assert [answer.fields["queueOffset"] for answer in answers] == [str(COUNT * at) for at in range(len(CODECS))]
+        self._put(topic, range(len(CODECS)), self.broker)
+
+    def fill_static(self, topic: str) -> None:
+        """Make *topic* with one logical queue, put two batches into it, move it, and put in two more."""
+        self._operate("topic", "create", topic, "--logical-queues", "1", "--batches", "--brokers", "broker-a")
+        self._put(topic, range(2), self.broker)
+        self._operate("queue", "migrate", topic, "0", "--to", "broker-b")
+        self._put(topic, range(2, 4), self._other)
+
+    def _operate(self, *words: str) -> None:
+        asyncio.run(Operator(self.name_server).run(*words))
+
+    def _put(self, topic: str, numbers: Iterable[int], address: str) -> None:
+        """Send the batches of these numbers."""
+        batches = {number: [item(number * COUNT + at) for at in range(COUNT)] for number in numbers}
+        commands = [a_whole_batch(topic, batch, codec=CODECS[number]) for number, batch in batches.items()]
+        answers = send_commands(self.name_server, address, commands)
+        assert [answer.fields["queueOffset"] for answer in answers] == [str(COUNT * number) for number in batches]
 
     def measure(self, metric: str, *labels: str) -> int:
         """Return what the broker tells of a metric."""
@@ -74,15 +92,23 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield cluster
 
 
-@pytest.fixture(scope="module", params=["peer_4", "peer_5"], ids=["4.9.7", "5.5.0"])
-def java(
-    request: pytest.FixtureRequest, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[JavaShell]:
-    """A JVM with a topic of its own, named by its version."""
-    peer: JavaPeer = request.getfixturevalue(request.param)
-    with JavaShell(peer, cluster.name_server, tmp_path_factory.mktemp("shell")) as shell:
-        cluster.fill(topic_of(shell))
-        yield shell
+@pytest.fixture(scope="module")
+def shells(
+    cluster: Cluster, peer_4: JavaPeer, peer_5: JavaPeer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, JavaShell]]:
+    """A JVM of each version, with a topic of its own."""
+    with contextlib.ExitStack() as running:
+        shells = {}
+        for peer in (peer_4, peer_5):
+            shell = JavaShell(peer, cluster.name_server, tmp_path_factory.mktemp("shell"))
+            shells[peer.version] = running.enter_context(shell)
+            cluster.fill(topic_of(shell))
+        yield shells
+
+
+@pytest.fixture(scope="module", params=["4.9.7", "5.5.0"])
+def java(request: pytest.FixtureRequest, shells: dict[str, JavaShell]) -> JavaShell:
+    return shells[request.param]
 
 
 def topic_of(java: JavaShell) -> str:
@@ -169,3 +195,52 @@ def test_mqadmin_finds_single_messages_by_key_and_id(java: JavaShell) -> None:
     ]
     assert "Queue Offset" in by_id, by_id
     assert (fields(by_id)["Queue Offset"], fields(by_id)["Keys"]) == (str(TOTAL - 2), f"[{last.keys}]")
+
+
+@pytest.fixture(scope="module")
+def static_topic(cluster: Cluster) -> str:
+    """A logical queue of two segments on two brokers, two batches in each."""
+    cluster.fill_static("batches-static")
+    return "batches-static"
+
+
+@pytest.mark.parametrize("start", [0, 7, COUNT, 3 * COUNT - 1])
+def test_a_logical_queue_is_read_over_its_moves(java: JavaShell, static_topic: str, start: int) -> None:
+    """From the middle of a batch of either segment: offsets go on, and nothing comes twice."""
+    _, lines = java.run("pull", static_topic, start, "*", 32)
+
+    assert without(messages(lines), "topic", "times") == expected(*range(start, TOTAL))
+
+
+@pytest.mark.slow  # 5.5.0 lets them wait for ten seconds.
+def test_a_group_consumes_a_logical_queue_and_gets_failed_messages_again_alone(
+    java: JavaShell, static_topic: str
+) -> None:
+    """4.9.7 returns them to whichever broker it knows; 5.5.0 sends them again by itself."""
+    group = f"static-group-{java.version}".replace(".", "_")
+    failing = [number * COUNT + 9 for number in range(len(CODECS))]
+
+    _, lines = java.run("consume", static_topic, group, "*", TOTAL, ",".join(f"k{number}" for number in failing))
+
+    found = messages(lines)
+    assert sorted(each["keys"] for each in found) == sorted(f"k{number}" for number in range(TOTAL))
+    assert {each["keys"] for each in found if each["times"] > 0} == {f"k{number}" for number in failing}
+
+
+def test_batches_of_java_s_producer_are_read_by_both(cluster: Cluster, shells: dict[str, JavaShell]) -> None:
+    """5.5.0 opens what it sent, and 4.9.7 is shown the same messages at the same places."""
+    topic = "batches-by-java"
+    make_topic(cluster.name_server, [cluster.broker], topic, queues=2, attributes=ATTRIBUTES)
+    shells["5.5.0"].run("fill", topic, 0, 200)
+
+    new, old = (messages(shells[version].run("dump", topic, "dump-group")[1]) for version in ("5.5.0", "4.9.7"))
+
+    assert (len(new), [place_and_content(each) for each in old]) == (200, [place_and_content(each) for each in new])
+    assert any(is_inner_batch(each["rest"]["sysFlag"]) for each in new)
+    assert not any(is_inner_batch(each["rest"]["sysFlag"]) for each in old)
+
+
+def place_and_content(dumped: dict[str, Any]) -> list[Any]:
+    """Return what every client must tell alike of a message."""
+    names = ("message", "queueId", "queueOffset", "position", "stored", "born", "properties")
+    return [*(dumped[name] for name in names), dumped["rest"]["flag"], dumped["rest"]["sha256"]]
