@@ -4,7 +4,8 @@ Each call goes to the master of the queue's broker; of a logical queue, to its l
 does not know us is told who we are, and asked once more; one that leads the queue no more is left for who does.
 
 What failed is given back to its broker, which puts it into the group's retry topic. A record of a logical queue may lie
-on any broker that ever led it, or on one that is to be removed: there the message itself is sent to the retry topic.
+on any broker that ever led it, or on one that is to be removed: there the message itself is sent to the retry topic. So
+is one of a batch whose broker could not tell it from the others: Java's would take the whole batch.
 
 Awaits answers, decides nothing.
 """
@@ -22,6 +23,7 @@ import msgspec
 from holdfast.client.cluster_client import ClusterClient, monotonic_ms, now_ms
 from holdfast.client.retry_message import Retry, retry_of
 from holdfast.client.send_plan import backoff_ms, is_moved
+from holdfast.model import property_names as names
 from holdfast.model.errors import BrokerRefused, HoldfastError, RemoteProtocolError, RouteNotFound
 from holdfast.model.message import ReceivedMessage, SendStatus
 from holdfast.model.queue import MessageQueue
@@ -32,7 +34,8 @@ from holdfast.wire import java_json
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command
 from holdfast.wire.fields import BadField, from_fields, to_fields
-from holdfast.wire.heartbeat import ConsumeFromWhere, ConsumerGroupFields, ConsumerList
+from holdfast.wire.heartbeat import KEEPS_BATCHES_WHOLE, ConsumeFromWhere, ConsumerGroupFields, ConsumerList
+from holdfast.wire.inner_batch import is_inner_batch
 from holdfast.wire.offsets import (
     LockAnswer,
     LockBody,
@@ -206,7 +209,8 @@ class QueueCalls:
         Raises:
             HoldfastError: no broker took it.
         """
-        if is_mock_broker(message.queue.broker_name):
+        address = None if is_mock_broker(message.queue.broker_name) else self.address(message.queue)
+        if address is None or not self._can_return(message, address):
             await self._send_again(retry_of(message, self._group, delay_level, retries_max))
             return
         fields = SendBackFields(
@@ -219,7 +223,14 @@ class QueueCalls:
         )
         bname = {"bname": message.queue.broker_name}
         command = Command(code=RequestCode.CONSUMER_SEND_MSG_BACK, fields=to_fields(fields) | bname)
-        await self._invoke(self.address(message.queue), command, SEND_BACK_TIMEOUT_S)
+        await self._invoke(address, command, SEND_BACK_TIMEOUT_S)
+
+    def _can_return(self, message: ReceivedMessage, address: str) -> bool:
+        """Say whether the broker at *address* finds a message by its position and its id."""
+        if not is_inner_batch(message.sys_flag):
+            return True
+        is_named = names.UNIQUE_KEY in message.properties
+        return is_named and KEEPS_BATCHES_WHOLE in self._client.capabilities_of(address)
 
     async def _send_again(self, retry: Retry) -> None:
         """Send a message to the retry topic of the group, to one of its brokers that takes it."""

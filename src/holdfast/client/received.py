@@ -18,7 +18,7 @@ from holdfast.model.message import ReceivedMessage
 from holdfast.model.queue import MessageQueue
 from holdfast.model.topic import RETRY_PREFIX
 from holdfast.wire.compression import CODEC_MASK, COMPRESSED, decompress
-from holdfast.wire.inner_batch import INNER_BATCH, is_inner_batch, unwrap_items
+from holdfast.wire.inner_batch import is_inner_batch, unwrap_items
 from holdfast.wire.properties import find_property, parse_properties
 from holdfast.wire.record import StoredRecord, decode_records
 
@@ -141,7 +141,7 @@ def _open_batch(
     except RemoteProtocolError as error:
         raise UnreadableBatch(first, str(error)) from error
     topic = _topic_of(record, namespace)
-    sys_flag = record.sys_flag & ~(INNER_BATCH | COMPRESSED | CODEC_MASK)
+    sys_flag = record.sys_flag & ~(COMPRESSED | CODEC_MASK)
     return [
         ReceivedMessage(
             topic,

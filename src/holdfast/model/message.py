@@ -88,7 +88,8 @@ class ReceivedMessage(msgspec.Struct, frozen=True, gc=False):
         stored_ms: When it was stored, by the broker's clock.
         reconsume_times: How often the group failed to consume it before.
         flag: The sender's number.
-        sys_flag: The system's bits. Bit 0 is set only when the body could not be uncompressed and is as it was stored.
+        sys_flag: The system's bits. Bit 0 is set only when the body could not be uncompressed and is as it was stored;
+            bits 6 and 7 when it came in a batch that its broker keeps whole.
         position: Byte address in the broker's log.
         born_host: The sender's address as stored, see `holdfast.wire.host`.
         store_host: The broker's address as stored.

@@ -5,6 +5,7 @@ import json
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 
+import msgspec
 import pytest
 from tests.support.deliveries import a_received_message
 from tests.support.scripted_server import ScriptedServer
@@ -25,7 +26,11 @@ WHEN = datetime(2026, 11, 15, tzinfo=UTC)
 
 def with_calls(story: Callable[[ScriptedServer, QueueCalls], Awaitable[None]]) -> None:
     async def run() -> None:
-        async with ScriptedServer() as server, ClusterClient(server.address) as client:
+        heartbeat = Command(code=RequestCode.HEART_BEAT, body=b"me")
+        async with (
+            ScriptedServer() as server,
+            ClusterClient(server.address, heartbeat=lambda: heartbeat) as client,
+        ):
             server.serve_topic("t", queues=2)
             await client.route("t")
             await story(server, QueueCalls(client, "g"))
@@ -224,6 +229,36 @@ def test_a_message_is_given_back_by_its_position():
         (back,) = server.heard_of(RequestCode.CONSUMER_SEND_MSG_BACK)
         wanted = {"offset": "1005", "group": "g", "delayLevel": "3", "originTopic": "t", "maxReconsumeTimes": "16"}
         assert wanted.items() <= back.fields.items()
+
+    with_calls(story)
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "properties", "is_returned"),
+    [("innerBatch", {"UNIQ_KEY": "U5"}, True), ("innerBatch", {}, False), ("", {"UNIQ_KEY": "U5"}, False)],
+    ids=["by its id", "without an id", "to a broker of Java's"],
+)
+def test_a_message_of_a_batch_is_given_back_where_it_can_be_told_from_the_others(
+    capabilities: str, properties: dict[str, str], *, is_returned: bool
+):
+    """Elsewhere it goes to the retry topic by itself: a whole batch in its place would be worse than nothing."""
+    message = msgspec.structs.replace(a_received_message(QUEUE, 5), sys_flag=0xC0, properties=properties)
+
+    async def story(server: ScriptedServer, calls: QueueCalls) -> None:
+        server.on(RequestCode.CONSUMER_SEND_MSG_BACK)
+        server.on(RequestCode.SEND_MESSAGE_V2)
+        server.serve_topic("%RETRY%g")
+        server.on(RequestCode.HEART_BEAT, capabilities=capabilities)
+        await calls._client.beat()
+
+        await calls.send_back(message, 3, 16)
+
+        returned, sent = (
+            server.heard_of(code) for code in (RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.SEND_MESSAGE_V2)
+        )
+        assert (len(returned), len(sent)) == ((1, 0) if is_returned else (0, 1))
+        if sent:
+            assert (sent[0].fields["b"], sent[0].body, sent[0].fields["f"]) == ("%RETRY%g", b"5", "0")
 
     with_calls(story)
 

@@ -116,7 +116,7 @@ def test_a_batch_that_was_kept_whole_is_opened():
         (40, 1, b"one", ("a",)),
         (41, 2, b"two", ("b",)),
     ]
-    assert {message.sys_flag & 0xC0 for message in messages} == {0}
+    assert {message.sys_flag for message in messages} == {0xC0}
 
 
 @pytest.mark.parametrize(
