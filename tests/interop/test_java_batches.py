@@ -8,18 +8,22 @@ import asyncio
 import contextlib
 import json
 import urllib.request
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.interop.java_shell import JavaShell, fields, rows
-from tests.support.cluster import Processes, free_port, make_topic
+from tests.interop.servers import CLUSTER, JAVA_SETTINGS
+from tests.support.client_stories import Inbox
+from tests.support.cluster import Processes, free_port, make_topic, wait_until_registered
 from tests.support.inner_batches import Item
 from tests.support.java_peer import JavaPeer
 from tests.support.operator import Operator
 from tests.support.whole_batches import ATTRIBUTES, a_whole_batch, send_commands
 
+from holdfast import PushConsumer, ReceivedMessage, RetryLater
 from holdfast.wire.compression import Codec
 from holdfast.wire.inner_batch import is_inner_batch
 
@@ -244,3 +248,41 @@ def place_and_content(dumped: dict[str, Any]) -> list[Any]:
     """Return what every client must tell alike of a message."""
     names = ("message", "queueId", "queueOffset", "position", "stored", "born", "properties")
     return [*(dumped[name] for name in names), dumped["rest"]["flag"], dumped["rest"]["sha256"]]
+
+
+@pytest.mark.slow
+def test_our_consumer_reads_batches_of_a_java_broker(peer_5: JavaPeer, tmp_path: Path) -> None:
+    """And has a failed message of one come again alone, which that broker could not do."""
+    topic, port, failing = "batches-at-java", free_port(), {"key-7", "key-41"}
+    with Processes(tmp_path) as processes, contextlib.ExitStack() as running:
+        name_server = processes.start_name_server()
+        broker = peer_5.start_broker(
+            name="java",
+            cluster=CLUSTER,
+            port=port,
+            name_server=name_server,
+            store=tmp_path / "java",
+            settings=JAVA_SETTINGS,
+        )
+        running.callback(broker.kill)
+        wait_until_registered(name_server, ["java"])
+        make_topic(name_server, [f"127.0.0.1:{port}"], topic, queues=1, attributes=ATTRIBUTES)
+        shell = running.enter_context(JavaShell(peer_5, name_server, tmp_path / "shell"))
+        shell.run("fill", topic, 0, 60)
+        dumped = messages(shell.run("dump", topic, "dump-group")[1])
+        assert sum(is_inner_batch(each["rest"]["sysFlag"]) for each in dumped) > 5
+
+        async def consume() -> list[ReceivedMessage]:
+            inbox = Inbox(
+                lambda message: RetryLater(1) if {*message.keys} & failing and not message.reconsume_times else None
+            )
+            consumer = PushConsumer(name_server, "ours", listener=inbox, start="earliest")
+            consumer.subscribe(topic)
+            async with consumer, asyncio.timeout(60):
+                return await inbox.wait_for(60)
+
+        got = asyncio.run(consume())
+
+    assert Counter(message.message_id for message in got) == Counter(each["message"] for each in dumped)
+    assert {key for message in got if message.reconsume_times for key in message.keys} >= failing
+    assert sum(message.reconsume_times > 0 for message in got) == len(failing)
