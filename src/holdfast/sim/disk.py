@@ -238,6 +238,8 @@ class SimDisk:
         """Move a file, or a folder with everything in it; it lasts at once."""
         with self.call("rename", source):
             inside = [path for path in self._files if path.startswith(source + "/")]
+            if inside and any(path.startswith(target + "/") for path in self._files):
+                raise DiskFailed(f"{target} is there already")
             for path in inside or [source]:
                 self._files[target + path[len(source) :]] = self._get(path)
                 del self._files[path]

@@ -76,6 +76,10 @@ def test_names_come_and_go(disk: Disk):
     disk.rename("config/a.json", "config/b.json")
     disk.create("queues.new/topic/0/file", 10)
     disk.rename("queues.new/topic", "queues/topic")
+    disk.create("queues.old/topic/0/file", 10)
+    with pytest.raises(DiskFailed):
+        disk.rename("queues/topic", "queues.old/topic")
+    disk.remove("queues.old")
 
     assert disk.list("queues.new") == []
     disk.remove("queues.new")

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from random import Random
+
 import msgspec
 import pytest
 from tests.support.conversions import convert, damaged_disk, fill, finish, index_files, plain_disk, served
@@ -385,6 +387,26 @@ def test_what_an_earlier_plan_left_is_not_served(disk: SimDisk):
     finish(conversion)
 
     assert disk.list(NEW) == ["0/", "1/"]
+
+
+def test_what_an_earlier_conversion_left_is_not_in_the_way(disk: SimDisk):
+    """It was stopped when everything was done but for that."""
+    before = served(disk)
+    for name in ("new", "old", "stale"):
+        disk.create(f"holdfast/conversion/orders/{name}/0/00000000000000000000", 100)
+
+    convert(disk, "batch")
+
+    assert served(disk) == before
+
+
+def test_a_power_cut_does_not_bring_the_mark_of_a_running_broker_back(disk: SimDisk):
+    """In the middle of a switch no broker would start to take it away."""
+    begin(disk)
+
+    disk.crash(Random(3))
+
+    assert disk.find_size("abort") is None
 
 
 def test_nothing_is_noted_before_it_is_on_disk(disk: SimDisk):
