@@ -24,6 +24,7 @@ from tests.support.cluster import Processes, free_port, wait_until_gone, wait_un
 from tests.support.java_peer import JavaPeer
 from tests.support.stores import HOST, INNER_BATCH, finish
 
+from holdfast.cli.main import main
 from holdfast.runtime.posix_disk import PosixDisk
 from holdfast.store.message_store import MessageStore
 from holdfast.store.options import StoreOptions
@@ -269,3 +270,53 @@ def test_an_index_by_record_goes_back_and_forth(exchange: Exchange, peer_5: Java
 
     with exchange.opened_by(peer_5):
         assert told(dumped(exchange.shell.run("dump", BATCHED, GROUP)[1])) == told(found) | added
+
+
+def convert_index(exchange: Exchange, to: str) -> None:
+    words = ["index", "convert", TOPIC, "--to", to, "--store", str(exchange.store)]
+    assert main(words) == 0
+
+
+def index_files(exchange: Exchange) -> dict[str, bytes]:
+    folder = exchange.store / "consumequeue" / TOPIC
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_converted_index_is_served_by_java_and_is_the_same_when_it_comes_back(
+    exchange: Exchange, peer_5: JavaPeer
+) -> None:
+    """By record Java finds every message by offset, id and key; by message the bytes are what they were."""
+    with exchange.opened_by(None):
+        begin(exchange)
+        exchange.write()
+    before = index_files(exchange)
+
+    convert_index(exchange, "batch")
+    assert not (exchange.store / "consumequeue" / TOPIC).exists()
+    with exchange.opened_by(peer_5):
+        exchange.read()
+    convert_index(exchange, "simple")
+
+    assert index_files(exchange) == before
+    with exchange.opened_by(None):
+        exchange.read()
+
+
+@pytest.mark.slow
+def test_an_index_that_java_wrote_is_converted_and_java_goes_on_with_it(exchange: Exchange, peer_5: JavaPeer) -> None:
+    """Behind the last message, in either kind."""
+    with exchange.opened_by(peer_5):
+        begin(exchange)
+        exchange.write()
+    before = index_files(exchange)
+    convert_index(exchange, "batch")
+    convert_index(exchange, "simple")
+    assert index_files(exchange) == before
+    with exchange.opened_by(peer_5):
+        exchange.read()
+        exchange.write()
+    convert_index(exchange, "batch")
+    with exchange.opened_by(peer_5):
+        exchange.read()
+        exchange.shell.run("fill", TOPIC, exchange.sent, COUNT)
+        assert len(messages(exchange.shell.run("dump", TOPIC, GROUP)[1])) == exchange.sent + COUNT
