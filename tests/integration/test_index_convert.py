@@ -119,12 +119,15 @@ def test_a_folder_in_use_is_refused_and_converted_when_its_broker_has_stopped(
         assert main(words) == 0
         assert "Parcels has an index by record (batch)\n" in capsys.readouterr().out
         processes.start_broker("broker-a", name_server, store=store)
-        assert main(["topic", "stats", "Parcels", "--namesrv", name_server, "--json"]) == 0
-        stats = json.loads(capsys.readouterr().out)
+        with Producer(name_server) as producer:
+            producer.send(Message("Parcels", b"20"))
+        words = ["tail", "Parcels", "--from", "earliest", "--max", "100", "--namesrv", name_server, "--json"]
+        assert main(words) == 0
+        found = json.loads(capsys.readouterr().out)
         assert main(["topic", "describe", "Parcels", "--namesrv", name_server, "--json"]) == 0
         described = capsys.readouterr().out
 
-    assert stats["messages"] == 20
+    assert sorted(int(message["body"]) for message in found["messages"]) == list(range(21))
     assert "BatchCQ" in described
 
 
