@@ -11,9 +11,9 @@ import typer
 
 from holdfast.admin import tables
 from holdfast.cli.progress import show_progress
-from holdfast.model.errors import ConfigError, StoreError
-from holdfast.runtime.posix_disk import PosixDisk
-from holdfast.store.conversion_plan import Plan, Target
+from holdfast.model.errors import ConfigError
+from holdfast.runtime.folder_lock import hold_store
+from holdfast.store.conversion_plan import QueueFigures, Target
 from holdfast.store.index_conversion import IndexConversion
 from holdfast.store.options import StoreOptions
 
@@ -28,16 +28,6 @@ def register(root: typer.Typer) -> None:
 @app.callback()
 def _nouns() -> None:
     """Keep `convert` a verb of its own while it is the only one."""
-
-
-class QueueReport(msgspec.Struct, frozen=True):
-    """What became of one queue."""
-
-    queue: int
-    entries: int
-    new_entries: int
-    bytes: int
-    new_bytes: int
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,7 +46,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     resumed: bool = False
     converted: int = 0
     seconds: float = 0.0
-    queues: list[QueueReport] = []
+    queues: list[QueueFigures] = []
 
 
 @app.command("convert")
@@ -79,9 +69,8 @@ def convert(
     Example: holdfast index convert orders --to batch --store holdfast-data/broker-a
     """
     del debug  # `main` reads it.
-    disk = take_folder(store)
-    try:
-        began_s = time.monotonic()
+    began_s = time.monotonic()
+    with hold_store(store) as disk:
         conversion = IndexConversion(disk, topic, to, options=StoreOptions())
         report = Report(topic=topic, to=to, store=str(store), switched=True, resumed=conversion.is_resumed)
         if conversion.plan is not None:
@@ -100,43 +89,9 @@ def convert(
                 switched=queue is None,
                 converted=total,
                 seconds=round(time.monotonic() - began_s, 3),
-                queues=describe_queues(conversion.plan, queue),
+                queues=[each for each in conversion.plan.figures() if queue in {None, each.queue}],
             )
-    finally:
-        disk.unlock()
     show_report(report, as_json=as_json)
-
-
-def take_folder(store: Path) -> PosixDisk:
-    """Return the folder of a broker, held against everybody else.
-
-    Raises:
-        ConfigError: it is no such folder.
-        StoreError: a broker, or another command, is at work there.
-    """
-    if not (store / "commitlog").is_dir():
-        raise ConfigError(f"{store} is no store folder of a broker: there is no {store / 'commitlog'}")
-    disk = PosixDisk(store)
-    try:
-        disk.lock()
-    except StoreError as error:
-        raise StoreError(f"{store} is in use: stop its broker first, or convert a copy of the folder") from error
-    return disk
-
-
-def describe_queues(plan: Plan, queue_id: int | None) -> list[QueueReport]:
-    """Return what became of each queue."""
-    return [
-        QueueReport(
-            queue.queue_id,
-            queue.end - queue.first,
-            plan.spans[queue.queue_id][1] - plan.spans[queue.queue_id][0],
-            (queue.end - queue.first) * plan.source.entry_size,
-            (plan.spans[queue.queue_id][1] - plan.spans[queue.queue_id][0]) * plan.target.entry_size,
-        )
-        for queue in plan.queues
-        if queue_id in {None, queue.queue_id}
-    ]
 
 
 def show_report(report: Report, *, as_json: bool) -> None:

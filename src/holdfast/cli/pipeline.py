@@ -19,6 +19,7 @@ from holdfast.admin.tables import print_all, print_json
 from holdfast.cli.progress import show_progress
 from holdfast.cli.shared_options import command_with
 from holdfast.model.errors import ConfigError
+from holdfast.store.conversion_plan import Target
 
 if TYPE_CHECKING:
     from holdfast.pipeline.report import Report
@@ -171,4 +172,27 @@ def stats(
         from holdfast.pipeline import stats as job  # noqa: PLC0415
 
         found = job.stats(tasks, stores, hot_max=hot, show=run.show)
+    run.tell(found, job.to_report(found))
+
+
+@pipeline_command("convert-index")
+def convert_index(
+    run: Run,
+    *,
+    stores: StoresArgument,
+    topic: Annotated[str, typer.Option(metavar="TOPIC", help="Whose index.")],
+    to: Annotated[Target, typer.Option(help="`batch`: by record, 46 bytes; `simple`: by message, 20 bytes.")],
+) -> None:
+    """Turn the index of a topic into the other kind, in folders of stopped brokers or in copies of them.
+
+    What `holdfast index convert` does, by many tasks at once; executors write into the folders. May be stopped at any
+    moment: run it again and it goes on.
+
+    Example: holdfast pipeline convert-index /data/broker-a /data/broker-b --topic orders --to batch
+    """
+    with run.tasks("convert-index") as tasks:
+        from holdfast.pipeline import convert_index as job  # noqa: PLC0415
+
+        paths = [store.partition("=")[2] or store for store in stores]
+        found = job.convert_index(tasks, paths, topic, to, show=run.show)
     run.tell(found, job.to_report(found))

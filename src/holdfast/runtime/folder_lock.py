@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from holdfast.model.errors import ConfigError
+from holdfast.model.errors import ConfigError, StoreError
+from holdfast.runtime.posix_disk import PosixDisk
+from holdfast.store.commit_log import FOLDER as LOG_FOLDER
 
 
 @contextmanager
@@ -28,3 +30,24 @@ def lock_folder(folder: Path) -> Iterator[None]:
         except BlockingIOError:
             raise ConfigError(f"{folder} is in use by another `holdfast up`; stop it, or choose --data DIR") from None
         yield
+
+
+@contextmanager
+def hold_store(folder: Path) -> Iterator[PosixDisk]:
+    """Hold the store folder of a broker that does not run, for the time of the block.
+
+    Raises:
+        ConfigError: it is no such folder.
+        StoreError: a broker, or another command, is at work there.
+    """
+    if not (folder / LOG_FOLDER).is_dir():
+        raise ConfigError(f"{folder} is no store folder of a broker: there is no {folder / LOG_FOLDER}")
+    disk = PosixDisk(folder)
+    try:
+        disk.lock()
+    except StoreError as error:
+        raise StoreError(f"{folder} is in use: stop its broker first, or work on a copy of the folder") from error
+    try:
+        yield disk
+    finally:
+        disk.unlock()

@@ -20,7 +20,7 @@ Places: TypeAlias = npt.NDArray[np.int64]
 Block = bytes | memoryview
 
 
-def at_any_byte(block: Block, kind: str) -> npt.NDArray[Any]:
+def at_any_byte(block: Block, kind: str | np.dtype[Any]) -> npt.NDArray[Any]:
     """Return *block* as numbers of *kind*, one for every byte at which one may begin."""
     size = np.dtype(kind).itemsize
     return np.ndarray(shape=(max(0, len(block) - size + 1),), dtype=kind, buffer=block, strides=(1,))

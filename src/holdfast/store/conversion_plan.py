@@ -65,6 +65,16 @@ class PiecePlan(msgspec.Struct, frozen=True, array_like=True):
     target: int
 
 
+class QueueFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """How much there is of one queue, in the old index and in the new one."""
+
+    queue: int
+    entries: int
+    new_entries: int
+    bytes: int
+    new_bytes: int
+
+
 class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Everything that whoever converts a piece has to know.
 
@@ -94,6 +104,27 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     def built(self) -> IndexPlace:
         """Where the new index is put together."""
         return msgspec.structs.replace(self.target, folder=f"{FOLDER}/{self.topic}/new")
+
+    def get_queue(self, queue_id: int) -> SourceQueue:
+        """Return the queue with that number."""
+        return next(queue for queue in self.queues if queue.queue_id == queue_id)
+
+    def only(self, piece: PiecePlan) -> Plan:
+        """Return as much of it as whoever converts *piece* has to know: it may have to travel."""
+        return msgspec.structs.replace(self, queues=[self.get_queue(piece.queue_id)], spans={}, pieces=[])
+
+    def figures(self) -> list[QueueFigures]:
+        """Return how much there is of each queue, before and afterwards."""
+        return [
+            QueueFigures(
+                queue=queue.queue_id,
+                entries=queue.end - queue.first,
+                new_entries=(new := self.spans[queue.queue_id][1] - self.spans[queue.queue_id][0]),
+                bytes=(queue.end - queue.first) * self.source.entry_size,
+                new_bytes=new * self.target.entry_size,
+            )
+            for queue in self.queues
+        ]
 
     def built_paths(self) -> Iterator[str]:
         """Yield the path of every file of the new index, where it is put together."""

@@ -38,18 +38,17 @@ from holdfast.store.conversion_plan import (
 )
 from holdfast.store.conversion_survey import plan_pieces, survey
 from holdfast.store.disk import Disk
-from holdfast.store.entry_conversion import blanks_before, check_entries, check_units, to_entries, to_units
 from holdfast.store.log_file import LogFiles
 from holdfast.store.opening import ABORT_PATH, find_queue_file_size
 from holdfast.store.options import StoreOptions
+from holdfast.store.piece_conversion import PieceCraft, convert_piece
 from holdfast.store.queue_files import FOLDER as QUEUE_FOLDER
-from holdfast.store.record_heads import Owner, RecordHeads
+from holdfast.store.record_heads import RecordHeads
 from holdfast.wire import java_json
 
 TOPICS = "topics.json"
 ATTRIBUTE = "queue.type"
 KINDS = {"batch": "BatchCQ", "simple": "SimpleCQ"}
-_EVERYWHERE = 1 << 62  # Every file of the new index is there before anything is written into it.
 
 
 class IndexConversion:
@@ -156,7 +155,7 @@ class IndexConversion:
             StoreError: it says what is not in the log; the text names it.
         """
         assert self.plan is not None
-        convert_piece(self._disk, self.plan, piece, self._heads)
+        convert_piece(self._disk, self.plan, piece, PieceCraft(self._heads))
         self.note_done([piece])
 
     def note_done(self, pieces: list[PiecePlan]) -> None:
@@ -195,37 +194,6 @@ class IndexConversion:
             # Name servers look at a broker's topics again only if their version has changed.
             config["dataVersion"] = {**version, "timestamp": now_ms, "counter": int(version.get("counter", 0)) + 1}
         save_config(self._disk, TOPICS, java_json.encode(config))
-
-
-def convert_piece(disk: Disk, plan: Plan, piece: PiecePlan, heads: RecordHeads) -> None:
-    """Convert one piece of *plan*: when this returns it is on disk, and proven against the log.
-
-    Raises:
-        StoreError: an entry says what is not in the log; the text names it.
-    """
-    source, built = plan.source, plan.built
-    queue = next(queue for queue in plan.queues if queue.queue_id == piece.queue_id)
-    size = source.entry_size
-    old = source.open(disk).read(
-        f"{source.folder}/{piece.queue_id}", piece.start * size, (piece.end - piece.start) * size
-    )
-    front = b""
-    if plan.to == "batch":
-        new = to_units(old, piece.start, heads, is_gone=queue.is_gone)
-    else:
-        new = to_entries(old, piece.target)
-        if piece.start == queue.first:
-            front = blanks_before(piece.target, plan.target_file_size)
-    files, folder, at = built.open(disk), f"{built.folder}/{piece.queue_id}", piece.target * built.entry_size
-    files.write(folder, at - len(front), memoryview(front + new), _EVERYWHERE)
-    for path in files.unsynced:
-        files.cache.open(path).sync()
-    written = files.read(folder, at, len(new))
-    owner = Owner(plan.topic, piece.queue_id)
-    if plan.to == "batch":
-        check_units(written, old, piece.start, owner, heads, is_gone=queue.is_gone)
-    else:
-        check_entries(written, old, piece.target, owner, heads, is_gone=queue.is_gone)
 
 
 def find_kind(disk: Disk, topic: str) -> Target:
