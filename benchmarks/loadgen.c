@@ -5,6 +5,7 @@
 //
 //   send    one message of `size` bytes a request (code 310), going round `queues`
 //   outer   `batch` messages of `size` bytes in one request, which the broker splits (320)
+//   inner   the same with an id of the batch, which a broker keeps as one record where the topic is indexed by batch (320)
 //   pull    up to `count` messages or `bytes` bytes a request (11); offsets go in steps of `step` round 0..`span`
 //   route   where the queues of `topic` are (105)
 //
@@ -23,7 +24,7 @@
 
 #include <sys/epoll.h>
 
-enum mode { SEND, OUTER, PULL, ROUTE, MODES };
+enum mode { SEND, OUTER, INNER, PULL, ROUTE, MODES };
 enum stage { IN_PREFIX, IN_HEADER, IN_BODY };
 
 #define OPAQUE_BASE 1000000000u // above what other clients of a test use, and twice it still fits Java's int
@@ -35,7 +36,7 @@ enum stage { IN_PREFIX, IN_HEADER, IN_BODY };
 #define REFUSALS_MAX 16
 #define PATIENCE_NS 10000000000LL
 
-static const char *const MODE_NAMES[MODES] = {"send", "outer", "pull", "route"};
+static const char *const MODE_NAMES[MODES] = {"send", "outer", "inner", "pull", "route"};
 
 struct options {
   enum mode mode;
@@ -81,6 +82,10 @@ static uint64_t sent, sent_bytes, answered, accepted, messages, received, reads,
 static bool stopping;
 static int poll_fd;
 
+static bool is_batch(void) {
+  return opt.mode == OUTER || opt.mode == INNER;
+}
+
 static void complain(const char *what, const unsigned char *text, size_t length) {
   if (wrong++ < 3) fprintf(stderr, "%s: %.*s\n", what, (int)(length < 400 ? length : 400), (const char *)text);
 }
@@ -102,6 +107,10 @@ static void make_send_parts(long born_ms) {
     add_part(PLACE_SERIAL,
              "\",\"f\":\"0\",\"g\":\"%ld\",\"h\":\"0\",\"i\":\"UNIQ_KEY\\u00017F0000010000251A69D70A1B", born_ms);
     add_part(PLACE_NONE, "\\u0002WAIT\\u0001true\\u0002TAGS\\u0001TagA\\u0002");
+  } else if (opt.mode == INNER) {
+    add_part(PLACE_SERIAL,
+             "\",\"f\":\"0\",\"g\":\"%ld\",\"h\":\"0\",\"i\":\"UNIQ_KEY\\u00017F0000010000251A69D70A1B", born_ms);
+    add_part(PLACE_NONE, "\\u0002WAIT\\u0001true\\u0002");
   } else {
     add_part(PLACE_NONE, "\",\"f\":\"0\",\"g\":\"%ld\",\"h\":\"0\",\"i\":\"WAIT\\u0001true\\u0002", born_ms);
   }
@@ -157,7 +166,7 @@ static void make_request(void) {
   struct timespec wall;
   clock_gettime(CLOCK_REALTIME, &wall);
   long born_ms = wall.tv_sec * 1000 + wall.tv_nsec / 1000000;
-  if (opt.mode == SEND || opt.mode == OUTER) make_send_parts(born_ms);
+  if (opt.mode == SEND || is_batch()) make_send_parts(born_ms);
   if (opt.mode == PULL) make_pull_parts();
   if (opt.mode == ROUTE) {
     add_part(PLACE_NONE, "{\"code\":105,\"extFields\":{\"topic\":\"%s\"", opt.topic);
@@ -168,7 +177,7 @@ static void make_request(void) {
     body = take(1, body_size + 1);
     fill_body(body, body_size);
   }
-  if (opt.mode == OUTER) make_batch_body();
+  if (is_batch()) make_batch_body();
   request_max = 8 + body_size;
   for (int i = 0; i < part_count; i++) request_max += parts[i].length + 20;
 }
@@ -176,7 +185,7 @@ static void make_request(void) {
 static char *put_body(char *to) {
   if (!body_size) return to;
   memcpy(to, body, body_size);
-  if (opt.mode == OUTER)
+  if (is_batch())
     for (int i = 0; i < opt.batch; i++) put_hex8(to + (size_t)i * item_size + item_serial_at, (uint32_t)serial++);
   return to + body_size;
 }
@@ -307,7 +316,7 @@ static void finish_answer(struct connection *c, int64_t now) {
     accepted++;
     note_latency(&latencies, ns);
     if (opt.mode == SEND) messages++;
-    if (opt.mode == OUTER) messages += (uint64_t)opt.batch;
+    if (is_batch()) messages += (uint64_t)opt.batch;
   }
   c->answered->opaque = 0;
   c->free_slots[c->free_count++] = (int)(c->answered - c->slots);
@@ -476,7 +485,7 @@ int main(int argc, char **argv) {
   int mode = 0;
   while (argc > 1 && mode < MODES && strcmp(argv[1], MODE_NAMES[mode])) mode++;
   if (argc < 3 || mode == MODES) {
-    fprintf(stderr, "usage: loadgen send|outer|pull|route port=P [key=value ...]; the head of loadgen.c lists the keys\n");
+    fprintf(stderr, "usage: loadgen send|outer|inner|pull|route port=P [key=value ...]; the head of loadgen.c lists the keys\n");
     return 2;
   }
 #define NUMBER(key, otherwise) number_option(argc, argv, key, otherwise)

@@ -9,26 +9,12 @@ import msgspec
 from benchmarks.judgement import judge
 from benchmarks.measure import CellResult
 from benchmarks.move_ledger import percentile
+from benchmarks.targets import Target
 
 TOLD_P99_MS_MAX: Final = 1_500.0
 ANONYMOUS_MB_MAX: Final = 100.0
 LOOKUPS_MAX: Final = 1
 SLACK_S: Final = 0.05
-
-
-class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """What is wanted: at most so much, or at least."""
-
-    what: str
-    measured: float
-    wanted: float
-    unit: str = ""
-    is_least: bool = False
-
-    @property
-    def reached(self) -> bool:
-        """Whether it is so."""
-        return self.measured >= self.wanted if self.is_least else self.measured <= self.wanted
 
 
 class Times(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from benchmarks.push_findings import Death, PushFindings, Queries, Target, Times
+from benchmarks.push_findings import Death, PushFindings, Queries, Times
 from benchmarks.tables import microseconds, number, table
+from benchmarks.targets import target_table
 
 
 def push_sections(found: PushFindings) -> list[str]:
     """Return the note and the tables, one after the other."""
-    return [_note(found), _targets(found), _watching(found), *map(_death, found.deaths), _missing(found), _cells(found)]
+    return [
+        _note(found),
+        target_table("wanted of our name server", found.targets),
+        _watching(found),
+        *map(_death, found.deaths),
+        _missing(found),
+        _cells(found),
+    ]
 
 
 def _note(found: PushFindings) -> str:
@@ -24,21 +32,6 @@ def _note(found: PushFindings) -> str:
         "asking for another broker's topic, 4 connections with one question in flight each. Load average before the "
         f"run: {found.load:.1f}."
     )
-
-
-def _targets(found: PushFindings) -> str:
-    return table(["wanted of our name server", "measured", "wanted", ""], map(_target, found.targets))
-
-
-def _target(target: Target) -> list[str]:
-    measured = f"{target.measured:,}" if isinstance(target.measured, int) else number(target.measured)
-    bound = "at least" if target.is_least else "at most"
-    return [
-        target.what,
-        f"{measured} {target.unit}".strip(),
-        f"{bound} {target.wanted:,g} {target.unit}".strip(),
-        "reached" if target.reached else "**missed**",
-    ]
 
 
 def _watching(found: PushFindings) -> str:

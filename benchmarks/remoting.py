@@ -60,12 +60,14 @@ class Remote:
             if answer.get("opaque") == self._opaque and answer.get("flag", 0) & 1:
                 return Reply(answer["code"], answer.get("remark") or "", answer.get("extFields") or {}, content)
 
-    def create_topic(self, topic: str, *, queues: int) -> None:
-        """Create *topic*, readable and writable, with *queues* queues."""
-        fields = {
+    def create_topic(self, topic: str, *, queues: int, batches: bool = False) -> None:
+        """Create *topic*, readable and writable, with *queues* queues; with *batches*, indexed by batch."""
+        fields: dict[str, object] = {
             "topic": topic, "defaultTopic": "TBW102", "readQueueNums": queues, "writeQueueNums": queues,
             "perm": 6, "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": False,
         }  # fmt: skip
+        if batches:
+            fields["attributes"] = "+queue.type=BatchCQ"
         reply = self.ask(CREATE_TOPIC, fields)
         if reply.code != 0:
             raise BenchmarkFailed(f"topic {topic} could not be created: {reply.code} {reply.remark}")

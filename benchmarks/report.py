@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 
 from benchmarks import idle, recovery
+from benchmarks.batch_report import batch_sections
 from benchmarks.judgement import Baseline, Verdict, best_java_pull
 from benchmarks.measure import OWED_MIN, CellResult, Summary
 from benchmarks.moves import MANY, MoveFindings, Trial
@@ -45,15 +46,24 @@ def markdown(results: Results) -> str:
         parts += ["## Growth", _growth_head(results), *(_growth(growth) for growth in results.growth)]
     if results.idle or results.recovery:
         parts += ["## Idle and recovery", _idle(results), _recovery(results)]
+    parts += _features(results)
+    if results.profile:
+        parts += ["## Where the time of a send goes", _profile(results)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _features(results: Results) -> list[str]:
+    """Return what was measured of single features."""
+    parts = []
     if results.moves:
         parts += ["## Moving queues under load", *_moves(results.moves)]
     if results.push:
         parts += ["## Route push", *push_sections(results.push)]
+    if results.batches:
+        parts += ["## Batches", *batch_sections(results.batches)]
     if results.spark:
         parts += ["## Spark", *spark_sections(results.spark)]
-    if results.profile:
-        parts += ["## Where the time of a send goes", _profile(results)]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return parts
 
 
 def _head(results: Results) -> str:

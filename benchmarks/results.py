@@ -8,6 +8,7 @@ from importlib import metadata
 from pathlib import Path
 
 import msgspec
+from benchmarks.batch_findings import BatchFindings
 from benchmarks.cold_start import ColdStart
 from benchmarks.growth import Axis
 from benchmarks.idle import Idle
@@ -66,6 +67,7 @@ class Results(msgspec.Struct, kw_only=True):
     moves: MoveFindings | None = None
     push: PushFindings | None = None
     spark: SparkFindings | None = None
+    batches: BatchFindings | None = None
     profile: list[tuple[str, float, float | None]] = []
 
 

@@ -2,8 +2,8 @@
 
     python -m benchmarks.run [--quick] [--growth] [--spark] [--only cells,idle,...] [--rounds N] [--seconds S]
 
-    compile ─> limits, ceilings ─> first burst ─> warm ─> rounds ─> growth ─> idle, recovery, moves, push ─> spark
-    ─> profile ─> report
+    compile ─> limits, ceilings ─> first burst ─> warm ─> rounds ─> growth ─> idle, recovery, moves, push, batches
+    ─> spark ─> profile ─> report
 
 Everything is written below one temporary folder, on the disk that is measured, and removed at the end. The results go
 to docs/benchmarks: results.json (every reading), results.md (tables), *.svg.
@@ -26,6 +26,7 @@ from typing import Final
 
 import msgspec
 from benchmarks import growth, plots, profile_send, report, results
+from benchmarks.batches import BatchBench, BatchPace
 from benchmarks.cells import Cell, main_cells
 from benchmarks.cold_start import measure_cold_start
 from benchmarks.idle import measure_idle
@@ -41,7 +42,7 @@ from benchmarks.servers import JAVA_VERSION, Fleet, Flush, Kind, Server, create_
 from benchmarks.spark_figures import QUICK, Extent, SparkBench
 
 OUTPUT: Final = Path("docs/benchmarks")
-PARTS: Final = ("limits", "cells", "growth", "idle", "recovery", "moves", "push", "spark", "profile")
+PARTS: Final = ("limits", "cells", "growth", "idle", "recovery", "moves", "push", "batches", "spark", "profile")
 # A round of the cells writes about this much, over all servers; nothing is removed before the end.
 GB_PER_ROUND: Final = 16.0
 GROWTH_ROUNDS_MAX: Final = 3
@@ -61,6 +62,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     recovery_mib: int
     move_pace: Pace
     push_pace: PushPace
+    batch_pace: BatchPace
     spark_extent: Extent
 
 
@@ -99,6 +101,7 @@ class Run:
             "recovery": self._recovery,
             "moves": self._moves,
             "push": self._push,
+            "batches": self._batches,
             "spark": self._spark,
             "profile": self._profile,
         }
@@ -242,6 +245,11 @@ class Run:
     def _push(self) -> None:
         self.results.push = PushBench(self._fleet, self._bench, say, self._plan.push_pace).measure()
 
+    def _batches(self) -> None:
+        folder = self._plan.folder
+        pace = self._plan.batch_pace
+        self.results.batches = BatchBench(self._fleet, self._bench, self._programs, folder, say, pace).measure()
+
     def _spark(self) -> None:
         self.results.spark = SparkBench(
             self._fleet, self._plan.folder / "spark", say, self._plan.spark_extent
@@ -262,7 +270,9 @@ def _java_words() -> str:
 def parse(arguments: Sequence[str] | None = None) -> tuple[argparse.Namespace, frozenset[str]]:
     """Return the options, and the parts that they ask for."""
     parser = argparse.ArgumentParser(prog="benchmarks.run", description="Our servers beside Java's, in one run.")
-    parser.add_argument("--quick", action="store_true", help="short readings, no growth, idle, recovery, moves or push")
+    parser.add_argument(
+        "--quick", action="store_true", help="short readings, no growth, idle, recovery, moves, push or batches"
+    )
     parser.add_argument("--growth", action="store_true", help="growth curves too (connections, queues, size)")
     parser.add_argument("--spark", action="store_true", help="Spark's source and sink too, beside Kafka's")
     parser.add_argument("--only", help=f"only these parts, commas between them: {', '.join(PARTS)}")
@@ -279,7 +289,7 @@ def parse(arguments: Sequence[str] | None = None) -> tuple[argparse.Namespace, f
     options = parser.parse_args(arguments)
     parts = {"limits", "cells", "profile"}
     if not options.quick:
-        parts |= {"idle", "recovery", "moves", "push"}
+        parts |= {"idle", "recovery", "moves", "push", "batches"}
     if options.growth:
         parts.add("growth")
     if options.spark:
@@ -318,6 +328,12 @@ def make_plan(options: argparse.Namespace, parts: frozenset[str], folder: Path) 
             rounds=options.rounds,
             seconds=seconds,
             java_warm_s=java_warm_seconds / 3,
+        ),
+        batch_pace=BatchPace(
+            rounds=options.rounds,
+            seconds=min(seconds, BatchPace().seconds),
+            java_warm_s=java_warm_seconds / 2,
+            probes=30 if options.quick else BatchPace().probes,
         ),
         spark_extent=QUICK if options.quick else Extent(),
     )

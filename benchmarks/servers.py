@@ -112,7 +112,12 @@ class Fleet:
             server.child.kill()
         self._servers.remove(server)
         if remove_store and server.store is not None:
-            shutil.rmtree(server.store)
+            self.remove(server.store)
+
+    @staticmethod
+    def remove(store: Path) -> None:
+        """Throw the store of a server away that was stopped."""
+        shutil.rmtree(store)
 
     def crash(self, server: Server) -> None:
         """Kill *server*; its store stays as it is."""
@@ -229,10 +234,10 @@ class Fleet:
         return child
 
 
-def create_topic(broker: Server, name_server: Server, topic: str, *, queues: int) -> None:
-    """Create *topic* on *broker* and return when *name_server* tells of it."""
+def create_topic(broker: Server, name_server: Server, topic: str, *, queues: int, batches: bool = False) -> None:
+    """Create *topic* on *broker* and return when *name_server* tells of it. With *batches* it is indexed by batch."""
     with Remote(broker.port) as remote:
-        remote.create_topic(topic, queues=queues)
+        remote.create_topic(topic, queues=queues, batches=batches)
     deadline = time.monotonic() + READY_TIMEOUT_S
     with Remote(name_server.port) as remote:
         while not remote.has_route(topic):

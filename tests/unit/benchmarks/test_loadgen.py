@@ -112,3 +112,23 @@ def test_records_are_followed_wherever_the_stream_is_cut(programs: Programs) -> 
     status, said = run(programs.loadgen, answer, "pull", "count=5000", "step=1")
 
     assert (status, said["requests"], said["wrong"]) == (0, REQUESTS, 0)
+
+
+@pytest.mark.parametrize(("mode", "has_id"), [("inner", True), ("outer", False)])
+def test_only_batches_that_may_stay_whole_have_an_id_of_their_own(
+    programs: Programs,
+    mode: str,
+    has_id: bool,  # noqa: FBT001 - pytest's
+) -> None:
+    """That is how brokers tell them apart. All messages of both are counted."""
+    headers: list[bytes] = []
+
+    def answer(opaque: int, header: bytes) -> bytes:
+        headers.append(header)
+        return answered(opaque)
+
+    status, said = run(programs.loadgen, answer, mode, "batch=7")
+
+    assert (status, said["requests"], said["wrong"]) == (0, REQUESTS, 0)
+    assert all((b'"i":"UNIQ_KEY' in header) == has_id and b'"code":320' in header for header in headers)
+    assert len(set(re.findall(rb"UNIQ_KEY.u0001(\w+)", b"".join(headers)))) == (REQUESTS if has_id else 0)

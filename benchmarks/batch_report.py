@@ -1,0 +1,122 @@
+"""What batches reached, as Markdown tables."""
+
+from __future__ import annotations
+
+from benchmarks.batch_findings import BatchFindings
+from benchmarks.measure import Summary
+from benchmarks.tables import microseconds, number, table
+from benchmarks.targets import target_table
+
+NAMES = {"holdfast": "ours", "java": "Java"}
+WAYS = {"inner": "kept whole (BatchCQ)", "outer": "split (SimpleCQ)"}
+
+
+def batch_sections(found: BatchFindings) -> list[str]:
+    """Return the note and the tables, one after the other."""
+    return [
+        text
+        for text in (
+            _note(found),
+            target_table("wanted, in the same run", found.targets),
+            _cells(found),
+            _index(found),
+            _visible(found),
+            _produced(found),
+            _columns(found),
+        )
+        if text
+    ]
+
+
+def _note(found: BatchFindings) -> str:
+    limit = found.limit
+    return (
+        "The same frames for both brokers, from the load generator: 100 messages of 1 KiB in a request (320). Inner "
+        "batches carry an id of their own and go to a topic that is indexed by batch (`queue.type=BatchCQ`), where "
+        "each stays one record; outer ones go to a normal topic and are split. The limit is that of a byte that passes "
+        f"loopback ({limit.loopback:,.0f} MB/s) and is written to a file ({limit.write:,.0f} MB/s), both in pieces of "
+        f"110 KiB, one after the other: {limit.both:,.0f} MB/s. Ratios are of the best shapes. Load average before the "
+        f"run: {found.load:.1f}."
+    )
+
+
+def _cells(found: BatchFindings) -> str:
+    rows = []
+    for result in found.cells:
+        ours, java = result.summaries["holdfast"], result.summaries["java"]
+        rows.append(
+            [
+                result.cell.name,
+                *(f"{number(each.figure)} ±{each.spread / 2:.0%}" for each in (ours, java)),
+                f"{ours.figure / java.figure:.2f}",
+                *(f"{_bytes(each):,.0f}" for each in (ours, java)),
+                f"{_bytes(ours) / found.limit.both:.2f}",
+                *(microseconds(each.p99_us) for each in (ours, java)),
+                *(f"{each.server_cores:.2f}" for each in (ours, java)),
+                f"{ours.owed_cpu:.2f}",
+            ]
+        )
+    head = [
+        "messages/s", "ours", "Java", "ours / Java", "MB/s", "MB/s Java", "/ limit", "p99", "p99 Java", "cores",
+        "cores Java", "owed",
+    ]  # fmt: skip
+    return table(head, rows)
+
+
+def _bytes(summary: Summary) -> float:
+    readings = sorted(reading.load.up_mb_per_s for reading in summary.readings)
+    return readings[len(readings) // 2]
+
+
+def _index(found: BatchFindings) -> str:
+    rows = [
+        [
+            f"{NAMES[cost.kind]}, {WAYS[cost.way]}",
+            f"{cost.messages:,}",
+            f"{cost.index_bytes:,}",
+            f"{cost.bytes_per_message:.2f}",
+        ]
+        for cost in found.index
+    ]
+    return table(["index", "messages", "bytes", "bytes / message"], rows) if rows else ""
+
+
+def _visible(found: BatchFindings) -> str:
+    rows = [
+        [
+            f"{NAMES[each.kind]}, {WAYS[each.way]}, {'under load' if each.is_busy else 'at rest'}",
+            f"{each.times.count}",
+            *(f"{value:.2f} ms" for value in (each.times.p50_ms, each.times.p99_ms, each.times.max_ms)),
+        ]
+        for each in found.visible
+    ]
+    head = ["from the acknowledgement of a batch to all of it in a pull", "batches", "p50", "p99", "longest"]
+    return table(head, rows) if rows else ""
+
+
+def _produced(found: BatchFindings) -> str:
+    rows = [
+        [
+            name,
+            number(made.median),
+            ", ".join(map(number, made.messages_per_s)),
+            f"{made.client_cores:.2f}",
+            f"{made.server_cores:.2f}",
+        ]
+        for name, made in found.produced.items()
+    ]
+    head = ["one Python process, 1 KiB", "messages/s", "each reading", "cores", "cores of the broker"]
+    return table(head, rows) if rows else ""
+
+
+def _columns(found: BatchFindings) -> str:
+    rows = [
+        [
+            f"{WAYS[read.way]}, {read.columns}",
+            f"{read.messages:,}",
+            number(read.messages_per_s),
+            ", ".join(f"{seconds:.2f}" for seconds in read.seconds),
+        ]
+        for read in found.columns
+    ]
+    return table([f"topic into Arrow, {found.size} B", "messages", "messages/s", "seconds each"], rows) if rows else ""
