@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 from benchmarks.programs import BenchmarkFailed
 
-Mode = Literal["send", "outer", "inner", "pull", "route"]
+Mode = Literal["send", "outer", "inner", "closed", "pull", "route"]
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):

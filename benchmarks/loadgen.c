@@ -6,6 +6,7 @@
 //   send    one message of `size` bytes a request (code 310), going round `queues`
 //   outer   `batch` messages of `size` bytes in one request, which the broker splits (320)
 //   inner   the same with an id of the batch, which a broker keeps as one record where the topic is indexed by batch (320)
+//   closed  the same as our producer writes it: it says outside how many there are, and that their ids follow that of the batch
 //   pull    up to `count` messages or `bytes` bytes a request (11); offsets go in steps of `step` round 0..`span`
 //   route   where the queues of `topic` are (105)
 //
@@ -24,7 +25,7 @@
 
 #include <sys/epoll.h>
 
-enum mode { SEND, OUTER, INNER, PULL, ROUTE, MODES };
+enum mode { SEND, OUTER, INNER, CLOSED, PULL, ROUTE, MODES };
 enum stage { IN_PREFIX, IN_HEADER, IN_BODY };
 
 #define OPAQUE_BASE 1000000000u // above what other clients of a test use, and twice it still fits Java's int
@@ -36,7 +37,7 @@ enum stage { IN_PREFIX, IN_HEADER, IN_BODY };
 #define REFUSALS_MAX 16
 #define PATIENCE_NS 10000000000LL
 
-static const char *const MODE_NAMES[MODES] = {"send", "outer", "inner", "pull", "route"};
+static const char *const MODE_NAMES[MODES] = {"send", "outer", "inner", "closed", "pull", "route"};
 
 struct options {
   enum mode mode;
@@ -83,7 +84,7 @@ static bool stopping;
 static int poll_fd;
 
 static bool is_batch(void) {
-  return opt.mode == OUTER || opt.mode == INNER;
+  return opt.mode == OUTER || opt.mode == INNER || opt.mode == CLOSED;
 }
 
 static void complain(const char *what, const unsigned char *text, size_t length) {
@@ -111,6 +112,10 @@ static void make_send_parts(long born_ms) {
     add_part(PLACE_SERIAL,
              "\",\"f\":\"0\",\"g\":\"%ld\",\"h\":\"0\",\"i\":\"UNIQ_KEY\\u00017F0000010000251A69D70A1B", born_ms);
     add_part(PLACE_NONE, "\\u0002WAIT\\u0001true\\u0002");
+  } else if (opt.mode == CLOSED) {
+    add_part(PLACE_SERIAL,
+             "\",\"f\":\"192\",\"g\":\"%ld\",\"h\":\"0\",\"i\":\"UNIQ_KEY\\u00017F0000010000251A69D70A1B", born_ms);
+    add_part(PLACE_NONE, "\\u0002INNER_NUM\\u0001%d\\u0002INNER_IDS\\u0001next\\u0002TAGS\\u0001TagA\\u0002", opt.batch);
   } else {
     add_part(PLACE_NONE, "\",\"f\":\"0\",\"g\":\"%ld\",\"h\":\"0\",\"i\":\"WAIT\\u0001true\\u0002", born_ms);
   }
@@ -485,7 +490,7 @@ int main(int argc, char **argv) {
   int mode = 0;
   while (argc > 1 && mode < MODES && strcmp(argv[1], MODE_NAMES[mode])) mode++;
   if (argc < 3 || mode == MODES) {
-    fprintf(stderr, "usage: loadgen send|outer|inner|pull|route port=P [key=value ...]; the head of loadgen.c lists the keys\n");
+    fprintf(stderr, "usage: loadgen send|outer|inner|closed|pull|route port=P [key=value ...]; the head of loadgen.c lists the keys\n");
     return 2;
   }
 #define NUMBER(key, otherwise) number_option(argc, argv, key, otherwise)

@@ -17,14 +17,16 @@ from typing import Final
 
 from holdfast.model import property_names as names
 from holdfast.model.errors import RecordRefused, RemoteProtocolError
-from holdfast.store.dispatch import INNER_BITS, UNIQUE_KEY, VALUE_END, index_keys, inner_count
-from holdfast.wire.batch import Piece, split_items
+from holdfast.store.dispatch import INNER_BITS, KEYS, UNIQUE_KEY, VALUE_END, index_keys, inner_count
+from holdfast.wire.batch import Piece, split_properties
 from holdfast.wire.compression import COMPRESSED
 from holdfast.wire.properties import find_marked
 from holdfast.wire.record import StoredRecord
 
 _IDS_FOLLOW: Final = f"{names.INNER_IDS}\x01".encode()
 _ID: Final = re.compile(rb"[0-9A-F]{8,}")
+_KEY_AT: Final = len(UNIQUE_KEY)
+_VALUE_END: Final = VALUE_END[0]
 _COUNT_DIGITS: Final = 4  # at the end of an id: a number that begins again at 0 behind the largest
 _BLOCK_DIGITS: Final = 3
 
@@ -36,10 +38,20 @@ def inner_keys(sys_flag: int, properties: bytes, body: Piece) -> list[bytes]:
     if sys_flag & COMPRESSED:
         return []
     try:
-        items = split_items(body)
+        texts = split_properties(body)
     except RemoteProtocolError:
         return []  # Whoever reads it is told.
-    return [key for _, _, texts in items for key in index_keys(texts)]
+    # Mostly there is nothing but an id to find, and it stands first.
+    return [
+        key
+        for text in texts
+        for key in (
+            (text[_KEY_AT : text.find(VALUE_END)],)
+            if text.rfind(UNIQUE_KEY) == 0 and KEYS not in text and text[-1] == _VALUE_END
+            else index_keys(text)
+        )
+        if key
+    ]
 
 
 def _blocks(sys_flag: int, properties: bytes) -> list[bytes]:

@@ -23,6 +23,7 @@ Piece = bytes | bytearray | memoryview
 _HEAD = struct.Struct(">iiiii")
 _SIZE = struct.Struct(">i")
 _FOUR: Final = range(_SIZE.size)
+_SIZES = struct.Struct(">i12xi")  # of an item and of its body
 _PROPERTIES_SIZE = struct.Struct(">H")
 ITEM_OVERHEAD: Final = _HEAD.size + _PROPERTIES_SIZE.size
 """What an item takes beyond its body and properties."""
@@ -111,6 +112,26 @@ def count_items(body: Piece, *, count_max: int) -> int:
             raise RemoteProtocolError(f"batch item {count}: {left} bytes are left, and it says {size}")
         at += size
     raise RemoteProtocolError(f"a batch holds more than {count_max} items")
+
+
+def split_properties(body: Piece) -> list[bytes]:
+    """Return the properties of every item, in a third of the time that all of it would take.
+
+    Raises:
+        RemoteProtocolError: the sizes do not add up.
+    """
+    data = bytes(body)
+    end = len(data)
+    found: list[bytes] = []
+    at = 0
+    unpack = _SIZES.unpack_from
+    while at < end:
+        size, body_size = unpack(data, at) if end - at >= ITEM_OVERHEAD else (0, 0)
+        start, at = at + ITEM_OVERHEAD + body_size, at + size
+        if body_size < 0 or start > at or at > end or data[start - 2] << 8 | data[start - 1] != at - start:
+            raise RemoteProtocolError(f"batch item {len(found)}: its sizes do not add up")
+        found.append(data[start:at])
+    return found
 
 
 def split_items(body: Piece, *, count_max: int | None = None) -> list[tuple[int, memoryview, bytes]]:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.support.stores import HOST, NOW_MS, append, batched_disk, finish, keep_house, open_store
 
 from holdfast.model.unique_id import UniqueIds
+from holdfast.store.dispatch import index_keys
 from holdfast.store.indexer import SLICE_RECORDS
 from holdfast.store.inner_keys import block_of, inner_keys
 from holdfast.store.message_store import MessageStore
@@ -161,3 +164,16 @@ def test_nonsense_outside_is_not_entered(text: str):
 
     assert inner_keys(INNER_BATCH, properties, b"") == []
     assert inner_keys(INNER_BATCH, b"UNIQ_KEY\x01short\x02INNER_IDS\x01next\x02INNER_NUM\x012\x02", b"") == []
+
+
+PIECES = st.sampled_from(
+    [b"UNIQ_KEY\x01", b"KEYS\x01", b"XKEYS\x01", b"A1", b"a b", b"\x01", b"\x02", b"TAGS\x01t\x02"]
+)
+
+
+@given(st.lists(st.lists(PIECES, max_size=8).map(b"".join), max_size=4))
+def test_items_have_the_keys_that_they_would_have_as_records(texts: list[bytes]):
+    """However odd their properties are."""
+    items = encode_items([(0, b"x", text) for text in texts])
+
+    assert inner_keys(INNER_BATCH, b"", items) == [key for text in texts for key in index_keys(text)]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.model.errors import LocalProtocolError, RemoteProtocolError
-from holdfast.wire.batch import ITEM_OVERHEAD, count_items, encode_columns, encode_items, split_items
+from holdfast.wire.batch import ITEM_OVERHEAD, count_items, encode_columns, encode_items, split_items, split_properties
 
 # One item as Java writes it: body 010203, KEYS=k1, WAIT=true, TAGS=tagA.
 GOLDEN = bytes.fromhex(
@@ -135,3 +135,23 @@ def test_sizes_that_do_not_add_up_are_not_counted(batch: bytes):
     """Cut short, too long, none at all, negative, smaller than any item."""
     with pytest.raises(RemoteProtocolError, match="batch item"):
         count_items(batch, count_max=100)
+
+
+@given(ITEMS)
+def test_properties_alone_are_those_of_the_items(items: list[tuple[int, bytes, bytes]]):
+    """Who wants nothing else need not wait for the rest."""
+    assert split_properties(memoryview(encode_items(items))) == [text for _, _, text in items]
+
+
+@given(st.binary(max_size=200) | st.tuples(st.integers(0, len(GOLDEN) - 1), st.integers(0, 255)).map(
+    lambda change: GOLDEN + GOLDEN[: change[0]] + bytes([change[1]]) + GOLDEN[change[0] + 1 :]
+))  # fmt: skip
+def test_properties_are_read_where_items_are(batch: bytes):
+    """What is no batch for the one is none for the other."""
+    try:
+        expected = [text for _, _, text in split_items(batch)]
+    except RemoteProtocolError:
+        with pytest.raises(RemoteProtocolError):
+            split_properties(batch)
+    else:
+        assert split_properties(batch) == expected
