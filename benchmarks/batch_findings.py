@@ -19,6 +19,7 @@ PRODUCED_MIN: Final = 300_000.0
 COLUMNS_MIN: Final = 1_000_000.0
 
 INNER: Final = "inner batch of 100 x 1 KiB, async flush"
+CLOSED: Final = "inner batch as our producer writes it, async flush"
 INNER_SYNC: Final = "inner batch of 100 x 1 KiB, sync flush"
 OUTER: Final = "outer batch of 100 x 1 KiB, async flush"
 
@@ -149,9 +150,14 @@ class BatchFindings(msgspec.Struct, frozen=True, kw_only=True):
         def ratio(what: str, measured: float, wanted: float) -> Target:
             return Target(what=what, measured=measured, wanted=wanted, is_least=True)
 
-        inner = self.best(INNER, "holdfast").figure
+        inner, java = self.best(INNER, "holdfast").figure, self.best(INNER, "java").figure
         targets = [
-            ratio("inner batches, ours / Java", inner / self.best(INNER, "java").figure, OF_JAVA),
+            ratio("inner batches, ours / Java, the same frames", inner / java, OF_JAVA),
+            ratio(
+                "inner batches, ours / Java, each as its own producer writes them",
+                self.best(CLOSED, "holdfast").figure / java,
+                OF_JAVA,
+            ),
             ratio(
                 "inner batches, ours / limit of loopback and write",
                 self.mb_per_s(INNER, "holdfast") / self.limit.both,

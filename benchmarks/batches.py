@@ -25,6 +25,7 @@ from typing import Final
 import msgspec
 from benchmarks.batch_findings import (
     ALL_COLUMNS,
+    CLOSED,
     INNER,
     INNER_SYNC,
     OUTER,
@@ -80,10 +81,10 @@ class BatchPace(msgspec.Struct, frozen=True, kw_only=True):
 def batch_cells(seconds: float) -> list[Cell]:
     """Return what is asked of both brokers."""
 
-    def cell(group: str, role: Role, mode: Mode, connections: int) -> Cell:
+    def cell(group: str, role: Role, mode: Mode, connections: int, kinds: tuple[Kind, ...] = KINDS) -> Cell:
         load = Load(
             mode=mode,
-            topic=TOPICS["inner" if mode == "inner" else "outer"],
+            topic=TOPICS["outer" if mode == "outer" else "inner"],
             connections=connections,
             in_flight=4,
             batch=BATCH,
@@ -91,11 +92,12 @@ def batch_cells(seconds: float) -> list[Cell]:
             seconds=seconds,
             warm=0.2,
         )
-        return Cell(group=group, role=role, load=load, unit="messages/s", kinds=KINDS, writes=True)
+        return Cell(group=group, role=role, load=load, unit="messages/s", kinds=kinds, writes=True)
 
     return [
         cell(INNER, "async", "inner", 4),
         cell(INNER, "async", "inner", 16),
+        cell(CLOSED, "async", "closed", 4, ("holdfast",)),
         cell(INNER_SYNC, "sync", "inner", 4),
         cell(INNER_SYNC, "sync", "inner", 16),
         cell(OUTER, "async", "outer", 4),

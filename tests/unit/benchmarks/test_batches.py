@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from benchmarks.batch_findings import (
     ALL_COLUMNS,
+    CLOSED,
     INNER,
     INNER_SYNC,
     OUTER,
@@ -47,7 +48,7 @@ def a_reading(figure: float) -> Reading:
 def the_cells(ours: dict[str, float]) -> list[CellResult]:
     """The first shape of each group reaches the figure, the second half of it."""
     java = {INNER: 600_000.0, INNER_SYNC: 300_000.0, OUTER: 500_000.0}
-    all_ours = {INNER: 1_200_000.0, INNER_SYNC: 400_000.0, OUTER: 350_000.0} | ours
+    all_ours = {INNER: 1_200_000.0, CLOSED: 1_200_000.0, INNER_SYNC: 400_000.0, OUTER: 350_000.0} | ours
 
     def figure(result: CellResult, kind: Kind) -> float:
         return (java if kind == "java" else all_ours)[result.cell.group] * 4 / result.cell.load.connections
@@ -118,11 +119,12 @@ def test_what_is_fast_enough_misses_nothing():
     [
         (INNER, 1_049_000.0, ["ours, inner / outer"]),
         (INNER, 999_000.0, ["inner batches, ours / limit of loopback and write", "ours, inner / outer"]),
+        (CLOSED, 899_000.0, ["inner batches, ours / Java, each as its own producer writes them"]),
         (
             INNER,
             899_000.0,
             [
-                "inner batches, ours / Java",
+                "inner batches, ours / Java, the same frames",
                 "inner batches, ours / limit of loopback and write",
                 "ours, inner / outer",
             ],
@@ -149,7 +151,11 @@ def test_whole_batches_have_to_become_columns_fast_enough():
 
 def test_cells_go_to_topics_of_their_kind():
     """Inner batches where they are kept whole, the others where they are split."""
-    assert {(cell.load.mode, cell.load.topic) for cell in batch_cells(1.0)} == {("inner", "Whole"), ("outer", "Split")}
+    assert {(cell.load.mode, cell.load.topic) for cell in batch_cells(1.0)} == {
+        ("inner", "Whole"),
+        ("closed", "Whole"),
+        ("outer", "Split"),
+    }
     assert {cell.role for cell in batch_cells(1.0) if cell.group == INNER_SYNC} == {"sync"}
 
 
@@ -176,7 +182,7 @@ def test_findings_are_kept_and_told(tmp_path: Path):
     text = markdown(kept)
 
     assert msgspec.to_builtins(kept) == msgspec.to_builtins(results)
-    assert "| inner batches, ours / Java | 2.00 | at least 1.5 | reached |" in text
+    assert "| inner batches, ours / Java, the same frames | 2.00 | at least 1.5 | reached |" in text
     assert f"| one Python producer, {SEND_NOWAIT} | 250.0 k | at least 300,000 | **missed** |" in text
     assert "| ours, kept whole (BatchCQ) | 1,000 | 460 | 0.46 |" in text
     assert "| Java, split (SimpleCQ), under load | 9 | 1.50 ms | 8.00 ms | 9.00 ms |" in text

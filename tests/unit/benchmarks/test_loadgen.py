@@ -114,7 +114,7 @@ def test_records_are_followed_wherever_the_stream_is_cut(programs: Programs) -> 
     assert (status, said["requests"], said["wrong"]) == (0, REQUESTS, 0)
 
 
-@pytest.mark.parametrize(("mode", "has_id"), [("inner", True), ("outer", False)])
+@pytest.mark.parametrize(("mode", "has_id"), [("inner", True), ("closed", True), ("outer", False)])
 def test_only_batches_that_may_stay_whole_have_an_id_of_their_own(
     programs: Programs,
     mode: str,
@@ -131,4 +131,8 @@ def test_only_batches_that_may_stay_whole_have_an_id_of_their_own(
 
     assert (status, said["requests"], said["wrong"]) == (0, REQUESTS, 0)
     assert all((b'"i":"UNIQ_KEY' in header) == has_id and b'"code":320' in header for header in headers)
+    assert all(
+        (b'"f":"192"' in header and b"INNER_NUM.u00017" in header.replace(b"\\", b".")) == (mode == "closed")
+        for header in headers
+    )
     assert len(set(re.findall(rb"UNIQ_KEY.u0001(\w+)", b"".join(headers)))) == (REQUESTS if has_id else 0)
