@@ -99,6 +99,7 @@ def test_a_batch_that_was_changed_is_not_opened():
 
 TWO = encode_items([(0, b"one", b""), (0, b"three", b"")])
 ALIKE = encode_items([(0, b"one", b""), (0, b"two", b"")])
+LARGE = encode_items([(0, b"x" * 80, b""), (0, b"y" * 90, b"")])
 NONE = encode_items([(0, b"", b"")])
 
 
@@ -121,6 +122,7 @@ def changed(at: int, value: int, size: int = 4, items: bytes = TWO) -> bytes:
         (lie(TWO, 3), "as many messages as it says"),
         (lie(TWO + b"x" * 20, 3), "as many messages as it says"),
         (lie(ALIKE * 2, 3), "as many messages as it says"),
+        (lie(LARGE, 3), "as many messages as it says"),
         (lie(TWO, 1), "as many messages as it says"),
         (lie(TWO, None), "as many messages as it says"),
         (lie(ALIKE, 1), "as many messages as it says"),
@@ -129,9 +131,11 @@ def changed(at: int, value: int, size: int = 4, items: bytes = TWO) -> bytes:
         (lie(NONE * 2, 3), "as many messages as it says"),
         (lie(TWO[:-1]), "as many messages as it says"),
         (lie(TWO + b"x"), "as many messages as it says"),
+        (lie(ALIKE + b"x"), "as many messages as it says"),
         (lie(changed(0, 0)), "wrong size"),
         (lie(changed(0, -1)), "wrong size"),
         (lie(changed(0, 21)), "wrong size"),
+        (lie(changed(0, -(1 << 31))), "wrong size"),
         (lie(changed(0, 1 << 30)), "wrong size"),
         (lie(changed(25, 0)), "wrong size"),
         (lie(changed(16, -1)), "body of one of its messages does not fit"),

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException
@@ -16,10 +15,11 @@ from tests.spark.conftest import Cluster, Read, numbers_of
 
 from holdfast.client.send_plan import queue_for_key
 from holdfast.client.sender import Sender
-from holdfast.spark.delivery import REQUEST_ROWS_MAX, Delivery, SinkRefused, WriteName
+from holdfast.spark.delivery import Delivery, SinkRefused
 from holdfast.spark.link import Link, link_to
 from holdfast.spark.sink_options import read_sink_options
-from holdfast.spark.sink_rows import BYTES, BadRow, Messages, to_rows
+from holdfast.spark.sink_requests import REQUEST_ROWS_MAX, WriteName
+from holdfast.spark.sink_rows import BadRow, Messages, to_rows
 from holdfast.spark.writer import write_rows
 
 KEYED = ("concat('key-', id % 10) as key", "cast(id as string) as body")
@@ -140,9 +140,9 @@ class Writer:
         """Write one row per number to queue 0. With *stop_after* die after so many requests."""
         name = WriteName(self.query, batch, partition)
         sender = _Mortal(self.link, stop_after)
-        bodies, properties = [b"%d" % number for number in numbers], [b""] * len(numbers)
-        rows = Messages(pa.array(bodies, BYTES), pa.array(properties, BYTES), np.arange(len(numbers)))
-        Delivery(self.link, sender, name).deliver({self._queues[0]: rows}, len(self._queues))
+        rows = to_rows(pa.RecordBatch.from_pylist([{"body": b"%d" % number} for number in numbers]), "T")["T"]
+        mine = {self._queues[0]: Messages(rows, rows.in_order())}
+        Delivery(self.link, sender, name).deliver(mine, len(self._queues))
 
 
 class _Mortal(Sender):
@@ -185,7 +185,7 @@ def test_a_retry_that_cuts_its_rows_otherwise_goes_on_behind_what_is_there(
     """The first attempt may have run with other sizes of requests: rows are what counts."""
     topic = cluster.make_topic(queues=1)
     writer = Writer(cluster, topic)
-    monkeypatch.setattr("holdfast.spark.delivery.REQUEST_ROWS_MAX", 300)
+    monkeypatch.setattr("holdfast.spark.sink_requests.REQUEST_ROWS_MAX", 300)
     with pytest.raises(Killed):
         writer.write(ROWS, stop_after=2)
     monkeypatch.undo()

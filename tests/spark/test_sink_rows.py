@@ -12,10 +12,13 @@ from hypothesis import strategies as st
 from holdfast.client.send_plan import queue_for_key
 from holdfast.model.java_hash import java_hash
 from holdfast.model.queue import MessageQueue
+from holdfast.spark import sink_items
 from holdfast.spark.key_hash import hash_keys
-from holdfast.spark.sink_items import cut_requests, encode_messages, run_checksums
+from holdfast.spark.sink_items import count_fitting, count_keyed, encode_messages, run_checksums, wrap_messages
 from holdfast.spark.sink_rows import BYTES, BadRow, Messages, Numbers, QueueChoice, Rows, join_rows, to_rows
 from holdfast.wire.batch import ITEM_OVERHEAD, encode_items
+from holdfast.wire.compression import Codec
+from holdfast.wire.inner_batch import wrap_items
 
 QUEUES = tuple(MessageQueue("T", "b", number) for number in range(3))
 TEXTS = st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=["Cs"]), max_size=8)
@@ -39,18 +42,20 @@ def make_batch(rows: list[dict[str, object]]) -> pa.RecordBatch:
 
 def make_messages(items: list[tuple[bytes, bytes]]) -> Messages:
     """Return (body, properties) as columns."""
-    bodies, properties = [body for body, _ in items], [text for _, text in items]
-    return Messages(pa.array(bodies, BYTES), pa.array(properties, BYTES), np.arange(len(items)))
+    bodies, properties = ([item[number] for item in items] for number in (0, 1))
+    none = pa.nulls(len(items), pa.large_string())
+    return Messages(Rows(none, none, pa.array(bodies, BYTES), pa.array(properties, BYTES)), np.arange(len(items)))
 
 
 def listed(messages: Messages) -> list[tuple[bytes, bytes]]:
     """Return messages as (body, properties)."""
-    return [(messages.bodies[at].as_py(), messages.properties[at].as_py()) for at in messages.numbers.tolist()]
+    rows = messages.rows
+    return [(rows.bodies[at].as_py(), rows.properties[at].as_py()) for at in messages.numbers.tolist()]
 
 
 def all_of(rows: Rows, order: Numbers | None = None) -> list[tuple[bytes, bytes]]:
     """Return rows as (body, properties)."""
-    return listed(Messages(rows.bodies, rows.properties, rows.in_order() if order is None else order))
+    return listed(Messages(rows, rows.in_order() if order is None else order))
 
 
 def slow_properties(row: dict[str, object]) -> bytes:
@@ -120,24 +125,47 @@ def test_a_checksum_runs_over_messages_in_their_order(items: list[tuple[bytes, b
     for at in order:
         wanted.append(crc32(b"".join(items[at]), wanted[-1]))
 
-    assert run_checksums(Messages(made.bodies, made.properties, np.array(order, dtype=np.int64)), 7) == wanted
+    assert run_checksums(Messages(made.rows, np.array(order, dtype=np.int64)), 7) == wanted
 
 
-@given(st.lists(st.integers(0, 50), min_size=1), st.integers(30, 200), st.integers(1, 5))
-def test_requests_are_as_full_as_they_may_be(sizes: list[int], size_max: int, count_max: int):
+@given(st.lists(st.integers(0, 50), min_size=1), st.integers(30, 200), st.integers(0, 3))
+def test_requests_are_as_full_as_they_may_be(sizes: list[int], size_max: int, start: int):
     """A message that is too large goes alone."""
-    messages = make_messages([(bytes(size), b"") for size in sizes])
+    messages = make_messages([(bytes(size), b"") for size in sizes])[min(start, len(sizes) - 1) :]
+    wanted = [size + ITEM_OVERHEAD for size in sizes[min(start, len(sizes) - 1) :]]
 
-    cuts = cut_requests(messages, size_max, count_max)
+    count = count_fitting(messages, size_max)
 
-    at = 0
-    for end in cuts:
-        taken = sum(size + ITEM_OVERHEAD for size in sizes[at:end])
-        assert end - at == 1 or (taken <= size_max and end - at <= count_max)
-        if end < len(sizes):
-            assert end - at == count_max or taken + sizes[end] + ITEM_OVERHEAD > size_max
-        at = end
-    assert at == len(sizes)
+    assert count == 1 or sum(wanted[:count]) <= size_max
+    assert count == len(wanted) or sum(wanted[: count + 1]) > size_max
+
+
+@given(st.lists(st.none() | st.sampled_from(["", "a", "bb", "ccc", "dddd", "ä"]), min_size=1), st.integers(1, 12))
+def test_a_batch_has_no_more_keys_than_fit_outside(keys: list[str | None], size_max: int):
+    """Each counts once, however many messages have it; a message whose key is too long goes alone."""
+    rows = Rows(*[pa.array(keys, pa.large_string())] * 4)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sink_items, "KEYS_SIZE_MAX", size_max)
+        count = count_keyed(Messages(rows, rows.in_order()))
+
+    def size_of(rows: int) -> int:
+        return sum(len(key.encode()) + 1 for key in {key for key in keys[:rows] if key is not None})
+
+    assert count == 1 or size_of(count) <= size_max
+    assert count == len(keys) or size_of(count + 1) > size_max
+
+
+@given(st.lists(ROW, min_size=1), st.none() | st.sampled_from(Codec))
+def test_a_batch_is_the_one_that_a_producer_wraps(rows: list[dict[str, object]], codec: Codec | None):
+    """All keys, each once; the tag that all have; the count."""
+    made = to_rows(make_batch(rows), "T")["T"]
+    items = encode_items((0, row["body"], slow_properties(row)) for row in rows)
+    keys, tags = [str(row["key"]) for row in rows if row["key"]], {row["tags"] for row in rows}
+
+    found = wrap_messages(Messages(made, made.in_order()), "id", codec)
+
+    assert found == wrap_items(items, len(rows), "id", keys=keys, tags=tags, codec=codec)
 
 
 @given(st.lists(ROW, min_size=1), st.randoms(use_true_random=False))

@@ -15,7 +15,7 @@ from random import Random
 from typing import Final
 
 from holdfast.model.errors import BrokerRefused, ConnectionLost, HoldfastError, RequestTimeout
-from holdfast.model.java_hash import java_hash
+from holdfast.model.java_hash import java_hash, key_text
 from holdfast.model.queue import MessageQueue
 from holdfast.wire.codes import ResponseCode
 
@@ -47,16 +47,9 @@ _BACKOFF_MS_MAX: Final = 1000
 
 def queue_for_key(key: str | bytes, queues: Sequence[MessageQueue]) -> MessageQueue:
     """Return the queue that every message of *key* goes to. Bytes that are not UTF-8 are read as Latin-1."""
-    text = key if isinstance(key, str) else _to_text(key)
+    text = key if isinstance(key, str) else key_text(key)
     # Java's remainder has the sign of the dividend: abs(h % N) there is abs(h) % N here.
     return queues[abs(java_hash(text)) % len(queues)]
-
-
-def _to_text(key: bytes) -> str:
-    try:
-        return key.decode()
-    except UnicodeDecodeError:
-        return key.decode("latin-1")
 
 
 class RoundRobin:

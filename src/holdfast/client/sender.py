@@ -54,7 +54,7 @@ from holdfast.model.message import SendResult, SendStatus
 from holdfast.model.queue import MessageQueue
 from holdfast.model.scope import NOBODY, is_mock_broker
 from holdfast.runtime.pool import Connection
-from holdfast.wire.codes import RequestCode
+from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.host import pack_host
 from holdfast.wire.send_request import OutgoingFields, SendReply, SendTemplate
 
@@ -80,6 +80,7 @@ class Parcel(msgspec.Struct, frozen=True, gc=False):
         key: Decides on the queue, if there is no *queue*.
         code: Which kind of send.
         whole: Makes a batch as those want it who keep it whole; it may return None, if it cannot be made.
+        is_whole: *outgoing* is such a batch: who does not keep it whole gets nothing of it.
     """
 
     topic: str
@@ -88,6 +89,7 @@ class Parcel(msgspec.Struct, frozen=True, gc=False):
     queue: MessageQueue | None = None
     code: int = RequestCode.SEND_MESSAGE_V2
     whole: Callable[[], Outgoing | None] | None = None
+    is_whole: bool = False
 
 
 class Receipt(msgspec.Struct, frozen=True, gc=False):
@@ -266,6 +268,9 @@ class Sender:
             await connection.has_room()
             if not connection.is_open:
                 raise ConnectionLost(f"the connection to {connection.address} is closed; the message was not sent")
+        if parcel.is_whole and not self._takes_whole(parcel.topic, connection.address):
+            text = "the broker does not keep batches of this topic whole, or has not said so yet"
+            raise BrokerRefused(ResponseCode.MESSAGE_ILLEGAL, text, address=connection.address)
         whole = None if parcel.whole is None else self._make_whole(parcel, connection.address)
         outgoing = whole or parcel.outgoing
         opaque, waiting = connection.begin_send(max(0.001, timeout_s))
@@ -280,9 +285,10 @@ class Sender:
 
     def _make_whole(self, parcel: Parcel, address: str) -> Outgoing | None:
         """Return a batch as the broker at *address* wants it who keeps it whole; None if it does not."""
-        if parcel.whole is None or self._whole is None or not self._whole.takes(parcel.topic, address):
-            return None
-        return parcel.whole()
+        return parcel.whole() if parcel.whole is not None and self._takes_whole(parcel.topic, address) else None
+
+    def _takes_whole(self, topic: str, address: str) -> bool:
+        return self._whole is not None and self._whole.takes(topic, address)
 
     async def _connect(self, route: TopicRoute, queue: MessageQueue) -> Connection:
         broker = route.broker_of(queue)

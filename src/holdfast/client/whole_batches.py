@@ -3,9 +3,9 @@
     answer to a heartbeat   capabilities=innerBatch,...     the broker can
     answer to 351           queue.type=BatchCQ              the topic is made for it
 
-Whoever does not say so gets batches that any broker takes, and so does everybody until they have been asked: a question
-is never waited for. This is the only place that decides; senders ask it before each attempt, because another attempt
-may go to another broker.
+Whoever does not say so gets batches that any broker takes, and so does everybody until they have been asked: only who
+sends much at once waits for the answer (`find_out`). This is the only place that decides; senders ask it before each
+attempt, because another attempt may go to another broker.
 """
 
 from __future__ import annotations
@@ -42,6 +42,18 @@ class WholeBatches:
             self._kinds[place] = known = False
             self._client.spawn(self._ask(topic, address))
         return known
+
+    async def find_out(self, topic: str, address: str) -> bool:
+        """Say the same, and wait for the answers if the broker has to be asked. One that gives none does not."""
+        place = (topic, address)
+        if place not in self._kinds:
+            if not self._client.capabilities_of(address):
+                await self._client.beat_one(address)
+            if KEEPS_BATCHES_WHOLE in self._client.capabilities_of(address):
+                await self._ask(topic, address)
+            else:
+                self._kinds[place] = False
+        return self.takes(topic, address)
 
     def refused(self, topic: str, address: str) -> None:
         """Take note that a broker did not take a whole batch: it gets no more of them."""

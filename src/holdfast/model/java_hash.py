@@ -77,3 +77,11 @@ def _to_units(text: str) -> bytes | list[int]:
         return text.encode()
     wide = text.encode("utf-16-be", "surrogatepass")
     return [high << 8 | low for high, low in zip(wide[::2], wide[1::2], strict=True)]
+
+
+def key_text(key: bytes) -> str:
+    """Return the text whose hash decides on the queue of a key that is bytes; what is not UTF-8 is read as Latin-1."""
+    try:
+        return key.decode()
+    except UnicodeDecodeError:
+        return key.decode("latin-1")

@@ -3,6 +3,8 @@
     rows of a queue ─ cut into requests ─ one on its way at a time, so that their order is kept
     queues          ─ all at once
 
+Where the broker keeps batches of the topic whole, a request is one record, else each of its rows is.
+
 At least once: a request that is not answered is made again, and its rows may be there twice.
 
 Exactly once: each request says which rows it brings, by number and running checksum (`wire.sink`). The broker takes it
@@ -16,38 +18,28 @@ import asyncio
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import Final, Self
 
 import msgspec
 
-from holdfast.client.outgoing import Outgoing
-from holdfast.client.sender import Parcel, Sender
+from holdfast.client.sender import Sender
 from holdfast.model.errors import HoldfastError, SendFailed
 from holdfast.model.queue import MessageQueue
 from holdfast.spark.link import Link, Unavailable
-from holdfast.spark.sink_items import cut_requests, encode_messages, run_checksums
+from holdfast.spark.sink_items import run_checksums
+from holdfast.spark.sink_requests import RowRequests, Stamps, WriteName
 from holdfast.spark.sink_rows import Messages
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.sink import SINK, SinkStamp, SinkState, record_texts
+from holdfast.wire.codes import ResponseCode
+from holdfast.wire.compression import Codec
+from holdfast.wire.sink import SinkState
 
-REQUEST_BYTES_MAX: Final = 512 * 1024
-REQUEST_ROWS_MAX: Final = 1000
 _SEND_TIMEOUT_S: Final = 10.0
+_ILLEGAL: Final = frozenset({ResponseCode.MESSAGE_ILLEGAL, ResponseCode.INVALID_PARAMETER})
+_NEVER: Final = _ILLEGAL | {ResponseCode.SINK_REFUSED}
 
 
 class SinkRefused(HoldfastError):
     """A broker will not take the rows, now or ever; the text says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class WriteName:
-    """Which rows these are, for those who want each once."""
-
-    query: str
-    batch: int
-    partition: int
-    accepts_unknown: bool = False
 
 
 class Delivery:
@@ -57,12 +49,14 @@ class Delivery:
         link: The way to the cluster.
         sender: Sends one request.
         name: Which rows these are; None to deliver them at least once.
+        codec: How to compress batches that brokers keep whole; None for not at all.
     """
 
-    def __init__(self, link: Link, sender: Sender, name: WriteName | None) -> None:
+    def __init__(self, link: Link, sender: Sender, name: WriteName | None, codec: Codec | None = None) -> None:
         self._link = link
         self._sender = sender
         self._name = name
+        self._codec = codec
         self._under_way: Future[None] | None = None
 
     def __enter__(self) -> Self:
@@ -113,18 +107,18 @@ class Delivery:
             raise failures.exceptions[0] from failures
 
     async def _deliver(self, queue: MessageQueue, rows: Messages) -> None:
+        requests = RowRequests(rows, self._codec)
         at = 0
-        for end in cut_requests(rows, REQUEST_BYTES_MAX, REQUEST_ROWS_MAX):
-            await self._insist(queue, Outgoing("", "", encode_messages(rows[at:end]), 0, 0))
-            at = end
+        while at < len(rows):
+            at, _ = await self._insist(queue, requests, at)
 
     async def _deliver_once(self, queue: MessageQueue, rows: Messages, name: WriteName, queue_count: int) -> None:
         # The number of queues is a part of it: with another number keys go elsewhere, and these are other rows.
         checksums = run_checksums(rows, queue_count)
+        requests = RowRequests(rows, self._codec, Stamps(name, checksums))
         at = 0
         while at < len(rows):
-            end = at + cut_requests(rows[at : at + REQUEST_ROWS_MAX], REQUEST_BYTES_MAX, REQUEST_ROWS_MAX)[0]
-            state = await self._insist(queue, _stamped(rows, checksums, at, end, name))
+            end, state = await self._insist(queue, requests, at)
             if state is None:
                 at = end
             elif state.count and checksums[state.count : state.count + 1] != [state.checksum]:
@@ -134,17 +128,27 @@ class Delivery:
             else:
                 at = state.count
 
-    async def _insist(self, queue: MessageQueue, outgoing: Outgoing) -> SinkState | None:
-        """Send one request until it is answered. Return how far the broker is, if it did not want it."""
-        parcel = Parcel(queue.topic, outgoing, queue=queue, code=RequestCode.SEND_BATCH_MESSAGE)
+    async def _insist(self, queue: MessageQueue, requests: RowRequests, at: int) -> tuple[int, SinkState | None]:
+        """Send a request with rows from *at* on until it is answered.
+
+        Return the row behind its last, and how far the broker is, if it did not want it.
+        """
         deadline_s = time.monotonic() + self._link.patience_s
         failures = 0
+        may_be_whole = True
         while True:
+            request = None
+            if may_be_whole and await self._link.keeps_whole(queue):
+                request = requests.whole(at, self._link.next_id())
+            request = request or requests.apart(at)
             try:
-                await self._sender.send(parcel, _SEND_TIMEOUT_S)
+                await self._sender.send(request.to_parcel(queue), _SEND_TIMEOUT_S)
             except SendFailed as error:
                 if error.code == ResponseCode.SINK_BEHIND:
-                    return _read_state(error)
+                    return request.end, _read_state(error)
+                if request.is_whole and error.code in _ILLEGAL:
+                    may_be_whole = False  # Whatever is wrong with that, there is a form that every broker takes.
+                    continue
                 if error.code in _NEVER:
                     raise SinkRefused(f"{queue.topic}/{queue.queue_id}: {error.cause}") from error
                 if time.monotonic() > deadline_s:
@@ -155,29 +159,7 @@ class Delivery:
                 failures += 1
                 await self._link.mend(queue.topic, error.cause, failures)
             else:
-                return None
-
-
-_NEVER: Final = frozenset({ResponseCode.SINK_REFUSED, ResponseCode.MESSAGE_ILLEGAL, ResponseCode.INVALID_PARAMETER})
-
-
-def _stamped(rows: Messages, checksums: list[int], start: int, end: int, name: WriteName) -> Outgoing:
-    """Return a request that says which rows it brings."""
-    is_last = end == len(rows)
-    texts = record_texts(name.query, name.batch, name.partition, start, checksums[start + 1 : end + 1], is_last=is_last)
-    stamp = SinkStamp(
-        query=name.query,
-        batch=name.batch,
-        partition=name.partition,
-        first=start,
-        count=end - start,
-        before=checksums[start],
-        after=checksums[end],
-        is_last=is_last,
-        is_anew=name.accepts_unknown,
-    )
-    body = encode_messages(rows[start:end], [f"{SINK}\x01{text}\x02".encode() for text in texts])
-    return Outgoing("", f"{SINK}\x01{stamp.to_text()}\x02", body, 0, 0)
+                return request.end, None
 
 
 def _read_state(error: SendFailed) -> SinkState:

@@ -216,14 +216,13 @@ def _follow(block: Block, starts: Places, ends: Places, counts: Places) -> Place
 
 def _follow_alone(block: Block, at: int, end: int, count: int, found: list[int]) -> None:
     """Add to *found* where the items of one batch begin."""
-    size = ITEM_OVERHEAD
     for _ in range(count):
-        if at >= end or size < ITEM_OVERHEAD:
-            break
+        size = _unpack_size(block, at)[0] if at < end else 0
+        if size < ITEM_OVERHEAD:
+            raise RemoteProtocolError(_MISCOUNTED)
         found.append(at)
-        (size,) = _unpack_size(block, at)
         at += size
-    if at != end or size < ITEM_OVERHEAD:
+    if at != end:
         raise RemoteProtocolError(_MISCOUNTED)
 
 

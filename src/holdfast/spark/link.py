@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import logging
 import os
 import re
@@ -23,11 +24,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
-from holdfast.client.cluster_client import ClusterClient
+from holdfast.client.cluster_client import ClusterClient, now_ms
+from holdfast.client.heartbeat import heartbeat_command
 from holdfast.client.pull_plan import PullStatus
 from holdfast.client.queue_calls import QueueCalls
 from holdfast.client.route_table import TopicRoute
 from holdfast.client.send_plan import is_moved
+from holdfast.client.whole_batches import WholeBatches
 from holdfast.model.errors import (
     BrokerRefused,
     ConfigError,
@@ -39,6 +42,7 @@ from holdfast.model.errors import (
 from holdfast.model.mapping import LogicalQueue, Segment, merge
 from holdfast.model.queue import MessageQueue
 from holdfast.model.scope import is_mock_broker
+from holdfast.model.unique_id import UniqueIds
 from holdfast.spark.columns import Origin
 from holdfast.spark.offsets import Queue
 from holdfast.spark.pull_line import PullLine
@@ -92,14 +96,22 @@ class Link:
         namesrv: `host:port;host:port`.
         group: Whose reading brokers count.
         patience_s: How long something is asked again.
+        is_producer: Brokers are told that the group sends, and tell what they can.
     """
 
-    def __init__(self, namesrv: str, group: str, patience_s: float) -> None:
+    def __init__(self, namesrv: str, group: str, patience_s: float, *, is_producer: bool = False) -> None:
         self._group = group
         self.patience_s = patience_s
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="holdfast-spark", daemon=True).start()
-        self.client = self.wait(_started(namesrv))
+        self.client = self.wait(self._start(namesrv, is_producer=is_producer))
+        self.whole = WholeBatches(self.client)
+        self._ids = UniqueIds(
+            host=ipaddress.ip_address(self.client.local_address).packed,
+            process=os.getpid(),
+            salt=self.client.random.getrandbits(32),
+            utc_offset_ms=time.localtime().tm_gmtoff * 1000,
+        )
         self._calls = QueueCalls(self.client, group)
         self._merged: dict[str, tuple[int, dict[int, LogicalQueue]]] = {}
 
@@ -110,6 +122,15 @@ class Link:
     def begin(self, work: Coroutine[Any, Any, _T]) -> Future[_T]:
         """Start *work* on the link's loop."""
         return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    async def _start(self, namesrv: str, *, is_producer: bool) -> ClusterClient:
+        client = ClusterClient(
+            namesrv,
+            heartbeat=(lambda: heartbeat_command(client.client_id, producer=self._group)) if is_producer else None,
+            broker_down=lambda address: self.whole.forget_broker(address),  # noqa: PLW0108 - made after the client
+        )
+        await client.start()
+        return client
 
     # Topics and queues.
 
@@ -279,6 +300,15 @@ class Link:
                 await self.client.route(topic, refresh=True)
         await asyncio.sleep(min(_PAUSE_S * 2 ** min(failures - 1, 10), _PAUSE_S_MAX))
 
+    def next_id(self) -> str:
+        """Return an id that nobody else gives to a message or a batch."""
+        return self._ids.next(now_ms())
+
+    async def keeps_whole(self, queue: MessageQueue) -> bool:
+        """Say whether whoever leads *queue* now keeps batches whole."""
+        address = self._calls.find_address(queue)
+        return address is not None and await self.whole.find_out(queue.topic, address)
+
     def origin(self, name: Queue, queue: MessageQueue, offset: int, delta: int) -> Origin:
         """Return where the records of an answer that begins at *offset* come from."""
         if not is_mock_broker(queue.broker_name):
@@ -424,23 +454,17 @@ def _end_of(queue: LogicalQueue, segment: Segment, end: int) -> int:
     return segment.static_max if segment.forced else following.first
 
 
-async def _started(namesrv: str) -> ClusterClient:
-    client = ClusterClient(namesrv)
-    await client.start()
-    return client
-
-
 _making: Final = threading.Lock()
 _links: Final[dict[tuple[int, str, str], Link]] = {}
 
 
-def link_to(namesrv: str, group: str, patience_s: float) -> Link:
-    """Return this process's link to a cluster, made with the first call."""
+def link_to(namesrv: str, group: str, patience_s: float, *, is_producer: bool = False) -> Link:
+    """Return this process's link to a cluster, made with the first call; of one group all are producers, or none."""
     key = (os.getpid(), namesrv, group)  # A link does not survive a fork.
     with _making:
         link = _links.get(key)
         if link is None:
-            link = _links[key] = Link(namesrv, group, patience_s)
+            link = _links[key] = Link(namesrv, group, patience_s, is_producer=is_producer)
         link.patience_s = patience_s
         return link
 

@@ -2,6 +2,8 @@
 
     head | body | properties size | properties     four columns, joined row by row: Arrow copies, in C
 
+The same body goes out in either form: as messages that the broker keeps apart, or as a batch that it keeps whole.
+
 Pure: columns in, bytes out.
 """
 
@@ -14,10 +16,13 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from holdfast.spark.sink_rows import BYTES, BadRow, Messages, join_columns
 from holdfast.spark.slices import block_of, bounds_of
 from holdfast.wire.batch import ITEM_OVERHEAD
+from holdfast.wire.compression import Codec
+from holdfast.wire.inner_batch import KEYS_SIZE_MAX, InnerBatch, wrap_items
 from holdfast.wire.properties import PROPERTIES_SIZE_MAX
 
 _HEAD: Final = np.dtype([("size", ">i4"), ("magic", ">i4"), ("crc", ">i4"), ("flag", ">i4"), ("body_size", ">i4")])
@@ -35,7 +40,7 @@ def encode_messages(messages: Messages, stamps: Sequence[bytes] | None = None) -
         BadRow: the properties of a message are larger than can be stored.
     """
     chosen = pa.array(messages.numbers)
-    bodies, properties = messages.bodies.take(chosen), messages.properties.take(chosen)
+    bodies, properties = messages.rows.bodies.take(chosen), messages.rows.properties.take(chosen)
     if stamps is not None:
         properties = join_columns(properties, pa.array(stamps, BYTES))
     body_sizes, properties_sizes = np.diff(bounds_of(bodies)), np.diff(bounds_of(properties))
@@ -48,25 +53,40 @@ def encode_messages(messages: Messages, stamps: Sequence[bytes] | None = None) -
     return bytes(block_of(join_columns(_to_column(heads), bodies, _to_column(tails), properties)))
 
 
-def cut_requests(messages: Messages, size_max: int, count_max: int) -> list[int]:
-    """Return where requests end that carry all *messages*, in order: none too large, if it has more than one."""
+def wrap_messages(messages: Messages, batch_id: str, codec: Codec | None) -> InnerBatch:
+    """Return *messages* as a batch that is kept whole.
+
+    Raises:
+        BadRow: the properties of a message are larger than can be stored.
+        LocalProtocolError: they are too many or too large, or their keys do not fit outside.
+    """
+    chosen = pa.array(messages.numbers)
+    keys, tags = (column.take(chosen).unique().to_pylist() for column in (messages.rows.keys, messages.rows.tags))
+    items = encode_messages(messages)
+    return wrap_items(items, len(messages), batch_id, keys=filter(None, keys), tags=tags, codec=codec)
+
+
+def count_fitting(messages: Messages, size_max: int) -> int:
+    """Return how many of *messages* fit a request of *size_max* bytes: at least one."""
     numbers, sizes = messages.numbers, np.full(len(messages), ITEM_OVERHEAD)
-    for bounds in (bounds_of(messages.bodies), bounds_of(messages.properties)):
+    for bounds in (bounds_of(messages.rows.bodies), bounds_of(messages.rows.properties)):
         sizes += bounds[numbers + 1] - bounds[numbers]
-    ends = np.cumsum(sizes)
-    cuts: list[int] = []
-    at = taken = 0
-    while at < len(messages):
-        fitting = int(np.searchsorted(ends, taken + size_max, side="right"))
-        at = min(max(fitting, at + 1), at + count_max, len(messages))
-        taken = int(ends[at - 1])
-        cuts.append(at)
-    return cuts
+    return max(1, int(np.searchsorted(np.cumsum(sizes), size_max, side="right")))
+
+
+def count_keyed(messages: Messages) -> int:
+    """Return how many of *messages* have together no more keys than fit the properties of one record: at least one."""
+    keys = messages.rows.keys.take(pa.array(messages.numbers)).dictionary_encode()
+    # Different keys are numbered as they come: so many of them are in the rows up to each.
+    seen = np.maximum.accumulate(keys.indices.fill_null(-1).to_numpy(zero_copy_only=False))
+    ends = np.cumsum(pc.binary_length(keys.dictionary).to_numpy(zero_copy_only=False) + 1)
+    fitting = int(np.searchsorted(ends, KEYS_SIZE_MAX, side="right"))
+    return max(1, int(np.searchsorted(seen, fitting)))
 
 
 def run_checksums(messages: Messages, first: int) -> list[int]:
     """Return the checksum before the first of *messages*, which is given, and behind each of them."""
-    columns = messages.bodies, messages.properties
+    columns = messages.rows.bodies, messages.rows.properties
     bodies, properties = map(block_of, columns)
     places = [bounds_of(column)[messages.numbers + end].tolist() for column in columns for end in (0, 1)]
     found = [first]

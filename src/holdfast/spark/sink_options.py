@@ -8,9 +8,11 @@ from typing import Final
 
 from holdfast.model.errors import ConfigError
 from holdfast.spark.options import OptionReader, read_namesrv, refuse
+from holdfast.wire.compression import Codec
 
 BODIES: Final = ("body", "value")
 """Names of the column that is the message; the second is what Kafka's sink calls it."""
+_CODECS: Final = {"none": None, **{codec.name.lower(): codec for codec in Codec}}
 _KINDS: Final = {
     "body": {"binary", "string"},
     "value": {"binary", "string"},
@@ -31,6 +33,7 @@ class SinkOptions:
         is_ordered: The rows of a partition come in the same order whenever it is computed: they need no sorting.
         accepts_unknown: Go on where a dead broker took its knowledge with it.
         patience_s: How long a broker may be away before the query fails.
+        codec: How batches are compressed that brokers keep whole; None for not at all.
         write_name: The name under which a batch write can be repeated, and its number; None to write it anew.
     """
 
@@ -40,6 +43,7 @@ class SinkOptions:
     is_ordered: bool = False
     accepts_unknown: bool = False
     patience_s: float = 600.0
+    codec: Codec | None = None
     write_name: tuple[str, int] | None = None
 
 
@@ -58,12 +62,20 @@ def read_sink_options(options: Mapping[str, str]) -> SinkOptions:
         is_ordered=reader.boolean("inputOrdered", default=False),
         accepts_unknown=reader.boolean("acceptUnknown", default=False),
         patience_s=reader.duration_s("brokerTimeout", 600.0),
+        codec=_codec(reader),
         write_name=_write_name(reader),
     )
     reader.finish()
     if read.write_name is not None and not read.is_exact:
         raise ConfigError("the options 'txnAppId' and 'txnVersion' name a write with exactlyOnce=true; it is not said")
     return read
+
+
+def _codec(reader: OptionReader) -> Codec | None:
+    name = reader.text("compression")
+    if name is not None and name.lower() not in _CODECS:
+        raise refuse("compression", name, f"must be one of {', '.join(_CODECS)}")
+    return None if name is None else _CODECS[name.lower()]
 
 
 def _write_name(reader: OptionReader) -> tuple[str, int] | None:

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from holdfast.model import property_names as names
 from holdfast.model.errors import HoldfastError
+from holdfast.model.java_hash import key_text
 from holdfast.model.queue import MessageQueue
 from holdfast.spark.key_hash import hash_keys
 from holdfast.spark.sink_options import BODIES
@@ -36,31 +37,18 @@ class BadRow(HoldfastError):
 
 
 @dataclass(frozen=True, slots=True)
-class Messages:
-    """Some messages out of columns, in an order of their own. Nothing is copied until they leave, a request at a time.
+class Rows:
+    """Messages for one topic as columns.
 
     Attributes:
-        bodies: What those in the columns say.
-        properties: Their properties, as stored.
-        numbers: Which of them these are.
+        keys: Their keys; null for those without.
+        tags: Their tags; null for those without.
+        bodies: What they say.
+        properties: Their properties, as stored; the key and the tag are among them.
     """
 
-    bodies: pa.LargeBinaryArray
-    properties: pa.LargeBinaryArray
-    numbers: Numbers
-
-    def __len__(self) -> int:
-        return len(self.numbers)
-
-    def __getitem__(self, span: slice) -> Messages:
-        return Messages(self.bodies, self.properties, self.numbers[span])
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """Messages for one topic as columns, with their keys, if they have any."""
-
     keys: pa.LargeStringArray
+    tags: pa.LargeStringArray
     bodies: pa.LargeBinaryArray
     properties: pa.LargeBinaryArray
 
@@ -77,10 +65,33 @@ class Rows:
         order = pc.sort_indices(pa.table(columns), sort_keys=[(name, "ascending") for name in columns])
         return order.to_numpy().astype(np.int64)
 
+    def take(self, chosen: pa.Array) -> Rows:
+        """Return some of them."""
+        return Rows(*(getattr(self, name).take(chosen) for name in self.__slots__))
+
+
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """Some messages out of columns, in an order of their own. Nothing is copied until they leave, a request at a time.
+
+    Attributes:
+        rows: The columns.
+        numbers: Which of their rows these are.
+    """
+
+    rows: Rows
+    numbers: Numbers
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, span: slice) -> Messages:
+        return Messages(self.rows, self.numbers[span])
+
 
 def join_rows(parts: Sequence[Rows]) -> Rows:
     """Return all of *parts*, at least one, as one."""
-    columns = ([part.keys, part.bodies, part.properties] for part in parts)
+    columns = ([getattr(part, name) for name in Rows.__slots__] for part in parts)
     return Rows(*map(pa.concat_arrays, zip(*columns, strict=True)))
 
 
@@ -104,7 +115,7 @@ class QueueChoice:
         ends = np.cumsum(np.bincount(chosen, minlength=len(queues))).tolist()
         for queue, start, end in zip(queues, [0, *ends], ends, strict=False):
             if start < end:
-                yield queue, Messages(rows.bodies, rows.properties, numbers[start:end])
+                yield queue, Messages(rows, numbers[start:end])
 
     def _choose(self, keys: pa.LargeStringArray, count: int) -> Numbers:
         """Return the number of the queue of each message."""
@@ -130,7 +141,7 @@ def to_rows(batch: pa.RecordBatch, topic: str | None) -> dict[str, Rows]:
         raise BadRow("a row has no body, or an empty one, which is no message")
     keys = _to_texts(columns.get("key"), batch.num_rows)
     tags = _to_texts(columns.get("tags"), batch.num_rows)
-    rows = Rows(keys, bodies, _properties(keys, tags, columns.get("properties")))
+    rows = Rows(keys, tags, bodies, _properties(keys, tags, columns.get("properties")))
     if "topic" not in columns:
         return {_require(topic): rows} if batch.num_rows else {}
     own = columns["topic"].cast(_TEXT)
@@ -147,7 +158,7 @@ def _require(topic: str | None) -> str:
 def _only(rows: Rows, topics: pa.Array, topic: pa.Scalar) -> Rows:
     """Return the rows for one of their topics."""
     chosen = pc.indices_nonzero(pc.fill_null(pc.equal(topics, topic), fill_value=False))
-    return Rows(rows.keys.take(chosen), rows.bodies.take(chosen), rows.properties.take(chosen))
+    return rows.take(chosen)
 
 
 def _to_texts(column: pa.Array | None, count: int) -> pa.LargeStringArray:
@@ -157,14 +168,7 @@ def _to_texts(column: pa.Array | None, count: int) -> pa.LargeStringArray:
     try:
         return column.cast(_TEXT)
     except pa.ArrowInvalid:
-        return pa.array([None if key is None else _to_text(key) for key in column.to_pylist()], _TEXT)
-
-
-def _to_text(key: bytes) -> str:
-    try:
-        return key.decode()
-    except UnicodeDecodeError:
-        return key.decode("latin-1")
+        return pa.array([None if key is None else key_text(key) for key in column.to_pylist()], _TEXT)
 
 
 def _properties(keys: pa.Array, tags: pa.Array, more: pa.Array | None) -> pa.LargeBinaryArray:

@@ -28,9 +28,10 @@ from holdfast.client.sender import Sender
 from holdfast.model.errors import ConfigError
 from holdfast.model.queue import MessageQueue
 from holdfast.model.scope import is_mock_broker
-from holdfast.spark.delivery import Delivery, WriteName
+from holdfast.spark.delivery import Delivery
 from holdfast.spark.link import Link, link_to
 from holdfast.spark.sink_options import SinkOptions
+from holdfast.spark.sink_requests import WriteName
 from holdfast.spark.sink_rows import QueueChoice, join_rows, to_rows
 
 GROUP: Final = "holdfast-spark-sink"
@@ -84,11 +85,11 @@ def write_rows(options: SinkOptions, batches: Iterable[pa.RecordBatch], query: s
     """Write the rows of one task."""
     task = TaskContext.get()
     partition = 0 if task is None else task.partitionId()
-    link = link_to(options.namesrv, GROUP, options.patience_s)
+    link = link_to(options.namesrv, GROUP, options.patience_s, is_producer=True)
     name = WriteName(query, batch, partition, options.accepts_unknown) if options.is_exact else None
     known: dict[str, tuple[MessageQueue, ...]] = {}
     choice = QueueChoice(known, partition)
-    with Delivery(link, Sender(link.client, GROUP), name) as delivery:
+    with Delivery(link, Sender(link.client, GROUP, whole=link.whole), name, options.codec) as delivery:
         if name is not None:
             assert options.topic is not None, "looked at before"
             known[options.topic] = _queues(link, options.topic, must_be_static=True)

@@ -39,6 +39,8 @@ OPENS_FIELD: Final = "opensBatches"
 """In a request: what whoever asks makes of a batch. See `Opening`."""
 # What brokers add to the properties of a record: INNER_BASE, the region, the cluster and such.
 _BROKERS_SHARE: Final = 1024
+KEYS_SIZE_MAX: Final = PROPERTIES_SIZE_MAX - _BROKERS_SHARE - 1024
+"""How much room there is for the keys of all items, with their blanks, beside what else is said outside."""
 
 _COUNT: Final = names.INNER_COUNT.encode()
 
