@@ -75,10 +75,13 @@ class Cluster:
         """Return who leads each queue."""
         return asyncio.run(Operator(self.namesrv).leaders(topic))
 
-    def make_topic(self, *, queues: int = 4, is_static: bool = True, name: str | None = None) -> str:
+    def make_topic(
+        self, *, queues: int = 4, is_static: bool = True, name: str | None = None, keeps_batches: bool = False
+    ) -> str:
         """Make a topic that nobody else uses."""
         name = name or f"topic-{next(_numbers)}"
-        self.operate("topic", "create", name, "--logical-queues" if is_static else "--queues", str(queues))
+        kind = ["--batches"] if keeps_batches else []
+        self.operate("topic", "create", name, "--logical-queues" if is_static else "--queues", str(queues), *kind)
         return name
 
     def send(self, topic: str, numbers: range, *, keys: int = 8) -> list[SendResult]:

@@ -131,8 +131,9 @@ class Killed(Exception):
 class Writer:
     """Tasks of one query, without Spark: what is retried, and in what order, is in our hands."""
 
-    def __init__(self, cluster: Cluster, topic: str) -> None:
-        self.link: Link = link_to(cluster.namesrv, "tests-sink", 60)
+    def __init__(self, cluster: Cluster, topic: str, *, is_producer: bool = False) -> None:
+        group = "tests-whole-sink" if is_producer else "tests-sink"
+        self.link: Link = link_to(cluster.namesrv, group, 60, is_producer=is_producer)
         self._queues = self.link.publishable(topic)
         self.query = f"query-{topic}"
 
@@ -149,7 +150,7 @@ class _Mortal(Sender):
     """A sender whose process is killed after some requests: the last one leaves, and nobody hears its answer."""
 
     def __init__(self, link: Link, requests_max: int | None) -> None:
-        super().__init__(link.client, "tests")
+        super().__init__(link.client, "tests", whole=link.whole)
         self._left = requests_max
 
     async def send(self, *arguments: object, **more: object):  # noqa: ANN202 - as the one above
