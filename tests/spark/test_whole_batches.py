@@ -9,7 +9,7 @@ from tests.spark.test_sink import ROWS, Killed, Writer
 from holdfast import arrow
 from holdfast.spark.inner_batches import are_batches
 from holdfast.spark.link import link_to
-from holdfast.spark.pull_line import a_line
+from holdfast.spark.pull_line import PullLine
 from holdfast.spark.records import Records, read_records
 from holdfast.spark.sink_options import read_sink_options
 from holdfast.spark.writer import write_rows
@@ -20,8 +20,8 @@ COLUMNS = ("concat('key-', id % 10) as key", "cast(id as string) as body", "conc
 def records_of(cluster: Cluster, topic: str, queue: int = 0) -> Records:
     """Return what the first pull of a queue brings, as it is stored."""
     link = link_to(cluster.namesrv, "tests-raw", 60)
-    with a_line() as line:
-        return read_records(bytes(link.pull(line, link.find_queue((topic, str(queue))), 0, 4096, "*", 1 << 22).block))
+    pulled = link.pull(PullLine(), link.find_queue((topic, str(queue))), 0, 4096, "*", 1 << 22)
+    return read_records(pulled.block)
 
 
 @pytest.fixture
