@@ -13,6 +13,7 @@ from holdfast.client.outgoing import Outgoing
 from holdfast.client.route_table import TopicRoute
 from holdfast.client.send_plan import queue_for_key
 from holdfast.client.sender import Parcel, Receipt, Sender
+from holdfast.client.whole_batches import WholeBatches
 from holdfast.model.errors import RemoteProtocolError, SendFailed
 from holdfast.model.message import SendStatus
 from holdfast.model.queue import MessageQueue
@@ -356,5 +357,37 @@ def test_a_send_is_a_use_of_its_topic(*, one_way: bool):
         used_s = routes._entries["t"].used_s
         assert used_s is not None
         assert used_s > 0
+
+    with_sender(story)
+
+
+class _Whole(WholeBatches):
+    """Knows what it was told."""
+
+    def __init__(self, answers: list[bool]) -> None:
+        self._answers = answers
+
+    def takes(self, topic: str, address: str) -> bool:
+        return self._answers.pop(0)
+
+
+def test_a_batch_that_must_stay_whole_goes_to_nobody_who_splits_it():
+    """Looked at before each attempt: the next one may go to another broker, or to one that came back as another."""
+
+    async def story(server: ScriptedServer, sender: Sender) -> None:
+        codes = iter([2, 0, 0])
+        server.answers[SEND] = lambda command: response(command, next(codes), "", fields=STORED)
+        parcel = Parcel("t", PARCEL.outgoing, is_whole=True)
+        sender._whole = _Whole([True, False, True])
+
+        with pytest.raises(SendFailed, match="does not keep batches of this topic whole") as raised:
+            await sender.send(parcel, 5)
+        assert raised.value.code == 13
+        assert len(server.heard_of(SEND)) == 1
+        await sender.send(parcel, 5)
+        assert len(server.heard_of(SEND)) == 2
+        sender._whole = None
+        with pytest.raises(SendFailed, match="does not keep batches of this topic whole"):
+            await sender.send(parcel, 5)
 
     with_sender(story)

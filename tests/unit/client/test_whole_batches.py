@@ -9,6 +9,7 @@ from tests.support.scripted_server import ScriptedServer
 
 from holdfast.client.gathering import Batching
 from holdfast.client.producer import Producer
+from holdfast.client.whole_batches import WholeBatches
 from holdfast.model.message import Message
 from holdfast.model.queue import MessageQueue
 from holdfast.model.topic import TopicConfig
@@ -277,3 +278,35 @@ def test_each_broker_of_a_mixed_cluster_gets_what_it_takes():
                 assert "192" in {command.fields["f"] for command in new.heard_of(SEND)[2:]}
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "attributes", "wanted"),
+    [("innerBatch", BATCH_INDEX, True), ("innerBatch", {}, False), ("", BATCH_INDEX, False)],
+)
+def test_who_sends_much_at_once_may_wait_for_the_answer(capabilities: str, attributes: dict[str, str], *, wanted: bool):
+    """Each is asked once, and not before somebody wants to know."""
+
+    async def story(server: ScriptedServer, producer: Producer) -> None:
+        whole = WholeBatches(producer._client)
+
+        assert [await whole.find_out("t", server.address) for _ in range(3)] == [wanted] * 3
+        assert whole.takes("t", server.address) is wanted
+        assert len(server.heard_of(ASK)) == (1 if capabilities else 0)
+
+    with_producer(story, capabilities=capabilities, attributes=attributes)
+
+
+def test_a_broker_that_does_not_answer_gets_what_everybody_takes_and_is_asked_again():
+    """It may answer the next time."""
+
+    async def story(server: ScriptedServer, producer: Producer) -> None:
+        whole = WholeBatches(producer._client)
+        answer = server.answers[ASK]
+        server.answers[ASK] = lambda command: response(command, 2, "busy")
+        assert not await whole.find_out("t", server.address)
+        whole.forget_broker(server.address)
+        server.answers[ASK] = answer
+        assert await whole.find_out("t", server.address)
+
+    with_producer(story, attributes=BATCH_INDEX)
