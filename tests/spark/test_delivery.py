@@ -37,12 +37,14 @@ class PlayedLink:
         self.mended: list[Exception] = []
         self.client = self.whole = None
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
 
     def close(self) -> None:
         async def end() -> None:
             others = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in others:
+                task.cancel()
             await asyncio.gather(*others, return_exceptions=True)
 
         self.begin(end()).result(10)
