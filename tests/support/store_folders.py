@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
-from tests.support.stores import HOST, NOW_MS, SMALL
+from tests.support.stores import HOST, NOW_MS, SMALL, keep_house
 
 from holdfast.broker.mapping_records import MappingChange, MappingSnapshot
 from holdfast.model.java_hash import java_hash
@@ -33,6 +33,7 @@ class Folder:
         table[batched] = {"topicName": batched, "attributes": {"queue.type": "BatchCQ"}}
         self.disk.replace("config/topics.json", msgspec.json.encode({"topicConfigTable": table}))
         self.store = MessageStore.open(self.disk, FILES, NOW_MS)
+        self._now_ms = NOW_MS
 
     def __str__(self) -> str:
         return str(self.root)
@@ -83,6 +84,11 @@ class Folder:
                 self.append(b"half", topic="clicks", flag=PREPARED, now_ms=NOW_MS + number)
             if number % 10 == 0:
                 self.append_batch([b"one", b"two", b"three"], now_ms=NOW_MS + number)
+
+    def settle(self) -> None:
+        """Let the mark of a live broker move to the end of its log."""
+        self._now_ms += 60_000
+        keep_house(self.store, self._now_ms)
 
     def close(self) -> None:
         """End in order."""

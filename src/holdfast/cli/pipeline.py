@@ -196,3 +196,45 @@ def convert_index(
         paths = [store.partition("=")[2] or store for store in stores]
         found = job.convert_index(tasks, paths, topic, to, show=run.show)
     run.tell(found, job.to_report(found))
+
+
+@pipeline_command("archive")
+def archive(
+    run: Run,
+    *,
+    stores: StoresArgument,
+    target: Annotated[str, typer.Option("--to", metavar="FOLDER", help="The archive; made if it is not there.")],
+    topics: Annotated[
+        list[str] | None,
+        typer.Option("--topic", metavar="PATTERN", help="Only these topics; can be repeated, the same at every run."),
+    ] = None,
+    hold: Annotated[
+        bool, typer.Option("--hold/--no-hold", help="Let the brokers keep their log until it is archived.")
+    ] = True,
+) -> None:
+    """Add to an archive, as Parquet by topic and day, what was stored since the last run; each message once.
+
+    Exit status 0 if everything is in it, 1 if something was lost before, or cannot be read. Give it all brokers of a
+    cluster: then the offsets of logical queues have no gaps.
+
+    Example: holdfast pipeline archive /data/broker-a /data/broker-b --to /archive
+    """
+    with run.tasks("archive") as tasks:
+        from holdfast.pipeline import archive as job  # noqa: PLC0415
+
+        found = job.archive(tasks, stores, target, topics=topics or (), holds=hold, show=run.show)
+    run.tell(found, job.to_report(found))
+    if not found.is_whole:
+        raise typer.Exit(_FAULTY)
+
+
+@app.command("release")
+def release(stores: StoresArgument) -> None:
+    """Let brokers delete again what is not archived: their retention goes by age alone.
+
+    Example: holdfast pipeline release /data/broker-a
+    """
+    from holdfast.pipeline.archive import tell_retention  # noqa: PLC0415 - needs numpy, an extra
+
+    for store in stores:
+        tell_retention(store.partition("=")[2] or store, None)

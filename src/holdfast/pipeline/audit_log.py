@@ -22,18 +22,19 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from holdfast.model import property_names as names
-from holdfast.model.errors import RemoteProtocolError
+from holdfast.model.errors import UnreadableBatch
 from holdfast.model.java_hash import java_hash
 from holdfast.model.topic import SCHEDULE_TOPIC
 from holdfast.pipeline.faults import Fault, Faults
 from holdfast.pipeline.log_ranges import LogRange
 from holdfast.pipeline.log_scan import Chunk, RangeScan
+from holdfast.pipeline.messages import open_records
 from holdfast.pipeline.queue_entries import QueueFolder, QueueReader, first_offsets
 from holdfast.pipeline.store_folder import StoreFolder
+from holdfast.spark.inner_batches import are_batches
 from holdfast.spark.slices import Places
-from holdfast.store.dispatch import INNER_BITS, NOT_QUEUED, inner_span
+from holdfast.store.dispatch import NOT_QUEUED, inner_span
 from holdfast.store.queue_index import BLANK_ENTRY_SIZE
-from holdfast.wire.inner_batch import unwrap_items
 
 SHARED_PREFIX: Final = "%LMQ%"
 """Indexes of Java's that lead to records of other topics, beside their own entries."""
@@ -122,7 +123,8 @@ class _RangeAuditor:
     # Records.
 
     def _take(self, chunk: Chunk) -> None:
-        for row in np.flatnonzero(~chunk.is_right()):
+        is_right = chunk.is_right()
+        for row in np.flatnonzero(~is_right):
             self._tell_record("checksum", chunk, int(row), "the checksum of its body is wrong")
         self._judge_times(chunk)
         queues = np.full(len(chunk), -1, dtype=np.int64)
@@ -135,7 +137,7 @@ class _RangeAuditor:
                 is_dead[:] = True  # Java keeps no note of topics that it deleted: it has none of this name.
             self._done.of_the_dead += int((is_dead & is_wanted[rows]).sum())
             is_wanted[rows[is_dead]] = False
-        counts = self._count_messages(chunk)
+        counts = self._count_messages(chunk, is_right)
         self._done.messages += int(counts[is_wanted].sum())
         for row in np.flatnonzero(is_wanted & (queues < 0)):
             self._tell_record("unindexed", chunk, int(row), "there is no index of its queue")
@@ -156,24 +158,37 @@ class _RangeAuditor:
         self._done.backwards += int((times < before).sum())
         self._last_store_ms = int(times[-1])
 
-    def _count_messages(self, chunk: Chunk) -> Places:
-        """Return how many messages each record holds. A batch is opened, to see that it can be."""
+    def _count_messages(self, chunk: Chunk, is_right: npt.NDArray[np.bool_]) -> Places:
+        """Return how many messages each record holds. Batches are opened, to see that they can be."""
         counts = np.ones(len(chunk), dtype=np.int64)
-        records = chunk.records
-        view = memoryview(chunk.block)
-        for row in np.flatnonzero((records.flags & INNER_BITS) == INNER_BITS).tolist():
-            start, size = int(records.properties_starts[row]), int(records.properties_sizes[row])
-            properties, flag = bytes(view[start : start + size]), int(records.flags[row])
-            first, counts[row] = inner_span(flag, properties, int(records.offsets[row]))
-            start, size = int(records.body_starts[row]), int(records.body_sizes[row])
-            try:
-                found = len(unwrap_items(view[start : start + size], flag, properties))
-            except RemoteProtocolError as error:
-                self._tell_record("batch", chunk, row, str(error))
-                continue
-            if first != records.offsets[row] or counts[row] not in {0, found}:
-                text = f"it says {counts[row]} messages from {first} on, and holds {found}"
-                self._tell_record("batch", chunk, row, text)
+        is_batch = are_batches(chunk.records)
+        counts[is_batch] = 0
+        batches = np.flatnonzero(is_batch & is_right)
+        if len(batches):
+            alone = chunk.select(batches)
+            for _, _, rows in alone.by_queue():
+                counts[batches[rows]] = self._open(alone.select(rows))
+        return counts
+
+    def _open(self, batches: Chunk) -> Places:
+        """Return how many messages are in each of the batches of one queue."""
+        offsets = batches.records.offsets
+        unreadable: list[UnreadableBatch] = []
+        parts = [np.sort(rows.offsets) for _, rows in open_records(batches.block, batches.records, unreadable)]
+        found = np.concatenate(parts)
+        counts = np.diff(np.append(np.searchsorted(found, offsets), len(found)))
+        broken = {error.offset: str(error) for error in unreadable}
+        view = memoryview(batches.block)
+        for row, (start, size) in enumerate(
+            zip(batches.records.properties_starts.tolist(), batches.records.properties_sizes.tolist(), strict=True)
+        ):
+            flag, offset = int(batches.records.flags[row]), int(offsets[row])
+            first, said = inner_span(flag, bytes(view[start : start + size]), offset)
+            if offset in broken:
+                self._tell_record("batch", batches, row, broken[offset])
+            elif first != offset or said not in {1, counts[row]}:
+                text = f"it says {said} messages from {first} on, and holds {counts[row]}"
+                self._tell_record("batch", batches, row, text)
         return counts
 
     # Against entries.

@@ -93,6 +93,12 @@ class Chunk:
         """Return only some of them."""
         return Chunk(self.block, self.base, self.starts[chosen], self.records.select(chosen))
 
+    def by_topic(self) -> Iterator[tuple[str, Places]]:
+        """Yield every topic that has records here, and which ones."""
+        codes = self.topics.indices.to_numpy()
+        for code, raw in enumerate(self.topics.dictionary.to_pylist()):
+            yield raw.decode(errors="replace"), np.flatnonzero(codes == code)
+
     def by_queue(self) -> Iterator[tuple[str, int, Places]]:
         """Yield every queue that has records here, and which ones."""
         codes = self.topics.indices.to_numpy().astype(np.int64)

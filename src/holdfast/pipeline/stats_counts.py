@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -93,11 +94,10 @@ class _Counter:
         queued = np.flatnonzero((chunk.records.flags & NOT_QUEUED) == 0)
         chunk = chunk if len(queued) == len(chunk) else chunk.select(queued)
         for topic, queue_id, rows in chunk.by_queue():
-            block, records = open_records(chunk.block, chunk.records.select(rows))
-            sizes = chunk.sizes[rows]
-            self._count_queue(topic, queue_id, sizes, records)
-            self._count_times(topic, sizes, chunk.records.store_ms[rows], records)
-            self._count_texts(topic, block, records)
+            self._count_records(topic, queue_id, chunk.sizes[rows], chunk.records.store_ms[rows])
+            for block, records in open_records(chunk.block, chunk.records.select(rows)):
+                self._count_messages(topic, queue_id, records)
+                self._count_texts(topic, block, records)
 
     def finish(self) -> RangeStats:
         done = self._done
@@ -106,31 +106,41 @@ class _Counter:
         done.tags, done.tags_missed = self._tags.finish()
         return done
 
-    def _count_queue(self, topic: str, queue_id: int, sizes: Places, records: Records) -> None:
-        mine = self._queues.get((topic, queue_id))
-        if mine is None:
-            mine = self._queues[topic, queue_id] = QueueCounts(topic, queue_id)
+    def _count_records(self, topic: str, queue_id: int, sizes: Places, stored_ms: Places) -> None:
+        mine = self._queue(topic, queue_id)
         mine.records += len(sizes)
         mine.size += int(sizes.sum())
-        if not len(records):
-            return
+        mine.first_ms = min(mine.first_ms, int(stored_ms.min()))
+        mine.last_ms = max(mine.last_ms, int(stored_ms.max()))
+        times = self._done.times.setdefault(topic, {})
+        for step, size in self._steps(stored_ms, sizes):
+            messages, known = times.get(step, (0, 0))
+            times[step] = (messages, known + size)
+
+    def _count_messages(self, topic: str, queue_id: int, records: Records) -> None:
+        mine = self._queue(topic, queue_id)
         late = records.store_ms - records.born_ms
         mine.messages += len(records)
         mine.body_size += int(records.body_sizes.sum())
-        mine.first_ms = min(mine.first_ms, int(records.store_ms.min()))
-        mine.last_ms = max(mine.last_ms, int(records.store_ms.max()))
         mine.skewed += int((late < 0).sum())
         add(mine.late, count(np.maximum(late, 0)))
         add(mine.sizes, count(records.body_sizes))
-
-    def _count_times(self, topic: str, sizes: Places, stored_ms: Places, records: Records) -> None:
         times = self._done.times.setdefault(topic, {})
-        for which, (values, weights) in enumerate(((records.store_ms, None), (stored_ms, sizes))):
-            steps, places = np.unique(values // self._step_ms, return_inverse=True)
-            sums = np.bincount(places, weights=weights, minlength=len(steps))
-            for step, value in zip((steps * self._step_ms).tolist(), sums.tolist(), strict=True):
-                known = times.get(step, (0, 0))
-                times[step] = (known[0] + int(value), known[1]) if which == 0 else (known[0], known[1] + int(value))
+        for step, messages in self._steps(records.store_ms):
+            known, size = times.get(step, (0, 0))
+            times[step] = (known + messages, size)
+
+    def _queue(self, topic: str, queue_id: int) -> QueueCounts:
+        mine = self._queues.get((topic, queue_id))
+        if mine is None:
+            mine = self._queues[topic, queue_id] = QueueCounts(topic, queue_id)
+        return mine
+
+    def _steps(self, times_ms: Places, weights: Places | None = None) -> Iterator[tuple[int, int]]:
+        """Yield the steps of time that *times_ms* are in, and what weighs how much there."""
+        steps, places = np.unique(times_ms // self._step_ms, return_inverse=True)
+        sums = np.bincount(places, weights=weights, minlength=len(steps)).astype(np.int64)
+        return zip((steps * self._step_ms).tolist(), sums.tolist(), strict=True)
 
     def _count_texts(self, topic: str, block: Block, records: Records) -> None:
         starts = records.properties_starts

@@ -125,6 +125,15 @@ def _between(rows: Records, wanted: Wanted) -> Records:
     return rows.select((offsets >= wanted.start) & (offsets < wanted.end))
 
 
+def from_rows(block: Block, rows: Records, origin: Origin, columns: Sequence[str]) -> pa.RecordBatch:
+    """Return messages, a row of a block each, as a batch of these columns.
+
+    Raises:
+        CorruptRecord: a body is wanted, and is not what was written.
+    """
+    return _Maker(block, rows, origin).make(Wanted(tuple(columns), 0, 1 << 62))
+
+
 class _Maker:
     """Makes the columns of one answer, each when it is asked for."""
 

@@ -32,7 +32,7 @@ from holdfast.store.opening import OpenedStore, open_store
 from holdfast.store.options import StoreOptions
 from holdfast.store.queue_index import QueueLog
 from holdfast.store.recovery import Recovered
-from holdfast.store.retention import DiskUse, count_expired
+from holdfast.store.retention import DiskUse, count_expired, find_hold
 from holdfast.store.snapshot import erased_key, save_deleted
 from holdfast.store.steps import Steps
 from holdfast.store.time_search import find_offset_at, find_time
@@ -376,6 +376,9 @@ class MessageStore:
         """Remove what has expired, and more when the disk is full. Return the paths of what was removed."""
         is_forced = self._room.measure().is_forced or self.disk_full
         count = count_expired(self._files, self.log.written, now_ms, self.options, is_forced=is_forced)
+        # Looked at only when something could go: a file is read.
+        if count and (hold := find_hold(self._disk)) is not None:
+            count = min(count, max(0, hold - self._files.start) // self._files.size)
         try:
             removed = [self._files.remove_first() for _ in range(count)]
             if removed:

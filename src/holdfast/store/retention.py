@@ -6,16 +6,28 @@
 
 Time is taken from the records, not from the files: copying a folder must not make it young (hazard H7). Above a limit
 of disk use the oldest files go whatever their age; above another one writes are refused.
+
+Whoever copies the log elsewhere says how far it is, in a file of the folder, and no file goes that it has not got yet,
+however old it is and however full the disk. Without that file nothing is held; one that cannot be read holds all.
 """
 
 from __future__ import annotations
 
 import msgspec
 
+from holdfast.model.errors import DiskFailed
 from holdfast.store.disk import Disk
 from holdfast.store.log_file import LogFiles
 from holdfast.store.log_walk import WalkedRecord, judge_at
 from holdfast.store.options import StoreOptions
+
+HOLD_PATH = "holdfast/archived.json"
+
+
+class Hold(msgspec.Struct, frozen=True):
+    """What the file says: the log before *position* is archived."""
+
+    position: int
 
 
 class DiskUse(msgspec.Struct, frozen=True):
@@ -41,6 +53,15 @@ def measure_disk(disk: Disk, options: StoreOptions) -> DiskUse:
         is_forced=used * 100 > options.clean_forced_percent * total,
         is_full=used * 100 > options.disk_full_percent * total,
     )
+
+
+def find_hold(disk: Disk) -> int | None:
+    """Return the position from which on the log must be kept; None when nobody asks for that."""
+    try:
+        data = disk.read_file(HOLD_PATH)
+        return None if data is None else msgspec.json.decode(data, type=Hold).position
+    except (DiskFailed, msgspec.MsgspecError, UnicodeDecodeError):
+        return 0
 
 
 def count_expired(files: LogFiles, written: int, now_ms: int, options: StoreOptions, *, is_forced: bool) -> int:

@@ -7,6 +7,7 @@ from tests.support.stores import NOW_MS, append, bodies, finish, keep_house, ope
 
 from holdfast.sim.disk import SimDisk
 from holdfast.store.message_store import MessageStore
+from holdfast.store.retention import HOLD_PATH
 
 HOUR_MS = 3_600_000
 LOG = "commitlog"
@@ -187,3 +188,36 @@ def test_no_file_is_begun_where_there_is_no_room_for_it():
 
     append(store, b"new")
     assert store.written < 2_000
+
+
+@pytest.mark.parametrize("forced", [{}, {"clean_forced_percent": -1}])
+def test_what_is_not_archived_yet_stays(forced: dict[str, int]):
+    """However old it is, and however full the disk: a file goes when all of it was copied elsewhere."""
+    disk = SimDisk()
+    store = one_per_file(disk, 20, **forced)
+    disk.replace(HOLD_PATH, b'{"position": 700}')
+
+    store.clean(NOW_MS + 1000 * HOUR_MS)
+
+    assert store.start == 600
+
+    disk.replace(HOLD_PATH, b'{"position": 1000}')
+    store.clean(NOW_MS + 1000 * HOUR_MS)
+
+    assert store.start == 1000
+
+
+def test_a_hold_that_cannot_be_read_holds_everything():
+    """Somebody wanted the log to be kept: a damaged file must not be the end of it."""
+    disk = SimDisk()
+    store = one_per_file(disk, 20)
+    disk.replace(HOLD_PATH, b'{"position": ')
+
+    store.clean(NOW_MS + 1000 * HOUR_MS)
+
+    assert store.start == 0
+
+    disk.remove(HOLD_PATH)
+    store.clean(NOW_MS + 1000 * HOUR_MS)
+
+    assert store.start > 0
