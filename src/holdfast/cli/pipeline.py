@@ -8,6 +8,7 @@ They read store folders, not brokers: of live ones, of copies, of Java's. `--mas
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 import typer
 
 from holdfast.admin.tables import print_all, print_json
+from holdfast.cli.profiles import find_namesrv
 from holdfast.cli.progress import show_progress
 from holdfast.cli.shared_options import command_with
 from holdfast.model.errors import ConfigError
@@ -238,3 +240,44 @@ def release(stores: StoresArgument) -> None:
 
     for store in stores:
         tell_retention(store.partition("=")[2] or store, None)
+
+
+@pipeline_command("backfill")
+def backfill(
+    run: Run,
+    *,
+    source: Annotated[str, typer.Argument(metavar="ARCHIVE", help="An archive, or a table with its columns.")],
+    topic: Annotated[str, typer.Option("--to", metavar="TOPIC", help="The static topic that gets the messages.")],
+    state: Annotated[
+        str, typer.Option(metavar="FOLDER", help="Its plan and how far it is: run again with the same, it goes on.")
+    ],
+    where: Annotated[str, typer.Option(metavar="SQL", help="Only these rows.", show_default="all")] = "",
+    kind: Annotated[
+        str | None,
+        typer.Option("--format", metavar="NAME", help="Read it with this format of Spark.", show_default="an archive"),
+    ] = None,
+    rows: Annotated[int, typer.Option(min=1, help="About how many to write at once.")] = 200_000,
+    namesrv: Annotated[
+        str | None,
+        typer.Option(envvar="HOLDFAST_NAMESRV", metavar="HOST:PORT", help="Name servers, ';' between them."),
+    ] = None,
+    profile: Annotated[
+        str | None, typer.Option(envvar="HOLDFAST_PROFILE", metavar="NAME", help="Use this saved profile.")
+    ] = None,
+) -> None:
+    """Write an archive back to a topic: each message once, those of one key in their order. Stop it, and run it again.
+
+    Example: holdfast pipeline backfill /archive --to orders-again --where "topic = 'orders'" --state backfill-1
+    """
+    address, _ = find_namesrv(namesrv, profile, os.environ)
+    with run.tasks("backfill") as tasks:
+        spark = getattr(tasks, "spark", None)
+        if spark is None:
+            raise ConfigError("a backfill needs Spark: give another --master")
+        from holdfast.pipeline import backfill as job  # noqa: PLC0415
+
+        frame = job.read_archive(spark, source) if kind is None else spark.read.format(kind).load(source)
+        found = job.backfill(
+            frame, address, topic, state, source=source, where=where, rows_per_piece=rows, show=run.show
+        )
+    run.tell(found, job.to_report(found))

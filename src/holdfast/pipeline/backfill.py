@@ -1,0 +1,292 @@
+"""`backfill`: from an archive, or a table with its columns, back into a topic; order per key, each row once.
+
+    source ─ plan of pieces, kept in a file ─ piece after piece: rows of a key to one task ─ in order ─ the exact sink
+
+Each piece is a write of the sink with a name (`txnAppId`, `txnVersion`): one that is repeated, because it was stopped
+or nobody heard of its end, adds only what is missing. Key, tag and the user's properties are those of the source; when
+and where a row was stored first is in properties of its own (`ORIGIN`), as a topic gives its own times and offsets.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+
+from holdfast.admin.tables import Cell as TableCell
+from holdfast.admin.tables import Table, right
+from holdfast.model.errors import ConfigError
+from holdfast.pipeline.backfill_plan import Cell, Piece, Plan, cut_pieces
+from holdfast.pipeline.read_only import replace_small
+from holdfast.pipeline.report import Report
+from holdfast.pipeline.tasks import ShowProgress, show_nothing
+from holdfast.spark.slices import Places
+
+ORIGIN: Final = {
+    "originTopic": "topic",
+    "originQueue": "queue",
+    "originOffset": "offset",
+    "originStoreTimestamp": "storeTimestamp",
+    "originBornTimestamp": "bornTimestamp",
+}
+"""Properties that say where a row came from, and of which column. Times are in milliseconds."""
+
+ARCHIVE_SCHEMA: Final = (
+    "key string, body binary, tags string, queue int, offset bigint, storeTimestamp timestamp, "
+    "bornTimestamp timestamp, properties map<string,string>, generation int, broker string, topic string, day date"
+)
+ROWS_PER_PIECE: Final = 200_000
+_NEEDED: Final = ("body", "queue", "offset", "storeTimestamp")
+_STEPS_MAX: Final = 50_000
+_SLICE_ROWS: Final = 4096
+_QUEUE: Final = "_queue"
+_FIRST: Final = "_first"
+_END: Final = "_end"
+
+
+class Backfilled(msgspec.Struct, kw_only=True):
+    """What a run did.
+
+    Attributes:
+        rows: Of the whole plan.
+        pieces: Of the whole plan.
+        before: Pieces that earlier runs had done.
+        empty: Rows without a body, which are no messages: they were left out.
+    """
+
+    name: str
+    topic: str
+    rows: int
+    pieces: int
+    before: int
+    empty: int
+    seconds: float
+
+
+class _Progress(msgspec.Struct, frozen=True):
+    """How many pieces are done."""
+
+    done: int
+
+
+def read_archive(spark: SparkSession, folder: str) -> DataFrame:
+    """Return an archive as a table: the columns of the source `holdfast`, and `day`."""
+    return spark.read.schema(ARCHIVE_SCHEMA).parquet(folder)
+
+
+def backfill(
+    rows: DataFrame,
+    namesrv: str,
+    topic: str,
+    state: str,
+    *,
+    source: str = "",
+    where: str = "",
+    rows_per_piece: int = ROWS_PER_PIECE,
+    show: ShowProgress = show_nothing,
+) -> Backfilled:
+    """Write rows to a static topic, each once, those of one key in their order.
+
+    Args:
+        rows: An archive (`read_archive`), or a table with its columns; `body`, `queue`, `offset` and `storeTimestamp`
+            must be there. The rows that a plan names stay as they are until it is done.
+        namesrv: Name servers of the topic.
+        topic: A static topic, which is not grown meanwhile.
+        state: A folder that is this backfill's own: its plan and how far it is. A run that finds it goes on.
+        source: What *rows* are, in words that stay the same: another source is not taken for this one.
+        where: Which of them, in SQL.
+        rows_per_piece: About how many are written at once; tasks hold theirs in memory.
+        show: Shows how far it is.
+
+    Raises:
+        ConfigError: a column is missing, or the folder belongs to another backfill.
+    """
+    began_s = time.monotonic()
+    missing = [name for name in _NEEDED if name not in rows.columns]
+    if missing:
+        raise ConfigError(f"there are no columns {', '.join(missing)}: a backfill needs {', '.join(_NEEDED)}")
+    chosen = rows.where(where) if where else rows
+    named = chosen.withColumn(_QUEUE, _queue_name(rows.columns))
+    plan = _load_plan(named, Path(state), source, where, topic, rows_per_piece)
+    progress_path = Path(state) / "progress.json"
+    before = done = (
+        msgspec.json.decode(progress_path.read_bytes(), type=_Progress).done if progress_path.exists() else 0
+    )
+    tell = show("rows", len(plan.pieces) - done)
+    for number in range(done, len(plan.pieces)):
+        _write_piece(named, plan, number, namesrv)
+        replace_small(progress_path, msgspec.json.encode(_Progress(number + 1)))
+        tell(1)
+    total = sum(piece.rows for piece in plan.pieces)
+    return Backfilled(
+        name=plan.name,
+        topic=topic,
+        rows=total,
+        pieces=len(plan.pieces),
+        before=before,
+        empty=0 if before == len(plan.pieces) else _count_empty(chosen),
+        seconds=time.monotonic() - began_s,
+    )
+
+
+def _count_empty(rows: DataFrame) -> int:
+    return rows.where(F.col("body").isNull() | (F.length("body") == 0)).count()
+
+
+def _queue_name(columns: list[str]) -> Column:
+    """Return what names the queue of a row: a logical one of its topic, or one of a broker."""
+    topic = F.col("topic") if "topic" in columns else F.lit("")
+    number = F.col("queue").cast("string")
+    if "broker" in columns and "generation" in columns:
+        number = F.when(F.col("generation").isNull(), F.concat_ws("/", "broker", number)).otherwise(number)
+    return F.concat_ws("|", topic, number)
+
+
+# The plan.
+
+
+def _load_plan(rows: DataFrame, state: Path, source: str, where: str, topic: str, rows_per_piece: int) -> Plan:
+    """Return the plan that is kept, or make one and keep it."""
+    path = state / "plan.json"
+    if not path.exists():
+        plan = _make_plan(rows, source, where, topic, rows_per_piece)
+        replace_small(path, msgspec.json.encode(plan))
+        return plan
+    plan = msgspec.json.decode(path.read_bytes(), type=Plan)
+    if (plan.source, plan.where, plan.topic) != (source, where, topic):
+        raise ConfigError(
+            f"{state} is the state of a backfill from {plan.source or 'a table'} where {plan.where or 'all'} to "
+            f"{plan.topic}: give this one a folder of its own"
+        )
+    return plan
+
+
+def _make_plan(rows: DataFrame, source: str, where: str, topic: str, rows_per_piece: int) -> Plan:
+    full = _not_empty(rows)
+    seconds = F.unix_seconds("storeTimestamp")
+    bounds = full.agg(F.min(seconds), F.max(seconds)).first()
+    low, high = (0, 0) if bounds is None or bounds[0] is None else (int(bounds[0]), int(bounds[1]))
+    step_s = max(1, -(-(high - low) // _STEPS_MAX))
+    found = (
+        full.groupBy(_QUEUE, F.floor(seconds / step_s).cast("long").alias("step"))
+        .agg(F.count("*"), F.min("offset"), F.max("offset"))
+        .collect()
+    )
+    cells = [Cell(str(row[0]), int(row[1]), int(row[2]), int(row[3]), int(row[4])) for row in found]
+    return Plan(
+        name=f"backfill-{uuid.uuid4()}",
+        source=source,
+        where=where,
+        topic=topic,
+        step_s=step_s,
+        partitions=max(1, rows.sparkSession.sparkContext.defaultParallelism),
+        pieces=cut_pieces(cells, rows_per_piece),
+    )
+
+
+def _not_empty(rows: DataFrame) -> DataFrame:
+    return rows.where(F.length("body") > 0)
+
+
+# One piece.
+
+
+def _write_piece(rows: DataFrame, plan: Plan, number: int, namesrv: str) -> None:
+    """Write a piece of the plan; what of it was written before is not written again."""
+    mine = _take_piece(rows, plan, plan.pieces[number])
+    key = F.col("key") if "key" in rows.columns else F.lit(None).cast("string")
+    # Rows without a key keep the order of the queue that they were in.
+    placed = mine.repartition(plan.partitions, F.coalesce(F.concat(F.lit("k"), key), F.concat(F.lit("q"), _QUEUE)))
+    ordered = placed.mapInArrow(_in_order, placed.schema)
+    columns = [F.col("body"), key.alias("key"), _tags(rows.columns), _properties(rows.columns)]
+    (
+        ordered.select(*columns)
+        .write.format("holdfast")
+        .mode("append")
+        .options(namesrv=namesrv, topic=plan.topic, exactlyOnce="true", inputOrdered="true")
+        .options(txnAppId=plan.name, txnVersion=str(number))
+        .save()
+    )
+
+
+def _take_piece(rows: DataFrame, plan: Plan, piece: Piece) -> DataFrame:
+    ranges = [(queue, first, end) for queue, (first, end) in piece.ranges.items()]
+    table = rows.sparkSession.createDataFrame(ranges, f"{_QUEUE} string, {_FIRST} long, {_END} long")
+    low, high = (F.timestamp_seconds(F.lit(step * plan.step_s)) for step in (piece.first_step, piece.last_step + 1))
+    near = _not_empty(rows).where((F.col("storeTimestamp") >= low) & (F.col("storeTimestamp") < high))
+    if "day" in rows.columns:
+        # Folders of other days are not even listed. Days are UTC, whatever the session's time zone is.
+        days = [_day(step * plan.step_s) for step in (piece.first_step, piece.last_step + 1)]
+        near = near.where(F.col("day").between(F.lit(days[0]).cast("date"), F.lit(days[1]).cast("date")))
+    joined = near.join(F.broadcast(table), _QUEUE)
+    return joined.where((F.col("offset") >= F.col(_FIRST)) & (F.col("offset") < F.col(_END))).drop(_FIRST, _END)
+
+
+def _day(seconds: int) -> str:
+    return time.strftime("%Y-%m-%d", time.gmtime(seconds))
+
+
+def _in_order(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a partition such that each queue is in the order of its offsets, and queues go by time."""
+    parts = list(batches)
+    if not parts:
+        return
+    table = pa.Table.from_batches(parts)
+    names = table.column(_QUEUE).combine_chunks().dictionary_encode()
+    # By name, not by how they came: the order is the same whenever it is made.
+    ranks = np.argsort(np.argsort(np.array(names.dictionary.to_pylist(), dtype=object)))
+    times = table.column("storeTimestamp").cast(pa.int64()).to_numpy()
+    order = in_order(ranks[names.indices.to_numpy()], table.column("offset").to_numpy(), times)
+    yield from table.take(pa.array(order)).to_batches(max_chunksize=_SLICE_ROWS)
+
+
+def in_order(queues: Places, offsets: Places, times: Places) -> Places:
+    """Return rows by number: in each queue by offset; between queues by time, where a queue's time never goes back."""
+    by_offset = np.lexsort((times, offsets, queues))
+    mine, risen = queues[by_offset], times[by_offset].copy()
+    for part in np.split(np.arange(len(risen)), np.flatnonzero(np.diff(mine)) + 1):
+        risen[part] = np.maximum.accumulate(risen[part])
+    return by_offset[np.lexsort((mine, risen))]  # Stable: of one time, a queue's rows stay as they are.
+
+
+def _tags(columns: list[str]) -> Column:
+    return (F.col("tags") if "tags" in columns else F.lit(None).cast("string")).alias("tags")
+
+
+def _properties(columns: list[str]) -> Column:
+    """Return the properties of a row, and where it came from."""
+    origin: list[Column] = []
+    for name, column in ORIGIN.items():
+        if column in columns:
+            value = F.unix_millis(column) if column.endswith("Timestamp") else F.col(column)
+            origin += (F.lit(name), value.cast("string"))
+    made = F.create_map(*origin)
+    if "properties" not in columns:
+        return made.alias("properties")
+    known = F.expr("coalesce(properties, cast(map() as map<string,string>))")
+    kept = F.map_filter(known, lambda name, _: ~name.isin(*ORIGIN))
+    return F.map_concat(kept, made).alias("properties")
+
+
+def to_report(found: Backfilled) -> Report:
+    """Return what people want to read of it."""
+    facts: list[tuple[str, TableCell]] = [
+        ("result", f"all rows are in {found.topic}"),
+        ("written as", found.name),
+        ("rows", found.rows),
+        ("pieces", found.pieces),
+        ("seconds", round(found.seconds, 1)),
+    ]
+    notes = [f"{found.empty} rows have no body, and were left out"] if found.empty else []
+    tables = [
+        Table(right("PIECES", "DONE BEFORE", "DONE NOW"), [(found.pieces, found.before, found.pieces - found.before)])
+    ]
+    return Report("Backfill", facts, tables, notes=notes)

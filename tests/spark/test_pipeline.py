@@ -1,0 +1,191 @@
+"""Jobs over stored logs as Spark runs them: the same as in one process, over a live cluster, and back into a topic."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from tests.spark.conftest import Cluster, Read
+from tests.support.store_folders import Folder, flip
+from tests.support.stores import NOW_MS
+
+from holdfast.model.errors import ConfigError
+from holdfast.pipeline import backfill as backfill_job
+from holdfast.pipeline.archive import archive
+from holdfast.pipeline.audit import audit
+from holdfast.pipeline.backfill import backfill, read_archive
+from holdfast.pipeline.spark_tasks import SparkTasks
+from holdfast.pipeline.stats import stats
+from holdfast.pipeline.tasks import InProcess, TaskFailed
+
+SETTLE_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def tasks(spark: SparkSession) -> SparkTasks:
+    return SparkTasks(spark)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    found = Folder(tmp_path / "broker-a")
+    found.append(b"the first")
+    found.fill()
+    found.close()
+    return found
+
+
+def test_spark_finds_what_one_process_finds(tasks: SparkTasks, folder: Folder, tmp_path: Path):
+    """Faults, counts and rows; and progress is told."""
+    told: list[tuple[str, int]] = []
+
+    def show(what: str, count: int) -> Callable[[int], None]:
+        told.append((what, count))
+        return lambda _: None
+
+    flip(folder.log_path(0), skip=89)
+    names = [str(folder)]
+
+    found = audit(tasks, names, range_size=2000, show=show)
+    counted = stats(tasks, names, range_size=2000)
+    done = archive(tasks, names, str(tmp_path / "archive"), range_size=2000)
+
+    assert found.faults == audit(InProcess(), names).faults
+    assert counted.queues == stats(InProcess(), names).queues
+    assert done.rows == {"batched": 18, "clicks": 12, "orders": 60}
+    assert [what for what, _ in told] == ["indexes", "log"]
+    assert told[1][1] > 3
+
+
+def test_an_archive_is_a_table(tasks: SparkTasks, spark: SparkSession, folder: Folder, tmp_path: Path):
+    """In SQL, by topic and day; whatever a topic is called."""
+    folder = Folder(tmp_path / "broker-b", topics=("orders", "17", "%DLQ%group"))
+    for number, topic in enumerate(("orders", "17", "%DLQ%group", "orders")):
+        folder.append(b"%d" % number, topic=topic, now_ms=NOW_MS + number * 86_400_000)
+    folder.close()
+    archive(tasks, [str(folder)], str(tmp_path / "archive"))
+
+    read_archive(spark, str(tmp_path / "archive")).createOrReplaceTempView("archive")
+    rows = spark.sql("select topic, day, count(*), max(decode(body, 'utf-8')) from archive group by 1, 2 order by 4")
+
+    assert [(row[0], str(row[1]), row[2]) for row in rows.collect()] == [
+        ("orders", "2023-11-14", 1),
+        ("17", "2023-11-15", 1),
+        ("%DLQ%group", "2023-11-16", 1),
+        ("orders", "2023-11-17", 1),
+    ]
+
+
+def test_a_task_that_fails_says_why(tasks: SparkTasks):
+    """Not how Java came to hear of it."""
+
+    def fail(_: int) -> int:
+        raise ConfigError("there is no such thing")
+
+    with pytest.raises(TaskFailed, match="there is no such thing"):
+        tasks.run(fail, [1, 2], int, lambda _: None)
+
+
+def archive_all(cluster: Cluster, topic: str, target: Path, count: int) -> None:
+    """Archive a topic of live brokers until all of it is there: their marks move every ten seconds."""
+    deadline_s = time.monotonic() + SETTLE_S
+    rows = 0
+    while rows < count:
+        assert time.monotonic() < deadline_s, f"only {rows} messages are settled"
+        names = [f"{name}={broker.store}" for name, broker in cluster.brokers.items()]
+        done = archive(InProcess(), names, str(target), topics=[topic], holds=False)
+        assert done.is_whole
+        rows += done.rows.get(topic, 0)
+        time.sleep(0.5)
+
+
+def test_live_brokers_are_audited_and_archived_while_queues_move(cluster: Cluster, tasks: SparkTasks, tmp_path: Path):
+    """Offsets of each logical queue go on over both brokers, and nothing is wrong with either."""
+    topic = cluster.make_topic(queues=2)
+    cluster.send(topic, range(200))
+    other = {"broker-a": "broker-b", "broker-b": "broker-a"}[cluster.leaders(topic)[0]]
+    cluster.operate("queue", "migrate", topic, "0", "--to", other)
+    cluster.send(topic, range(200, 400))
+
+    archive_all(cluster, topic, tmp_path / "archive", 400)
+    found = audit(tasks, [f"{name}={broker.store}" for name, broker in cluster.brokers.items()])
+
+    rows = read_archive(tasks.spark, str(tmp_path / "archive")).where(f"topic = '{topic}'").collect()
+    assert sorted(int(row.body) for row in rows) == list(range(400))
+    for queue in (0, 1):
+        offsets = sorted(row.offset for row in rows if row.queue == queue)
+        assert offsets == list(range(len(offsets)))
+    assert {row.broker for row in rows if row.queue == 0} == {"broker-a", "broker-b"}
+    assert found.faults == []
+
+
+def orders_archive(tmp_path: Path, count: int) -> Path:
+    """An archive of messages of some keys, over two queues."""
+    folder = Folder(tmp_path / "broker-a")
+    for number in range(count):
+        key = f"key-{number % 5}"
+        more = f"KEYS\x01{key}\x02__SHARDINGKEY\x01{key}\x02colour\x01red\x02"
+        folder.append(b"%d" % number, queue=number % 5 % 2, tags="paid", more=more, now_ms=NOW_MS + number * 500)
+    folder.append(b"", now_ms=NOW_MS + count * 500)
+    folder.close()
+    archive(InProcess(), [str(folder)], str(tmp_path / "archive"))
+    return tmp_path / "archive"
+
+
+def test_a_backfill_that_is_stopped_anywhere_writes_each_row_once(
+    cluster: Cluster, spark: SparkSession, read: Read, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """In the order of each key, with key, tag, properties and where it came from; run again, it goes on."""
+    source, topic, state = orders_archive(tmp_path, 400), cluster.make_topic(), str(tmp_path / "state")
+    rows = read_archive(spark, str(source))
+
+    def run() -> backfill_job.Backfilled:
+        return backfill(rows, cluster.namesrv, topic, state, source=str(source), rows_per_piece=100)
+
+    real = backfill_job.replace_small
+    calls = 0
+
+    def dying(path: Path, data: bytes) -> None:
+        nonlocal calls
+        calls += 1
+        if calls in {2, 4}:  # A piece is written, and nobody takes note of it.
+            raise KeyboardInterrupt
+        real(path, data)
+
+    monkeypatch.setattr(backfill_job, "replace_small", dying)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            run()
+    done = run()
+
+    assert (done.rows, done.pieces, done.empty) == (400, 4, 1)
+    found = read(topic).collect()
+    assert sorted(int(row.body) for row in found) == list(range(400))
+    for key in {row.key for row in found}:
+        mine = [row for row in found if row.key == key]
+        assert len({row.queue for row in mine}) == 1
+        numbers = [int(row.body) for row in sorted(mine, key=lambda row: row.offset)]
+        assert numbers == sorted(numbers)
+    row = next(row for row in found if row.body == b"7")
+    assert (row.key, row.tags, row.properties["colour"]) == ("key-2", "paid", "red")
+    origin = {name: row.properties[name] for name in backfill_job.ORIGIN}
+    assert origin == {
+        "originTopic": "orders",
+        "originQueue": "0",
+        "originOffset": "4",
+        "originStoreTimestamp": str(NOW_MS + 3500),
+        "originBornTimestamp": str(NOW_MS + 3500),
+    }
+    assert run().before == 4
+    with pytest.raises(ConfigError, match="folder of its own"):
+        backfill(rows, cluster.namesrv, "elsewhere", state, source=str(source))
+
+
+def test_a_table_without_the_right_columns_is_refused(cluster: Cluster, spark: SparkSession, tmp_path: Path):
+    """By name, before anything is planned."""
+    table: Any = spark.createDataFrame([(b"one",)], "body binary")
+
+    with pytest.raises(ConfigError, match="queue, offset, storeTimestamp"):
+        backfill(table, cluster.namesrv, "nowhere", str(tmp_path / "state"))
