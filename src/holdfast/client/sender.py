@@ -264,14 +264,13 @@ class Sender:
         connection = None if address is None else self._client.find_connection(address)
         if connection is None:
             connection = await self._connect(route, queue)
+        whole = None
+        if parcel.is_whole or parcel.whole is not None:
+            whole = await self._make_whole(parcel, connection.address)
         if connection.is_full:
             await connection.has_room()
-            if not connection.is_open:
-                raise ConnectionLost(f"the connection to {connection.address} is closed; the message was not sent")
-        if parcel.is_whole and not self._takes_whole(parcel.topic, connection.address):
-            text = "the broker does not keep batches of this topic whole, or has not said so yet"
-            raise BrokerRefused(ResponseCode.MESSAGE_ILLEGAL, text, address=connection.address)
-        whole = None if parcel.whole is None else self._make_whole(parcel, connection.address)
+        if not connection.is_open:
+            raise ConnectionLost(f"the connection to {connection.address} is closed; the message was not sent")
         outgoing = whole or parcel.outgoing
         opaque, waiting = connection.begin_send(max(0.001, timeout_s))
         connection.write(self._head(parcel, outgoing, queue, broker, opaque), outgoing.body)
@@ -283,12 +282,18 @@ class Sender:
             return await self._attempt(parcel, route, queue, timeout_s)
         return _read_receipt(reply, parcel, queue, connection.address)
 
-    def _make_whole(self, parcel: Parcel, address: str) -> Outgoing | None:
-        """Return a batch as the broker at *address* wants it who keeps it whole; None if it does not."""
-        return parcel.whole() if parcel.whole is not None and self._takes_whole(parcel.topic, address) else None
+    async def _make_whole(self, parcel: Parcel, address: str) -> Outgoing | None:
+        """Return a batch as the broker at *address* wants it who keeps it whole; None if it does not.
 
-    def _takes_whole(self, topic: str, address: str) -> bool:
-        return self._whole is not None and self._whole.takes(topic, address)
+        Raises:
+            BrokerRefused: it does not, and there is no other form.
+        """
+        if self._whole is None or not await self._whole.find_out(parcel.topic, address):
+            if parcel.is_whole:
+                text = "the broker does not keep batches of this topic whole, or has not said so yet"
+                raise BrokerRefused(ResponseCode.MESSAGE_ILLEGAL, text, address=address)
+            return None
+        return None if parcel.whole is None else parcel.whole()
 
     async def _connect(self, route: TopicRoute, queue: MessageQueue) -> Connection:
         broker = route.broker_of(queue)

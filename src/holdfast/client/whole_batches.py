@@ -3,14 +3,16 @@
     answer to a heartbeat   capabilities=innerBatch,...     the broker can
     answer to 351           queue.type=BatchCQ              the topic is made for it
 
-Whoever does not say so gets batches that any broker takes, and so does everybody until they have been asked: only who
-sends much at once waits for the answer (`find_out`). This is the only place that decides; senders ask it before each
-attempt, because another attempt may go to another broker.
+Whoever does not say so gets batches that any broker takes. The first batch of a topic to a broker waits for its
+answers, but not for long: one that does not answer does not keep it whole, until it does. This is the only place that
+decides; senders ask it before each attempt, because another attempt may go to another broker.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
+from typing import Final
 
 from holdfast.client.cluster_client import ClusterClient
 from holdfast.model.errors import BrokerRefused, HoldfastError
@@ -19,6 +21,8 @@ from holdfast.wire import java_json
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command
 from holdfast.wire.heartbeat import KEEPS_BATCHES_WHOLE
+
+_PATIENCE_S: Final = 1.0
 
 
 class WholeBatches:
@@ -30,30 +34,20 @@ class WholeBatches:
 
     def __init__(self, client: ClusterClient) -> None:
         self._client = client
-        self._kinds: dict[tuple[str, str], bool] = {}  # topic and address; False also while it is being asked
-
-    def takes(self, topic: str, address: str) -> bool:
-        """Say whether the broker at *address* keeps batches of *topic* whole; asks if nobody knows."""
-        if KEEPS_BATCHES_WHOLE not in self._client.capabilities_of(address):
-            return False
-        place = (topic, address)
-        known = self._kinds.get(place)
-        if known is None:
-            self._kinds[place] = known = False
-            self._client.spawn(self._ask(topic, address))
-        return known
+        self._kinds: dict[tuple[str, str], bool] = {}  # by topic and address
+        self._asking: dict[tuple[str, str], asyncio.Task[None]] = {}
 
     async def find_out(self, topic: str, address: str) -> bool:
-        """Say the same, and wait for the answers if the broker has to be asked. One that gives none does not."""
+        """Say whether the broker at *address* keeps batches of *topic* whole; asks, and waits, if nobody knows."""
         place = (topic, address)
         if place not in self._kinds:
-            if not self._client.capabilities_of(address):
-                await self._client.beat_one(address)
-            if KEEPS_BATCHES_WHOLE in self._client.capabilities_of(address):
-                await self._ask(topic, address)
-            else:
+            asking = self._asking.get(place)
+            if asking is None:
+                asking = self._asking[place] = self._client.spawn(self._ask(topic, address))
+            await asyncio.wait({asking}, timeout=_PATIENCE_S)
+            if not asking.done():
                 self._kinds[place] = False
-        return self.takes(topic, address)
+        return self._kinds.get(place, False) and KEEPS_BATCHES_WHOLE in self._client.capabilities_of(address)
 
     def refused(self, topic: str, address: str) -> None:
         """Take note that a broker did not take a whole batch: it gets no more of them."""
@@ -70,9 +64,19 @@ class WholeBatches:
 
     async def _ask(self, topic: str, address: str) -> None:
         command = Command(code=RequestCode.GET_TOPIC_CONFIG, fields={"topic": topic})
+        place = (topic, address)
         try:
+            if not self._client.capabilities_of(address):
+                await self._client.beat_one(address)
+            if KEEPS_BATCHES_WHOLE not in self._client.capabilities_of(address):
+                self._kinds[place] = False
+                return
             answer = await self._client.invoke(address, command)
-            self._kinds[topic, address] = java_json.decode(answer.body, TopicConfig).has_batch_index
+            self._kinds[place] = java_json.decode(answer.body, TopicConfig).has_batch_index
         except HoldfastError as error:
             if not isinstance(error, BrokerRefused) or error.code == ResponseCode.TOPIC_NOT_EXIST:
-                self._kinds.pop((topic, address), None)  # It may know later.
+                self._kinds.pop(place, None)  # It may know later.
+            else:
+                self._kinds[place] = False
+        finally:
+            del self._asking[place]

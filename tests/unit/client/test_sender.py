@@ -367,7 +367,7 @@ class _Whole(WholeBatches):
     def __init__(self, answers: list[bool]) -> None:
         self._answers = answers
 
-    def takes(self, topic: str, address: str) -> bool:
+    async def find_out(self, topic: str, address: str) -> bool:
         return self._answers.pop(0)
 
 

@@ -7,6 +7,7 @@ import pytest
 from tests.support.deliveries import until
 from tests.support.scripted_server import ScriptedServer
 
+from holdfast.client import whole_batches
 from holdfast.client.gathering import Batching
 from holdfast.client.producer import Producer
 from holdfast.client.whole_batches import WholeBatches
@@ -57,19 +58,10 @@ async def send_two(server: ScriptedServer, producer: Producer, **more: str) -> C
     return server.heard_of(SEND)[-1]
 
 
-async def meet(server: ScriptedServer, producer: Producer) -> None:
-    """Let the producer hear what the broker can."""
-    await producer.send("t", b"hello")
-    await until(lambda: bool(producer._client.capabilities_of(server.address)))
-
-
 async def get_known(server: ScriptedServer, producer: Producer) -> None:
-    """Send a batch that lets the producer ask, and wait until it knows."""
-    await meet(server, producer)
+    """Send a batch that lets the producer ask."""
     first = await send_two(server, producer)
-    assert first.fields["f"] == "0"
-    await server.heard(ASK)
-    await until(lambda: producer._whole._kinds.get(("t", server.address), False))
+    assert first.fields["f"] != "0"
 
 
 def test_nobody_is_asked_who_does_not_say_that_it_can():
@@ -87,14 +79,11 @@ def test_nobody_is_asked_who_does_not_say_that_it_can():
 
 
 def test_a_topic_that_is_indexed_by_message_gets_no_whole_batches():
-    """Asked for once, in the background."""
+    """Asked for once."""
 
     async def story(server: ScriptedServer, producer: Producer) -> None:
-        await meet(server, producer)
-        await send_two(server, producer)
-        await server.heard(ASK)
-        await asyncio.sleep(0.01)
-        command = await send_two(server, producer)
+        for _ in range(2):
+            command = await send_two(server, producer)
 
         assert command.fields["f"] == "0"
         assert len(server.heard_of(ASK)) == 1
@@ -102,16 +91,37 @@ def test_a_topic_that_is_indexed_by_message_gets_no_whole_batches():
     with_producer(story)
 
 
-def test_one_question_is_asked_at_a_time():
-    """Batches do not wait for its answer."""
+def test_no_batch_waits_long_for_who_does_not_answer(monkeypatch: pytest.MonkeyPatch):
+    """One question is asked at a time; when it is answered after all, that counts."""
+    monkeypatch.setattr(whole_batches, "_PATIENCE_S", 0.01)
 
     async def story(server: ScriptedServer, producer: Producer) -> None:
-        server.answers[ASK] = lambda _: None
-        await meet(server, producer)
+        answer = server.answers[ASK]
+        unanswered: list[Command] = []
+        server.answers[ASK] = unanswered.append
         for _ in range(3):
             command = await send_two(server, producer)
 
         assert command.fields["f"] == "0"
+        assert len(server.heard_of(ASK)) == 1
+
+        late = answer(unanswered[0])
+        assert late is not None
+        server.push(late)
+        await until(lambda: producer._whole._kinds["t", server.address])
+        assert (await send_two(server, producer)).fields["f"] != "0"
+
+    with_producer(story, attributes=BATCH_INDEX)
+
+
+def test_batches_that_come_together_ask_once():
+    """And all of them are kept whole."""
+
+    async def story(server: ScriptedServer, producer: Producer) -> None:
+        messages = [[Message("t", b"x", key=key) for _ in range(2)] for key in "abcd"]
+        await asyncio.gather(*(producer.send_many(batch) for batch in messages))
+
+        assert [command.fields["f"] for command in server.heard_of(SEND)] == ["192"] * 4
         assert len(server.heard_of(ASK)) == 1
 
     with_producer(story, attributes=BATCH_INDEX)
@@ -185,7 +195,7 @@ def test_a_refused_whole_batch_is_sent_again_as_every_broker_takes_it():
         await send_two(server, producer)
         await send_two(server, producer)
 
-        assert [command.fields["f"] for command in server.heard_of(SEND)] == ["0", "192", "0", "0"]
+        assert [command.fields["f"] for command in server.heard_of(SEND)] == ["192", "192", "0", "0"]
 
     with_producer(story, attributes=BATCH_INDEX)
 
@@ -203,7 +213,7 @@ def test_a_busy_broker_gets_the_whole_batch_again():
         server.answers[SEND] = answer
         await send_two(server, producer)
 
-        assert [command.fields["f"] for command in server.heard_of(SEND)] == ["0", "192", "192"]
+        assert [command.fields["f"] for command in server.heard_of(SEND)] == ["192", "192", "192"]
 
     with_producer(story, attributes=BATCH_INDEX)
 
@@ -219,7 +229,7 @@ def test_a_broker_that_comes_back_is_asked_again():
         command = await send_two(server, producer)
 
         assert command.fields["f"] == "0"
-        assert producer._whole._kinds == {}
+        assert producer._whole._kinds == {("t", server.address): False}
 
     with_producer(story, attributes=BATCH_INDEX)
 
@@ -243,12 +253,9 @@ def test_a_topic_that_is_not_there_yet_is_asked_for_again():
 
     async def story(server: ScriptedServer, producer: Producer) -> None:
         server.refuse(ASK, 17)
-        await meet(server, producer)
         await send_two(server, producer)
-        await server.heard(ASK)
-        await until(lambda: not producer._whole._kinds)
         await send_two(server, producer)
-        await server.heard(ASK, 2)
+        assert len(server.heard_of(ASK)) == 2
 
     with_producer(story, attributes=BATCH_INDEX)
 
@@ -264,18 +271,13 @@ def test_each_broker_of_a_mixed_cluster_gets_what_it_takes():
             new.on(RequestCode.HEART_BEAT, capabilities="innerBatch")
             async with Producer(new.namesrv, "p", batching=Batching(linger_s=0)) as producer:
                 queue = MessageQueue("t", "broker-a", 0)
-                await producer.send("t", b"hello", queue=queue)
-                await until(lambda: bool(producer._client.capabilities_of(new.address)))
-                for _ in range(2):
-                    futures = [producer.send_nowait(Message("t", b"x"), queue=queue) for _ in range(2)]
-                    await asyncio.gather(*futures)
-                    await until(lambda: producer._whole._kinds.get(("t", new.address), False))
+                await asyncio.gather(*(producer.send_nowait(Message("t", b"x"), queue=queue) for _ in range(2)))
                 new.refuse(SEND, 1)
                 for _ in range(4):
                     await asyncio.gather(*(producer.send_nowait(Message("t", b"y")) for _ in range(2)))
 
                 assert {command.fields["f"] for command in old.heard_of(SEND)} == {"0"}
-                assert "192" in {command.fields["f"] for command in new.heard_of(SEND)[2:]}
+                assert "192" in {command.fields["f"] for command in new.heard_of(SEND)[1:]}
 
     asyncio.run(run())
 
@@ -284,14 +286,13 @@ def test_each_broker_of_a_mixed_cluster_gets_what_it_takes():
     ("capabilities", "attributes", "wanted"),
     [("innerBatch", BATCH_INDEX, True), ("innerBatch", {}, False), ("", BATCH_INDEX, False)],
 )
-def test_who_sends_much_at_once_may_wait_for_the_answer(capabilities: str, attributes: dict[str, str], *, wanted: bool):
-    """Each is asked once, and not before somebody wants to know."""
+def test_who_keeps_batches_whole_is_asked_once(capabilities: str, attributes: dict[str, str], *, wanted: bool):
+    """And not for the topic if it cannot anyway."""
 
     async def story(server: ScriptedServer, producer: Producer) -> None:
         whole = WholeBatches(producer._client)
 
         assert [await whole.find_out("t", server.address) for _ in range(3)] == [wanted] * 3
-        assert whole.takes("t", server.address) is wanted
         assert len(server.heard_of(ASK)) == (1 if capabilities else 0)
 
     with_producer(story, capabilities=capabilities, attributes=attributes)
