@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 from tests.sim.planted import Plant
 
@@ -14,6 +15,7 @@ from holdfast.broker import (
     mapping_admin,
     mappings,
     offset_copies,
+    offsets,
     relaying,
     takeover,
 )
@@ -168,6 +170,15 @@ def a_leader_is_told_of_while_it_is_written(patch: pytest.MonkeyPatch) -> None:
                 return end.value
 
     patch.setattr(mapping_admin.MappingAdmin, "show", show_at_once)
+
+
+@mistake("a reset waits for its group over a restart")
+def resets_are_not_saved(patch: pytest.MonkeyPatch) -> None:
+    """The file has the offsets, and not who has yet to hear of them."""
+    to_wire = offsets.OffsetTable.to_wire
+    patch.setattr(
+        offsets.OffsetTable, "to_wire", lambda self: msgspec.structs.replace(to_wire(self), resets=msgspec.UNSET)
+    )
 
 
 @mistake("copies are kept as well as offsets are")

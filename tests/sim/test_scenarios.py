@@ -372,6 +372,21 @@ MOVES |= {
     # A leader was fenced by what its successor told of itself while that was still on its way to a slow disk. Then the
     # successor lost power: nobody led the queue any more.
     "a leader is told of when it is on disk": ((34,), HARASSED),
+    # A broker that was told to stop had sent a group elsewhere, which had not heard of it yet. The next process knew
+    # where the group was, and nothing of that it had to be told: it went on as if nothing had happened.
+    "a reset waits for its group over a restart": (
+        (2, 4),
+        replace(
+            REPLACED,
+            queues=3,
+            messages=20,
+            storm_ms=15_000,
+            faults=("stop",),
+            pause_ms=800,
+            order_pause_ms=400,
+            resets=True,
+        ),
+    ),
     # A leader died, and so did the broker that kept copies of its groups' offsets, whose disk had failed: when it was
     # back and opened the queues, it knew less than before. Nobody had promised more: what it has had for long is saved.
     "copies are kept as well as offsets are": (

@@ -5,7 +5,8 @@
 
 These live at the leader. Locks are in memory only, and lapse. Offsets are in a file that is saved now and then; until
 they are in it, the record of the move has them, and the resets that wait. It has the names of forwarded messages for as
-long as it is kept. A forced move finds no luggage: offsets come from a copy that another broker kept, if any did.
+long as it is kept. A forced move finds no luggage: offsets, and resets that wait, come from a copy that another broker
+kept, if any did.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from holdfast.broker.offsets import OffsetTable
 from holdfast.broker.sink_book import SinkBook
 from holdfast.model.mapping import LogicalQueue, TopicMapping
 from holdfast.model.scope import mock_broker
-from holdfast.wire.moves import Move, Opening
+from holdfast.wire.moves import Move, OffsetCopy, Opening
 
 
 class Luggage:
@@ -76,11 +77,18 @@ class Luggage:
         self._sinks.forget(topic, queues)
 
     def found(
-        self, mapping: TopicMapping, queues: Sequence[LogicalQueue], offsets: dict[str, dict[int, int]], now_ms: int
+        self, mapping: TopicMapping, queues: Sequence[LogicalQueue], copies: Iterable[OffsetCopy], now_ms: int
     ) -> MoveState | None:
-        """Return how to record a forced move, as which *offsets* of its *queues* were found; None if of no queue."""
+        """Return how to record a forced move, with what *copies* of its *queues* were found; None if of no queue."""
         if not queues:
             return None
+        offsets: dict[str, dict[int, int]] = {}
+        resets: dict[str, list[int]] = {}
+        for copy in copies:
+            for group, offset in copy.offsets.items():
+                offsets.setdefault(group, {})[copy.queue] = offset
+            for group in copy.resets:
+                resets.setdefault(group, []).append(copy.queue)
         source, name = queues[0].leader.broker, f"{mapping.broker}.{now_ms:x}.forced"
         move = Move(
             id=name,
@@ -102,6 +110,7 @@ class Luggage:
             total=mapping.total,
             queues=[],
             offsets=offsets,
+            resets=resets,
         )
         return MoveState(move=move, opening=opening, saved=self.save_count)
 

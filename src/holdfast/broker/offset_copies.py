@@ -80,6 +80,7 @@ class OffsetCopies:
         self._unfit: set[str] = set()  # brokers that know nothing of copies: Java ones
         # What was looked at last, and what of it the peer has yet to hear.
         self._seen: dict[tuple[str, str], dict[int, int]] = {}
+        self._seen_resets: set[tuple[str, str, int]] = set()
         self._seen_version = -1
         self._generations: dict[Place, int] = {}
         self._unsent: dict[Place, None] = {}
@@ -208,6 +209,7 @@ class OffsetCopies:
 
     def _forget_told(self) -> None:
         self._seen.clear()
+        self._seen_resets.clear()
         self._generations.clear()
         self._seen_version = -1
 
@@ -232,6 +234,9 @@ class OffsetCopies:
             if queues != seen:
                 self._unsent |= {(key[0], queue): None for queue, _ in sorted(queues.items() ^ seen.items())}
                 self._seen[key] = dict(queues)
+        resets = {reset for reset in self._offsets.resets() if reset[0] in topics}
+        self._unsent |= {(topic, queue): None for topic, _, queue in sorted(resets ^ self._seen_resets)}
+        self._seen_resets = resets
         if self._seen_version != self._mappings.version:
             self._seen_version = self._mappings.version
             led = [(topic, number) for topic in topics for number in self._mappings.led(topic)]
@@ -256,6 +261,7 @@ class OffsetCopies:
                     boot_ms=self._boot_ms,
                     number=self._number,
                     offsets=offsets,
+                    resets=[group for group in sorted(offsets) if (topic, group, queue) in self._seen_resets],
                 )
                 copies.append(copy)
         return copies
@@ -266,15 +272,7 @@ def _rank(copy: OffsetCopy) -> tuple[int, int, int]:
     return copy.generation, copy.boot_ms, copy.number
 
 
-def choose_copies(queues: Iterable[LogicalQueue], copies: Mapping[int, OffsetCopy]) -> dict[str, dict[int, int]]:
-    """Return what copies say of queues that are about to be forced open: group to queue to offset.
-
-    A copy counts if it is its last leader's own word.
-    """
-    groups: dict[str, dict[int, int]] = {}
-    for queue in queues:
-        copy = copies.get(queue.queue)
-        if copy is not None and copy.generation == queue.leader.generation:
-            for group, offset in copy.offsets.items():
-                groups.setdefault(group, {})[queue.queue] = offset
-    return groups
+def choose_copies(queues: Iterable[LogicalQueue], copies: Mapping[int, OffsetCopy]) -> list[OffsetCopy]:
+    """Return the copies that count of queues that are about to be forced open: each is its last leader's own word."""
+    found = [(queue, copies[queue.queue]) for queue in queues if queue.queue in copies]
+    return [copy for queue, copy in found if copy.generation == queue.leader.generation]

@@ -4,8 +4,8 @@ Commits change memory; the file follows every few seconds and when the broker st
 last seconds again: consumption is at least once.
 
 A reset from outside waits here until the queue's consumer pulls next and is told to go there (`reset_pending`). Until
-then its own commits are ignored: they are of the time before the reset. It goes along with a logical queue that moves.
-A broker that ends forgets that it waits: then a commit of before may yet undo it.
+then its own commits are ignored: they are of the time before the reset. It goes along with a logical queue that moves,
+and is kept in the file and in the copies that others have: after a crash it may be told once more.
 
 Of a static topic queues and offsets are logical ones, and live at the leader of the queue. A Java broker keeps physical
 ones at each broker that ever led it: those are taken over with its folder, and asked for across borders that it left.
@@ -45,12 +45,18 @@ NEVER_COMMITTED: Final = "Not found, V3_0_6_SNAPSHOT maybe this group consumer b
 
 
 class Offsets(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The table as it is stored and as replicas get it. Keys are `topic@group`."""
+    """The table as it is stored and as replicas get it. Keys are `topic@group`.
+
+    Attributes:
+        resets: Queues whose offset was set from outside, and their consumers have yet to hear of it; left out if there
+            are none, and in files of others.
+    """
 
     offset_table: dict[str, dict[int, int]] = {}
     pull_offset_table: dict[str, dict[int, int]] = {}
     group_topic_map: dict[str, Any] = {}
     data_version: DataVersion = DataVersion()
+    resets: dict[str, list[int]] | msgspec.UnsetType = msgspec.UNSET
 
 
 class OffsetTable:
@@ -63,18 +69,19 @@ class OffsetTable:
         self._committed = {key: dict(queues) for key, queues in saved.offset_table.items()}
         self._pulled = {key: dict(queues) for key, queues in saved.pull_offset_table.items()}
         self._group_topics = saved.group_topic_map
-        self._resets: dict[tuple[str, int], int] = {}
+        self._resets = {
+            (key, queue_id)
+            for key, queues in (saved.resets or {}).items()
+            for queue_id in queues
+            if queue_id in self._committed.get(key, {})
+        }
         self._to_wake: list[tuple[str, int]] = []  # queues whose waiting pulls have a reset to hear of
         self._version = saved.data_version
         self._dirty = False
 
     def find(self, group: str, topic: str, queue_id: int) -> int | None:
         """Return the next offset *group* will consume, or None when it never said."""
-        key = _key(group, topic)
-        reset = self._resets.get((key, queue_id))
-        if reset is not None:
-            return reset
-        queues = self._committed.get(key)
+        queues = self._committed.get(_key(group, topic))
         return None if queues is None else queues.get(queue_id)
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
@@ -109,10 +116,10 @@ class OffsetTable:
         key = _key(group, topic)
         self._committed.setdefault(key, {})[queue_id] = offset
         if deliver:
-            self._resets[key, queue_id] = offset
+            self._resets.add((key, queue_id))
             self._to_wake.append((topic, queue_id))
         else:
-            self._resets.pop((key, queue_id), None)
+            self._resets.discard((key, queue_id))
         self._dirty = True
 
     def reset_pending(self, group: str, topic: str, queue_id: int, requested: int | None = None) -> int | None:
@@ -122,14 +129,23 @@ class OffsetTable:
         """
         if not self._resets:
             return None
-        offset = self._resets.pop((_key(group, topic), queue_id), None)
+        key = _key(group, topic)
+        if (key, queue_id) not in self._resets:
+            return None
+        self._resets.remove((key, queue_id))
+        self._dirty = True
+        offset = self._committed[key][queue_id]
         return None if offset == requested else offset
+
+    def resets(self) -> Iterator[tuple[str, str, int]]:
+        """Yield topic, group and queue of every reset that waits for its consumer."""
+        for key, queue_id in self._resets:
+            yield *_split(key), queue_id
 
     def resets_of(self, topic: str, queues: Collection[int]) -> dict[str, list[int]]:
         """Return the resets in these queues that wait for their consumers: group to queues."""
         found: dict[str, list[int]] = {}
-        for key, queue_id in self._resets:
-            name, group = _split(key)
+        for name, group, queue_id in sorted(self.resets()):
             if name == topic and queue_id in queues:
                 found.setdefault(group, []).append(queue_id)
         return found
@@ -138,7 +154,8 @@ class OffsetTable:
         """Let nobody be told of resets in these queues any more."""
         for group, numbers in self.resets_of(topic, queues).items():
             for queue_id in numbers:
-                del self._resets[_key(group, topic), queue_id]
+                self._resets.remove((_key(group, topic), queue_id))
+                self._dirty = True
 
     def take_to_wake(self) -> list[tuple[str, int]]:
         """Return the queues whose waiting pulls have a reset to hear of; once."""
@@ -158,7 +175,7 @@ class OffsetTable:
         """Drop every group's offset in one queue."""
         for (name, group), queues in self.rows():
             if name == topic and queues.pop(queue_id, None) is not None:
-                self._resets.pop((_key(group, topic), queue_id), None)
+                self._resets.discard((_key(group, topic), queue_id))
                 self._dirty = True
 
     def topics_of(self, group: str) -> list[str]:
@@ -186,11 +203,15 @@ class OffsetTable:
 
     def to_wire(self) -> Offsets:
         """Return the whole table."""
+        resets: dict[str, list[int]] = {}
+        for key, queue_id in sorted(self._resets):
+            resets.setdefault(key, []).append(queue_id)
         return Offsets(
             offset_table=self._committed,
             pull_offset_table=self._pulled,
             group_topic_map=self._group_topics,
             data_version=self._version,
+            resets=resets or msgspec.UNSET,
         )
 
     def adopt_physical(self, mappings: Mappings, topic: str) -> None:
@@ -264,7 +285,7 @@ class OffsetTable:
         for key in keys:
             self._committed.pop(key, None)
             self._pulled.pop(key, None)
-        self._resets = {place: offset for place, offset in self._resets.items() if place[0] not in keys}
+        self._resets = {place for place in self._resets if place[0] not in keys}
         self._dirty = self._dirty or bool(keys)
 
 

@@ -205,7 +205,8 @@ class SimClient:
             return
         link = self._links.pop(address)
         for then in link.exchange.abandon():
-            then(ConnectionLost(f"the connection to {address} was lost; the request may have been carried out"))
+            text = f"the connection to {address} was lost; the request may have been carried out"
+            then(ConnectionLost(text, was_sent=True))
         self._refuse(link, "the connection was lost")
 
     def _refuse(self, link: _Link, reason: str) -> None:

@@ -14,7 +14,7 @@ from holdfast.nameserver.fences import FILE as STATIC_FILE
 from holdfast.nameserver.kv import FILE
 from holdfast.nameserver.options import NameServerOptions
 from holdfast.nameserver.queue_leases import FILE as LEASES_FILE
-from holdfast.sim.checkers.commits import Commits
+from holdfast.sim.checkers.commits import NOTHING_SAVED, UNSAVED_MS, Commits
 from holdfast.sim.checkers.heads import LOGICAL, Heads
 from holdfast.sim.checkers.ledger import Ledger
 from holdfast.sim.checkers.places import Places
@@ -314,11 +314,13 @@ class Cluster:
             self.progress.tainted |= {node.name, *self.places.logical}
             self.ledger.forgive(f"{node.host}:{BROKER_PORT}", node.synced, self.world.now_ms)
 
-    def _ended(self, node: Node) -> None:
+    def _ended(self, node: Node, stopped_ms: int | None) -> None:
         """Forgive what a process may forget that has not saved what it heard last, or whose disk has failed."""
-        is_failing = node.disk is not None and node.disk.before is not None
-        self.commits.forgive(node.name, self.world.now_ms, all_of_it=is_failing)
-        self.resets.forgive()
+        saved_ms = self.world.now_ms - UNSAVED_MS if stopped_ms is None else stopped_ms
+        if (node.disk is not None and node.disk.before is not None) or self.progress.tainted:
+            saved_ms = NOTHING_SAVED
+        self.commits.forgive(node.name, saved_ms)
+        self.resets.forgive(saved_ms)
         if self.progress.tainted:
             self.commits.forget()
 

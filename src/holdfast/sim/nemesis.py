@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from holdfast.model.errors import DiskFailed
+from holdfast.sim.checkers.commits import NOTHING_SAVED
 from holdfast.sim.cluster import Cluster
 from holdfast.sim.forcer import Forcer
 from holdfast.sim.network import Socket, Weather
@@ -282,7 +283,7 @@ class Nemesis:
             self._restart(victim)
 
         # Where its groups stood, nobody else may know; but whoever takes over has what it was told itself.
-        cluster.commits.forgive(victim.name, self._world.now_ms, all_of_it=True)
+        cluster.commits.forgive(victim.name, NOTHING_SAVED)
         cluster.expect_copied(victim.name, target.name)
         forcer = cluster.make_forcer(len(self._forced), victim.name, target.name, release)
         self._forced.append(forcer)

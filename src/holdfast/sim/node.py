@@ -39,7 +39,8 @@ class Node:
         disk: None for a role that keeps nothing.
         synced: Up to where its log was on disk at the latest news.
         on_power_lost: Is called before the disk forgets.
-        on_ended: Is called when the process has ended, in whatever way.
+        on_ended: Is called when the process has ended, with the moment at which it was told to, and saved what it knew;
+            None if it was not told.
         is_held: Somebody keeps it from being started.
     """
 
@@ -50,7 +51,7 @@ class Node:
         self.disk = around.disk if isinstance(around.disk, SimDisk) else None
         self.shell: Shell | None = None
         self.on_power_lost: Callable[[Node], None] | None = None
-        self.on_ended: Callable[[Node], None] | None = None
+        self.on_ended: Callable[[Node, int | None], None] | None = None
         self.is_held = False
         self.starts = 0
         self._world = world
@@ -112,7 +113,7 @@ class Node:
             self._world.trace.note(self.name, "killed")
             shell.kill()
             if self.on_ended is not None:
-                self.on_ended(self)
+                self.on_ended(self, None)
 
     def power_off(self) -> None:
         """Let the host lose its power, whether the process runs or not."""
@@ -126,7 +127,7 @@ class Node:
         if shell is not None:
             shell.power_off()
             if self.on_ended is not None:
-                self.on_ended(self)
+                self.on_ended(self, None)
         if self.disk is not None:
             self.disk.crash(self.around.chance)
 
@@ -137,6 +138,8 @@ class Node:
             then()
             return
 
+        stopped_ms = self._world.now_ms
+
         def ended() -> None:
             if self.shell is shell:
                 if self._close is not None:
@@ -144,7 +147,7 @@ class Node:
                 self._take_shell()
                 self._world.trace.note(self.name, "stopped")
                 if self.on_ended is not None:
-                    self.on_ended(self)
+                    self.on_ended(self, stopped_ms)
                 then()
 
         self._world.trace.note(self.name, "stopping")

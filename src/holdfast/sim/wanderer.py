@@ -13,7 +13,7 @@ from random import Random
 from typing import Final
 
 from holdfast.client.pull_plan import PullStatus, pull_command, read_pull_answer
-from holdfast.model.errors import BrokerRefused, HoldfastError
+from holdfast.model.errors import BrokerRefused, ConnectionLost, HoldfastError
 from holdfast.model.group import Subscription
 from holdfast.model.queue import MessageQueue
 from holdfast.sim.checkers.resets import Resets
@@ -86,7 +86,7 @@ class Wanderer(SimClient):
                     raise answer
                 outcome = read_pull_answer(answer, queue, subscription)
             except HoldfastError as error:
-                if not isinstance(error, BrokerRefused) or error.code not in _UNTOLD:
+                if not _is_untold(error):
                     self._resets.doubt(row, self.now_ms)
                 self.refresh_leaders(queue.topic)
             else:
@@ -104,3 +104,10 @@ class Wanderer(SimClient):
         )
         if address is not None:
             self.tell(address, Command(code=RequestCode.UPDATE_CONSUMER_OFFSET, fields=to_fields(fields)))
+
+
+def _is_untold(error: HoldfastError) -> bool:
+    """Say whether a pull that failed in this way cannot have told of a reset: its answer did not get lost."""
+    if isinstance(error, ConnectionLost):
+        return not error.was_sent
+    return isinstance(error, BrokerRefused) and error.code in _UNTOLD

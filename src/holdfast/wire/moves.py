@@ -237,6 +237,7 @@ class OffsetCopy(msgspec.Struct, frozen=True, kw_only=True):
         boot_ms: When it started.
         number: Rises with every copy since then.
         offsets: Group to offset: all of them.
+        resets: Groups whose offset was set from outside, and who have yet to hear of it.
     """
 
     topic: str
@@ -245,6 +246,7 @@ class OffsetCopy(msgspec.Struct, frozen=True, kw_only=True):
     boot_ms: Int64
     number: Int64
     offsets: dict[str, Int64]
+    resets: list[str] = []
 
 
 class CopiedOffsets(msgspec.Struct, frozen=True, kw_only=True):

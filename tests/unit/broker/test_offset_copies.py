@@ -11,8 +11,10 @@ from holdfast.broker.config import load_config
 from holdfast.broker.offset_copies import NAME, ROUND_MS, choose_copies
 from holdfast.machine.effects import Effect
 from holdfast.model.mapping import first_home
+from holdfast.wire.admin import ResetOffsetFields
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command
+from holdfast.wire.fields import to_fields
 from holdfast.wire.moves import CopiedOffsets, CopyAnswer, OffsetCopy, decode_body
 
 SOON_MS = ROUND_MS + 200
@@ -117,8 +119,53 @@ def test_a_copy_of_an_earlier_generation_counts_for_nothing() -> None:
     copy = OffsetCopy(topic=TOPIC, queue=0, generation=-1, boot_ms=1, number=1, offsets={"g": 5})
     newest = OffsetCopy(topic=TOPIC, queue=0, generation=queue.generation, boot_ms=1, number=1, offsets={"g": 6})
 
-    assert choose_copies([queue], {0: copy}) == {}
-    assert choose_copies([queue], {0: newest}) == {"g": {0: 6}}
+    assert choose_copies([queue], {0: copy}) == []
+    assert choose_copies([queue], {0: newest}) == [newest]
+
+
+def reset(cluster: MovingCluster, offset: int) -> None:
+    """Send the group elsewhere in queue 0; it has yet to hear of it."""
+    fields = ResetOffsetFields(group="consumers", topic=TOPIC, queue_id=0, offset=offset, timestamp=-1, is_force=True)
+    answer = cluster.ask("a", RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, None, **to_fields(fields))
+    assert answer.code == ResponseCode.SUCCESS, answer.remark
+
+
+def pull(cluster: MovingCluster, name: str, offset: int) -> tuple[int, str]:
+    """Return how a pull is answered, and where it is sent."""
+    answer = cluster.pull(name, 0, offset)
+    return answer.code, answer.fields["nextBeginOffset"]
+
+
+def test_a_reset_that_waits_is_told_by_whoever_leads_next_by_force() -> None:
+    """And no commit of before undoes it meanwhile."""
+    cluster = a_cluster()
+    cluster.commit("a", 0, 7)
+    cluster.run(SOON_MS)
+    reset(cluster, 2)
+    cluster.run(SOON_MS)
+    cluster.brokers["a"].kill()
+
+    force(cluster, "c")
+    cluster.commit("c", 0, 7)
+
+    assert pull(cluster, "c", 7) == (ResponseCode.PULL_OFFSET_MOVED, "2")
+    cluster.commit("c", 0, 3)
+    assert committed(cluster.committed("c", 0)) == 3
+
+
+def test_a_reset_that_was_told_waits_nowhere_any_more() -> None:
+    """Though the offset is the same as before: the copy says that its group has heard."""
+    cluster = a_cluster()
+    reset(cluster, 2)
+    cluster.run(SOON_MS)
+    assert pull(cluster, "a", 7) == (ResponseCode.PULL_OFFSET_MOVED, "2")
+    cluster.run(SOON_MS)
+    cluster.brokers["a"].kill()
+
+    force(cluster, "b")
+    cluster.commit("b", 0, 7)
+
+    assert committed(cluster.committed("b", 0)) == 7
 
 
 def test_only_what_changed_is_told() -> None:

@@ -180,6 +180,51 @@ def test_commits_of_the_time_before_a_reset_are_ignored() -> None:
     assert table.find("g", "T", 0) == 8
 
 
+def test_a_reset_waits_also_over_a_restart() -> None:
+    """It is in the file, beside the offset; commits of before are still ignored, and it is told once."""
+    disk = SimDisk()
+    table = a_table(disk)
+    table.reset("g", "T", 0, 7, deliver=True)
+    table.reset("g", "T", 1, 9, deliver=False)
+    stop(table, disk)
+
+    again = a_table(disk)
+    is_taken = again.commit("g", "T", 0, 50)
+
+    assert not is_taken
+    assert again.reset_pending("g", "T", 1, 50) is None
+    assert again.reset_pending("g", "T", 0, 50) == 7
+    stop(again, disk)
+    assert a_table(disk).reset_pending("g", "T", 0, 50) is None
+
+
+def test_a_reset_that_was_told_is_saved_as_such() -> None:
+    """Nothing else may ever change there: the next process would tell it again."""
+    disk = SimDisk()
+    table = a_table(disk)
+    table.reset("g", "T", 0, 7, deliver=True)
+    stop(table, disk)
+    table.reset_pending("g", "T", 0, 50)
+
+    effects: list[Effect] = []
+    table.on_timer(TIMER, NOW_MS, effects)
+
+    (saved,) = [effect for effect in effects if isinstance(effect, WriteFile) and effect.path.endswith(".json")]
+    assert "resets" not in java_json.loads(saved.data)
+
+
+def test_a_reset_without_its_offset_is_none() -> None:
+    """A file may have gone through anybody's hands."""
+    disk = SimDisk()
+    disk.replace("config/consumerOffset.json", b'{"offsetTable":{"T@g":{0:7}},"resets":{"T@g":[0,1],"T@other":[0]}}')
+
+    table = a_table(disk)
+
+    assert table.reset_pending("g", "T", 0, 50) == 7
+    assert table.reset_pending("g", "T", 1, 50) is None
+    assert table.reset_pending("other", "T", 0, 50) is None
+
+
 def test_a_waiting_reset_is_told_to_whoever_commits(desk: BrokerDesk) -> None:
     """With upstream's words."""
     desk.rooms.offsets.reset("g", "T", 0, 7, deliver=True)

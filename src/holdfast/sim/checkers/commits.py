@@ -5,9 +5,9 @@
 
 Seen at the brokers themselves: what the leader of a logical queue would answer. While nobody moves the queue its offset
 may go back, as a late word of a member that has lost the queue does that; between seal and opening nothing changes it.
-A broker that ends may forget what it had not saved yet, so what was committed there within the last seconds before that
-is forgiven. After a forced move the new leader knows what it had a copy of; a copy may be forgotten in the same way, by
-the broker that keeps it, if that ends before it is asked.
+A broker that is killed may forget what it had not saved yet, so what was committed there within the last seconds before
+that is forgiven. After a forced move the new leader knows what it had a copy of; a copy may be forgotten in the same
+way, by the broker that keeps it, if that ends before it is asked.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ Row = tuple[str, str, int]
 
 UNSAVED_MS: Final = 15_000
 """Offsets are saved every two seconds, and a slow disk takes its time."""
+
+NOTHING_SAVED: Final = -1
+"""A moment before everything."""
 
 
 class _Mark(msgspec.Struct, frozen=True):
@@ -88,9 +91,8 @@ class Commits:
         if mark is not None and mark.leader != leader:
             del self._marks[row]
 
-    def forgive(self, broker: str, now_ms: int, *, all_of_it: bool = False) -> None:
-        """Take note that *broker* died, and may have forgotten what it learned just before, as a leader or for one."""
-        saved_ms = -1 if all_of_it else now_ms - UNSAVED_MS
+    def forgive(self, broker: str, saved_ms: int) -> None:
+        """Take note that *broker* ended: what it learned since *saved_ms*, as a leader or for one, may be forgotten."""
         self._marks = {
             row: mark
             for row, mark in self._marks.items()

@@ -1,12 +1,13 @@
 """A reset that a leader has taken is told with the next pull, and until then nothing undoes it.
 
-    ordered ─> taken ─> waits at the leader, and goes along with the queue ─> told, with the next pull: once
+    ordered ─> taken ─> waits at the leader, and goes along with the queue ─> told, with the next pull
 
 A pull that a leader answers which has sealed the queue is told nothing; then the reset must still wait somewhere.
 
-What is not promised: a broker that ends forgets what waits there, and a forced move finds nothing of it. An answer that
-is lost on its way has told all the same. After a request of which nobody knows whether it was carried out the queue is
-in doubt for a while: it may arrive late, and replace an order that was given since, or hear of it.
+It is kept as offsets are: a broker that is killed may forget what it took within the last seconds. What a forced move
+finds of it in copies is not looked at here. An answer that is lost on its way has told all the same. After a request of
+which nobody knows whether it was carried out the queue is in doubt for a while: it may arrive late, and replace an
+order that was given since, or hear of it.
 """
 
 from __future__ import annotations
@@ -88,12 +89,16 @@ class Resets:
         self._doubts_end_ms = now_ms + DOUBT_MS if self._is_begun else 0
         self._is_begun = True
 
-    def forgive(self) -> None:
-        """Take note that a broker ended: it may have led any queue, or have been about to."""
-        self._orders.clear()
+    def forgive(self, saved_ms: int) -> None:
+        """Take note that a broker ended: it may have led any queue, and forgotten what was taken since *saved_ms*."""
+        self._orders = {
+            row: order
+            for row, order in self._orders.items()
+            if order.taken_ms is not None and order.taken_ms <= saved_ms
+        }
 
     def pass_over(self, row: Row, leader: str) -> None:
-        """Take note that *leader* opened a queue by force: it knows only what it was asked itself."""
+        """Take note that *leader* opened a queue by force: it may know only what it was asked itself."""
         order = self._orders.get(row)
         if order is not None and order.leader != leader:
             del self._orders[row]

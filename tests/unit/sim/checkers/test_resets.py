@@ -81,13 +81,20 @@ def test_what_was_not_taken_is_not_expected():
     assert leader.resets.find_untold() == []
 
 
-def test_a_broker_that_ends_and_a_forced_move_are_forgiven():
-    """But whoever opened by force, and was asked since, has no excuse."""
+def test_what_was_taken_just_before_a_broker_ended_is_forgiven():
+    """What is older is saved by then."""
     leader = Leader()
-    leader.take(5)
-    leader.resets.forgive()
+    leader.take(5, 7)
+    leader.resets.forgive(7)
+    assert leader.resets.find_untold()
+
+    leader.resets.forgive(6)
     assert leader.resets.find_untold() == []
 
+
+def test_a_forced_move_is_forgiven():
+    """But whoever opened by force, and was asked since, has no excuse."""
+    leader = Leader()
     leader.take(5)
     leader.resets.pass_over(ROW, "a")
     assert leader.resets.find_untold()
