@@ -5,7 +5,7 @@ does not know us is told who we are, and asked once more; one that leads the que
 
 What failed is given back to its broker, which puts it into the group's retry topic. A record of a logical queue may lie
 on any broker that ever led it, or on one that is to be removed: there the message itself is sent to the retry topic. So
-is one of a batch whose broker could not tell it from the others: Java's would take the whole batch.
+is one of a batch whose broker cannot tell it from the others: Java's refuses it.
 
 Awaits answers, decides nothing.
 """

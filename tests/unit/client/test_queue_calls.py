@@ -241,7 +241,7 @@ def test_a_message_is_given_back_by_its_position():
 def test_a_message_of_a_batch_is_given_back_where_it_can_be_told_from_the_others(
     capabilities: str, properties: dict[str, str], *, is_returned: bool
 ):
-    """Elsewhere it goes to the retry topic by itself: a whole batch in its place would be worse than nothing."""
+    """Elsewhere it goes to the retry topic by itself, as it would be refused, or come back with the whole batch."""
     message = msgspec.structs.replace(a_received_message(QUEUE, 5), sys_flag=0xC0, properties=properties)
 
     async def story(server: ScriptedServer, calls: QueueCalls) -> None:
