@@ -29,6 +29,7 @@ from holdfast.store.queue_index import BLANK_ENTRY_SIZE, ENTRY
 from holdfast.store.record_heads import Claims, Owner, RecordHeads
 from holdfast.store.recovery import BLANKS_MAX
 
+_BLANK_BYTE = BLANK_ENTRY_SIZE >> 24  # No record is so large that its size begins with this byte.
 _SINGLE = UNIT.pack(0, 0, 0, 0, 0, 1, -1, 0)
 Piece = bytes | bytearray
 
@@ -52,9 +53,9 @@ class Messages(msgspec.Struct, frozen=True):
 
 def read_entries(entries: Piece, first: int) -> Messages:
     """Return the messages of *entries* by message, which begin at offset *first*."""
+    if _BLANK_BYTE not in entries[8::ENTRY_SIZE]:
+        return Messages(entries, range(first, first + len(entries) // ENTRY_SIZE))
     sizes = take_column(entries, ENTRY_SIZE, 8, "i")
-    if BLANK_ENTRY_SIZE not in sizes:
-        return Messages(entries, range(first, first + len(sizes)))
     kept = [number for number, size in enumerate(sizes) if size != BLANK_ENTRY_SIZE]
     rows = b"".join(entries[number * ENTRY_SIZE : (number + 1) * ENTRY_SIZE] for number in kept)
     return Messages(rows, [first + number for number in kept])
