@@ -45,6 +45,7 @@ from benchmarks.batch_findings import (
 from benchmarks.cells import Cell, Role
 from benchmarks.load import Load, Mode
 from benchmarks.measure import Bench
+from benchmarks.preparation import touch_memory
 from benchmarks.process_cost import Stopwatch, wait_until_quiet
 from benchmarks.programs import SOURCES, BenchmarkFailed, Programs
 from benchmarks.push_findings import summarize_times
@@ -66,6 +67,7 @@ SEND_BATCH: Final = 320
 PULL: Final = 11
 SUBSCRIPTION_GIVEN: Final = 4
 PROBE_TIMEOUT_S: Final = 30.0
+MEMORY: Final = 3 << 29  # as much as a reading writes
 
 
 class BatchPace(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,14 +113,13 @@ class BatchBench:
     def __init__(
         self,
         fleet: Fleet,
-        bench: Bench,
         programs: Programs,
         folder: Path,
         say: Callable[[str], None],
         pace: BatchPace | None = None,
     ) -> None:
         self._fleet = fleet
-        self._bench = bench
+        self._bench = Bench(programs.loadgen, say, settle=_settle)
         self._programs = programs
         self._folder = folder
         self._say = say
@@ -252,7 +253,7 @@ class BatchBench:
         cores: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
         for number in range(self._pace.rounds):
             for name, (call, way) in ways.items():
-                os.sync()
+                _settle()
                 watch = Stopwatch(broker.pid)
                 begun_s = time.monotonic()
                 sent = self._run_producer(
@@ -362,6 +363,11 @@ def count_index_bytes(store: Path, way: Way, topic: str) -> int:
         used = len(file.read_bytes().rstrip(b"\0"))
         total += -(-used // entry_size) * entry_size
     return total
+
+
+def _settle() -> None:
+    os.sync()
+    touch_memory(MEMORY)
 
 
 def _run_python(command: list[str]) -> str:

@@ -78,11 +78,18 @@ Prepare = Callable[[int], Mapping[str, str]]
 
 
 class Bench:
-    """Takes readings with one compiled generator."""
+    """Takes readings with one compiled generator.
 
-    def __init__(self, loadgen: Path, say: Callable[[str], None]) -> None:
+    Args:
+        loadgen: The generator.
+        say: Takes lines of progress.
+        settle: Called before every load that writes.
+    """
+
+    def __init__(self, loadgen: Path, say: Callable[[str], None], *, settle: Callable[[], None] = os.sync) -> None:
         self._loadgen = loadgen
         self._say = say
+        self._settle = settle
 
     def load(self, server: Server, load: Load) -> LoadResult:
         """Run *load* without keeping what it cost: to fill or to warm."""
@@ -119,7 +126,7 @@ class Bench:
 
     def _read_once(self, server: Server, cell: Cell) -> Reading:
         if cell.writes:
-            os.sync()
+            self._settle()
         watch = Stopwatch(server.pid)
         result = self.load(server, cell.load)
         spent = watch.stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Mapping, Sequence
 
 from benchmarks.cells import HOT_FOUR, HOT_ONE, SPAN
@@ -38,6 +39,17 @@ def fill_hot_topics(bench: Bench, brokers: Sequence[tuple[Server, Server]], numb
             fill(bench, broker, topic, queues=queues, count=SPAN)
         wait_until_quiet(broker.pid)
     return topics
+
+
+def touch_memory(size: int) -> None:
+    """Take *size* bytes of memory and give them back, so that what is written next finds pages that are at hand.
+
+    A virtual machine gets its memory page by page, when it first writes there, and may lose what it does not use: one
+    reading would pay for that and the next would not.
+    """
+    with mmap.mmap(-1, size) as memory:
+        for at in range(0, size, mmap.PAGESIZE):
+            memory[at] = 1
 
 
 def warm_broker(bench: Bench, broker: Server, *, seconds: float, pulls: bool) -> None:

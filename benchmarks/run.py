@@ -246,9 +246,8 @@ class Run:
         self.results.push = PushBench(self._fleet, self._bench, say, self._plan.push_pace).measure()
 
     def _batches(self) -> None:
-        folder = self._plan.folder
-        pace = self._plan.batch_pace
-        self.results.batches = BatchBench(self._fleet, self._bench, self._programs, folder, say, pace).measure()
+        bench = BatchBench(self._fleet, self._programs, self._plan.folder, say, self._plan.batch_pace)
+        self.results.batches = bench.measure()
 
     def _spark(self) -> None:
         self.results.spark = SparkBench(
