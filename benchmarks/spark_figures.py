@@ -4,6 +4,7 @@
                  └──> Kafka's sink ─> topic ─> its connector ─┴─> noop
 
 topic       our source: all columns, without properties, and two columns by schema
+whole       the same from a topic that keeps as one record what the sink sends at once, and our sink into such topics
 bare        a data source that yields one ready-made batch of the same columns again and again: what Spark can take
 parquet     Spark's own reader, on the same rows and columns in a file
 Kafka       one broker beside our one, and Spark's connector in the newest Spark that it can be had for (kafka.py)
@@ -45,6 +46,7 @@ WARMING_QUERIES: Final = 12
 FIGURES: Final = "figures"
 COPY: Final = "copy"
 ONCE: Final = "copy-once"
+WHOLE: Final = "-whole"  # behind the names of topics that keep batches whole
 # A consumer that has read a partition to its end asks once more, and the broker keeps it waiting for half a second by
 # default: the connector pays that for every partition of every query.
 EAGER: Final = {"kafka.fetch.max.wait.ms": "20"}
@@ -178,8 +180,9 @@ class SparkBench:
         everything = {"kafka.bootstrap.servers": self._kafka.address, "subscribe": topic, **options}
         return {"work": "read", "format": "kafka", "options": everything}
 
-    def _bare(self, name: str) -> Job:
-        options = {"file": self._file(name), "rows": str(self._extent.rows), "tasks": str(os.cpu_count() or 1)}
+    def _bare(self, name: str, rows: int | None = None) -> Job:
+        wanted = str(self._extent.rows if rows is None else rows)
+        options = {"file": self._file(name), "rows": wanted, "tasks": str(os.cpu_count() or 1)}
         return {"work": "read", "format": "bare", "options": options}
 
     def _parquet(self) -> Job:
@@ -211,16 +214,23 @@ class SparkBench:
             self._check(driver, self._kafka_topic(FIGURES), extent.rows)
         self._say("   filling our topic")
         with self._driver("ours") as driver:
-            driver.ask(self._to("ours", "rows", FIGURES))
-            self._check(driver, self._topic(FIGURES), extent.rows)
+            for topic in (FIGURES, FIGURES + WHOLE):
+                driver.ask(self._to("ours", "rows", topic))
+                self._check(driver, self._topic(topic), extent.rows)
             driver.ask({**self._topic(FIGURES), "work": "save", "file": self._file("parquet")})
+        self._keep_bare(FIGURES, "bare")
+
+    def _keep_bare(self, topic: str, name: str) -> None:
+        """Keep a batch of *topic* for the bare source."""
         # In a process of its own: a reader keeps its connections for the next call, and there is none.
-        command = [sys.executable, "-m", "benchmarks.spark_rows", self._namesrv, FIGURES, str(self._folder)]
+        command = [sys.executable, "-m", "benchmarks.spark_rows", self._namesrv, topic, self._file(name)]
         subprocess.run(command, check=True, cwd=SOURCES.parent)
 
     def _create(self, topic: str, queues: int) -> None:
-        command = [HOLDFAST, "topic", "create", topic, "--logical-queues", str(queues), "--namesrv", self._namesrv]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        """Create a topic on either side, and one on ours that keeps batches whole."""
+        for name, kind in ((topic, []), (topic + WHOLE, ["--batches"])):
+            where = ["--logical-queues", str(queues), "--namesrv", self._namesrv]
+            subprocess.run([HOLDFAST, "topic", "create", name, *where, *kind], check=True, stdout=subprocess.DEVNULL)
         self._kafka.create_topic(topic, queues)
 
     def _check(self, driver: Driver, job: Job, rows: int) -> None:
@@ -233,6 +243,7 @@ class SparkBench:
         """Return the reads of every column that are held against each other."""
         return [
             Case(spark_findings.TOPIC, "ours", self._topic(FIGURES)),
+            Case(spark_findings.TOPIC_WHOLE, "ours", self._topic(FIGURES + WHOLE)),
             Case(spark_findings.KAFKA, "kafka", self._kafka_topic(FIGURES)),
             Case(spark_findings.KAFKA_EAGER, "kafka", self._kafka_topic(FIGURES, **EAGER)),
             Case(spark_findings.BARE, "ours", self._bare("bare")),
@@ -256,6 +267,7 @@ class SparkBench:
             Case(spark_findings.KAFKA_PARQUET, "kafka", self._parquet()),
             Case(spark_findings.TOPIC_PLAIN, "ours", self._topic(FIGURES, includeHeaders="false")),
             Case(spark_findings.TOPIC_SLIM, "ours", self._topic(FIGURES, "body binary, offset bigint")),
+            Case(spark_findings.TOPIC_WHOLE_SLIM, "ours", self._topic(FIGURES + WHOLE, "body binary, offset bigint")),
             Case(spark_findings.BARE_SLIM, "ours", self._bare("bare-slim")),
         ]
         seconds: dict[str, list[float]] = {case.name: [] for case in cases}
@@ -273,9 +285,11 @@ class SparkBench:
     def _sinks(self, found: SparkFindings) -> None:
         cases = [
             Case(spark_findings.SINK, "ours", self._to("ours", "rows", COPY)),
+            Case(spark_findings.SINK_WHOLE, "ours", self._to("ours", "rows", COPY + WHOLE)),
             Case(spark_findings.SINK_KAFKA, "kafka", self._to("kafka", "rows", COPY)),
             Case(spark_findings.SINK_KAFKA_LARGE, "kafka", self._to("kafka", "rows", COPY, **LARGE_BATCHES)),
             Case(spark_findings.SINK_ONCE, "ours", self._to("ours", "rows", ONCE, exactlyOnce="true")),
+            Case(spark_findings.SINK_WHOLE_ONCE, "ours", self._to("ours", "rows", ONCE + WHOLE, exactlyOnce="true")),
             Case(spark_findings.SINK_BARE, "ours", {**self._to("ours", "rows", COPY), "format": "bare"}),
         ]
         seconds: dict[str, list[float]] = {case.name: [] for case in cases}
@@ -288,7 +302,7 @@ class SparkBench:
                     seconds[case.name] += taken
                 self._tell("write" if number else "warming", case.name, taken[-1], found.rows)
         found.sinks = self._readings(seconds)
-        for topic in (COPY, ONCE):
+        for topic in (COPY, ONCE, COPY + WHOLE, ONCE + WHOLE):
             self._check(self._drivers["ours"], self._topic(topic, "offset bigint"), times * found.rows)
         self._check(self._drivers["kafka"], self._kafka_topic(COPY), 2 * times * found.rows)
 
@@ -307,25 +321,36 @@ class SparkBench:
         from benchmarks import spark_rows  # noqa: PLC0415 - as above
 
         for number, (axis, rows, size, queues) in enumerate(self._extent.growth):
-            file, topic = f"rows-{number}", f"growth-{number}"
+            file, topic, bare = f"rows-{number}", f"growth-{number}", f"bare-{number}"
             spark_rows.write_rows(self._folder / file, rows, size)
             self._create(topic, queues)
-            reads = {"ours": self._topic(topic), "kafka": self._kafka_topic(topic, **EAGER)}
-            writes = {"ours": self._to("ours", file, topic), "kafka": self._to("kafka", file, topic, **LARGE_BATCHES)}
+            ours, kafkas = self._drivers["ours"], self._drivers["kafka"]
+            place = f"{rows:,} x {size:,} bytes in {queues} queues"
             taken: dict[str, Readings] = {}
-            for side, driver in self._drivers.items():
+            for name, driver, write, read in (
+                ("ours", ours, self._to("ours", file, topic), self._topic(topic)),
+                ("whole", ours, self._to("ours", file, topic + WHOLE), self._topic(topic + WHOLE)),
+                (
+                    "kafka",
+                    kafkas,
+                    self._to("kafka", file, topic, **LARGE_BATCHES),
+                    self._kafka_topic(topic, **EAGER),
+                ),
+            ):
                 os.sync()
-                written = driver.ask(writes[side])
-                read = driver.ask({**reads[side], "times": 3})[1:]
-                self._check(driver, reads[side], rows)
-                taken[f"{side} sink"] = Readings(rows=rows, size=size, seconds=written)
-                taken[side] = Readings(rows=rows, size=size, seconds=read)
-                self._tell(f"{rows:,} x {size:,} bytes in {queues} queues", side, read[-1], rows)
+                taken[f"{name} sink"] = Readings(rows=rows, size=size, seconds=driver.ask(write))
+                taken[name] = Readings(rows=rows, size=size, seconds=driver.ask({**read, "times": 3})[1:])
+                self._check(driver, read, rows)
+                self._tell(f"{place}, write", name, taken[f"{name} sink"].seconds[-1], rows)
+                self._tell(place, name, taken[name].seconds[-1], rows)
+            self._keep_bare(topic, bare)
+            seconds = ours.ask({**self._bare(bare, rows), "times": 3})[1:]
             shutil.rmtree(self._folder / file)
             found.growth.append(
                 GrowthPoint(
                     axis=axis, rows=rows, size=size, queues=queues, ours=taken["ours"], kafka=taken["kafka"],
-                    our_sink=taken["ours sink"], kafka_sink=taken["kafka sink"],
+                    our_sink=taken["ours sink"], kafka_sink=taken["kafka sink"], whole=taken["whole"],
+                    whole_sink=taken["whole sink"], bare=Readings(rows=rows, size=size, seconds=seconds),
                 )
             )  # fmt: skip
 

@@ -9,10 +9,15 @@ import msgspec
 
 OF_BARE: Final = 0.5
 OF_KAFKA: Final = 1.0
+# Rows for which what is done once a row, and not once a byte, decides.
+SMALL_ROWS_AXIS: Final = "row size"
+SMALL_ROW: Final = 100
 
 TOPIC: Final = "topic, all columns"
 TOPIC_PLAIN: Final = "topic, without properties"
 TOPIC_SLIM: Final = "topic, body and offset"
+TOPIC_WHOLE: Final = "topic of whole batches, all columns"
+TOPIC_WHOLE_SLIM: Final = "topic of whole batches, body and offset"
 BARE: Final = "bare Arrow, all columns"
 BARE_SLIM: Final = "bare Arrow, body and offset"
 PARQUET: Final = "Parquet, all columns"
@@ -21,6 +26,8 @@ KAFKA_EAGER: Final = "Kafka connector, waiting less"
 KAFKA_PARQUET: Final = "Parquet, Spark of the connector"
 SINK: Final = "sink, at least once"
 SINK_ONCE: Final = "sink, exactly once"
+SINK_WHOLE: Final = "sink of whole batches, at least once"
+SINK_WHOLE_ONCE: Final = "sink of whole batches, exactly once"
 SINK_KAFKA: Final = "Kafka's sink"
 SINK_KAFKA_LARGE: Final = "Kafka's sink, larger batches"
 SINK_BARE: Final = "bare Arrow writer"
@@ -63,7 +70,13 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GrowthPoint(msgspec.Struct, frozen=True, kw_only=True):
-    """One point of one axis: each source and each sink, ours and Kafka's."""
+    """One point of one axis: each source and each sink, ours and Kafka's.
+
+    Attributes:
+        whole: Our source, of a topic whose batches are kept whole; None in what was kept before there were such.
+        whole_sink: Our sink into one.
+        bare: The source that does nothing but hand such rows to Spark.
+    """
 
     axis: str
     rows: int
@@ -73,6 +86,9 @@ class GrowthPoint(msgspec.Struct, frozen=True, kw_only=True):
     kafka: Readings
     our_sink: Readings
     kafka_sink: Readings
+    whole: Readings | None = None
+    whole_sink: Readings | None = None
+    bare: Readings | None = None
 
 
 class SparkFindings(msgspec.Struct, kw_only=True):
@@ -101,18 +117,27 @@ class SparkFindings(msgspec.Struct, kw_only=True):
     @property
     def targets(self) -> list[Target]:
         """What is wanted of our side, as far as it was measured."""
-        wanted = [
-            ("source / bare Arrow, cold", self.cold, TOPIC, BARE, OF_BARE),
-            ("source / bare Arrow, warm", self.warm, TOPIC, BARE, OF_BARE),
-            ("source / Kafka connector, cold", self.cold, TOPIC, KAFKA, OF_KAFKA),
-            ("source / Kafka connector, warm", self.warm, TOPIC, KAFKA, OF_KAFKA),
-            ("source / Kafka connector, waiting less, cold", self.cold, TOPIC, KAFKA_EAGER, OF_KAFKA),
-            ("source / Kafka connector, waiting less, warm", self.warm, TOPIC, KAFKA_EAGER, OF_KAFKA),
-            ("sink / Kafka's sink", self.sinks, SINK, SINK_KAFKA, OF_KAFKA),
-            ("sink / Kafka's sink, larger batches", self.sinks, SINK, SINK_KAFKA_LARGE, OF_KAFKA),
-        ]
+        wanted: list[tuple[str, Readings | None, Readings | None, float]] = []
+        for kind, ours in (("source", TOPIC), ("source of whole batches", TOPIC_WHOLE)):
+            for beside, other, least in (
+                ("bare Arrow", BARE, OF_BARE),
+                ("Kafka connector", KAFKA, OF_KAFKA),
+                ("Kafka connector, waiting less", KAFKA_EAGER, OF_KAFKA),
+            ):
+                for when, readings in (("cold", self.cold), ("warm", self.warm)):
+                    what = f"{kind} / {beside}, {when}"
+                    wanted.append((what, readings.get(ours), readings.get(other), least))
+        for kind, ours in (("sink", SINK), ("sink of whole batches", SINK_WHOLE)):
+            for beside, other in (("Kafka's sink", SINK_KAFKA), ("Kafka's sink, larger batches", SINK_KAFKA_LARGE)):
+                wanted.append((f"{kind} / {beside}", self.sinks.get(ours), self.sinks.get(other), OF_KAFKA))
+        for point in self.growth:
+            if point.axis == SMALL_ROWS_AXIS and point.size <= SMALL_ROW:
+                of = f"rows of {point.size} bytes"
+                wanted.append((f"source of whole batches / bare Arrow, {of}", point.whole, point.bare, OF_BARE))
+                beside = "Kafka's sink, larger batches"
+                wanted.append((f"sink of whole batches / {beside}, {of}", point.whole_sink, point.kafka_sink, OF_KAFKA))
         return [
-            Target(what=what, ratio=readings[ours].rows_per_s / readings[other].rows_per_s, wanted=least)
-            for what, readings, ours, other, least in wanted
-            if ours in readings and other in readings
+            Target(what=what, ratio=ours.rows_per_s / other.rows_per_s, wanted=least)
+            for what, ours, other, least in wanted
+            if ours is not None and other is not None
         ]

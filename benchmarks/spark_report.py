@@ -29,7 +29,8 @@ def _note(found: SparkFindings) -> str:
         "older Spark costs or saves, reading the same Parquet file in both shows. Cold is the first query of a Spark "
         "that was just started. Bare is a data source, or a writer, that hands rows to Spark's Arrow interface, or "
         "takes them from it, and does nothing else. Waiting less: `kafka.fetch.max.wait.ms` is 20 instead of 500, "
-        "which the connector would wait at the end of every partition; growth is read so, too. MB/s count bodies. "
+        "which the connector would wait at the end of every partition; growth is read so, too. Whole batches: the "
+        "topic keeps what its sink sends at once as one record. MB/s count bodies. "
         "Medians; spread is (max - min) / median. Load "
         f"average before the run: {found.load:.1f}."
     )
@@ -99,21 +100,23 @@ def _growth(found: SparkFindings) -> str:
     def row(point: GrowthPoint) -> list[str]:
         return [
             f"{point.axis}: {point.rows:,} x {point.size:,} B in {point.queues}",
-            *_beside(point.ours, point.kafka),
-            *_beside(point.our_sink, point.kafka_sink),
+            *_beside(point.ours, point.whole, point.kafka),
+            "" if point.bare is None else number(point.bare.rows_per_s),
+            *_beside(point.our_sink, point.whole_sink, point.kafka_sink),
         ]
 
-    figures = [f"{what} {figure}" for what in ("source", "sink") for figure in ("rows/s", "Kafka's", "MB/s", "ratio")]
+    of_each = ["rows/s", "of whole batches", "Kafka's", "ratio"]
+    figures = [*(f"source {figure}" for figure in of_each), "bare", *(f"sink {figure}" for figure in of_each)]
     head = ["growth, warm", *figures]
     return table(head, map(row, growth_points(found))) if found.growth else ""
 
 
-def _beside(ours: Readings, kafka: Readings) -> list[str]:
+def _beside(ours: Readings, whole: Readings | None, kafka: Readings) -> list[str]:
     return [
         number(ours.rows_per_s),
+        "" if whole is None else number(whole.rows_per_s),
         number(kafka.rows_per_s),
-        f"{ours.mb_per_s:,.0f}",
-        f"{ours.rows_per_s / kafka.rows_per_s:.2f}",
+        f"{(whole or ours).rows_per_s / kafka.rows_per_s:.2f}",
     ]
 
 
@@ -130,6 +133,9 @@ def growth_points(found: SparkFindings) -> list[GrowthPoint]:
             kafka=found.warm[spark_findings.KAFKA_EAGER],
             our_sink=found.sinks[spark_findings.SINK],
             kafka_sink=found.sinks[spark_findings.SINK_KAFKA_LARGE],
+            whole=found.warm.get(spark_findings.TOPIC_WHOLE),
+            whole_sink=found.sinks.get(spark_findings.SINK_WHOLE),
+            bare=found.warm.get(spark_findings.BARE),
         )
         for axis in axes
     ]

@@ -1,6 +1,6 @@
 """The rows that Spark is measured with. Needs pyarrow.
 
-    python -m benchmarks.spark_rows NAMESRV TOPIC FOLDER      keeps a batch of the topic for the bare source
+    python -m benchmarks.spark_rows NAMESRV TOPIC FILE      keeps a batch of the topic for the bare source
 
 Keys repeat and decide on the queue. Bodies are random and differ from each other: nothing can be compressed away, and
 no file format can keep one of them for all.
@@ -24,7 +24,7 @@ KEYS: Final = 997
 FILES: Final = 4
 BATCH_ROWS: Final = 8192
 POOL_BYTES: Final = 64 << 20
-BARE: Final = {"bare": arrow.COLUMNS, "bare-slim": ("body", "offset")}
+BARE: Final = {"": arrow.COLUMNS, "-slim": ("body", "offset")}
 
 
 def write_rows(folder: Path, rows: int, size: int) -> None:
@@ -44,12 +44,12 @@ def write_rows(folder: Path, rows: int, size: int) -> None:
         pa.parquet.write_table(table, folder / f"{number}.parquet", compression="none", use_dictionary=False)
 
 
-def keep_bare(namesrv: str, topic: str, folder: Path) -> None:
-    """Keep one batch of *topic* for the bare source, with all columns and with two."""
-    for name, columns in BARE.items():
+def keep_bare(namesrv: str, topic: str, file: str) -> None:
+    """Keep one batch of *topic* for the bare source, with all columns and with two: in *file* and *file*-slim."""
+    for ending, columns in BARE.items():
         first = itertools.islice(arrow.read(namesrv, topic, columns=columns), 16)
-        keep_batch(pa.Table.from_batches(first).combine_chunks().to_batches(BATCH_ROWS)[0], str(folder / name))
+        keep_batch(pa.Table.from_batches(first).combine_chunks().to_batches(BATCH_ROWS)[0], file + ending)
 
 
 if __name__ == "__main__":
-    keep_bare(sys.argv[1], sys.argv[2], Path(sys.argv[3]))
+    keep_bare(*sys.argv[1:])

@@ -11,16 +11,14 @@ from benchmarks.results import Machine, Results, load, save
 from benchmarks.spark_figures import check_needs
 from benchmarks.spark_findings import GrowthPoint, Readings, SparkFindings
 
-EVERY = (
-    "source / bare Arrow, cold",
-    "source / bare Arrow, warm",
+BARE = ("source / bare Arrow, cold", "source / bare Arrow, warm")
+KAFKAS = (
     "source / Kafka connector, cold",
     "source / Kafka connector, warm",
     "source / Kafka connector, waiting less, cold",
     "source / Kafka connector, waiting less, warm",
-    "sink / Kafka's sink",
-    "sink / Kafka's sink, larger batches",
 )
+SINKS = ("sink / Kafka's sink", "sink / Kafka's sink, larger batches")
 
 
 def readings(rows_per_s: float, rows: int = 1000) -> Readings:
@@ -53,8 +51,8 @@ def missed(found: SparkFindings) -> tuple[str, ...]:
 def test_half_of_the_bare_source_and_as_much_as_kafka_are_wanted() -> None:
     """A ratio at its bound is reached, one below is missed, cold and warm."""
     assert missed(findings()) == ()
-    assert missed(findings(bare=201.0)) == EVERY[:2]
-    assert missed(findings(kafka=101.0)) == EVERY[2:]
+    assert missed(findings(bare=201.0)) == BARE
+    assert missed(findings(kafka=101.0)) == KAFKAS + SINKS
 
 
 def test_what_was_not_measured_is_not_judged() -> None:
@@ -64,7 +62,26 @@ def test_what_was_not_measured_is_not_judged() -> None:
         del found.warm[name]
     found.sinks.clear()
 
-    assert tuple(target.what for target in found.targets) == EVERY[:2]
+    assert tuple(target.what for target in found.targets) == BARE
+
+
+def test_the_same_is_wanted_of_topics_that_keep_batches_whole() -> None:
+    """And of small rows, which were too much for the others."""
+    found = findings()
+    found.cold = found.warm = {**found.warm, spark_findings.TOPIC_WHOLE: readings(99.0)}
+    found.sinks |= {spark_findings.SINK_WHOLE: readings(99.0)}
+    each = readings(50.0)
+    point = {"axis": "row size", "rows": 10, "queues": 4, "ours": each, "kafka": each, "our_sink": each}
+    whole = {"kafka_sink": readings(51.0), "whole": each, "whole_sink": each, "bare": readings(101.0)}
+    found.growth = [GrowthPoint(size=size, **point, **whole) for size in (100, 10_240)]
+    found.growth += [GrowthPoint(size=100, **point, kafka_sink=each)]
+
+    assert missed(found) == (
+        *(what.replace("source", "source of whole batches") for what in BARE + KAFKAS),
+        *(what.replace("sink /", "sink of whole batches /") for what in SINKS),
+        "source of whole batches / bare Arrow, rows of 100 bytes",
+        "sink of whole batches / Kafka's sink, larger batches, rows of 100 bytes",
+    )
 
 
 def test_a_rate_is_the_median() -> None:
