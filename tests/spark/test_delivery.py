@@ -293,11 +293,13 @@ def test_large_arrow_batches_leave_as_they_come(write: Write, monkeypatch: pytes
 
 
 def test_exactly_once_writes_where_the_option_says(write: Write):
-    """A column of that name comes from the topic that rows were read from, perhaps."""
-    sender = write([{"body": b"1", "topic": "elsewhere"}], exactlyOnce="true")
+    """A column of that name comes from the topics that rows were read from, perhaps, and parts them no more."""
+    rows = [{"body": b"%d" % number, "topic": "ab"[number % 2]} for number in range(4)]
+
+    sender = write(rows, exactlyOnce="true", inputOrdered="true")
 
     assert [parcel.topic for parcel in sender.taken] == ["orders"]
-    assert sender.bodies == [[b"1"]]
+    assert sender.bodies == [[b"0", b"1", b"2", b"3"]]
 
 
 def test_at_least_once_writes_where_rows_say(write: Write):
