@@ -16,7 +16,7 @@ from typing import Final
 
 from benchmarks.tables import number, table
 
-from holdfast.spark.columns import TYPES, Origin, Wanted, to_batches
+from holdfast.columns.message_columns import TYPES, Origin, Wanted, to_batches
 from holdfast.wire.batch import encode_items
 from holdfast.wire.compression import Codec
 from holdfast.wire.inner_batch import wrap_items

@@ -24,8 +24,8 @@ except ImportError as error:
     raise ImportError(f"holdfast.arrow needs {error.name}: pip install 'holdfast[arrow]'", name=error.name) from None
 
 from holdfast.client.queue_calls import Start
+from holdfast.columns.message_columns import TYPES, schema_of
 from holdfast.model.errors import ConfigError
-from holdfast.spark.columns import TYPES, schema_of
 from holdfast.spark.link import Link, Unavailable, link_to
 from holdfast.spark.options import DEFAULT_GROUP, Bound, SourceOptions
 from holdfast.spark.plan import Range

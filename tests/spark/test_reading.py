@@ -3,12 +3,12 @@
 from collections.abc import Callable
 
 import pytest
-from tests.spark.test_columns import a_record, block_of
+from tests.unit.columns.test_message_columns import a_record, block_of
 
 from holdfast.client.pull_plan import PullStatus
+from holdfast.columns.message_columns import Origin
 from holdfast.model.errors import BrokerRefused, ConnectionLost, HoldfastError
 from holdfast.model.queue import MessageQueue
-from holdfast.spark.columns import Origin
 from holdfast.spark.link import Pulled, Unavailable
 from holdfast.spark.options import read_source_options
 from holdfast.spark.plan import Range

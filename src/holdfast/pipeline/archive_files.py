@@ -22,6 +22,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from holdfast.columns.message_columns import TYPES, Origin, from_rows
+from holdfast.columns.records import Records, is_body_right
+from holdfast.columns.slices import Block, Places
 from holdfast.model.errors import CorruptRecord, UnreadableBatch
 from holdfast.model.topic import AUTO_CREATE_TOPIC, NOT_SENDABLE_TOPICS, RETRY_PREFIX, SYSTEM_PREFIX
 from holdfast.pipeline.archive_manifest import ArchivedFile, Interval, join_intervals, place_of
@@ -31,9 +34,6 @@ from holdfast.pipeline.log_scan import Chunk, RangeScan
 from holdfast.pipeline.mappings import Home
 from holdfast.pipeline.messages import open_records
 from holdfast.pipeline.store_folder import StoreFolder
-from holdfast.spark.columns import TYPES, Origin, from_rows
-from holdfast.spark.records import Records, is_body_right
-from holdfast.spark.slices import Block, Places
 from holdfast.store.dispatch import INNER_BITS, NOT_QUEUED
 
 COLUMNS: Final = tuple(name for name in TYPES if name != "topic")

@@ -21,6 +21,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from holdfast.columns.inner_batches import are_batches
+from holdfast.columns.slices import Places
 from holdfast.model import property_names as names
 from holdfast.model.errors import UnreadableBatch
 from holdfast.model.java_hash import java_hash
@@ -31,8 +33,6 @@ from holdfast.pipeline.log_scan import Chunk, RangeScan
 from holdfast.pipeline.messages import open_records
 from holdfast.pipeline.queue_entries import QueueFolder, QueueReader, first_offsets
 from holdfast.pipeline.store_folder import StoreFolder
-from holdfast.spark.inner_batches import are_batches
-from holdfast.spark.slices import Places
 from holdfast.store.dispatch import NOT_QUEUED, inner_span
 from holdfast.store.queue_index import BLANK_ENTRY_SIZE
 

@@ -23,12 +23,12 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from holdfast.admin.tables import Cell as TableCell
 from holdfast.admin.tables import Table, right
+from holdfast.columns.slices import Places
 from holdfast.model.errors import ConfigError
 from holdfast.pipeline.backfill_plan import Cell, Piece, Plan, cut_pieces
 from holdfast.pipeline.read_only import replace_small
 from holdfast.pipeline.report import Report
 from holdfast.pipeline.tasks import ShowProgress, show_nothing
-from holdfast.spark.slices import Places
 
 ORIGIN: Final = {
     "originTopic": "topic",

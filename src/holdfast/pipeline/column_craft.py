@@ -15,9 +15,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from holdfast.columns.slices import Places, at_any_byte
 from holdfast.model.errors import StoreError
 from holdfast.pipeline.queue_entries import ENTRY, UNIT
-from holdfast.spark.slices import Places, at_any_byte
 from holdfast.store.conversion_plan import PiecePlan, Plan, SourceQueue
 from holdfast.store.piece_conversion import Bytes, PieceCraft
 from holdfast.store.queue_index import BLANK_ENTRY_SIZE

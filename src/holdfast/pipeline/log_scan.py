@@ -19,11 +19,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from holdfast.columns.property_columns import Properties, split_properties
+from holdfast.columns.records import Records, follow_sizes, is_body_right, read_at
+from holdfast.columns.slices import Places, at_any_byte, take_slices
 from holdfast.model.errors import CorruptRecord
 from holdfast.pipeline.log_ranges import LogRange
-from holdfast.spark.property_columns import Properties, split_properties
-from holdfast.spark.records import Records, follow_sizes, is_body_right, read_at
-from holdfast.spark.slices import Places, at_any_byte, take_slices
 from holdfast.store.log_file import LogFiles
 from holdfast.store.log_walk import Stop, judge
 from holdfast.store.resync import Damage, find_next_record

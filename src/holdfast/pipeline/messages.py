@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from holdfast.columns.inner_batches import are_batches, open_batches
+from holdfast.columns.records import Records, is_body_right
+from holdfast.columns.slices import Block
 from holdfast.model.errors import UnreadableBatch
-from holdfast.spark.inner_batches import are_batches, open_batches
-from holdfast.spark.records import Records, is_body_right
-from holdfast.spark.slices import Block
 
 
 def open_records(

@@ -10,15 +10,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.columns.property_columns import split_properties
+from holdfast.columns.records import Records
+from holdfast.columns.slices import Block, Places, take_slices
 from holdfast.model import property_names as names
 from holdfast.pipeline.histogram import Histogram, add, count
 from holdfast.pipeline.log_ranges import LogRange
 from holdfast.pipeline.log_scan import Chunk, RangeScan
 from holdfast.pipeline.messages import open_records
 from holdfast.pipeline.store_folder import StoreFolder
-from holdfast.spark.property_columns import split_properties
-from holdfast.spark.records import Records
-from holdfast.spark.slices import Block, Places, take_slices
 from holdfast.store.dispatch import NOT_QUEUED
 
 HOT_MAX: Final = 2000

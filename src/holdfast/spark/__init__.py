@@ -8,8 +8,8 @@
 `register(spark)` does the same for a session that exists already. What is planned is in terms of logical queues; which
 broker serves one is found out when it is read, so brokers come and go without the query taking notice.
 
-Pure modules decide (`options`, `offsets`, `plan`, `columns`); `link` reaches the cluster; `source`, `batch_reader`,
-`stream_reader` and `writer` are what Spark calls.
+Pure modules decide (`options`, `offsets`, `plan`), `holdfast.columns` makes rows of bytes; `link` reaches the cluster;
+`source`, `batch_reader`, `stream_reader` and `writer` are what Spark calls.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from holdfast.columns.slices import block_of, bounds_of
 from holdfast.model.java_hash import java_hash
-from holdfast.spark.slices import block_of, bounds_of
 
 Hashes: TypeAlias = npt.NDArray[np.int64]
 

@@ -31,6 +31,7 @@ from holdfast.client.queue_calls import QueueCalls
 from holdfast.client.route_table import TopicRoute
 from holdfast.client.send_plan import is_moved
 from holdfast.client.whole_batches import WholeBatches
+from holdfast.columns.message_columns import Origin
 from holdfast.model.errors import (
     BrokerRefused,
     ConfigError,
@@ -43,7 +44,6 @@ from holdfast.model.mapping import LogicalQueue, Segment, merge
 from holdfast.model.queue import MessageQueue
 from holdfast.model.scope import is_mock_broker
 from holdfast.model.unique_id import UniqueIds
-from holdfast.spark.columns import Origin
 from holdfast.spark.offsets import Queue
 from holdfast.spark.pull_line import PullLine
 from holdfast.wire import java_json

@@ -19,9 +19,9 @@ from typing import Final
 import pyarrow as pa
 
 from holdfast.client.pull_plan import PullStatus
+from holdfast.columns.message_columns import Origin, Wanted, to_batches
 from holdfast.model.errors import ConfigError, CorruptRecord, HoldfastError, UnreadableBatch
 from holdfast.model.queue import MessageQueue
-from holdfast.spark.columns import Origin, Wanted, to_batches
 from holdfast.spark.link import PULL_BYTES_MAX, PULL_COUNT_MAX, Link, Pulled, Unavailable, link_to, log
 from holdfast.spark.offsets import Queue
 from holdfast.spark.options import DEFAULT_GROUP, SourceOptions

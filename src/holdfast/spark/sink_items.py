@@ -18,8 +18,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.columns.slices import block_of, bounds_of
 from holdfast.spark.sink_rows import BYTES, BadRow, Messages, join_columns
-from holdfast.spark.slices import block_of, bounds_of
 from holdfast.wire.batch import ITEM_OVERHEAD
 from holdfast.wire.compression import Codec
 from holdfast.wire.inner_batch import KEYS_SIZE_MAX, InnerBatch, wrap_items

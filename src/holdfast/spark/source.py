@@ -18,9 +18,9 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StructField, StructType
 
+from holdfast.columns.message_columns import TYPES
 from holdfast.model.errors import ConfigError
 from holdfast.spark.batch_reader import HoldfastBatchReader, HoldfastPushingReader
-from holdfast.spark.columns import TYPES
 from holdfast.spark.options import read_source_options
 from holdfast.spark.sink_options import SinkOptions, check_columns, read_sink_options
 from holdfast.spark.stream_reader import HoldfastStreamReader

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.client.received import read_messages
+from holdfast.columns.message_columns import TYPES, Origin, Wanted, schema_of, to_batches
 from holdfast.model.errors import CorruptRecord
 from holdfast.model.queue import MessageQueue
-from holdfast.spark.columns import TYPES, Origin, Wanted, schema_of, to_batches
 from holdfast.wire.batch import encode_items
 from holdfast.wire.compression import Codec, compress, flag_of
 from holdfast.wire.record import StoredRecord, encode_record

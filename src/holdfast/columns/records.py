@@ -15,8 +15,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from holdfast.columns.slices import Block, Places, at_any_byte
 from holdfast.model.errors import CorruptRecord
-from holdfast.spark.slices import Block, Places, at_any_byte
 from holdfast.wire.record import (
     BORN_HOST_V6,
     CRC_MASK,

@@ -19,9 +19,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from holdfast.columns.records import Records, check_bodies
+from holdfast.columns.slices import Block, Places, at_any_byte
 from holdfast.model.errors import RemoteProtocolError, UnreadableBatch
-from holdfast.spark.records import Records, check_bodies
-from holdfast.spark.slices import Block, Places, at_any_byte
 from holdfast.wire.batch import ITEM_OVERHEAD
 from holdfast.wire.compression import CODEC_MASK, COMPRESSED, decompress
 from holdfast.wire.inner_batch import INNER_BATCH, count_said

@@ -4,12 +4,23 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.spark.test_columns import ALL, ORIGIN, PROPERTIES, QUEUE, RAW, a_record, block_of, rows_of, shown, to_batch
+from tests.unit.columns.test_message_columns import (
+    ALL,
+    ORIGIN,
+    PROPERTIES,
+    QUEUE,
+    RAW,
+    a_record,
+    block_of,
+    rows_of,
+    shown,
+    to_batch,
+)
 
 from holdfast.client.received import read_messages
+from holdfast.columns import inner_batches
+from holdfast.columns.message_columns import Wanted, to_batches
 from holdfast.model.errors import CorruptRecord, UnreadableBatch
-from holdfast.spark import inner_batches
-from holdfast.spark.columns import Wanted, to_batches
 from holdfast.wire.batch import encode_items
 from holdfast.wire.compression import DECOMPRESSED_SIZE_MAX, Codec, compress, flag_of
 from holdfast.wire.inner_batch import INNER_BATCH, wrap_items

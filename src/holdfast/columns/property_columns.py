@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from holdfast.spark.slices import Block, Places, cut, take_every
+from holdfast.columns.slices import Block, Places, cut, take_every
 
 _NAME_END: Final = 1
 _VALUE_END: Final = 2

@@ -20,12 +20,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.columns.inner_batches import are_batches, open_batches
+from holdfast.columns.property_columns import Properties, split_properties
+from holdfast.columns.records import Records, check_bodies, read_records
+from holdfast.columns.slices import Block, Places, take_slices
 from holdfast.model import property_names as names
 from holdfast.model.errors import RemoteProtocolError, UnreadableBatch
-from holdfast.spark.inner_batches import are_batches, open_batches
-from holdfast.spark.property_columns import Properties, split_properties
-from holdfast.spark.records import Records, check_bodies, read_records
-from holdfast.spark.slices import Block, Places, take_slices
 from holdfast.wire.compression import COMPRESSED, decompress
 
 _TIME: Final = pa.timestamp("us", tz="UTC")
