@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 
 import pytest
-from tests.support.client_stories import broker_addresses, new_name, read_all, run, until
+from tests.support.client_stories import broker_addresses, new_name, read_all, run
 from tests.support.cluster import make_topic
 from tests.support.operator import Operator
 
@@ -15,12 +15,6 @@ from holdfast.wire import java_json
 from holdfast.wire.admin import QueueEntries
 from holdfast.wire.codes import RequestCode
 from holdfast.wire.command import Command
-
-
-async def know_kind(producer: Producer, topic: str, *addresses: str) -> None:
-    """Return when *producer* knows of a broker that keeps batches of *topic* whole: it asks, and waits for nobody."""
-    await producer.send(topic, b"hello")
-    await until(lambda: any(producer._whole.takes(topic, address) for address in addresses))
 
 
 async def count_records(namesrv: str, address: str, topic: str) -> int:
@@ -39,7 +33,7 @@ def test_gathered_messages_are_few_records_and_each_is_found(namesrv: str, codec
     async def story() -> None:
         address = (await broker_addresses(namesrv))[0]
         async with Producer(namesrv, batching=Batching(linger_s=0.02, codec=codec)) as producer:
-            await know_kind(producer, topic, address)
+            await producer.send(topic, b"hello")
             futures = [producer.send_nowait(Message(topic, b"%d" % at * 50, keys=(f"k{at}",))) for at in range(200)]
             await producer.flush()
             many = await producer.send_many([Message(topic, b"many %d" % at, keys=(f"m{at}",)) for at in range(100)])
@@ -67,7 +61,7 @@ def test_batches_of_a_static_topic_survive_moves_under_load(namesrv: str):
     async def story() -> None:
         await operator.run("topic", "create", topic, "--logical-queues", "2", "--batches")
         async with Producer(namesrv, batching=Batching(linger_s=0.005)) as producer:
-            await know_kind(producer, topic, *await broker_addresses(namesrv))
+            await producer.send(topic, b"hello")
             futures = []
 
             async def load() -> None:
