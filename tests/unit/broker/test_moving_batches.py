@@ -186,3 +186,19 @@ def test_a_topic_that_is_indexed_otherwise_here_is_not_taken_over() -> None:
 
     assert answer.code != ResponseCode.SUCCESS
     assert "queue.type" in (answer.remark or "")
+
+
+def test_a_normal_topic_of_batches_becomes_static_as_it_is() -> None:
+    """Its batches stay where they are, and the next one follows them."""
+    cluster = MovingCluster("a")
+    config = TopicConfig(name=TOPIC, read_queues=1, write_queues=1, attributes={"queue.type": "BatchCQ"})
+    cluster.rooms["a"].topics.put(config, cluster.world.now_ms)
+    assert send(cluster, "a", 5) == 0
+    record = TopicMapping(topic=TOPIC, broker="a", epoch=1, total=1, queues={0: first_home(0, "a", 0)})
+
+    told = tell(cluster, "a", record, attributes="+queue.type=BatchCQ")
+    cluster.run(5_000)
+
+    assert told.code == ResponseCode.SUCCESS, told.remark
+    assert send(cluster, "a", 2) == 5
+    assert counts(cluster) == [5, 2]
