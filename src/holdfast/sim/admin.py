@@ -39,6 +39,7 @@ _GROUP: Final = "auditors"
 _READABLE: Final = frozenset(
     {ResponseCode.SUCCESS, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED}
 )
+BATCHED: Final = "+queue.type=BatchCQ"
 _AUDITED: Final = frozenset({PLAIN_TOPIC, ORDERED_TOPIC, SCHEDULE_TOPIC, HALF_TOPIC})
 
 
@@ -49,6 +50,7 @@ class TopicMaker(SimClient):
         addresses: Broker to where it listens.
         queues: How many queues a topic has: on every broker, or logical ones altogether.
         static: The topics that get logical queues.
+        batched: The topics that keep batches whole.
     """
 
     def __init__(
@@ -59,9 +61,11 @@ class TopicMaker(SimClient):
         addresses: dict[str, str],
         queues: int,
         static: Collection[str] = (),
+        batched: Collection[str] = (),
     ) -> None:
         super().__init__("topic-maker", name_servers, chance)
         self._addresses = addresses
+        self._batched = batched
         self._static = static
         self._queues = queues
         self._left = {(broker, topic) for broker in addresses for topic in (PLAIN_TOPIC, ORDERED_TOPIC)}
@@ -78,11 +82,17 @@ class TopicMaker(SimClient):
                 self._create(broker, topic, command)
 
     def _commands(self, topic: str) -> dict[str, Command]:
+        attributes = BATCHED if topic in self._batched else ""
         if topic in self._static:
             records = {broker: TopicMapping(topic=topic, broker=broker) for broker in self._addresses}
             moves = plan_create(topic, self._queues, self._addresses)
-            return layout_commands(topic, moves, records, dict.fromkeys(records, 0), next_epoch(0, self.now_ms))
-        fields = to_fields(CreateTopicFields(topic=topic, read_queue_nums=self._queues, write_queue_nums=self._queues))
+            epoch, hosted = next_epoch(0, self.now_ms), dict.fromkeys(records, 0)
+            return layout_commands(topic, moves, records, hosted, epoch, attributes=attributes)
+        fields = to_fields(
+            CreateTopicFields(
+                topic=topic, read_queue_nums=self._queues, write_queue_nums=self._queues, attributes=attributes
+            )
+        )
         return {
             broker: Command(code=RequestCode.UPDATE_AND_CREATE_TOPIC, fields=dict(fields)) for broker in self._addresses
         }
@@ -195,6 +205,8 @@ class Auditor(SimClient):
                 )
         row = []
         for message in read_messages(answer.body, queue, offset_delta=delta):
+            if message.offset < offset:
+                continue  # Of a batch that begins before, and was seen.
             uid, spot = uid_of(message.body), spot_of(message)
             row.append((message.offset, uid, spot))
             place = Place(queue.broker_name, queue.topic, queue.queue_id, message.offset)

@@ -34,6 +34,7 @@ from holdfast.model.route import Route
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import ONE_WAY, Command, decode_command, encode_command
 from holdfast.wire.exchange import Exchange
+from holdfast.wire.inner_batch import OPENS_FIELD
 from holdfast.wire.route import MAPPING_FIELD, decode_route
 
 Then = Callable[[Command | HoldfastError], None]
@@ -68,7 +69,7 @@ class SimClient:
     Args:
         name: Its client id.
         name_servers: `host:port;host:port`.
-        is_old: It knows nothing of mappings, and does not say otherwise.
+        is_old: It knows nothing of mappings, cannot open batches, and does not say otherwise.
     """
 
     def __init__(self, name: str, name_servers: str, chance: Random, *, is_old: bool = False) -> None:
@@ -162,6 +163,7 @@ class SimClient:
     def _put(self, address: str, command: Command, then: Then | None, timeout_ms: int) -> None:
         if self.is_old:
             command.fields.pop(MAPPING_FIELD, None)
+            command.fields.pop(OPENS_FIELD, None)
         link = self._links.get(address)
         if link is None:
             link = self._links[address] = _Link(address)

@@ -373,7 +373,8 @@ class Consumer(SimClient):
             fields = SendBackFields(
                 offset=message.position,
                 group=self._group,
-                origin_msg_id=message.offset_id,
+                # Messages of a batch lie at the same place: only their own ids tell them apart.
+                origin_msg_id=message.message_id if self._witness.keeps_batches else message.offset_id,
                 origin_topic=message.topic,
                 max_reconsume_times=RECONSUME_MAX,
             )

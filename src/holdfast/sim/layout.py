@@ -17,7 +17,13 @@ from holdfast.wire.mapping import to_detail
 
 
 def layout_commands(
-    topic: str, moves: Iterable[Move], records: Mapping[str, TopicMapping], hosted: Mapping[str, int], epoch: int
+    topic: str,
+    moves: Iterable[Move],
+    records: Mapping[str, TopicMapping],
+    hosted: Mapping[str, int],
+    epoch: int,
+    *,
+    attributes: str = "",
 ) -> dict[str, Command]:
     """Return what each broker is told so that new queues get their first homes.
 
@@ -27,6 +33,7 @@ def layout_commands(
         records: Broker to what it records of the topic now; empty records for a topic that is new.
         hosted: Broker to how many physical queues of the topic it has.
         epoch: Of the change.
+        attributes: What the topic is to be for a broker that has not heard of it.
     """
     counts = dict(hosted)
     added = list(moves)
@@ -37,13 +44,17 @@ def layout_commands(
         counts[move.target] += 1
         changed[move.target] = changed[move.target].put(first_home(move.queue, move.target, physical))
     return {
-        broker: _command(msgspec.structs.replace(record, topic=topic, epoch=epoch, total=total), counts[broker])
+        broker: _command(
+            msgspec.structs.replace(record, topic=topic, epoch=epoch, total=total), counts[broker], attributes
+        )
         for broker, record in changed.items()
     }
 
 
-def _command(record: TopicMapping, queues: int) -> Command:
-    fields = CreateTopicFields(topic=record.topic, read_queue_nums=queues, write_queue_nums=queues)
+def _command(record: TopicMapping, queues: int, attributes: str) -> Command:
+    fields = CreateTopicFields(
+        topic=record.topic, read_queue_nums=queues, write_queue_nums=queues, attributes=attributes
+    )
     return Command(
         code=RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC,
         fields=to_fields(fields) | {"force": "false"},

@@ -322,7 +322,8 @@ def tell_layout(
         for broker, numbers in used.items()
     }
     epoch = next_epoch(merged.epoch, now_ms)
-    for broker, command in layout_commands(topic, wishes, records, hosted, epoch).items():
+    attributes = "".join(f"+{name}={value}" for name, value in view.configs[topic].attributes.items())
+    for broker, command in layout_commands(topic, wishes, records, hosted, epoch, attributes=attributes).items():
         for _ in range(_TRIES):
             answer = yield addresses[broker], msgspec.structs.replace(command)
             if not isinstance(answer, HoldfastError):

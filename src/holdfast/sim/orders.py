@@ -111,7 +111,11 @@ class Lane:
 
 
 class Taste(msgspec.Struct, frozen=True, kw_only=True):
-    """What kinds of messages there are in a run, as shares of the plain topic's."""
+    """What kinds of messages there are in a run, as shares of the plain topic's.
+
+    Attributes:
+        keeps_batches: The plain topic is indexed by record, and batches are kept whole.
+    """
 
     delayed: float = 0.0
     transactions: float = 0.0
@@ -119,16 +123,22 @@ class Taste(msgspec.Struct, frozen=True, kw_only=True):
     poisoned: float = 0.0
     batches: float = 0.0
     size_max: int = 600
+    keeps_batches: bool = False
 
 
 class Orders:
-    """Every message of a run, and the lanes of every producer."""
+    """Every message of a run, and the lanes of every producer.
+
+    Attributes:
+        keeps_batches: Batches are sent as one record.
+    """
 
     def __init__(self, chance: Random, *, producers: list[str], messages: int, storm_ms: int, taste: Taste) -> None:
         self.jobs: dict[str, Job] = {}
         self.lanes: dict[str, list[Lane]] = {}
         self._chance = chance
         self._taste = taste
+        self.keeps_batches = taste.keeps_batches
         share = max(2, messages // len(producers))
         for producer in producers:
             keys = [f"{producer}k{number}" for number in range(chance.randint(1, 3))]
@@ -197,10 +207,22 @@ class Orders:
 
     def _batch(self, uid: str) -> Job:
         parts = tuple(
-            self.add(Job(uid=f"{uid}.{number}", topic=PLAIN_TOPIC, kind=Kind.PLAIN, size=self._size()))
+            self.add(
+                Job(
+                    uid=f"{uid}.{number}",
+                    topic=PLAIN_TOPIC,
+                    kind=Kind.PLAIN,
+                    size=self._size(),
+                    failures=self._part_failures(),
+                )
+            )
             for number in range(self._chance.randint(2, 6))
         )
         return Job(uid=uid, topic=PLAIN_TOPIC, kind=Kind.PLAIN, size=0, parts=parts)
+
+    def _part_failures(self) -> int:
+        """Return how often a message of a batch fails: where those are kept whole it must come again alone."""
+        return int(self.keeps_batches and self._chance.random() < self._taste.failing)
 
     def _size(self) -> int:
         # Mostly small, now and then larger than a page of the disk.

@@ -21,13 +21,16 @@ from holdfast.sim.world import Violation
 from holdfast.wire.batch import encode_items
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command
+from holdfast.wire.compression import Codec
 from holdfast.wire.fields import from_fields, to_fields
+from holdfast.wire.inner_batch import wrap_items
 from holdfast.wire.message_id import parse_message_id
 from holdfast.wire.offsets import CheckTransactionFields, EndTransactionFields
 from holdfast.wire.record import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, decode_record
 from holdfast.wire.send import SendFields
 
 _NO_ROUTE_PAUSE_MS: Final = 300
+_WHOLE_SIZE_MAX: Final = 10_000  # Brokers take records of that size; larger batches they split.
 _PACKING: Final = Packing(compress_over=None)
 
 
@@ -125,9 +128,18 @@ class Producer(SimClient):
         packed = [_pack(single) for single in job.singles]
         if job.parts:
             body = encode_items([(0, item.body, item.properties.encode()) for item in packed])
+            if self._orders.keeps_batches and len(body) < _WHOLE_SIZE_MAX:
+                return self._whole(job, body, fields)
             return Command(code=RequestCode.SEND_BATCH_MESSAGE, fields=to_fields(fields), body=body)
         fields.properties = packed[0].properties
         return Command(code=RequestCode.SEND_MESSAGE_V2, fields=to_fields(fields), body=packed[0].body)
+
+    def _whole(self, job: Job, items: bytes, fields: SendFields) -> Command:
+        """Return a batch that stays one record. The ids of its messages do not follow its own: they are keys of it."""
+        keys, codec = [single.uid for single in job.parts], self.chance.choice((None, Codec.LZ4))
+        whole = wrap_items(items, len(keys), job.uid, keys=keys, tags={"t"}, codec=codec)
+        fields.sys_flag, fields.properties, fields.batch = whole.sys_flag, whole.properties, False
+        return Command(code=RequestCode.SEND_MESSAGE_V2, fields=to_fields(fields), body=whole.body)
 
     def _retry(self, job: Job, lane: Lane, attempt: int, queue: MessageQueue, error: HoldfastError) -> None:
         if not is_retryable(error):
@@ -148,6 +160,8 @@ class Producer(SimClient):
     ) -> None:
         offset = int(answer.fields["queueOffset"])
         spots = read_spots(answer)
+        if self._orders.keeps_batches and len(spots) == 1:
+            spots *= len(job.singles)
         queue_id = int(answer.fields["queueId"])
         if len(spots) != len(job.singles) or queue_id != queue.queue_id:
             raise Violation("an answer is that of its request", f"{job.uid}: {answer.fields}")

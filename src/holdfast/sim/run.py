@@ -166,6 +166,7 @@ class _Run:
             addresses=cluster.addresses,
             queues=cluster.plan.queues,
             static=cluster.plan.static,
+            batched=(PLAIN_TOPIC,) if cluster.plan.taste.keeps_batches else (),
         )
         cluster.add_client(maker)
         self._wait(_BOOT_MS, lambda: maker.is_done, "topics can be created", lambda: "not in time")

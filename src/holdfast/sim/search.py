@@ -8,7 +8,7 @@ from typing import Final
 from holdfast.model.errors import HoldfastError
 from holdfast.sim.checkers.ledger import Ack, Ledger
 from holdfast.sim.client import SimClient
-from holdfast.sim.orders import Kind
+from holdfast.sim.orders import Kind, uid_of
 from holdfast.sim.world import Violation
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command
@@ -51,7 +51,8 @@ class Searcher(SimClient):
                 self.after(_PAUSE_MS, lambda: self._ask(uid, ack))
                 return
             is_there = answer.code == ResponseCode.SUCCESS and any(
-                record.position == ack.spot.position for record in decode_records(answer.body)
+                record.position == ack.spot.position and uid_of(bytes(record.body)) == uid
+                for record in decode_records(answer.body)
             )
             if is_there:
                 del self._left[uid]

@@ -14,6 +14,7 @@ from holdfast.sim.checkers.progress import Doing, Progress
 from holdfast.sim.orders import RECONSUME_MAX, Kind, Orders, uid_of
 from holdfast.sim.world import Violation
 from holdfast.wire.host import format_host
+from holdfast.wire.inner_batch import is_inner_batch
 
 
 class Witness:
@@ -21,10 +22,12 @@ class Witness:
 
     Attributes:
         delays_ms: How long messages of each level must wait; empty when clocks jump and nobody can tell.
+        keeps_batches: Messages may be of batches that are kept whole.
     """
 
     def __init__(self, orders: Orders, ledger: Ledger, places: Places, progress: Progress) -> None:
         self.delays_ms: tuple[int, ...] = ()
+        self.keeps_batches = orders.keeps_batches
         self._orders = orders
         self._ledger = ledger
         self._places = places
@@ -37,7 +40,8 @@ class Witness:
     def pulled(self, queue: MessageQueue, asked: int, outcome: PullOutcome, asked_ms: int) -> None:
         """Take note of what a pull of *asked_ms* brought: every offset in turn, none left out."""
         if outcome.status is not PullStatus.NOTHING_NEW:
-            row = [(message.offset, uid_of(message.body), spot_of(message)) for message in outcome.messages]
+            asked_for = [message for message in outcome.messages if _is_asked_for(queue, asked, message)]
+            row = [(message.offset, uid_of(message.body), spot_of(message)) for message in asked_for]
             empty = self._places.see_row(queue, asked, row, outcome.next_offset, asked_ms=asked_ms)
             self._progress.skip(queue, empty)
 
@@ -94,6 +98,13 @@ class Witness:
         if self._orders.jobs[uid].failures is None and reconsume_times >= RECONSUME_MAX:
             # Given back for the last time: it is a dead letter now, and the audit will look for it.
             self._progress.finished(group, uid)
+
+
+def _is_asked_for(queue: MessageQueue, asked: int, message: ReceivedMessage) -> bool:
+    """Return whether a message lies at or behind what was asked for, as all do but those of a batch that came whole."""
+    if message.offset < asked and not is_inner_batch(message.sys_flag):
+        raise Violation("a pull brings what was asked for", f"{queue} was asked for {asked}, and gave {message.offset}")
+    return message.offset >= asked
 
 
 def spot_of(message: ReceivedMessage) -> Spot:

@@ -100,12 +100,12 @@ class Ledger:
 
     def audit(self, records: Iterable[Audited], visible_topics: Iterable[str]) -> None:
         """Compare with everything that is stored in all brokers' queues."""
-        found: dict[Spot, Audited] = {}
+        found: dict[tuple[Spot, str], Audited] = {}
         copies: Counter[str] = Counter()
         visible: set[str] = set()
         topics = set(visible_topics)
         for record in records:
-            found[record.spot] = record
+            found[record.spot, record.uid] = record
             if record.place.topic in topics:
                 visible.add(record.uid)
                 job = self._judge(record)
@@ -134,12 +134,13 @@ class Ledger:
             raise Violation("rolled back is never seen", f"{record.place} holds {record.uid}")
         return job
 
-    def _find_missing(self, found: dict[Spot, Audited]) -> None:
+    def _find_missing(self, found: dict[tuple[Spot, str], Audited]) -> None:
         for uid, acks in self.acks.items():
             for ack in acks:
-                record = found.get(ack.spot)
-                if record is None or record.uid != uid:
-                    there = f"holds {record.uid}" if record is not None else "holds nothing"
+                record = found.get((ack.spot, uid))
+                if record is None:
+                    others = [other for spot, other in found if spot == ack.spot]
+                    there = f"holds {', '.join(others) or 'nothing'}"
                     raise Violation("what was acknowledged is there", f"{uid}: {ack.place}, {ack.spot}, {there}")
                 is_elsewhere = self._jobs[uid].kind in TRANSACTIONAL or self._jobs[uid].kind is Kind.DELAYED
                 if not is_elsewhere and record.place != ack.place:

@@ -1,0 +1,96 @@
+"""Batches that are kept whole, while everything goes wrong: read whole and split, moved, failed on, and looked for."""
+
+from typing import Any
+
+import pytest
+from tests.sim.planted import Plant
+
+from holdfast.broker import split_reading, whereabouts
+from holdfast.sim.orders import ORDERED_TOPIC, PLAIN_TOPIC, Taste
+from holdfast.sim.plan import Plan
+from holdfast.sim.run import run_seed
+from holdfast.store import batch_queue
+
+TASTE = Taste(batches=0.6, keeps_batches=True, failing=0.2)
+PLANS = {
+    # Of three members one gets single messages. Little is in memory, and index files are short.
+    "at two brokers that crash": Plan(
+        messages=120,
+        storm_ms=20_000,
+        workers=3,
+        old_consumers=1,
+        queue_file_entries=10,
+        hot_window=8 * 1024,
+        faults=("kill", "power", "relapse", "break"),
+        pause_ms=2_000,
+        taste=TASTE,
+    ),
+    "in logical queues that move": Plan(
+        messages=120,
+        storm_ms=20_000,
+        workers=2,
+        old_consumers=1,
+        static=(PLAIN_TOPIC, ORDERED_TOPIC),
+        queues=3,
+        operators=1,
+        order_pause_ms=800,
+        hot_window=8 * 1024,
+        faults=("ambush", "kill", "break peers"),
+        pause_ms=4_000,
+        taste=Taste(batches=0.6, keeps_batches=True),
+    ),
+}
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("where", PLANS)
+def test_every_promise_holds_for_messages_of_batches(where: str, seed: int):
+    """Each is where its sender was told, is seen by all at the same offset, and comes again alone if it failed."""
+    verdict = run_seed(seed, plan=PLANS[where])
+
+    assert verdict.violation is None, "\n".join([verdict.line(), *verdict.tail[-20:], verdict.detail or ""])
+    assert verdict.faults
+
+
+def split_from_the_head(patch: pytest.MonkeyPatch) -> None:
+    """Whoever asks from within a batch gets it from its head on."""
+    take = split_reading.Parts.take
+
+    def forgetful(self: Any, batch: Any, behind: int) -> bool:
+        self.next_offset = batch.first
+        return take(self, batch, behind)
+
+    patch.setattr(split_reading.Parts, "take", forgetful)
+
+
+def return_the_first_of_a_batch(patch: pytest.MonkeyPatch) -> None:
+    """Whichever message failed, it is the first of its batch that comes again."""
+
+    def careless(self: Any, record: Any, _message_id: str, *, is_own: bool = True) -> Any:
+        batch = self._opened.open(record, whereabouts.Reason.RETRY)
+        return batch.record(0)
+
+    patch.setattr(whereabouts.Whereabouts, "find_inside", careless)
+
+
+def begin_behind_the_first_of_a_batch(patch: pytest.MonkeyPatch) -> None:
+    """After a restart a queue goes on behind the first message of its last batch."""
+    set_end = batch_queue.BatchQueue.set_end
+
+    def wrong(self: Any, number: int) -> None:
+        set_end(self, number)
+        if number > self.first_file // batch_queue.UNIT_SIZE:
+            first = batch_queue.span_of(self._read(number - 1, 1))[0]
+            self.offset_max = self.next_offset = self.hot_offset = first + 1
+
+    patch.setattr(batch_queue.BatchQueue, "set_end", wrong)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plant", [split_from_the_head, return_the_first_of_a_batch, begin_behind_the_first_of_a_batch])
+def test_a_mistake_about_batches_is_noticed(plant: Plant, monkeypatch: pytest.MonkeyPatch):
+    """By one of a few seeds."""
+    plant(monkeypatch)
+
+    plan = PLANS["at two brokers that crash"]
+    assert any(run_seed(seed, plan=plan).violation is not None for seed in range(10))
