@@ -12,6 +12,7 @@ from holdfast.client.received import LazyProperties, read_messages
 from holdfast.model.errors import CorruptRecord, HoldfastError, UnreadableBatch
 from holdfast.model.queue import MessageQueue
 from holdfast.wire.batch import encode_items
+from holdfast.wire.compression import Codec, compress
 from holdfast.wire.record import StoredRecord, encode_record
 
 QUEUE = MessageQueue("T", "broker-a", 3)
@@ -125,7 +126,13 @@ def test_a_batch_that_was_kept_whole_is_opened():
         (b"nonsense", 0xC0, b""),
         (b"nonsense", 0xC0 | 0x301, b""),
         (encode_items([(0, b"one", b"")]), 0xC0, b"INNER_NUM\x012\x02"),
+        (encode_items([(0, b"one", b"")] * 3), 0xC0, b"INNER_NUM\x012\x02"),
+        (encode_items([(0, b"one", b"")] * 2)[:-1], 0xC0, b"INNER_NUM\x012\x02"),
+        (compress(bytes(70_000_000), Codec.ZSTD), 0xC0 | 0x201, b"INNER_NUM\x012\x02"),
+        (compress(bytes(70_000_000), Codec.LZ4), 0xC0 | 0x101, b"INNER_NUM\x012\x02"),
+        (compress(bytes(70_000_000), Codec.ZLIB), 0xC0 | 0x301, b"INNER_NUM\x012\x02"),
     ],
+    ids=["garbage", "not compressed", "too few", "too many", "torn", "zstd bomb", "lz4 bomb", "zlib bomb"],
 )
 def test_a_batch_that_cannot_be_opened_is_refused(body: bytes, sys_flag: int, properties: bytes):
     """Half of it would be a loss in silence."""
