@@ -51,14 +51,16 @@ class OpenedBatch:
         first: The offset of the first message.
         records: The single records, one behind the other.
         ends: Behind each of them.
+        properties: Of each of them.
     """
 
-    __slots__ = ("_codes", "_ids", "ends", "first", "records")
+    __slots__ = ("_codes", "_ids", "ends", "first", "properties", "records")
 
-    def __init__(self, first: int, records: bytes, ends: Sequence[int]) -> None:
+    def __init__(self, first: int, records: bytes, ends: Sequence[int], properties: Sequence[bytes]) -> None:
         self.first = first
         self.records = records
         self.ends = ends
+        self.properties = properties
         self._codes: list[int] | None = None
         self._ids: dict[bytes, int] | None = None
 
@@ -84,7 +86,7 @@ class OpenedBatch:
     def find_tagged(self, codes: frozenset[int], index: int) -> list[int]:
         """Return which messages from *index* on have a tag whose hash is one of *codes*."""
         if self._codes is None:
-            tags = (find_property(properties, _TAGS) for properties in self._properties())
+            tags = (find_property(properties, _TAGS) for properties in self.properties)
             self._codes = [0 if tag is None else java_hash(tag.decode(errors="replace")) for tag in tags]
         return [at for at in range(index, len(self.ends)) if self._codes[at] in codes]
 
@@ -92,7 +94,7 @@ class OpenedBatch:
         """Return which message has that unique key, or None."""
         if self._ids is None:
             self._ids = {}
-            for index, properties in enumerate(self._properties()):
+            for index, properties in enumerate(self.properties):
                 unique_key = find_property(properties, _UNIQUE_KEY)
                 if unique_key is not None:
                     self._ids.setdefault(unique_key, index)
@@ -101,17 +103,14 @@ class OpenedBatch:
     def find_keyed(self, key: str) -> list[int]:
         """Return which messages have *key* among their keys, or as their unique key."""
         wanted, found = key.encode(errors="replace"), []
-        for index, properties in enumerate(self._properties()):
+        for index, properties in enumerate(self.properties):
             keys = find_property(properties, _KEYS)
             if find_property(properties, _UNIQUE_KEY) == wanted or (keys is not None and wanted in keys.split()):
                 found.append(index)
         return found
 
-    def _properties(self) -> list[bytes]:
-        return [self.record(index).properties for index in range(len(self.ends))]
 
-
-_NOTHING: Final = OpenedBatch(0, b"", ())
+_NOTHING: Final = OpenedBatch(0, b"", (), ())
 
 
 class OpenedBatches:
@@ -145,7 +144,7 @@ class OpenedBatches:
         record = decode_record(data, check_body=False)
         if is_inner_batch(record.sys_flag):
             return self.open_own(record, reason)
-        return OpenedBatch(record.offset, data, (len(data),))
+        return OpenedBatch(record.offset, data, (len(data),), (record.properties,))
 
     def open_own(self, record: StoredRecord, reason: Reason) -> OpenedBatch | None:
         """Return the messages of a batch in this broker's log; None when it cannot be opened."""
@@ -212,4 +211,4 @@ def split(record: StoredRecord) -> OpenedBatch:
         )  # fmt: skip
         end += size
         ends.append(end)
-    return OpenedBatch(record.offset, b"".join(pieces), ends)
+    return OpenedBatch(record.offset, b"".join(pieces), ends, [properties for _, _, properties in items])
