@@ -60,9 +60,9 @@ def damaged_disk(count: int = 12) -> SimDisk:
     return disk
 
 
-def convert(disk: Disk, to: Target, *, topic: str = "orders", piece_size: int = 3) -> IndexConversion:
-    """Convert the index of a topic, in small pieces, to the end."""
-    conversion = IndexConversion(disk, topic, to, options=SMALL, piece_size=piece_size)
+def convert(disk: Disk, to: Target, *, piece_size: int = 3, options: StoreOptions = SMALL) -> IndexConversion:
+    """Convert the index of "orders", in small pieces, to the end."""
+    conversion = IndexConversion(disk, "orders", to, options=options, piece_size=piece_size)
     finish(conversion)
     return conversion
 

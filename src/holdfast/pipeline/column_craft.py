@@ -3,8 +3,8 @@
     entries ─ positions ─┬─ one gather of 88 bytes each from the mapped log: heads
                          └─ one of the bytes behind each body: the topic
 
-A chunk of heads at a time is in memory, the log itself only as pages that the system may take back. Whatever is not
-plain, and whatever is wrong, goes to the careful twin: it is right about everything, and names who is not.
+The log itself is in memory only as pages that the system may take back. Whatever is not plain, and whatever is wrong,
+goes to the careful twin: it is right about everything, and names who is not.
 """
 
 from __future__ import annotations
@@ -22,9 +22,6 @@ from holdfast.store.conversion_plan import PiecePlan, Plan, SourceQueue
 from holdfast.store.piece_conversion import Bytes, PieceCraft
 from holdfast.store.queue_index import BLANK_ENTRY_SIZE
 from holdfast.store.record_heads import Owner, RecordHeads
-
-CHUNK: Final = 2048
-"""Heads that are looked at together: they stay in the cache of a core, while eight things are asked of each."""
 
 _INNER_BITS: Final = 0xC0
 _HOST_V6_EXTRA: Final = 12
@@ -144,19 +141,17 @@ class ColumnCraft:
             if found is None:
                 raise StoreError(f"there is no log at position {positions[at]}")
             data = found.file.view(0, self._files.size)
-            end = at + int(np.searchsorted(positions[at:], found.start + self._files.size))
-            for low in range(at, end, CHUNK):
-                high = min(low + CHUNK, end)
-                starts = positions[low:high] - found.start
-                heads = _gather(data, starts, _HEADS[0])
-                hosts = heads["flag"] >> 4 & 3
-                if not hosts.any():
-                    yield slice(low, high), data, starts, heads
-                    continue
+            end = max(at + 1, int(np.searchsorted(positions, found.start + self._files.size)))
+            starts = positions[at:end] - found.start
+            heads = _gather(data, starts, _HEADS[0])
+            hosts = heads["flag"] >> 4 & 3
+            if not hosts.any():
+                yield slice(at, end), data, starts, heads
+            else:
                 for kind in np.unique(hosts).tolist():
                     rows = np.flatnonzero(hosts == kind)
-                    yield rows + low, data, starts[rows], _gather(data, starts[rows], _HEADS[kind])
-            at = max(end, at + 1)
+                    yield rows + at, data, starts[rows], _gather(data, starts[rows], _HEADS[kind])
+            at = end
 
 
 def _gather(data: memoryview, starts: Places, kind: np.dtype[Any]) -> Column:

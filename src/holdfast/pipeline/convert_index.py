@@ -1,6 +1,6 @@
 """`convert-index`: the index of a topic from one kind into the other, with as many hands as there are.
 
-    driver    holds the folders, plans, and gives a wave of pieces out ─┬─ task: convert, write, sync, read back, prove
+    driver    holds the folders, plans, and gives a wave of pieces out ─┬─ task: convert, prove, write, sync, read back
               notes the wave as done, goes on with the next             └─ task: ...
               switches, when everything is proven
 
@@ -30,13 +30,15 @@ from holdfast.store.conversion_plan import PiecePlan, Plan, QueueFigures, Target
 from holdfast.store.index_conversion import IndexConversion
 from holdfast.store.log_file import LogFiles
 from holdfast.store.options import StoreOptions
-from holdfast.store.piece_conversion import convert_piece
+from holdfast.store.piece_conversion import convert_pieces
 from holdfast.store.record_heads import RecordHeads
 
-PIECE_SIZE: Final = 262_144
-"""Entries that a task converts: some 50 MB in memory, whatever the size of the topic."""
+PIECE_SIZE: Final = 32_768
+GROUP: Final = 8
+"""Pieces of one task. They follow each other in the log: what several queues have there is mapped once. With all
+their entries, old and new, some 35 MB are in memory, whatever the size of the topic."""
 WAVE: Final = 256
-"""Pieces that are given out before any is noted as done: so much is done again after a stop, at most."""
+"""Tasks that are given out before any is noted as done: so much is done again after a stop, at most."""
 
 
 class StoreConverted(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,11 +66,11 @@ class Converted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Job(msgspec.Struct, frozen=True):
-    """One piece, and all that its task has to know."""
+    """Some pieces, and all that their task has to know."""
 
     root: str
     plan: Plan
-    piece: PiecePlan
+    pieces: list[PiecePlan]
 
 
 def convert_index(
@@ -97,8 +99,8 @@ def convert_index(
             (store, IndexConversion(disk, topic, to, options=options or StoreOptions(), piece_size=piece_size))
             for store, disk in folders
         ]
-        counts = [len(conversion.left()) for _, conversion in conversions]
-        progress = show("converting, pieces", sum(counts))
+        counts = [(len(conversion.left()) + GROUP - 1) // GROUP for _, conversion in conversions]
+        progress = show("converting, tasks", sum(counts))
         for store, conversion in conversions:
             count = _build(tasks, store, conversion, progress, wave)
             plan = conversion.plan
@@ -116,21 +118,22 @@ def _build(tasks: Tasks, store: str, conversion: IndexConversion, progress: Prog
     """Convert what is left of one folder, wave by wave; return how many entries that were."""
     missing, count = conversion.left(), 0
     root = str(Path(store).resolve())
-    for at in range(0, len(missing), wave):
+    groups = [missing[at : at + GROUP] for at in range(0, len(missing), GROUP)]
+    for at in range(0, len(groups), wave):
         assert conversion.plan is not None
-        pieces = missing[at : at + wave]
-        jobs = [_Job(root, conversion.plan.only(piece), piece) for piece in pieces]
+        given = groups[at : at + wave]
+        jobs = [_Job(root, conversion.plan.only(pieces), pieces) for pieces in given]
         count += sum(tasks.run(_convert, jobs, int, progress))
-        conversion.note_done(pieces)
+        conversion.note_done([piece for pieces in given for piece in pieces])
     return count
 
 
 def _convert(job: _Job) -> int:
-    """Convert one piece, wherever this runs; return how many entries it has."""
+    """Convert some pieces, wherever this runs; return how many entries they have."""
     disk = PosixDisk(job.root)
     heads = RecordHeads(LogFiles.load(disk, LOG_FOLDER, 0))
-    convert_piece(disk, job.plan, job.piece, ColumnCraft(heads))
-    return job.piece.end - job.piece.start
+    convert_pieces(disk, job.plan, job.pieces, ColumnCraft(heads))
+    return sum(piece.end - piece.start for piece in job.pieces)
 
 
 def to_report(found: Converted) -> Report:

@@ -109,9 +109,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         """Return the queue with that number."""
         return next(queue for queue in self.queues if queue.queue_id == queue_id)
 
-    def only(self, piece: PiecePlan) -> Plan:
-        """Return as much of it as whoever converts *piece* has to know: it may have to travel."""
-        return msgspec.structs.replace(self, queues=[self.get_queue(piece.queue_id)], spans={}, pieces=[])
+    def only(self, pieces: Iterable[PiecePlan]) -> Plan:
+        """Return as much of it as whoever converts *pieces* has to know: it may have to travel."""
+        wanted = {piece.queue_id for piece in pieces}
+        queues = [queue for queue in self.queues if queue.queue_id in wanted]
+        return msgspec.structs.replace(self, queues=queues, spans={}, pieces=[])
 
     def figures(self) -> list[QueueFigures]:
         """Return how much there is of each queue, before and afterwards."""

@@ -1,7 +1,7 @@
 """Turn the index of a topic from one kind into the other, in a folder that nobody serves. It may be stopped anywhere.
 
     planning    look at every queue, make the files of the new index, empty, in a folder aside
-    building    piece by piece: convert, write, sync, read back, prove against the log, note as done
+    building    piece by piece: convert, prove against the log, write, sync, read back, note as done
     switching   1 the new index goes to its place     2 the topic's attribute says so     3 the old index goes aside
     done        what is aside goes
 
@@ -41,7 +41,7 @@ from holdfast.store.disk import Disk
 from holdfast.store.log_file import LogFiles
 from holdfast.store.opening import ABORT_PATH, find_queue_file_size
 from holdfast.store.options import StoreOptions
-from holdfast.store.piece_conversion import PieceCraft, convert_piece
+from holdfast.store.piece_conversion import PieceCraft, convert_pieces
 from holdfast.store.queue_files import FOLDER as QUEUE_FOLDER
 from holdfast.store.record_heads import RecordHeads
 from holdfast.wire import java_json
@@ -155,7 +155,7 @@ class IndexConversion:
             StoreError: it says what is not in the log; the text names it.
         """
         assert self.plan is not None
-        convert_piece(self._disk, self.plan, piece, PieceCraft(self._heads))
+        convert_pieces(self._disk, self.plan, [piece], PieceCraft(self._heads))
         self.note_done([piece])
 
     def note_done(self, pieces: list[PiecePlan]) -> None:

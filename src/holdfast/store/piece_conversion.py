@@ -1,4 +1,4 @@
-"""One piece of an index: read, convert, write, sync, read back, prove.
+"""Pieces of an index: read, convert, prove, write, sync, read back.
 
 Who converts and proves is a craft: `PieceCraft` here does it with what Python brings along; others may be quicker. All
 of them make the same bytes of the same entries, so that a piece may be converted again, elsewhere, or by two at a time.
@@ -6,13 +6,18 @@ of them make the same bytes of the same entries, so that a piece may be converte
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
+from holdfast.model.errors import StoreError
 from holdfast.store.conversion_plan import PiecePlan, Plan, SourceQueue
 from holdfast.store.disk import Disk
 from holdfast.store.entry_conversion import blanks_before, check_entries, check_units, to_entries, to_units
+from holdfast.store.queue_files import QueueFiles
 from holdfast.store.record_heads import Owner, RecordHeads
 
+SLICE_SIZE = 4096
+"""Entries that are converted and proven at a time."""
 _EVERYWHERE = 1 << 62  # Every file of the new index is there before anything is written into it.
 
 Bytes = bytes | bytearray | memoryview
@@ -59,22 +64,43 @@ class PieceCraft:
             check_entries(new, old, piece.target, owner, self._heads, is_gone=queue.is_gone)
 
 
-def convert_piece(disk: Disk, plan: Plan, piece: PiecePlan, craft: Craft) -> None:
-    """Convert one piece of *plan*: when this returns it is on disk, and proven against the log.
+def convert_pieces(disk: Disk, plan: Plan, pieces: Sequence[PiecePlan], craft: Craft) -> None:
+    """Convert some pieces of *plan*: when this returns they are on disk, and proven against the log.
 
     Raises:
         StoreError: an entry says what is not in the log; the text names it.
     """
-    source, built = plan.source, plan.built
+    source, built = plan.source.open(disk), plan.built.open(disk)
+    written: list[tuple[str, int, Bytes]] = []
+    for piece in pieces:
+        folder = f"{plan.built.folder}/{piece.queue_id}"
+        for at, data in _convert(plan, piece, craft, source):
+            built.write(folder, at, memoryview(data), _EVERYWHERE)
+            written.append((folder, at, data))
+    for path in built.unsynced:
+        built.cache.open(path).sync()
+    for folder, at, data in written:
+        if built.read(folder, at, len(data)) != data:
+            raise StoreError(f"{folder} has not kept the {len(data)} bytes that were written at {at}")
+
+
+def _convert(plan: Plan, piece: PiecePlan, craft: Craft, source: QueueFiles) -> Iterator[tuple[int, Bytes]]:
+    """Yield what a piece becomes, proven, and where it belongs in the new index of its queue."""
     queue = plan.get_queue(piece.queue_id)
-    at, size = piece.start * source.entry_size, (piece.end - piece.start) * source.entry_size
-    old = source.open(disk).read(f"{source.folder}/{piece.queue_id}", at, size)
-    new = craft.convert(plan, piece, queue, old)
-    files, folder, at = built.open(disk), f"{built.folder}/{piece.queue_id}", piece.target * built.entry_size
-    files.write(folder, at, memoryview(new), _EVERYWHERE)
+    old_size, new_size = plan.source.entry_size, plan.target.entry_size
+    old = source.read(
+        f"{plan.source.folder}/{piece.queue_id}", piece.start * old_size, (piece.end - piece.start) * old_size
+    )
     if plan.to == "simple" and piece.start == queue.first:
         front = blanks_before(piece.target, plan.target_file_size)
-        files.write(folder, at - len(front), memoryview(front), _EVERYWHERE)
-    for path in files.unsynced:
-        files.cache.open(path).sync()
-    craft.check(plan, piece, queue, old, files.read(folder, at, len(new)))
+        yield piece.target * new_size - len(front), front
+    new = bytearray()
+    for start in range(piece.start, piece.end, SLICE_SIZE):
+        # What the log says of a few entries is still in the processor's cache when they are proven.
+        end, target = min(start + SLICE_SIZE, piece.end), piece.target + len(new) // new_size
+        part = PiecePlan(piece.number, piece.queue_id, start, end, target)
+        rows = old[(start - piece.start) * old_size : (end - piece.start) * old_size]
+        made = craft.convert(plan, part, queue, rows)
+        craft.check(plan, part, queue, rows, bytes(made))
+        new += made
+    yield piece.target * new_size, new

@@ -4,7 +4,7 @@
     heads     size, magic, queue id, offset, position, sys flag, store time, body size: what the log says, by one map
 
 Claims and heads are compared as wholes; who is wrong is looked for only if somebody is. Nearly all records have IPv4
-hosts; a chunk that has others is read record by record. Bodies are not touched: whether they are whole is the business
+hosts; where some have not, all are read one by one. Bodies are not touched: whether they are whole is the business
 of whoever reads them. Knows no index.
 """
 
@@ -19,9 +19,6 @@ from typing import NamedTuple
 from holdfast.model.errors import StoreError
 from holdfast.store.log_file import LogFiles
 from holdfast.wire.record import BORN_HOST_V6, FIXED_SIZE, LAYOUTS, STORE_HOST_V6, topic_part
-
-CHUNK = 2048
-"""Heads that are held at a time: enough to forget the price of a step, few enough to stay in the processor's cache."""
 
 _HOSTS_V6 = BORN_HOST_V6 | STORE_HOST_V6
 _INNER_BITS = 0xC0
@@ -69,7 +66,7 @@ class RecordHeads:
     def store_times(self, positions: Sequence[int]) -> list[int]:
         """Return when the records at *positions*, which rise, were stored; any number where there is no record."""
         times: list[int] = []
-        for view, starts, _ in self._chunks(positions):
+        for view, starts, _ in self._by_file(positions):
             times += _read_times(view, starts)
         return times
 
@@ -80,7 +77,7 @@ class RecordHeads:
             StoreError: one is not; the text names it.
         """
         batches: list[int] = []
-        for view, starts, at in self._chunks(claims.positions):
+        for view, starts, at in self._by_file(claims.positions):
             part = claims.part(at, at + len(starts))
             heads = _read_heads(view, starts)
             if not _are_true(owner, part, view, starts, heads):
@@ -90,19 +87,17 @@ class RecordHeads:
                 batches += [base + at for at, head in zip(starts, heads, strict=True) if head[5] & 0xC0 == _INNER_BITS]
         return batches
 
-    def _chunks(self, positions: Sequence[int]) -> Iterator[tuple[memoryview, list[int], int]]:
+    def _by_file(self, positions: Sequence[int]) -> Iterator[tuple[memoryview, list[int], int]]:
         """Yield a file of the log, where in it the next records begin, and which of *positions* the first is."""
         at = 0
         while at < len(positions):
             found = self.files.find(positions[at])
             if found is None:
                 raise StoreError(f"the index points at position {positions[at]}, where there is no log")
-            end = bisect_left(positions, found.start + self.files.size, at)
+            end = bisect_left(positions, found.start + self.files.size, at + 1)
             view = found.file.view(0, self.files.size)
-            while at < end:
-                chunk = positions[at : min(end, at + CHUNK)]
-                yield view, [position - found.start for position in chunk], at
-                at += len(chunk)
+            yield view, [position - found.start for position in positions[at:end]], at
+            at = end
 
 
 def _read_times(view: memoryview, starts: list[int]) -> list[int]:

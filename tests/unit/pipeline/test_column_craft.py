@@ -7,7 +7,6 @@ from tests.support.conversions import convert, damaged_disk, fill, plain_disk
 from tests.support.stores import SMALL, append_batch, batched_disk, open_store
 
 from holdfast.model.errors import StoreError
-from holdfast.pipeline import column_craft
 from holdfast.pipeline.column_craft import ColumnCraft
 from holdfast.sim.disk import SimDisk
 from holdfast.store.conversion_plan import PiecePlan, Plan, Target
@@ -59,10 +58,8 @@ def disk(request: pytest.FixtureRequest) -> SimDisk:
 
 
 @pytest.mark.parametrize("size", [4, 100])
-@pytest.mark.parametrize("chunk", [3, 32_768])
-def test_both_crafts_make_the_same_bytes(disk: SimDisk, size: int, chunk: int, monkeypatch: pytest.MonkeyPatch):
+def test_both_crafts_make_the_same_bytes(disk: SimDisk, size: int):
     """There and back, whatever the pieces are; and the quick one needs the careful one for nothing but gaps."""
-    monkeypatch.setattr(column_craft, "CHUNK", chunk)
     for to in ("batch", "simple"):
         slow, quick, careful = crafts(disk)
         for plan, piece, old in pieces(disk, to, size):

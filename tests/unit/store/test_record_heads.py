@@ -6,7 +6,6 @@ from tests.support.stores import HOST, NOW_MS, SMALL, append, append_batch, batc
 
 from holdfast.model.errors import StoreError
 from holdfast.sim.disk import SimDisk
-from holdfast.store import record_heads
 from holdfast.store.log_file import LogFiles
 from holdfast.store.record_heads import Claims, Owner, RecordHeads
 
@@ -35,12 +34,6 @@ def lie(claims: Claims, column: int, number: int, value: int) -> Claims:
     return Claims(*columns)
 
 
-@pytest.fixture(params=[2048, 3, 1])
-def chunk(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record_heads, "CHUNK", request.param)
-
-
-@pytest.mark.usefixtures("chunk")
 def test_store_times_are_those_of_the_records():
     """Over the ends of files, and whatever the hosts are."""
     disk = SimDisk()
@@ -50,7 +43,6 @@ def test_store_times_are_those_of_the_records():
     assert heads_of(disk).store_times(claims.positions) == list(claims.times)
 
 
-@pytest.mark.usefixtures("chunk")
 def test_what_is_true_is_borne_out():
     """No record is a batch."""
     disk = SimDisk()
@@ -71,7 +63,6 @@ def test_topics_with_long_names_are_borne_out():
         heads_of(disk).check(OWNER, claims)
 
 
-@pytest.mark.usefixtures("chunk")
 @pytest.mark.parametrize("number", [0, 3, 17, 29])
 @pytest.mark.parametrize(("column", "value"), [(0, 500), (2, 91), (3, 12345)])
 def test_a_wrong_claim_is_named(number: int, column: int, value: int):
