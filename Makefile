@@ -56,7 +56,7 @@ sim: install ## simulate SEEDS clusters under faults; a failing seed prints how 
 	$(BIN)/python -m holdfast.sim 0 --seeds $(SEEDS)
 
 # Spark is half a gigabyte: it comes along where it is asked for.
-bench: $(if $(findstring spark,$(BENCH)),install-spark,install) ## our servers beside Java's in one run; BENCH=--quick for a few minutes
+bench: $(if $(or $(findstring spark,$(BENCH)),$(findstring pipeline,$(BENCH))),install-spark,install) ## our servers beside Java's in one run; BENCH=--quick for a few minutes
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r benchmarks/requirements.lock
 	$(BIN)/python -m benchmarks.run $(BENCH)
 

@@ -10,6 +10,7 @@ from benchmarks.batch_report import batch_sections
 from benchmarks.judgement import Baseline, Verdict, best_java_pull
 from benchmarks.measure import OWED_MIN, CellResult, Summary
 from benchmarks.moves import MANY, MoveFindings, Trial
+from benchmarks.pipeline_report import pipeline_sections
 from benchmarks.push_report import push_sections
 from benchmarks.results import Growth, Results
 from benchmarks.spark_report import spark_sections
@@ -47,6 +48,8 @@ def markdown(results: Results) -> str:
     if results.idle or results.recovery:
         parts += ["## Idle and recovery", _idle(results), _recovery(results)]
     parts += _features(results)
+    if results.pipeline:
+        parts += ["## Jobs over stored logs", *pipeline_sections(results.pipeline)]
     if results.profile:
         parts += ["## Where the time of a send goes", _profile(results)]
     return "\n\n".join(part for part in parts if part) + "\n"

@@ -16,6 +16,7 @@ from benchmarks.judgement import Verdict
 from benchmarks.load import LoadResult
 from benchmarks.measure import CellResult
 from benchmarks.moves import MoveFindings
+from benchmarks.pipeline_findings import PipelineFindings
 from benchmarks.programs import BenchmarkFailed
 from benchmarks.push_findings import PushFindings
 from benchmarks.recovery import Recovery
@@ -67,6 +68,7 @@ class Results(msgspec.Struct, kw_only=True):
     moves: MoveFindings | None = None
     push: PushFindings | None = None
     spark: SparkFindings | None = None
+    pipeline: PipelineFindings | None = None
     batches: BatchFindings | None = None
     profile: list[tuple[str, float, float | None]] = []
 

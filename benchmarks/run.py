@@ -34,6 +34,7 @@ from benchmarks.judgement import judge
 from benchmarks.load import Load, LoadResult
 from benchmarks.measure import Bench
 from benchmarks.moves import MoveBench, Pace
+from benchmarks.pipeline_findings import QUICK_PIPELINE, PipelineExtent
 from benchmarks.preparation import TOPIC, fill_hot_topics, warm_broker, warm_name_server
 from benchmarks.programs import BenchmarkFailed, Programs, compile_programs
 from benchmarks.recovery import LOG_MIB, measure_recovery
@@ -42,7 +43,19 @@ from benchmarks.servers import JAVA_VERSION, Fleet, Flush, Kind, Server, create_
 from benchmarks.spark_figures import QUICK, Extent, SparkBench
 
 OUTPUT: Final = Path("docs/benchmarks")
-PARTS: Final = ("limits", "cells", "growth", "idle", "recovery", "moves", "push", "batches", "spark", "profile")
+PARTS: Final = (
+    "limits",
+    "cells",
+    "growth",
+    "idle",
+    "recovery",
+    "moves",
+    "push",
+    "batches",
+    "spark",
+    "pipeline",
+    "profile",
+)
 # A round of the cells writes about this much, over all servers; nothing is removed before the end.
 GB_PER_ROUND: Final = 16.0
 GROWTH_ROUNDS_MAX: Final = 3
@@ -64,6 +77,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     push_pace: PushPace
     batch_pace: BatchPace
     spark_extent: Extent
+    pipeline_extent: PipelineExtent
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,6 +117,7 @@ class Run:
             "push": self._push,
             "batches": self._batches,
             "spark": self._spark,
+            "pipeline": self._pipeline,
             "profile": self._profile,
         }
         for name, part in parts.items():
@@ -254,6 +269,12 @@ class Run:
             self._fleet, self._plan.folder / "spark", say, self._plan.spark_extent
         ).measure()
 
+    def _pipeline(self) -> None:
+        from benchmarks.pipeline_figures import PipelineBench  # noqa: PLC0415 - needs numpy, which Spark brings
+
+        extent = self._plan.pipeline_extent
+        self.results.pipeline = PipelineBench(self._plan.folder / "pipeline", say, extent).measure()
+
     def _profile(self) -> None:
         ours = profile_send.profile_ours(self._plan.folder / "profile-ours", 64, 300)
         bare = profile_send.profile_bare(self._plan.folder / "profile-bare", 64, 300)
@@ -273,7 +294,7 @@ def parse(arguments: Sequence[str] | None = None) -> tuple[argparse.Namespace, f
         "--quick", action="store_true", help="short readings, no growth, idle, recovery, moves, push or batches"
     )
     parser.add_argument("--growth", action="store_true", help="growth curves too (connections, queues, size)")
-    parser.add_argument("--spark", action="store_true", help="Spark's source and sink too, beside Kafka's")
+    parser.add_argument("--spark", action="store_true", help="Spark too: source and sink, beside Kafka's; jobs")
     parser.add_argument("--only", help=f"only these parts, commas between them: {', '.join(PARTS)}")
     parser.add_argument("--cells", default="", help="only cells whose name contains this text")
     parser.add_argument("--rounds", type=int, default=3, help="readings of each cell (default 3)")
@@ -292,7 +313,7 @@ def parse(arguments: Sequence[str] | None = None) -> tuple[argparse.Namespace, f
     if options.growth:
         parts.add("growth")
     if options.spark:
-        parts.add("spark")
+        parts |= {"spark", "pipeline"}
     if options.only:
         parts = set(options.only.split(","))
         if unknown := parts - set(PARTS):
@@ -335,6 +356,7 @@ def make_plan(options: argparse.Namespace, parts: frozenset[str], folder: Path) 
             probes=30 if options.quick else BatchPace().probes,
         ),
         spark_extent=QUICK if options.quick else Extent(),
+        pipeline_extent=QUICK_PIPELINE if options.quick else PipelineExtent(),
     )
 
 

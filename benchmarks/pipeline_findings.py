@@ -1,0 +1,119 @@
+"""What the part on stored logs found out, and whether it is what was wanted."""
+
+from __future__ import annotations
+
+import statistics
+from typing import Final
+
+import msgspec
+
+MB_PER_CORE: Final = 150.0
+OF_PLAIN: Final = 0.3
+TWICE: Final = 2.1
+JUDGED: Final = ("audit", "archive")
+CONVERT: Final = "convert-index"
+
+
+class PipelineExtent(msgspec.Struct, frozen=True, kw_only=True):
+    """How much is measured: the smaller store, the bodies in it, readings of each."""
+
+    log_mib: int = 1024
+    body_size: int = 1024
+    rounds: int = 3
+
+
+QUICK_PIPELINE: Final = PipelineExtent(log_mib=128, rounds=1)
+
+
+class JobReading(msgspec.Struct, frozen=True, kw_only=True):
+    """One job over one store, several times.
+
+    Attributes:
+        size: Bytes of log; of a conversion, bytes of the index that is read.
+        entries: Records; of a conversion, entries.
+    """
+
+    job: str
+    cores: int
+    size: int
+    entries: int
+    seconds: list[float]
+
+    @property
+    def median_s(self) -> float:
+        """The median."""
+        return statistics.median(self.seconds)
+
+    @property
+    def mb_per_core(self) -> float:
+        """MB/s, for each core that Spark had."""
+        return self.size / self.median_s / 1e6 / self.cores
+
+    @property
+    def entries_per_core(self) -> float:
+        """Entries in a second, for each core that Spark had."""
+        return self.entries / self.median_s / self.cores
+
+    @property
+    def spread(self) -> float:
+        """(max - min) / median."""
+        return (max(self.seconds) - min(self.seconds)) / self.median_s
+
+
+class PipelineTarget(msgspec.Struct, frozen=True, kw_only=True):
+    """A figure that is wanted; *at_most* turns it round."""
+
+    what: str
+    measured: float
+    wanted: float
+    at_most: bool = False
+
+    @property
+    def reached(self) -> bool:
+        """Whether it is so."""
+        return self.measured <= self.wanted if self.at_most else self.measured >= self.wanted
+
+
+class PipelineFindings(msgspec.Struct, kw_only=True):
+    """What was measured.
+
+    Attributes:
+        cached, disk: MB/s of plain reading by one core, from the page cache and, after it was emptied, from the disk.
+        converted: Entries that numpy converts in a second, in memory, with no store times, no check and no file.
+        memory: The largest memory of a Python worker, in bytes, by job.
+    """
+
+    body_size: int
+    load: float
+    cached: float
+    disk: float
+    converted: float
+    readings: list[JobReading] = []
+    memory: dict[str, int] = {}
+
+    @property
+    def targets(self) -> list[PipelineTarget]:
+        """Judge what was measured."""
+        found: list[PipelineTarget] = []
+        for mine in self._by_job().values():
+            cores = max(reading.cores for reading in mine)
+            full = sorted((reading for reading in mine if reading.cores == cores), key=lambda reading: reading.size)
+            job, largest = mine[0].job, full[-1]
+            if job in JUDGED:
+                what = f"{job}, MB/s of log per core"
+                found.append(PipelineTarget(what=what, measured=largest.mb_per_core, wanted=MB_PER_CORE))
+            if job == CONVERT:
+                what = f"{job}, entries/s per core / numpy alone"
+                ratio = largest.entries_per_core / self.converted
+                found.append(PipelineTarget(what=what, measured=ratio, wanted=OF_PLAIN))
+            if len(full) > 1:
+                ratio = largest.median_s / full[0].median_s * 2 * full[0].size / largest.size
+                what = f"{job}, time for twice the data"
+                found.append(PipelineTarget(what=what, measured=ratio, wanted=TWICE, at_most=True))
+        return found
+
+    def _by_job(self) -> dict[str, list[JobReading]]:
+        found: dict[str, list[JobReading]] = {}
+        for reading in self.readings:
+            found.setdefault(reading.job, []).append(reading)
+        return found

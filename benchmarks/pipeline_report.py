@@ -1,0 +1,57 @@
+"""What jobs over stored logs reached, as Markdown tables."""
+
+from __future__ import annotations
+
+from benchmarks.pipeline_findings import PipelineFindings
+from benchmarks.tables import number, table
+
+
+def pipeline_sections(found: PipelineFindings) -> list[str]:
+    """Return the note and the tables."""
+    return [part for part in (_note(found), _targets(found), _readings(found), _memory(found)) if part]
+
+
+def _note(found: PipelineFindings) -> str:
+    return (
+        f"Messages with random bodies of {found.body_size:,} bytes in 8 queues, in the page cache. Plain reading by "
+        f"one core: {found.cached:,.0f} MB/s from the page cache, {found.disk:,.0f} MB/s from the disk. Numpy alone, "
+        f"in memory, converts {number(found.converted)} index entries/s. Times are those of whole jobs in a Spark that "
+        "is warm; Spark and its Python workers share the cores that they have. Medians; spread is (max - min) / median. "
+        f"Load average before the run: {found.load:.1f}."
+    )
+
+
+def _targets(found: PipelineFindings) -> str:
+    rows = [
+        [
+            target.what,
+            number(target.measured),
+            f"{'at most' if target.at_most else 'at least'} {target.wanted:g}",
+            "reached" if target.reached else "**missed**",
+        ]
+        for target in found.targets
+    ]
+    return table(["in the same run", "measured", "wanted", ""], rows) if rows else ""
+
+
+def _readings(found: PipelineFindings) -> str:
+    rows = [
+        [
+            reading.job,
+            str(reading.cores),
+            f"{reading.size / 1e6:,.0f}",
+            f"{reading.median_s:.1f}",
+            f"{reading.spread:.0%}",
+            f"{reading.mb_per_core:.0f}",
+            number(reading.entries_per_core),
+            f"{reading.mb_per_core / found.cached:.2f}",
+        ]
+        for reading in found.readings
+    ]
+    head = ["job", "cores", "MB", "s", "spread", "MB/s per core", "entries/s per core", "/ plain reading"]
+    return table(head, rows) if rows else ""
+
+
+def _memory(found: PipelineFindings) -> str:
+    rows = [[job, f"{size / 1e6:,.0f}"] for job, size in found.memory.items()]
+    return table(["largest Python worker", "MB"], rows) if rows else ""

@@ -1,0 +1,74 @@
+"""What is wanted of jobs over stored logs, and how it is told."""
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="pyarrow is not installed: make install-spark")
+
+from benchmarks.pipeline_findings import JobReading, PipelineFindings
+from benchmarks.pipeline_report import pipeline_sections
+from benchmarks.pipeline_stores import convert_plainly, make_store, read_plainly
+
+from holdfast.pipeline.audit import audit
+from holdfast.pipeline.tasks import InProcess
+
+
+def reading(job: str, mb: int, seconds: float, cores: int = 2, entries: int = 1000) -> JobReading:
+    return JobReading(job=job, cores=cores, size=mb * 1_000_000, entries=entries, seconds=[seconds])
+
+
+def findings(*readings: JobReading) -> PipelineFindings:
+    return PipelineFindings(body_size=1024, load=0.1, cached=3000.0, disk=900.0, converted=1000.0, readings=[*readings])
+
+
+def missed(found: PipelineFindings) -> list[str]:
+    return [target.what for target in found.targets if not target.reached]
+
+
+def test_audit_and_archive_are_judged_by_what_a_core_does():
+    """At the bound is enough, and only the run on all cores counts."""
+    good = [reading("audit", 300, 1.0), reading("audit", 100, 9.0, cores=1), reading("stats", 1, 9.0)]
+
+    assert missed(findings(*good)) == []
+    assert missed(findings(reading("archive", 299, 1.0))) == ["archive, MB/s of log per core"]
+
+
+def test_twice_the_data_may_take_a_little_more_than_twice_the_time():
+    """Whatever the job."""
+    assert missed(findings(reading("stats", 100, 1.0), reading("stats", 200, 2.1))) == []
+    assert missed(findings(reading("stats", 100, 1.0), reading("stats", 200, 2.11))) == [
+        "stats, time for twice the data"
+    ]
+
+
+def test_a_conversion_is_judged_beside_numpy_alone():
+    """Entries of a core against entries of a core."""
+    assert missed(findings(reading("convert-index", 1, 1.0, entries=600))) == []
+    assert missed(findings(reading("convert-index", 1, 1.0, entries=598))) == [
+        "convert-index, entries/s per core / numpy alone"
+    ]
+
+
+def test_the_report_shows_what_was_missed():
+    """In bold, beside the readings and the memory."""
+    found = findings(reading("archive", 100, 1.0), reading("audit", 300, 1.0))
+    found.memory["archive"] = 200_000_000
+
+    text = "\n".join(pipeline_sections(found))
+
+    assert text.count("**missed**") == 1
+    assert "| audit | 2 | 300 |" in text
+    assert "| archive | 200 |" in text
+
+
+def test_a_store_is_made_and_read(tmp_path: Path):
+    """Of about the size that was wanted, and a whole one."""
+    count = make_store(tmp_path / "store", 1 << 20, 1024, file_size=1 << 19)
+
+    found = audit(InProcess(), [str(tmp_path / "store")])
+    assert found.is_right
+    assert found.stores[0].messages == count
+    assert 1 << 20 <= found.size <= 3 << 19
+    assert read_plainly(tmp_path / "store", 1 << 20, cold=True) > 0
+    assert convert_plainly(1000) > 0
