@@ -23,7 +23,7 @@ from tests.support.java_peer import JavaPeer
 from tests.support.operator import Operator
 from tests.support.whole_batches import ATTRIBUTES, a_whole_batch, send_commands
 
-from holdfast import PushConsumer, ReceivedMessage, RetryLater
+from holdfast import Message, Producer, PushConsumer, ReceivedMessage, RetryLater, SendResult
 from holdfast.wire.compression import Codec
 from holdfast.wire.inner_batch import is_inner_batch
 
@@ -229,6 +229,39 @@ def test_a_group_consumes_a_logical_queue_and_gets_failed_messages_again_alone(
     found = messages(lines)
     assert sorted(each["keys"] for each in found) == sorted(f"k{number}" for number in range(TOTAL))
     assert {each["keys"] for each in found if each["times"] > 0} == {f"k{number}" for number in failing}
+
+
+def test_what_our_producer_sends_many_of_is_read_as_it_was_told(java: JavaShell, cluster: Cluster) -> None:
+    """Of `send_many` and of `send_nowait`: every message with the id and at the place that its result says."""
+    topic = f"{topic_of(java)}-sent"
+    make_topic(cluster.name_server, [cluster.broker], topic, queues=1, attributes=ATTRIBUTES)
+    sent = [
+        Message(topic, b"body %d" % number, (None, "red")[number % 2], (None, "k")[number // 2 % 2], flag=number)
+        for number in range(60)
+    ]
+
+    async def send() -> list[SendResult]:
+        async with Producer(cluster.name_server, "ours") as producer:
+            results = await producer.send_many(sent[:30])
+            futures = [producer.send_nowait(message) for message in sent[30:]]
+            await producer.flush()
+            return results + [future.result() for future in futures]
+
+    results = asyncio.run(send())
+    _, lines = java.run("pull", topic, 0, "*", 32)
+
+    assert sorted(without(messages(lines), "topic", "times", "queue"), key=lambda each: each["flag"]) == [
+        {
+            "message": result.message_id,
+            "offset": result.offset,
+            "body": message.body.decode(),
+            "tags": message.tags,
+            "keys": message.key,
+            "flag": message.flag,
+        }
+        for message, result in zip(sent, results, strict=True)
+    ]
+    assert len({result.offset_id for result in results}) < 10  # They were kept whole.
 
 
 def test_batches_of_java_s_producer_are_read_by_both(cluster: Cluster, shells: dict[str, JavaShell]) -> None:
