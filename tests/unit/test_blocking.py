@@ -9,7 +9,7 @@ from tests.support.scripted_group import ScriptedGroup
 from tests.support.scripted_server import ScriptedServer
 
 from holdfast import blocking
-from holdfast.client.gathering import Batching
+from holdfast.client.gathering import KEEP_BYTES, Batching
 from holdfast.model.errors import LocalProtocolError, ProducerFull, SendFailed
 from holdfast.model.message import Message, ReceivedMessage, SendResult
 from holdfast.model.queue import MessageQueue
@@ -95,6 +95,21 @@ def test_threads_are_told_that_there_is_no_room(server: ScriptedServer):
         # On the loop itself, so that it takes nothing meanwhile.
         futures = blocking._wait(blocking._call(give_too_much))
         assert [future.result().offset for future in futures] == [7, 8]
+
+
+def test_what_was_taken_from_a_thread_is_not_refused_later(server: ScriptedServer):
+    """There was room for its body when it was taken; its properties come on top of that."""
+    server.serve_topic("t")
+    for code in (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE):
+        server.on(code, **STORED)
+    room = 10 * (1000 + KEEP_BYTES)
+    with blocking.Producer(server.namesrv, "p", batching=Batching(waiting_bytes_max=room)) as producer:
+
+        def give() -> list[Future[SendResult]]:
+            return [producer.send_nowait(Message("t", bytes(1000), tags="t" * 100)) for _ in range(10)]
+
+        futures = blocking._wait(blocking._call(give))
+        assert all(future.result().offset >= 7 for future in futures)
 
 
 def test_errors_come_out_as_they_are(server: ScriptedServer):

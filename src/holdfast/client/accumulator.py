@@ -151,6 +151,18 @@ class Accumulator:
             )
         self._take(item, queue)
 
+    def put_admitted(self, message: Message, future: Waiter, queue: MessageQueue | None = None) -> None:
+        """Do the same with a message for which there was room when somebody asked: it has been taken.
+
+        Raises:
+            LocalProtocolError: it cannot be sent as it is; the text says why.
+        """
+        try:
+            self.put(message, future, queue)
+        except ProducerFull:
+            # Who asked knew its body only, and others have come since.
+            self._take(self._look_at(message, future), queue)
+
     async def put_soon(self, message: Message, future: Waiter, queue: MessageQueue | None = None) -> None:
         """Do the same as soon as there is room. Who comes first is let in first.
 

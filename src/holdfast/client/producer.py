@@ -333,8 +333,12 @@ class Producer:
         return self._open_accumulator().has_room(byte_count, ahead)
 
     def hand_over(self, message: Message, future: Waiter, queue: MessageQueue | None = None) -> None:
-        """Do what `send_nowait` does for whoever brings a future of another kind."""
-        self._open_accumulator().put(self._on_wire(message), future, queue)
+        """Do what `send_nowait` does for whoever brings a future of another kind, and has asked whether there is room.
+
+        Raises:
+            LocalProtocolError: it cannot be sent as it is; the text says why.
+        """
+        self._open_accumulator().put_admitted(self._on_wire(message), future, queue)
 
     async def hand_over_soon(self, message: Message, future: Waiter, queue: MessageQueue | None = None) -> None:
         """Do what `send_soon` does for whoever brings a future of another kind."""
