@@ -352,7 +352,7 @@ def make_plan(options: argparse.Namespace, parts: frozenset[str], folder: Path) 
         batch_pace=BatchPace(
             rounds=options.rounds,
             seconds=min(seconds, BatchPace().seconds),
-            java_warm_s=java_warm_seconds / 2,
+            java_warm_s=java_warm_seconds / 3,
             probes=30 if options.quick else BatchPace().probes,
         ),
         spark_extent=QUICK if options.quick else Extent(),
