@@ -130,6 +130,8 @@ def test_messages_of_batches_are_counted_one_by_one(desk: BrokerDesk) -> None:
     ("request_", "part"),
     [
         (ours(topic="T"), "queue.type=BatchCQ"),
+        (a_send("T", f=str(0xC0)), "queue.type=BatchCQ"),
+        (a_send("B", f=str(0xC0)), "no INNER_NUM"),
         (ours(f="0"), "without 0x80"),
         (a_send("B", i="UNIQ_KEY\x01U\x02INNER_NUM\x013\x02"), "without 0x80"),
         (a_send("T", i="UNIQ_KEY\x01U\x02INNER_NUM\x013\x02"), "without 0x80"),

@@ -147,6 +147,7 @@ def test_a_crash_amid_a_deletion_leaves_no_index_of_unknown_kind(desk: BrokerDes
     """The queues go before the topic does."""
     desk.ask(a_creation(attributes="+queue.type=BatchCQ"))
     desk.ask(a_send())
+    desk.store.queue("T", 0).flush()
     gone: list[list[str]] = []
 
     def look(call: str, path: str) -> None:

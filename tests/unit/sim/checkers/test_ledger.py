@@ -29,6 +29,19 @@ def test_what_was_acknowledged_and_is_there_is_well():
     audit(a_ledger(), Audited(PLACE, SPOT, "one"))
 
 
+def test_messages_of_a_batch_lie_at_one_spot():
+    """Each at its own place; one that is missing from the batch is missed."""
+    ledger, second = a_ledger(), msgspec.structs.replace(JOB, uid="two")
+    behind = PLACE._replace(offset=1)
+    ledger.attempted(second, 0)
+    ledger.acknowledged(second, Ack(behind, SPOT), 0)
+
+    audit(ledger, Audited(PLACE, SPOT, "one"), Audited(behind, SPOT, "two"))
+
+    with pytest.raises(Violation, match="holds one"):
+        audit(ledger, Audited(PLACE, SPOT, "one"))
+
+
 def test_what_was_acknowledged_must_be_there():
     """The first promise of all."""
     with pytest.raises(Violation, match="what was acknowledged is there"):
