@@ -14,7 +14,7 @@ SEEDS_MAX = 200
 # Seeds that found a bug last time are tried before all others.
 KNOWN_FINDERS = {
     "torn_tail_accepted": (206,),
-    "recovered_tail_left_unsynced": (94,),
+    "recovered_tail_left_unsynced": (7,),
     "stale_epoch_accepted_by_the_name_server": (73,),
     "open_not_idempotent": (58,),
     "seal_not_atomic_with_append": (26,),

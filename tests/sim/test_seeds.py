@@ -29,6 +29,12 @@ def test_the_seeds_of_the_gate_cover_what_can_happen():
     assert {fault for plan in plans for fault in plan.faults} >= {"kill", "power", "partition", "disk error", "clock"}
     assert any(not plan.faults for plan in plans)
     assert {plan.brokers for plan in plans} == {1, 2, 3}
+    whole = [plan for plan in plans if plan.taste.keeps_batches]
+    assert {(bool(plan.static), bool(plan.old_consumers)) for plan in whole} >= {
+        (False, False),
+        (False, True),
+        (True, False),
+    }
 
 
 def test_the_seeds_of_the_gate_move_queues_in_all_ways():

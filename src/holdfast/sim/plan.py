@@ -102,10 +102,10 @@ def draw_plan(chance: Random) -> Plan:
             size_max=chance.choice((100, 600, 2000)),
         ),
     )
-    if chance.random() >= 0.5:
-        return plan
-    plan = _draw_leases(_draw_static(plan, chance), chance)
-    return msgspec.structs.replace(plan, resets=chance.random() < 0.3)
+    if chance.random() < 0.5:
+        plan = _draw_leases(_draw_static(plan, chance), chance)
+        plan = msgspec.structs.replace(plan, resets=chance.random() < 0.3)
+    return _draw_whole_batches(plan, chance)
 
 
 def _draw_static(plan: Plan, chance: Random) -> Plan:
@@ -136,6 +136,15 @@ def _draw_static(plan: Plan, chance: Random) -> Plan:
         grows=chance.random() < 0.3,
         taste=taste,
     )
+
+
+def _draw_whole_batches(plan: Plan, chance: Random) -> Plan:
+    """Return the plan with batches that are kept whole, in some runs; some of those who read them cannot open them."""
+    if not plan.taste.batches or chance.random() < 0.6:
+        return plan
+    taste = msgspec.structs.replace(plan.taste, keeps_batches=True, batches=chance.choice((0.1, 0.4)))
+    old_consumers = plan.old_consumers if plan.static else chance.choice((0, 1))
+    return msgspec.structs.replace(plan, taste=taste, old_consumers=old_consumers)
 
 
 def _draw_leases(plan: Plan, chance: Random) -> Plan:
