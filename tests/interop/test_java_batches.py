@@ -1,12 +1,14 @@
 """Java consumers, unmodified, read batches that our producer closed and our broker keeps whole.
 
 5.5.0 opens them, also compressed ones, which its own producer never makes; 4.9.7 cannot, and gets single messages. Both
-see the same: each message at its offset, with its own tag and key, from wherever they begin.
+see the same: each message at its offset, with its own tag and key, from wherever they begin. So do clients in other
+languages, and our consumer at a Java broker.
 """
 
 import asyncio
 import contextlib
 import json
+import time
 import urllib.request
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -14,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.interop.foreign_members import ali_ons_member, py_rocketmq_member
 from tests.interop.java_shell import JavaShell, fields, rows
 from tests.interop.servers import CLUSTER, JAVA_SETTINGS
 from tests.support.client_stories import Inbox
@@ -322,3 +325,24 @@ def test_our_consumer_reads_batches_of_a_java_broker(peer_5: JavaPeer, tmp_path:
         sorted(failing),
         sorted(failing)[::-1],
     )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("client", ["ali-ons", "rocketmq of PyPI"])
+def test_clients_in_other_languages_get_single_messages(cluster: Cluster, client: str, tmp_path: Path) -> None:
+    """None of them says that it opens batches, whatever version it claims."""
+    topic = f"batches-{client[:3]}"
+    cluster.fill(topic)
+    if client == "ali-ons":
+        member = ali_ons_member("node", cluster.name_server, topic, "node-group")
+    else:
+        member = py_rocketmq_member("cpp", cluster.name_server, topic, "cpp-group", tmp_path)
+    with contextlib.ExitStack() as running:
+        running.callback(member.child.kill)
+        member.ready()
+        deadline = time.monotonic() + 60
+        while len(member.said().got) < TOTAL and time.monotonic() < deadline:
+            time.sleep(0.05)  # It writes what comes, and tells nobody.
+
+    got = member.said().got
+    assert Counter(body for _, _, body in got) == Counter(item(number).body.decode() for number in range(TOTAL))
