@@ -21,6 +21,7 @@ from typing import Final
 from holdfast.model import property_names as names
 from holdfast.model.errors import CorruptRecord, RemoteProtocolError
 from holdfast.model.java_hash import java_hash
+from holdfast.store.record_steps import decode_at
 from holdfast.store.steps import LogRange, Steps
 from holdfast.wire.batch import Piece
 from holdfast.wire.compression import CODEC_MASK, COMPRESSED
@@ -139,12 +140,12 @@ class OpenedBatches:
             data = yield LogRange(position, size)
         except CorruptRecord:
             return None
-        if len(data) < size:
+        record = decode_at(data, position)
+        if record is None:
             return None
-        record = decode_record(data, check_body=False)
         if is_inner_batch(record.sys_flag):
             return self.open_own(record, reason)
-        return OpenedBatch(record.offset, data, (len(data),), (record.properties,))
+        return OpenedBatch(record.offset, data[: record.size], (record.size,), (record.properties,))
 
     def open_own(self, record: StoredRecord, reason: Reason) -> OpenedBatch | None:
         """Return the messages of a batch in this broker's log; None when it cannot be opened."""

@@ -67,7 +67,7 @@ class Parts:
             return self._take_run(batch, index, behind)
         for at in batch.find_tagged(self._wanted.codes, index):
             self.next_offset = batch.first + at
-            if self._take_run(batch, at, self.next_offset + 1) is False:
+            if not self._take_run(batch, at, self.next_offset + 1):
                 return False
         self.next_offset = behind
         return True

@@ -241,14 +241,24 @@ def test_a_damaged_batch_is_passed() -> None:
     assert found(answer) == [*numbered(0, 3), *numbered(6, 9)]
 
 
-def test_an_index_that_says_something_else_than_the_record_is_not_believed() -> None:
-    """Two messages of one offset would be worse than none."""
+@pytest.mark.parametrize(
+    ("at", "value"),
+    [(36, (2).to_bytes(2, "big")), (0, (7).to_bytes(8, "big")), (8, (200).to_bytes(4, "big"))],
+    ids=["count", "position", "size"],
+)
+@pytest.mark.parametrize("is_cold", [False, True])
+def test_an_index_that_says_something_else_than_the_record_is_not_believed(
+    at: int, value: bytes, *, is_cold: bool
+) -> None:
+    """Two messages of one offset would be worse than none, and a reader that is refused would ask for ever."""
     desk = a_desk()
     put_batch(desk, items(0, 3))
     put_batch(desk, items(3, 3))
     desk = reopened(desk)
-    file = desk.disk.open("batchconsumequeue/T/0/00000000000000000000")
-    file.write(36, [(2).to_bytes(2, "big")])
+    if not is_cold:
+        pull(desk, 0)
+        desk.rooms.opened._kept.clear()
+    desk.disk.open("batchconsumequeue/T/0/00000000000000000000").write(at, [value])
 
     assert found(pull(desk, 0)) == numbered(3, 6)
 
