@@ -34,10 +34,12 @@ from holdfast.store.piece_conversion import convert_pieces
 from holdfast.store.record_heads import RecordHeads
 
 PIECE_SIZE: Final = 32_768
-GROUP: Final = 8
-"""Pieces of one task. They follow each other in the log: what several queues have there is mapped once. With all
-their entries, old and new, some 35 MB are in memory, whatever the size of the topic."""
-WAVE: Final = 256
+"""Entries that are in memory at a time, old and new: some 5 MB, whatever the size of the topic."""
+GROUP: Final = 32
+"""Pieces of one task, at most. They follow each other in the log: what several queues have there is mapped once."""
+TASKS_MIN: Final = 16
+"""As many tasks there should be, even if each is small then."""
+WAVE: Final = 64
 """Tasks that are given out before any is noted as done: so much is done again after a stop, at most."""
 
 
@@ -99,8 +101,7 @@ def convert_index(
             (store, IndexConversion(disk, topic, to, options=options or StoreOptions(), piece_size=piece_size))
             for store, disk in folders
         ]
-        counts = [(len(conversion.left()) + GROUP - 1) // GROUP for _, conversion in conversions]
-        progress = show("converting, tasks", sum(counts))
+        progress = show("converting, tasks", sum(len(_group(conversion.left())) for _, conversion in conversions))
         for store, conversion in conversions:
             count = _build(tasks, store, conversion, progress, wave)
             plan = conversion.plan
@@ -116,9 +117,8 @@ def convert_index(
 
 def _build(tasks: Tasks, store: str, conversion: IndexConversion, progress: Progress, wave: int) -> int:
     """Convert what is left of one folder, wave by wave; return how many entries that were."""
-    missing, count = conversion.left(), 0
+    groups, count = _group(conversion.left()), 0
     root = str(Path(store).resolve())
-    groups = [missing[at : at + GROUP] for at in range(0, len(missing), GROUP)]
     for at in range(0, len(groups), wave):
         assert conversion.plan is not None
         given = groups[at : at + wave]
@@ -126,6 +126,12 @@ def _build(tasks: Tasks, store: str, conversion: IndexConversion, progress: Prog
         count += sum(tasks.run(_convert, jobs, int, progress))
         conversion.note_done([piece for pieces in given for piece in pieces])
     return count
+
+
+def _group(pieces: list[PiecePlan]) -> list[list[PiecePlan]]:
+    """Return the pieces of each task."""
+    size = max(1, min(GROUP, len(pieces) // TASKS_MIN))
+    return [pieces[at : at + size] for at in range(0, len(pieces), size)]
 
 
 def _convert(job: _Job) -> int:

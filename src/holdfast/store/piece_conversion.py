@@ -15,6 +15,7 @@ from holdfast.store.disk import Disk
 from holdfast.store.entry_conversion import blanks_before, check_entries, check_units, to_entries, to_units
 from holdfast.store.queue_files import QueueFiles
 from holdfast.store.record_heads import Owner, RecordHeads
+from holdfast.wire.record import crc32
 
 SLICE_SIZE = 4096
 """Entries that are converted and proven at a time."""
@@ -71,17 +72,17 @@ def convert_pieces(disk: Disk, plan: Plan, pieces: Sequence[PiecePlan], craft: C
         StoreError: an entry says what is not in the log; the text names it.
     """
     source, built = plan.source.open(disk), plan.built.open(disk)
-    written: list[tuple[str, int, Bytes]] = []
+    written: list[tuple[str, int, int, int]] = []
     for piece in pieces:
         folder = f"{plan.built.folder}/{piece.queue_id}"
         for at, data in _convert(plan, piece, craft, source):
             built.write(folder, at, memoryview(data), _EVERYWHERE)
-            written.append((folder, at, data))
+            written.append((folder, at, len(data), crc32(data)))
     for path in built.unsynced:
         built.cache.open(path).sync()
-    for folder, at, data in written:
-        if built.read(folder, at, len(data)) != data:
-            raise StoreError(f"{folder} has not kept the {len(data)} bytes that were written at {at}")
+    for folder, at, size, checksum in written:
+        if crc32(built.read(folder, at, size)) != checksum:
+            raise StoreError(f"{folder} has not kept the {size} bytes that were written at {at}")
 
 
 def _convert(plan: Plan, piece: PiecePlan, craft: Craft, source: QueueFiles) -> Iterator[tuple[int, Bytes]]:

@@ -12,7 +12,7 @@ from tests.support.stores import SMALL
 
 from holdfast.cli.main import main
 from holdfast.model.errors import ConfigError, StoreError
-from holdfast.pipeline.convert_index import GROUP, Converted, convert_index, to_report
+from holdfast.pipeline.convert_index import Converted, convert_index, to_report
 from holdfast.pipeline.tasks import InProcess, Progress
 from holdfast.runtime.posix_disk import PosixDisk
 from holdfast.store.conversion_plan import Target, load_progress
@@ -27,7 +27,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def run(folder: Path, to: Target, tasks: Any = None, **settings: int) -> Converted:
-    settings = {"piece_size": 2, "wave": 1} | settings
+    settings = {"piece_size": 4, "wave": 3} | settings
     return convert_index(tasks or InProcess(), [str(folder)], "orders", to, options=SMALL, **settings)
 
 
@@ -74,7 +74,7 @@ def test_tasks_make_what_the_command_makes(folder: Path, tmp_path: Path):
     assert files_below(folder / "consumequeue") == whole
 
 
-@pytest.mark.parametrize("count", [0, 1])
+@pytest.mark.parametrize("count", [0, 3, 7])
 def test_a_stopped_run_is_gone_on_with(folder: Path, count: int):
     """By whole waves: those that were done are not done again. The command may go on with it, too."""
     before = served(PosixDisk(folder))
@@ -82,7 +82,7 @@ def test_a_stopped_run_is_gone_on_with(folder: Path, count: int):
         run(folder, "batch", StoppedTasks(count))
     progress = load_progress(PosixDisk(folder), "orders")
     assert progress is not None
-    assert progress.done == ([(0, GROUP)] if count else [])
+    assert progress.done == ([(0, count // 3 * 3)] if count else [])
 
     found = run(folder, "batch")
 
@@ -94,7 +94,7 @@ def test_what_was_begun_by_tasks_is_ended_by_the_command(folder: Path):
     """And the other way round: the notes are the same."""
     before = served(PosixDisk(folder))
     with pytest.raises(Stopped):
-        run(folder, "batch", StoppedTasks(1))
+        run(folder, "batch", StoppedTasks(5))
 
     convert(PosixDisk(folder), "batch")
 
