@@ -36,6 +36,7 @@ class WatchedTasks:
 
     def __init__(self, tasks: Tasks) -> None:
         self._tasks = tasks
+        self.cores = tasks.cores
         self.memory = 0
 
     def run(self, function: Callable[[Any], Any], inputs: Sequence[Any], kind: Any, progress: Any) -> list[Any]:

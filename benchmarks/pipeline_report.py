@@ -15,10 +15,9 @@ def _note(found: PipelineFindings) -> str:
     return (
         f"Messages with random bodies of {found.body_size:,} bytes in 8 queues, in the page cache. Plain reading by "
         f"one core: {found.cached:,.0f} MB/s from the page cache, {found.disk:,.0f} MB/s from the disk. Numpy alone, "
-        f"in memory, converts {number(found.converted)} index entries/s. Times are those of whole jobs in a Spark that "
-        "is warm; Spark and its Python workers share the cores that they have. Medians; "
-        "spread is (max - min) / median. "
-        f"Load average before the run: {found.load:.1f}."
+        f"in memory, converts {number(found.converted)} index entries/s. Times are those of whole jobs in a Spark "
+        "that is warm; Spark and its Python workers share the cores that they have. Medians; spread is (max - min) / "
+        f"median. Load average before the run: {found.load:.1f}."
     )
 
 

@@ -23,7 +23,7 @@ from holdfast.pipeline.archive_cut import cut_together
 from holdfast.pipeline.archive_files import ArchiveRange, RangeArchived, tail_of
 from holdfast.pipeline.archive_manifest import Archive, ArchivedFile, ArchivedLog, Interval, Manifest, join_intervals
 from holdfast.pipeline.faults import Fault, join
-from holdfast.pipeline.log_ranges import RANGE_SIZE, LogRange, cut_log
+from holdfast.pipeline.log_ranges import LogRange, choose_size, cut_log
 from holdfast.pipeline.mappings import Home, homes_of, load_mapping, merge_topics
 from holdfast.pipeline.read_only import replace_small
 from holdfast.pipeline.report import Plot, Report
@@ -98,7 +98,7 @@ def archive(
     *,
     topics: Sequence[str] = (),
     holds: bool = True,
-    range_size: int = RANGE_SIZE,
+    range_size: int | None = None,
     show: ShowProgress = show_nothing,
 ) -> Archived:
     """Add to an archive what some brokers have stored since the last time.
@@ -109,7 +109,7 @@ def archive(
         target: The folder of the archive; made if it is not there.
         topics: Patterns of topics; none for all but the system's own. The same at every run.
         holds: Tell the brokers' retention to keep what is not archived.
-        range_size: How much of a log one task reads.
+        range_size: How much of a log one task reads; what fits the number of cores, if not said.
         show: Shows how far it is.
 
     Raises:
@@ -137,12 +137,13 @@ def archive(
         def work(mine: LogRange) -> RangeArchived:
             return workers[mine.store](mine)
 
+        size = range_size or choose_size(folders, tasks.cores)
         ranges = [
             each
             for number, (folder, start) in enumerate(zip(folders, starts, strict=True))
-            for each in cut_log(folder, number, start, size=range_size)
+            for each in cut_log(folder, number, start, size=size)
         ]
-        done = run_ranges(tasks, work, ranges, RangeArchived, size=range_size, show=show)
+        done = run_ranges(tasks, work, ranges, RangeArchived, size=size, show=show)
         manifest = _add(before, folders, done, topics)
         files = [file for each in done for file in each.files]
         place.commit(manifest, files, time.time_ns() // 1_000_000)

@@ -20,7 +20,7 @@ from holdfast.pipeline.audit_index import IndexDone, IndexTask, audit_queues
 from holdfast.pipeline.audit_log import LogAudit, RangeAudit
 from holdfast.pipeline.audit_mapping import audit_mappings
 from holdfast.pipeline.faults import KINDS, Fault, Faults, join
-from holdfast.pipeline.log_ranges import RANGE_SIZE, LogRange, cut_log
+from holdfast.pipeline.log_ranges import LogRange, choose_size, cut_log
 from holdfast.pipeline.report import Report
 from holdfast.pipeline.store_folder import StoreFolder, look_at, open_stores
 from holdfast.pipeline.tasks import ShowProgress, Tasks, run_ranges, show_nothing
@@ -73,7 +73,7 @@ def audit(
     tasks: Tasks,
     stores: Sequence[str],
     *,
-    range_size: int = RANGE_SIZE,
+    range_size: int | None = None,
     show: ShowProgress = show_nothing,
 ) -> Audit:
     """Look through the stores of one broker, or of all of a cluster.
@@ -81,7 +81,7 @@ def audit(
     Args:
         tasks: Runs it; its workers see the folders under the same paths.
         stores: Folders, or `name=folder` where the broker's name is known.
-        range_size: How much of a log one task reads.
+        range_size: How much of a log one task reads; what fits the number of cores, if not said.
         show: Shows how far it is.
 
     Raises:
@@ -91,7 +91,8 @@ def audit(
     began_s = time.monotonic()
     folders = open_stores(stores)
     indexes = _audit_indexes(tasks, folders, show)
-    ranges = _audit_logs(tasks, folders, indexes, range_size, show)
+    size = range_size or choose_size(folders, tasks.cores)
+    ranges = _audit_logs(tasks, folders, indexes, size, show)
     bounds = [{(each.topic, each.queue_id): each for each in mine} for mine in indexes]
     notes: list[str] = []
     mapped = audit_mappings(folders, bounds, notes)

@@ -55,16 +55,19 @@ def _judge_homes(folder: StoreFolder, mapping: StoreMapping, bounds: Bounds) -> 
         for number, queue in record.queues.items():
             for segment in queue.segments:
                 if segment.broker == folder.broker and segment.is_decided and not segment.expired:
-                    fault = _judge_home(topic, segment, bounds.get((topic, segment.queue_id)))
+                    index = bounds.get((topic, segment.queue_id))
+                    fault = _judge_home(topic, segment, index, is_live=not folder.is_closed)
                     if fault is not None:
                         texts.append(f"logical queue {number} of {topic}, generation {segment.generation}: {fault}")
     return texts
 
 
-def _judge_home(topic: str, segment: Segment, index: IndexDone | None) -> str | None:
+def _judge_home(topic: str, segment: Segment, index: IndexDone | None, *, is_live: bool) -> str | None:
     """Return why a physical queue cannot be the home that is recorded, if it cannot."""
     end = 0 if index is None else index.offset_max
     place = f"{topic}/{segment.queue_id}"
+    if end < max(segment.start, segment.end) and is_live:
+        return None  # What is recorded may be newer than what is settled of the index.
     if segment.is_sealed and end != segment.end:
         return f"it ends at {segment.end} of {place}, whose index ends at {end}"
     if not segment.is_sealed and end < segment.start:

@@ -19,7 +19,10 @@ import msgspec
 from holdfast.pipeline.store_folder import StoreFolder
 
 RANGE_SIZE: Final = 128 << 20
-"""Bytes of log that a task reads unless it is told otherwise: less does not pay for a task, more for a lost one."""
+"""Bytes of log that a task reads at most: more are lost with it."""
+RANGE_SIZE_MIN: Final = 16 << 20
+"""Less does not pay for a task."""
+_TASKS_PER_CORE: Final = 2
 
 
 class LogRange(msgspec.Struct, frozen=True):
@@ -57,6 +60,12 @@ class RangeDone(Protocol):
 
 
 _Done = TypeVar("_Done", bound=RangeDone)
+
+
+def choose_size(folders: Iterable[StoreFolder], cores: int) -> int:
+    """Return how much of the logs a task reads, so that every core has something to do."""
+    total = sum(folder.settled - folder.start for folder in folders)
+    return max(RANGE_SIZE_MIN, min(RANGE_SIZE, total // (_TASKS_PER_CORE * cores)))
 
 
 def cut_log(folder: StoreFolder, store: int, start: int | None = None, *, size: int = RANGE_SIZE) -> list[LogRange]:

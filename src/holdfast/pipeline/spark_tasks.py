@@ -30,6 +30,11 @@ class SparkTasks:
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
 
+    @property
+    def cores(self) -> int:
+        """How many tasks run at once."""
+        return max(1, self.spark.sparkContext.defaultParallelism)
+
     def run(self, function: Callable[[Any], Any], inputs: Sequence[Any], kind: Any, progress: Progress) -> list[Any]:
         """Return what *function* returns for each of *inputs*, in their order.
 

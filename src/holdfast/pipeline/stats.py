@@ -18,7 +18,7 @@ import msgspec
 
 from holdfast.admin.tables import Cell, Table, left, right, size_text, time_text
 from holdfast.pipeline.histogram import Histogram, add, by_power, quantile
-from holdfast.pipeline.log_ranges import RANGE_SIZE, LogRange, cut_log
+from holdfast.pipeline.log_ranges import LogRange, choose_size, cut_log
 from holdfast.pipeline.report import Plot, Report
 from holdfast.pipeline.stats_counts import Count, RangeStats, count_range
 from holdfast.pipeline.store_folder import StoreFolder, open_stores
@@ -89,7 +89,7 @@ def stats(
     tasks: Tasks,
     stores: Sequence[str],
     *,
-    range_size: int = RANGE_SIZE,
+    range_size: int | None = None,
     hot_max: int = 20,
     show: ShowProgress = show_nothing,
 ) -> Stats:
@@ -98,7 +98,7 @@ def stats(
     Args:
         tasks: Runs it; its workers see the folders under the same paths.
         stores: Folders, or `name=folder`.
-        range_size: How much of a log one task reads.
+        range_size: How much of a log one task reads; what fits the number of cores, if not said.
         hot_max: How many keys and tags are told of.
         show: Shows how far it is.
 
@@ -113,8 +113,9 @@ def stats(
     def work(mine: LogRange) -> RangeStats:
         return count_range(folders[mine.store], mine, step_ms)
 
-    ranges = [each for number, folder in enumerate(folders) for each in cut_log(folder, number, size=range_size)]
-    done = run_ranges(tasks, work, ranges, RangeStats, size=range_size, show=show)
+    size = range_size or choose_size(folders, tasks.cores)
+    ranges = [each for number, folder in enumerate(folders) for each in cut_log(folder, number, size=size)]
+    done = run_ranges(tasks, work, ranges, RangeStats, size=size, show=show)
     return Stats(
         queues=_add_queues(folders, done),
         step_ms=step_ms,

@@ -37,6 +37,11 @@ class TaskFailed(HoldfastError):
 class Tasks(Protocol):
     """Runs functions."""
 
+    @property
+    def cores(self) -> int:
+        """How many tasks run at once."""
+        ...
+
     def run(self, function: Callable[[Any], Any], inputs: Sequence[Any], kind: Any, progress: Progress) -> list[Any]:
         """Return what *function* returns for each of *inputs*, in their order.
 
@@ -54,6 +59,8 @@ class Tasks(Protocol):
 
 class InProcess:
     """Runs them here and now."""
+
+    cores = 1
 
     def run(self, function: Callable[[Any], Any], inputs: Sequence[Any], kind: Any, progress: Progress) -> list[Any]:
         """Run them one after the other. What goes wrong is raised as it is."""

@@ -1,6 +1,9 @@
 """Every message is in the archive once: over runs, crashes, brokers and moves. Nothing goes before it is there."""
 
 import shutil
+import subprocess
+import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -115,6 +118,8 @@ def test_a_run_adds_what_is_new(folder: Folder, target: Path):
 class Dying:
     """Runs some tasks and dies."""
 
+    cores = 1
+
     def __init__(self, count: int) -> None:
         self._left = count
 
@@ -180,6 +185,26 @@ def test_a_run_that_dies_at_any_step_of_its_commit_is_whole_in_the_end(
     seen = orders(target)
     assert len(seen) == 60
     assert [row[:2] for row in seen] == [(queue, offset) for queue in (0, 1) for offset in range(30)]
+
+
+def test_a_run_that_is_killed_is_whole_in_the_end(folder: Folder, target: Path):
+    """By the system, among its tasks: what it wrote is thrown away, and each message is there once."""
+    folder.fill(400)
+    folder.close()
+    script = (
+        "import sys; from holdfast.pipeline.archive import archive; from holdfast.pipeline.tasks import InProcess; "
+        "archive(InProcess(), [sys.argv[1]], sys.argv[2], range_size=500)"
+    )
+    with subprocess.Popen([sys.executable, "-c", script, str(folder), str(target)]) as child:
+        while len(list(target.glob("_staging/*/*.parquet"))) < 3:
+            assert child.poll() is None
+            time.sleep(0.01)
+        child.kill()
+
+    done = run(target, folder)
+
+    assert done.rows == {"batched": 120, "clicks": 80, "orders": 400}
+    assert len(rows(target)) == 600
 
 
 def home(broker: str, generation: int = 0, **fields: int) -> Home:

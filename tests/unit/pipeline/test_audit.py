@@ -222,21 +222,37 @@ def test_what_a_live_broker_has_not_settled_is_not_judged(tmp_path: Path):
     assert any("not settled" in note for note in found.notes)
 
 
-def test_bytes_that_look_like_a_record_in_a_body_are_none(tmp_path: Path):
-    """A range that begins inside of such a body finds them first; the way through the range before shows that."""
+def make_deceptive(tmp_path: Path) -> tuple[Folder, range, int]:
+    """A store with a body in which a record seems to lie; sizes of ranges that begin before it; where it seems to."""
     folder = Folder(tmp_path / "broker-a")
     folder.append(b"first")
-    position = folder.store.written + 100
+    start, position = folder.store.written + 88, folder.store.written + 100
     fake = StoredRecord(0, position, "orders", 0, 0, 0, 0, NOW_MS, HOST, NOW_MS, HOST, 0, 0, 0, b"fake" * 9, b"")
-    start = folder.store.written + 88
     folder.append(bytes(position - start) + encode_record(fake) + bytes(2000))
     folder.fill(10)
     folder.close()
+    return folder, range(start - 5, position + 3, 7), position
 
-    for size in range(start - 5, position + 3, 7):
+
+def test_bytes_that_look_like_a_record_in_a_body_are_none(tmp_path: Path):
+    """A range that begins inside of such a body finds them first; the way through the range before shows that."""
+    folder, sizes, _ = make_deceptive(tmp_path)
+
+    for size in sizes:
+        assert look(folder, range_size=size).faults == []
+
+
+def test_an_entry_that_leads_to_bytes_that_look_like_a_record_is_named(tmp_path: Path):
+    """No entry lies between two ranges, also where one was done again."""
+    folder, sizes, position = make_deceptive(tmp_path)
+    place = folder.entry_path(1)
+    overwrite(place, position.to_bytes(8, "big"))
+
+    for size in sizes:
         found = look(folder, range_size=size)
 
-        assert found.faults == []
+        assert kinds(found) == {"no record", "unindexed"}
+        assert (str(place[0]), place[1]) in {(fault.path, fault.at) for fault in found.faults}
 
 
 def test_damage_over_the_end_of_a_range_is_told_once(folder: Folder):
