@@ -34,6 +34,6 @@ def _row(target: Target) -> list[str]:
     return [
         target.what,
         f"{measured} {target.unit}".strip(),
-        f"{bound} {target.wanted:,g} {target.unit}".strip(),
+        f"{bound} {target.wanted:,.10g} {target.unit}".strip(),
         "reached" if target.reached else "**missed**",
     ]
