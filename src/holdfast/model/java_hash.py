@@ -2,8 +2,8 @@
 
     hash = sum of unit[i] * 31^(n-1-i), over UTF-16 units, wrapped to a signed 32-bit integer
 
-That is the number that the text spells in base 31, if only its digits were below 31. There are two ways to make them so
-for many texts at once, and `int` reads such numbers at the speed of C:
+That is the number that the text spells in base 31, if only its digits were below 31. There are two ways to make them
+so, and `int` reads such numbers at the speed of C:
 
     all units are of [48, 79): digits and A to N     unit = 48 + digit               unique keys are hexadecimal
     all units are ASCII                              unit = 31 * high + low          two numbers
@@ -31,6 +31,9 @@ _HIGH = bytes(_DIGITS[unit // 31] if unit < 128 else _NO_DIGIT for unit in range
 @lru_cache(maxsize=4096)
 def java_hash(text: str) -> int:
     """Return what `text.hashCode()` is in Java. The latest texts are remembered: tags repeat."""
+    if text.isascii() and 0 < len(text) <= _TABLE_SIZE:
+        units = text.encode()
+        return _to_signed(int(units.translate(_LOW), 31) + 31 * int(units.translate(_HIGH), 31))
     return hash_units(_to_units(text))
 
 
@@ -69,6 +72,10 @@ def hash_units(units: bytes | list[int]) -> int:
     for start in range(0, len(units), _TABLE_SIZE):
         part = units[start : start + _TABLE_SIZE]
         total = total * pow(31, len(part), 1 << 32) + sum(map(mul, part, _POWERS_DOWN[_TABLE_SIZE - len(part) :]))
+    return _to_signed(total)
+
+
+def _to_signed(total: int) -> int:
     return ((total + 0x80000000) & _WRAP) - 0x80000000
 
 
