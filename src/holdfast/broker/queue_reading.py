@@ -152,11 +152,13 @@ class QueueReading:
     def _choose(self, stretch: Stretch, fields: PullFields, offset: int, codes: frozenset[int] | None) -> Scan:
         """Choose from index entries, which begin at *offset*."""
         raw, spans = stretch
-        count, size_max = self._count_max(fields), self._size_max(fields)
+        size_max = self._size_max(fields)
+        if spans is None and codes is None:
+            return choose_any(raw, offset, size_max, self._is_hot)
+        count = self._count_max(fields)
         if spans is not None:
             return choose_records(raw, spans, offset, count, size_max, codes)
-        if codes is None:
-            return choose_any(raw, offset, size_max, self._is_hot)
+        assert codes is not None
         return choose_tagged(raw, offset, count, size_max, codes)
 
     def _count_max(self, fields: PullFields) -> int:

@@ -8,6 +8,7 @@ Knows the size of an entry, but not what is in it.
 from __future__ import annotations
 
 from collections import OrderedDict
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from holdfast.model.errors import StoreError
@@ -82,7 +83,7 @@ class QueueFiles:
         while size > 0:
             base = at - at % self.file_size
             part = min(size, base + self.file_size - at)
-            file = self.cache.open(f"{folder}/{file_name(base)}")
+            file = self.cache.open(_path(folder, base))
             parts.append(file.read(at - base, at - base + part))
             at += part
             size -= part
@@ -92,7 +93,7 @@ class QueueFiles:
         """Write bytes of one queue, across files; return where its last file ends, which was *file_end*."""
         while data:
             base = at - at % self.file_size
-            path = f"{folder}/{file_name(base)}"
+            path = _path(folder, base)
             part = data[: base + self.file_size - at]
             if base >= file_end:
                 file = self.cache.create(path, self.file_size)
@@ -104,3 +105,9 @@ class QueueFiles:
             at += len(part)
             data = data[len(part) :]
         return file_end
+
+
+@lru_cache(maxsize=WARM_QUEUES_MAX)
+def _path(folder: str, base: int) -> str:
+    """Return where a file is. The latest are remembered: every pull reads one, mostly the same as the last."""
+    return f"{folder}/{file_name(base)}"
