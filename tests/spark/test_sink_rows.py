@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.client.send_plan import queue_for_key
+from holdfast.model import property_names as names
 from holdfast.model.java_hash import java_hash
 from holdfast.model.queue import MessageQueue
 from holdfast.spark import sink_items
@@ -64,7 +65,7 @@ def slow_properties(row: dict[str, object]) -> bytes:
     text = f"KEYS\x01{key}\x02__SHARDINGKEY\x01{key}\x02" if key else ""
     text += f"TAGS\x01{tags}\x02" if tags else ""
     for name, value in row["properties"] or ():  # type: ignore[attr-defined]
-        text += f"{name}\x01{value}\x02" if name and value else ""
+        text += f"{name}\x01{value}\x02" if name and value and name not in names.RESERVED else ""
     return text.encode()
 
 

@@ -1,7 +1,7 @@
 """The rows of one queue as requests, from any row on, in either form.
 
-    apart     every row becomes a record                     at most 1 000 rows
-    whole     the request becomes one record of all rows     at most 4 096 rows, and as many as their keys fit outside
+    apart     every row becomes a record                     at most 512 KiB and 1 000 rows
+    whole     the request becomes one record of all rows     at most 1 MiB and 4 096 rows, whose keys fit outside
 
 Who wants every row once stamps them: in a batch that is kept whole its own stamp says it all, else each row has one.
 
@@ -27,6 +27,8 @@ from holdfast.wire.sink import SINK, SinkStamp, record_texts
 
 REQUEST_BYTES_MAX: Final = 512 * 1024
 REQUEST_ROWS_MAX: Final = 1000
+# What a reader gets by one pull, and hands on as one Arrow batch.
+WHOLE_BYTES_MAX: Final = 1024 * 1024
 WHOLE_ROWS_MAX: Final = 4096
 
 
@@ -117,7 +119,7 @@ class RowRequests:
     def whole(self, start: int, batch_id: str) -> Request | None:
         """Return one for brokers that keep batches whole; None if there is none."""
         rows = self.rows[start : start + WHOLE_ROWS_MAX]
-        rows = rows[: count_fitting(rows, REQUEST_BYTES_MAX)]
+        rows = rows[: count_fitting(rows, WHOLE_BYTES_MAX)]
         rows = rows[: count_keyed(rows)]
         try:
             wrapped = wrap_messages(rows, batch_id, self.codec)

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.columns.slices import block_of
 from holdfast.model import property_names as names
 from holdfast.model.errors import HoldfastError
 from holdfast.model.java_hash import key_text
@@ -173,12 +174,14 @@ def _to_texts(column: pa.Array | None, count: int) -> pa.LargeStringArray:
 
 def _properties(keys: pa.Array, tags: pa.Array, more: pa.Array | None) -> pa.LargeBinaryArray:
     """Return the properties of each message, as stored."""
-    for column in (keys, tags):
-        _check_separators(column)
-    parts = [_pair(keys, names.KEYS, names.SHARDING_KEY), _pair(tags, names.TAGS)]
+    parts: list[pa.Array] = []
+    for column, its_names in ((keys, (names.KEYS, names.SHARDING_KEY)), (tags, (names.TAGS,))):
+        if column.null_count < len(column):
+            _check_separators(column)
+            parts.append(_pair(column, *its_names))
     if more is not None:
         parts.append(pa.array(map(_join_more, more.to_pylist()), BYTES))
-    joined = join_columns(*parts)
+    joined = join_columns(*parts) if parts else pa.repeat(pa.scalar(b"", BYTES), len(keys))
     largest = pc.max(pc.binary_length(joined)).as_py() or 0
     if largest > PROPERTIES_SIZE_MAX:
         raise BadRow(f"the properties of a row have {largest} bytes, at most {PROPERTIES_SIZE_MAX} can be stored")
@@ -197,6 +200,8 @@ def _pair(values: pa.Array, *property_names: str) -> pa.LargeBinaryArray:
 def join_columns(*columns: pa.Array | bytes) -> pa.LargeBinaryArray:
     """Return what stands in each row of *columns*, one behind the other; a text stands in every row."""
     pieces = [pa.scalar(column, BYTES) if isinstance(column, bytes) else column for column in columns]
+    if len(pieces) == 1:
+        return pieces[0]
     return pc.binary_join_element_wise(*pieces, pa.scalar(b"", BYTES))
 
 
@@ -210,7 +215,10 @@ def _join_more(properties: Iterable[tuple[str, str]] | None) -> bytes:
     return text.encode()
 
 
-def _check_separators(column: pa.Array) -> None:
+def _check_separators(column: pa.LargeStringArray) -> None:
+    units = np.frombuffer(block_of(column), dtype=np.uint8)
+    if not ((units == ord(NAME_END)) | (units == ord(VALUE_END))).any():
+        return
     found = pc.indices_nonzero(pc.fill_null(pc.match_substring_regex(column, "[\x01\x02]"), fill_value=False))
     if len(found):
         raise _has_separator(column[found[0].as_py()].as_py())

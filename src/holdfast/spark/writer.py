@@ -35,8 +35,8 @@ from holdfast.spark.sink_requests import WriteName
 from holdfast.spark.sink_rows import QueueChoice, join_rows, to_rows
 
 GROUP: Final = "holdfast-spark-sink"
-# At least once, rows leave as soon as there are so many bytes of them.
-_HELD_BYTES_MAX: Final = 4 * 1024 * 1024
+# At least once, rows leave as soon as there are so many bytes of them: enough to fill requests to many queues.
+_HELD_BYTES_MAX: Final = 8 * 1024 * 1024
 
 
 @dataclass
