@@ -294,6 +294,7 @@ def test_who_keeps_batches_whole_is_asked_once(capabilities: str, attributes: di
 
         assert [await whole.find_out("t", server.address) for _ in range(3)] == [wanted] * 3
         assert len(server.heard_of(ASK)) == (1 if capabilities else 0)
+        assert len(server.heard_of(RequestCode.HEART_BEAT)) <= 2  # one of them with the connection
 
     with_producer(story, capabilities=capabilities, attributes=attributes)
 

@@ -173,6 +173,17 @@ def test_a_lie_is_found_and_others_are_read(block: bytes, said: str, in_step: in
         to_batch(block, ORIGIN, ALL)
 
 
+@pytest.mark.parametrize("in_step", [1, 1000])
+def test_a_count_is_not_believed_beyond_the_bytes(in_step: int, monkeypatch: pytest.MonkeyPatch):
+    """Neither room is made for as many as are said, nor is anything looked for behind the last byte of an answer."""
+    monkeypatch.setattr(inner_batches, "_IN_STEP_MIN", in_step)
+    empty = [a_record(offset, b"", b"", topic="", sys_flag=INNER_BATCH) for offset in range(3)]
+    found: list[UnreadableBatch] = []
+
+    assert [batch.num_rows for batch in to_batches(block_of(*empty), ORIGIN, ALL, found)] == [0]
+    assert ["too short for as many messages" in str(error) for error in found] == [True] * 3
+
+
 def test_what_an_item_says_is_not_uncompressed():
     """The batch was; a body that looks as if it were is its sender's own."""
     body = compress(b"own " * 100, Codec.ZLIB)
