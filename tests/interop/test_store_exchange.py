@@ -242,6 +242,7 @@ def check_batched(store: MessageStore, expected: list[Message]) -> None:
             assert hashlib.sha256(body).hexdigest() == message["rest"]["sha256"]
 
 
+@pytest.mark.slow  # That a converted index is served by Java and comes back is in every run.
 def test_an_index_by_record_goes_back_and_forth(exchange: Exchange, peer_5: JavaPeer) -> None:
     """Java serves what we indexed and goes on behind it; we find what it wrote, and it what we add again."""
     random = Random(1)
