@@ -315,7 +315,7 @@ MOVES |= {
     # Whoever led nothing any more asked for leases of nothing, and was not understood to let go of what it had held.
     "who leads nothing holds nothing": leased(274, 1),
     # One queue of a move was taken by force; the move ended, and what was prepared for its other queues stayed so.
-    "a force ends a move with all its queues": leased(283, 1),
+    "a force ends a move with all its queues": ((2, 3), leased(283, 1)[1]),
 }
 
 REPLACED = replace(
