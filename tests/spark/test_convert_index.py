@@ -109,23 +109,28 @@ def test_a_conversion_survives_the_loss_of_a_worker_and_of_its_driver(folder: Pa
     program = tmp_path / "driver.py"
     program.write_text(textwrap.dedent(DRIVER))
     command = [sys.executable, str(program), standalone.url, str(folder)]
+    drivers: list[Child] = []
     try:
-        first = Child(command, name="driver", environment=dict(os.environ))
+        drivers.append(first := Child(command, name="driver", environment=dict(os.environ)))
         first.wait_for_line("^wave", timeout_s=300)
+        heard = len(first.lines())
         first.tell("go")
-        first.wait_for_line("^wave", timeout_s=300, after=len(first.lines()))
+        first.wait_for_line("^wave", timeout_s=300, after=heard)
         first.kill()
         assert served(PosixDisk(folder), options=OPTIONS) == before
 
-        second = Child(command, name="driver", environment=dict(os.environ))
+        drivers.append(second := Child(command, name="driver", environment=dict(os.environ)))
         second.wait_for_line("^wave", timeout_s=300)
+        heard = len(second.lines())
         second.tell("go")
         standalone.workers[0].kill()
-        second.wait_for_line("^wave", timeout_s=300, after=len(second.lines()))
-        second.tell("go")
+        second.wait_for_line("^wave", timeout_s=300, after=heard)
+        for _ in range(20):
+            second.tell("go")
         line = second.wait_for_line("^converted", timeout_s=300)
-        second.kill()
     finally:
+        for driver in drivers:
+            driver.kill()
         standalone.stop()
 
     assert int(line.split()[1]) < 2000
