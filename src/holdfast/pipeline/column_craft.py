@@ -19,6 +19,7 @@ from holdfast.columns.slices import Places, at_any_byte
 from holdfast.model.errors import StoreError
 from holdfast.pipeline.queue_entries import ENTRY, UNIT
 from holdfast.store.conversion_plan import PiecePlan, Plan, SourceQueue
+from holdfast.store.entry_conversion import TAGS_MIN
 from holdfast.store.piece_conversion import Bytes, PieceCraft
 from holdfast.store.queue_index import BLANK_ENTRY_SIZE
 from holdfast.store.record_heads import Owner, RecordHeads
@@ -78,7 +79,8 @@ class ColumnCraft:
             offsets, entries = _messages(new, piece.target)
             units = np.frombuffer(old, UNIT)
         owner = Owner(plan.topic, piece.queue_id)
-        if queue.is_gone or not (_are_same(offsets, entries, units) and self._is_borne_out(owner, units)):
+        is_plain = not queue.is_gone and (units["tags"] >= TAGS_MIN).all()
+        if not (is_plain and _are_same(offsets, entries, units) and self._is_borne_out(owner, units)):
             self._careful.check(plan, piece, queue, old, new)
 
     def _to_units(self, piece: PiecePlan, queue: SourceQueue, old: bytes) -> Bytes | None:

@@ -29,6 +29,8 @@ from holdfast.store.queue_index import BLANK_ENTRY_SIZE, ENTRY
 from holdfast.store.record_heads import Claims, Owner, RecordHeads
 from holdfast.store.recovery import BLANKS_MAX
 
+TAGS_MIN = -1 << 31
+"""The smallest hash of a tag. Java brokers may put an address in its place, which is always smaller."""
 _BLANK_BYTE = BLANK_ENTRY_SIZE >> 24  # No record is so large that its size begins with this byte.
 _SINGLE = UNIT.pack(0, 0, 0, 0, 0, 1, -1, 0)
 Piece = bytes | bytearray
@@ -132,6 +134,13 @@ def check_units(
     rest = take_column(units, UNIT_SIZE, 38, "q")
     if rest.count(-1 << 32) != len(rest):
         raise StoreError(f"the last bytes of an entry of {owner} are not what they should be")
+    codes = take_column(units, UNIT_SIZE, 12, "q")
+    if min(codes, default=0) < TAGS_MIN:
+        offset = made.offsets[next(number for number, code in enumerate(codes) if code < TAGS_MIN)]
+        raise StoreError(
+            f"the entry of message {offset} of {owner} refers to consumequeue_ext, which an index by record has not: "
+            "switch enableConsumeQueueExt off, and let the index be made again from the log"
+        )
     if is_gone:
         return
     times = take_column(units, UNIT_SIZE, 20, "q")

@@ -23,7 +23,7 @@ from holdfast.model.errors import StoreError
 from holdfast.model.topic import DEAD_LETTER_PREFIX, NOT_SENDABLE_TOPICS, RETRY_PREFIX, SYSTEM_PREFIX
 from holdfast.store.batch_queue import FOLDER as BATCH_FOLDER
 from holdfast.store.commit_log import FOLDER as LOG_FOLDER
-from holdfast.store.config_files import load_config, save_config
+from holdfast.store.config_files import config_path, load_config
 from holdfast.store.conversion_plan import (
     FOLDER,
     PIECE_SIZE,
@@ -193,7 +193,9 @@ class IndexConversion:
         if isinstance(version, dict) and now_ms:
             # Name servers look at a broker's topics again only if their version has changed.
             config["dataVersion"] = {**version, "timestamp": now_ms, "counter": int(version.get("counter", 0)) + 1}
-        save_config(self._disk, TOPICS, java_json.encode(config))
+        # The spare copy first: were it left as it was, it would name the wrong kind if it were ever needed.
+        for path in (config_path(TOPICS) + ".bak", config_path(TOPICS)):
+            self._disk.replace(path, java_json.encode(config))
 
 
 def find_kind(disk: Disk, topic: str) -> Target:

@@ -135,3 +135,16 @@ def test_a_record_that_is_gone_is_left_to_the_careful_one():
 
     assert made == slow.convert(plan, piece, gone, old)
     assert careful.asked == 1
+
+
+def test_an_address_in_the_place_of_a_tag_is_refused():
+    """By the careful one."""
+    disk = plain_disk()
+    fill(disk, 31)
+    _, quick, _ = crafts(disk)
+    plan, piece, old = next(pieces(disk, "batch", 1))
+    queue = plan.get_queue(piece.queue_id)
+    referring = old[:12] + (-1 << 40).to_bytes(8, "big", signed=True)
+
+    with pytest.raises(StoreError, match="refers to consumequeue_ext"):
+        quick.check(plan, piece, queue, referring, bytes(quick.convert(plan, piece, queue, referring)))

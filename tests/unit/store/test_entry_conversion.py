@@ -180,3 +180,14 @@ def test_a_first_file_is_filled_up_to_the_first_offset():
     """With blanks that are nobody's."""
     assert blanks_before(7, 100) == ENTRY.pack(0, BLANK_ENTRY_SIZE, 0) * 2
     assert blanks_before(10, 100) == b""
+
+
+def test_an_address_in_the_place_of_a_tag_is_refused(entries: bytes, heads: RecordHeads):
+    """What lies there would be lost with the old index."""
+    address = (-(1 << 31) - 1).to_bytes(8, "big", signed=True)
+    referring = entries[:32] + address + entries[40:60]
+
+    with pytest.raises(
+        StoreError, match="the entry of message 1 of queue 0 of topic orders refers to consumequeue_ext"
+    ):
+        check_units(to_units(referring, 0, heads), referring, 0, OWNER, heads)

@@ -52,6 +52,7 @@ def test_there_and_back_is_the_same_bytes(disk: SimDisk):
 
     convert(disk, "batch")
     assert load_config(disk, "topics.json")["topicConfigTable"]["orders"]["attributes"] == {"queue.type": "BatchCQ"}
+    assert disk.read_file("config/topics.json.bak") == disk.read_file("config/topics.json")
     convert(disk, "simple")
 
     assert index_files(disk, "consumequeue") == files
