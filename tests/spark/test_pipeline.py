@@ -22,6 +22,8 @@ from holdfast.pipeline.tasks import InProcess, TaskFailed
 
 SETTLE_S = 60.0
 
+pytestmark = pytest.mark.timeout(400)
+
 
 @pytest.fixture(scope="module")
 def tasks(spark: SparkSession) -> SparkTasks:
@@ -48,15 +50,15 @@ def test_spark_finds_what_one_process_finds(tasks: SparkTasks, folder: Folder, t
     flip(folder.log_path(0), skip=89)
     names = [str(folder)]
 
-    found = audit(tasks, names, range_size=2000, show=show)
-    counted = stats(tasks, names, range_size=2000)
-    done = archive(tasks, names, str(tmp_path / "archive"), range_size=2000)
+    found = audit(tasks, names, range_size=5000, show=show)
+    counted = stats(tasks, names, range_size=5000)
+    done = archive(tasks, names, str(tmp_path / "archive"), range_size=5000)
 
     assert found.faults == audit(InProcess(), names).faults
     assert counted.queues == stats(InProcess(), names).queues
     assert done.rows == {"batched": 18, "clicks": 12, "orders": 60}
     assert [what for what, _ in told] == ["indexes", "log"]
-    assert told[1][1] > 3
+    assert told[1][1] > 1
 
 
 def test_an_archive_is_a_table(tasks: SparkTasks, spark: SparkSession, folder: Folder, tmp_path: Path):
@@ -138,7 +140,7 @@ def test_a_backfill_that_is_stopped_anywhere_writes_each_row_once(
     cluster: Cluster, spark: SparkSession, read: Read, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """In the order of each key, with key, tag, properties and where it came from; run again, it goes on."""
-    source, topic, state = orders_archive(tmp_path, 400), cluster.make_topic(), str(tmp_path / "state")
+    source, topic, state = orders_archive(tmp_path, 200), cluster.make_topic(), str(tmp_path / "state")
     rows = read_archive(spark, str(source))
 
     def run() -> backfill_job.Backfilled:
@@ -150,19 +152,18 @@ def test_a_backfill_that_is_stopped_anywhere_writes_each_row_once(
     def dying(path: Path, data: bytes) -> None:
         nonlocal calls
         calls += 1
-        if calls in {2, 4}:  # A piece is written, and nobody takes note of it.
+        if calls == 2:  # A piece is written, and nobody takes note of it.
             raise KeyboardInterrupt
         real(path, data)
 
     monkeypatch.setattr(backfill_job, "replace_small", dying)
-    for _ in range(2):
-        with pytest.raises(KeyboardInterrupt):
-            run()
+    with pytest.raises(KeyboardInterrupt):
+        run()
     done = run()
 
-    assert (done.rows, done.pieces, done.empty) == (400, 4, 1)
+    assert (done.rows, done.pieces, done.before, done.empty) == (200, 2, 0, 1)
     found = read(topic).collect()
-    assert sorted(int(row.body) for row in found) == list(range(400))
+    assert sorted(int(row.body) for row in found) == list(range(200))
     for key in {row.key for row in found}:
         mine = [row for row in found if row.key == key]
         assert len({row.queue for row in mine}) == 1
@@ -178,7 +179,7 @@ def test_a_backfill_that_is_stopped_anywhere_writes_each_row_once(
         "originStoreTimestamp": str(NOW_MS + 3500),
         "originBornTimestamp": str(NOW_MS + 3500),
     }
-    assert run().before == 4
+    assert run().before == 2
     with pytest.raises(ConfigError, match="folder of its own"):
         backfill(rows, cluster.namesrv, "elsewhere", state, source=str(source))
 

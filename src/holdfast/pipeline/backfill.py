@@ -132,13 +132,9 @@ def backfill(
         rows=total,
         pieces=len(plan.pieces),
         before=before,
-        empty=0 if before == len(plan.pieces) else _count_empty(chosen),
+        empty=plan.empty,
         seconds=time.monotonic() - began_s,
     )
-
-
-def _count_empty(rows: DataFrame) -> int:
-    return rows.where(F.col("body").isNull() | (F.length("body") == 0)).count()
 
 
 def _queue_name(columns: list[str]) -> Column:
@@ -170,13 +166,15 @@ def _load_plan(rows: DataFrame, state: Path, source: str, where: str, topic: str
 
 
 def _make_plan(rows: DataFrame, source: str, where: str, topic: str, rows_per_piece: int) -> Plan:
-    full = _not_empty(rows)
     seconds = F.unix_seconds("storeTimestamp")
-    bounds = full.agg(F.min(seconds), F.max(seconds)).first()
-    low, high = (0, 0) if bounds is None or bounds[0] is None else (int(bounds[0]), int(bounds[1]))
+    full = F.count(F.when(F.length("body") > 0, 1))
+    bounds = rows.agg(F.min(seconds), F.max(seconds), F.count("*") - full).first()
+    assert bounds is not None, "there is always one row of sums"
+    low, high = int(bounds[0] or 0), int(bounds[1] or 0)
     step_s = max(1, -(-(high - low) // _STEPS_MAX))
     found = (
-        full.groupBy(_QUEUE, F.floor(seconds / step_s).cast("long").alias("step"))
+        _not_empty(rows)
+        .groupBy(_QUEUE, F.floor(seconds / step_s).cast("long").alias("step"))
         .agg(F.count("*"), F.min("offset"), F.max("offset"))
         .collect()
     )
@@ -188,6 +186,7 @@ def _make_plan(rows: DataFrame, source: str, where: str, topic: str, rows_per_pi
         topic=topic,
         step_s=step_s,
         partitions=max(1, rows.sparkSession.sparkContext.defaultParallelism),
+        empty=int(bounds[2]),
         pieces=cut_pieces(cells, rows_per_piece),
     )
 

@@ -56,6 +56,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         source, where, topic: What was asked for.
         step_s: How long a step of time is.
         partitions: Tasks of each piece.
+        empty: Rows without a body, which are no messages: they are in no piece.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     topic: str
     step_s: int
     partitions: int
+    empty: int
     pieces: list[Piece]
 
 
