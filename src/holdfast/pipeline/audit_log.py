@@ -12,7 +12,7 @@ but for the tag.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -31,7 +31,7 @@ from holdfast.pipeline.faults import Fault, Faults
 from holdfast.pipeline.log_ranges import LogRange
 from holdfast.pipeline.log_scan import Chunk, RangeScan
 from holdfast.pipeline.messages import open_records
-from holdfast.pipeline.queue_entries import QueueFolder, QueueReader, first_offsets
+from holdfast.pipeline.queue_entries import Entries, QueueFolder, QueueReader, first_offsets
 from holdfast.pipeline.store_folder import StoreFolder
 from holdfast.store.dispatch import NOT_QUEUED, inner_span
 from holdfast.store.queue_index import BLANK_ENTRY_SIZE
@@ -291,34 +291,40 @@ class _Entries:
 
 def _gather(folder: StoreFolder, mine: LogRange, unsound: frozenset[tuple[str, int]]) -> _Entries:
     """Return the entries of all queues that lead to where records of a range may begin."""
-    columns: dict[str, list[Places]] = {
-        name: [] for name in ("positions", "sizes", "tags", "queues", "offsets", "numbers")
-    }
+    names = ("positions", "sizes", "tags", "queues", "offsets", "numbers")
+    columns: dict[str, list[Places]] = {name: [] for name in names}
     shared: list[npt.NDArray[np.bool_]] = []
     for number, queue in enumerate(folder.queues):
         reader = QueueReader(queue)
+        is_sound = (queue.topic, queue.queue_id) not in unsound
         try:
-            low, high = queue.bounds
-            if (queue.topic, queue.queue_id) not in unsound:
-                low, high = reader.find(mine.start), reader.find(mine.end)
-            entries = reader.read(low, high)
+            for low, entries in _read_near(reader, mine, is_sound=is_sound):
+                position, size = entries["position"].astype(np.int64), entries["size"].astype(np.int64)
+                is_mine = (position >= mine.start) & (position < mine.end) & (size != 0) & (size != BLANK_ENTRY_SIZE)
+                columns["positions"].append(position[is_mine])
+                columns["sizes"].append(size[is_mine])
+                columns["tags"].append(entries["tags"][is_mine].astype(np.int64))
+                columns["queues"].append(np.full(int(is_mine.sum()), number, dtype=np.int64))
+                columns["offsets"].append(first_offsets(queue, low, entries)[is_mine])
+                columns["numbers"].append(np.flatnonzero(is_mine) + low)
+                shared.append(np.full(int(is_mine.sum()), queue.topic.startswith(SHARED_PREFIX)))
         except FileNotFoundError:
             continue  # Its topic was deleted since it was listed.
         finally:
             reader.close()
-        position, size = entries["position"].astype(np.int64), entries["size"].astype(np.int64)
-        is_mine = (position >= mine.start) & (position < mine.end) & (size != 0) & (size != BLANK_ENTRY_SIZE)
-        columns["positions"].append(position[is_mine])
-        columns["sizes"].append(size[is_mine])
-        columns["tags"].append(entries["tags"][is_mine].astype(np.int64))
-        columns["queues"].append(np.full(int(is_mine.sum()), number, dtype=np.int64))
-        columns["offsets"].append(first_offsets(queue, low, entries)[is_mine])
-        columns["numbers"].append(np.flatnonzero(is_mine) + low)
-        shared.append(np.full(int(is_mine.sum()), queue.topic.startswith(SHARED_PREFIX)))
     joined = {name: np.concatenate(parts) if parts else np.empty(0, np.int64) for name, parts in columns.items()}
     order = np.argsort(joined["positions"], kind="stable")
     is_shared = np.concatenate(shared) if shared else np.empty(0, np.bool_)
     return _Entries(**{name: column[order] for name, column in joined.items()}, is_shared=is_shared[order])
+
+
+def _read_near(reader: QueueReader, mine: LogRange, *, is_sound: bool) -> Iterator[tuple[int, Entries]]:
+    """Yield the entries of a queue that may lead into a range, and the number of the first: all, if it is not sound."""
+    if not is_sound:
+        yield from reader.chunks()
+        return
+    low, high = reader.find(mine.start), reader.find(mine.end)
+    yield low, reader.read(low, high)
 
 
 def _join(parts: list[_Seen]) -> _Seen:

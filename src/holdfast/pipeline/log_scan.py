@@ -5,7 +5,7 @@
 
 A record counts if its magic is right, it says that it lies where it was found, and all its lengths add up; checksums
 of bodies are for those who look at bodies. Behind damage the next record is looked for that proves itself with its
-checksum too. Memory: a chunk, or the one record that is larger, and never more than `RECORD_SIZE_MAX`.
+checksum too. Memory: a chunk, or the one record that is larger, and never more than `VIEW_SIZE_MAX`.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ from holdfast.columns.records import Records, follow_sizes, is_body_right, read_
 from holdfast.columns.slices import Places, at_any_byte, take_slices
 from holdfast.model.errors import CorruptRecord
 from holdfast.pipeline.log_ranges import LogRange
+from holdfast.pipeline.read_only import VIEW_SIZE_MAX
 from holdfast.store.log_file import LogFiles
-from holdfast.store.log_walk import Stop, judge
-from holdfast.store.resync import Damage, find_next_record
-from holdfast.wire.record import BLANK_SIZE, MAGIC_V2
+from holdfast.store.log_walk import Stop, WalkedRecord, judge, judge_at
+from holdfast.store.resync import Damage
+from holdfast.wire.record import BLANK_SIZE, MAGIC_V1, MAGIC_V2, RECORD_SIZE_MIN
 
 CHUNK_SIZE: Final = 8 << 20
-RECORD_SIZE_MAX: Final = 64 << 20
-"""No broker takes larger ones: a size that says more is damage, and must not be believed with memory."""
+_SEARCHED: Final = 1 << 20
+_OWN_AT: Final = 28  # where in a record its own position stands
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,7 @@ class RangeScan:
             stop = judge(memoryview(block), 0, self.behind, self._file_end - self.behind, check_body=False)
             if stop is Stop.BLANK:
                 self.behind = self._file_end
-            elif stop is Stop.CUT and window < RECORD_SIZE_MAX and self.behind + window < self._file_end:
+            elif stop is Stop.CUT and window < VIEW_SIZE_MAX and self.behind + window < self._file_end:
                 window *= 2
             else:
                 self._pass_damage(stop)
@@ -194,18 +195,29 @@ class RangeScan:
 
     def _find_next(self, position: int) -> int:
         """Return where the next record that proves itself begins; the end of the file when it has none."""
-        found = find_next_record(_only_file(self._log, position), position)
-        return self._file_end if found is None else found
+        at = position
+        while at < self._file_end:
+            block = self._read(at, _SEARCHED)
+            for place in _find_candidates(block, at):
+                if isinstance(judge_at(self._log, at + place), WalkedRecord):
+                    return at + place
+            if len(block) < RECORD_SIZE_MIN or at + len(block) >= self._file_end:
+                break
+            at += len(block) - RECORD_SIZE_MIN
+        return self._file_end
+
+
+def _find_candidates(block: bytes, position: int) -> list[int]:
+    """Return where in *block* something has the magic of a record and says that it lies where it does."""
+    count = len(block) - RECORD_SIZE_MIN + 1
+    if count <= 0:
+        return []
+    own = at_any_byte(block, ">i8")[_OWN_AT : _OWN_AT + count]
+    places = np.flatnonzero(own == np.arange(position, position + count))
+    magics = at_any_byte(block, ">i4")[places + 4]
+    found: list[int] = places[(magics == MAGIC_V1) | (magics == MAGIC_V2)].tolist()
+    return found
 
 
 def _until_first_wrong(starts: Places, is_right: npt.NDArray[np.bool_]) -> Places:
     return starts if is_right.all() else starts[: int(np.argmin(is_right))]
-
-
-def _only_file(log: LogFiles, position: int) -> LogFiles:
-    """Return the one file of a position: what is looked for in it must not be looked for in all that follow."""
-    one = LogFiles(None, log.folder, log.size)  # type: ignore[arg-type]
-    number = position // log.size
-    if number in log.files:
-        one.files[number] = log.files[number]
-    return one

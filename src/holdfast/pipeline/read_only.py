@@ -15,6 +15,9 @@ from holdfast.model.errors import DiskFailed
 
 Piece = bytes | bytearray | memoryview
 
+VIEW_SIZE_MAX: Final = 64 << 20
+"""No broker takes larger records: a size that says more is damage, and must not be believed with memory."""
+
 _SEEK_DATA: Final = getattr(os, "SEEK_DATA", None)
 _SEEK_HOLE: Final = getattr(os, "SEEK_HOLE", None)
 
@@ -42,8 +45,8 @@ class ReadOnlyFile:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def view(self, start: int, end: int) -> memoryview:
-        """Return the same as a view."""
-        return memoryview(self.read(start, end))
+        """Return the same as a view, but never more than a record can be."""
+        return memoryview(self.read(start, min(end, start + VIEW_SIZE_MAX)))
 
     def written_spans(self) -> Iterator[tuple[int, int]]:
         """Yield what was ever written to, as far as the file system tells: files are sparse."""

@@ -8,7 +8,9 @@ from tests.support.store_folders import FILES, Folder, flip, overwrite
 from tests.support.stores import HOST, NOW_MS, keep_house
 
 from holdfast.model.errors import ConfigError
+from holdfast.pipeline import log_scan
 from holdfast.pipeline.audit import Audit, audit, to_report
+from holdfast.pipeline.read_only import ReadOnlyFile
 from holdfast.pipeline.report_page import to_page
 from holdfast.pipeline.tasks import InProcess
 from holdfast.store.queue_index import ENTRY
@@ -253,6 +255,36 @@ def test_an_entry_that_leads_to_bytes_that_look_like_a_record_is_named(tmp_path:
 
         assert kinds(found) == {"no record", "unindexed"}
         assert (str(place[0]), place[1]) in {(fault.path, fault.at) for fault in found.faults}
+
+
+def test_sizes_that_are_lies_cost_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A body full of heads of records of a gigabyte, each in its place: none is read to its end."""
+    folder = Folder(tmp_path / "broker-a")
+    folder.append(b"first")
+    start = folder.store.written + 88
+    lies = bytearray(3000)
+    for at in range(0, 2900, 100):
+        fake = StoredRecord(0, start + at, "orders", 0, 0, 0, 0, NOW_MS, HOST, NOW_MS, HOST, 0, 0, 0, b"x" * 9, b"")
+        lies[at : at + 90] = (7000).to_bytes(4, "big") + encode_record(fake)[4:90]
+    folder.append(bytes(lies))
+    folder.fill(10)
+    folder.close()
+    sizes: list[int] = []
+    real = ReadOnlyFile.read
+
+    def watched(self: ReadOnlyFile, begin: int, end: int) -> bytes:
+        sizes.append(end - begin)
+        return real(self, begin, end)
+
+    monkeypatch.setattr("holdfast.pipeline.read_only.VIEW_SIZE_MAX", 4000)
+    monkeypatch.setattr(log_scan, "_SEARCHED", 4000)
+    monkeypatch.setattr(log_scan, "CHUNK_SIZE", 4000)
+    monkeypatch.setattr(ReadOnlyFile, "read", watched)
+
+    for size in range(start, start + 3000, 313):
+        assert look(folder, range_size=size).faults == []
+
+    assert max(sizes) <= 4096 + 4000
 
 
 def test_damage_over_the_end_of_a_range_is_told_once(folder: Folder):
