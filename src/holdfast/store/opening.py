@@ -23,7 +23,6 @@ from holdfast.store.disk import Disk
 from holdfast.store.file_cache import FileCache
 from holdfast.store.key_index import KeyIndex
 from holdfast.store.log_file import LogFiles, file_name, parse_names
-from holdfast.store.log_walk import WalkedRecord, judge_at
 from holdfast.store.options import StoreOptions
 from holdfast.store.queue_files import FOLDER as QUEUE_FOLDER
 from holdfast.store.queue_files import QueueFiles
@@ -190,11 +189,11 @@ def _restore(table: QueueTable, snapshot: QueueSnapshot) -> bool:
 
 
 def _find_indexed(index: KeyIndex, files: LogFiles, checkpoint: CheckpointFile, recovered: Recovered) -> int:
-    """Return from where the key index goes on: behind the last record that it knows."""
+    """Return from where the key index goes on."""
     last = index.end_position
     if last is None or not files.start <= last < recovered.log_end:
         return files.start
     if recovered.is_clean and checkpoint.value.indexed is not None:
         return min(max(last, checkpoint.value.indexed), recovered.log_end)
-    record = judge_at(files, last, check_body=False)
-    return last + record.size if isinstance(record, WalkedRecord) else last
+    # The file behind it is gone, and with it perhaps some keys of that very record: it is entered again.
+    return last

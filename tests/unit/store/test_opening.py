@@ -111,3 +111,24 @@ def test_before_the_first_checkpoint_no_key_index_is_believed():
 
     for number, position in enumerate(placed):
         assert finish(again, again.find_by_key("orders", f"k{number}", 9, 0, 1 << 62)) == [position]
+
+
+def test_a_record_whose_keys_lie_in_two_files_is_entered_again_when_the_second_is_lost():
+    """A file gets full in the middle of them; what a crash may have torn is made again from the log."""
+    disk = SimDisk()
+    store = open_store(disk, index_items=10)
+    placed = [append(store, keys=" ".join(f"k{number}-{part}" for part in range(4)))[0] for number in range(6)]
+    keep_house(store)
+    for _ in range(2):  # What is to be synced, and that it was.
+        later_ms = NOW_MS + 3_600_000
+        for file in store.housekeep(later_ms).files:
+            file.sync()
+        store.checkpoint(later_ms)
+    assert len(disk.list("index")) == 3
+
+    again = open_store(disk, index_items=10)
+    keep_house(again)
+
+    for number, position in enumerate(placed):
+        for part in range(4):
+            assert finish(again, again.find_by_key("orders", f"k{number}-{part}", 9, 0, 1 << 62)) == [position]
