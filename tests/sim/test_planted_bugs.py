@@ -14,9 +14,9 @@ SEEDS_MAX = 200
 # Seeds that found a bug last time are tried before all others.
 KNOWN_FINDERS = {
     "torn_tail_accepted": (206,),
-    "recovered_tail_left_unsynced": (94,),
+    "recovered_tail_left_unsynced": (94, 7),
     "stale_epoch_accepted_by_the_name_server": (115,),
-    "open_not_idempotent": (26,),
+    "open_not_idempotent": (26, 58),
     "seal_not_atomic_with_append": (26,),
     "held_sends_dropped": (163,),
     "relayed_sends_not_deduplicated": (381,),
