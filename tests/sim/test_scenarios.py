@@ -318,6 +318,13 @@ MOVES |= {
     "a force ends a move with all its queues": ((2, 3), leased(283, 1)[1]),
 }
 
+# The keys of a batch lay in two index files, and a crash took the second. The first one knew of the record: the rest of
+# its keys was never entered again.
+MOVES["a batch whose keys lie in two index files is found by each of them"] = (
+    (1449,),
+    draw_plan(World(1449).chance("plan")),
+)
+
 REPLACED = replace(
     MOVING,
     queues=4,
