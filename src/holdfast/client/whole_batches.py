@@ -47,7 +47,7 @@ class WholeBatches:
             await asyncio.wait({asking}, timeout=_PATIENCE_S)
             if not asking.done():
                 self._kinds[place] = False
-        return self._kinds.get(place, False) and KEEPS_BATCHES_WHOLE in self._client.capabilities_of(address)
+        return self._kinds.get(place, False)
 
     def refused(self, topic: str, address: str) -> None:
         """Take note that a broker did not take a whole batch: it gets no more of them."""

@@ -52,11 +52,10 @@ class BatchQueue(QueueLog):
     Invariant: entry_min <= entry_end; tail_number <= entry_end; marks rise, by number and by offset.
     """
 
-    __slots__ = ("_entry_end", "_entry_min", "_mark_numbers", "_mark_offsets", "hot_number", "tail_number")
+    __slots__ = ("_entry_end", "_entry_min", "_mark_numbers", "_mark_offsets", "hot_number")
 
     def __init__(self, files: QueueFiles, topic: str, queue_id: int) -> None:
         super().__init__(files, topic, queue_id, is_batched=True)
-        self.tail_number = 0
         self.hot_number = 0  # As `hot_offset`.
         self._entry_min = 0
         self._entry_end = 0
@@ -89,19 +88,6 @@ class BatchQueue(QueueLog):
         self.offset_max = self._tail_span(end - 1)[1]
         if size >= FLUSH_SIZE:
             self.flush()
-
-    def flush(self) -> None:
-        """Write the tail to its file.
-
-        Raises:
-            DiskFailed: the entries stay readable, in memory.
-        """
-        if not self.tail:
-            return
-        with memoryview(self.tail) as data:
-            self.file_end = self.files.write(self.folder, self.tail_number * UNIT_SIZE, data, self.file_end)
-        self.tail_number += len(self.tail) // UNIT_SIZE
-        self.tail = bytearray()
 
     def append(self, entry: bytes) -> None:
         """Take an entry that was found in the log: it is readable at once, and the queue goes on behind it."""

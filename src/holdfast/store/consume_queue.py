@@ -3,7 +3,7 @@
     | position i64 | record size i32 | tags code i64 |      files of 300 000 entries, sparse, named by their first byte
 
     memory   tail: the newest entries, confirmed but not yet in a file
-    disk     [first_file ............ tail_offset * 20)    zeros behind
+    disk     [first_file ............ tail_number * 20)    zeros behind
 
 An entry of size 0x7FFFFFFF is blank: no message has that offset. Blanks with position 0 fill the first file up to the
 first offset of a queue that did not begin at 0; blanks elsewhere carry the position of the next message.
@@ -27,20 +27,19 @@ HOST_V6_EXTRA = 12
 class SimpleQueue(QueueLog):
     """A queue whose entries are one per message: the number of an entry is its offset.
 
-    Invariant: offset_min <= tail_offset <= offset_max <= next_offset, but for offset_min == offset_max when empty.
+    Invariant: offset_min <= tail_number <= offset_max <= next_offset, but for offset_min == offset_max when empty.
     """
 
-    __slots__ = ("tail_offset",)
+    __slots__ = ()
 
     def __init__(self, files: QueueFiles, topic: str, queue_id: int) -> None:
         super().__init__(files, topic, queue_id, is_batched=False)
-        self.tail_offset = 0
 
     def begin_at(self, offset: int) -> None:
         """Let an empty queue begin at *offset*: what was before is gone from the log."""
         assert not self.tail
         self.offset_min = self.offset_max = self.next_offset = offset
-        self.tail_offset = self.hot_offset = offset
+        self.tail_number = self.hot_offset = offset
         base = offset * ENTRY_SIZE
         base -= base % self.files.file_size
         self.first_file = self.file_end = base
@@ -54,23 +53,9 @@ class SimpleQueue(QueueLog):
             DiskFailed: the entries are readable all the same.
         """
         size = len(self.tail)
-        self.offset_max = self.tail_offset + size // ENTRY_SIZE
+        self.offset_max = self.tail_number + size // ENTRY_SIZE
         if size >= FLUSH_SIZE:
             self.flush()
-
-    def flush(self) -> None:
-        """Write the tail to its file.
-
-        Raises:
-            DiskFailed: the entries stay readable, in memory.
-        """
-        if not self.tail:
-            return
-        with memoryview(self.tail) as data:
-            self.file_end = self.files.write(self.folder, self.tail_offset * ENTRY_SIZE, data, self.file_end)
-        self.tail_offset += len(self.tail) // ENTRY_SIZE
-        # A new one, not an emptied one: it would keep the memory of its longest time.
-        self.tail = bytearray()
 
     def give_back(self, entry: bytes) -> None:  # noqa: ARG002 - every entry is one message
         """Take the offset of the last entry as not given."""
@@ -89,12 +74,12 @@ class SimpleQueue(QueueLog):
         end = min(start + count, self.offset_max)
         if start < self.offset_min or start >= end:
             return b""
-        tail_offset = self.tail_offset
-        if start >= tail_offset:
-            return self.tail[(start - tail_offset) * ENTRY_SIZE : (end - tail_offset) * ENTRY_SIZE]
-        written_end = min(end, tail_offset)
+        tail_number = self.tail_number
+        if start >= tail_number:
+            return self.tail[(start - tail_number) * ENTRY_SIZE : (end - tail_number) * ENTRY_SIZE]
+        written_end = min(end, tail_number)
         data = self.files.read(self.folder, start * ENTRY_SIZE, (written_end - start) * ENTRY_SIZE)
-        return data if written_end == end else data + self.tail[: (end - tail_offset) * ENTRY_SIZE]
+        return data if written_end == end else data + self.tail[: (end - tail_number) * ENTRY_SIZE]
 
     def entries(self, start: int, count: int) -> list[Entry]:
         """Return up to *count* entries from *start* on, decoded."""
@@ -160,8 +145,8 @@ class SimpleQueue(QueueLog):
 
     def place_of(self, number: int) -> tuple[int, int]:
         """Return the position and the record size that an entry says."""
-        if number >= self.tail_offset:
-            at = (number - self.tail_offset) * ENTRY_SIZE
+        if number >= self.tail_number:
+            at = (number - self.tail_number) * ENTRY_SIZE
             return self.parse_place(bytes(self.tail[at : at + ENTRY_SIZE]))
         return self.parse_place(self.files.read(self.folder, number * ENTRY_SIZE, ENTRY_SIZE))
 
@@ -178,7 +163,7 @@ class SimpleQueue(QueueLog):
     def set_end(self, number: int) -> None:
         """Let the queue end at *number*."""
         assert not self.tail
-        self.offset_max = self.next_offset = self.tail_offset = self.hot_offset = number
+        self.offset_max = self.next_offset = self.tail_number = self.hot_offset = number
         self.offset_min = min(self.offset_min, number)
 
     def adopt(self, first_file: int, file_end: int) -> None:

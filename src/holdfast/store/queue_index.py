@@ -43,7 +43,7 @@ class QueueLog(ABC):
         next_offset: What the next message gets: ahead of `offset_max` while records wait to be confirmed.
         hot_offset: Entries before it were written by an earlier process: they may not be in memory.
         head_size: Size of a record without its body and properties; an IPv6 born host adds to it.
-        tail: The newest entries, not yet in a file.
+        tail: The newest entries, not yet in a file; `tail_number` is the number of the first.
         first_file, file_end: First byte of the first file, and behind the last; equal while there is none.
     """
 
@@ -60,6 +60,7 @@ class QueueLog(ABC):
         "offset_min",
         "queue_id",
         "tail",
+        "tail_number",
         "topic",
         "topic_part",
     )
@@ -76,6 +77,7 @@ class QueueLog(ABC):
         self.next_offset = 0
         self.hot_offset = 0
         self.tail = bytearray()
+        self.tail_number = 0
         self.first_file = 0
         self.file_end = 0
 
@@ -131,13 +133,20 @@ class QueueLog(ABC):
             DiskFailed: the entries are readable all the same.
         """
 
-    @abstractmethod
     def flush(self) -> None:
         """Write the tail to its file.
 
         Raises:
             DiskFailed: the entries stay readable, in memory.
         """
+        if not self.tail:
+            return
+        size = self.files.entry_size
+        with memoryview(self.tail) as data:
+            self.file_end = self.files.write(self.folder, self.tail_number * size, data, self.file_end)
+        self.tail_number += len(self.tail) // size
+        # A new one, not an emptied one: it would keep the memory of its longest time.
+        self.tail = bytearray()
 
     @abstractmethod
     def give_back(self, entry: bytes) -> None:

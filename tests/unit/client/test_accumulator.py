@@ -2,106 +2,20 @@
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Iterable
 
 import pytest
+from tests.support.accumulators import FOREVER, NOT_STORED, Bench, bodies, some, with_bench
 from tests.support.deliveries import settle
 from tests.support.scripted_server import ScriptedServer
 
-from holdfast.client.accumulator import Accumulator
 from holdfast.client.cluster_client import ClusterClient
-from holdfast.client.gathering import Batching
-from holdfast.client.key_order import KeyOrder
-from holdfast.client.outgoing import Packing
 from holdfast.client.route_table import TopicRoute
-from holdfast.client.sender import Parcel, Receipt
-from holdfast.model.errors import BrokerRefused, LocalProtocolError, ProducerFull, SendFailed
+from holdfast.client.sender import Receipt
+from holdfast.model.errors import LocalProtocolError, SendFailed
 from holdfast.model.message import Message, SendResult
 from holdfast.model.queue import MessageQueue
-from holdfast.model.unique_id import UniqueIds
 from holdfast.wire.batch import split_items
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.compression import Codec
 from holdfast.wire.properties import parse_properties
-
-FOREVER = 3600.0
-NOT_STORED = SendFailed(BrokerRefused(2, "busy"), attempts=1, maybe_stored=False)
-
-
-class Bench:
-    """An accumulator between a test that puts messages and a broker that answers when it is told to."""
-
-    def __init__(self, client: ClusterClient, **options: float) -> None:
-        self.parcels: list[Parcel] = []
-        self.order = KeyOrder()
-        self._answers: list[asyncio.Future[Receipt]] = []
-        self.accumulator = Accumulator(
-            client,
-            self._carry,
-            self.order,
-            next_ids=lambda count: self._ids.next_many(0, count),
-            batching=Batching(**options),  # type: ignore[arg-type] # the test knows which are whole numbers
-            packing=Packing(compress_over=100_000, codec=Codec.LZ4),
-        )
-
-    _ids = UniqueIds(host=bytes(4), process=1, salt=1)
-
-    async def _carry(self, parcel: Parcel) -> Receipt:
-        self.parcels.append(parcel)
-        self._answers.append(asyncio.get_running_loop().create_future())
-        return await self._answers[-1]
-
-    def put(self, message: Message, queue: MessageQueue | None = None) -> asyncio.Future[SendResult]:
-        """Put one."""
-        future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
-        self.accumulator.put(message, future, queue)
-        return future
-
-    def answer(self, number: int, offset: int = 100) -> None:
-        """Let the broker have stored a request, the first message at *offset*."""
-        parcel = self.parcels[number]
-        queue = parcel.queue or MessageQueue(parcel.topic, "broker-a", 0)
-        offset_id = ",".join(f"O{place}" for place in range(len(bodies(parcel))))
-        result = SendResult(parcel.outgoing.message_id, queue, offset, offset_id)
-        self._answers[number].set_result(Receipt(result, "address", ""))
-
-    def refuse(self, number: int) -> None:
-        """Let the broker have refused a request."""
-        self._answers[number].set_exception(NOT_STORED)
-
-    async def answer_all(self) -> None:
-        """Let the broker store everything, whatever comes."""
-        answered = 0
-        while answered < len(self.parcels):
-            if not self._answers[answered].done():
-                self.answer(answered)
-            answered += 1
-            await settle()
-
-    @property
-    def bodies(self) -> list[list[bytes]]:
-        """What each request held."""
-        return [bodies(parcel) for parcel in self.parcels]
-
-
-def bodies(parcel: Parcel) -> list[bytes]:
-    if parcel.code == RequestCode.SEND_MESSAGE_V2:
-        return [parcel.outgoing.body]
-    return [bytes(body) for _, body, _ in split_items(parcel.outgoing.body)]
-
-
-def with_bench(story: Callable[[Bench], Awaitable[None]], **options: float) -> None:
-    async def run() -> None:
-        async with ScriptedServer() as server, ClusterClient(server.address) as client:
-            server.serve_topic("t", queues=4)
-            await client.route("t")
-            await story(Bench(client, **{"linger_s": 0, **options}))
-
-    asyncio.run(run())
-
-
-def some(count: int, key: str | None = None) -> Iterable[Message]:
-    return [Message("t", b"%d" % number, key=key) for number in range(count)]
 
 
 def test_messages_of_one_turn_travel_together():
@@ -315,90 +229,6 @@ def test_what_cannot_be_sent_is_refused_at_once(message: Message):
         await bench.accumulator.drain()
 
     with_bench(story, bytes_max=3_000_000)
-
-
-def test_no_more_is_taken_than_may_wait():
-    """Until something is acknowledged; lingering would only prolong it."""
-
-    async def story(bench: Bench) -> None:
-        for _ in range(2):
-            bench.put(Message("t", bytes(1000)))
-        with pytest.raises(ProducerFull, match="at most 4000"):
-            bench.put(Message("t", bytes(1000)))
-        await settle()
-        bench.answer(0)
-        await settle()
-
-        bench.put(Message("t", bytes(1000)))
-        await settle()
-        assert [len(batch) for batch in bench.bodies] == [2]
-        asyncio.get_running_loop().call_soon(asyncio.create_task, bench.answer_all())
-        await bench.accumulator.flush()
-
-    with_bench(story, linger_s=FOREVER, waiting_bytes_max=4000)
-
-
-def test_one_message_always_finds_room():
-    """However large it is, if nothing else is there."""
-
-    async def story(bench: Bench) -> None:
-        bench.put(Message("t", bytes(1000)))
-        await settle()
-        assert [len(batch) for batch in bench.bodies] == [1]
-        await bench.answer_all()
-
-    with_bench(story, waiting_bytes_max=10)
-
-
-def test_who_waits_for_room_is_not_passed():
-    """First come, first served: also messages of one key that wait for room keep their order."""
-
-    async def story(bench: Bench) -> None:
-        loop = asyncio.get_running_loop()
-        futures: list[asyncio.Future[SendResult]] = [loop.create_future() for _ in range(4)]
-        waiting = [
-            asyncio.create_task(bench.accumulator.put_soon(Message("t", body * 1000, key="a"), future))
-            for body, future in zip((b"0", b"1", b"2", b"3"), futures, strict=True)
-        ]
-        await settle()
-        assert [task.done() for task in waiting] == [True, True, False, False]
-        bench.answer(0)
-        while not waiting[2].done():
-            # There is room as soon as the answer is there, but it is not for who comes now.
-            with pytest.raises(ProducerFull):
-                bench.put(Message("t", b"late", key="a"))
-            await asyncio.sleep(0)
-        await bench.answer_all()
-        await asyncio.gather(*waiting, *futures)
-
-        assert [body[:1] for batch in bench.bodies for body in batch] == [b"0", b"1", b"2", b"3"]
-
-    with_bench(story, waiting_bytes_max=4000)
-
-
-def test_who_gives_up_waiting_for_room_leaves_nothing_behind():
-    """The next one is let in."""
-
-    async def story(bench: Bench) -> None:
-        loop = asyncio.get_running_loop()
-        bench.put(Message("t", bytes(1000)))
-        tasks = [
-            asyncio.create_task(bench.accumulator.put_soon(Message("t", body), loop.create_future()))
-            for body in (b"gives up", b"stays")
-        ]
-        await settle()
-        tasks[0].cancel()
-        await settle()
-        bench.answer(0)
-        await tasks[1]
-        await settle()
-        assert bench.bodies[1:] == [[b"stays"]]
-        await bench.answer_all()
-        assert bench.put(Message("t", b"and now"))
-        await settle()
-        await bench.answer_all()
-
-    with_bench(story, waiting_bytes_max=1000)
 
 
 def test_keys_wait_until_their_queues_are_known():

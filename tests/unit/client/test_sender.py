@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 import pytest
+from tests.support.deliveries import until
 from tests.support.scripted_server import ScriptedServer
 
 from holdfast.client import sender as sender_module
@@ -391,3 +392,24 @@ def test_a_batch_that_must_stay_whole_goes_to_nobody_who_splits_it():
             await sender.send(parcel, 5)
 
     with_sender(story)
+
+
+def test_a_connection_that_ends_while_its_broker_is_asked_carries_nothing():
+    """The message is known not to be stored, and nobody waits for an answer."""
+
+    async def story(server: ScriptedServer, sender: Sender) -> None:
+        class Leaving(_Whole):
+            async def find_out(self, topic: str, address: str) -> bool:
+                server.drop_connections()
+                await until(lambda: sender._client.find_connection(address) is None)
+                return await super().find_out(topic, address)
+
+        sender._whole = Leaving([True])
+
+        with pytest.raises(SendFailed, match="was not sent") as raised:
+            await sender.send(Parcel("t", PARCEL.outgoing, is_whole=True), 5)
+
+        assert not raised.value.maybe_stored
+        assert server.heard_of(SEND) == []
+
+    with_sender(story, retries=0)

@@ -70,7 +70,7 @@ def test_many_entries_are_written_without_being_asked():
     assert len(queue.tail) == 4080
     add(queue, 1)
 
-    assert (len(queue.tail), queue.tail_offset, queue.offset_max) == (0, 205, 205)
+    assert (len(queue.tail), queue.tail_number, queue.offset_max) == (0, 205, 205)
 
 
 def test_files_are_made_with_their_first_entry_and_at_full_size():
