@@ -236,10 +236,10 @@ def release(stores: StoresArgument) -> None:
 
     Example: holdfast pipeline release /data/broker-a
     """
-    from holdfast.pipeline.archive import tell_retention  # noqa: PLC0415 - needs numpy, an extra
+    from holdfast.pipeline.hold import release_log  # noqa: PLC0415 - only who wants it needs it
 
     for store in stores:
-        tell_retention(store.partition("=")[2] or store, None)
+        release_log(store.partition("=")[2] or store)
 
 
 @pipeline_command("backfill")

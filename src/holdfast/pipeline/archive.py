@@ -23,13 +23,12 @@ from holdfast.pipeline.archive_cut import cut_together
 from holdfast.pipeline.archive_files import ArchiveRange, RangeArchived, tail_of
 from holdfast.pipeline.archive_manifest import Archive, ArchivedFile, ArchivedLog, Interval, Manifest, join_intervals
 from holdfast.pipeline.faults import Fault, join
+from holdfast.pipeline.hold import hold_log
 from holdfast.pipeline.log_ranges import LogRange, choose_size, cut_log
 from holdfast.pipeline.mappings import Home, homes_of, load_mapping, merge_topics
-from holdfast.pipeline.read_only import replace_small
 from holdfast.pipeline.report import Plot, Report
 from holdfast.pipeline.store_folder import StoreFolder, open_stores
 from holdfast.pipeline.tasks import ShowProgress, Tasks, run_ranges, show_nothing
-from holdfast.store.retention import HOLD_PATH, Hold
 
 
 class LogProgress(msgspec.Struct, frozen=True):
@@ -149,19 +148,10 @@ def archive(
         place.commit(manifest, files, time.time_ns() // 1_000_000)
     if holds:
         for folder in folders:
-            tell_retention(folder.root, manifest.logs[folder.broker].position)
+            hold_log(folder.root, str(place.root.resolve()), manifest.logs[folder.broker].position)
     gaps = _new_gaps(before, manifest, merged)
     logs = [_progress(folder, start, before) for folder, start in zip(folders, starts, strict=True)]
     return _sum_up(manifest, files, done, gaps, logs, time.monotonic() - began_s)
-
-
-def tell_retention(root: str, position: int | None) -> None:
-    """Say which part of a store's log may be deleted; None: whatever retention itself thinks."""
-    path = Path(root) / HOLD_PATH
-    if position is None:
-        path.unlink(missing_ok=True)
-    else:
-        replace_small(path, msgspec.json.encode(Hold(position)))
 
 
 def _look(

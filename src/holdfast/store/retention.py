@@ -25,9 +25,9 @@ HOLD_PATH = "holdfast/archived.json"
 
 
 class Hold(msgspec.Struct, frozen=True):
-    """What the file says: the log before *position* is archived."""
+    """What the file says: by archive, the position before which it has everything. There may be several."""
 
-    position: int
+    positions: dict[str, int]
 
 
 class DiskUse(msgspec.Struct, frozen=True):
@@ -59,7 +59,7 @@ def find_hold(disk: Disk) -> int | None:
     """Return the position from which on the log must be kept; None when nobody asks for that."""
     try:
         data = disk.read_file(HOLD_PATH)
-        return None if data is None else msgspec.json.decode(data, type=Hold).position
+        return None if data is None else min(msgspec.json.decode(data, type=Hold).positions.values(), default=None)
     except (DiskFailed, msgspec.MsgspecError, UnicodeDecodeError):
         return 0
 

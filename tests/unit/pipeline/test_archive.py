@@ -16,13 +16,12 @@ from tests.support.stores import NOW_MS
 
 from holdfast.model.errors import ConfigError
 from holdfast.model.topic import HALF_TOPIC
-from holdfast.pipeline import archive as job
 from holdfast.pipeline import archive_files
-from holdfast.pipeline.archive import Archived, Gap, archive, tell_retention, to_report
+from holdfast.pipeline.archive import Archived, Gap, archive, to_report
 from holdfast.pipeline.archive_manifest import Archive, ArchiveBroken
+from holdfast.pipeline.read_only import replace_small
 from holdfast.pipeline.report_page import to_page
 from holdfast.pipeline.tasks import InProcess, Progress
-from holdfast.store.retention import HOLD_PATH
 from holdfast.wire.compression import Codec, compress, flag_of
 from holdfast.wire.mapping import Home
 
@@ -171,8 +170,8 @@ def test_a_run_that_dies_at_any_step_of_its_commit_is_whole_in_the_end(
         return call
 
     with monkeypatch.context() as patch:
-        patch.setattr("holdfast.pipeline.archive_manifest.replace_small", step(job.replace_small))
-        patch.setattr(job, "replace_small", step(job.replace_small))
+        for module in ("archive_manifest", "hold"):
+            patch.setattr(f"holdfast.pipeline.{module}.replace_small", step(replace_small))
         patch.setattr(Path, "rename", step(Path.rename))
         try:
             run(target, folder, range_size=3000)
@@ -298,9 +297,6 @@ def test_retention_is_told_what_is_archived(folder: Folder, target: Path):
     assert run(target, folder).is_whole
     folder.store.clean(NOW_MS + 1000 * DAY_MS)
     assert folder.store.start > archived
-    assert (folder.root / HOLD_PATH).exists()
-    tell_retention(str(folder), None)
-    assert not (folder.root / HOLD_PATH).exists()
 
 
 def test_what_was_removed_too_early_is_told(folder: Folder, target: Path):

@@ -192,16 +192,16 @@ def test_no_file_is_begun_where_there_is_no_room_for_it():
 
 @pytest.mark.parametrize("forced", [{}, {"clean_forced_percent": -1}])
 def test_what_is_not_archived_yet_stays(forced: dict[str, int]):
-    """However old it is, and however full the disk: a file goes when all of it was copied elsewhere."""
+    """However old it is, and however full the disk: a file goes when every archive has all of it."""
     disk = SimDisk()
     store = one_per_file(disk, 20, **forced)
-    disk.replace(HOLD_PATH, b'{"position": 700}')
+    disk.replace(HOLD_PATH, b'{"positions": {"one": 1000, "other": 700}}')
 
     store.clean(NOW_MS + 1000 * HOUR_MS)
 
     assert store.start == 600
 
-    disk.replace(HOLD_PATH, b'{"position": 1000}')
+    disk.replace(HOLD_PATH, b'{"positions": {"one": 1000, "other": 1400}}')
     store.clean(NOW_MS + 1000 * HOUR_MS)
 
     assert store.start == 1000
@@ -211,7 +211,7 @@ def test_a_hold_that_cannot_be_read_holds_everything():
     """Somebody wanted the log to be kept: a damaged file must not be the end of it."""
     disk = SimDisk()
     store = one_per_file(disk, 20)
-    disk.replace(HOLD_PATH, b'{"position": ')
+    disk.replace(HOLD_PATH, b'{"positions": ')
 
     store.clean(NOW_MS + 1000 * HOUR_MS)
 
