@@ -11,7 +11,7 @@ from tests.support.static_reports import NOBODY, address_of, java_leaders
 
 from holdfast.model.mapping import LogicalQueue, TopicMapping, first_home
 from holdfast.nameserver.routes import RouteTable
-from holdfast.nameserver.static_routes import aware_body
+from holdfast.nameserver.static_routes import Part, aware_body
 from holdfast.wire.mapping import to_info, to_plain
 
 BROKERS = ["a", "b", "c"]
@@ -139,7 +139,7 @@ class History(RuleBasedStateMachine):
             assert not self.was_served
             return
         self.was_served = True
-        body = aware_body(topic, self.table.brokers, self.table.topics.get("orders", {}))
+        body = aware_body([Part(topic)], self.table.brokers, self.table.topics.get("orders", {}))
         told = java_leaders(body)
         assert told == topic.served.leaders
         assert NOBODY not in told.values()

@@ -23,7 +23,7 @@ from holdfast.machine.events import Event
 from holdfast.model.errors import ConnectionLost, HoldfastError
 from holdfast.model.mapping import LogicalQueue, TopicMapping, first_home
 from holdfast.model.queue import MessageQueue
-from holdfast.model.scope import mock_broker
+from holdfast.model.scope import GLOBAL, covers, mock_broker
 from holdfast.model.topic import TopicConfig
 from holdfast.nameserver.core import NameServer
 from holdfast.nameserver.fences import FILE as STATIC_FILE
@@ -98,8 +98,10 @@ class MovingCluster:
         log_file_size: int = 1 << 20,
         retention_ms: int | None = None,
         name_servers: int = 1,
+        clusters: dict[str, str] | None = None,
         **options: Any,
     ) -> None:
+        self.clusters = clusters or {}  # of brokers that are in another than the usual one
         self._log_file_size = log_file_size
         self._retention_ms = retention_ms
         self.options = options
@@ -164,6 +166,7 @@ class MovingCluster:
             log_file_size=self._log_file_size,
             register_interval_ms=3_000,
             offset_save_interval_ms=2_000,
+            **({"cluster": self.clusters[name]} if name in self.clusters else {}),
             **self.options,
         )
 
@@ -192,16 +195,18 @@ class MovingCluster:
         """Return where a broker listens."""
         return self.brokers[name]._addresses[0]
 
-    def make_topic(self, leaders: dict[int, str], topic: str = TOPIC, **attributes: str) -> None:
+    def make_topic(self, leaders: dict[int, str], topic: str = TOPIC, scope: str = GLOBAL, **attributes: str) -> None:
         """Host a static topic; queue to leader."""
         for name, rooms in self.rooms.items():
+            if not covers(scope, rooms.mappings.cluster):
+                continue
             led = sorted(queue for queue, leader in leaders.items() if leader == name)
             named = {name.replace("_", "."): value for name, value in attributes.items()}
             config = TopicConfig(name=topic, read_queues=len(led), write_queues=len(led), attributes=named)
             rooms.topics.put(config, self.world.now_ms)
             queues = {queue: first_home(queue, name, at) for at, queue in enumerate(led)}
             rooms.mappings.change(
-                TopicMapping(topic=topic, broker=name, epoch=1, total=len(leaders), queues=queues),
+                TopicMapping(topic=topic, broker=name, scope=scope, epoch=1, total=len(leaders), queues=queues),
                 now_ms=self.world.now_ms,
             )
         self.run(5_000)
@@ -382,9 +387,10 @@ class MovingCluster:
         ]
 
     def _check_one_open(self) -> None:
-        mapping = next((found for rooms in self.rooms.values() if (found := rooms.mappings.find(TOPIC))), None)
-        for queue in range(0 if mapping is None else mapping.total):
-            assert len(self.open_on(queue)) <= 1, f"queue {queue} is open on {self.open_on(queue)}"
+        records = {name: found for name, rooms in self.rooms.items() if (found := rooms.mappings.find(TOPIC))}
+        for queue in range(max((record.total for record in records.values()), default=0)):
+            scopes = [records[name].scope for name in self.open_on(queue)]
+            assert len(scopes) == len(set(scopes)), f"queue {queue} is open on {self.open_on(queue)}"
 
     def logical_queue(self, queue: int) -> LogicalQueue:
         """Return a queue as its leader records it."""

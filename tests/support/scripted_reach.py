@@ -40,6 +40,7 @@ class ScriptedReach(Reach):
     """Answers what the script says; a code without a line gets 3, as from a server that does not know it."""
 
     brokers_by_name: dict[str, str] = field(default_factory=lambda: {"broker-a": "a:1"})
+    clusters: dict[str, str] = field(default_factory=dict)  # of those that are not in "c"
     topics: dict[str, dict[str, int]] = field(default_factory=dict)
     asked: list[Asked] = field(default_factory=list)
     scripts: dict[RequestCode, Script] = field(default_factory=dict)
@@ -102,7 +103,7 @@ class ScriptedReach(Reach):
     def _cluster_info(self, asked: Asked) -> Reply:
         del asked
         table = {
-            name: {"cluster": "c", "brokerName": name, "brokerAddrs": {"0": address}}
+            name: {"cluster": self.clusters.get(name, "c"), "brokerName": name, "brokerAddrs": {"0": address}}
             for name, address in self.brokers_by_name.items()
         }
         return _json({"brokerAddrTable": table, "clusterAddrTable": {"c": list(table)}})

@@ -20,6 +20,7 @@ from tests.support.scripted_reach import Asked, Reply, ScriptedReach
 
 from holdfast.model.errors import ConnectionLost, MappingRefused
 from holdfast.model.mapping import LogicalQueue, Segment, TopicMapping, first_home
+from holdfast.model.scope import GLOBAL, covers
 from holdfast.model.topic import TopicConfig
 from holdfast.wire import java_json
 from holdfast.wire import mapping as wire
@@ -108,16 +109,23 @@ class StaticCluster(ScriptedReach):
 
     # Building.
 
-    def put_topic(self, topic: str, leaders: dict[int, str], *, total: int | None = None, epoch: int = 1) -> None:
+    def put_topic(
+        self, topic: str, leaders: dict[int, str], *, total: int | None = None, epoch: int = 1, scope: str = GLOBAL
+    ) -> None:
         """Give every broker its record: each queue at its first home, physical queues from 0 on."""
-        self.put_queues(topic, [first_home(q, b, _rank(leaders, q)) for q, b in leaders.items()], total, epoch)
+        queues = [first_home(q, b, _rank(leaders, q)) for q, b in leaders.items()]
+        self.put_queues(topic, queues, total, epoch, scope)
 
-    def put_queues(self, topic: str, queues: list[LogicalQueue], total: int | None = None, epoch: int = 1) -> None:
-        """Give every broker what it would record of *queues*."""
+    def put_queues(
+        self, topic: str, queues: list[LogicalQueue], total: int | None = None, epoch: int = 1, scope: str = GLOBAL
+    ) -> None:
+        """Give every broker in *scope* what it would record of *queues*."""
         count = len(queues) if total is None else total
         for name in self.brokers_by_name:
+            if not covers(scope, self.clusters.get(name, "c")):
+                continue
             own = {queue.queue: queue for queue in queues if any(home.broker == name for home in queue.segments)}
-            record = TopicMapping(topic=topic, broker=name, epoch=epoch, total=count, queues=own)
+            record = TopicMapping(topic=topic, broker=name, scope=scope, epoch=epoch, total=count, queues=own)
             hosted = max((number + 1 for number in record.used_on(name)), default=0)
             self.records.setdefault(name, {})[topic] = record
             self.configs.setdefault(name, {})[topic] = TopicConfig(name=topic, read_queues=hosted, write_queues=hosted)

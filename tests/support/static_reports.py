@@ -9,6 +9,7 @@ from tests.support.name_servers import a_registration, a_topic, register
 
 from holdfast.machine.events import ChannelId
 from holdfast.model.mapping import LogicalQueue, Segment, TopicMapping
+from holdfast.model.scope import GLOBAL
 from holdfast.wire.codes import RequestCode
 from holdfast.wire.command import Command, encode_command
 from holdfast.wire.mapping import to_info, to_plain
@@ -23,11 +24,18 @@ def a_home(broker: str, queue_id: int = 0, *, generation: int = 0, first: int = 
 
 
 def a_report(
-    broker: str, queues: Mapping[int, list[Segment]], *, total: int, epoch: int = 1, topic: str = "orders"
+    broker: str,
+    queues: Mapping[int, list[Segment]],
+    *,
+    total: int,
+    epoch: int = 1,
+    topic: str = "orders",
+    scope: str = GLOBAL,
 ) -> dict[str, Any]:
     """Return what one of our brokers registers."""
     logical = {number: LogicalQueue(number, tuple(homes)) for number, homes in queues.items()}
-    return to_plain(to_info(TopicMapping(topic=topic, broker=broker, epoch=epoch, total=total, queues=logical)))
+    mapping = TopicMapping(topic=topic, broker=broker, scope=scope, epoch=epoch, total=total, queues=logical)
+    return to_plain(to_info(mapping))
 
 
 def a_java_report(
@@ -45,9 +53,10 @@ def a_java_report(
     }
 
 
-def leads(broker: str, *numbers: int, total: int = 2, epoch: int = 1) -> dict[str, Any]:
+def leads(broker: str, *numbers: int, total: int = 2, epoch: int = 1, scope: str = GLOBAL) -> dict[str, Any]:
     """Return the report of a broker that leads *numbers* since ever, each in a physical queue of the same number."""
-    return a_report(broker, {number: [a_home(broker, number)] for number in numbers}, total=total, epoch=epoch)
+    queues = {number: [a_home(broker, number)] for number in numbers}
+    return a_report(broker, queues, total=total, epoch=epoch, scope=scope)
 
 
 def address_of(name: str) -> str:
@@ -56,13 +65,18 @@ def address_of(name: str) -> str:
 
 
 def register_static(
-    server: Conversation, name: str, *reports: dict[str, Any], queues: int = 4, channel: ChannelId | None = None
+    server: Conversation,
+    name: str,
+    *reports: dict[str, Any],
+    queues: int = 4,
+    channel: ChannelId | None = None,
+    cluster: str = "C1",
 ) -> Command:
     """Let a broker register one static topic for each report; return the answer."""
     topics = [a_topic(report["topic"], queues) for report in reports]
     body = a_registration(*topics, mappings={report["topic"]: report for report in reports})
     channel = server.open() if channel is None else channel
-    return register(server, name, address_of(name), body=body, channel=channel)
+    return register(server, name, address_of(name), body=body, channel=channel, clusterName=cluster)
 
 
 def ask_aware(server: Conversation, topic: str = "orders", *, channel: ChannelId | None = None) -> Command:

@@ -99,7 +99,7 @@ class Draining:
             NotFound: there is no such broker.
             NotAllowed: it does not answer.
         """
-        view = await self._static.read()
+        view = (await self._static.read()).around(broker)
         holder = view.get_holder(broker)
         if holder.fault is not None:
             raise NotAllowed(f"{broker} does not answer ({holder.fault}): what it still holds cannot be known")
@@ -152,7 +152,7 @@ class Draining:
         kept: list[Home] = []
         if not groups:
             return dropped, kept  # What nobody is named for, nobody has consumed.
-        view = await self._static.read()
+        view = (await self._static.read()).around(broker)
         view.require_ready([broker])
         for topic, queue, segment in _closed_homes(view, broker):
             view.require_ready([queue.leader.broker])
@@ -185,7 +185,7 @@ class Draining:
         Raises:
             NotAllowed: something still holds it; the text says what.
         """
-        view = await self._static.read()
+        view = (await self._static.read()).around(broker)
         is_dead = broker not in view.holders or view.holders[broker].fault is not None
         if is_dead and not force:
             if broker not in view.lost:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 import msgspec
 
-from holdfast.admin.moves import MovePlan, get_leader, require_another
+from holdfast.admin.moves import MovePlan, drain_moves, get_leader, require_another
 from holdfast.admin.previews import preview_moves
 from holdfast.admin.reach import NotAllowed, Reach, body_of, gather, header_of
 from holdfast.admin.static_topics import ClusterMappings, StaticTopics
@@ -70,6 +70,7 @@ class Forcing:
         """
         view = await self._read(topic)
         leader = get_leader(view, topic, queue)
+        view.require_inside(view.get_topic(topic), [target])
         return self._plan(view, [placement.Move(topic, queue, leader, target)], even_if_alive=even_if_alive)
 
     async def plan_topic(self, topic: str, targets: Sequence[str], *, even_if_alive: bool = False) -> MovePlan:
@@ -81,6 +82,7 @@ class Forcing:
         """
         view = await self._read(None)
         leaders = view.get_topic(topic).merged.leaders
+        view.require_inside(view.get_topic(topic), targets)
         dead = {leader for leader in leaders.values() if even_if_alive or not _answers(view, leader)} - {*targets}
         if not dead:
             raise NotAllowed(f"every leader of {topic} answers: move it without --force, and no offset is skipped")
@@ -93,9 +95,9 @@ class Forcing:
         Raises:
             NotAllowed: it answers, or nobody else can take its queues.
         """
-        view = await self._read(None)
+        view = (await self._read(None)).around(broker)
         require_another(view, broker)
-        moves = placement.plan_drain(broker, view.leaders, view.takers)
+        moves = drain_moves(view, broker)
         if not moves and broker not in view.holders:
             view.get_holder(broker)
         return self._plan(view, moves, even_if_alive=even_if_alive)

@@ -79,6 +79,7 @@ class Moves:
         view = await self._read(topic)
         leader = get_leader(view, topic, queue)
         view.require_ready([target])
+        view.require_inside(view.get_topic(topic), [target])
         if leader == target:
             raise NotAllowed(f"logical queue {queue} of {topic} is led by {target} already: there is nothing to move")
         return await self._plan(view, [placement.Move(topic, queue, leader, target)])
@@ -91,6 +92,7 @@ class Moves:
         """
         view = await self._read(None)
         view.require_ready(targets)
+        view.require_inside(view.get_topic(topic), targets)
         leaders = view.get_topic(topic).merged.leaders
         others = {name: led for name, led in view.leaders.items() if name != topic}
         return await self._plan(view, placement.plan_move(topic, leaders, targets, load=placement.count_leads(others)))
@@ -102,10 +104,10 @@ class Moves:
             NotFound: there is no such broker.
             NotAllowed: there is no other broker that can take its queues.
         """
-        view = await self._read(None)
+        view = (await self._read(None)).around(broker)
         view.require_ready([broker])
         require_another(view, broker)
-        return await self._plan(view, placement.plan_drain(broker, view.leaders, view.takers))
+        return await self._plan(view, drain_moves(view, broker))
 
     async def plan_spread(self, broker: str) -> MovePlan:
         """Return the moves that give *broker* its share of every static topic.
@@ -113,9 +115,11 @@ class Moves:
         Raises:
             NotFound, NotAllowed: there is no such broker, or it cannot take part.
         """
-        view = await self._read(None)
+        view = (await self._read(None)).around(broker)
         view.require_ready([broker])
-        return await self._plan(view, placement.plan_spread(broker, view.leaders, view.takers))
+        groups = view.by_scope(cluster=view.get_holder(broker).cluster)
+        moves = [move for leaders, takers in groups for move in placement.plan_spread(broker, leaders, takers)]
+        return await self._plan(view, sorted(moves))
 
     async def plan_rebalance(self, topic: str | None = None) -> MovePlan:
         """Return the fewest moves after which the brokers lead every static topic evenly, or only *topic*.
@@ -124,8 +128,10 @@ class Moves:
             NotFound: there is no such topic.
         """
         view = await self._read(None)
-        leaders = view.leaders if topic is None else {topic: view.get_topic(topic).merged.leaders}
-        return await self._plan(view, placement.plan_rebalance(leaders, view.takers))
+        if topic is not None:
+            view = msgspec.structs.replace(view, topics={topic: view.get_topic(topic)}, twins={})
+        moves = [move for group in view.by_scope() for move in placement.plan_rebalance(*group)]
+        return await self._plan(view, sorted(moves))
 
     async def _read(self, topic: str | None) -> ClusterMappings:
         await self._topics.require_support()
@@ -318,6 +324,15 @@ def get_leader(view: ClusterMappings, topic: str, queue: int) -> str:
     if queue not in merged.queues:
         raise NotFound(f"nobody leads logical queue {queue} of {topic}: run `holdfast queue repair {topic}`")
     return merged.queues[queue].leader.broker
+
+
+def drain_moves(view: ClusterMappings, broker: str) -> list[placement.Move]:
+    """Return the moves after which *broker* leads nothing: of each topic to others in its scope.
+
+    Raises:
+        MappingRefused: there is something to move, and nobody to move it to.
+    """
+    return sorted(move for group in view.by_scope() for move in placement.plan_drain(broker, *group))
 
 
 def require_another(view: ClusterMappings, broker: str) -> None:

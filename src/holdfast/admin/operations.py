@@ -40,10 +40,11 @@ class Admin:
     Args:
         namesrv: Addresses of name servers, `;` between them, or the URL of an address server.
         timeout_s: How long one answer may take.
+        unit: The unit, a cluster, that is looked at; None for all of them.
     """
 
-    def __init__(self, namesrv: str, *, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
-        self.reach = Reach(namesrv, timeout_s=timeout_s)
+    def __init__(self, namesrv: str, *, timeout_s: float = DEFAULT_TIMEOUT_S, unit: str | None = None) -> None:
+        self.reach = Reach(namesrv, timeout_s=timeout_s, unit=unit)
         self.topics = Topics(self.reach)
         self.groups = Groups(self.reach)
         self.cluster = Cluster(self.reach)

@@ -22,6 +22,7 @@ from holdfast.wire.command import Command
 from holdfast.wire.fields import from_fields, to_fields
 from holdfast.wire.mapping import Info
 from holdfast.wire.route import ClusterInfo, decode_route
+from holdfast.wire.units import SCOPE_FIELD
 
 # How many servers or topics are asked at once; more only makes all of them slower.
 IN_FLIGHT_MAX: Final = 64
@@ -69,9 +70,13 @@ class Reach:
     Args:
         namesrv: Addresses of name servers, `;` between them, or the URL of an address server.
         timeout_s: How long one answer may take.
+        unit: The unit, a cluster, that is looked at; None for all of them.
     """
 
-    def __init__(self, namesrv: str, *, timeout_s: float) -> None:
+    unit: str | None = None
+
+    def __init__(self, namesrv: str, *, timeout_s: float, unit: str | None = None) -> None:
+        self.unit = unit
         self._client = ClusterClient(namesrv, timeout_s=timeout_s)
 
     async def __aenter__(self) -> Self:
@@ -146,9 +151,13 @@ class Reach:
         found = await self.find_route_and_rows(topic)
         return {} if found is None else found[1]
 
-    async def find_route_and_rows(self, topic: str) -> tuple[Route, dict[str, Info]] | None:
-        """Return who serves *topic* and, of a static one, what its brokers registered; None when nobody serves it."""
-        fields = {"topic": topic, **_KNOWS_MAPPINGS}
+    async def find_route_and_rows(self, topic: str, *, unit: str | None = None) -> tuple[Route, dict[str, Info]] | None:
+        """Return who serves *topic* and, of a static one, what its brokers registered; None when nobody serves it.
+
+        What a client of *unit* sees, or of the unit that is looked at.
+        """
+        seen = unit or self.unit
+        fields = {"topic": topic, **_KNOWS_MAPPINGS, **({SCOPE_FIELD: seen} if seen else {})}
         try:
             answer = await self.ask_name_server(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields)
         except BrokerRefused as refusal:
@@ -182,20 +191,38 @@ class Reach:
         return java_json.decode(answer.body, ClusterInfo)
 
     async def brokers(self) -> list[Broker]:
-        """Return every broker process of every cluster, by name and id."""
+        """Return every broker process of the unit that is looked at, or of every cluster, by name and id."""
+        everybody = await self._everybody()
+        return [broker for broker in everybody if self.unit in {None, broker.cluster}]
+
+    async def _everybody(self) -> list[Broker]:
         info = await self.cluster_info()
         return sorted(
             (broker for data in info.broker_addr_table.values() for broker in brokers_of(data)),
             key=lambda broker: (broker.cluster, broker.name, broker.id),
         )
 
+    async def all_masters(self) -> list[Broker]:
+        """Return the brokers that take writes, of every unit.
+
+        Raises:
+            NotFound: there is none.
+        """
+        masters = [broker for broker in await self._everybody() if broker.id == MASTER_ID]
+        if not masters:
+            raise NotFound("the name server knows no broker; is one running?")
+        return masters
+
     async def masters(self, *, cluster: str | None = None, names: Iterable[str] | None = None) -> list[Broker]:
-        """Return the brokers that take writes: of one cluster, of these names, or all.
+        """Return the brokers that take writes: of one cluster, of these names, or all; of the unit that is looked at.
 
         Raises:
             NotFound: no broker fits; the text says what there is.
         """
         masters = [broker for broker in await self.brokers() if broker.id == MASTER_ID]
+        if not masters and self.unit is not None:
+            units = ", ".join(sorted({broker.cluster for broker in await self.all_masters()}))
+            raise NotFound(f"unit {self.unit!r} has no broker; there is {units}")
         if not masters:
             raise NotFound("the name server knows no broker; is one running?")
         if cluster is not None:

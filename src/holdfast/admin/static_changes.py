@@ -15,6 +15,7 @@ from holdfast.admin.static_topics import ClusterMappings, StaticTopic
 from holdfast.admin.topic_plans import RecordChange, RepairPlan, TopicPlan, members_of
 from holdfast.model.errors import BrokerRefused, HoldfastError, RequestTimeout
 from holdfast.model.mapping import merge
+from holdfast.model.scope import GLOBAL
 from holdfast.model.topic import AUTO_CREATE_TOPIC, Permission, TopicConfig
 from holdfast.wire import mapping
 from holdfast.wire.codes import RequestCode, ResponseCode
@@ -120,7 +121,9 @@ class StaticChanges:
                     raise
 
         await self._tell(topic.name, having, delete)
-        await self._reach.ask_all_name_servers(RequestCode.DELETE_TOPIC_IN_NAMESRV, header)
+        scope = topic.merged.scope
+        fields = header if scope == GLOBAL else {**header, "clusterName": scope}
+        await self._reach.ask_all_name_servers(RequestCode.DELETE_TOPIC_IN_NAMESRV, fields)
         return having
 
     # From a normal topic to a static one.

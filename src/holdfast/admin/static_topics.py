@@ -10,7 +10,7 @@ Reads, and changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import msgspec
@@ -19,6 +19,7 @@ from holdfast.admin.reach import Broker, NotAllowed, NotFound, Reach, body_of, g
 from holdfast.model.errors import BrokerRefused, ConnectionLost, RequestTimeout
 from holdfast.model.mapping import MergedTopic, TopicMapping, merge
 from holdfast.model.nearest import nearest
+from holdfast.model.scope import GLOBAL, covers, to_shown_scope
 from holdfast.model.topic import TopicConfig
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.mapping import Info, MappedTopic, decode, from_detail, from_info
@@ -86,15 +87,80 @@ class StaticTopic(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClusterMappings(msgspec.Struct, frozen=True, kw_only=True):
-    """Every broker and every static topic, at one moment."""
+    """Every broker and every static topic, at one moment.
+
+    Attributes:
+        topics: By name.
+        twins: Those of which there are several of a name, by name and scope; not among the others.
+    """
 
     holders: dict[str, Holder]
     topics: dict[str, StaticTopic]
+    twins: dict[str, dict[str, StaticTopic]] = {}
+
+    def find(self, name: str) -> list[StaticTopic]:
+        """Return the static topics of this name, whatever their scopes."""
+        twins = self.twins.get(name)
+        return list(twins.values()) if twins else [self.topics[name]] if name in self.topics else []
+
+    def within(self, unit: str) -> ClusterMappings:
+        """Return the same with those topics only that are fixed in *unit*, or everywhere."""
+        return self._keep(lambda topic: covers(topic.merged.scope, unit))
+
+    def around(self, broker: str) -> ClusterMappings:
+        """Return the same with those topics only in which *broker* may have a part."""
+        holder = self.holders.get(broker)
+        if holder is not None:
+            return self.within(holder.cluster)
+        return self._keep(lambda topic: topic.merged.scope == GLOBAL or broker in topic.records)
+
+    def _keep(self, is_kept: Callable[[StaticTopic], bool]) -> ClusterMappings:
+        every = [topic for name in (*self.topics, *self.twins) for topic in self.find(name)]
+        return to_mappings(self.holders, filter(is_kept, every))
+
+    def require_inside(self, topic: StaticTopic, names: Iterable[str]) -> None:
+        """Do nothing when *topic* may have queues on all of *names*.
+
+        Raises:
+            NotFound: the name server knows no such broker.
+            NotAllowed: one is outside of its scope.
+        """
+        for name in names:
+            holder = self.get_holder(name)
+            if not covers(topic.merged.scope, holder.cluster):
+                scope = to_shown_scope(topic.merged.scope)
+                raise NotAllowed(
+                    f"broker {name} is in cluster {holder.cluster}, and {topic.name} is fixed in {scope}: choose one"
+                    " there"
+                )
+
+    def by_scope(self, *, cluster: str | None = None) -> list[tuple[dict[str, dict[int, str]], list[str]]]:
+        """Return the leaders of all topics, apart for each scope, and the brokers that get queues in it.
+
+        Args:
+            cluster: Leave out what is fixed elsewhere.
+
+        Raises:
+            NotAllowed: a name is that of several topics.
+        """
+        for name, scopes in self.twins.items():
+            raise _ambiguous(name, scopes)
+        groups: dict[str, dict[str, dict[int, str]]] = {}
+        for name, topic in self.topics.items():
+            groups.setdefault(topic.merged.scope, {})[name] = topic.merged.leaders
+        return [
+            (leaders, [name for name in self.takers if covers(scope, self.holders[name].cluster)])
+            for scope, leaders in sorted(groups.items())
+            if cluster is None or covers(scope, cluster)
+        ]
 
     @property
     def leaders(self) -> dict[str, dict[int, str]]:
-        """Topic to logical queue to the broker that leads it."""
-        return {name: topic.merged.leaders for name, topic in self.topics.items()}
+        """Topic to logical queue to the broker that leads it. Of several of a name each stands under name and scope."""
+        twins = [topic for scopes in self.twins.values() for topic in scopes.values()]
+        return {name: topic.merged.leaders for name, topic in self.topics.items()} | {
+            f"{topic.name} of {to_shown_scope(topic.merged.scope)}": topic.merged.leaders for topic in twins
+        }
 
     @property
     def moves(self) -> list[Move]:
@@ -138,8 +204,11 @@ class ClusterMappings(msgspec.Struct, frozen=True, kw_only=True):
 
         Raises:
             NotFound: there is none; the text says what there is.
+            NotAllowed: there are several.
         """
         topic = self.topics.get(name)
+        if name in self.twins:
+            raise _ambiguous(name, self.twins[name])
         if topic is None:
             known = {each for holder in self.holders.values() for each in holder.topics}
             is_short = 0 < len(known) <= _NAMES_SHOWN
@@ -200,14 +269,15 @@ class StaticTopics:
             NotFound: the name server knows no broker.
             RemoteProtocolError: a broker's record cannot be read.
         """
-        masters = await self._reach.masters()
+        masters = await self._reach.all_masters()
         holders = {holder.name: holder for holder in await gather(masters, lambda one: self._ask(one, topic))}
         names = {name for holder in holders.values() for name in holder.topics}
         if thorough:
             names |= {*await self._names()}
         wanted = sorted(names if topic is None else {topic})
         found = await gather(wanted, lambda name: self._merge(name, holders))
-        return ClusterMappings(holders=holders, topics={each.name: each for each in found if each is not None})
+        view = to_mappings(holders, (each for group in found for each in group))
+        return view if self._reach.unit is None else view.within(self._reach.unit)
 
     async def find(self, topic: str) -> StaticTopic | None:
         """Return *topic* as the brokers record it now; None when it is no static topic."""
@@ -257,21 +327,29 @@ class StaticTopics:
         await gather(names or ["TBW102"], ask)
         return msgspec.structs.replace(holder, speaks=False, knows_mappings=knows_mappings, topics=found)
 
-    async def _merge(self, name: str, holders: dict[str, Holder]) -> StaticTopic | None:
+    async def _merge(self, name: str, holders: dict[str, Holder]) -> list[StaticTopic]:
+        """Return the static topics of a name, by scope."""
         told = {broker: holder.topics[name] for broker, holder in holders.items() if name in holder.topics}
         records = {broker: from_detail(each.mapping) for broker, each in told.items() if each.mapping is not None}
-        merged = merge(records) if records else None
-        if merged is None or merged.unled or merged.missing:
+        merged = _merge_scopes(records)
+        if not merged or any(each.unled or each.missing for each in merged.values()):
             # Somebody is missing: the name server remembers what a dead broker said last.
             rows = await self._find_rows(name)
             silent = {broker for broker, holder in holders.items() if holder.fault is not None}
             for broker, row in rows.items():
                 if broker not in records and (broker in silent or broker not in holders):
                     records[broker] = from_info(row)
-            merged = merge(records) if records else None
-        if merged is None:
-            return None
-        return StaticTopic(name=name, merged=merged, records=records, configs=dict(_configs(told)))
+            merged = _merge_scopes(records)
+        configs = dict(_configs(told))
+        return [
+            StaticTopic(
+                name=name,
+                merged=each,
+                records={broker: record for broker, record in records.items() if record.scope == scope},
+                configs={broker: config for broker, config in configs.items() if records[broker].scope == scope},
+            )
+            for scope, each in merged.items()
+        ]
 
     async def _find_rows(self, name: str) -> dict[str, Info]:
         try:
@@ -284,3 +362,28 @@ def _configs(told: dict[str, MappedTopic]) -> Iterable[tuple[str, TopicConfig]]:
     for broker, each in told.items():
         fields = {name: getattr(each, name) for name in TopicConfig.__struct_fields__}
         yield broker, TopicConfig(**fields)
+
+
+def _merge_scopes(records: dict[str, TopicMapping]) -> dict[str, MergedTopic]:
+    scopes = sorted({record.scope for record in records.values()})
+    return {
+        scope: merge({broker: record for broker, record in records.items() if record.scope == scope})
+        for scope in scopes
+    }
+
+
+def to_mappings(holders: dict[str, Holder], topics: Iterable[StaticTopic]) -> ClusterMappings:
+    """Return brokers and topics, those apart whose names are not theirs alone."""
+    by_name: dict[str, dict[str, StaticTopic]] = {}
+    for topic in topics:
+        by_name.setdefault(topic.name, {})[topic.merged.scope] = topic
+    return ClusterMappings(
+        holders=holders,
+        topics={name: next(iter(found.values())) for name, found in by_name.items() if len(found) == 1},
+        twins={name: found for name, found in by_name.items() if len(found) > 1},
+    )
+
+
+def _ambiguous(name: str, scopes: Iterable[str]) -> NotAllowed:
+    shown = ", ".join(map(to_shown_scope, sorted(scopes)))
+    return NotAllowed(f"{name} is a static topic of its own in each of {shown}: say which with --unit")

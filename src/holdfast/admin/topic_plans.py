@@ -27,7 +27,7 @@ from holdfast.model.mapping import (
     next_epoch,
 )
 from holdfast.model.placement import count_leads, plan_create, plan_grow
-from holdfast.model.scope import GLOBAL
+from holdfast.model.scope import GLOBAL, covers, overlap, to_shown_scope
 from holdfast.model.topic import TopicConfig
 from holdfast.wire.moves import Stamp
 
@@ -101,7 +101,7 @@ def members_of(view: ClusterMappings, scope: str) -> dict[str, Holder]:
     Raises:
         NotAllowed: there is no broker in that scope.
     """
-    found = {name: holder for name, holder in view.holders.items() if scope in {GLOBAL, holder.cluster}}
+    found = {name: holder for name, holder in view.holders.items() if covers(scope, holder.cluster)}
     if not found:
         known = ", ".join(sorted({holder.cluster for holder in view.holders.values()}))
         raise NotAllowed(f"scope {scope!r} has no broker: it is global or the name of a cluster ({known})")
@@ -131,6 +131,10 @@ def create_plan(
         MappingRefused: a number of queues that no topic can have.
         NotAllowed, NotFound: a target cannot take part; the text says why.
     """
+    for other in view.find(config.name):
+        if overlap(other.merged.scope, scope):
+            fixed, wanted = to_shown_scope(other.merged.scope), to_shown_scope(scope)
+            raise NotAllowed(f"{config.name} is a static topic of {fixed} already: none of {wanted} can be beside it")
     chosen = _choose(view, members_of(view, scope), targets)
     moves = plan_create(config.name, total, chosen, load=count_leads(view.leaders))
     layout = _Layout(view, config, scope, next_epoch(0, now_ms), total)

@@ -19,11 +19,12 @@ from holdfast.model.leadership import NO_LEADER, Leader, advance, find_leaders
 from holdfast.model.mapping import LogicalQueue, TopicMapping
 from holdfast.model.queue import MessageQueue
 from holdfast.model.route import MASTER_ID
-from holdfast.model.scope import NOBODY
+from holdfast.model.scope import GLOBAL, NOBODY, covers
 from holdfast.wire import java_json
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command
 from holdfast.wire.route import MAPPING_FIELD, REPORTS_FIELD, ClusterInfo, decode_route
+from holdfast.wire.units import SCOPE_FIELD
 
 ASK_TIMEOUT_MS: Final = 1_000
 _WAIT_MS: Final = 20
@@ -34,6 +35,8 @@ class ClusterView:
 
     def __init__(self, options: BrokerOptions) -> None:
         self._name = options.name
+        self._cluster = options.cluster
+        self._clusters: dict[str, str] = {}  # of the others, as far as name servers told
         self._namesrv = options.namesrv
         self._addresses: dict[str, str] = {options.name: options.address}
         self._leaders: dict[str, dict[MessageQueue, Leader]] = {}
@@ -47,9 +50,14 @@ class ClusterView:
         """Return where *broker* is reached; None when that is unknown, or in doubt until the next refresh."""
         return None if self._is_doubted and broker != self._name else self._addresses.get(broker)
 
-    def brokers(self) -> list[str]:
-        """Return every other broker that is known."""
-        return sorted(self._addresses.keys() - {self._name})
+    def brokers(self, scope: str = GLOBAL) -> list[str]:
+        """Return every other broker that is known, of those in *scope*."""
+        others = sorted(self._addresses.keys() - {self._name})
+        return others if scope == GLOBAL else [name for name in others if covers(scope, self.cluster_of(name))]
+
+    def cluster_of(self, broker: str) -> str:
+        """Return the cluster of *broker*; ours, where nobody told."""
+        return self._clusters.get(broker, self._cluster)
 
     def leader(self, topic: str, queue: int) -> str | None:
         """Return who leads a logical queue, or None when nobody is known to."""
@@ -100,8 +108,12 @@ class ClusterView:
         self._leaders[place.topic] = advance(self._leaders.get(place.topic, {}), {place: leader})
 
     def learn(self, topic: str, records: Iterable[TopicMapping]) -> None:
-        """Take note of who leads the queues of *topic* by what its brokers recorded."""
-        self._leaders[topic] = advance(self._leaders.get(topic, {}), find_leaders(topic, records))
+        """Take note of who leads the queues of *topic* by what its brokers recorded.
+
+        Other clusters may have a static topic of that name, too: theirs does not concern us.
+        """
+        ours = [record for record in records if covers(record.scope, self._cluster)]
+        self._leaders[topic] = advance(self._leaders.get(topic, {}), find_leaders(topic, ours))
 
     def forget(self, address: str) -> None:
         """Believe no longer that somebody is reached at *address*."""
@@ -142,7 +154,7 @@ class ClusterView:
             return
         self._asking.add(key)
         try:
-            calls = [call for server in self._namesrv for call in _questions(server, topic)]
+            calls = [call for server in self._namesrv for call in self._questions(server, topic)]
             answers = yield from ask_all(calls)
             for call, answer in zip(calls, answers, strict=True):
                 if call.command.code == RequestCode.GET_BROKER_CLUSTER_INFO:
@@ -178,6 +190,7 @@ class ClusterView:
         for name, data in info.broker_addr_table.items():
             if name != self._name and MASTER_ID in data.broker_addrs:
                 self._addresses[name] = data.broker_addrs[MASTER_ID]
+                self._clusters[name] = data.cluster
 
     def _take_leaders(self, answer: Command | PeerFailed, topic: str) -> None:
         if isinstance(answer, Command) and answer.code == ResponseCode.SYSTEM_BUSY:
@@ -194,12 +207,11 @@ class ClusterView:
                 self._addresses[data.broker_name] = data.broker_addrs[MASTER_ID]
         self.learn(topic, route.mappings.values())
 
-
-def _questions(server: str, topic: str | None) -> list[PeerCall]:
-    """Return what a name server is asked: where brokers are, and who leads the queues of *topic*."""
-    calls = [PeerCall(server, Command(code=RequestCode.GET_BROKER_CLUSTER_INFO), ASK_TIMEOUT_MS)]
-    if topic is not None:
-        fields = {"topic": topic, MAPPING_FIELD: "1", REPORTS_FIELD: "1"}
-        command = Command(code=RequestCode.GET_ROUTEINFO_BY_TOPIC, fields=fields)
-        calls.append(PeerCall(server, command, ASK_TIMEOUT_MS))
-    return calls
+    def _questions(self, server: str, topic: str | None) -> list[PeerCall]:
+        """Return what a name server is asked: where brokers are, and who leads the queues of *topic*."""
+        calls = [PeerCall(server, Command(code=RequestCode.GET_BROKER_CLUSTER_INFO), ASK_TIMEOUT_MS)]
+        if topic is not None:
+            fields = {"topic": topic, MAPPING_FIELD: "1", REPORTS_FIELD: "1", SCOPE_FIELD: self._cluster}
+            command = Command(code=RequestCode.GET_ROUTEINFO_BY_TOPIC, fields=fields)
+            calls.append(PeerCall(server, command, ASK_TIMEOUT_MS))
+        return calls

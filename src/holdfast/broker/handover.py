@@ -480,7 +480,7 @@ class Handover:
         if mapping is None or config is None:
             return
         stamp = Stamp(topic=config, scope=mapping.scope, epoch=mapping.epoch, total=mapping.total)
-        for broker in self._view.brokers():
+        for broker in self._view.brokers(mapping.scope):
             with suppress(PeerFailed):
                 yield from self._call(broker, RequestCode.PUT_STAMP, stamp)
 

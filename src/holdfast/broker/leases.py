@@ -39,6 +39,7 @@ from holdfast.machine.effects import Effect, Log, SetTimer
 from holdfast.model.errors import DiskFailed, MappingRefused, PeerFailed, RecordRefused, RemoteProtocolError
 from holdfast.model.mapping import LogicalQueue, MergedTopic, merge, next_epoch
 from holdfast.model.route import Route
+from holdfast.model.scope import covers
 from holdfast.store.disk import Disk
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command
@@ -295,8 +296,13 @@ class Leases:
                 answer = yield PeerCall(address, command, _CALL_MS)
                 if answer.code == ResponseCode.SUCCESS:
                     route = decode_route(answer.body)
-                    if route.mappings:
-                        return route, merge(route.mappings)
+                    records = {
+                        name: record
+                        for name, record in route.mappings.items()
+                        if covers(record.scope, self._mappings.cluster)
+                    }
+                    if records:
+                        return route, merge(records)
             except (PeerFailed, RemoteProtocolError):
                 continue
         return None
@@ -308,7 +314,8 @@ class Leases:
         What was claimed and never opened, as far as anybody told, is left alone: only its claimant knows.
         """
         dead = {holding.broker for holding in lapsed.values()}
-        takers = sorted({data.broker_name for data in route.broker_datas} - dead)
+        inside = {data.broker_name for data in route.broker_datas if covers(merged.scope, data.cluster)}
+        takers = sorted(inside - dead)
         if self._name not in takers:
             return []
         known = {number: merged.queues[number] for number in sorted(lapsed) if number in merged.queues}

@@ -104,7 +104,7 @@ class Mappings:
     """
 
     def __init__(self, options: BrokerOptions, disk: Disk, store: MessageStore, topics: TopicTable) -> None:
-        self.broker = options.name
+        self.broker, self.cluster = options.name, options.cluster
         self._disk = disk
         self._store = store
         self._topics = topics
@@ -485,7 +485,7 @@ class Mappings:
     def _adopt_topic(self, topic: str, detail: Detail, ours: TopicMapping | None) -> None:
         try:
             told = from_detail(detail)
-            check(told, owner=self.broker)
+            check(told, owner=self.broker, cluster=self.cluster)
             accepted = told if ours is None else accept_update(ours, told)
         except (MappingRefused, RemoteProtocolError) as error:
             self._refuse_file(topic, str(error))

@@ -8,6 +8,9 @@ members of a group, every broker answers the same. A list is dropped half a minu
 once when it says good-bye. What groups subscribe to travels along: a pull that is passed on need not say it. So do the
 names of groups of producers, who may be asked about transactions from elsewhere; they are told every ten seconds only.
 
+A broker of another cluster is told of those groups only that read a topic which is fixed in both: the members of any
+other group share out the queues of their own cluster, and would count somebody who never sees them.
+
 Nothing is told while there is no static topic.
 """
 
@@ -29,6 +32,7 @@ from holdfast.broker.waits import PeerCall, Procedure
 from holdfast.machine.effects import Effect, SetTimer
 from holdfast.model.errors import PeerFailed
 from holdfast.model.group import Subscription
+from holdfast.model.scope import covers
 from holdfast.wire import java_json
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import ONE_WAY, Command
@@ -191,7 +195,8 @@ class GroupMembers:
             while self._told.get(broker) != self._version:
                 version = self._version
                 address = yield from self._view.find_address(broker)
-                command = Command(code=RequestCode.SHARE_MEMBERS, body=encode_body(self._to_wire()))
+                told = self._to_wire(self._view.cluster_of(broker))
+                command = Command(code=RequestCode.SHARE_MEMBERS, body=encode_body(told))
                 yield PeerCall(address, command)
                 self._told[broker] = version
         except PeerFailed:
@@ -199,17 +204,21 @@ class GroupMembers:
         finally:
             self._telling.discard(broker)
 
-    def _is_shared(self, group: str) -> bool:
+    def _is_shared(self, group: str, cluster: str | None = None) -> bool:
+        """Return whether *group* reads a static topic, one that is also fixed in *cluster* if that is given."""
         membership = self._clients.find_membership(group)
-        return membership is not None and any(map(self._mappings.is_static, membership.subscriptions))
+        records = map(self._mappings.find, () if membership is None else membership.subscriptions)
+        return any(record is not None and (cluster is None or covers(record.scope, cluster)) for record in records)
 
-    def _to_wire(self) -> Members:
-        shared = {name: found for name, found in self._clients.consumer_groups().items() if self._is_shared(name)}
+    def _to_wire(self, cluster: str) -> Members:
+        groups = self._clients.consumer_groups()
+        is_concerned = any(covers(record.scope, cluster) for record in self._mappings.topics().values())
+        shared = {name: found for name, found in groups.items() if self._is_shared(name, cluster)}
         return Members(
             broker=self._name,
             boot_ms=self._boot_ms,
             version=self._version,
             groups={name: found.client_ids() for name, found in shared.items()},
             subscriptions={name: list(found.subscriptions.values()) for name, found in shared.items()},
-            producers=list(self._clients.producer_groups()),
+            producers=list(self._clients.producer_groups()) if is_concerned else [],
         )

@@ -29,6 +29,7 @@ from holdfast.broker.waits import PeerCall, Procedure, ask_all
 from holdfast.machine.effects import Effect, Log, SetTimer
 from holdfast.model.errors import PeerFailed, RemoteProtocolError
 from holdfast.model.mapping import LogicalQueue
+from holdfast.model.scope import GLOBAL, covers
 from holdfast.store.disk import Disk
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command
@@ -129,7 +130,9 @@ class OffsetCopies:
         """Return the newest copies that any broker has of these queues, as far as brokers answer soon."""
         numbers = sorted(queues)
         yield from self._view.refresh()
-        addresses = [address for name in self._view.brokers() if (address := self._view.address(name)) is not None]
+        mapping = self._mappings.find(topic)
+        others = self._view.brokers(GLOBAL if mapping is None else mapping.scope)
+        addresses = [address for name in others if (address := self._view.address(name)) is not None]
         body = encode_body(OffsetQuestion(topic=topic, queues=numbers))
         answers = yield from ask_all(
             PeerCall(address, Command(code=RequestCode.FIND_OFFSETS, body=body), _FIND_MS) for address in addresses
@@ -167,7 +170,7 @@ class OffsetCopies:
         try:
             peer = yield from self._find_peer()
             self._note_changes()
-            copies = [] if peer is None else self._take_unsent()
+            copies = [] if peer is None else self._take_unsent(peer)
             is_overdue = self._errands.now_ms >= self._told_ms + _LOOK_MS
             if peer is not None and (copies or is_overdue):
                 yield from self._send(peer, copies)
@@ -199,7 +202,9 @@ class OffsetCopies:
         return self.peer
 
     def _others(self) -> list[str]:
-        return [name for name in self._view.brokers() if name not in self._unfit]
+        """Return who could keep our copies: somebody of our cluster, as others may have topics of the same names."""
+        near = [name for name in self._view.brokers(self._mappings.cluster) if name not in self._unfit]
+        return near or [name for name in self._view.brokers() if name not in self._unfit]
 
     def _choose_peer(self, before: str) -> None:
         """Let the next broker by name behind *before* keep our copies; it has yet to hear everything."""
@@ -244,7 +249,11 @@ class OffsetCopies:
             self._unsent |= {place: None for place in led if generations[place] != self._generations.get(place)}
             self._generations = generations
 
-    def _take_unsent(self) -> list[OffsetCopy]:
+    def _may_have(self, peer: str, topic: str) -> bool:
+        mapping = self._mappings.find(topic)
+        return mapping is not None and covers(mapping.scope, self._view.cluster_of(peer))
+
+    def _take_unsent(self, peer: str) -> list[OffsetCopy]:
         """Return what the peer has yet to hear, of queues that are led here: so much as goes into one message."""
         self._number += 1
         copies: list[OffsetCopy] = []
@@ -252,7 +261,7 @@ class OffsetCopies:
             topic, queue = place = next(iter(self._unsent))
             del self._unsent[place]
             generation = self._generations.get(place)
-            if generation is not None:
+            if generation is not None and self._may_have(peer, topic):
                 offsets = {key[1]: seen[queue] for key, seen in self._seen.items() if key[0] == topic and queue in seen}
                 copy = OffsetCopy(
                     topic=topic,

@@ -80,7 +80,7 @@ class StaticAdmin:
         """Return the record of the topic after a tool told *told*."""
         if told.topic != topic:
             raise MappingRefused("own record", f"the record of {told.topic} was sent for {topic}")
-        check(told, owner=self._mappings.broker)
+        check(told, owner=self._mappings.broker, cluster=self._mappings.cluster)
         known = self._mappings.find(topic)
         return told if known is None or _is_old_news(known, told) else accept_update(known, told)
 

@@ -18,6 +18,7 @@ from holdfast.broker.waits import PeerCall, Procedure
 from holdfast.model.errors import PeerFailed
 from holdfast.model.mapping import LogicalQueue, Segment
 from holdfast.model.numbers import parse_count
+from holdfast.model.scope import GLOBAL
 from holdfast.store.message_store import MessageStore
 from holdfast.store.queue_index import QueueLog
 from holdfast.wire.codes import RequestCode, ResponseCode
@@ -245,11 +246,12 @@ class StaticReads:
         return answer
 
     def ask_others(self, code: RequestCode, fields: dict[str, str]) -> Procedure[list[Command]]:
-        """Put a question to every other broker; return the answers of those that could."""
+        """Put a question about a static topic to every other broker of it; return the answers of those that could."""
         if not self._view.is_told():
             yield from self._view.refresh()
         answers = []
-        for broker in self._view.brokers():
+        mapping = self.mappings.find(fields["topic"])
+        for broker in self._view.brokers(GLOBAL if mapping is None else mapping.scope):
             try:
                 address = yield from self._view.find_address(broker)
                 answer: Command = yield PeerCall(address, Command(code=code, fields=fields), REMOTE_TIMEOUT_MS)

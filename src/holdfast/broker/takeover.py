@@ -35,6 +35,7 @@ from holdfast.broker.waits import Pause, PeerCall, Procedure, Synced
 from holdfast.machine.effects import Effect, Log
 from holdfast.model.errors import DiskFailed, MappingRefused, PeerFailed, RecordRefused, RemoteProtocolError
 from holdfast.model.mapping import LogicalQueue, TopicMapping, check_queue
+from holdfast.model.scope import require_home, to_shown_scope
 from holdfast.model.topic import TopicConfig
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command
@@ -150,11 +151,19 @@ class Takeover:
         """Return the record of a topic as it is to be after others changed it; it may be new here.
 
         Raises:
-            MappingRefused: a normal topic of that name is in the way, or one whose queues are indexed otherwise.
+            MappingRefused: a normal topic of that name is in the way, or one whose queues are indexed otherwise; or the
+                topic is fixed elsewhere.
         """
+        require_home(scope, self._mappings.cluster, self._name, config.name)
         if fault := self._topics.find_kind_fault(config):
             raise MappingRefused("one kind of index", fault)
         mapping = self._mappings.find(config.name)
+        if mapping is not None and mapping.scope != scope:
+            raise MappingRefused(
+                "one scope",
+                f"{self._name} has {config.name} in scope {to_shown_scope(mapping.scope)}, not"
+                f" {to_shown_scope(scope)}: read the mapping again",
+            )
         if mapping is not None:
             return msgspec.structs.replace(mapping, epoch=max(epoch, mapping.epoch), total=max(total, mapping.total))
         hosted = self._topics.find(config.name)

@@ -20,7 +20,7 @@ from holdfast.cli.moving import EvenIfAliveOption, ForceOption, NoWaitOption, ca
 from holdfast.cli.progress import show_progress
 from holdfast.cli.session import DryRunOption, Session, YesOption, cluster_command
 from holdfast.model.errors import BrokerRefused, ConfigError, HoldfastError
-from holdfast.model.scope import SHOWN_GLOBAL, to_shown_scope, to_wire_scope
+from holdfast.model.scope import GLOBAL, SHOWN_GLOBAL, overlap, to_shown_scope, to_wire_scope
 from holdfast.model.topic import READ_WRITE, TopicConfig, find_name_fault
 from holdfast.wire.codes import ResponseCode
 
@@ -45,13 +45,15 @@ def create_static(
 
     async def work(admin: Admin) -> TopicPlan | None:
         await admin.static.require_support()
-        await _require_new(admin, config.name)
+        fixed = to_wire_scope(scope)
+        await _require_new(admin, config.name, None if fixed == GLOBAL else fixed)
         view = await admin.static.read()
-        if config.name in view.topics:
-            if not exist_ok:
-                raise _exists(view.topics[config.name])
-            return None
-        plan = create_plan(view, config, total, targets=brokers, scope=to_wire_scope(scope), now_ms=now_ms())
+        for known in view.find(config.name):
+            if known.merged.scope == fixed:
+                if not exist_ok:
+                    raise _exists(known)
+                return None
+        plan = create_plan(view, config, total, targets=brokers, scope=fixed, now_ms=now_ms())
         if not dry_run:
             await admin.changes.apply(plan)
         return plan
@@ -186,7 +188,7 @@ class _Conversion(msgspec.Struct, frozen=True):
 async def _plan_conversion(admin: Admin, topic: str, total: int | None, scope: str) -> _Conversion:
     await admin.static.require_support()
     view = await admin.static.read()
-    if topic in view.topics:
+    if any(overlap(known.merged.scope, to_wire_scope(scope)) for known in view.find(topic)):
         raise NotAllowed(f"{topic} is static already; `holdfast topic grow` gives it more logical queues")
     described = await admin.topics.describe(topic)
     if described.kind != "normal":
@@ -249,14 +251,14 @@ def _exists(topic: StaticTopic) -> NotAllowed:
     )
 
 
-async def _require_new(admin: Admin, topic: str) -> None:
-    """Do nothing when no normal topic has that name.
+async def _require_new(admin: Admin, topic: str, unit: str | None) -> None:
+    """Do nothing when no normal topic has that name in *unit*, or anywhere.
 
     Raises:
         NotAllowed: one has.
     """
     try:
-        found = await admin.reach.find_route_and_rows(topic)
+        found = await admin.reach.find_route_and_rows(topic, unit=unit)
     except BrokerRefused as refusal:
         if refusal.code != ResponseCode.SYSTEM_BUSY:
             raise

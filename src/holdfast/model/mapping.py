@@ -18,6 +18,7 @@ import msgspec
 
 from holdfast.model.errors import MappingRefused
 from holdfast.model.logical_queue import FORCED_GAP, LogicalQueue, Row, first_home
+from holdfast.model.scope import require_home
 from holdfast.model.segment import UNKNOWN, UNKNOWN_GENERATION, Segment, Status
 
 __all__ = [
@@ -147,12 +148,13 @@ def table(queues: Iterable[LogicalQueue]) -> list[Row]:
     return sorted(row for queue in queues for row in queue.rows())
 
 
-def check(mapping: TopicMapping, *, owner: str | None = None, exact: bool = False) -> None:
+def check(mapping: TopicMapping, *, owner: str | None = None, cluster: str | None = None, exact: bool = False) -> None:
     """Judge a record before it is believed.
 
     Args:
         mapping: The record.
         owner: Who presents it; a record that was made for another broker is refused.
+        cluster: Where its broker is; a record of a topic that is fixed elsewhere is refused.
         exact: Whether every end must be known, or forced, as our own moves leave them.
 
     Raises:
@@ -163,6 +165,8 @@ def check(mapping: TopicMapping, *, owner: str | None = None, exact: bool = Fals
             "own record",
             f"{owner} has a mapping of {mapping.topic} that belongs to {mapping.broker}: remove the copied file",
         )
+    if cluster is not None:
+        require_home(mapping.scope, cluster, mapping.broker, mapping.topic)
     if not 0 <= mapping.total <= QUEUES_MAX:
         raise MappingRefused("number of queues", f"{mapping.topic} cannot have {mapping.total} logical queues")
     places: dict[tuple[str, int], int] = {}

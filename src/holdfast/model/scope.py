@@ -3,6 +3,7 @@
     scope on wire and disk   for people   mock broker on the wire   mock broker for people
     __global__               global       __syslo__global__         __logic__global
     clusterA                 clusterA     __syslo__clusterA         __logic__clusterA
+    clusterA_clusterB        the same     __syslo__clusterA_clusterB, a set of clusters: read, but not made here
 
 Hashes and locks compare the text of a broker name, so the wire has one form only; both are accepted from people.
 """
@@ -17,6 +18,8 @@ GLOBAL: Final = "__global__"
 SHOWN_GLOBAL: Final = "global"
 WIRE_PREFIX: Final = "__syslo__"
 SHOWN_PREFIX: Final = "__logic__"
+_BETWEEN: Final = "_"
+"""Between the clusters of a set. Sets are not made here, but they are read."""
 NOBODY: Final = "__syslo__none__"
 """The broker of a logical queue that has no leader, so that the number of queues stays fixed."""
 
@@ -27,9 +30,36 @@ def find_scope_fault(cluster: str) -> str | None:
         return "a scope needs a name: a cluster's, or 'global'"
     if cluster == SHOWN_GLOBAL:
         return "a cluster named 'global' cannot be a scope: the name means all clusters. Rename the cluster"
-    if "_" in cluster:
+    if _BETWEEN in cluster:
         return f"cluster {cluster!r} cannot be a scope: '_' separates names on the wire. Rename the cluster"
     return None
+
+
+def covers(scope: str, cluster: str) -> bool:
+    """Return whether queues of *scope* may be led in *cluster*: it is global, that cluster, or a set with it."""
+    # Were a cluster's own name to hold a '_', it would be no scope; but Java may have registered it as one.
+    return scope in {GLOBAL, cluster} or cluster in scope.split(_BETWEEN)
+
+
+def overlap(one: str, other: str) -> bool:
+    """Return whether two scopes share a cluster: then only one of them can have a static topic of some name."""
+    if one == other or GLOBAL in {one, other}:
+        return True
+    return not set(one.split(_BETWEEN)).isdisjoint(other.split(_BETWEEN))
+
+
+def require_home(scope: str, cluster: str, broker: str, topic: str) -> None:
+    """See that a broker may have a part in a static topic.
+
+    Raises:
+        MappingRefused: the topic is fixed elsewhere.
+    """
+    if not covers(scope, cluster):
+        raise MappingRefused(
+            "inside the scope",
+            f"{topic} is fixed in {to_shown_scope(scope)}, and {broker} belongs to cluster {cluster}: choose a broker"
+            " there",
+        )
 
 
 def to_wire_scope(text: str) -> str:
@@ -72,7 +102,6 @@ def find_scope(name: str) -> str | None:
     for prefix, text_of_global in ((WIRE_PREFIX, GLOBAL[2:]), (SHOWN_PREFIX, SHOWN_GLOBAL)):
         if name.startswith(prefix):
             rest = name.removeprefix(prefix)
-            # A set of clusters, joined by '_', is not made here but may be read.
             return GLOBAL if rest == text_of_global else rest or None
     return None
 

@@ -2,13 +2,14 @@
 
 An answer is kept until the route of its topic changes. Of a normal topic there are two at most: standard JSON, and the
 bare integer keys that clients before 4.9.4 want. Of a static topic there is one for clients that read mappings, one for
-brokers, and for the others two for each broker that stands in for the mock one. Only routes that exist are kept, so
+brokers, and for the others two for each broker that stands in for the mock one. So it is for clients that name no unit;
+for the others every form is kept apart, by what they see. Only routes that exist are kept, so
 that asking for nonsense takes no memory, and when all answers together grow beyond the limit the oldest go.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 
 from holdfast.wire.route import RouteAnswer, bare_keys, render_answer
 
@@ -21,8 +22,8 @@ class RouteAnswers:
         self.bare: dict[str, RouteAnswer] = {}
         self.aware: dict[str, RouteAnswer] = {}
         self.reports: dict[str, RouteAnswer] = {}
-        self.proxies: dict[str, tuple[str, ...]] = {}
-        self._mock: dict[str, dict[tuple[str, bool], RouteAnswer]] = {}
+        self.proxies: dict[str, tuple[tuple[str, ...], ...]] = {}
+        self._special: dict[str, dict[Hashable, RouteAnswer]] = {}
         self._size = 0
         self._size_max = size_max
 
@@ -30,9 +31,12 @@ class RouteAnswers:
         """Return the answer about a normal *topic*, if it was rendered before."""
         return (self.bare if is_bare else self.standard).get(topic)
 
-    def find_mock(self, topic: str, proxy: str, *, is_bare: bool) -> RouteAnswer | None:
-        """Return the answer about a static *topic* with the address of *proxy*, if it was rendered before."""
-        return self._mock.get(topic, {}).get((proxy, is_bare))
+    def find_special(self, topic: str, form: Hashable, *, is_bare: bool = False) -> RouteAnswer | None:
+        """Return the answer about *topic* in a form that only some get, if it was rendered before.
+
+        Of a static topic one is known by the brokers that stand in for the mock ones.
+        """
+        return self._special.get(topic, {}).get((form, is_bare))
 
     def keep(self, topic: str, body: bytes, *, is_bare: bool) -> RouteAnswer:
         """Render the answer about a normal topic that carries *body* and keep it."""
@@ -47,13 +51,20 @@ class RouteAnswers:
         """Render the answer about a static topic for brokers, and keep it."""
         return self._keep(self.reports, topic, body)
 
-    def keep_mock(self, topic: str, proxy: str, body: bytes, *, is_bare: bool) -> RouteAnswer:
-        """Render the answer about a static topic for other clients of *proxy*, and keep it."""
+    def keep_special(
+        self, topic: str, form: Hashable, body: bytes, *, is_bare: bool = False, is_kept: bool = True
+    ) -> RouteAnswer:
+        """Render the answer about *topic* in a form that only some get, and keep it, unless nobody will want it again.
+
+        There is no end to the units that anybody may name.
+        """
         answer = render_answer(bare_keys(body) if is_bare else body)
-        self._mock.setdefault(topic, {})[proxy, is_bare] = answer
+        if not is_kept:
+            return answer
+        self._special.setdefault(topic, {})[form, is_bare] = answer
         self._size += _size(answer)
-        while self._size > self._size_max and len(self._mock) > 1:
-            self._forget_mock(next(iter(self._mock)))
+        while self._size > self._size_max and len(self._special) > 1:
+            self._forget_special(next(iter(self._special)))
         return answer
 
     def drop(self, topics: Iterable[str]) -> None:
@@ -63,12 +74,12 @@ class RouteAnswers:
             self._forget(self.bare, topic)
             self._forget(self.aware, topic)
             self._forget(self.reports, topic)
-            self._forget_mock(topic)
+            self._forget_special(topic)
             self.proxies.pop(topic, None)
 
     def drop_all(self) -> None:
         """Forget every answer."""
-        for answers in (self.standard, self.bare, self.aware, self.reports, self.proxies, self._mock):
+        for answers in (self.standard, self.bare, self.aware, self.reports, self.proxies, self._special):
             answers.clear()
         self._size = 0
 
@@ -86,8 +97,8 @@ class RouteAnswers:
         if answer is not None:
             self._size -= _size(answer)
 
-    def _forget_mock(self, topic: str) -> None:
-        self._size -= sum(map(_size, self._mock.pop(topic, {}).values()))
+    def _forget_special(self, topic: str) -> None:
+        self._size -= sum(map(_size, self._special.pop(topic, {}).values()))
 
 
 def _size(answer: RouteAnswer) -> int:

@@ -33,12 +33,13 @@ from holdfast.machine.events import (
 from holdfast.machine.readings import Readings
 from holdfast.machine.reads import answer_apart
 from holdfast.model.errors import RemoteProtocolError
+from holdfast.model.opening import CLOSED
 from holdfast.nameserver.answers import RouteAnswers
 from holdfast.nameserver.fences import FILE as FENCES_FILE
 from holdfast.nameserver.fences import TIMER as FENCES_TIMER
 from holdfast.nameserver.fences import Fences
 from holdfast.nameserver.kv import FILE as KV_FILE
-from holdfast.nameserver.kv import ORDER_TOPICS, KvStore
+from holdfast.nameserver.kv import KvStore
 from holdfast.nameserver.kv_desk import KvDesk
 from holdfast.nameserver.leases import Leases
 from holdfast.nameserver.notices import Occasion
@@ -49,26 +50,18 @@ from holdfast.nameserver.queue_leases import FILE as LEASES_FILE
 from holdfast.nameserver.queue_leases import QueueLeases
 from holdfast.nameserver.registry import Registry
 from holdfast.nameserver.request import Answer, Handlers, Refusal, Request
+from holdfast.nameserver.route_desk import Counters, RouteDesk, asker_of, viewer_of
 from holdfast.nameserver.routes import RouteTable
 from holdfast.nameserver.settings import Settings
-from holdfast.nameserver.static_routes import (
-    aware_body,
-    choose_proxy,
-    find_proxies,
-    host_of,
-    look_at_static,
-    mock_body,
-    reports_body,
-)
-from holdfast.nameserver.static_topics import StaticTopic, shorten
+from holdfast.nameserver.static_routes import choose_proxies, host_of
 from holdfast.nameserver.topics import TopicDesk
+from holdfast.nameserver.vision import ANYBODY
 from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command, decode_command, encode_command, response
+from holdfast.wire.command import decode_command, encode_command, response
 from holdfast.wire.fields import BadField, from_fields
 from holdfast.wire.frame import JSON, Frame
 from holdfast.wire.route import (
     QUOTED_KEYS_VERSION,
-    AskerFields,
     RouteAnswer,
     RouteFields,
     decode_route_asker,
@@ -81,26 +74,6 @@ from holdfast.wire.watch import WATCHING_FIELD
 SCAN_TIMER: Final = "scan"
 _ROUTE: Final = int(RequestCode.GET_ROUTEINFO_BY_TOPIC)
 _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-_MISSING: Final = (
-    "No topic route info in name server for the topic: {}\n"
-    "See https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
-)
-
-_BUSY: Final = "the route of static topic {} cannot be told: {}"
-_NOBODY_ALIVE: Final = "no broker that has it is alive"
-
-
-class Counters(msgspec.Struct):
-    """What happened so far, for whoever exports it."""
-
-    route_queries: int = 0
-    route_misses: int = 0
-    routes_withheld: int = 0
-    routes_rendered: int = 0
-    requests: int = 0
-    refusals: int = 0
-    protocol_faults: int = 0
-    disk_faults: int = 0
 
 
 class NameServer:
@@ -139,7 +112,8 @@ class NameServer:
         self.queue_leases = QueueLeases(self.routes.static, lease_content, is_durable=options.data is not None)
         self._scan_ms = 0  # how long the scan timer was set for
         self._registry = Registry(self.routes, self.leases, self._kv, self._settings, self.queue_leases.heard)
-        self.push = RoutePush(options, random, readings or Readings(), self._look)
+        self._desk = RouteDesk(self.routes, self._answers, self._kv, self._settings, lambda: CLOSED, self.counters)
+        self.push = RoutePush(options, random, readings or Readings(), self._desk.look)
         self._peers: dict[ChannelId, str] = {}
         self._handlers: Handlers = {
             **self._registry.handlers(),
@@ -179,7 +153,7 @@ class NameServer:
         effects: list[Effect] = []
         pieces: list[bytes] = []
         queries = 0
-        standard, bare, static = self._answers.standard, self._answers.bare, self.routes.static.topics
+        standard, bare, static = self._answers.standard, self._answers.bare, self.routes.static.by_name
         for frame in event.frames:
             if frame.serializer == JSON:
                 try:
@@ -187,8 +161,8 @@ class NameServer:
                 except _UNREADABLE:
                     pass  # Another request, or one that only the tolerant reader understands.
                 else:
-                    if query.code == _ROUTE and not query.flag:
-                        fields = query.fields
+                    fields = query.fields
+                    if query.code == _ROUTE and not query.flag and not (fields.scope or fields.zone_mode):
                         is_bare = query.version < QUOTED_KEYS_VERSION and not fields.accept_standard_json_only
                         answer = (bare if is_bare else standard).get(fields.topic)
                         if answer is None and fields.topic in static:
@@ -213,7 +187,7 @@ class NameServer:
 
     def _head(self, answer: RouteAnswer, digit_count: int, event: FramesReceived, fields: RouteFields) -> bytes:
         """Return how the answer begins to somebody who wants to watch the topic."""
-        if self.push.watch(event.channel, fields.topic):
+        if self.push.watch(event.channel, fields.topic, ANYBODY):
             return watching_head(answer, digit_count)
         return answer.heads[digit_count]
 
@@ -263,42 +237,16 @@ class NameServer:
             return Refusal(ResponseCode.SYSTEM_ERROR, str(error))
 
     def _route(self, request: Request) -> Answer:
-        """Answer a 105 that the hot loop could not: nothing rendered yet, a binary header, no such topic."""
+        """Answer a 105 that the hot loop could not: nothing rendered yet, a unit, a binary header, no such topic."""
         self.counters.route_queries += 1
         fields = from_fields(RouteFields, request.command.fields)
-        answer = self._find_route(request, fields)
-        if fields.watch and self.push.watch(request.channel, fields.topic):
+        asker = asker_of(request)
+        viewer = viewer_of(fields, asker)
+        answer = self._desk.find(request, fields, viewer, asker)
+        if fields.watch and self.push.watch(request.channel, fields.topic, viewer):
             # Whatever the answer is: the topic may come to be.
             answer.fields[WATCHING_FIELD] = "true"
         return answer
-
-    def _find_route(self, request: Request, fields: RouteFields) -> Command | Refusal:
-        topic = fields.topic
-        known = self.routes.static.topics.get(topic)
-        if known is not None and from_fields(AskerFields, request.command.fields).wants_reports:
-            return self._reports(request, known)
-        is_bare = request.command.version < QUOTED_KEYS_VERSION and not fields.accept_standard_json_only
-        static = self.routes.static.find(topic)
-        if static is not None:
-            return self._static_route(request, static, is_bare=is_bare)
-        answer = self._answers.find(topic, is_bare=is_bare)
-        if answer is None:
-            order = self._kv.find(ORDER_TOPICS, topic) if self._settings.order_message_enable else None
-            body = self.routes.find_body(topic, order_topic_conf=order)
-            if body is None:
-                return self._missing(topic)
-            self.counters.routes_rendered += 1
-            answer = self._answers.keep(topic, body, is_bare=is_bare)
-        return request.answer(body=answer.body)
-
-    def _missing(self, topic: str) -> Refusal:
-        fault = self.routes.static.find_fault(topic)
-        if fault is not None or topic in self.routes.static.topics:
-            return self._busy(topic, fault or _NOBODY_ALIVE)
-        self.counters.route_misses += 1
-        return Refusal(ResponseCode.TOPIC_NOT_EXIST, _MISSING.format(topic))
-
-    # Static topics.
 
     def _find_static(self, header: memoryview, topic: str, channel: ChannelId, *, is_bare: bool) -> RouteAnswer | None:
         """Return what the sender of *header* shall hear of a static topic, if it was rendered before."""
@@ -313,46 +261,8 @@ class NameServer:
         proxies = self._answers.proxies.get(topic)
         if not proxies:
             return None
-        proxy = choose_proxy(host_of(self._peers.get(channel, "")), proxies)
-        return self._answers.find_mock(topic, proxy, is_bare=is_bare)
-
-    def _static_route(self, request: Request, topic: StaticTopic, *, is_bare: bool) -> Command | Refusal:
-        """Answer a 105 for a static topic that the hot loop could not."""
-        if topic.served is None:
-            return self._busy(topic.name, shorten(topic.reasons))
-        if topic.holders.isdisjoint(self.routes.brokers):
-            return self._busy(topic.name, _NOBODY_ALIVE)
-        command = request.command
-        asker = from_fields(AskerFields, command.fields)
-        hosts = self.routes.topics.get(topic.name, {})
-        if asker.reads_mappings or is_mapping_aware(command.language, command.version):
-            answer = self._answers.aware.get(topic.name)
-            if answer is None:
-                self.counters.routes_rendered += 1
-                answer = self._answers.keep_aware(topic.name, aware_body(topic, self.routes.brokers, hosts))
-            return request.answer(body=answer.body)
-        proxies = self._answers.proxies[topic.name] = find_proxies(topic, self.routes.brokers)
-        if not proxies:
-            return self._busy(topic.name, _NOBODY_ALIVE)
-        proxy = choose_proxy(host_of(request.peer), proxies)
-        answer = self._answers.find_mock(topic.name, proxy, is_bare=is_bare)
-        if answer is None:
-            self.counters.routes_rendered += 1
-            body = mock_body(topic, proxy, self.routes.brokers, hosts)
-            answer = self._answers.keep_mock(topic.name, proxy, body, is_bare=is_bare)
-        return request.answer(body=answer.body)
-
-    def _reports(self, request: Request, topic: StaticTopic) -> Command:
-        """Answer a 105 of a broker that wants to know who leads, whatever clients are told."""
-        answer = self._answers.reports.get(topic.name)
-        if answer is None:
-            answer = self._answers.keep_reports(topic.name, reports_body(topic, self.routes.brokers))
-        return request.answer(body=answer.body)
-
-    def _busy(self, topic: str, reason: str) -> Refusal:
-        # Told that it does not exist, a client would create a normal topic of that name.
-        self.counters.routes_withheld += 1
-        return Refusal(ResponseCode.SYSTEM_BUSY, _BUSY.format(topic, reason))
+        chosen = choose_proxies(host_of(self._peers.get(channel, "")), proxies)
+        return self._answers.find_special(topic, chosen, is_bare=is_bare)
 
     def _get_settings(self, request: Request) -> Answer:
         return request.answer(body=self._settings.text())
@@ -430,11 +340,3 @@ class NameServer:
         if changed:
             self._answers.drop(changed)
             effects += self.push.changed(changed, occasion, now_ms)
-
-    def _look(self, topic: str) -> int:
-        """Return a number that differs when what clients are told of *topic* does."""
-        static = self.routes.static.find(topic)
-        if static is not None:
-            return look_at_static(static, self.routes.brokers, self.routes.topics.get(topic, {}))
-        order = self._kv.find(ORDER_TOPICS, topic) if self._settings.order_message_enable else None
-        return self.routes.look(topic, order_topic_conf=order)

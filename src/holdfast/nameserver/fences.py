@@ -3,9 +3,9 @@
     {"topics": {"orders": {"reports": {"broker-a": info, ...}, "served": {"broker-a": info, ...}, "normal": []}},
      "deleted": {"old": {"broker-a": 1763243100000}}}
 
-An info is what a broker registers of a topic (`wire.mapping`). `served` is there only while clients are told something
-else than the reports say together. The file is a memory, not the truth: a broker that registers says what is true of
-itself, and whatever cannot be read is told and left out.
+A topic that is fixed in a cluster is `orders@cluster`. An info is what a broker registers of it (`wire.mapping`).
+`served` is there only while clients are told something else than the reports say together. The file is a memory, not
+the truth: a broker that registers says what is true of itself, and whatever cannot be read is told and left out.
 
     changed ─> written ─> changed meanwhile ─> a rest, the longer the larger the file ─> written ...
 
@@ -23,7 +23,7 @@ from holdfast.model.errors import RemoteProtocolError
 from holdfast.model.mapping import merge
 from holdfast.model.numbers import Int64
 from holdfast.nameserver.static_routes import to_infos, to_report
-from holdfast.nameserver.static_topics import StaticTopic, StaticTopics
+from holdfast.nameserver.static_topics import StaticTopic, StaticTopics, key_of, name_of
 from holdfast.wire.mapping import Info, from_info
 
 FILE: Final = "staticTopics.json"
@@ -109,7 +109,8 @@ class Fences:
             # The next write replaces the file; what was in it may be worth a look.
             self._repairs += [WriteFile(UNREADABLE_FILE, content)] if self._is_durable else []
             return
-        for name, topic in kept.topics.items():
+        for key, topic in kept.topics.items():
+            name = name_of(key)
             for broker, info in topic.reports.items():
                 reason = self._static.restore(broker, name, info, normal_hosts=topic.normal)
                 if reason is not None:
@@ -118,15 +119,15 @@ class Fences:
         self._static.restore_deleted(kept.deleted)
 
     def _restore_served(self, name: str, parts: dict[str, Info]) -> None:
-        topic = self._static.topics.get(name)
-        if topic is None or not parts:
+        if not parts:
             return
         try:
             served = merge({broker: from_info(info) for broker, info in parts.items()})
         except RemoteProtocolError as error:
             self._tell("route of a static topic forgotten", topic=name, reason=str(error))
             return
-        if served.complete:
+        topic = self._static.topics.get(key_of(name, served.scope))
+        if topic is not None and served.complete:
             self._static.restore_served(topic, served)
 
     def _tell(self, event: str, **fields: object) -> None:
@@ -135,7 +136,7 @@ class Fences:
 
 def _describe(static: StaticTopics) -> KeptTopics:
     return KeptTopics(
-        topics={name: _describe_topic(topic) for name, topic in static.topics.items()}, deleted=static.deleted
+        topics={key: _describe_topic(topic) for key, topic in static.topics.items()}, deleted=static.deleted
     )
 
 

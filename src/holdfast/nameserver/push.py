@@ -22,6 +22,7 @@ from holdfast.nameserver.burden import Burden, Pace, judge
 from holdfast.nameserver.notices import TICK_MS, Notices, Occasion
 from holdfast.nameserver.options import NameServerOptions
 from holdfast.nameserver.request import Answer, Handlers, Request
+from holdfast.nameserver.vision import Viewer
 from holdfast.nameserver.watches import Watches
 from holdfast.wire.codes import RequestCode
 from holdfast.wire.command import ONE_WAY, Command, encode_command
@@ -42,11 +43,11 @@ class RoutePush:
         options: What the operator set.
         random: Spreads what concerns everybody.
         readings: How busy the machine is, kept up to date by somebody else.
-        look: Returns a number that differs when the route of a topic does.
+        look: Returns a number that differs when the route of a topic does, as somebody sees it.
     """
 
     def __init__(
-        self, options: NameServerOptions, random: Random, readings: Readings, look: Callable[[str], int]
+        self, options: NameServerOptions, random: Random, readings: Readings, look: Callable[[str, Viewer], int]
     ) -> None:
         self._broker_events = options.broker_events
         self._backs_off = options.notify_back_off
@@ -74,9 +75,9 @@ class RoutePush:
 
     # Who watches.
 
-    def watch(self, channel: ChannelId, topic: str) -> bool:
+    def watch(self, channel: ChannelId, topic: str, viewer: Viewer) -> bool:
         """Tell *channel* of changes of *topic* from now on; return False when it has to look for itself."""
-        return self.watches.watch(channel, topic)
+        return self.watches.watch(channel, topic, viewer)
 
     def closed(self, channel: ChannelId) -> None:
         """Forget *channel*."""

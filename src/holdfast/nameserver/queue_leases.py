@@ -23,9 +23,10 @@ import msgspec
 
 from holdfast.machine.effects import Effect, SendBytes, WriteFile
 from holdfast.model.numbers import Int32, Int64
+from holdfast.model.scope import GLOBAL
 from holdfast.nameserver.kv import Waiter
 from holdfast.nameserver.request import Answer, Handlers, Refusal, Request
-from holdfast.nameserver.static_topics import StaticTopics
+from holdfast.nameserver.static_topics import StaticTopics, name_of
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import encode_command, response
 from holdfast.wire.leases import NOBODY, Claim, Holding, LeaseAnswer, LeaseRequest
@@ -71,7 +72,7 @@ class QueueLeases:
         is_durable: Whether anything is written at all.
 
     Attributes:
-        held: By topic and queue.
+        held: By key of a topic and queue.
         fault: Why the file could not be read; None when it could, or there was none.
     """
 
@@ -130,8 +131,8 @@ class QueueLeases:
         holder = self._holders[broker]
         return holder.silent_ms >= _LEASES_TO_PASS * holder.lease_ms
 
-    def _is_forgotten(self, topic: str, holding: Holding) -> bool:
-        return topic not in self._static.topics and self._is_lapsed(holding.broker)
+    def _is_forgotten(self, key: str, holding: Holding) -> bool:
+        return key not in self._static.topics and self._is_lapsed(holding.broker)
 
     # Claims.
 
@@ -140,7 +141,7 @@ class QueueLeases:
         if not 1 <= told.lease_ms <= _LEASE_MS_MAX:
             return Refusal(ResponseCode.INVALID_PARAMETER, f"a lease of {told.lease_ms} ms is none")
         is_known = told.broker in self._holders or any(
-            self._static.has_report(told.broker, topic) for topic in told.topics
+            self._static.find_of(told.broker, topic) is not None for topic in told.topics
         )
         if not is_known:
             # Nothing is kept for somebody who has told nothing: there is no end to what anybody may claim.
@@ -149,7 +150,7 @@ class QueueLeases:
             refused = self._take(told)
         if refused is None:
             return Refusal(ResponseCode.ILLEGAL_OPERATION, "a later request was here before")
-        body = encode_body(LeaseAnswer(refused=refused, lapsed=self._find_lapsed()))
+        body = encode_body(LeaseAnswer(refused=refused, lapsed=self._find_lapsed(told.broker)))
         if not self._is_durable or not (self._is_unsaved or self._being_written is not None):
             return request.answer(body=body)
         self._waiting.append((Waiter(request.channel, request.command), body))
@@ -168,23 +169,20 @@ class QueueLeases:
         self.heard(told.broker)
         self._release(told)
         refused: _Refused = {}
-        for topic, claims in told.topics.items():
+        for name, claims in told.topics.items():
+            topic = self._static.find_of(told.broker, name)
             for number, claim in claims.items():
-                is_known = self._is_known(told.broker, topic, number)
-                if not is_known or not self._grant(told.broker, (topic, number), claim):
-                    refused.setdefault(topic, {})[number] = self.held.get((topic, number), NOBODY)
+                place = (name if topic is None else topic.key, number)
+                is_known = topic is not None and 0 <= number < topic.reports[told.broker].mapping.total
+                if not is_known or not self._grant(told.broker, place, claim):
+                    refused.setdefault(name, {})[number] = self.held.get(place, NOBODY)
         return refused
 
     def _release(self, told: LeaseRequest) -> None:
         for place in [place for place, holding in self.held.items() if holding.broker == told.broker]:
-            if place[1] not in told.topics.get(place[0], ()):
+            if place[1] not in told.topics.get(name_of(place[0]), ()):
                 del self.held[place]
                 self._is_unsaved = True
-
-    def _is_known(self, broker: str, topic: str, number: int) -> bool:
-        known = self._static.topics.get(topic)
-        report = None if known is None else known.reports.get(broker)
-        return report is not None and 0 <= number < report.mapping.total
 
     def _grant(self, broker: str, place: _Place, claim: Claim) -> bool:
         holding = self.held.get(place)
@@ -205,18 +203,21 @@ class QueueLeases:
 
     def _was_opened(self, place: _Place, holding: Holding) -> bool:
         """Say whether a holder has told that it leads a queue in the generation that it holds."""
-        topic, number = place
-        known = self._static.topics.get(topic)
+        key, number = place
+        known = self._static.topics.get(key)
         report = None if known is None else known.reports.get(holding.broker)
         queue = None if report is None else report.mapping.queues.get(number)
         return queue is not None and queue.leader.broker == holding.broker and queue.generation >= holding.generation
 
-    def _find_lapsed(self) -> dict[str, dict[int, Holding]]:
+    def _find_lapsed(self, asking: str) -> dict[str, dict[int, Holding]]:
+        """Return what lapsed of those topics that *asking* has a part in."""
         lapsed = {broker for broker in self._holders if self._is_lapsed(broker)}
         found: dict[str, dict[int, Holding]] = {}
-        for (topic, number), holding in self.held.items() if lapsed else ():
-            if holding.broker in lapsed:
-                found.setdefault(topic, {})[number] = holding
+        for (key, number), holding in self.held.items() if lapsed else ():
+            topic = self._static.topics.get(key)
+            is_foreign = topic is not None and topic.scope != GLOBAL and asking not in topic.reports
+            if holding.broker in lapsed and not is_foreign:
+                found.setdefault(name_of(key), {})[number] = holding
         return found
 
     # The disk.

@@ -173,7 +173,7 @@ class Registry:
         if SELF_TEST_TOPIC in configs:  # Every broker has it, and names it only among all the others.
             self._routes.static.heard_all(name)
         # Without its mapping a static topic would look like a normal one.
-        unknown = {topic for topic in refused if not self._routes.static.has_report(name, topic)}
+        unknown = {topic for topic in refused if self._routes.static.find_of(name, topic) is None}
         hosted = configs.values()
         self._routes.host(name, [config for config in hosted if config.name not in unknown] if unknown else hosted)
         return [*refused.values(), *self._routes.find_intrusions(name, configs)]

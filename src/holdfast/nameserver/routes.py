@@ -19,8 +19,10 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.model.route import MASTER_ID, BrokerData, QueueData
+from holdfast.model.scope import covers
 from holdfast.model.topic import Permission, TopicConfig
 from holdfast.nameserver.static_topics import INTRUDES, StaticTopics
+from holdfast.nameserver.vision import EVERYTHING, Vision
 from holdfast.wire.route import encode_broker, encode_queue, join_cluster_info, join_route
 
 # A broker that keeps inventing shapes starts over here; nothing depends on sharing but speed.
@@ -28,11 +30,18 @@ _SHAPES_MAX: Final = 1024
 
 
 class Hosting(msgspec.Struct, frozen=True, gc=False):
-    """What one broker has of a topic, and how a route says it, as registered and with writing withdrawn."""
+    """What one broker has of a topic, and how a route says it.
+
+    Attributes:
+        text: As registered.
+        read_only_text: With writing withdrawn.
+        foreign_text: To whoever belongs to another unit.
+    """
 
     queue: QueueData
     text: bytes
     read_only_text: bytes
+    foreign_text: bytes
 
 
 class Broker:
@@ -70,8 +79,15 @@ class Broker:
                 sys_flag=sys_flag,
             )
             read_only = msgspec.structs.replace(queue, permission=permission & ~Permission.WRITE)
-            found = self.shapes[key] = Hosting(queue, encode_queue(queue), encode_queue(read_only))
+            foreign = msgspec.structs.replace(read_only, write_queues=0)
+            found = self.shapes[key] = Hosting(queue, *map(encode_queue, (queue, read_only, foreign)))
         return found
+
+    def say(self, hosting: Hosting, *, is_foreign: bool) -> bytes:
+        """Return how a route says what it has of a topic."""
+        if is_foreign:
+            return hosting.foreign_text
+        return hosting.read_only_text if self.is_read_only else hosting.text
 
     def encode(self) -> None:
         """Bring the encoded text up to date."""
@@ -92,7 +108,7 @@ class RouteTable:
     def __init__(self) -> None:
         self.brokers: dict[str, Broker] = {}
         self.topics: dict[str, dict[str, Hosting]] = {}
-        self.static = StaticTopics(self.brokers)
+        self.static = StaticTopics(self.brokers, self._cluster_of)
         self._filter_servers: dict[str, list[str]] = {}
         self._changed: set[str] = set()
 
@@ -100,6 +116,10 @@ class RouteTable:
         """Return the topics whose routes changed since the last call."""
         changed, self._changed = self._changed, set()
         return changed | self.static.take_changes()
+
+    def _cluster_of(self, name: str) -> str | None:
+        broker = self.brokers.get(name)
+        return None if broker is None else broker.cluster
 
     # Brokers come and go.
 
@@ -148,7 +168,7 @@ class RouteTable:
     def _note_change_of(self, broker: Broker) -> None:
         broker.encode()
         self._changed.update(topic for topic, hosts in self.topics.items() if broker.name in hosts)
-        self._changed.update(self.static.held_by(broker.name))
+        self._changed.update(topic.name for topic in self.static.held_by(broker.name))
 
     # Topics come and go.
 
@@ -162,8 +182,8 @@ class RouteTable:
     def find_intrusions(self, name: str, topics: Iterable[str]) -> Iterator[str]:
         """Tell which of *topics*, normal ones on a broker, are not served because there is a static one of the name."""
         for topic in topics if self.static.topics else ():
-            found = self.static.topics.get(topic)
-            if found is not None and name in found.intruders:
+            found = self.static.by_name.get(topic, {}).values()
+            if any(name in static.intruders for static in found):
                 yield f"{topic} on {name}: {INTRUDES}"
 
     def host_queues(self, topic: str, queues: Iterable[QueueData]) -> str | None:
@@ -192,11 +212,15 @@ class RouteTable:
 
     def delete_topic(self, topic: str, *, cluster: str | None = None) -> bool:
         """Forget a topic, everywhere or in one cluster; return whether there was something to forget."""
-        hosts = self.topics.get(topic, {})
-        static = self.static.topics.get(topic)
-        names = {*hosts, *(static.reports if static is not None else ())}
+        names = {*self.topics.get(topic, {})}
         if cluster is not None:
-            names = {name for name in names if name not in self.brokers or self.brokers[name].cluster == cluster}
+            names = {name for name in names if self.brokers[name].cluster == cluster}
+        for static in self.static.by_name.get(topic, {}).values():
+            for name in static.reports:
+                home = self._cluster_of(name)
+                # Where a dead broker was is told by the scope alone, if by anything.
+                if cluster is None or (covers(static.scope, cluster) if home is None else home == cluster):
+                    names.add(name)
         for name in names:
             self._drop(topic, name)
         self.static.drop(topic, names)
@@ -231,9 +255,11 @@ class RouteTable:
 
     # What clients ask.
 
-    def find_body(self, topic: str, *, order_topic_conf: str | None = None) -> bytes | None:
+    def find_body(
+        self, topic: str, *, order_topic_conf: str | None = None, vision: Vision = EVERYTHING
+    ) -> bytes | None:
         """Return the body of the route answer of a normal topic, or None when nobody serves it."""
-        served = self._find_served(topic)
+        served = self._find_served(topic, vision)
         if not served:
             return None
         brokers = [broker for broker, _ in served]
@@ -241,29 +267,47 @@ class RouteTable:
             [broker.text for broker in brokers],
             [text for _, text in served],
             filter_servers=self._find_filter_servers(brokers),
-            order_topic_conf=order_topic_conf,
+            order_topic_conf=self._narrow_order(order_topic_conf, vision),
         )
 
-    def look(self, topic: str, *, order_topic_conf: str | None = None) -> int:
+    def look(self, topic: str, *, order_topic_conf: str | None = None, vision: Vision = EVERYTHING) -> int:
         """Return a number that differs when `find_body` does, for a fraction of its price; 0 when nobody serves it."""
-        served = self._find_served(topic)
+        served = self._find_served(topic, vision)
         if not served:
             return 0
         filters = self._find_filter_servers([broker for broker, _ in served])
+        order = self._narrow_order(order_topic_conf, vision)
         # All topics of a shape share these texts, and a text remembers its hash.
-        return hash((*[(broker.text, text) for broker, text in served], repr(filters), order_topic_conf))
+        return hash((*[(broker.text, text) for broker, text in served], repr(filters), order))
 
-    def _find_served(self, topic: str) -> list[tuple[Broker, bytes]]:
+    def is_normal_in(self, topic: str, unit: str) -> bool:
+        """Return whether a broker of *unit* serves *topic* as a normal one."""
+        return bool(self._find_served(topic, Vision(unit, is_wide=False)))
+
+    def _find_served(self, topic: str, vision: Vision) -> list[tuple[Broker, bytes]]:
         """Return the brokers that serve a normal topic, by name, and how a route says what they have of it."""
         hosts = self.topics.get(topic, {})
-        static = self.static.topics.get(topic)
-        if hosts and static is not None:
-            hosts = {name: hosting for name, hosting in hosts.items() if name in static.normal_hosts}
+        statics = self.static.by_name.get(topic, {}).values()
         served = []
         for name in sorted(hosts):
-            broker, hosting = self.brokers[name], hosts[name]
-            served.append((broker, hosting.read_only_text if broker.is_read_only else hosting.text))
+            broker = self.brokers[name]
+            is_hidden = any(
+                name not in static.normal_hosts and covers(static.scope, broker.cluster) for static in statics
+            )
+            if vision.shows(broker.cluster) and not is_hidden:
+                served.append((broker, broker.say(hosts[name], is_foreign=not vision.writes(broker.cluster))))
         return served
+
+    def _narrow_order(self, order_topic_conf: str | None, vision: Vision) -> str | None:
+        """Return how many queues of an ordered topic each broker has, of those that may be written to."""
+        if order_topic_conf is None or vision.is_plain:
+            return order_topic_conf
+        kept = [
+            item
+            for item in order_topic_conf.split(";")
+            if (cluster := self._cluster_of(item.partition(":")[0])) is not None and vision.writes(cluster)
+        ]
+        return ";".join(kept) or None
 
     def _find_filter_servers(self, brokers: Iterable[Broker]) -> dict[str, list[str]]:
         if not self._filter_servers:
@@ -274,6 +318,10 @@ class RouteTable:
             for address in broker.addresses.values()
             if (servers := self._filter_servers.get(address))
         }
+
+    def has_cluster(self, cluster: str) -> bool:
+        """Return whether a broker of *cluster* is here."""
+        return any(broker.cluster == cluster for broker in self.brokers.values())
 
     def clusters(self) -> dict[str, list[str]]:
         """Return the broker names of every cluster."""

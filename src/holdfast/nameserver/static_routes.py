@@ -6,6 +6,9 @@ aware   brokers that hold something, queues of those that lead, and for every br
 mock    one broker that does not exist, has all the queues, and the address of a live one, which passes on what
         reaches it: for clients that cannot read the first form.
 
+Where a name is that of several topics, of one scope each, a client may be told of more than one of them: each has a
+mock broker name of its own. What it may only read takes no writes in either form.
+
 And how brokers are told: every report as it was registered. Whether anybody is alive, and whether clients can go by it,
 is no matter to a broker that asks if it was replaced.
 """
@@ -13,7 +16,7 @@ is no matter to a broker that asks if it was replaced.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Final
 
@@ -21,7 +24,7 @@ import msgspec
 
 from holdfast.model.mapping import UNKNOWN_GENERATION, LogicalQueue, MergedTopic, TopicMapping
 from holdfast.model.route import MASTER_ID, BrokerData, QueueData
-from holdfast.model.scope import mock_broker
+from holdfast.model.scope import NOBODY, mock_broker
 from holdfast.model.topic import Permission
 from holdfast.nameserver.routes import Broker, Hosting
 from holdfast.nameserver.static_topics import Report, StaticTopic
@@ -29,38 +32,78 @@ from holdfast.wire.mapping import Info, encode, to_extras, to_info
 from holdfast.wire.route import encode_broker, encode_queue, join_route
 
 _HOSTS_REMEMBERED: Final = 4096
-_WAIT: Final = 1
 
 
-def aware_body(topic: StaticTopic, brokers: Mapping[str, Broker], hosts: Mapping[str, Hosting]) -> bytes:
+class Part(msgspec.Struct, frozen=True):
+    """One static topic of the name that is asked for; it is served.
+
+    Attributes:
+        is_foreign: It may be read, and not written to.
+    """
+
+    topic: StaticTopic
+    is_foreign: bool = False
+
+    @property
+    def served(self) -> MergedTopic:
+        """What clients are told of it."""
+        assert self.topic.served is not None, "what is withheld has no route"
+        return self.topic.served
+
+
+def aware_body(parts: Iterable[Part], brokers: Mapping[str, Broker], hosts: Mapping[str, Hosting]) -> bytes:
     """Return the route of a topic that is served, for clients that read mappings."""
-    served = topic.served
-    assert served is not None, "what is withheld has no route"
-    present = [brokers[name] for name in sorted(topic.holders) if name in brokers]
-    leaders = set(served.leaders.values())
+    parts = list(parts)
+    present: dict[str, bytes] = {}
+    queues: list[bytes] = []
+    mappings: dict[str, bytes] = {}
+    for part in parts:
+        holders = [brokers[name] for name in sorted(part.topic.holders) if name in brokers]
+        leaders = set(part.served.leaders.values())
+        present |= {broker.name: broker.text for broker in holders}
+        queues += [
+            broker.say(hosts[broker.name], is_foreign=part.is_foreign)
+            for broker in holders
+            if broker.name in leaders and broker.name in hosts
+        ]
+        mappings |= {name: encode(info) for name, info in to_infos(part.served, part.topic.reports).items()}
     return join_route(
-        [broker.text for broker in present],
-        [_queue_text(broker, hosts) for broker in present if broker.name in leaders and broker.name in hosts],
+        present.values(),
+        queues,
         filter_servers={},
-        # Never an order configuration: it would hide the mapping from producers.
-        mappings={name: encode(info) for name, info in to_infos(served, topic.reports).items()},
+        order_topic_conf=_find_writable(parts) if any(part.is_foreign for part in parts) else None,
+        mappings=mappings,
     )
 
 
-def look_at_static(topic: StaticTopic, brokers: Mapping[str, Broker], hosts: Mapping[str, Hosting]) -> int:
-    """Return a number that differs when what clients are told does, in either form; but not why they are to wait."""
-    if topic.served is None or topic.holders.isdisjoint(brokers):
-        return _WAIT
-    return hash((aware_body(topic, brokers, hosts), find_proxies(topic, brokers)))
+def _find_writable(parts: Iterable[Part]) -> str:
+    """Return the queues that may be written to, in the form in which ordered topics tell theirs.
+
+    Where there is one, Java's producers take their queues from it, and only their consumers from the mapping; who leads
+    a queue both look up in the mapping. Where all may be written to it must be absent, so that producers see a queue
+    that is new with the mapping that has it.
+    """
+    own = [f"{mock_broker(part.topic.scope)}:{part.served.total}" for part in parts if not part.is_foreign]
+    return ";".join(own) or f"{NOBODY}:0"
 
 
-def reports_body(topic: StaticTopic, brokers: Mapping[str, Broker]) -> bytes:
-    """Return everything that is known of a topic, for brokers."""
+def look_at_static(parts: Iterable[Part], brokers: Mapping[str, Broker], hosts: Mapping[str, Hosting]) -> int:
+    """Return a number that differs when what clients are told does, in either form."""
+    parts = list(parts)
+    return hash((aware_body(parts, brokers, hosts), find_proxies(parts, brokers)))
+
+
+def reports_body(topics: Iterable[StaticTopic], brokers: Mapping[str, Broker]) -> bytes:
+    """Return everything that is known of the topics of a name, for brokers."""
+    topics = list(topics)
+    holders = {name for topic in topics for name in topic.holders}
     return join_route(
-        [brokers[name].text for name in sorted(topic.holders) if name in brokers],
+        [brokers[name].text for name in sorted(holders) if name in brokers],
         [],
         filter_servers={},
-        mappings={name: encode(to_report(report)) for name, report in sorted(topic.reports.items())},
+        mappings={
+            name: encode(to_report(report)) for topic in topics for name, report in sorted(topic.reports.items())
+        },
     )
 
 
@@ -68,10 +111,6 @@ def to_report(report: Report) -> Info:
     """Return what a broker registered."""
     info = to_info(report.mapping)
     return info if report.tells_homes else msgspec.structs.replace(info, extras=None)
-
-
-def _queue_text(broker: Broker, hosts: Mapping[str, Hosting]) -> bytes:
-    return hosts[broker.name].read_only_text if broker.is_read_only else hosts[broker.name].text
 
 
 def to_infos(served: MergedTopic, reporting: Mapping[str, object]) -> dict[str, Info]:
@@ -96,8 +135,13 @@ def _to_info(served: MergedTopic, broker: str, led: dict[int, LogicalQueue]) -> 
     )
 
 
-def find_proxies(topic: StaticTopic, brokers: Mapping[str, Broker]) -> tuple[str, ...]:
-    """Return the live brokers that can stand in for the mock one: ours, and where there are none, any that report."""
+def find_proxies(parts: Iterable[Part], brokers: Mapping[str, Broker]) -> tuple[tuple[str, ...], ...]:
+    """Return, for each part, the live brokers that can stand in for the mock one."""
+    return tuple(_find_proxies(part.topic, brokers) for part in parts)
+
+
+def _find_proxies(topic: StaticTopic, brokers: Mapping[str, Broker]) -> tuple[str, ...]:
+    """Return ours, and where there are none, any that report."""
     present = [
         (name, report)
         for name, report in sorted(topic.reports.items())
@@ -113,6 +157,11 @@ def host_of(peer: str) -> str:
     return peer.rpartition(":")[0]
 
 
+def choose_proxies(host: str, proxies: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    """Return, for each part, the broker that stands in for clients on *host*; empty where there is none."""
+    return tuple(choose_proxy(host, each) if each else "" for each in proxies)
+
+
 @lru_cache(maxsize=_HOSTS_REMEMBERED)
 def choose_proxy(host: str, proxies: tuple[str, ...]) -> str:
     """Return the broker that stands in for clients on *host*.
@@ -122,18 +171,27 @@ def choose_proxy(host: str, proxies: tuple[str, ...]) -> str:
     return max(proxies, key=lambda name: hashlib.blake2b(f"{host} {name}".encode(), digest_size=8).digest())
 
 
-def mock_body(topic: StaticTopic, proxy: str, brokers: Mapping[str, Broker], hosts: Mapping[str, Hosting]) -> bytes:
-    """Return the route of a topic that is served, for clients that read no mappings."""
-    served = topic.served
-    assert served is not None, "what is withheld has no route"
+def mock_body(
+    parts: Iterable[Part], proxies: Iterable[str], brokers: Mapping[str, Broker], hosts: Mapping[str, Hosting]
+) -> bytes:
+    """Return the route of a topic that is served, for clients that read no mappings: a mock broker for each part."""
+    told = [
+        _mock_part(part, brokers[proxy], brokers, hosts) for part, proxy in zip(parts, proxies, strict=True) if proxy
+    ]
+    return join_route([broker for broker, _ in told], [queue for _, queue in told], filter_servers={})
+
+
+def _mock_part(
+    part: Part, stand_in: Broker, brokers: Mapping[str, Broker], hosts: Mapping[str, Hosting]
+) -> tuple[bytes, bytes]:
+    served = part.served
     name = mock_broker(served.scope)
-    stand_in = brokers[proxy]
     leading = {leader for leader in served.leaders.values() if leader in hosts and leader in brokers}
-    speaking = sorted(leading) or sorted(name for name in topic.reports if name in hosts and name in brokers)
+    speaking = sorted(leading) or sorted(name for name in part.topic.reports if name in hosts and name in brokers)
     # One broker may be closed for writing while others lead too: only when all are is the topic.
     permission = 0
     for speaker in speaking:
-        withdrawn = Permission.WRITE if brokers[speaker].is_read_only else 0
+        withdrawn = Permission.WRITE if part.is_foreign or brokers[speaker].is_read_only else 0
         permission |= hosts[speaker].queue.permission & ~withdrawn
     broker = BrokerData(
         cluster=stand_in.cluster, broker_name=name, broker_addrs={MASTER_ID: stand_in.addresses[MASTER_ID]}
@@ -141,8 +199,8 @@ def mock_body(topic: StaticTopic, proxy: str, brokers: Mapping[str, Broker], hos
     queue = QueueData(
         broker_name=name,
         read_queues=served.total,
-        write_queues=served.total,
+        write_queues=0 if part.is_foreign else served.total,
         permission=permission,
         sys_flag=hosts[speaking[0]].queue.sys_flag if speaking else 0,
     )
-    return join_route([encode_broker(broker)], [encode_queue(queue)], filter_servers={})
+    return encode_broker(broker), encode_queue(queue)

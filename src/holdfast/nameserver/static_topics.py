@@ -9,13 +9,16 @@ A report outlives its broker: a queue whose leader is away still has a place, an
 deleted, or when its broker is away and others have taken over everything it had. A topic that was a normal one before
 its first report stays that, on the brokers it was on, until the reports are complete for the first time.
 
+A name may be that of several static topics, each fixed in a cluster of its own: their scopes share no cluster. What is
+reported in a scope that shares one with another is refused, so that the first stays, whichever it is.
+
 Does not know addresses, permissions or bytes of answers (`static_routes.py`), nor who is alive but through the
 container of names it is given.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterator
+from collections.abc import Callable, Collection, Container, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -23,6 +26,7 @@ import msgspec
 from holdfast.machine.effects import Log
 from holdfast.model.errors import MappingRefused, RemoteProtocolError
 from holdfast.model.mapping import UNKNOWN_GENERATION, MergedTopic, TopicMapping, check, merge
+from holdfast.model.scope import GLOBAL, covers, overlap, to_shown_scope
 from holdfast.wire.mapping import Info, convert_info, from_info
 
 HOMES_MAX: Final = 4_000_000
@@ -31,6 +35,17 @@ _DELETED_MAX: Final = 1000
 _REASONS_SHOWN: Final = 8
 _LASTING_LOOKS: Final = 2
 _NUMBERS_SHOWN: Final = 16
+_BEFORE_SCOPE: Final = "@"  # No name of a topic holds it.
+
+
+def key_of(name: str, scope: str) -> str:
+    """Return what one of several topics of a name is known by here: a global one by its name alone."""
+    return name if scope == GLOBAL else f"{name}{_BEFORE_SCOPE}{scope}"
+
+
+def name_of(key: str) -> str:
+    """Return the name of the topic that is known by *key*."""
+    return key.partition(_BEFORE_SCOPE)[0]
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -53,6 +68,7 @@ class StaticTopic:
     """One static topic.
 
     Attributes:
+        scope: Where it is fixed, as on the wire.
         reports: By broker.
         normal_hosts: Who had it as a normal topic before its first report; empty once it was complete.
         merged: What the reports say together.
@@ -62,10 +78,22 @@ class StaticTopic:
         looks: How often in a row somebody looked and found it withheld.
     """
 
-    __slots__ = ("holders", "intruders", "looks", "merged", "name", "normal_hosts", "reports", "served", "told")
+    __slots__ = (
+        "holders",
+        "intruders",
+        "looks",
+        "merged",
+        "name",
+        "normal_hosts",
+        "reports",
+        "scope",
+        "served",
+        "told",
+    )
 
-    def __init__(self, name: str, normal_hosts: frozenset[str]) -> None:
+    def __init__(self, name: str, scope: str, normal_hosts: frozenset[str]) -> None:
         self.name = name
+        self.scope = scope
         self.reports: dict[str, Report] = {}
         self.normal_hosts = normal_hosts
         self.merged: MergedTopic | None = None
@@ -74,6 +102,11 @@ class StaticTopic:
         self.intruders: frozenset[str] = frozenset()
         self.told: tuple[list[str], list[str]] = ([], [])
         self.looks = 0
+
+    @property
+    def key(self) -> str:
+        """What it is known by."""
+        return key_of(self.name, self.scope)
 
     @property
     def is_normal(self) -> bool:
@@ -91,20 +124,28 @@ class StaticTopic:
 class StaticTopics:
     """All static topics. Remembers what changed, and what the operator shall be told, until it is taken.
 
+    Args:
+        alive: The brokers that are.
+        cluster_of: Returns the cluster of a broker; None where that is unknown.
+
     Attributes:
+        topics: By key.
+        by_name: The same by name and scope. No name in here is without a topic.
         refusals: How many reports were refused so far.
-        deleted: Topic to broker to the epoch of its report that was deleted.
+        deleted: Key of a topic to broker to the epoch of its report that was deleted.
         is_unsaved: Something changed that should outlive this process; whoever saves it says so here.
     """
 
-    def __init__(self, alive: Container[str]) -> None:
+    def __init__(self, alive: Container[str], cluster_of: Callable[[str], str | None] = lambda _: None) -> None:
         self.topics: dict[str, StaticTopic] = {}
+        self.by_name: dict[str, dict[str, StaticTopic]] = {}
         self.refusals = 0
         self._alive = alive
+        self._cluster_of = cluster_of
         self._faults: dict[str, dict[str, MappingRefused]] = {}  # broker -> topic -> why its last report was refused
         self.deleted: dict[str, dict[str, int]] = {}
         self.is_unsaved = False
-        self._unheard: dict[str, set[str]] = {}  # broker -> topics that it had before we were restarted
+        self._unheard: dict[str, set[str]] = {}  # broker -> keys of what it had before we were restarted
         self._home_count = 0
         self._changed: set[str] = set()
         self._logs: list[Log] = []
@@ -121,18 +162,23 @@ class StaticTopics:
 
     # What is there.
 
-    def find(self, name: str) -> StaticTopic | None:
+    def find(self, name: str, scope: str = GLOBAL) -> StaticTopic | None:
         """Return the topic, if clients are to see it as a static one."""
-        topic = self.topics.get(name)
+        topic = self.topics.get(key_of(name, scope))
         return None if topic is None or topic.is_normal else topic
 
-    def held_by(self, broker: str) -> Iterator[str]:
-        """Return the topics of which *broker* holds something."""
-        return (topic.name for topic in self.topics.values() if broker in topic.holders)
+    def find_all(self, name: str) -> list[StaticTopic]:
+        """Return the topics of this name that clients are to see as static ones, by scope."""
+        found = self.by_name.get(name)
+        return [found[scope] for scope in sorted(found) if not found[scope].is_normal] if found else []
 
-    def has_report(self, broker: str, name: str) -> bool:
-        """Return whether a report of *broker* about a topic was ever taken, and is kept."""
-        return name in self.topics and broker in self.topics[name].reports
+    def find_of(self, broker: str, name: str) -> StaticTopic | None:
+        """Return the one of this name of which a report of *broker* was taken, and is kept."""
+        return next((topic for topic in self.by_name.get(name, {}).values() if broker in topic.reports), None)
+
+    def held_by(self, broker: str) -> Iterator[StaticTopic]:
+        """Return the topics of which *broker* holds something."""
+        return (topic for topic in self.topics.values() if broker in topic.holders)
 
     def find_fault(self, name: str) -> str | None:
         """Return why the only mapping that was ever told of a topic cannot be used; None where there was none."""
@@ -153,7 +199,9 @@ class StaticTopics:
             plain: The registered object, decoded but not judged.
             normal_hosts: Who has the topic as a normal one, before this registration.
         """
-        self._unheard.get(broker, set()).discard(name)
+        unheard = self._unheard.get(broker)
+        if unheard:
+            unheard.difference_update(topic.key for topic in self.by_name.get(name, {}).values())
         try:
             report = self._read(broker, name, convert_info(plain))
         except MappingRefused as fault:
@@ -165,15 +213,43 @@ class StaticTopics:
         return None
 
     def _keep(self, broker: str, name: str, report: Report, normal_hosts: Collection[str]) -> None:
-        topic = self.topics.get(name)
+        scope = report.mapping.scope
+        before = self.find_of(broker, name)
+        if before is not None and before.scope != scope:
+            self._take_away(before, broker)  # A broker has one topic of a name: this one was deleted unheard.
+        key = key_of(name, scope)
+        topic = self.topics.get(key)
         if topic is None:
-            topic = self.topics[name] = StaticTopic(name, frozenset(normal_hosts))
-            self.deleted.pop(name, None)
+            topic = self.topics[key] = StaticTopic(name, scope, self._inside(scope, normal_hosts))
+            self.by_name.setdefault(name, {})[scope] = topic
+            self.deleted.pop(key, None)
         known = topic.reports.get(broker)
         if known != report:
             self._home_count += report.size - (known.size if known is not None else 0)
             topic.reports[broker] = report
             self._settle(topic)
+
+    def _take_away(self, topic: StaticTopic, broker: str) -> None:
+        self._home_count -= topic.reports.pop(broker).size
+        if topic.reports:
+            self._settle(topic)
+        else:
+            self._forget(topic)
+
+    def _forget(self, topic: StaticTopic) -> None:
+        del self.topics[topic.key]
+        scopes = self.by_name[topic.name]
+        del scopes[topic.scope]
+        if not scopes:
+            del self.by_name[topic.name]
+        self._note_change(topic.name)
+
+    def _inside(self, scope: str, hosts: Collection[str]) -> frozenset[str]:
+        """Return those of *hosts* that are in *scope*, as far as is known."""
+        if scope == GLOBAL:
+            return frozenset(hosts)
+        clusters = {host: self._cluster_of(host) for host in hosts}
+        return frozenset(host for host, cluster in clusters.items() if cluster is None or covers(scope, cluster))
 
     def _read(self, broker: str, name: str, info: Info) -> Report:
         """Return the report that a registered object is.
@@ -185,11 +261,13 @@ class StaticTopics:
         mapping = from_info(info)
         if mapping.topic != name:
             raise MappingRefused("own name", f"{broker} records {mapping.topic[:80]} under the name of {name}")
-        check(mapping, owner=broker)
+        check(mapping, owner=broker, cluster=self._cluster_of(broker))
         report = Report(mapping, info.extras is not None)
-        if self.deleted.get(name, {}).get(broker) == mapping.epoch:
+        key = key_of(name, mapping.scope)
+        if self.deleted.get(key, {}).get(broker) == mapping.epoch:
             raise MappingRefused(_DELETED, f"{name} was deleted, but {broker} still has it: delete it there too")
-        known = self.topics[name].reports.get(broker) if name in self.topics else None
+        self._require_alone(broker, name, mapping.scope)
+        known = self.topics[key].reports.get(broker) if key in self.topics else None
         if known is not None:
             _require_newer(known.mapping, mapping)
         if self._home_count + report.size - (known.size if known is not None else 0) > HOMES_MAX:
@@ -197,6 +275,21 @@ class StaticTopics:
                 "bounded memory", f"{HOMES_MAX} homes of queues are known: {name} on {broker} is too much"
             )
         return report
+
+    def _require_alone(self, broker: str, name: str, scope: str) -> None:
+        """See that no other static topic of the name is fixed where *scope* is.
+
+        Raises:
+            MappingRefused: one is, by the word of somebody else.
+        """
+        for topic in self.by_name.get(name, {}).values():
+            others = topic.reports.keys() - {broker}
+            if topic.scope != scope and others and overlap(topic.scope, scope):
+                raise MappingRefused(
+                    "one scope",
+                    f"{broker} has {name} in scope {to_shown_scope(scope)}, but {min(others)} has it in"
+                    f" {to_shown_scope(topic.scope)}: delete one of the two",
+                )
 
     def _refuse(self, broker: str, name: str, fault: MappingRefused) -> str:
         faults = self._faults.setdefault(broker, {})
@@ -211,42 +304,44 @@ class StaticTopics:
     def leave(self, broker: str) -> None:
         """Take note that *broker* is away. Its reports stay while they say something that nobody else says."""
         self._faults.pop(broker, None)
-        for topic in [self.topics[name] for name in self.held_by(broker)]:
+        for topic in list(self.held_by(broker)):
             self._settle(topic)
 
     def drop(self, name: str, brokers: Collection[str]) -> bool:
         """Forget what *brokers* reported of a deleted topic; return whether there was something."""
         for faults in self._faults.values():
             faults.pop(name, None)
-        topic = self.topics.get(name)
-        if topic is None:
-            return False
+        found = list(self.by_name.get(name, {}).values())
+        return sum(self._drop(topic, brokers) for topic in found) > 0
+
+    def _drop(self, topic: StaticTopic, brokers: Collection[str]) -> bool:
         dropped = {broker: topic.reports.pop(broker) for broker in brokers if broker in topic.reports}
+        if not dropped:
+            return False
         self._home_count -= sum(report.size for report in dropped.values())
-        self._note_change(name)
+        self._note_change(topic.name)
         if topic.reports:
             # What is left of it: nothing that was served before is true any more.
             topic.served = None
             self._settle(topic)
         else:
-            del self.topics[name]
+            self._forget(topic)
             # A registration that was under way may still bring it back, and so may a broker that was away.
-            self.deleted[name] = {broker: report.mapping.epoch for broker, report in dropped.items()}
+            self.deleted[topic.key] = {broker: report.mapping.epoch for broker, report in dropped.items()}
             if len(self.deleted) > _DELETED_MAX:
                 del self.deleted[next(iter(self.deleted))]
-        return bool(dropped)
+        return True
 
     def meet_normal(self, name: str, hosts: Collection[str]) -> None:
         """Take note of who has normal queues of a topic's name: beside a static topic they are not served."""
-        topic = self.topics.get(name)
-        if topic is None:
-            return
-        intruders = frozenset(hosts) - topic.reports.keys() if topic.served is not None else frozenset()
-        for broker in sorted(intruders - topic.intruders):
-            self._logs.append(
-                Log("warning", "normal topic not served", {"topic": name, "broker": broker, "reason": INTRUDES})
-            )
-        topic.intruders = intruders
+        for topic in self.by_name.get(name, {}).values():
+            inside = self._inside(topic.scope, hosts) if topic.served is not None else frozenset()
+            intruders = inside - topic.reports.keys()
+            for broker in sorted(intruders - topic.intruders):
+                self._logs.append(
+                    Log("warning", "normal topic not served", {"topic": name, "broker": broker, "reason": INTRUDES})
+                )
+            topic.intruders = intruders
 
     # What was known before this process.
 
@@ -257,7 +352,7 @@ class StaticTopics:
         except (MappingRefused, RemoteProtocolError) as error:
             return str(error)
         self._keep(broker, name, report, normal_hosts)
-        self._unheard.setdefault(broker, set()).add(name)
+        self._unheard.setdefault(broker, set()).add(key_of(name, report.mapping.scope))
         return None
 
     def restore_served(self, topic: StaticTopic, served: MergedTopic) -> None:
@@ -268,20 +363,14 @@ class StaticTopics:
 
     def restore_deleted(self, deleted: dict[str, dict[str, int]]) -> None:
         """Remember what was deleted."""
-        self.deleted.update({name: epochs for name, epochs in deleted.items() if name not in self.topics})
+        self.deleted.update({key: epochs for key, epochs in deleted.items() if key not in self.topics})
 
     def heard_all(self, broker: str) -> None:
         """Take note that *broker* told everything it has: what it had before a restart of ours, it has no more."""
-        for name in self._unheard.pop(broker, ()):
-            topic = self.topics.get(name)
-            if topic is None or broker not in topic.reports:
-                continue
-            self._home_count -= topic.reports.pop(broker).size
-            if topic.reports:
-                self._settle(topic)
-            else:
-                del self.topics[name]
-                self._note_change(name)
+        for key in self._unheard.pop(broker, ()):
+            topic = self.topics.get(key)
+            if topic is not None and broker in topic.reports:
+                self._take_away(topic, broker)
 
     # What the reports say together.
 

@@ -109,7 +109,7 @@ class TopicDesk:
 
     def _register(self, request: Request) -> Answer:
         topic = from_fields(TopicFields, request.command.fields).topic
-        if self._routes.static.find(topic) is not None:
+        if self._routes.static.find_all(topic):
             return Refusal(ResponseCode.SYSTEM_ERROR, f"topic {topic} cannot be registered: {INTRUDES}")
         route = java_json.decode(request.command.body or b"{}", Route)
         stranger = self._routes.host_queues(topic, route.queue_datas)

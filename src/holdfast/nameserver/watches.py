@@ -1,7 +1,7 @@
 """Who wants to be told when the route of which topic changes.
 
-    topic   -> Watched: who watches it, and what its route looked like
-    channel -> the topics that it watches
+    topic   -> Watched: who watches it, and what its route looked like; one for each kind of viewer
+    channel -> the topics that it watches, each as which viewer
 
 Both ways, so that a change finds its watchers and a closed channel all that it watched. What nobody watches is not
 here, and neither is a channel that watches nothing. A name is kept once, however many watch it: ten thousand clients
@@ -17,18 +17,19 @@ from typing import Final
 
 from holdfast.machine.events import ChannelId
 from holdfast.model.topic import RETRY_TOPIC_LENGTH_MAX
+from holdfast.nameserver.vision import ANYBODY, Viewer
 
-_NOBODY: Final[frozenset[ChannelId]] = frozenset()
 _SEPARATOR: Final = ";"  # Between names in a notice: no name that holds it can be told.
 
 
 class _Watched:
-    """One topic that somebody watches."""
+    """One topic that somebody watches, as seen by one kind of viewer."""
 
-    __slots__ = ("channels", "sight", "topic")
+    __slots__ = ("channels", "sight", "topic", "viewer")
 
-    def __init__(self, topic: str, sight: int) -> None:
+    def __init__(self, topic: str, viewer: Viewer, sight: int) -> None:
         self.topic = topic
+        self.viewer = viewer
         self.sight = sight
         self.channels: set[ChannelId] = set()
 
@@ -37,18 +38,19 @@ class Watches:
     """Channels and topics, in both directions.
 
     Args:
-        look: Returns the sight of a topic's route as it is now.
+        look: Returns the sight of a topic's route as it is now for somebody.
         per_channel_max: How many topics one channel may watch.
         total_max: How many watches there may be, of all channels together.
     """
 
-    def __init__(self, look: Callable[[str], int], *, per_channel_max: int, total_max: int) -> None:
+    def __init__(self, look: Callable[[str, Viewer], int], *, per_channel_max: int, total_max: int) -> None:
         self._look = look
         self._per_channel_max = per_channel_max
         self._total_max = total_max
-        self._by_topic: dict[str, _Watched] = {}
-        # Invariant: topic in _by_channel[c] if and only if c in _by_topic[topic].channels. Nothing in here is empty.
-        self._by_channel: dict[ChannelId, dict[str, None]] = {}
+        self._by_topic: dict[str, dict[Viewer, _Watched]] = {}
+        # Invariant: _by_channel[c][topic] is _by_topic[topic][viewer] if and only if c is among its channels, and in
+        # those of no other viewer. Nothing in here is empty.
+        self._by_channel: dict[ChannelId, dict[str, _Watched]] = {}
         self._count = 0
 
     def __len__(self) -> int:
@@ -71,25 +73,29 @@ class Watches:
 
     def watchers(self, topic: str) -> Collection[ChannelId]:
         """Return who watches *topic*."""
-        watched = self._by_topic.get(topic)
-        return _NOBODY if watched is None else watched.channels
+        return {channel for watched in self._by_topic.get(topic, {}).values() for channel in watched.channels}
 
     # Who watches.
 
-    def watch(self, channel: ChannelId, topic: str) -> bool:
+    def watch(self, channel: ChannelId, topic: str, viewer: Viewer = ANYBODY) -> bool:
         """Tell *channel* of changes of *topic* from now on; return False when that would be too much."""
-        watched = self._by_topic.get(topic)
-        if watched is not None and channel in watched.channels:
+        mine = self._by_channel.get(channel, {})
+        before = mine.get(topic)
+        if before is not None and before.viewer == viewer:
             return True
-        mine = self._by_channel.get(channel, ())
+        if before is not None:
+            self.unwatch(channel, [topic])  # It became somebody else.
+            mine = self._by_channel.get(channel, {})
         if len(mine) >= self._per_channel_max or self._count >= self._total_max:
             return False
+        watched = self._by_topic.get(topic, {}).get(viewer)
         if watched is None:
             if not 0 < len(topic) <= RETRY_TOPIC_LENGTH_MAX or _SEPARATOR in topic:
                 return False
-            watched = self._by_topic[topic] = _Watched(topic, self._look(topic))
+            watched = _Watched(topic, viewer, self._look(topic, viewer))
+            self._by_topic.setdefault(topic, {})[viewer] = watched
         watched.channels.add(channel)
-        self._by_channel.setdefault(channel, {})[watched.topic] = None
+        self._by_channel.setdefault(channel, {})[watched.topic] = watched
         self._count += 1
         return True
 
@@ -98,32 +104,31 @@ class Watches:
         mine = self._by_channel.get(channel, {})
         for topic in topics:
             if topic in mine:
-                del mine[topic]
-                self._leave(channel, topic)
+                self._leave(channel, mine.pop(topic))
         if not mine:
             self._by_channel.pop(channel, None)
 
     def closed(self, channel: ChannelId) -> None:
         """Forget *channel*."""
-        for topic in self._by_channel.pop(channel, ()):
-            self._leave(channel, topic)
+        for watched in self._by_channel.pop(channel, {}).values():
+            self._leave(channel, watched)
 
-    def _leave(self, channel: ChannelId, topic: str) -> None:
-        watched = self._by_topic[topic]
+    def _leave(self, channel: ChannelId, watched: _Watched) -> None:
         watched.channels.remove(channel)
         self._count -= 1
         if not watched.channels:
-            del self._by_topic[topic]
+            viewers = self._by_topic[watched.topic]
+            del viewers[watched.viewer]
+            if not viewers:
+                del self._by_topic[watched.topic]
 
     # What they see.
 
     def differing(self, topics: Iterable[str]) -> Iterator[tuple[str, Collection[ChannelId]]]:
         """Return those of *topics* that are watched and look different from before, each with its watchers."""
         for topic in topics:
-            watched = self._by_topic.get(topic)
-            if watched is None:
-                continue
-            sight = self._look(topic)
-            if sight != watched.sight:
-                watched.sight = sight
-                yield watched.topic, watched.channels
+            for watched in self._by_topic.get(topic, {}).values():
+                sight = self._look(topic, watched.viewer)
+                if sight != watched.sight:
+                    watched.sight = sight
+                    yield watched.topic, watched.channels

@@ -16,6 +16,7 @@ from holdfast.wire import java_json
 from holdfast.wire.codes import OUR_LANGUAGE, VERSION
 from holdfast.wire.frame import JSON, frame_prefix
 from holdfast.wire.mapping import Info, encode, from_info, to_info
+from holdfast.wire.units import GROUP_FIELD, ZONE_FIELD, ZONE_MODE_FIELD
 from holdfast.wire.watch import WATCHING_FIELD
 
 # From 4.9.4 on clients read quoted integer keys; before, at least one in the wild reads only bare ones.
@@ -37,6 +38,16 @@ class RouteFields(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
     topic: str
     accept_standard_json_only: bool = False
     watch: bool = False
+    scope: str = ""
+    zone: str = msgspec.field(default="", name=ZONE_FIELD)
+    zone_mode: str = msgspec.field(default="", name=ZONE_MODE_FIELD)
+
+    @property
+    def unit(self) -> str:
+        """The unit that the client names as its own; empty for none."""
+        if self.scope:
+            return self.scope
+        return self.zone if self.zone_mode.lower() == "true" else ""
 
 
 class RouteHeader(msgspec.Struct, gc=False, kw_only=True):
@@ -57,6 +68,7 @@ class AskerFields(msgspec.Struct, gc=False, kw_only=True):
 
     reads_mappings: bool = msgspec.field(default=False, name=MAPPING_FIELD)
     wants_reports: bool = msgspec.field(default=False, name=REPORTS_FIELD)
+    group: str = msgspec.field(default="", name=GROUP_FIELD)
 
 
 class AskerHeader(msgspec.Struct, gc=False, kw_only=True):

@@ -263,3 +263,64 @@ def test_the_last_broker_that_is_not_drained_is_not_drained():
 
     with pytest.raises(NotAllowed, match=r"draining of b, c.*spread"):
         asyncio.run(moves_of(cluster).plan_drain("a"))
+
+
+# Scopes.
+
+
+def two_units() -> StaticCluster:
+    """Return two brokers in each of two clusters, both with a topic t of their own; u is everybody's."""
+    names = ("a", "b", "c", "d")
+    clusters = {"a": "east", "b": "east", "c": "west", "d": "west"}
+    cluster = StaticCluster(brokers_by_name={name: f"{name}:1" for name in names}, clusters=clusters)
+    cluster.put_topic("t", {0: "a", 1: "a", 2: "a"}, scope="east")
+    cluster.put_topic("t", {0: "c", 1: "d"}, scope="west")
+    cluster.put_topic("u", {0: "a", 1: "a", 2: "a", 3: "a"})
+    return cluster
+
+
+def test_draining_moves_a_topic_inside_its_scope():
+    """What is fixed in a cluster stays there, what is global goes anywhere."""
+    plan = asyncio.run(moves_of(two_units()).plan_drain("a"))
+
+    assert {move.target for move in plan.moves if move.topic == "t"} == {"b"}
+    assert len([move for move in plan.moves if move.topic == "t"]) == 3
+    assert {move.target for move in plan.moves if move.topic == "u"} == {"b", "c", "d"}
+
+
+def test_spreading_gives_a_broker_nothing_of_other_scopes():
+    """Its share of what may be there."""
+    plan = asyncio.run(moves_of(two_units()).plan_spread("b"))
+
+    assert {(move.topic, move.source) for move in plan.moves} == {("t", "a"), ("u", "a")}
+
+
+def test_a_target_outside_of_the_scope_is_refused_by_name():
+    """One queue or a whole topic."""
+    cluster = two_units()
+    cluster.unit = "east"
+
+    for plan in (moves_of(cluster).plan_queue("t", 0, "c"), moves_of(cluster).plan_topic("t", ["b", "c"])):
+        with pytest.raises(NotAllowed, match="broker c is in cluster west, and t is fixed in east"):
+            asyncio.run(plan)
+
+
+def test_where_a_name_has_several_meanings_the_unit_is_asked_for():
+    """With it each is seen by itself."""
+    cluster = two_units()
+
+    for plan in (moves_of(cluster).plan_rebalance(), moves_of(cluster).plan_queue("t", 0, "b")):
+        with pytest.raises(NotAllowed, match="t is a static topic of its own in each of east, west: say which"):
+            asyncio.run(plan)
+    cluster.unit = "west"
+    assert asyncio.run(moves_of(cluster).plan_queue("t", 0, "d")).moves == [Step("t", 0, "c", "d")]
+
+
+def test_evening_out_keeps_every_topic_in_its_scope():
+    """Each scope by itself."""
+    cluster = two_units()
+    cluster.unit = "east"
+
+    plan = asyncio.run(moves_of(cluster).plan_rebalance())
+
+    assert {move.target for move in plan.moves if move.topic == "t"} == {"b"}

@@ -289,3 +289,39 @@ def test_the_share_of_keys_that_stay_is_counted(before: int, after: int):
     share = share_of_keys_that_stay(before, after)
 
     assert share == pytest.approx(sum(key % before == key % after for key in every) / len(every))
+
+
+TWO_UNITS = {"a": "east", "b": "west"}
+
+
+def test_a_topic_of_a_cluster_is_recorded_there_only():
+    """Another cluster may have one of that name."""
+    cluster = StaticCluster(clusters=TWO_UNITS)
+    cluster.put_topic("t", {0: "a"}, scope="east")
+
+    plan = create_plan(a_view(cluster), CONFIG, 4, scope="west", now_ms=9000)
+
+    assert [(change.broker, change.record.scope) for change in plan.changes] == [("b", "west")]
+
+
+@pytest.mark.parametrize(("known", "wanted"), [("east", "__global__"), ("__global__", "east")])
+def test_a_global_topic_is_the_only_one_of_its_name(known: str, wanted: str):
+    """Refused in either order."""
+    cluster = StaticCluster(clusters=TWO_UNITS)
+    cluster.put_topic("t", {0: "a"}, scope=known)
+
+    with pytest.raises(NotAllowed, match=r"t is a static topic of .* already"):
+        create_plan(a_view(cluster), CONFIG, 4, scope=wanted, now_ms=9000)
+
+
+def test_a_topic_grows_inside_its_scope():
+    """By itself, and not at all elsewhere."""
+    cluster = StaticCluster(clusters=TWO_UNITS)
+    cluster.put_topic("t", {0: "a"}, scope="east")
+    view = a_view(cluster)
+
+    plan = grow_plan(view, view.get_topic("t"), 3, now_ms=9000)
+
+    assert {queue.leader.broker for queue in plan.after} == {"a"}
+    with pytest.raises(NotAllowed, match="outside of the topic's scope"):
+        grow_plan(view, view.get_topic("t"), 3, targets=["b"], now_ms=9000)

@@ -65,7 +65,12 @@ def test_name_servers_are_asked_for_addresses_and_leaders():
     assert [(call.address, call.command.code) for call in calls] == [
         (server, code) for server in SERVERS for code in (106, 105)
     ]
-    assert calls[1].command.fields == {"topic": "T", "hf.mapping": "1", "hf.reports": "1"}
+    assert calls[1].command.fields == {
+        "topic": "T",
+        "hf.mapping": "1",
+        "hf.reports": "1",
+        "scope": "DefaultCluster",
+    }
     assert (view.address("b"), view.address("slave"), view.address("a")) == ("10.0.1.2:1", None, "10.0.1.1:1")
     assert (view.leader("T", 0), view.leader("T", 1), view.leader("T", 2)) == ("b", "c", None)
 

@@ -153,3 +153,17 @@ def test_without_static_topics_nothing_is_said() -> None:
 
     assert members(cluster, "b") == []
     assert not cluster.rooms["a"].calls._links
+
+
+def test_members_of_another_cluster_count_only_where_a_topic_is_fixed_in_both() -> None:
+    """Two clusters with a static topic of one name: each shares out its own queues among its own members."""
+    cluster = MovingCluster("a", "b", "c", clusters={"a": "east", "b": "east", "c": "west"})
+    cluster.make_topic({0: "a", 1: "b"}, scope="east")
+    cluster.make_topic({0: "c"}, scope="west")
+    cluster.run(ROUND_MS)
+    for name, broker in (("one", "a"), ("two", "b"), ("three", "c")):
+        join(cluster, name, broker)
+    cluster.run(2 * ROUND_MS)
+
+    assert members(cluster, "a") == members(cluster, "b") == ["one", "two"]
+    assert members(cluster, "c") == ["three"]

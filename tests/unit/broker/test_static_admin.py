@@ -3,7 +3,7 @@
 import msgspec
 from tests.support.moving_cluster import TOPIC, MovingCluster
 
-from holdfast.model.mapping import FORCED_GAP, LogicalQueue, first_home
+from holdfast.model.mapping import FORCED_GAP, LogicalQueue, TopicMapping, first_home
 from holdfast.wire import mapping as wire
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command
@@ -38,3 +38,19 @@ def test_whoever_returns_with_a_home_that_was_given_to_another_is_fenced() -> No
 
     assert cluster.leader(2) == "a"
     assert cluster.acked == {b"2-0": (2, FORCED_GAP), b"2-1": (2, FORCED_GAP + 1)}
+
+
+def test_a_tool_cannot_record_a_topic_of_another_cluster() -> None:
+    """The broker says where the topic is fixed."""
+    cluster = MovingCluster("a", clusters={"a": "east"})
+    record = TopicMapping(topic=TOPIC, broker="a", scope="west", epoch=1, total=1, queues={0: first_home(0, "a", 0)})
+    fields = {"topic": TOPIC, "defaultTopic": "TBW102", "readQueueNums": "1", "writeQueueNums": "1", "perm": "6"}
+    fields |= {"topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false"}
+
+    body = wire.encode(wire.to_detail(record))
+    told = Command(code=RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC, fields=fields, body=body)
+    answer = cluster.ask_command("a", told)
+
+    assert answer.code == ResponseCode.INVALID_PARAMETER
+    assert "T is fixed in west, and a belongs to cluster east" in (answer.remark or "")
+    assert cluster.rooms["a"].mappings.find(TOPIC) is None

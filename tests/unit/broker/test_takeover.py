@@ -391,3 +391,23 @@ def test_nonsense_is_answered() -> None:
     ]
 
     assert {answer.code for answer in answers} == {ResponseCode.INVALID_PARAMETER}
+
+
+def test_a_queue_moves_inside_its_scope_only() -> None:
+    """A broker of another cluster refuses it by name, also where it has a topic of that name itself."""
+    cluster = MovingCluster("a", "b", "c", clusters={"a": "east", "b": "east", "c": "west"})
+    cluster.make_topic({0: "a", 1: "a"}, scope="east")
+    cluster.make_topic({0: "c"}, scope="west")
+
+    inside, outside = cluster.move("a", "b", 0), cluster.move("a", "c", 1)
+    cluster.run(30_000)
+
+    moves = cluster.moves("a")
+    assert moves[inside.id].state == "done"
+    assert moves[outside.id].state == "failed"
+    assert "T is fixed in east, and c belongs to cluster west" in (moves[outside.id].reason or "")
+    for name, expected in (("a", {1: 1}), ("b", {0: 0}), ("c", {0: 0})):
+        record = cluster.rooms[name].mappings.find(TOPIC)
+        assert record is not None
+        assert record.led == expected
+        assert record.scope == ("west" if name == "c" else "east")

@@ -44,6 +44,38 @@ def test_a_queue_without_a_leader_belongs_to_nobody():
 def test_a_set_of_clusters_can_be_read():
     """The proposal joins them by an underscore."""
     assert scope.find_scope("__logic__east_west") == "east_west"
+    assert scope.mock_broker("east_west") == "__syslo__east_west"
+    assert [scope.covers("east_west", cluster) for cluster in ("east", "west", "north")] == [True, True, False]
+
+
+def test_a_scope_covers_its_cluster_and_the_global_one_all():
+    """A cluster whose name Java would take for a set is still itself."""
+    assert scope.covers("east", "east")
+    assert not scope.covers("east", "west")
+    assert scope.covers(scope.GLOBAL, "west")
+    assert scope.covers("my_cluster", "my_cluster")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_so"),
+    [
+        ("east", "west", False),
+        ("east", "east", True),
+        ("east", scope.GLOBAL, True),
+        ("east_west", "west_north", True),
+        ("east_west", "north", False),
+    ],
+)
+def test_scopes_overlap_where_they_share_a_cluster(one: str, other: str, *, is_so: bool):
+    """Only then does it matter that two topics have one name."""
+    assert scope.overlap(one, other) is scope.overlap(other, one) is is_so
+
+
+def test_a_broker_outside_of_a_scope_is_told_where_the_topic_is():
+    """In the words of people."""
+    scope.require_home("east", "east", "a", "orders")
+    with pytest.raises(MappingRefused, match="orders is fixed in east, and b belongs to cluster west"):
+        scope.require_home("east", "west", "b", "orders")
 
 
 @pytest.mark.parametrize(

@@ -74,22 +74,22 @@ def test_forms_of_a_static_topic_are_kept_apart_and_dropped_together():
     answers = RouteAnswers(1_000_000)
     aware = answers.keep_aware("orders", BODY)
     kept = {
-        (proxy, is_bare): answers.keep_mock("orders", proxy, BODY, is_bare=is_bare)
+        (proxy, is_bare): answers.keep_special("orders", proxy, BODY, is_bare=is_bare)
         for proxy in ("a", "b")
         for is_bare in (True, False)
     }
-    answers.proxies["orders"] = ("a", "b")
+    answers.proxies["orders"] = (("a", "b"),)
 
     assert answers.aware["orders"] is aware
     for (proxy, is_bare), answer in kept.items():
-        assert answers.find_mock("orders", proxy, is_bare=is_bare) is answer
+        assert answers.find_special("orders", proxy, is_bare=is_bare) is answer
     assert kept["a", True].body != kept["a", False].body
 
     answers.drop(["orders"])
 
     assert not answers.aware
     assert not answers.proxies
-    assert answers.find_mock("orders", "a", is_bare=True) is None
+    assert answers.find_special("orders", "a", is_bare=True) is None
 
 
 def test_answers_about_static_topics_are_bounded_too():
@@ -99,9 +99,9 @@ def test_answers_about_static_topics_are_bounded_too():
     for _ in range(2):
         for number in range(1000):
             answers.keep_aware(f"topic-{number}", BODY)
-            answers.keep_mock(f"topic-{number}", "a", BODY, is_bare=False)
-        assert answers.find_mock("topic-999", "a", is_bare=False) is not None
-        assert answers.find_mock("topic-0", "a", is_bare=False) is None
+            answers.keep_special(f"topic-{number}", "a", BODY, is_bare=False)
+        assert answers.find_special("topic-999", "a", is_bare=False) is not None
+        assert answers.find_special("topic-0", "a", is_bare=False) is None
         assert len(answers.aware) < 100
         answers.drop(f"topic-{number}" for number in range(1000))
 

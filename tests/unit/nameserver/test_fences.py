@@ -199,7 +199,7 @@ def test_a_damaged_report_costs_that_report():
 
     (told,) = [effect for effect in again.effects if isinstance(effect, Log) and "forgotten" in effect.event]
     assert (told.fields["broker"], told.fields["topic"]) == ("b", "orders")
-    assert again.machine.routes.static.has_report("a", "orders")
+    assert again.machine.routes.static.find_of("a", "orders") is not None
 
 
 def test_one_write_is_under_way_and_the_next_has_everything():

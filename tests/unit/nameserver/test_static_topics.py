@@ -382,3 +382,87 @@ def test_long_reasons_are_cut():
     assert len(reason) < 200
     assert reason.endswith("and 59984 more of 60000")
     assert static_topics.shorten([f"reason {number}" for number in range(100)]).endswith("reason 7; and 92 more")
+
+
+# Several topics of one name.
+
+
+def scoped(**clusters: str) -> Table:
+    table = Table(*clusters)
+    table.static = StaticTopics(table.alive, clusters.get)
+    return table
+
+
+def test_two_clusters_may_each_have_a_static_topic_of_one_name():
+    """With queues and epochs of their own; neither waits for the other."""
+    table = scoped(a="east", b="west")
+
+    assert table.report("a", leads("a", 0, 1, epoch=9, scope="east")) is None
+    assert table.report("b", leads("b", 0, 1, 2, total=3, epoch=2, scope="west")) is None
+
+    east, west = table.static.find_all("orders")
+    assert (east.scope, west.scope) == ("east", "west")
+    assert east.served is not None
+    assert west.served is not None
+    assert (east.served.total, west.served.total) == (2, 3)
+    assert table.static.find("orders") is None
+
+
+@pytest.mark.parametrize(("first", "second"), [("east", "__global__"), ("__global__", "east"), ("east", "east_west")])
+def test_what_shares_a_cluster_with_another_of_the_name_is_refused(first: str, second: str):
+    """Whichever was there first stays, and the other's operator is told."""
+    table = scoped(a="east", b="east")
+    table.report("a", leads("a", 0, 1, scope=first))
+    table.logs()
+
+    refusal = table.report("b", leads("b", 0, 1, scope=second))
+
+    assert refusal is not None
+    assert "delete one of the two" in refusal
+    assert [topic.scope for topic in table.static.find_all("orders")] == [first]
+    assert table.logs() == [("mapping refused", refusal)]
+
+
+def test_a_topic_that_was_made_anew_in_another_scope_replaces_what_its_broker_had():
+    """The name server may have been away while it was deleted."""
+    table = scoped(a="east")
+    table.report("a", leads("a", 0, 1, epoch=5))
+
+    assert table.report("a", leads("a", 0, 1, epoch=2, scope="east")) is None
+
+    assert [topic.scope for topic in table.static.find_all("orders")] == ["east"]
+    assert table.static.topics.keys() == {"orders@east"}
+
+
+def test_a_record_of_a_topic_that_is_fixed_elsewhere_is_refused():
+    """As of a broker that came to another cluster with its disk."""
+    table = scoped(b="west")
+
+    refusal = table.report("b", leads("b", 0, 1, scope="east"))
+
+    assert refusal is not None
+    assert "orders is fixed in east, and b belongs to cluster west" in refusal
+    assert not table.static.topics
+
+
+def test_deleting_one_of_a_name_leaves_the_other():
+    """A late registration brings back neither of them."""
+    table = scoped(a="east", b="west")
+    table.report("a", leads("a", 0, 1, scope="east"))
+    table.report("b", leads("b", 0, 1, scope="west"))
+
+    assert table.static.drop("orders", ["a"])
+
+    assert [topic.scope for topic in table.static.find_all("orders")] == ["west"]
+    assert "deleted" in (table.report("a", leads("a", 0, 1, scope="east")) or "")
+    assert table.report("b", leads("b", 0, 1, epoch=2, scope="west")) is None
+
+
+def test_a_normal_topic_in_another_cluster_is_no_intruder():
+    """A static topic rules its scope, not beyond."""
+    table = scoped(a="east", b="west", c="east")
+    table.report("a", leads("a", 0, 1, scope="east"))
+
+    table.static.meet_normal("orders", ["a", "b", "c"])
+
+    assert table.static.topics["orders@east"].intruders == {"c"}

@@ -11,7 +11,7 @@ A, B = ChannelId(1), ChannelId(2)
 def some_watches(sights: dict[str, int] | None = None, *, per_channel_max: int = 100, total_max: int = 1000) -> Watches:
     """Return watches of topics that look as *sights* say; others do not exist."""
     known = sights if sights is not None else {}
-    return Watches(lambda topic: known.get(topic, 0), per_channel_max=per_channel_max, total_max=total_max)
+    return Watches(lambda topic, _: known.get(topic, 0), per_channel_max=per_channel_max, total_max=total_max)
 
 
 def test_watchers_of_a_topic_are_those_who_asked():

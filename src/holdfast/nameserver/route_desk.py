@@ -1,0 +1,238 @@
+"""Route queries (105) that the hot loop has no rendered answer for, and what those who watch a topic see of it.
+
+    who asks ─ its unit, its group ─> what it sees (`vision.py`) ─┬─ static topics of that name ─> aware, or mock
+                                                                  └─ none of them ─> the normal topic, or none at all
+
+Where the unit of the client has a normal topic of the name, and another one a static one, it is told of its own: no
+client can read both kinds under one name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from holdfast.model.opening import Switch
+from holdfast.model.scope import covers
+from holdfast.nameserver.answers import RouteAnswers
+from holdfast.nameserver.kv import ORDER_TOPICS, KvStore
+from holdfast.nameserver.request import Refusal, Request
+from holdfast.nameserver.routes import RouteTable
+from holdfast.nameserver.settings import Settings
+from holdfast.nameserver.static_routes import (
+    Part,
+    aware_body,
+    choose_proxies,
+    find_proxies,
+    host_of,
+    look_at_static,
+    mock_body,
+    reports_body,
+)
+from holdfast.nameserver.static_topics import StaticTopic, shorten
+from holdfast.nameserver.vision import ANYBODY, Viewer, Vision, see, to_viewer
+from holdfast.wire.codes import ResponseCode
+from holdfast.wire.command import Command
+from holdfast.wire.fields import BadField, from_fields
+from holdfast.wire.route import QUOTED_KEYS_VERSION, AskerFields, RouteAnswer, RouteFields, is_mapping_aware
+
+_MISSING: Final = (
+    "No topic route info in name server for the topic: {}\n"
+    "See https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+)
+_BUSY: Final = "the route of static topic {} cannot be told: {}"
+_NOBODY_ALIVE: Final = "no broker that has it is alive"
+_WAIT: Final = 1  # what a topic looks like whose route cannot be told
+_NAME_MAX: Final = 255
+
+
+class Counters(msgspec.Struct):
+    """What happened so far, for whoever exports it."""
+
+    route_queries: int = 0
+    route_misses: int = 0
+    routes_withheld: int = 0
+    routes_rendered: int = 0
+    requests: int = 0
+    refusals: int = 0
+    protocol_faults: int = 0
+    disk_faults: int = 0
+
+
+class _Busy(Exception):
+    """A route that cannot be told now, and why."""
+
+
+def viewer_of(fields: RouteFields, asker: AskerFields) -> Viewer:
+    """Return who sent a route query.
+
+    Raises:
+        BadField: nothing has a name that long.
+    """
+    unit = fields.unit
+    if max(len(unit), len(asker.group)) > _NAME_MAX:
+        raise BadField(f"a unit or group has at most {_NAME_MAX} characters in its name")
+    return to_viewer(unit, asker.group)
+
+
+class RouteDesk:
+    """Answers from the route table, and keeps what it rendered."""
+
+    def __init__(
+        self,
+        routes: RouteTable,
+        answers: RouteAnswers,
+        kv: KvStore,
+        settings: Settings,
+        switch: Callable[[], Switch],
+        counters: Counters,
+    ) -> None:
+        self._routes = routes
+        self._answers = answers
+        self._kv = kv
+        self._settings = settings
+        self._switch = switch
+        self._counters = counters
+
+    def find(self, request: Request, fields: RouteFields, viewer: Viewer, asker: AskerFields) -> Command | Refusal:
+        """Return the answer to a route query."""
+        topic = fields.topic
+        if asker.wants_reports and topic in self._routes.static.by_name:
+            return self._reports(request, topic, viewer)
+        vision = see(self._switch(), topic, viewer)
+        is_bare = request.command.version < QUOTED_KEYS_VERSION and not fields.accept_standard_json_only
+        try:
+            parts = self._parts(topic, vision)
+        except _Busy as reason:
+            return self._busy(topic, str(reason))
+        if not parts:
+            return self._normal(request, topic, vision, is_bare=is_bare)
+        command = request.command
+        if asker.reads_mappings or is_mapping_aware(command.language, command.version):
+            return request.answer(body=self._aware(topic, vision, parts))
+        return self._mock(request, topic, vision, parts, is_bare=is_bare)
+
+    def look(self, topic: str, viewer: Viewer) -> int:
+        """Return a number that differs when what *viewer* is told of *topic* does; but not why it is to wait."""
+        vision = see(self._switch(), topic, viewer)
+        try:
+            parts = self._parts(topic, vision)
+        except _Busy:
+            return _WAIT
+        if parts:
+            return look_at_static(parts, self._routes.brokers, self._routes.topics.get(topic, {}))
+        return self._routes.look(topic, order_topic_conf=self._order(topic), vision=vision)
+
+    # Which topics are meant.
+
+    def _parts(self, topic: str, vision: Vision) -> list[Part]:
+        """Return the static topics of the name that are seen; none where the normal topic is.
+
+        Raises:
+            _Busy: there are some, and nothing can be told of what matters most.
+        """
+        seen = [each for each in self._routes.static.find_all(topic) if vision.shows_scope(each.scope)]
+        own = [each for each in seen if covers(each.scope, vision.unit)] if vision.unit else []
+        if vision.unit and seen and not own and self._routes.is_normal_in(topic, vision.unit):
+            return []
+        told = [each for each in seen if self._find_fault(each) is None]
+        for each in own or (seen if not told else ()):
+            fault = self._find_fault(each)
+            if fault is not None:
+                raise _Busy(fault)
+        return [Part(each, is_foreign=not vision.writes_scope(each.scope)) for each in told]
+
+    def _find_fault(self, topic: StaticTopic) -> str | None:
+        if topic.served is None:
+            return shorten(topic.reasons)
+        return _NOBODY_ALIVE if topic.holders.isdisjoint(self._routes.brokers) else None
+
+    def _order(self, topic: str) -> str | None:
+        return self._kv.find(ORDER_TOPICS, topic) if self._settings.order_message_enable else None
+
+    # How they are told.
+
+    def _normal(self, request: Request, topic: str, vision: Vision, *, is_bare: bool) -> Command | Refusal:
+        is_common = not vision.unit
+        answer = (
+            self._answers.find(topic, is_bare=is_bare)
+            if is_common
+            else self._answers.find_special(topic, vision, is_bare=is_bare)
+        )
+        if answer is None:
+            body = self._routes.find_body(topic, order_topic_conf=self._order(topic), vision=vision)
+            if body is None:
+                return self._missing(topic, vision)
+            self._counters.routes_rendered += 1
+            if is_common:
+                answer = self._answers.keep(topic, body, is_bare=is_bare)
+            else:
+                answer = self._keep_special(topic, vision, vision, body, is_bare=is_bare)
+        return request.answer(body=answer.body)
+
+    def _aware(self, topic: str, vision: Vision, parts: list[Part]) -> bytes:
+        form = (vision, "aware")
+        common = self._answers.aware.get(topic) if not vision.unit else self._answers.find_special(topic, form)
+        if common is not None:
+            return common.body
+        self._counters.routes_rendered += 1
+        body = aware_body(parts, self._routes.brokers, self._routes.topics.get(topic, {}))
+        if vision.unit:
+            return self._keep_special(topic, vision, form, body).body
+        return self._answers.keep_aware(topic, body).body
+
+    def _mock(
+        self, request: Request, topic: str, vision: Vision, parts: list[Part], *, is_bare: bool
+    ) -> Command | Refusal:
+        proxies = find_proxies(parts, self._routes.brokers)
+        if not any(proxies):
+            return self._busy(topic, _NOBODY_ALIVE)
+        if not vision.unit:
+            self._answers.proxies[topic] = proxies
+        chosen = choose_proxies(host_of(request.peer), proxies)
+        form = (vision, chosen) if vision.unit else chosen
+        answer = self._answers.find_special(topic, form, is_bare=is_bare)
+        if answer is None:
+            self._counters.routes_rendered += 1
+            body = mock_body(parts, chosen, self._routes.brokers, self._routes.topics.get(topic, {}))
+            answer = self._keep_special(topic, vision, form, body, is_bare=is_bare)
+        return request.answer(body=answer.body)
+
+    def _keep_special(
+        self, topic: str, vision: Vision, form: object, body: bytes, *, is_bare: bool = False
+    ) -> RouteAnswer:
+        return self._answers.keep_special(
+            topic, form, body, is_bare=is_bare, is_kept=not vision.unit or self._routes.has_cluster(vision.unit)
+        )
+
+    def _reports(self, request: Request, topic: str, viewer: Viewer) -> Command:
+        """Answer a broker that wants to know who leads, whatever clients are told."""
+        answer = self._answers.reports.get(topic) if viewer is ANYBODY else None
+        if answer is not None:
+            return request.answer(body=answer.body)
+        found = self._routes.static.by_name[topic].values()
+        seen = [each for each in found if not viewer.unit or covers(each.scope, viewer.unit)]
+        body = reports_body(seen, self._routes.brokers)
+        if viewer is ANYBODY:
+            self._answers.keep_reports(topic, body)
+        return request.answer(body=body)
+
+    def _missing(self, topic: str, vision: Vision) -> Refusal:
+        fault = self._routes.static.find_fault(topic)
+        known = self._routes.static.by_name.get(topic, {})
+        if fault is not None or any(vision.shows_scope(scope) for scope in known):
+            return self._busy(topic, fault or _NOBODY_ALIVE)
+        self._counters.route_misses += 1
+        return Refusal(ResponseCode.TOPIC_NOT_EXIST, _MISSING.format(topic))
+
+    def _busy(self, topic: str, reason: str) -> Refusal:
+        # Told that it does not exist, a client would create a normal topic of that name.
+        self._counters.routes_withheld += 1
+        return Refusal(ResponseCode.SYSTEM_BUSY, _BUSY.format(topic, reason))
+
+
+def asker_of(request: Request) -> AskerFields:
+    """Return what the sender of a route query says of itself."""
+    return from_fields(AskerFields, request.command.fields)

@@ -1,0 +1,55 @@
+"""Units on the wire: how a client says which is its own, and how the switch for the loss of a site travels.
+
+    105  scope=NAME, hf.group=NAME          client ─> name server   my unit, and the group that I consume for
+         __ZONE_NAME=NAME, __ZONE_MODE=true                         the same of a Java 5.x client that is told its zone
+    7051 body: the switch                   operator ─> name servers and brokers; one that has a newer refuses
+    7052 ─> body: the switch                which is the newest that this server knows?
+    103  hf.units=the switch, as text       broker <─> name server, in the request and in its answer
+
+A switch that was never used is not told at all.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from holdfast.model.errors import RemoteProtocolError
+from holdfast.model.opening import CLOSED, OPENINGS_MAX, Switch
+
+SCOPE_FIELD: Final = "scope"
+GROUP_FIELD: Final = "hf.group"
+SWITCH_FIELD: Final = "hf.units"
+ZONE_FIELD: Final = "__ZONE_NAME"
+ZONE_MODE_FIELD: Final = "__ZONE_MODE"
+_TEXT_MAX: Final = 1024 * 1024
+
+
+def encode_switch(switch: Switch) -> bytes:
+    """Return the switch as it is sent and kept."""
+    return msgspec.json.encode(switch)
+
+
+def decode_switch(data: bytes | str) -> Switch:
+    """Return the switch that *data* is; nothing at all is one that was never used.
+
+    Raises:
+        RemoteProtocolError: it is none.
+    """
+    if not data:
+        return CLOSED
+    if len(data) > _TEXT_MAX:
+        raise RemoteProtocolError(f"a switch has {len(data)} bytes, at most {_TEXT_MAX} are read")
+    try:
+        switch = msgspec.json.decode(data, type=Switch)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise RemoteProtocolError(f"a switch cannot be read: {error}") from error
+    if len(switch.openings) > OPENINGS_MAX or switch.version < 0:
+        raise RemoteProtocolError(f"a switch of version {switch.version} has {len(switch.openings)} openings")
+    return switch
+
+
+def to_text(switch: Switch) -> str | None:
+    """Return the switch as a header field; None for one that was never used."""
+    return encode_switch(switch).decode() if switch.version else None

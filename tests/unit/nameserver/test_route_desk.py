@@ -1,0 +1,233 @@
+"""Route queries of clients that name a unit: normal, static, retry topics, and what they are told of the others."""
+
+import json
+from typing import Any
+
+import pytest
+from tests.support.conversation import Conversation
+from tests.support.name_servers import a_name_server, a_registration, register
+from tests.support.static_reports import NOBODY, address_of, leads, register_static
+
+from holdfast.model.queue import MessageQueue
+from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.command import BINARY, JSON, Command, encode_command
+from holdfast.wire.route import decode_route
+
+JAVA_5 = {"language": "JAVA", "version": 513}
+OLD = {"language": "JAVA", "version": 401}
+
+
+def ask(server: Conversation, topic: str, unit: str = "", *, how: dict[str, Any] | None = None, **more: str) -> Command:
+    fields = {"topic": topic, **({"scope": unit} if unit else {}), **more}
+    channel = server.open()
+    server.receive(channel, encode_command(server.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields, **(how or {}))))
+    (answer,) = server.answers(channel)
+    return answer
+
+
+def ask_ours(server: Conversation, topic: str, unit: str = "", group: str = "") -> Command:
+    more = {"hf.mapping": "1", **({"hf.group": group} if group else {})}
+    return ask(server, topic, unit, **more)
+
+
+def hosts(answer: Command) -> list[str]:
+    assert answer.code == ResponseCode.SUCCESS, answer.remark
+    return sorted({data.broker_name for data in decode_route(answer.body).queue_datas})
+
+
+def two_units(*topics: str, **options: Any) -> Conversation:
+    """Return a name server with broker a in east and broker b in west, both with *topics*."""
+    server = a_name_server(**options)
+    for name, cluster in (("a", "east"), ("b", "west")):
+        body = a_registration(*topics)
+        register(server, name, address_of(name), body=body, channel=server.open(), clusterName=cluster)
+    return server
+
+
+def two_static_units() -> Conversation:
+    """Return one with a static topic in each: two queues in east, three in west."""
+    server = a_name_server()
+    register_static(server, "a", leads("a", 0, 1, epoch=7, scope="east"), cluster="east")
+    register_static(server, "b", leads("b", 0, 1, 2, total=3, scope="west"), cluster="west")
+    return server
+
+
+def java_publish(body: bytes) -> list[tuple[str, int]]:
+    """Return the queues that a Java 5 producer takes for its own, as its client works them out."""
+    told = json.loads(body)
+    if order := told.get("orderTopicConf"):
+        pairs = [item.split(":") for item in order.split(";")]
+        return [(name, number) for name, count in pairs for number in range(int(count))]
+    if told.get("topicQueueMappingByBroker"):
+        return java_subscribe(body)
+    return [
+        (data["brokerName"], number)
+        for data in told["queueDatas"]
+        if data["perm"] & 2
+        for number in range(data["writeQueueNums"])
+    ]
+
+
+def java_subscribe(body: bytes) -> list[tuple[str, int]]:
+    """Return the queues that a Java 5 consumer shares out."""
+    told = json.loads(body)
+    parts = (told.get("topicQueueMappingByBroker") or {}).values()
+    if parts:
+        totals = {part["scope"]: part["totalQueues"] for part in parts}
+        return sorted((f"__syslo__{scope}", number) for scope, total in totals.items() for number in range(total))
+    return [
+        (data["brokerName"], number)
+        for data in told["queueDatas"]
+        if data["perm"] & 4
+        for number in range(data["readQueueNums"])
+    ]
+
+
+@pytest.mark.parametrize("serializer", [JSON, BINARY])
+@pytest.mark.parametrize("topic", ["orders", "%RETRY%billing", "%DLQ%billing", "shop%orders", "TBW102"])
+def test_a_client_with_a_unit_sees_the_brokers_of_its_own(topic: str, serializer: int):
+    """Normal topics, what is retried, dead letters, names within a namespace; asked twice, also when rendered."""
+    server = two_units(topic)
+
+    for _ in range(2):
+        assert hosts(ask(server, topic, "east", how={"serializer": serializer})) == ["a"]
+        assert hosts(ask(server, topic, "west", how={"serializer": serializer})) == ["b"]
+        assert hosts(ask(server, topic, how={"serializer": serializer})) == ["a", "b"]
+    assert ask(server, topic, "north").code == ResponseCode.TOPIC_NOT_EXIST
+
+
+def test_a_java_client_that_is_told_its_zone_has_a_unit():
+    """It puts the name into every request, and whether it counts."""
+    server = two_units("orders")
+
+    assert hosts(ask(server, "orders", __ZONE_NAME="west", __ZONE_MODE="true")) == ["b"]
+    assert hosts(ask(server, "orders", __ZONE_NAME="west", __ZONE_MODE="false")) == ["a", "b"]
+    assert hosts(ask(server, "orders", "east", __ZONE_NAME="west", __ZONE_MODE="true")) == ["a"]
+
+
+def test_a_route_follows_its_unit():
+    """What was rendered before is dropped when a broker of the unit leaves."""
+    server = two_units("orders")
+    channel = server.open()
+    register(server, "c", address_of("c"), body=a_registration("orders"), channel=channel, clusterName="east")
+    assert hosts(ask(server, "orders", "east")) == ["a", "c"]
+
+    server.close(channel)
+
+    assert hosts(ask(server, "orders", "east")) == ["a"]
+
+
+def test_a_name_that_is_no_cluster_leaves_nothing_behind():
+    """There is no end to what anybody may call a unit, or how long a name may be."""
+    server = two_units("orders")
+
+    assert ask(server, "orders", "n" * 256).code == ResponseCode.SYSTEM_ERROR
+    for number in range(100):
+        assert ask(server, "orders", f"unit-{number}").code == ResponseCode.TOPIC_NOT_EXIST
+    assert not server.machine._answers._special  # type: ignore[attr-defined]
+
+
+def test_queue_counts_of_ordered_topics_are_those_of_the_unit():
+    """Producers go by them: they must not lead out of it."""
+    server = two_units("orders", order_message_enable=True)
+    server.ask(RequestCode.PUT_KV_CONFIG, {"namespace": "ORDER_TOPIC_CONFIG", "key": "orders", "value": "a:4;b:8"})
+
+    assert decode_route(ask(server, "orders", "west").body).order_topic_conf == "b:8"
+    assert decode_route(ask(server, "orders").body).order_topic_conf == "a:4;b:8"
+
+
+def test_of_two_static_topics_of_a_name_a_client_sees_that_of_its_unit():
+    """Each with its own number of queues and its own mock broker; ours, Java 5 and older clients."""
+    server = two_static_units()
+
+    for unit, total in (("east", 2), ("west", 3)):
+        expected = [(f"__syslo__{unit}", number) for number in range(total)]
+        java = ask(server, "orders", unit, how=JAVA_5).body
+        ours = decode_route(ask_ours(server, "orders", unit).body)
+        (mock,) = decode_route(ask(server, "orders", unit, how=OLD).body).queue_datas
+        assert java_publish(java) == java_subscribe(java) == expected
+        assert ours.publishable("orders") == [MessageQueue("orders", *each) for each in expected]
+        assert (mock.broker_name, mock.read_queues, mock.write_queues) == (f"__syslo__{unit}", total, total)
+
+
+def test_without_a_unit_both_are_seen():
+    """A client that knows nothing of units sees all that there is, as it does of normal topics."""
+    server = two_static_units()
+    every = [("__syslo__east", 0), ("__syslo__east", 1), *(("__syslo__west", number) for number in range(3))]
+
+    java = ask(server, "orders", how=JAVA_5).body
+    mocks = decode_route(ask(server, "orders", how=OLD).body)
+
+    assert java_publish(java) == java_subscribe(java) == every
+    assert [(data.broker_name, data.write_queues) for data in mocks.queue_datas] == [
+        ("__syslo__east", 2),
+        ("__syslo__west", 3),
+    ]
+    assert {data.broker_name: data.broker_addrs[0] for data in mocks.broker_datas} == {
+        "__syslo__east": address_of("a"),
+        "__syslo__west": address_of("b"),
+    }
+
+
+def test_a_global_topic_belongs_to_every_unit_as_a_whole():
+    """The number of its queues is one for all."""
+    server = a_name_server()
+    register_static(server, "a", leads("a", 0), cluster="east")
+    register_static(server, "b", leads("b", 1), cluster="west")
+
+    for unit in ("east", "west", "", "north"):
+        route = decode_route(ask_ours(server, "orders", unit).body)
+        assert [leader.broker for leader in route.leaders("orders").values()] == ["a", "b"]
+
+
+def test_a_normal_topic_and_a_static_one_of_its_name_in_another_unit_do_not_mix():
+    """Each unit sees its own. Without a unit the static one is seen, as ever."""
+    server = a_name_server()
+    register_static(server, "a", leads("a", 0, 1, scope="east"), cluster="east")
+    body = a_registration("orders")
+    register(server, "b", address_of("b"), body=body, channel=server.open(), clusterName="west")
+
+    assert decode_route(ask_ours(server, "orders", "east").body).mappings
+    west = decode_route(ask_ours(server, "orders", "west").body)
+    assert not west.mappings
+    assert [queue.broker_name for queue in west.publishable("orders")] == ["b"] * 4
+    assert decode_route(ask_ours(server, "orders").body).mappings.keys() == {"a"}
+
+
+def test_a_topic_of_the_unit_that_cannot_be_told_is_busy_whatever_others_have():
+    """Told that it does not exist, a client would create a normal one."""
+    server = a_name_server()
+    register_static(server, "a", leads("a", 0, scope="east"), cluster="east")
+    register_static(server, "b", leads("b", 0, 1, scope="west"), cluster="west")
+
+    assert ask_ours(server, "orders", "east").code == ResponseCode.SYSTEM_BUSY
+    assert ask_ours(server, "orders", "west").code == ResponseCode.SUCCESS
+    assert ask_ours(server, "orders", "north").code == ResponseCode.TOPIC_NOT_EXIST
+    # Without a unit: what can be told is told.
+    assert decode_route(ask_ours(server, "orders").body).mappings.keys() == {"b"}
+
+
+def test_a_broker_hears_of_its_own_cluster_only():
+    """Who leads a queue of another cluster's topic is nothing to it."""
+    server = two_static_units()
+
+    east = ask(server, "orders", "east", **{"hf.mapping": "1", "hf.reports": "1"})
+    every = ask(server, "orders", **{"hf.mapping": "1", "hf.reports": "1"})
+
+    assert decode_route(east.body).mappings.keys() == {"a"}
+    assert decode_route(every.body).mappings.keys() == {"a", "b"}
+    assert NOBODY not in str(decode_route(east.body).leaders("orders"))
+
+
+def test_deleting_a_static_topic_in_one_cluster_leaves_that_of_the_other():
+    """Also what a dead broker of the other said."""
+    server = a_name_server()
+    register_static(server, "a", leads("a", 0, 1, scope="east"), cluster="east")
+    channel = server.open()
+    register_static(server, "b", leads("b", 0, 1, scope="west"), cluster="west", channel=channel)
+    server.close(channel)
+
+    server.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders", "clusterName": "east"})
+
+    assert ask_ours(server, "orders", "east").code == ResponseCode.TOPIC_NOT_EXIST
+    assert ask_ours(server, "orders", "west").code == ResponseCode.SYSTEM_BUSY
