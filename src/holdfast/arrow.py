@@ -87,7 +87,7 @@ def read(
 
 
 def _plan(options: SourceOptions) -> tuple[Range, ...]:
-    link: Link = link_to(options.namesrv, options.group or DEFAULT_GROUP, options.patience_s)
+    link: Link = link_to(options.namesrv, options.group or DEFAULT_GROUP, options.patience_s, options.unit)
     _, starts, ends = find_bounds(link, options)
     return tuple(hold_ranges(link, options, starts, ends))
 

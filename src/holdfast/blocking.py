@@ -50,6 +50,7 @@ class ProducerOptions(TypedDict, total=False):
     transaction_checker: Checker | None
     topic_expiry_s: float | None
     name_server_refresh_s: float | None
+    unit: str | None
 
 
 class PushOptions(TypedDict, total=False):
@@ -67,6 +68,7 @@ class PushOptions(TypedDict, total=False):
     prefetch: Prefetch | None
     close_timeout_s: float
     name_server_refresh_s: float | None
+    unit: str | None
 
 
 class PullOptions(TypedDict, total=False):
@@ -77,6 +79,7 @@ class PullOptions(TypedDict, total=False):
     auto_commit: bool
     prefetch: Prefetch | None
     name_server_refresh_s: float | None
+    unit: str | None
 
 
 _starting: Final = threading.Lock()

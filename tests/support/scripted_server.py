@@ -66,12 +66,16 @@ class ScriptedServer:
         """Answer *code* with a refusal."""
         self.answers[code] = lambda command: response(command, with_code, remark)
 
-    def serve_topic(self, topic: str, *, queues: int = 1, others: dict[str, str] | None = None) -> None:
-        """Be name server and broker `broker-a` of *topic*; *others* are more brokers: name -> address."""
+    def serve_topic(
+        self, topic: str, *, queues: int = 1, others: dict[str, str] | None = None, others_in: str = "c"
+    ) -> None:
+        """Be name server and broker `broker-a` of *topic*; *others* are more, name -> address, of a cluster."""
         brokers = {"broker-a": self.address, **(others or {})}
         route = Route(
             broker_datas=[
-                BrokerData(cluster="c", broker_name=name, broker_addrs={0: address})
+                BrokerData(
+                    cluster="c" if name == "broker-a" else others_in, broker_name=name, broker_addrs={0: address}
+                )
                 for name, address in brokers.items()
             ],
             queue_datas=[

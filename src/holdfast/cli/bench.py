@@ -89,7 +89,7 @@ def bench(
 
 
 async def _run(session: Session, load: Load, *, own_queues: int | None) -> Figures:
-    async with Admin(session.namesrv, timeout_s=session.timeout_s) as admin:
+    async with Admin(session.namesrv, timeout_s=session.timeout_s, unit=session.unit) as admin:
         if own_queues is not None:
             await admin.topics.apply(load.topic, await admin.topics.plan(load.topic, queues=own_queues))
         else:
@@ -134,11 +134,15 @@ async def _measure(session: Session, load: Load, *, start: Start) -> Figures:
     consumed = _Consumed()
     async with contextlib.AsyncExitStack() as stack:
         for _ in range(load.consumers):
-            consumer = PushConsumer(session.namesrv, GROUP, listener=consumed.take, start=start, concurrency=64)
+            consumer = PushConsumer(
+                session.namesrv, GROUP, listener=consumed.take, start=start, concurrency=64, unit=session.unit
+            )
             consumer.subscribe(load.topic)
             await stack.enter_async_context(consumer)
         producers = [
-            await stack.enter_async_context(Producer(session.namesrv, GROUP, timeout_s=session.timeout_s))
+            await stack.enter_async_context(
+                Producer(session.namesrv, GROUP, timeout_s=session.timeout_s, unit=session.unit)
+            )
             for _ in range(load.producers)
         ]
         started_s = time.monotonic()

@@ -117,11 +117,11 @@ def _from_lines(base: Message, file: Path | None, separator: str | None) -> Iter
 
 async def _send_all(session: Session, messages: Iterator[Message], total: int | None) -> list[SendResult]:
     """Send everything, many in flight; after the first failure nothing new is sent."""
-    async with Admin(session.namesrv, timeout_s=session.timeout_s) as admin:
+    async with Admin(session.namesrv, timeout_s=session.timeout_s, unit=session.unit) as admin:
         await admin.reach.cluster_info()  # says clearly when there is no cluster to send to
     results: list[SendResult] = []
     failures: list[HoldfastError] = []
-    async with Producer(session.namesrv, GROUP, timeout_s=session.timeout_s) as producer:
+    async with Producer(session.namesrv, GROUP, timeout_s=session.timeout_s, unit=session.unit) as producer:
         with show_progress("sending", total, quiet=session.as_json or total == 1) as advance:
             window = asyncio.Semaphore(IN_FLIGHT_MAX)
 

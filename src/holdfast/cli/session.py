@@ -3,8 +3,8 @@
     @cluster_command(app, "list")
     def list_topics(session: Session, *, everything: Annotated[bool, ...] = False) -> None: ...
 
-The decorator gives the command `--namesrv`, `--profile`, `--timeout`, `--json` and `--debug`, and hands the function a
-`Session` made of them.
+The decorator gives the command `--namesrv`, `--profile`, `--timeout`, `--unit`, `--json` and `--debug`, and hands the
+function a `Session` made of them.
 """
 
 from __future__ import annotations
@@ -41,10 +41,14 @@ class Session:
     Attributes:
         namesrv: Addresses of name servers, `;` between them.
         as_json: Whether a program reads the output.
+        unit: The unit, a cluster, that is looked at; None for all of them.
     """
 
-    def __init__(self, *, namesrv: str | None, profile: str | None, timeout_s: float, as_json: bool) -> None:
+    def __init__(
+        self, *, namesrv: str | None, profile: str | None, timeout_s: float, as_json: bool, unit: str | None = None
+    ) -> None:
         self.namesrv, self._origin = find_namesrv(namesrv, profile, os.environ)
+        self.unit = unit
         self.timeout_s = timeout_s
         self.as_json = as_json
 
@@ -56,7 +60,7 @@ class Session:
         """
 
         async def run() -> _Result:
-            async with Admin(self.namesrv, timeout_s=self.timeout_s) as admin:
+            async with Admin(self.namesrv, timeout_s=self.timeout_s, unit=self.unit) as admin:
                 return await work(admin)
 
         return self.run(run())
@@ -124,6 +128,15 @@ def _common_options(
             envvar="HOLDFAST_TIMEOUT", metavar="SECONDS", help="Wait this long for an answer.", rich_help_panel=_COMMON
         ),
     ] = DEFAULT_TIMEOUT_S,
+    unit: Annotated[
+        str | None,
+        typer.Option(
+            envvar="HOLDFAST_UNIT",
+            metavar="CLUSTER",
+            help="See what clients of this unit see.",
+            rich_help_panel=_COMMON,
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.", rich_help_panel=_COMMON)] = False,
     debug: Annotated[
         bool, typer.Option("--debug", help="Show the traceback of a failure.", rich_help_panel=_COMMON)
@@ -133,7 +146,7 @@ def _common_options(
     del debug
     if timeout <= 0:
         raise ConfigError("--timeout must be more than 0")
-    return Session(namesrv=namesrv, profile=profile, timeout_s=timeout, as_json=as_json)
+    return Session(namesrv=namesrv, profile=profile, timeout_s=timeout, as_json=as_json, unit=unit)
 
 
 def is_interactive() -> bool:

@@ -25,7 +25,12 @@ from holdfast.model.topic import READ_WRITE, TopicConfig, find_name_fault
 from holdfast.wire.codes import ResponseCode
 
 LogicalQueuesOption = Annotated[int, typer.Option(min=1, metavar="N", help="Logical queues in all.")]
-ScopeOption = Annotated[str, typer.Option(metavar="global|CLUSTER", help="Where its logical queues are fixed.")]
+ScopeOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="global|CLUSTER", help="Where its logical queues are fixed.", show_default="global, or --unit"
+    ),
+]
 
 # One poll of Java's clients: by then everybody knows that nothing may be written.
 _POLL_S: Final = 30.0
@@ -36,6 +41,11 @@ def register(app: typer.Typer) -> None:
     cluster_command(app, "grow")(grow)
     cluster_command(app, "make-static")(make_static)
     cluster_command(app, "move")(move)
+
+
+def find_scope(session: Session, scope: str | None) -> str:
+    """Return where a topic shall be fixed: as it is said, in the unit that is looked at, or globally."""
+    return scope or session.unit or SHOWN_GLOBAL
 
 
 def create_static(
@@ -112,7 +122,7 @@ def make_static(
     logical_queues: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Logical queues.", show_default="as many as it has")
     ] = None,
-    scope: ScopeOption = SHOWN_GLOBAL,
+    scope: ScopeOption = None,
     pause: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="How long nobody may write.")] = _POLL_S,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
@@ -124,7 +134,7 @@ def make_static(
 
     Example: holdfast topic make-static orders --dry-run
     """
-    job = session.ask(lambda admin: _plan_conversion(admin, topic, logical_queues, scope))
+    job = session.ask(lambda admin: _plan_conversion(admin, topic, logical_queues, find_scope(session, scope)))
     plan = job.plan
     writable = sum(config.write_queues for config in job.configs.values())
     order = (

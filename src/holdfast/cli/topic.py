@@ -26,10 +26,9 @@ from holdfast.cli.arguments import BrokersOption, TopicArgument
 from holdfast.cli.moving import split_names
 from holdfast.cli.queue import home_table, static_facts, trouble
 from holdfast.cli.session import DryRunOption, Session, YesOption, cluster_command, parse_pairs
-from holdfast.cli.static_topic import ScopeOption, create_static
+from holdfast.cli.static_topic import ScopeOption, create_static, find_scope
 from holdfast.model.errors import ConfigError
 from holdfast.model.route import MASTER_ID
-from holdfast.model.scope import SHOWN_GLOBAL
 from holdfast.model.topic import BATCH_QUEUE, QUEUE_TYPE, TopicConfig
 
 app = typer.Typer(no_args_is_help=True, help="Create, look at, change and delete topics.")
@@ -61,7 +60,7 @@ def create(
     logical_queues: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Make it static: N logical queues, whatever the brokers.")
     ] = None,
-    scope: ScopeOption = SHOWN_GLOBAL,
+    scope: ScopeOption = None,
     brokers: BrokersOption = None,
     cluster: ClusterOption = None,
     permission: PermissionOption = None,
@@ -83,9 +82,10 @@ def create(
             )
         config = TopicConfig(name=topic, permission=permission_from(permission or "rw"), attributes=attributes)
         names = split_names(brokers)
-        create_static(session, config, logical_queues, scope=scope, brokers=names, exist_ok=exist_ok, dry_run=dry_run)
+        fixed = find_scope(session, scope)
+        create_static(session, config, logical_queues, scope=fixed, brokers=names, exist_ok=exist_ok, dry_run=dry_run)
         return
-    if scope != SHOWN_GLOBAL:
+    if scope is not None:
         raise ConfigError("--scope is for static topics: add --logical-queues N")
     count = queues or 8
 

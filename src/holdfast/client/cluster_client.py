@@ -25,7 +25,7 @@ from random import Random
 from typing import Any, Final, Self
 
 from holdfast.client.heartbeat import INTERVAL_MS as HEARTBEAT_INTERVAL_MS
-from holdfast.client.name_server_link import NameServerLink
+from holdfast.client.name_server_link import NameServerLink, describe
 from holdfast.client.route_keeper import RouteKeeper
 from holdfast.client.route_table import TopicRoute
 from holdfast.model.errors import BrokerRefused, ConnectionLost, HoldfastError, RequestTimeout
@@ -41,6 +41,7 @@ from holdfast.wire.route import ClusterInfo
 from holdfast.wire.watch import ROUTES_CHANGED
 
 REQUEST_TIMEOUT_S: Final = 3.0
+_PARTING_S: Final = 1.0
 _NO_CAPABILITIES: Final[frozenset[str]] = frozenset()
 
 log = logging.getLogger("holdfast.client")
@@ -76,6 +77,8 @@ class ClusterClient:
         topic_expiry_s: After how long a topic is forgotten that nobody sends to; None for never.
         remembers_missing: Whether `publish_route` says from memory that a topic does not exist.
         topics_forgotten: Called with topics that were forgotten.
+        unit: The unit, a cluster, whose queues are seen; None for all.
+        group: The group that reads by the routes, if one does.
     """
 
     def __init__(  # noqa: PLR0913 - one name for each option
@@ -93,6 +96,8 @@ class ClusterClient:
         topic_expiry_s: float | None = None,
         remembers_missing: bool = False,
         topics_forgotten: Callable[[list[str]], None] | None = None,
+        unit: str | None = None,
+        group: str | None = None,
     ) -> None:
         self.random = Random()
         self.timeout_s = timeout_s
@@ -119,6 +124,7 @@ class ClusterClient:
             refresh_s=name_server_refresh_s,
             spawn=self.spawn,
             moved=self._ask_all_again,
+            about=describe(unit, group),
         )
         self._keeper = RouteKeeper(
             self._name_servers,
@@ -130,6 +136,7 @@ class ClusterClient:
             remembers_missing=remembers_missing,
             forgotten=topics_forgotten,
         )
+        self._unit = unit
         self.routes = self._keeper.table
         self._tasks: set[asyncio.Task[None]] = set()
         self._capabilities: dict[str, frozenset[str]] = {}  # of brokers, by address
@@ -151,6 +158,8 @@ class ClusterClient:
         self.local_address = _local_address(self._name_servers.current)
         # Unique among everything that ever runs on this machine: membership is by this text.
         self.client_id = f"{self.local_address}@{os.getpid()}#{time.time_ns()}{self.random.randrange(1000):03}"
+        if self._unit is not None:
+            self.client_id += f"@{self._unit}"  # As Java's clients have it: people see where a member is.
         self.spawn(self._keeper.poll_forever())
         if self._heartbeat is not None:
             self.spawn(self._beat_forever())
@@ -337,6 +346,23 @@ class ClusterClient:
     def _tell_change(self, topic: str) -> None:
         if self._routes_changed is not None:
             self._routes_changed(topic)
+        if self._unit is not None and self._find_strangers():
+            self.spawn(self._part())
+
+    def _find_strangers(self) -> list[str]:
+        """Return the brokers that we are connected to and that no route has: their unit is open no more."""
+        known = self.routes.broker_addresses(masters_only=False)
+        return [address for address in self.connected_brokers() if address not in known]
+
+    async def _part(self) -> None:
+        """Say good-bye to brokers of other units: to them we are members until then, who own queues and read none."""
+        await asyncio.sleep(_PARTING_S)  # What was read there is given up first.
+        for address in self._find_strangers():
+            for command in () if self._goodbyes is None else self._goodbyes():
+                await self._tell(address, command)
+            connection = self._pool.find(address)
+            if connection is not None:
+                await connection.close("its unit is open no more")
 
     def _ask_all_again(self) -> None:
         self._keeper.doubt_all()

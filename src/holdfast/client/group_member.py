@@ -61,6 +61,7 @@ class GroupMember:
         route_changed: Called with a topic whose queues, or whose leaders, are others than before.
         handlers: Who answers what brokers ask of us, besides changes of the group.
         name_server_refresh_s: See `ClusterClient`.
+        unit: See `ClusterClient`.
     """
 
     def __init__(  # noqa: PLR0913 - one name for each option
@@ -79,6 +80,7 @@ class GroupMember:
         route_changed: Callable[[str], None] | None = None,
         handlers: Mapping[int, Handler] | None = None,
         name_server_refresh_s: float | None = None,
+        unit: str | None = None,
     ) -> None:
         fault = find_name_fault(group)
         if fault is not None:
@@ -108,6 +110,8 @@ class GroupMember:
             broker_up=self._found_again,
             broker_down=broker_down,
             name_server_refresh_s=name_server_refresh_s,
+            unit=unit,
+            group=self.group,
         )
         self.calls = QueueCalls(self.client, self.group)
 

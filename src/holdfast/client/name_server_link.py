@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from random import Random
 from typing import Any
 
@@ -25,6 +25,7 @@ from holdfast.runtime.pool import ConnectionPool
 from holdfast.wire.codes import RequestCode
 from holdfast.wire.command import Command
 from holdfast.wire.route import MAPPING_FIELD
+from holdfast.wire.units import GROUP_FIELD, SCOPE_FIELD
 from holdfast.wire.watch import TOPICS_FIELD, UNWATCH, WATCH_FIELD, WATCHING_FIELD, join_topics, split_topics
 
 log = logging.getLogger("holdfast.client")
@@ -43,6 +44,7 @@ class NameServerLink:
         refresh_s: How often host names and the address server are asked again; None for the usual time.
         spawn: Runs what nobody waits for.
         moved: Called when what was watched is watched no more: all routes are to be asked for again.
+        about: What every question for a route says of us, see `describe`.
     """
 
     def __init__(
@@ -55,7 +57,9 @@ class NameServerLink:
         refresh_s: float | None,
         spawn: Spawn,
         moved: Callable[[], None],
+        about: Mapping[str, str] | None = None,
     ) -> None:
+        self._about = dict(about or {})
         self._source = AddressSource(namesrv, refresh_s=refresh_s)
         self._servers = NameServers(";".join(self._source.listed), random)
         self._watch = RouteWatch()
@@ -67,6 +71,11 @@ class NameServerLink:
         self._former: set[str] = set()  # taken off the list, and perhaps still connected, or dialled
         self._silent: set[str] = set()  # of whom it was logged that they do not answer
         self._has_new_source = asyncio.Event()
+
+    @property
+    def unit(self) -> str | None:
+        """Whose routes are asked for; None for all."""
+        return self._about.get(SCOPE_FIELD)
 
     @property
     def addresses(self) -> list[str]:
@@ -159,7 +168,7 @@ class NameServerLink:
 
         def question(address: str) -> Command:
             self._watch.ask(address, topic)
-            return route_query(topic, watch=True)
+            return self.route_query(topic, watch=True)
 
         address, answer = await self._ask(question, None)
         pushes = answer.fields.get(WATCHING_FIELD) == "true"
@@ -169,6 +178,13 @@ class NameServerLink:
         elif self._watch.answer(address, pushes=pushes) and not pushes:
             log.debug("name server %s does not push routes: they are polled every 30 s", address)
         return address, answer
+
+    def route_query(self, topic: str, *, watch: bool = False) -> Command:
+        """Return the question for the route of *topic*."""
+        fields = {"topic": topic, MAPPING_FIELD: "1", **self._about}
+        if watch:
+            fields[WATCH_FIELD] = "true"
+        return Command(code=RequestCode.GET_ROUTEINFO_BY_TOPIC, fields=fields)
 
     async def _ask(self, question: Callable[[str], Command], timeout_s: float | None) -> tuple[str, Command]:
         tried: dict[str, HoldfastError] = {}
@@ -249,14 +265,13 @@ class NameServerLink:
             self._spawn(connection.close("no name server of ours any more"))
 
 
+def describe(unit: str | None, group: str | None) -> dict[str, str]:
+    """Return how a client of *unit* that reads for *group*, or for none, tells so when it asks for a route."""
+    if unit is None:
+        return {}  # Then it sees everything, whoever it is.
+    return {SCOPE_FIELD: unit} if group is None else {SCOPE_FIELD: unit, GROUP_FIELD: group}
+
+
 def _hear(address: str, answer: asyncio.Future[Command]) -> None:
     if not answer.cancelled() and (error := answer.exception()) is not None:
         log.debug("name server %s did not say whether it heard what we watch no more: %s", address, error)
-
-
-def route_query(topic: str, *, watch: bool = False) -> Command:
-    """Return the question for the route of *topic*."""
-    fields = {"topic": topic, MAPPING_FIELD: "1"}
-    if watch:
-        fields[WATCH_FIELD] = "true"
-    return Command(code=RequestCode.GET_ROUTEINFO_BY_TOPIC, fields=fields)

@@ -76,6 +76,7 @@ class Producer:
             of transactions are kept: brokers may ask about them at any time.
         name_server_refresh_s: How often it is looked whether the list of name servers is another one; None for every
             30 s if it has host names, every 120 s at an address server.
+        unit: The unit, a cluster, whose queues are seen; None for all.
     """
 
     def __init__(  # noqa: PLR0913 - one name for each option
@@ -93,6 +94,7 @@ class Producer:
         transaction_checker: Checker | None = None,
         topic_expiry_s: float | None = TOPIC_EXPIRY_S,
         name_server_refresh_s: float | None = None,
+        unit: str | None = None,
     ) -> None:
         self._namespace = namespace
         self._group = with_namespace(namespace, group)
@@ -114,6 +116,7 @@ class Producer:
             broker_down=lambda address: self._whole.forget_broker(address),  # noqa: PLW0108 - made after the client
             remembers_missing=True,
             topics_forgotten=self._forget,
+            unit=unit,
         )
         self._desk = TransactionDesk(self._client, self._group, checker=transaction_checker, namespace=namespace)
         self._whole = WholeBatches(self._client)

@@ -54,6 +54,7 @@ class PullConsumer:
         prefetch: How much may be pulled ahead.
         name_server_refresh_s: How often it is looked whether the list of name servers is another one; None for every
             30 s if it has host names, every 120 s at an address server.
+        unit: The unit, a cluster, whose queues are seen; None for all.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class PullConsumer:
         auto_commit: bool = True,
         prefetch: Prefetch | None = None,
         name_server_refresh_s: float | None = None,
+        unit: str | None = None,
     ) -> None:
         self._readers: dict[MessageQueue, QueueReader] = {}
         self._buffers: dict[MessageQueue, deque[Delivery]] = {}
@@ -88,6 +90,7 @@ class PullConsumer:
             broker_up=self._recover,
             route_changed=self._follow,
             name_server_refresh_s=name_server_refresh_s,
+            unit=unit,
         )
         self._keeper = OffsetKeeper(self._member.calls, start)
         self._plan = ReaderPlan(

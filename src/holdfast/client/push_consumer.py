@@ -74,6 +74,7 @@ class PushConsumer:
         close_timeout_s: How long closing waits for listeners that run.
         name_server_refresh_s: How often it is looked whether the list of name servers is another one; None for every
             30 s if it has host names, every 120 s at an address server.
+        unit: The unit, a cluster, whose queues are seen; None for all.
     """
 
     def __init__(  # noqa: PLR0913 - one name for each option
@@ -93,6 +94,7 @@ class PushConsumer:
         prefetch: Prefetch | None = None,
         close_timeout_s: float = 30.0,
         name_server_refresh_s: float | None = None,
+        unit: str | None = None,
     ) -> None:
         if broadcast != (offset_file is not None):
             raise LocalProtocolError(
@@ -115,6 +117,7 @@ class PushConsumer:
             broker_down=self._suspend,
             route_changed=self._follow,
             name_server_refresh_s=name_server_refresh_s,
+            unit=unit,
         )
         self._locks: LockKeeper | None = None
         if ordered and not broadcast:

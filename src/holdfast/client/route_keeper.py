@@ -23,7 +23,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
 from holdfast.client.missing_topics import MISSING_MAX
-from holdfast.client.name_server_link import NameServerLink, Spawn, route_query
+from holdfast.client.name_server_link import NameServerLink, Spawn
 from holdfast.client.route_table import RouteTable, TopicRoute
 from holdfast.model.errors import BrokerRefused, ConnectionLost, HoldfastError, RequestTimeout, RouteNotFound
 from holdfast.model.route import Route
@@ -69,7 +69,8 @@ class RouteKeeper:
         remembers_missing: bool = False,
         forgotten: Callable[[list[str]], None] | None = None,
     ) -> None:
-        self.table = RouteTable(missing_max=MISSING_MAX if remembers_missing else None)
+        missing_max = MISSING_MAX if remembers_missing else None
+        self.table = RouteTable(missing_max=missing_max, unit=name_servers.unit)
         self._name_servers = name_servers
         self._ask = ask
         self._spawn = spawn
@@ -272,7 +273,7 @@ class RouteKeeper:
 
     async def _route_at(self, address: str, topic: str) -> Route | None:
         try:
-            return decode_route((await self._ask(address, route_query(topic))).body)
+            return decode_route((await self._ask(address, self._name_servers.route_query(topic))).body)
         except HoldfastError as error:
             log.debug("name server %s does not tell the route of %s: %s", address, topic, error)
             return None

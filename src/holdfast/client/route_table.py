@@ -26,7 +26,7 @@ Decides what is due for a poll; asks nobody. Time comes in.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import Final, TypeVar
 
 import msgspec
@@ -36,6 +36,7 @@ from holdfast.model.leadership import NO_LEADER, Leader, advance, find_leaders
 from holdfast.model.mapping import TopicMapping
 from holdfast.model.queue import MessageQueue
 from holdfast.model.route import MASTER_ID, BrokerData, QueueData, Route
+from holdfast.model.scope import covers
 from holdfast.model.topic import Permission
 
 POLL_INTERVAL_MS: Final = 30_000
@@ -116,10 +117,14 @@ class RouteTable:
     Args:
         poll_interval_ms: How old a route may get; for as long is a broker remembered that dropped out of one.
         missing_max: How many topics may be remembered that do not exist; None for all.
+        unit: Whose routes these are; None for all.
     """
 
-    def __init__(self, poll_interval_ms: int = POLL_INTERVAL_MS, missing_max: int | None = None) -> None:
+    def __init__(
+        self, poll_interval_ms: int = POLL_INTERVAL_MS, missing_max: int | None = None, unit: str | None = None
+    ) -> None:
         self._poll_interval_ms = poll_interval_ms
+        self._unit = unit
         self._missing = MissingTopics(missing_max)
         self._suspects: set[str] = set()
         self._entries: dict[str, _Entry] = {}
@@ -341,7 +346,7 @@ class RouteTable:
         self._missing.discard(topic)
         old = entry.route
         reach = self._reach(entry, route, now_ms)
-        entry.leaders = leaders = advance(entry.leaders, route.leaders(topic)) if route.mappings else {}
+        entry.leaders = leaders = self._advance(entry, route, topic) if route.mappings else {}
         if (
             old is not None
             and (old.is_borrowed, old.route, old.reach) == (is_borrowed, route, reach)
@@ -349,7 +354,7 @@ class RouteTable:
         ):
             return False
         self._generation += 1
-        publishable = tuple(leaders) if route.mappings else tuple(route.publishable(topic))
+        publishable = tuple(filter(route.may_write, leaders)) if route.mappings else tuple(route.publishable(topic))
         entry.route = TopicRoute(
             topic=topic,
             route=route,
@@ -368,6 +373,23 @@ class RouteTable:
         )
         return True
 
+    def _advance(self, entry: _Entry, route: Route, topic: str) -> dict[MessageQueue, Leader]:
+        found = route.leaders(topic)
+        held = entry.leaders
+        if self._unit is not None:
+            # What another unit has was told while it was open. Now it is not, and those queues are there no more.
+            told = {queue.broker_name for queue in found}
+            held = {queue: leader for queue, leader in held.items() if queue.broker_name in told}
+        return advance(held, found)
+
+    @staticmethod
+    def _own_brokers(route: Route, unit: str) -> Iterator[str]:
+        """Return the brokers of our unit, and of topics that belong to it. Others are seen while their unit is open."""
+        for broker in route.broker_datas:
+            record = route.mappings.get(broker.broker_name)
+            if broker.cluster == unit or (record is not None and covers(record.scope, unit)):
+                yield broker.broker_name
+
     def _reach(self, entry: _Entry, route: Route, now_ms: int) -> Route:
         """Return *route* and what dropped out of it a moment ago; take note since when."""
         if entry.route is None or entry.route.is_borrowed:
@@ -375,6 +397,8 @@ class RouteTable:
         before = entry.route.reach
         lost = {broker.broker_name for broker in before.broker_datas}
         lost -= {broker.broker_name for broker in route.broker_datas}
+        if self._unit is not None:
+            lost &= set(self._own_brokers(before, self._unit))
         since = {name: entry.missing.get(name, now_ms) for name in lost}
         entry.missing = {name: at_ms for name, at_ms in since.items() if now_ms - at_ms < self._poll_interval_ms}
         if not entry.missing:
@@ -390,16 +414,25 @@ def _sendable(route: Route, leaders: dict[MessageQueue, Leader]) -> tuple[Messag
     """Return the logical queues whose leaders are up, and were not told to take nothing."""
     ready = {broker.broker_name for broker in route.broker_datas if MASTER_ID in broker.broker_addrs}
     ready -= {data.broker_name for data in route.queue_datas if not data.permission & Permission.WRITE}
-    return tuple(queue for queue, leader in leaders.items() if leader.broker in ready)
+    return tuple(queue for queue, leader in leaders.items() if leader.broker in ready and route.may_write(queue))
 
 
 def _join(routes: Sequence[Route]) -> Route:
     """Return the newest of *routes* with what only the others know: a broker that has registered there only."""
     newest = max(routes, key=lambda route: max((record.epoch for record in route.mappings.values()), default=0))
-    brokers = {data.broker_name: data for route in (*routes, newest) for data in route.broker_datas}
-    queues = {data.broker_name: data for route in (*routes, newest) for data in route.queue_datas}
+    # Which units are seen, and which of them may be written to, is one name server's word: they belong together.
+    clusters = {data.cluster for data in newest.broker_datas}
+    scopes = {record.scope for record in newest.mappings.values()}
+    datas = [data for route in (*routes, newest) for data in route.broker_datas if data.cluster in clusters]
+    brokers = {data.broker_name: data for data in datas}
+    queues = {
+        data.broker_name: data
+        for route in (*routes, newest)
+        for data in route.queue_datas
+        if data.broker_name in brokers
+    }
     records: dict[str, TopicMapping] = {}
-    for record in (record for route in routes for record in route.mappings.values()):
+    for record in (record for route in routes for record in route.mappings.values() if record.scope in scopes):
         known = records.get(record.broker)
         if known is None or record.epoch > known.epoch:
             records[record.broker] = record

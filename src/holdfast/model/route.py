@@ -15,6 +15,7 @@ from holdfast.model.leadership import Leader, find_leaders
 from holdfast.model.mapping import TopicMapping
 from holdfast.model.numbers import Int32, Int64
 from holdfast.model.queue import MessageQueue
+from holdfast.model.scope import is_mock_broker
 from holdfast.model.topic import Permission
 
 MASTER_ID = 0
@@ -75,13 +76,24 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defa
             name, _, count = item.partition(":")
             yield name, int(count) if count.isdecimal() and len(count) <= _DIGITS_MAX else 0
 
+    def may_write(self, queue: MessageQueue) -> bool:
+        """Return whether a logical queue is one to write to.
+
+        Where only some are, as others belong to another unit, they are told as the queues of ordered topics are.
+        """
+        if not self.order_topic_conf:
+            return True
+        counts = {name: count for name, count in self.order_counts() if is_mock_broker(name)}
+        return not counts or queue.queue_id < counts.get(queue.broker_name, 0)
+
     def publishable(self, topic: str) -> list[MessageQueue]:
         """Return the queues that take messages: writable, on a broker whose master is known.
 
-        Of a static topic all of them, also those that have no leader now: a key's queue is one of N, always.
+        Of a static topic all of them, also those that have no leader now: a key's queue is one of N, always. But for
+        those of other units, where the route tells of some.
         """
         if self.mappings:
-            return list(self.leaders(topic))
+            return [queue for queue in self.leaders(topic) if self.may_write(queue)]
         if self.order_topic_conf:
             return [
                 MessageQueue(topic, name, queue_id) for name, count in self.order_counts() for queue_id in range(count)

@@ -39,7 +39,7 @@ class HoldfastBatchReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Plan the query."""
         options = self._options
-        link = link_to(options.namesrv, options.group or DEFAULT_GROUP, options.patience_s)
+        link = link_to(options.namesrv, options.group or DEFAULT_GROUP, options.patience_s, options.unit)
         return self._divide(link, *find_bounds(link, options))
 
     def _divide(

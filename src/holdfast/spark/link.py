@@ -42,7 +42,7 @@ from holdfast.model.errors import (
 )
 from holdfast.model.mapping import LogicalQueue, Segment, merge
 from holdfast.model.queue import MessageQueue
-from holdfast.model.scope import is_mock_broker
+from holdfast.model.scope import covers, find_scope, is_mock_broker
 from holdfast.model.unique_id import UniqueIds
 from holdfast.spark.offsets import Queue
 from holdfast.spark.pull_line import PullLine
@@ -96,11 +96,16 @@ class Link:
         namesrv: `host:port;host:port`.
         group: Whose reading brokers count.
         patience_s: How long something is asked again.
+        unit: The unit, a cluster, that is read and written; None for all. What other units have is not read, also while
+            they are open: a query keeps the queues that it began with.
         is_producer: Brokers are told that the group sends, and tell what they can.
     """
 
-    def __init__(self, namesrv: str, group: str, patience_s: float, *, is_producer: bool = False) -> None:
+    def __init__(
+        self, namesrv: str, group: str, patience_s: float, unit: str | None = None, *, is_producer: bool = False
+    ) -> None:
         self._group = group
+        self._unit = unit
         self.patience_s = patience_s
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="holdfast-spark", daemon=True).start()
@@ -128,6 +133,7 @@ class Link:
             namesrv,
             heartbeat=(lambda: heartbeat_command(client.client_id, producer=self._group)) if is_producer else None,
             broker_down=lambda address: self.whole.forget_broker(address),  # noqa: PLW0108 - made after the client
+            unit=self._unit,
         )
         await client.start()
         return client
@@ -145,13 +151,21 @@ class Link:
         Raises:
             ConfigError: there is no such topic.
         """
-        route = self.wait(self._route(topic))
-        brokers = {queue.broker_name for queue in route.readable}
+        readable = self._own(self.wait(self._route(topic)))
+        brokers = {queue.broker_name for queue in readable}
         is_logical = len(brokers) == 1 and all(map(is_mock_broker, brokers))
         return {
             (topic, str(queue.queue_id) if is_logical else f"{queue.broker_name}/{queue.queue_id}"): queue
-            for queue in route.readable
+            for queue in readable
         }
+
+    def _own(self, route: TopicRoute) -> list[MessageQueue]:
+        """Return the queues that can be read, without those of units that are open."""
+        if self._unit is None:
+            return list(route.readable)
+        clusters = {data.broker_name: data.cluster for data in route.reach.broker_datas}
+        scopes = {name: find_scope(name) or clusters.get(name, "") for name in {q.broker_name for q in route.readable}}
+        return [queue for queue in route.readable if covers(scopes[queue.broker_name], self._unit)]
 
     def publishable(self, topic: str) -> tuple[MessageQueue, ...]:
         """Return the queues over which keys are spread.
@@ -173,9 +187,10 @@ class Link:
         route = self.client.routes.find(topic)
         if route is None or not route.leaders:
             route = self.wait(self._insist(lambda: self._static_route(topic), topic))
-        found = next((queue for queue in route.leaders if str(queue.queue_id) == number), None)
+        own = self._own(route)
+        found = next((queue for queue in own if str(queue.queue_id) == number), None)
         if found is None:
-            raise ConfigError(f"topic {topic!r} has no queue {number!r}; it has {len(route.leaders)}")
+            raise ConfigError(f"topic {topic!r} has no queue {number!r}; it has {len(own)}")
         return found
 
     def ends(self, queues: Mapping[Queue, MessageQueue]) -> dict[Queue, int]:
@@ -420,7 +435,12 @@ class Link:
             return None
         known = self._merged.get(topic)
         if known is None or known[0] != route.generation:
-            known = self._merged[topic] = (route.generation, merge(route.route.mappings).queues)
+            records = {
+                broker: record
+                for broker, record in route.route.mappings.items()
+                if self._unit is None or covers(record.scope, self._unit)
+            }
+            known = self._merged[topic] = (route.generation, merge(records).queues if records else {})
         return known[1].get(int(number))
 
     def _find_segment(self, name: Queue, offset: int, delta: int) -> Segment | None:
@@ -455,16 +475,16 @@ def _end_of(queue: LogicalQueue, segment: Segment, end: int) -> int:
 
 
 _making: Final = threading.Lock()
-_links: Final[dict[tuple[int, str, str], Link]] = {}
+_links: Final[dict[tuple[int, str, str, str | None], Link]] = {}
 
 
-def link_to(namesrv: str, group: str, patience_s: float, *, is_producer: bool = False) -> Link:
+def link_to(namesrv: str, group: str, patience_s: float, unit: str | None = None, *, is_producer: bool = False) -> Link:
     """Return this process's link to a cluster, made with the first call; of one group all are producers, or none."""
-    key = (os.getpid(), namesrv, group)  # A link does not survive a fork.
+    key = (os.getpid(), namesrv, group, unit)  # A link does not survive a fork.
     with _making:
         link = _links.get(key)
         if link is None:
-            link = _links[key] = Link(namesrv, group, patience_s, is_producer=is_producer)
+            link = _links[key] = Link(namesrv, group, patience_s, unit, is_producer=is_producer)
         link.patience_s = patience_s
         return link
 

@@ -49,6 +49,7 @@ class SourceOptions:
         assigned: Read only these queues: topic to their names.
         is_strict_time: A queue that has nothing at the starting time or later is an error, not read from its end.
         patience_s: How long a broker may be away before the query fails.
+        unit: The unit, a cluster, that is read; None for all.
         takes_filters: Spark tells of filters (a setting of its own says whether it does).
     """
 
@@ -71,6 +72,7 @@ class SourceOptions:
     tags: str = "*"
     group: str | None = None
     patience_s: float = 600.0
+    unit: str | None = None
     takes_filters: bool = False
 
     @property
@@ -160,6 +162,7 @@ def read_source_options(options: Mapping[str, str], *, is_stream: bool) -> Sourc
     reader = OptionReader(options)
     read = SourceOptions(
         namesrv=read_namesrv(reader),
+        unit=reader.text("unit"),
         **_subjects(reader),
         start=_bound(reader, "starting", "latest" if is_stream else "earliest"),
         end=_bound(reader, "ending", "latest"),

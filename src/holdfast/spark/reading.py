@@ -80,7 +80,7 @@ def read_ranges(
         DataLost: some are gone, and that is not to be passed over.
         Unavailable: a broker was away for longer than the options allow.
     """
-    link = link_to(options.namesrv, options.group or DEFAULT_GROUP, options.patience_s)
+    link = link_to(options.namesrv, options.group or DEFAULT_GROUP, options.patience_s, options.unit)
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     with a_line() as line:

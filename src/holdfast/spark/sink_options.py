@@ -34,6 +34,7 @@ class SinkOptions:
         accepts_unknown: Go on where a dead broker took its knowledge with it.
         patience_s: How long a broker may be away before the query fails.
         codec: How batches are compressed that brokers keep whole; None for not at all.
+        unit: The unit, a cluster, that is written to; None for all.
         write_name: The name under which a batch write can be repeated, and its number; None to write it anew.
     """
 
@@ -44,6 +45,7 @@ class SinkOptions:
     accepts_unknown: bool = False
     patience_s: float = 600.0
     codec: Codec | None = None
+    unit: str | None = None
     write_name: tuple[str, int] | None = None
 
 
@@ -57,6 +59,7 @@ def read_sink_options(options: Mapping[str, str]) -> SinkOptions:
     reader.text("checkpointLocation")  # Spark's own, which it passes on
     read = SinkOptions(
         namesrv=read_namesrv(reader),
+        unit=reader.text("unit"),
         topic=reader.text("topic"),
         is_exact=reader.boolean("exactlyOnce", default=False),
         is_ordered=reader.boolean("inputOrdered", default=False),

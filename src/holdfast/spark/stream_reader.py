@@ -131,7 +131,7 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @property
     def _link(self) -> Link:
         options = self._options
-        return link_to(options.namesrv, options.group or DEFAULT_GROUP, options.patience_s)
+        return link_to(options.namesrv, options.group or DEFAULT_GROUP, options.patience_s, options.unit)
 
     def _discover(self, link: Link, *, is_due: bool = False) -> Queues:
         """Return the queues to read; look for new ones now and then."""

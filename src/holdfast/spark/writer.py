@@ -85,7 +85,7 @@ def write_rows(options: SinkOptions, batches: Iterable[pa.RecordBatch], query: s
     """Write the rows of one task."""
     task = TaskContext.get()
     partition = 0 if task is None else task.partitionId()
-    link = link_to(options.namesrv, GROUP, options.patience_s, is_producer=True)
+    link = link_to(options.namesrv, GROUP, options.patience_s, options.unit, is_producer=True)
     name = WriteName(query, batch, partition, options.accepts_unknown) if options.is_exact else None
     known: dict[str, tuple[MessageQueue, ...]] = {}
     choice = QueueChoice(known, partition)

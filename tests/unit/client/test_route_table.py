@@ -410,3 +410,78 @@ def test_everything_can_be_in_doubt():
     table.doubt_all()
 
     assert table.due(0) == ["t", "nowhere"]
+
+
+# Units.
+
+OPEN = "__syslo__west:2"
+
+
+def a_unit_route(*scopes: str, order: str | None = None) -> Route:
+    """Return a route of unit west with a broker of each scope, whose cluster has that name."""
+    records = [a_record(f"in-{scope}", {0: 1, 1: 1}, total=2, scope=scope) for scope in scopes]
+    route = a_static_route(*records)
+    datas = [msgspec.structs.replace(data, cluster=data.broker_name.removeprefix("in-")) for data in route.broker_datas]
+    return msgspec.structs.replace(route, broker_datas=datas, order_topic_conf=order)
+
+
+def scopes_of(queues: tuple[MessageQueue, ...]) -> set[str]:
+    return {queue.broker_name.removeprefix("__syslo__") for queue in queues}
+
+
+def test_what_another_unit_has_is_read_while_it_is_open_and_never_written():
+    """When it is closed its queues and brokers are gone at once: it did not crash."""
+    table = RouteTable(unit="west")
+    table.put("t", a_unit_route("west"), 0)
+    assert table.put("t", a_unit_route("east", "west", order=OPEN), 1)
+
+    route = table.find("t")
+    assert route is not None
+    assert scopes_of(route.readable) == {"east", "west"}
+    assert scopes_of(route.publishable) == scopes_of(route.sendable) == {"west"}
+
+    assert table.put("t", a_unit_route("west"), 2)
+
+    route = table.find("t")
+    assert route is not None
+    assert scopes_of(route.readable) == {"west"}
+    assert table.broker_addresses(masters_only=True) == ["in-west:1"]
+
+
+def test_brokers_of_the_unit_and_of_global_topics_are_remembered_as_ever():
+    """They may have crashed."""
+    table = RouteTable(unit="west")
+    for topic in ("west", "__global__"):
+        table.put(topic, a_unit_route(topic), 0)
+        table.put(topic, msgspec.structs.replace(a_unit_route(topic), broker_datas=[]), 1)
+
+    assert table.broker_addresses(masters_only=True) == ["in-west:1", "in-__global__:1"]
+
+
+def test_brokers_of_a_normal_topic_of_another_unit_are_forgotten_at_once():
+    """The same without mappings."""
+    table = RouteTable(unit="c")
+    foreign = BrokerData(cluster="other", broker_name="x", broker_addrs={0: "x:1"})
+    both = a_route("a", "x")
+    table.put("t", msgspec.structs.replace(both, broker_datas=[both.broker_datas[0], foreign]), 0)
+
+    table.put("t", a_route("a"), 1)
+
+    route = table.find("t")
+    assert route is not None
+    assert {queue.broker_name for queue in route.readable} == {"a"}
+
+
+def test_which_units_are_written_to_is_never_put_together_from_two_name_servers():
+    """One has heard that east is open, the other has not: together they would let producers write there."""
+    aware, late = a_unit_route("east", "west", order=OPEN), a_unit_route("west")
+    late = msgspec.structs.replace(
+        late, mappings={name: msgspec.structs.replace(record, epoch=9) for name, record in late.mappings.items()}
+    )
+
+    for routes in ([aware, late], [late, aware]):
+        table = RouteTable(unit="west")
+        table.put_all("t", routes, 0, is_everybody=True)
+        route = table.find("t")
+        assert route is not None
+        assert scopes_of(route.publishable) == {"west"}

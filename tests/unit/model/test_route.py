@@ -73,3 +73,14 @@ def test_a_static_topic_has_logical_queues_only():
 def test_a_normal_topic_has_no_leaders():
     """Each of its queues is its broker's."""
     assert Route().leaders("t") == {}
+
+
+def test_of_several_units_only_the_queues_that_are_named_take_messages():
+    """The others are there to be read; where none is named, none takes any."""
+    records = (a_record("a", {0: 1}, total=1, scope="east"), a_record("b", {0: 1, 1: 1}, total=2, scope="west"))
+    west = [MessageQueue("t", "__syslo__west", number) for number in (0, 1)]
+
+    for order, expected in (("__syslo__west:2", west), ("__syslo__none__:0", [])):
+        route = msgspec.structs.replace(a_static_route(*records), order_topic_conf=order)
+        assert route.publishable("t") == expected
+        assert route.readable("t") == [MessageQueue("t", "__syslo__east", 0), *west]
