@@ -211,7 +211,7 @@ class Processes:
         flush: str = "async",
         settings: Mapping[str, object] | None = None,
     ) -> Broker:
-        """Start a broker with any *settings*; return it once it listens and the name server knows it."""
+        """Start a broker with any *settings*; return it once it listens and the name servers, `;` between, know it."""
         port = port or free_port()
         store = store or self._folder / name
         command = ["serve", "broker", "--name", name, "--cluster", cluster, "--namesrv", name_server]
@@ -219,7 +219,8 @@ class Processes:
         for option, value in (settings or {}).items():
             command += ["--set", f"{option}={value}"]
         child = self._start(command, name=f"broker {name}", port=port)
-        wait_until_registered(name_server, [name])
+        for each in name_server.split(";"):
+            wait_until_registered(each, [name])
         return Broker(name, cluster, port, store, child)
 
     def _start(self, arguments: list[str], *, name: str, port: int) -> Child:

@@ -10,14 +10,14 @@ import msgspec
 from holdfast.admin.reach import Broker, NotFound, Reach, body_of, gather
 from holdfast.model.errors import BrokerRefused, ConfigError
 from holdfast.model.group import GroupConfig, Subscription
-from holdfast.model.mapping import merge
+from holdfast.model.mapping import merge_scopes
 from holdfast.model.queue import MessageQueue
 from holdfast.model.topic import RETRY_PREFIX, find_name_fault, retry_topic
 from holdfast.wire import java_json
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.mapping import from_info
 
-_SYSTEM_PREFIXES: Final = ("CID_ONS", "CID_RMQ_SYS_", "CID_SYS_RMQ_", "TOOLS_", "FILTERSRV_", "SELF_TEST_", "DEFAULT_")
+SYSTEM_PREFIXES: Final = ("CID_ONS", "CID_RMQ_SYS_", "CID_SYS_RMQ_", "TOOLS_", "FILTERSRV_", "SELF_TEST_", "DEFAULT_")
 
 
 class Member(msgspec.Struct, frozen=True):
@@ -147,7 +147,7 @@ class Groups:
     async def summaries(self, *, with_system: bool = False) -> list[GroupSummary]:
         """Return the groups that users made; *with_system* all of them."""
         masters = await self._reach.masters()
-        names = [name for name in await self.configs() if with_system or not name.startswith(_SYSTEM_PREFIXES)]
+        names = [name for name in await self.configs() if with_system or not name.startswith(SYSTEM_PREFIXES)]
         found = await gather(names, lambda name: self._connections(masters, name))
         return [_summary(name, connections) for name, connections in zip(names, found, strict=True)]
 
@@ -207,8 +207,13 @@ class Groups:
             rows = await self._reach.find_rows(topic)
         except BrokerRefused:
             return []  # It is withheld: nobody can tell who leads what.
-        leaders = merge({name: from_info(row) for name, row in rows.items()}).leaders if rows else {}
-        return [DownQueue(topic, queue, leader) for queue, leader in leaders.items() if leader not in alive]
+        found = merge_scopes({name: from_info(row) for name, row in rows.items()}).values()
+        return [
+            DownQueue(topic, queue, leader)
+            for merged in found
+            for queue, leader in merged.leaders.items()
+            if leader not in alive
+        ]
 
     async def put(self, config: GroupConfig, *, cluster: str | None = None, brokers: Sequence[str] = ()) -> list[str]:
         """Create or change a group and return the names of the brokers that have it now.

@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.admin.reach import NotAllowed, NotFound, Reach, gather, header_of
 from holdfast.model.errors import BrokerRefused
-from holdfast.model.mapping import LogicalQueue, merge
+from holdfast.model.mapping import LogicalQueue, merge_scopes
 from holdfast.model.queue import MessageQueue
 from holdfast.model.scope import mock_broker
 from holdfast.wire.codes import RequestCode, ResponseCode
@@ -108,10 +108,10 @@ class Offsets:
         route, rows = await self._reach.get_route_and_rows(topic)
         if not rows:
             return [(each, route.address_of(each.broker_name), None) for each in route.readable(topic)]
-        merged = merge({name: from_info(row) for name, row in rows.items()})
-        mock = mock_broker(merged.scope)
+        found = merge_scopes({name: from_info(row) for name, row in rows.items()})
         return [
-            (MessageQueue(topic, mock, number), route.address_of(queue.leader.broker), queue)
+            (MessageQueue(topic, mock_broker(scope), number), route.address_of(queue.leader.broker), queue)
+            for scope, merged in found.items()
             for number, queue in merged.queues.items()
         ]
 

@@ -25,6 +25,7 @@ from holdfast.admin.reach import Reach
 from holdfast.admin.static_changes import StaticChanges
 from holdfast.admin.static_topics import StaticTopics
 from holdfast.admin.topics import Topics
+from holdfast.admin.units import Units
 
 DEFAULT_TIMEOUT_S: Final = 5.0
 
@@ -55,6 +56,7 @@ class Admin:
         self.moves = Moves(self.reach, self.static)
         self.forcing = Forcing(self.reach, self.static, now_ms)
         self.draining = Draining(self.reach, self.static, self.topics)
+        self.units = Units(self.reach, now_ms)
 
     async def __aenter__(self) -> Self:
         await self.reach.__aenter__()

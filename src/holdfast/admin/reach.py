@@ -7,6 +7,7 @@ where a code is an answer in itself (no such topic, nobody online) the operation
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final, Self, TypeVar
 
@@ -16,12 +17,13 @@ from holdfast.client.cluster_client import ClusterClient
 from holdfast.model.errors import BrokerRefused, ConnectionLost, HoldfastError, RequestTimeout, RouteNotFound
 from holdfast.model.nearest import nearest
 from holdfast.model.route import MASTER_ID, BrokerData, Route
+from holdfast.model.scope import covers
 from holdfast.wire import java_json
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command
 from holdfast.wire.fields import from_fields, to_fields
 from holdfast.wire.mapping import Info
-from holdfast.wire.route import ClusterInfo, decode_route
+from holdfast.wire.route import REPORTS_FIELD, ClusterInfo, decode_route
 from holdfast.wire.units import SCOPE_FIELD
 
 # How many servers or topics are asked at once; more only makes all of them slower.
@@ -164,7 +166,26 @@ class Reach:
             if refusal.code == ResponseCode.TOPIC_NOT_EXIST:
                 return None
             raise
-        return decode_route(answer.body), body_of(answer, _MappedRoute).topic_queue_mapping_by_broker or {}
+        route, rows = decode_route(answer.body), body_of(answer, _MappedRoute).topic_queue_mapping_by_broker or {}
+        return (route, rows) if seen is None else _narrow(route, rows, seen)
+
+    async def find_reports(self, topic: str) -> dict[str, Info]:
+        """Return what brokers ever registered of a static topic and still counts, of the living and the dead."""
+        fields = {"topic": topic, **_KNOWS_MAPPINGS, REPORTS_FIELD: "1"}
+        try:
+            answer = await self.ask_name_server(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields)
+        except BrokerRefused as refusal:
+            if refusal.code == ResponseCode.TOPIC_NOT_EXIST:
+                return {}
+            raise
+        rows = body_of(answer, _MappedRoute).topic_queue_mapping_by_broker or {}
+        return {name: row for name, row in rows.items() if self.unit is None or covers(row.scope, self.unit)}
+
+    def within(self, unit: str | None) -> Self:
+        """Return the same way, to one unit, or to all."""
+        lens = copy.copy(self)
+        lens.unit = unit
+        return lens
 
     async def get_route(self, topic: str) -> Route:
         """Return who serves *topic*.
@@ -235,6 +256,20 @@ class Reach:
         if missing:
             raise NotFound(f"no broker {min(missing)!r}{nearest(min(missing), [broker.name for broker in masters])}")
         return [broker for broker in masters if not wanted or broker.name in wanted]
+
+
+def _narrow(route: Route, rows: dict[str, Info], unit: str) -> tuple[Route, dict[str, Info]]:
+    """Return what belongs to *unit*, without what is told of others while they are open."""
+    own = {name: row for name, row in rows.items() if covers(row.scope, unit)}
+    brokers = [data for data in route.broker_datas if data.broker_name in own or (not rows and data.cluster == unit)]
+    names = {data.broker_name for data in brokers}
+    narrowed = msgspec.structs.replace(
+        route,
+        broker_datas=brokers,
+        queue_datas=[data for data in route.queue_datas if data.broker_name in names],
+        mappings={name: record for name, record in route.mappings.items() if name in own},
+    )
+    return narrowed, own
 
 
 async def gather(items: Iterable[_Item], work: Callable[[_Item], Awaitable[_Result]]) -> list[_Result]:

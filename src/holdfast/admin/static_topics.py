@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast.admin.reach import Broker, NotAllowed, NotFound, Reach, body_of, gather
 from holdfast.model.errors import BrokerRefused, ConnectionLost, RequestTimeout
-from holdfast.model.mapping import MergedTopic, TopicMapping, merge
+from holdfast.model.mapping import MergedTopic, TopicMapping, merge_scopes
 from holdfast.model.nearest import nearest
 from holdfast.model.scope import GLOBAL, covers, to_shown_scope
 from holdfast.model.topic import TopicConfig
@@ -331,7 +331,7 @@ class StaticTopics:
         """Return the static topics of a name, by scope."""
         told = {broker: holder.topics[name] for broker, holder in holders.items() if name in holder.topics}
         records = {broker: from_detail(each.mapping) for broker, each in told.items() if each.mapping is not None}
-        merged = _merge_scopes(records)
+        merged = merge_scopes(records)
         if not merged or any(each.unled or each.missing for each in merged.values()):
             # Somebody is missing: the name server remembers what a dead broker said last.
             rows = await self._find_rows(name)
@@ -339,7 +339,7 @@ class StaticTopics:
             for broker, row in rows.items():
                 if broker not in records and (broker in silent or broker not in holders):
                     records[broker] = from_info(row)
-            merged = _merge_scopes(records)
+            merged = merge_scopes(records)
         configs = dict(_configs(told))
         return [
             StaticTopic(
@@ -362,14 +362,6 @@ def _configs(told: dict[str, MappedTopic]) -> Iterable[tuple[str, TopicConfig]]:
     for broker, each in told.items():
         fields = {name: getattr(each, name) for name in TopicConfig.__struct_fields__}
         yield broker, TopicConfig(**fields)
-
-
-def _merge_scopes(records: dict[str, TopicMapping]) -> dict[str, MergedTopic]:
-    scopes = sorted({record.scope for record in records.values()})
-    return {
-        scope: merge({broker: record for broker, record in records.items() if record.scope == scope})
-        for scope in scopes
-    }
 
 
 def to_mappings(holders: dict[str, Holder], topics: Iterable[StaticTopic]) -> ClusterMappings:

@@ -28,6 +28,7 @@ from holdfast.broker.mappings import Mappings
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.request import Request
 from holdfast.broker.topics import TopicTable
+from holdfast.broker.unit_switch import UnitSwitch
 from holdfast.machine.effects import CloseChannel, Effect, Log, OpenChannel, SendBytes, SetTimer
 from holdfast.machine.events import ChannelId
 from holdfast.model.errors import DiskFailed
@@ -83,7 +84,10 @@ class _Held(msgspec.Struct):
 class Registrar:
     """The broker's card, and who has it."""
 
-    def __init__(self, options: BrokerOptions, topics: TopicTable, mappings: Mappings) -> None:
+    def __init__(
+        self, options: BrokerOptions, topics: TopicTable, mappings: Mappings, units: UnitSwitch | None = None
+    ) -> None:
+        self._units = units
         self._options = options
         self._topics = topics
         self._mappings = mappings
@@ -92,6 +96,8 @@ class Registrar:
         self._body: tuple[object, bytes] = (None, b"")
         self._held: list[_Held] = []
         self.is_leaving = False
+        if units is not None:
+            units.on_change = self._round
 
     def is_registered(self) -> bool:
         """Say whether a name server holds our card right now."""
@@ -226,7 +232,10 @@ class Registrar:
         server.waiting_opaque, server.is_late = None, False
         effects = self._release(answered=command.opaque)
         is_taken = command.code == ResponseCode.SUCCESS
-        server.wants_single = is_taken and bool(from_fields(RegisterAnswer, command.fields).wants_single)
+        told = from_fields(RegisterAnswer, command.fields)
+        server.wants_single = is_taken and bool(told.wants_single)
+        if is_taken and self._units is not None:
+            self._units.hear(told.units, effects)
         if not is_taken:
             effects += self._fail(server, f"refused with code {command.code}: {command.remark}")
         elif server.is_failing:
@@ -285,6 +294,7 @@ class Registrar:
             broker_id=0,
             enable_acting_master=False,
             body_crc32=zlib.crc32(body) & _CRC_MASK,
+            units=None if self._units is None else self._units.text,
         )
         server.waiting_opaque = self._next_opaque()
         for held in self._held:

@@ -77,6 +77,8 @@ from holdfast.broker.topics import NAME as TOPICS_FILE
 from holdfast.broker.topics import TopicTable
 from holdfast.broker.transactions import TIMER as TRANSACTIONS_TIMER
 from holdfast.broker.transactions import Transactions
+from holdfast.broker.unit_switch import NAME as UNITS_FILE
+from holdfast.broker.unit_switch import UnitSwitch
 from holdfast.broker.waits import Procedure
 from holdfast.broker.whereabouts import Whereabouts
 from holdfast.broker.writer import LogWriter
@@ -110,7 +112,7 @@ class Rooms:
         self.options = options
         self.store = store
         self._repairs = report_fallbacks(
-            disk, (TOPICS_FILE, GROUPS_FILE, OFFSETS_FILE, DELAYS_FILE, MAPPINGS_FILE, COPIES_FILE)
+            disk, (TOPICS_FILE, GROUPS_FILE, OFFSETS_FILE, DELAYS_FILE, MAPPINGS_FILE, COPIES_FILE, UNITS_FILE)
         )
         self.topics = TopicTable(disk, options, now_ms, store)
         self.mappings = Mappings(options, disk, store, self.topics)
@@ -128,7 +130,8 @@ class Rooms:
         self.locks = QueueLocks()
         self.relays = Relays()
         self.calls = Calls()
-        self.registration = Registrar(options, self.topics, self.mappings)
+        self.units = UnitSwitch(disk)
+        self.registration = Registrar(options, self.topics, self.mappings, self.units)
         self.writer = LogWriter(store, levels, self.mappings, message_size_max=options.message_size_max)
         self.delays = Delays(disk, options, levels, store, self.writer)
         self.transactions = Transactions(
@@ -256,6 +259,7 @@ class Rooms:
         for room in (
             self.clients,
             self.members,
+            self.units,
             self.lock_requests,
             self.guests,
             self.handover,

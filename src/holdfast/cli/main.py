@@ -32,6 +32,7 @@ NOUNS: Final = {
     "broker": "holdfast.cli.broker",
     "cluster": "holdfast.cli.cluster",
     "move": "holdfast.cli.move",
+    "dr": "holdfast.cli.dr",
     "send": "holdfast.cli.send",
     "tail": "holdfast.cli.tail",
     "message": "holdfast.cli.message",

@@ -356,7 +356,7 @@ class ClusterClient:
 
     async def _part(self) -> None:
         """Say good-bye to brokers of other units: to them we are members until then, who own queues and read none."""
-        await asyncio.sleep(_PARTING_S)  # What was read there is given up first.
+        await asyncio.sleep(_PARTING_S)  # What is under way is finished.
         for address in self._find_strangers():
             for command in () if self._goodbyes is None else self._goodbyes():
                 await self._tell(address, command)

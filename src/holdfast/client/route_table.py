@@ -36,7 +36,7 @@ from holdfast.model.leadership import NO_LEADER, Leader, advance, find_leaders
 from holdfast.model.mapping import TopicMapping
 from holdfast.model.queue import MessageQueue
 from holdfast.model.route import MASTER_ID, BrokerData, QueueData, Route
-from holdfast.model.scope import covers
+from holdfast.model.scope import covers, mock_broker
 from holdfast.model.topic import Permission
 
 POLL_INTERVAL_MS: Final = 30_000
@@ -44,6 +44,8 @@ POLL_INTERVAL_MS: Final = 30_000
 _BORROWED_INTERVAL_MS: Final = 5_000
 # A broker dropped out of the route, or its connection broke: news is expected.
 _UNSURE_INTERVAL_MS: Final = 3_000
+# A unit was closed: what was read there is committed and unlocked, then nobody is asked any more.
+_PARTING_MS: Final = 2_500
 
 _Data = TypeVar("_Data", BrokerData, QueueData)
 
@@ -98,6 +100,7 @@ class _Entry(msgspec.Struct):
 
     Attributes:
         missing: Broker name -> since when it is missing in the route; those that *reach* still has.
+        parting: The same of brokers whose unit was closed: they are reached a moment longer, to give their queues up.
         leaders: Of a static topic: who is believed to lead each logical queue.
         used_s: When somebody sent to it last, by a clock that never goes back; None when nobody did yet.
         is_kept: Whether it is wanted however long nobody uses it.
@@ -106,6 +109,7 @@ class _Entry(msgspec.Struct):
     route: TopicRoute | None = None
     checked_ms: int | None = None
     missing: dict[str, int] = {}
+    parting: dict[str, int] = {}
     leaders: dict[MessageQueue, Leader] = {}
     used_s: float | None = None
     is_kept: bool = False
@@ -232,7 +236,10 @@ class RouteTable:
         self._generation += 1
         entry.leaders = leaders
         entry.route = msgspec.structs.replace(
-            route, leaders=leaders, sendable=_sendable(route.route, leaders), generation=self._generation
+            route,
+            leaders=leaders,
+            sendable=_sendable(route.route, {known: leaders[known] for known in route.readable}),
+            generation=self._generation,
         )
         return True
 
@@ -330,7 +337,7 @@ class RouteTable:
         interval_ms = self._poll_interval_ms
         if entry.route is not None and entry.route.is_borrowed:
             interval_ms = _BORROWED_INTERVAL_MS
-        elif entry.missing or self._is_suspect(entry) or NO_LEADER in entry.leaders.values():
+        elif entry.missing or entry.parting or self._is_suspect(entry) or NO_LEADER in entry.leaders.values():
             interval_ms = min(interval_ms, _UNSURE_INTERVAL_MS)
         return now_ms - entry.checked_ms >= interval_ms
 
@@ -354,14 +361,15 @@ class RouteTable:
         ):
             return False
         self._generation += 1
-        publishable = tuple(filter(route.may_write, leaders)) if route.mappings else tuple(route.publishable(topic))
+        current = self._current(route, leaders)
+        publishable = tuple(filter(route.may_write, current)) if route.mappings else tuple(route.publishable(topic))
         entry.route = TopicRoute(
             topic=topic,
             route=route,
             reach=reach,
             publishable=publishable,
-            sendable=_sendable(route, leaders) if route.mappings else publishable,
-            readable=tuple(leaders) if route.mappings else tuple(reach.readable(topic)),
+            sendable=_sendable(route, current) if route.mappings else publishable,
+            readable=tuple(current) if route.mappings else tuple(reach.readable(topic)),
             leaders=leaders,
             masters={
                 broker.broker_name: broker.broker_addrs[MASTER_ID]
@@ -377,10 +385,20 @@ class RouteTable:
         found = route.leaders(topic)
         held = entry.leaders
         if self._unit is not None:
-            # What another unit has was told while it was open. Now it is not, and those queues are there no more.
             told = {queue.broker_name for queue in found}
-            held = {queue: leader for queue, leader in held.items() if queue.broker_name in told}
+            held = {
+                queue: leader
+                for queue, leader in held.items()
+                if queue.broker_name in told or leader.broker in entry.parting
+            }
         return advance(held, found)
+
+    def _current(self, route: Route, leaders: dict[MessageQueue, Leader]) -> dict[MessageQueue, Leader]:
+        """Return the logical queues that there are, without those of a unit that was closed a moment ago."""
+        if self._unit is None:
+            return leaders
+        told = {mock_broker(record.scope) for record in route.mappings.values()}
+        return {queue: leader for queue, leader in leaders.items() if queue.broker_name in told}
 
     @staticmethod
     def _own_brokers(route: Route, unit: str) -> Iterator[str]:
@@ -397,15 +415,16 @@ class RouteTable:
         before = entry.route.reach
         lost = {broker.broker_name for broker in before.broker_datas}
         lost -= {broker.broker_name for broker in route.broker_datas}
-        if self._unit is not None:
-            lost &= set(self._own_brokers(before, self._unit))
-        since = {name: entry.missing.get(name, now_ms) for name in lost}
+        foreign = set() if self._unit is None else lost - set(self._own_brokers(before, self._unit))
+        since = {name: entry.missing.get(name, now_ms) for name in lost - foreign}
         entry.missing = {name: at_ms for name, at_ms in since.items() if now_ms - at_ms < self._poll_interval_ms}
-        if not entry.missing:
+        parted = {name: entry.parting.get(name, now_ms) for name in foreign}
+        entry.parting = {name: at_ms for name, at_ms in parted.items() if now_ms - at_ms < _PARTING_MS}
+        if not entry.missing and not entry.parting:
             return route
         return msgspec.structs.replace(
             route,
-            broker_datas=[*route.broker_datas, *_of(before.broker_datas, entry.missing)],
+            broker_datas=[*route.broker_datas, *_of(before.broker_datas, {**entry.missing, **entry.parting})],
             queue_datas=[*route.queue_datas, *_of(before.queue_datas, entry.missing)],
         )
 

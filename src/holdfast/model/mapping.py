@@ -37,6 +37,7 @@ __all__ = [
     "check_queue",
     "first_home",
     "merge",
+    "merge_scopes",
     "next_epoch",
     "table",
 ]
@@ -352,6 +353,14 @@ def merge(records: Mapping[str, TopicMapping]) -> MergedTopic:
         superseded=superseded,
         contradictions=contradictions,
     )
+
+
+def merge_scopes(records: Mapping[str, TopicMapping]) -> dict[str, MergedTopic]:
+    """Return what the records of all topics of a name say together, by scope: each is a topic of its own."""
+    return {
+        scope: merge({owner: record for owner, record in records.items() if record.scope == scope})
+        for scope in sorted({record.scope for record in records.values()})
+    }
 
 
 def _claims(records: Iterable[TopicMapping]) -> dict[int, list[TopicMapping]]:

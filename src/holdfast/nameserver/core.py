@@ -33,7 +33,6 @@ from holdfast.machine.events import (
 from holdfast.machine.readings import Readings
 from holdfast.machine.reads import answer_apart
 from holdfast.model.errors import RemoteProtocolError
-from holdfast.model.opening import CLOSED
 from holdfast.nameserver.answers import RouteAnswers
 from holdfast.nameserver.fences import FILE as FENCES_FILE
 from holdfast.nameserver.fences import TIMER as FENCES_TIMER
@@ -55,6 +54,7 @@ from holdfast.nameserver.routes import RouteTable
 from holdfast.nameserver.settings import Settings
 from holdfast.nameserver.static_routes import choose_proxies, host_of
 from holdfast.nameserver.topics import TopicDesk
+from holdfast.nameserver.unit_desk import UnitDesk
 from holdfast.nameserver.vision import ANYBODY
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import decode_command, encode_command, response
@@ -111,14 +111,20 @@ class NameServer:
         self._fences = Fences(self.routes.static, static_content, is_durable=options.data is not None)
         self.queue_leases = QueueLeases(self.routes.static, lease_content, is_durable=options.data is not None)
         self._scan_ms = 0  # how long the scan timer was set for
-        self._registry = Registry(self.routes, self.leases, self._kv, self._settings, self.queue_leases.heard)
-        self._desk = RouteDesk(self.routes, self._answers, self._kv, self._settings, lambda: CLOSED, self.counters)
+        self._units = UnitDesk(self._kv, self.routes)
+        self._registry = Registry(
+            self.routes, self.leases, self._kv, self._settings, self._units, self.queue_leases.heard
+        )
+        self._desk = RouteDesk(
+            self.routes, self._answers, self._kv, self._settings, lambda: self._units.switch, self.counters
+        )
         self.push = RoutePush(options, random, readings or Readings(), self._desk.look)
         self._peers: dict[ChannelId, str] = {}
         self._handlers: Handlers = {
             **self._registry.handlers(),
             **TopicDesk(self.routes, self.leases, random).handlers(),
             **self._kv_desk.handlers(),
+            **self._units.handlers(),
             **self.queue_leases.handlers(),
             **self.push.handlers(),
             RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route,
@@ -296,6 +302,9 @@ class NameServer:
         if self.queue_leases.fault is not None:
             fields: dict[str, object] = {"file": LEASES_FILE, "reason": self.queue_leases.fault}
             effects.append(Log("warning", "leases forgotten: their file cannot be read", fields))
+        if self._units.fault is not None:
+            told: dict[str, object] = {"file": KV_FILE, "reason": self._units.fault}
+            effects.append(Log("warning", "what is open is forgotten: it cannot be read", told))
         self._settle(effects, event.now_ms, Occasion.BROKER)
         return effects + self._set_scan(event)
 
@@ -337,6 +346,11 @@ class NameServer:
         effects += self.routes.static.take_logs()
         effects += self._fences.offer()
         changed = self.routes.take_changes() | self._kv_desk.take_changes()
+        if self._units.take_change():
+            # Every route may look different to somebody.
+            self._answers.drop_all()
+            watched = list(self.push.watches.topics())
+            effects += self.push.changed(watched, Occasion.CHANGE, now_ms, is_urgent=True)
         if changed:
             self._answers.drop(changed)
             effects += self.push.changed(changed, occasion, now_ms)

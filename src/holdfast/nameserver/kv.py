@@ -22,6 +22,8 @@ from holdfast.wire.command import Command
 
 FILE: Final = "kvConfig.json"
 ORDER_TOPICS: Final = "ORDER_TOPIC_CONFIG"
+UNITS: Final = "HOLDFAST_UNITS"
+"""Where the switch for the loss of a site is kept. It has a version: it is changed as a whole, or not at all."""
 
 
 class _File(msgspec.Struct, frozen=True, rename="camel"):
@@ -51,6 +53,7 @@ class KvStore:
     def __init__(self, content: bytes | None, *, is_durable: bool) -> None:
         self._is_durable = is_durable
         self._waiting: list[Waiter] = []
+        self._is_unsaved = False  # Something changed for which nobody waits.
         self._being_written: list[Waiter] | None = None
         try:
             self._tables = java_json.decode(content, _File).config_table if content else {}
@@ -80,13 +83,18 @@ class KvStore:
         self._waiting.append(waiter)
         return [], self._begin()
 
+    def save_alone(self) -> list[WriteFile]:
+        """Begin to make the last change durable, for which nobody waits; return what to write."""
+        self._is_unsaved = self._is_durable
+        return self._begin()
+
     def written(self) -> tuple[list[Waiter], list[WriteFile]]:
         """Take note that the write under way has ended, well or not; return who waited, and what to write next."""
         done, self._being_written = self._being_written or [], None
         return done, self._begin()
 
     def _begin(self) -> list[WriteFile]:
-        if self._being_written is not None or not self._waiting:
+        if self._being_written is not None or not (self._waiting or self._is_unsaved):
             return []
-        self._being_written, self._waiting = self._waiting, []
+        self._being_written, self._waiting, self._is_unsaved = self._waiting, [], False
         return [WriteFile(FILE, java_json.encode(_File(self._tables)))]

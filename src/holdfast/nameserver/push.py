@@ -63,6 +63,7 @@ class RoutePush:
         self._ticked_ms: int | None = None  # when the last tick was
         self._told_ms: int | None = None  # when the last round of notices began
         self._pace_told = Pace.FULL  # to the operator
+        self._is_urgent = False  # something is owed that no burden holds back
 
     def handlers(self) -> Handlers:
         """Return what this room answers."""
@@ -109,11 +110,21 @@ class RoutePush:
 
     # Who is told.
 
-    def changed(self, topics: Iterable[str], occasion: Occasion, now_ms: int) -> list[Effect]:
-        """Owe a notice of every topic whose route differs now to whoever watches it."""
+    def changed(
+        self, topics: Iterable[str], occasion: Occasion, now_ms: int, *, is_urgent: bool = False
+    ) -> list[Effect]:
+        """Owe a notice of every topic whose route differs now to whoever watches it.
+
+        Args:
+            topics: Whose routes may differ.
+            occasion: Why.
+            now_ms: When.
+            is_urgent: An operator waits for it, in trouble: no burden of the machine holds it back.
+        """
         if not self.watches:
             return []
         self.notices.add(self.watches.differing(topics), occasion)
+        self._is_urgent = (self._is_urgent or is_urgent) and bool(len(self.notices))
         return self._go_on(now_ms)
 
     def fired(self, now_ms: int) -> list[Effect]:
@@ -125,7 +136,7 @@ class RoutePush:
             self.notices.tick()
             burden = self.burden
             effects += self._tell_operator(burden)
-            if self._is_time(burden.pace, now_ms):
+            if self._is_urgent or self._is_time(burden.pace, now_ms):
                 self._told_ms = now_ms
                 self.notices.begin()
         frames: dict[str, bytes] = {}
@@ -134,6 +145,7 @@ class RoutePush:
                 if text not in frames:
                     frames[text] = _encode(text)
             effects.append(SendBytes(channel, [frames[text] for text in texts]))
+        self._is_urgent = self._is_urgent and bool(len(self.notices))
         return effects + self._go_on(now_ms)
 
     def _is_time(self, pace: Pace, now_ms: int) -> bool:

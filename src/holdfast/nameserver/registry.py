@@ -29,6 +29,7 @@ from holdfast.nameserver.request import Answer, Handlers, Refusal, Request
 from holdfast.nameserver.routes import RouteTable
 from holdfast.nameserver.settings import Settings
 from holdfast.nameserver.static_topics import shorten
+from holdfast.nameserver.unit_desk import UnitDesk
 from holdfast.wire import java_json
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command
@@ -59,12 +60,19 @@ class Registry:
     """
 
     def __init__(
-        self, routes: RouteTable, leases: Leases, kv: KvStore, settings: Settings, heard: Callable[[str], None]
+        self,
+        routes: RouteTable,
+        leases: Leases,
+        kv: KvStore,
+        settings: Settings,
+        units: UnitDesk,
+        heard: Callable[[str], None],
     ) -> None:
         self._routes = routes
         self._leases = leases
         self._kv = kv
         self._settings = settings
+        self._units = units
         self._heard = heard
 
     def handlers(self) -> Handlers:
@@ -86,6 +94,7 @@ class Registry:
             request.log("warning", "registration damaged", broker=fields.broker_name)
             return Refusal(ResponseCode.SYSTEM_ERROR, "crc32 not match")
         self._heard(fields.broker_name)
+        news = self._units.hear(fields.units, request)  # Before its routes are taken.
         digest = hash((msgspec.structs.replace(fields, body_crc32=0), registration_digest(body)))
         lease = self._leases.find(fields.broker_addr)
         if lease is not None and lease.registration == digest:
@@ -101,10 +110,10 @@ class Registry:
             refused = self._apply(request, fields, registration, digest)
             if refused:
                 # Taken but for some topics. Upstream's brokers do not look at the remark, ours tell their operator.
-                answer = self._welcome(request, fields)
+                answer = self._welcome(request, fields, news)
                 answer.remark = shorten(refused)
                 return answer
-        return self._welcome(request, fields)
+        return self._welcome(request, fields, news)
 
     def _find_conflict(self, fields: RegisterFields, registration: Registration) -> Refusal | None:
         """Say no to a broker whose id is held by one with a newer state, as after a switch of masters."""
@@ -199,16 +208,14 @@ class Registry:
         lowest = min(self._routes.brokers[fields.broker_name].addresses)
         return fields.enable_acting_master is not None and fields.broker_id == lowest
 
-    def _welcome(self, request: Request, fields: RegisterFields) -> Command:
+    def _welcome(self, request: Request, fields: RegisterFields, news: str | None) -> Command:
         wants_single = True if self._settings.broker_events == "off" else None
-        answer = RegisterAnswer(wants_single=wants_single)
+        answer = RegisterAnswer(wants_single=wants_single, units=news)
         broker = self._routes.brokers[fields.broker_name]
         master = broker.addresses.get(MASTER_ID)
         lease = self._leases.find(master) if master is not None else None
         if fields.broker_id != MASTER_ID and lease is not None:
-            answer = RegisterAnswer(
-                ha_server_addr=lease.ha_address, master_addr=lease.address, wants_single=wants_single
-            )
+            answer = msgspec.structs.replace(answer, ha_server_addr=lease.ha_address, master_addr=lease.address)
         orders = self._kv.find_namespace(ORDER_TOPICS) if self._settings.return_order_topic_config else None
         body = java_json.encode(Table(orders)) if orders is not None else b""
         return request.answer(fields=to_fields(answer), body=body)

@@ -19,6 +19,7 @@ from holdfast.model.errors import RemoteProtocolError
 from holdfast.model.numbers import Int64
 from holdfast.model.topic import TopicConfig
 from holdfast.wire import java_json
+from holdfast.wire.units import SWITCH_FIELD
 
 BODY_SIZE_MAX: Final = 32 * 1024 * 1024
 _STRAY_MAPPINGS_MAX: Final = 1000
@@ -47,6 +48,7 @@ class RegisterFields(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     compressed: bool = False
     body_crc32: int = 0
     zone_name: str | None = msgspec.field(default=None, name="__ZONE_NAME")
+    units: str | None = msgspec.field(default=None, name=SWITCH_FIELD)
 
 
 class RegisterAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -55,11 +57,13 @@ class RegisterAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     Attributes:
         wants_single: A topic that changed alone shall be registered alone. Our own name server says so where it takes a
             registration of more than one topic for the start of a broker.
+        units: What is open, where the broker knows less.
     """
 
     ha_server_addr: str | None = None
     master_addr: str | None = None
     wants_single: bool | None = msgspec.field(default=None, name="hf.single")
+    units: str | None = msgspec.field(default=None, name=SWITCH_FIELD)
 
 
 class BrokerFields(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

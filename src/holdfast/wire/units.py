@@ -3,7 +3,7 @@
     105  scope=NAME, hf.group=NAME          client ─> name server   my unit, and the group that I consume for
          __ZONE_NAME=NAME, __ZONE_MODE=true                         the same of a Java 5.x client that is told its zone
     7051 body: the switch                   operator ─> name servers and brokers; one that has a newer refuses
-    7052 ─> body: the switch                which is the newest that this server knows?
+    7052 ─> body: `UnitState`               what is open, and which units are there, as far as this server knows?
     103  hf.units=the switch, as text       broker <─> name server, in the request and in its answer
 
 A switch that was never used is not told at all.
@@ -24,6 +24,25 @@ SWITCH_FIELD: Final = "hf.units"
 ZONE_FIELD: Final = "__ZONE_NAME"
 ZONE_MODE_FIELD: Final = "__ZONE_MODE"
 _TEXT_MAX: Final = 1024 * 1024
+
+
+class KnownUnit(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a name server knows of a unit.
+
+    Attributes:
+        brokers: Those of it that are alive.
+        topics: The static topics that are fixed in it, also where all their brokers are dead.
+    """
+
+    brokers: list[str] = []
+    topics: list[str] = []
+
+
+class UnitState(msgspec.Struct, frozen=True, kw_only=True):
+    """Body of the answer to 7052. A broker knows of no units."""
+
+    switch: Switch = CLOSED
+    units: dict[str, KnownUnit] = {}
 
 
 def encode_switch(switch: Switch) -> bytes:

@@ -8,7 +8,7 @@ from tests.support.deliveries import until
 from tests.support.scripted_server import ScriptedServer
 from tests.support.static_topics import a_record, logical, serve_static
 
-from holdfast.client import cluster_client, route_keeper
+from holdfast.client import cluster_client, route_keeper, route_table
 from holdfast.client.cluster_client import ClusterClient
 from holdfast.model.errors import BrokerRefused, ConnectionLost, RouteNotFound
 from holdfast.wire.codes import RequestCode
@@ -496,6 +496,7 @@ def test_a_client_with_a_unit_says_so_in_every_question_for_a_route():
 def test_brokers_of_a_unit_that_is_closed_are_left_with_a_good_bye(monkeypatch: pytest.MonkeyPatch):
     """To them we would be a member that owns queues and reads none of them."""
     monkeypatch.setattr(cluster_client, "_PARTING_S", 0.0)
+    monkeypatch.setattr(route_table, "_PARTING_MS", 1)
 
     def goodbyes() -> list[Command]:
         return [Command(code=RequestCode.UNREGISTER_CLIENT)]
@@ -514,6 +515,8 @@ def test_brokers_of_a_unit_that_is_closed_are_left_with_a_good_bye(monkeypatch: 
                 assert client.connected_brokers() == [broker.address]
                 server.serve_topic("t", queues=2)
 
+                await client.route("t", refresh=True)
+                assert client.connected_brokers() == [broker.address]
                 await client.route("t", refresh=True)
 
                 await until(lambda: client.connected_brokers() == [])

@@ -1,0 +1,77 @@
+"""The switch for the loss of a site, as a broker carries it from one name server to the others (7051, 7052).
+
+    operator, or the answer of a name server ─> newer? ─> kept ─> every name server is told with a registration, at once
+    a name server that was away ─> hears of it with our first registration there, before it tells any route of ours
+
+A broker does nothing else about it: who reads where is decided by routes. Kept in `config/holdfastUnits.json`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from holdfast.broker.config import load_config, write_config
+from holdfast.broker.request import Answer, Handlers, Refusal, Request
+from holdfast.machine.effects import Effect
+from holdfast.model.errors import RemoteProtocolError
+from holdfast.model.opening import CLOSED, Switch
+from holdfast.store.disk import Disk
+from holdfast.wire import java_json
+from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.units import UnitState, decode_switch, to_text
+
+NAME: Final = "holdfastUnits.json"
+
+
+class UnitSwitch:
+    """The newest switch that this broker heard of.
+
+    Attributes:
+        on_change: Tells name servers of it.
+    """
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._switch = load_config(disk, NAME, Switch) or CLOSED
+        self.on_change: Callable[[list[Effect]], None] = lambda _: None
+
+    def handlers(self) -> Handlers:
+        """Return what this room answers."""
+        return {RequestCode.SET_SWITCH: self._set, RequestCode.GET_SWITCH: self._tell}
+
+    @property
+    def text(self) -> str | None:
+        """What a registration says of it; None where there is nothing to say."""
+        return to_text(self._switch)
+
+    def hear(self, text: str | None, effects: list[Effect]) -> None:
+        """Take what a name server told."""
+        if not text:
+            return
+        try:
+            self._take(decode_switch(text), effects)
+        except RemoteProtocolError:
+            return  # It is not from one of ours.
+
+    def _set(self, request: Request) -> Answer:
+        """Answer 7051."""
+        wanted = decode_switch(request.command.body)
+        if wanted != self._switch and not self._take(wanted, request.effects):
+            return Refusal(
+                ResponseCode.ILLEGAL_OPERATION,
+                f"version {wanted.version} of what is open is older than {self._switch.version}: look again",
+            )
+        return request.answer()
+
+    def _tell(self, request: Request) -> Answer:
+        """Answer 7052."""
+        return request.answer(body=java_json.encode(UnitState(switch=self._switch)))
+
+    def _take(self, switch: Switch, effects: list[Effect]) -> bool:
+        if not switch.is_newer(self._switch):
+            return False
+        self._switch = switch
+        effects += write_config(self._disk, NAME, switch)
+        self.on_change(effects)
+        return True

@@ -1,0 +1,114 @@
+"""`holdfast dr`: open, status, close. What to do when a site is lost, and when it is back."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from holdfast.admin.tables import Printable, Table, left, right
+from holdfast.admin.units import DisasterStatus, SwitchChange, UnitStatus
+from holdfast.cli.completion import complete_topic
+from holdfast.cli.session import DryRunOption, Session, cluster_command
+from holdfast.model.errors import ConfigError
+from holdfast.model.opening import EVERY_UNIT, Opening
+
+app = typer.Typer(no_args_is_help=True, help="Lose a site: let the consumers of other units read what it left.")
+
+AllOption = Annotated[bool, typer.Option("--all", help="Every unit.")]
+TopicOption = Annotated[
+    str | None, typer.Option(metavar="TOPIC", help="Only this topic, and retries.", autocompletion=complete_topic)
+]
+GroupOption = Annotated[str | None, typer.Option(metavar="GROUP", help="Only for this group of Holdfast's consumers.")]
+
+
+def register(root: typer.Typer) -> None:
+    """Add this noun to the tree of commands."""
+    root.add_typer(app, name="dr")
+
+
+@cluster_command(app, "open")
+def open_unit(
+    session: Session,
+    *,
+    every: AllOption = False,
+    topic: TopicOption = None,
+    group: GroupOption = None,
+    dry_run: DryRunOption = False,
+) -> None:
+    """Let the consumers of all units read the queues of a unit. Producers go on writing in their own.
+
+    Clients that watch routes are told within a second, the others with their next look at the name server.
+
+    Example: holdfast dr open --unit east
+    """
+    opening = _read(session, every=every, topic=topic, group=group)
+    change = session.ask(lambda admin: admin.units.open(opening, dry_run=dry_run))
+    _show(session, change, f"{opening} {'would be' if dry_run else 'is'} open to the consumers of all units")
+
+
+@cluster_command(app, "close")
+def close_unit(
+    session: Session,
+    *,
+    every: AllOption = False,
+    topic: TopicOption = None,
+    group: GroupOption = None,
+    dry_run: DryRunOption = False,
+) -> None:
+    """End what was opened: every unit reads its own queues again.
+
+    Example: holdfast dr close --unit east
+    """
+    opening = _read(session, every=every, topic=topic, group=group)
+    change = session.ask(lambda admin: admin.units.close(opening, dry_run=dry_run))
+    _show(session, change, f"{opening} {'would be' if dry_run else 'is'} closed: every unit reads its own")
+
+
+@cluster_command(app, "status")
+def status(session: Session) -> None:
+    """Show what is open, what is left to read there for each group, and what cannot be read.
+
+    Example: holdfast dr status
+    """
+    found = session.ask(lambda admin: admin.units.status())
+    if not found.is_equal:
+        session.warn("name servers do not have the same: clients may see different queues until brokers told them")
+    units = [unit for unit in found.units if session.unit in {None, unit.name}]
+    session.show(
+        found, _server_table(found), _unit_table(units), *(_left_table(unit) for unit in units if unit.openings)
+    )
+
+
+def _read(session: Session, *, every: bool, topic: str | None, group: str | None) -> Opening:
+    unit = EVERY_UNIT if every else session.unit
+    if not unit:
+        raise ConfigError("say which unit with --unit NAME, or --all")
+    return Opening(unit, topic or "", group or "")
+
+
+def _show(session: Session, change: SwitchChange, text: str) -> None:
+    for name, fault in change.missed.items():
+        session.warn(f"{name} was not told ({fault}): it hears of it from brokers when it is back")
+    session.show(change, text)
+
+
+def _server_table(found: DisasterStatus) -> Printable:
+    rows = [
+        (server.address, server.version, "no answer" if server.fault is not None else None)
+        for server in found.name_servers
+    ]
+    return Table([*left("NAME SERVER"), *right("VERSION"), *left("")], rows)
+
+
+def _unit_table(units: list[UnitStatus]) -> Printable:
+    rows = [(unit.name, len(unit.brokers), "; ".join(unit.openings) or "no") for unit in units]
+    return Table([*left("UNIT"), *right("BROKERS"), *left("OPEN")], rows, title="Units")
+
+
+def _left_table(unit: UnitStatus) -> Printable:
+    rows: list[tuple[str, str, int | None, int | None]] = [
+        ("group", each.group, each.lag, each.unknown or None) for each in unit.backlogs
+    ]
+    rows += [("gone", f"{each.broker}: {each.topic}", None, len(each.queues)) for each in unit.unreadable]
+    return Table([*left("WHAT", "NAME"), *right("LEFT", "UNREADABLE QUEUES")], rows, title=f"Left in {unit.name}")

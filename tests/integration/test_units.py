@@ -1,0 +1,188 @@
+"""Two units under two name servers, as real processes: each for itself, then one is lost, and back."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+from tests.support.client_stories import Inbox, new_name, run, until
+from tests.support.cluster import Processes, make_topic
+from tests.support.operator import Operator
+
+from holdfast import Message, Producer, PushConsumer, SendResult
+
+TOPIC = "orders"
+QUEUES = 6
+UNITS = ("east", "west")
+
+
+@dataclass
+class Site:
+    """Two name servers, and a broker in each unit."""
+
+    processes: Processes
+    name_servers: list[str]
+    brokers: dict[str, str]
+
+    @property
+    def namesrv(self) -> str:
+        """Both of them."""
+        return ";".join(self.name_servers)
+
+    @property
+    def operator(self) -> Operator:
+        """Whoever gives orders."""
+        return Operator(self.namesrv)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A fused cluster with a static topic of one name in each unit."""
+    with Processes(tmp_path_factory.mktemp("units")) as processes:
+        servers = [processes.start_name_server() for _ in range(2)]
+        brokers = {unit: processes.start_broker(f"in-{unit}", ";".join(servers), cluster=unit) for unit in UNITS}
+        found = Site(processes, servers, {unit: broker.address for unit, broker in brokers.items()})
+
+        async def create() -> None:
+            for unit in UNITS:
+                words = ["--logical-queues", str(QUEUES), "--unit", unit]
+                await found.operator.run("topic", "create", TOPIC, *words)
+
+        asyncio.run(create())
+        yield found
+
+
+async def send(site: Site, unit: str, *bodies: bytes, topic: str = TOPIC) -> list[SendResult]:
+    """Send messages as a producer of *unit*, to its queues in turn."""
+    async with Producer(site.namesrv, unit=unit) as producer:
+        queues = await producer.queues(topic)
+        return [
+            await producer.send(Message(topic, body), queue=queues[at % len(queues)]) for at, body in enumerate(bodies)
+        ]
+
+
+def bodies(unit: str, count: int) -> list[bytes]:
+    return [f"{unit}-{number}".encode() for number in range(count)]
+
+
+def places(consumer: PushConsumer) -> set[tuple[str, int]]:
+    return {
+        (queue.broker_name.removeprefix("__syslo__"), queue.queue_id)
+        for queue in consumer.assignment
+        if queue.topic == TOPIC
+    }
+
+
+def queues_of(*units: str) -> set[tuple[str, int]]:
+    return {(unit, number) for unit in units for number in range(QUEUES)}
+
+
+def test_each_unit_sees_its_own_topic_of_the_name(site: Site):
+    """Producers, consumers and commands; without a unit the command asks for one."""
+
+    async def story() -> None:
+        group = new_name("group")
+        inboxes = {unit: Inbox() for unit in UNITS}
+        consumers = [
+            PushConsumer(site.namesrv, group, listener=inboxes[unit], unit=unit, start="earliest") for unit in UNITS
+        ]
+        for consumer in consumers:
+            consumer.subscribe(TOPIC)
+        async with consumers[0] as east, consumers[1] as west:
+            for unit in UNITS:
+                sent = await send(site, unit, *bodies(unit, 2 * QUEUES))
+                assert {result.queue.broker_name for result in sent} == {f"__syslo__{unit}"}
+            for unit, inbox in inboxes.items():
+                await inbox.wait_for(2 * QUEUES)
+                assert set(inbox.bodies()) == set(bodies(unit, 2 * QUEUES))
+            assert places(east) == queues_of("east")
+            assert places(west) == queues_of("west")
+        status, said = await site.operator.attempt("queue", "list", TOPIC)
+        assert status == 1
+        assert "say which with --unit" in said
+        listed = await site.operator.run("queue", "list", TOPIC, "--unit", "west")
+        assert listed["mapping"]["scope"] == "west"
+        status, said = await site.operator.attempt("topic", "create", TOPIC, "--logical-queues", "2")
+        assert status == 1
+        assert "already" in said
+
+    run(story())
+
+
+def test_a_lost_site_is_read_by_the_other_until_it_is_back(site: Site):
+    """Opened while a name server is down; nobody writes there, no queue has two owners, nothing is lost or skipped."""
+
+    async def story() -> None:
+        group = new_name("group")
+        west_inbox, east_inbox = Inbox(), Inbox()
+        west = PushConsumer(site.namesrv, group, listener=west_inbox, unit="west", start="earliest")
+        survivor = PushConsumer(site.namesrv, group, listener=east_inbox, unit="east", start="earliest")
+        backlog = [b"left-%d" % number for number in range(30)]
+        for consumer in (west, survivor):
+            consumer.subscribe(TOPIC)
+        async with west, Producer(site.namesrv, unit="west") as producer:
+            await until(lambda: places(west) == queues_of("west"))
+            await send(site, "east", *backlog)
+            down = site.processes.name_servers[site.name_servers[1]]
+            os.kill(down.pid, signal.SIGKILL)
+            down.kill()
+
+            await site.operator.run("dr", "open", "--unit", "east")
+
+            await until(lambda: places(west) == queues_of(*UNITS))
+            await until(lambda: set(backlog) <= set(west_inbox.bodies()))
+            assert {queue.broker_name for queue in await producer.queues(TOPIC)} == {"__syslo__west"}
+            status, said = await site.operator.attempt("dr", "open", "--unit", "east")
+            assert status == 1
+            assert "nothing would change" in said
+            async with survivor:
+                await until(lambda: bool(places(survivor)) and places(west) | places(survivor) == queues_of(*UNITS))
+                assert places(west).isdisjoint(places(survivor))
+            await until(lambda: places(west) == queues_of(*UNITS))
+            site.processes.start_name_server(port=int(site.name_servers[1].rpartition(":")[2]))
+            await until_equal(site)
+
+            await site.operator.run("dr", "close", "--unit", "east")
+
+            await until(lambda: places(west) == queues_of("west"))
+            await send(site, "east", b"back")
+            returned = PushConsumer(site.namesrv, group, listener=east_inbox, unit="east", start="earliest")
+            returned.subscribe(TOPIC)
+            async with returned:
+                await until(lambda: places(returned) == queues_of("east"))
+                await until(lambda: b"back" in east_inbox.bodies())
+            assert b"back" not in west_inbox.bodies()
+
+    run(story())
+
+
+async def until_equal(site: Site) -> None:
+    """Return once both name servers say the same of what is open."""
+    while not (await site.operator.run("dr", "status"))["is_equal"]:  # noqa: ASYNC110 - nobody tells
+        await asyncio.sleep(0.05)
+
+
+def test_what_is_left_of_a_lost_site_is_shown(site: Site):
+    """By group, of those who have something to read there."""
+
+    async def story() -> None:
+        group, topic = new_name("group"), new_name("topic")
+        make_topic(site.name_servers[0], [site.brokers["east"]], topic, queues=2)
+        reader = PushConsumer(site.namesrv, group, listener=Inbox(), unit="east", start="earliest")
+        reader.subscribe(topic)
+        async with reader:
+            await until(lambda: len(reader.assignment) >= 2)
+            await send(site, "east", b"seen", topic=topic)
+        await send(site, "east", *bodies("left", 7), topic=topic)
+        await site.operator.run("dr", "open", "--unit", "east", "--topic", topic)
+        try:
+            found = await site.operator.run("dr", "status")
+            (east,) = [unit for unit in found["units"] if unit["name"] == "east"]
+            assert east["openings"] == [f"unit east, topic {topic}"]
+            assert {each["group"]: each["lag"] >= 7 for each in east["backlogs"]}[group]
+        finally:
+            await site.operator.run("dr", "close", "--unit", "east", "--topic", topic)
+
+    run(story())

@@ -1,0 +1,59 @@
+"""A fused cluster of two units behind a scripted reach: name servers that keep a switch, a broker in each unit."""
+
+import json
+from dataclasses import dataclass, field
+
+import msgspec
+from tests.support.scripted_reach import Asked, Reply, ScriptedReach
+
+from holdfast.model.errors import ConnectionLost
+from holdfast.model.opening import CLOSED, Switch
+from holdfast.wire.codes import RequestCode
+from holdfast.wire.units import KnownUnit, UnitState, decode_switch
+
+SERVERS = ("ns:1", "ns:2")
+TWO = {"east": KnownUnit(["a"], ["orders"]), "west": KnownUnit(["b"], ["orders"])}
+MEMBERS = {"connectionSet": [{"clientId": "me", "clientAddr": "x:1", "language": "PYTHON", "version": 479}]}
+
+
+@dataclass
+class Fused(ScriptedReach):
+    """Two name servers, a broker in each of two units."""
+
+    brokers_by_name: dict[str, str] = field(default_factory=lambda: {"a": "a:1", "b": "b:1"})
+    clusters: dict[str, str] = field(default_factory=lambda: {"a": "east", "b": "west"})
+    switches: dict[str, Switch] = field(default_factory=lambda: dict.fromkeys(SERVERS, CLOSED))
+    units: dict[str, KnownUnit] = field(default_factory=lambda: dict(TWO))
+    away: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.on(RequestCode.GET_SWITCH, self._get)
+        self.on(RequestCode.SET_SWITCH, self._set)
+        table = {"subscriptionGroupTable": {"billing": {"groupName": "billing"}, "TOOLS_X": {"groupName": "TOOLS_X"}}}
+        self.on(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, lambda _: json.dumps(table).encode())
+        self.on(RequestCode.GET_CONSUMER_CONNECTION_LIST, lambda _: json.dumps(MEMBERS).encode())
+        self.on(
+            RequestCode.GET_TOPICS_BY_CLUSTER,
+            lambda asked: _topics("bills" if asked.fields["cluster"] == "east" else ""),
+        )
+
+    @property
+    def name_servers(self) -> tuple[str, ...]:
+        """Two of them."""
+        return SERVERS
+
+    def _get(self, asked: Asked) -> Reply:
+        if asked.address in self.away:
+            return ConnectionLost(f"cannot connect to {asked.address}")
+        return msgspec.json.encode(UnitState(switch=self.switches[asked.address], units=self.units))
+
+    def _set(self, asked: Asked) -> Reply:
+        if asked.address in self.away:
+            return ConnectionLost(f"cannot connect to {asked.address}")
+        self.switches[asked.address] = decode_switch(asked.body)
+        return {}
+
+
+def _topics(*names: str) -> bytes:
+    return json.dumps({"topicList": [name for name in names if name]}).encode()

@@ -1,0 +1,170 @@
+"""Opening and closing units, against scripted name servers and brokers."""
+
+import asyncio
+import json
+
+import pytest
+from tests.support.fused import SERVERS, Fused
+from tests.support.scripted_reach import ScriptedReach
+from tests.support.static_reports import leads
+
+from holdfast.admin.reach import NameServerUnreachable, NotAllowed, NotFound
+from holdfast.admin.units import GroupBacklog, Units, Unreadable
+from holdfast.model.errors import BrokerRefused
+from holdfast.model.opening import CLOSED, Opening, Switch, SwitchRefused
+from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.units import KnownUnit
+
+EAST = Opening("east")
+
+
+def units_of(reach: ScriptedReach) -> Units:
+    return Units(reach, lambda: 5000)
+
+
+def test_everybody_is_told_of_what_is_opened():
+    """Name servers, and brokers that carry it to those who are away."""
+    reach = Fused()
+
+    change = asyncio.run(units_of(reach).open(EAST))
+
+    opened = Switch(5000, (EAST,))
+    assert (change.before, change.after, change.told, change.missed) == (CLOSED, opened, list(SERVERS), {})
+    assert reach.switches == dict.fromkeys((*SERVERS, "a:1", "b:1"), opened)
+
+
+def test_the_newest_switch_that_anybody_has_is_changed():
+    """One of the name servers may have missed the last change."""
+    reach = Fused(switches={"ns:1": CLOSED, "ns:2": Switch(9000, (Opening("west"),))})
+
+    asyncio.run(units_of(reach).open(EAST))
+
+    assert reach.switches["ns:1"] == Switch(9001, (EAST, Opening("west")))
+
+
+def test_who_is_away_is_named():
+    """It is told by brokers when it is back. Where nobody can be told, nothing was done."""
+    reach = Fused(away={"ns:2", "b:1"})
+
+    change = asyncio.run(units_of(reach).open(EAST))
+
+    assert change.told == ["ns:1"]
+    assert set(change.missed) == {"ns:2", "b"}
+    with pytest.raises(NameServerUnreachable):
+        asyncio.run(units_of(Fused(away=set(SERVERS))).open(EAST))
+
+
+def test_a_dry_run_tells_nobody():
+    """It says what would be."""
+    reach = Fused()
+
+    change = asyncio.run(units_of(reach).open(EAST, dry_run=True))
+
+    assert change.after.openings == (EAST,)
+    assert reach.of(RequestCode.SET_SWITCH) == []
+
+
+@pytest.mark.parametrize(
+    ("opening", "text"),
+    [
+        (Opening("esat"), "no unit 'esat'"),
+        (Opening("east", topic="mails"), "no topic 'mails' in unit east"),
+        (Opening("*", topic="mails"), "no topic 'mails' anywhere"),
+        (Opening("west", topic="bills"), "no topic 'bills' in unit west"),
+        (Opening("east", group="nobody"), "'nobody' does not exist"),
+    ],
+)
+def test_what_would_open_nothing_is_refused(opening: Opening, text: str):
+    """By what is wrong with it."""
+    reach = Fused()
+
+    with pytest.raises(NotFound, match=text):
+        asyncio.run(units_of(reach).open(opening))
+    assert reach.of(RequestCode.SET_SWITCH) == []
+
+
+@pytest.mark.parametrize("opening", [Opening("east", topic="orders"), Opening("east", topic="bills"), Opening("*")])
+def test_topics_are_looked_for_in_the_unit(opening: Opening):
+    """Static and normal ones."""
+    assert asyncio.run(units_of(Fused()).open(opening)).told
+
+
+def test_one_unit_alone_has_nothing_to_open():
+    """There is nobody else to read."""
+    with pytest.raises(NotAllowed, match="no other unit"):
+        asyncio.run(units_of(Fused(units={"east": KnownUnit(["a"])})).open(EAST))
+
+
+def test_what_is_open_is_not_opened_again_and_what_is_not_is_not_closed():
+    """Refused, as it would change nothing."""
+    reach = Fused(switches=dict.fromkeys(SERVERS, Switch(1, (EAST,))))
+
+    with pytest.raises(SwitchRefused, match="unit east is open already"):
+        asyncio.run(units_of(reach).open(EAST))
+    with pytest.raises(SwitchRefused, match="unit west is not open"):
+        asyncio.run(units_of(reach).close(Opening("west")))
+    assert asyncio.run(units_of(reach).close(EAST)).after.openings == ()
+
+
+def test_a_group_with_members_of_another_kind_is_not_opened_alone():
+    """They do not tell their group to name servers, and would see other queues than the rest."""
+    java = {"connectionSet": [{"clientId": "jay", "clientAddr": "x:2", "language": "JAVA", "version": 513}]}
+    reach = Fused()
+    reach.on(RequestCode.GET_CONSUMER_CONNECTION_LIST, lambda _: json.dumps(java).encode())
+
+    with pytest.raises(NotAllowed, match="jay of group billing is a client of another kind"):
+        asyncio.run(units_of(reach).open(Opening("east", group="billing")))
+    assert asyncio.run(units_of(Fused()).open(Opening("east", group="billing"))).told
+
+
+def test_a_name_server_that_knows_no_units_is_named():
+    """Its clients see everything."""
+    reach = Fused()
+    reach.on(RequestCode.GET_SWITCH, lambda _: ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+
+    with pytest.raises(NotAllowed, match="ns:1 knows nothing of units"):
+        asyncio.run(units_of(reach).status())
+
+
+def test_a_java_broker_has_nothing_to_do_with_it():
+    """But one that refuses is told of."""
+    reach = Fused()
+    codes = {"a:1": ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "b:1": ResponseCode.ILLEGAL_OPERATION}
+    reach.on(RequestCode.SET_SWITCH, lambda asked: int(codes[asked.address]) if asked.address in codes else {})
+
+    assert set(asyncio.run(units_of(reach).open(EAST)).missed) == {"b"}
+
+
+def test_a_name_server_that_has_a_newer_one_stops_the_change():
+    """Somebody else was quicker."""
+    reach = Fused()
+    reach.on(RequestCode.SET_SWITCH, lambda _: int(ResponseCode.ILLEGAL_OPERATION))
+
+    with pytest.raises(BrokerRefused):
+        asyncio.run(units_of(reach).open(EAST))
+
+
+def test_the_status_shows_what_is_left_and_what_cannot_be_read():
+    """Only of what is open: by group what its brokers count, and what lies on brokers that are gone."""
+    key = json.dumps({"topic": "orders", "brokerName": "__syslo__east", "queueId": 0})
+    stats = {"consumeTps": 0, "offsetTable": {key: {"brokerOffset": 40, "consumerOffset": 10}}}
+    rows = {
+        "a": leads("a", 0, scope="east"),
+        "dead": leads("dead", 1, scope="east"),
+        "b": leads("b", 0, 1, scope="west"),
+    }
+    units = {"east": KnownUnit(["a"], ["orders"]), "west": KnownUnit(["b"], ["orders"])}
+    reach = Fused(switches={"ns:1": Switch(7, (EAST,)), "ns:2": CLOSED}, units=units)
+    reach.on(RequestCode.GET_CONSUME_STATS, lambda _: json.dumps(stats).encode())
+    reach.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, lambda _: json.dumps({"topicQueueMappingByBroker": rows}).encode())
+
+    found = asyncio.run(units_of(reach).status())
+
+    east, west = found.units
+    assert (found.version, found.openings, found.is_equal) == (7, [EAST], False)
+    assert [(server.address, server.version) for server in found.name_servers] == [("ns:1", 7), ("ns:2", 0)]
+    assert east.openings == ["unit east"]
+    assert east.backlogs == [GroupBacklog("billing", 30, 1)]
+    assert east.unreadable == [Unreadable("orders", "dead", [1])]
+    assert (west.openings, west.backlogs, west.unreadable) == ([], [], [])
+    assert {asked.address for asked in reach.of(RequestCode.GET_CONSUME_STATS)} == {"a:1"}
