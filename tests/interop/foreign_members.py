@@ -10,7 +10,7 @@ import json
 import platform
 import sys
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -77,10 +77,12 @@ class Member:
             self._said.got.append((int(queue or 0), int(offset or 0), str(body)))
 
 
-def java_member(peer: JavaPeer, name: str, name_server: str, topic: str, group: str, home: Path) -> Member:
+def java_member(
+    peer: JavaPeer, name: str, name_server: str, topic: str, group: str, home: Path, options: Sequence[str] = ()
+) -> Member:
     """Start an application with the Java client."""
     # A member that leaves unlocks its queues a moment late: whoever takes over tries again after 2 s instead of 20.
-    options = ["-Drocketmq.client.rebalance.waitInterval=2000"]
+    options = ["-Drocketmq.client.rebalance.waitInterval=2000", *options]
     return Member(name, peer.start_program("Member", [name_server, topic, group, name], home=home, options=options))
 
 

@@ -40,6 +40,8 @@ from holdfast.wire.heartbeat import (
 
 TIMER: Final = "clients"
 SCAN_INTERVAL_MS: Final = 10_000
+PROOF_MS: Final = 40_000
+"""Clients of every kind are heard of every 30 s."""
 
 
 class Client(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,6 +112,8 @@ class ClientTable:
 
     def __init__(self, options: BrokerOptions, topics: TopicTable, groups: GroupTable) -> None:
         self._timeout_ms = options.client_timeout_ms
+        self._is_doubted = False
+        self._proof_ms: int | None = None  # since when everybody has to be heard of again
         self._topics = topics
         self._groups = groups
         self.on_change: Callable[[str], None] = lambda _group: None
@@ -245,6 +249,8 @@ class ClientTable:
     def on_timer(self, name: str, now_ms: int, effects: list[Effect]) -> None:
         """Look for clients that fell silent."""
         assert name == TIMER
+        if self._is_doubted:
+            self._is_doubted, self._proof_ms = False, now_ms
         effects += self.expire(now_ms)
         effects.append(SetTimer(TIMER, now_ms + SCAN_INTERVAL_MS))
 
@@ -259,10 +265,17 @@ class ClientTable:
         self._of_channel.pop(channel, None)
         return effects
 
+    def doubt(self) -> None:
+        """Forget soon whoever is not heard of again: some may have gone elsewhere, and keep the connection."""
+        self._is_doubted = True
+
     def expire(self, now_ms: int) -> list[Effect]:
         """Forget and disconnect every client that has been silent for too long."""
         effects: list[Effect] = []
-        for channel in self._silent_channels(now_ms - self._timeout_ms):
+        seen_before_ms = now_ms - self._timeout_ms
+        if self._proof_ms is not None and now_ms - self._proof_ms >= PROOF_MS:
+            seen_before_ms, self._proof_ms = max(seen_before_ms, self._proof_ms), None
+        for channel in self._silent_channels(seen_before_ms):
             effects += self.close(channel, now_ms)
             effects.append(CloseChannel(channel))
         return effects

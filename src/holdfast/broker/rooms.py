@@ -131,6 +131,7 @@ class Rooms:
         self.relays = Relays()
         self.calls = Calls()
         self.units = UnitSwitch(disk)
+        self.units.on_close = self.clients.doubt
         self.registration = Registrar(options, self.topics, self.mappings, self.units)
         self.writer = LogWriter(store, levels, self.mappings, message_size_max=options.message_size_max)
         self.delays = Delays(disk, options, levels, store, self.writer)

@@ -3,7 +3,8 @@
     operator, or the answer of a name server ─> newer? ─> kept ─> every name server is told with a registration, at once
     a name server that was away ─> hears of it with our first registration there, before it tells any route of ours
 
-A broker does nothing else about it: who reads where is decided by routes. Kept in `config/holdfastUnits.json`.
+Who reads where is decided by routes. But when a unit is closed, members of its groups may be gone without a word: those
+that are not heard of again are forgotten soon. Kept in `config/holdfastUnits.json`.
 """
 
 from __future__ import annotations
@@ -29,12 +30,14 @@ class UnitSwitch:
 
     Attributes:
         on_change: Tells name servers of it.
+        on_close: Is called when something is closed: members of groups here may come no more.
     """
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
         self._switch = load_config(disk, NAME, Switch) or CLOSED
         self.on_change: Callable[[list[Effect]], None] = lambda _: None
+        self.on_close: Callable[[], None] = lambda: None
 
     def handlers(self) -> Handlers:
         """Return what this room answers."""
@@ -71,6 +74,8 @@ class UnitSwitch:
     def _take(self, switch: Switch, effects: list[Effect]) -> bool:
         if not switch.is_newer(self._switch):
             return False
+        if not set(self._switch.openings) <= set(switch.openings):
+            self.on_close()
         self._switch = switch
         effects += write_config(self._disk, NAME, switch)
         self.on_change(effects)

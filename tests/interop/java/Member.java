@@ -5,6 +5,8 @@
 //   send COUNT    that many messages, one after the other, the queues in turn: {"sent": [queue, offset, number]} or {"failed": why}
 //   quit          shut down in order
 //
+// With -Dunit=NAME every request says that the client belongs to that unit, as a hook of any version can have it.
+//
 // What comes is told as {"got": [queue, offset, body]}. Only what the oldest clients know is used, so that all versions compile it.
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
@@ -13,11 +15,14 @@ import java.util.List;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.remoting.RPCHook;
+import org.apache.rocketmq.remoting.protocol.RemotingCommand;
 
 public final class Member {
     public static void main(String[] arguments) throws Exception {
@@ -25,7 +30,7 @@ public final class Member {
         String topic = arguments[1];
         String name = arguments[3];
         DefaultMQPushConsumer consumer = consumer(arguments[0], topic, arguments[2]);
-        DefaultMQProducer producer = new DefaultMQProducer(name + "-producer");
+        DefaultMQProducer producer = new DefaultMQProducer(name + "-producer", hook());
         producer.setNamesrvAddr(arguments[0]);
         producer.setPollNameServerInterval(1000);
         producer.start();
@@ -42,6 +47,20 @@ public final class Member {
         System.exit(0); // clients leave threads behind
     }
 
+    private static RPCHook hook() {
+        String unit = System.getProperty("unit");
+        if (unit == null) return null;
+        return new RPCHook() {
+            @Override
+            public void doBeforeRequest(String address, RemotingCommand request) {
+                request.addExtField("scope", unit);
+            }
+
+            @Override
+            public void doAfterResponse(String address, RemotingCommand request, RemotingCommand response) {}
+        };
+    }
+
     private static void send(DefaultMQProducer producer, String topic, String name, int number) throws Exception {
         try {
             Message message = new Message(topic, (name + " " + number).getBytes(StandardCharsets.UTF_8));
@@ -55,7 +74,7 @@ public final class Member {
     }
 
     private static DefaultMQPushConsumer consumer(String nameServer, String topic, String group) throws Exception {
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group, hook(), new AllocateMessageQueueAveragely());
         consumer.setNamesrvAddr(nameServer);
         consumer.setPollNameServerInterval(1000);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);

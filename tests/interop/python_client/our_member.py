@@ -1,6 +1,6 @@
 """One application with a producer and a member of an ordered group, at the command of its standard input: ours.
 
-    python our_member.py NAMESRV TOPIC GROUP NAME
+    python our_member.py NAMESRV TOPIC GROUP NAME [UNIT]
 
 The commands and lines are those of java/Member.java.
 """
@@ -12,7 +12,8 @@ from typing import Any
 from holdfast import HoldfastError, Message, ReceivedMessage
 from holdfast.blocking import Producer, PushConsumer
 
-name_server, topic, group, name = sys.argv[1:]
+name_server, topic, group, name = sys.argv[1:5]
+unit = sys.argv[5] if len(sys.argv) > 5 else None
 
 
 def tell(**line: Any) -> None:
@@ -34,10 +35,10 @@ def send(producer: Producer, number: int) -> None:
 
 
 def main() -> None:
-    consumer = PushConsumer(name_server, group, listener=receive, ordered=True, start="earliest")
+    consumer = PushConsumer(name_server, group, listener=receive, ordered=True, start="earliest", unit=unit)
     consumer.subscribe(topic)
     number = 0
-    with consumer, Producer(name_server, f"{name}-producer") as producer:
+    with consumer, Producer(name_server, f"{name}-producer", unit=unit) as producer:
         tell(ready=True)
         for line in sys.stdin:
             if line.strip() == "quit":

@@ -92,3 +92,19 @@ def test_one_that_was_never_used_leaves_no_trace():
     disk = cluster.brokers["a"].disk
     assert disk is not None
     assert disk.find_size(config_path(NAME)) is None
+
+
+def test_members_have_to_be_heard_of_again_when_something_is_closed():
+    """Not when it is opened, and not when more is."""
+    cluster = MovingCluster("a")
+    doubts: list[int] = []
+    cluster.rooms["a"].units.on_close = lambda: doubts.append(1)
+
+    for switch, expected in (
+        (EAST, 0),
+        (Switch(11, (Opening("east"), Opening("west"))), 0),
+        (Switch(12, (Opening("west"),)), 1),
+        (SHUT, 2),
+    ):
+        set_switch(cluster, "a", switch)
+        assert len(doubts) == expected
