@@ -22,13 +22,15 @@ from tests.support.operator import Operator
 
 from holdfast import PullConsumer
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(600)]
 
 TOPIC = "TopicTest"
 GROUP = "both-sites"
 QUEUES = 4
 HERE = Path(__file__).parent
-_PATIENCE_S = 120.0
+# A Java consumer that is gone from a unit without a word is missed there after a minute; until then its locks hold.
+# That it pulls a queue no more it notices after two.
+_PATIENCE_S = 200.0
 
 
 @dataclass(slots=True)

@@ -146,3 +146,16 @@ def test_what_several_want_at_once_is_asked_once():
     first.close()
     with pytest.raises(StopIteration):
         second.send(b"")
+
+
+def test_a_topic_of_the_same_name_in_another_cluster_is_no_concern():
+    """Its queues have the same numbers. Brokers of a scope are those of its clusters."""
+    view = a_view()
+    queues = {0: first_home(0, "far", 0)}
+    view.learn("T", [TopicMapping(topic="T", broker="far", scope="C", epoch=9, total=1, queues=queues)])
+    run(view.refresh(), by_code(c106=CLUSTER))
+
+    assert view.leader("T", 0) is None
+    assert view.cluster_of("b") == "C"
+    assert view.cluster_of("unheard") == "DefaultCluster"
+    assert (view.brokers(), view.brokers("C"), view.brokers("DefaultCluster")) == (["b"], ["b"], [])

@@ -268,3 +268,16 @@ def test_without_the_policy_nothing_is_asked_and_nobody_replaced():
     assert not cluster.rooms["b"].leases.is_on
     assert cluster.name_server.disk is not None
     assert cluster.name_server.disk.read_file(FILE) == b"{}"
+
+
+def test_queues_of_a_dead_leader_stay_in_their_cluster():
+    """At the first turn: brokers of other clusters have none, though they have a topic of that name."""
+    clusters = {"a": "east", "b": "east", "x": "west", "y": "west", "z": "west"}
+    cluster = MovingCluster(*clusters, clusters=clusters, auto_force=True)
+    cluster.make_topic({0: "a", 1: "a", 2: "b", 3: "b"}, scope="east")
+    cluster.make_topic({0: "x", 1: "y"}, scope="west")
+    cluster.run(5_000)
+
+    cluster.brokers["a"].kill()
+
+    assert cluster.run(2 * LEASE_MS + 15_000, lambda: all("b" in cluster.open_on(queue) for queue in range(4)))

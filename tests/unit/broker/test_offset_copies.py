@@ -324,3 +324,19 @@ def test_an_older_copy_does_not_replace_a_newer_one() -> None:
         cluster.ask("c", RequestCode.COPY_OFFSETS, CopiedOffsets(copies=[copy]))
 
     assert kept(cluster, "c", 1) == {"g": 8}
+
+
+def test_copies_stay_in_the_cluster_of_their_topic() -> None:
+    """Another cluster may have a topic of the same name, with offsets of its own."""
+    cluster = MovingCluster("a", "b", "c", clusters={"a": "east", "b": "west", "c": "west"})
+    cluster.make_topic({0: "a"}, scope="east")
+    cluster.make_topic({0: "b"}, scope="west")
+    for leader in ("a", "b"):
+        cluster.run(5_000, cluster.produce(0, 10, leader))
+        cluster.pull(leader, 0, 0)
+    cluster.commit("a", 0, 7)
+    cluster.commit("b", 0, 3)
+    cluster.run(15_000)
+
+    assert kept(cluster, "c") == {"consumers": 3}, "the only one of its cluster"
+    assert kept(cluster, "b") is None, "a has nobody in its cluster"

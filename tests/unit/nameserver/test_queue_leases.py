@@ -290,3 +290,30 @@ def test_leases_of_a_deleted_topic_are_forgotten():
     asking.pass_time(2 * LEASE_MS + SCAN_MS)
 
     assert asking.server.machine.queue_leases.held == {}
+
+
+def test_queues_of_two_topics_of_one_name_are_held_apart():
+    """Each is fixed in its cluster. Whoever is away there is nothing to the other."""
+    asking = Asking()
+    for broker, cluster in (("x", "east"), ("y", "west"), ("z", "west")):
+        report = leads(broker, *([] if broker == "z" else [0]), total=1, scope=cluster) | {"topic": "bills"}
+        register_static(asking.server, broker, report, cluster=cluster)
+
+    def ask(broker: str) -> LeaseAnswer:
+        asking.numbers += 1
+        claims = {} if broker == "z" else {"bills": {0: Claim(0)}}
+        request = LeaseRequest(broker=broker, boot=1, number=asking.numbers, lease_ms=LEASE_MS, topics=claims)
+        channel = asking.server.open()
+        command = asking.server.request(RequestCode.RENEW_LEASES, body=encode_body(request))
+        asking.server.receive(channel, encode_command(command))
+        asking.server.happen(FileWritten(FILE, asking.server.now_ms))
+        (answer,) = asking.server.answers(channel)
+        return decode_body(answer.body, LeaseAnswer)
+
+    assert ask("x").refused == ask("y").refused == {}
+    for _ in range(2 * LEASE_MS // SCAN_MS + 1):
+        register_static(asking.server, "x", cluster="east")
+        asking.server.happen(TimerFired(SCAN_TIMER, asking.server.now_ms))
+
+    assert ask("z").lapsed == {"bills": {0: Holding("y", 0)}}
+    assert ask("x").lapsed == {}
