@@ -4,6 +4,7 @@ import pytest
 
 from holdfast.model.errors import ConfigError
 from holdfast.spark.options import Bound, read_source_options
+from holdfast.spark.sink_options import read_sink_options
 
 BASE = {"namesrv": "ns:9876", "subscribe": "orders"}
 
@@ -86,3 +87,11 @@ def test_the_name_servers_may_come_from_the_environment(monkeypatch: pytest.Monk
 def test_times_have_units(text: str, seconds: float):
     """Seconds when none is given."""
     assert read(brokerTimeout=text).patience_s == seconds
+
+
+def test_source_and_sink_may_have_a_unit():
+    """Without one they see all of them."""
+    assert (read(unit="east").unit, read().unit) == ("east", None)
+    sink = {"namesrv": "ns:9876", "topic": "orders"}
+    assert read_sink_options({**sink, "unit": "east"}).unit == "east"
+    assert read_sink_options(sink).unit is None

@@ -419,9 +419,10 @@ def _summary(name: str, kind: str, route: Route, rows: Mapping[str, Info]) -> To
     for data in route.queue_datas:
         permission |= data.permission
     if rows:
-        newest = max(rows.values(), key=lambda row: row.epoch)
+        # Several clusters may each have one of that name.
+        newest = {row.scope: row.total for row in sorted(rows.values(), key=lambda row: row.epoch)}
         leaders = sorted(broker for broker, row in rows.items() if row.led)
-        return TopicSummary(name, "static", newest.total, leaders, permission_text(permission))
+        return TopicSummary(name, "static", sum(newest.values()), leaders, permission_text(permission))
     return TopicSummary(
         name,
         kind,

@@ -292,12 +292,13 @@ def delete(
 async def _look(admin: Admin, topic: str) -> tuple[TopicDescription, ClusterMappings | None]:
     """Return a topic, and the mappings if it is static, also where the name server withholds it or has forgotten it."""
     view = await admin.static.read(topic=topic)
-    if topic not in view.topics:
+    if not view.find(topic):
         return await admin.topics.describe(topic), None
+    records = view.get_topic(topic).records
     hosts = [
         Broker(holder.name, holder.cluster, MASTER_ID, holder.address)
         for holder in view.holders.values()
-        if topic in holder.topics
+        if topic in holder.topics and holder.name in records
     ]
     return await admin.topics.describe(topic, hosts=hosts), view
 

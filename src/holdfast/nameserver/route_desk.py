@@ -220,7 +220,7 @@ class RouteDesk:
         return request.answer(body=body)
 
     def _missing(self, topic: str, vision: Vision) -> Refusal:
-        fault = self._routes.static.find_fault(topic)
+        fault = self._routes.static.find_fault(topic, vision.shows)
         known = self._routes.static.by_name.get(topic, {})
         if fault is not None or any(vision.shows_scope(scope) for scope in known):
             return self._busy(topic, fault or _NOBODY_ALIVE)

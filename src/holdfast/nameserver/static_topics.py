@@ -180,11 +180,11 @@ class StaticTopics:
         """Return the topics of which *broker* holds something."""
         return (topic for topic in self.topics.values() if broker in topic.holders)
 
-    def find_fault(self, name: str) -> str | None:
-        """Return why the only mapping that was ever told of a topic cannot be used; None where there was none."""
-        for faults in self._faults.values():
+    def find_fault(self, name: str, is_seen: Callable[[str], bool] = lambda _: True) -> str | None:
+        """Return why the only mapping that was told of a topic, in clusters that matter, cannot be used; or None."""
+        for broker, faults in self._faults.items():
             fault = faults.get(name)
-            if fault is not None and fault.rule != _DELETED:
+            if fault is not None and fault.rule != _DELETED and is_seen(self._cluster_of(broker) or ""):
                 return str(fault)
         return None
 

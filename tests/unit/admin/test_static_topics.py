@@ -154,3 +154,39 @@ def _aged(answer: Command | None) -> Command:
     assert answer is not None
     answer.version = JAVA_4
     return answer
+
+
+def test_two_topics_of_one_name_are_read_apart():
+    """Each with the records of its cluster. Which is meant has to be said, or follows from a broker."""
+    cluster = StaticCluster(brokers_by_name=THREE, clusters={"a": "east", "b": "west", "c": "west"})
+    cluster.put_topic("t", {0: "a"}, scope="east")
+    cluster.put_topic("t", {0: "b", 1: "c"}, scope="west")
+    cluster.put_topic("u", {0: "a"})
+
+    view = read(cluster)
+
+    assert view.topics.keys() == {"u"}
+    assert [sorted(topic.records) for topic in view.find("t")] == [["a"], ["b", "c"]]
+    assert view.leaders["t of west"] == {0: "b", 1: "c"}
+    with pytest.raises(NotAllowed, match="say which with --unit"):
+        view.get_topic("t")
+    for narrowed in (view.within("west"), view.around("b")):
+        assert narrowed.get_topic("t").merged.total == 2
+        assert narrowed.topics.keys() == {"t", "u"}
+    cluster.forgotten.add("a")
+    assert read(cluster).around("a").topics.keys() >= {"u"}
+
+
+def test_a_way_to_one_unit_leaves_the_others_out():
+    """Also of routes that tell of them, while they are open."""
+    cluster = StaticCluster(brokers_by_name=THREE, clusters={"a": "east", "b": "west", "c": "west"})
+    cluster.put_topic("t", {0: "a"}, scope="east")
+    cluster.put_topic("t", {0: "b"}, scope="west")
+
+    route, rows = asyncio.run(cluster.within("west").get_route_and_rows("t"))
+
+    assert rows.keys() == {"b", "c"}
+    assert {data.broker_name for data in route.broker_datas} <= {"b", "c"}
+    assert [broker.name for broker in asyncio.run(cluster.within("west").brokers())] == ["b", "c"]
+    with pytest.raises(NotFound, match="unit 'north' has no broker; there is east, west"):
+        asyncio.run(cluster.within("north").masters())

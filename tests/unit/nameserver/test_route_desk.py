@@ -169,3 +169,12 @@ def test_deleting_a_static_topic_in_one_cluster_leaves_that_of_the_other():
 
     assert ask_ours(server, "orders", "east").code == ResponseCode.TOPIC_NOT_EXIST
     assert ask_ours(server, "orders", "west").code == ResponseCode.SYSTEM_BUSY
+
+
+def test_a_mapping_that_was_refused_in_one_unit_makes_nobody_wait_in_another():
+    """There the topic simply does not exist."""
+    server = a_name_server()
+    register_static(server, "a", leads("x", 0, 1, scope="east"), cluster="east")
+
+    assert ask_ours(server, "orders", "east").code == ResponseCode.SYSTEM_BUSY
+    assert ask_ours(server, "orders", "west").code == ResponseCode.TOPIC_NOT_EXIST

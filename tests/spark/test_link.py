@@ -1,0 +1,54 @@
+"""Which queues a link sees: those of its unit, also while another one is open."""
+
+import msgspec
+from tests.support.static_topics import a_record, a_static_route
+
+from holdfast.client.route_table import RouteTable, TopicRoute
+from holdfast.model.route import BrokerData, QueueData, Route
+from holdfast.spark.link import Link
+
+
+def a_link(unit: str | None) -> Link:
+    """Return a link that has asked nobody."""
+    link = Link.__new__(Link)
+    link._unit = unit
+    return link
+
+
+def known(route: Route, unit: str | None) -> TopicRoute:
+    table = RouteTable(unit=unit)
+    table.put("t", route, 0)
+    found = table.find("t")
+    assert found is not None
+    return found
+
+
+def open_static() -> Route:
+    records = (a_record("a", {0: 1}, total=1, scope="east"), a_record("b", {0: 1}, total=1, scope="west"))
+    return msgspec.structs.replace(a_static_route(*records), order_topic_conf="__syslo__west:1")
+
+
+def test_logical_queues_of_a_unit_that_is_open_are_not_read():
+    """A query keeps the queues that it began with, and their names."""
+    assert [queue.broker_name for queue in a_link("west")._own(known(open_static(), "west"))] == ["__syslo__west"]
+    assert len(a_link(None)._own(known(open_static(), None))) == 2
+
+
+def test_normal_queues_neither():
+    """By the cluster of their broker."""
+    route = Route(
+        broker_datas=[
+            BrokerData(cluster=cluster, broker_name=cluster[0], broker_addrs={0: f"{cluster}:1"})
+            for cluster in ("east", "west")
+        ],
+        queue_datas=[QueueData(broker_name=name, read_queues=1, write_queues=1, permission=4) for name in "ew"],
+    )
+
+    assert [queue.broker_name for queue in a_link("west")._own(known(route, "west"))] == ["w"]
+
+
+def test_a_global_topic_is_read_whole():
+    """It belongs to every unit."""
+    route = a_static_route(a_record("a", {0: 1}, total=2), a_record("b", {1: 1}, total=2))
+
+    assert len(a_link("west")._own(known(route, "west"))) == 2
