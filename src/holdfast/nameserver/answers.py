@@ -13,6 +13,9 @@ from collections.abc import Hashable, Iterable
 
 from holdfast.wire.route import RouteAnswer, bare_keys, render_answer
 
+Proxies = tuple[tuple[str, ...], ...]
+"""Of each static topic of a name, the brokers that can stand in for its mock one."""
+
 
 class RouteAnswers:
     """Answers by topic, in all forms. The hot loop reads the dictionaries of normal topics directly."""
@@ -22,7 +25,7 @@ class RouteAnswers:
         self.bare: dict[str, RouteAnswer] = {}
         self.aware: dict[str, RouteAnswer] = {}
         self.reports: dict[str, RouteAnswer] = {}
-        self.proxies: dict[str, tuple[tuple[str, ...], ...]] = {}
+        self._proxies: dict[str, dict[Hashable, Proxies]] = {}
         self._special: dict[str, dict[Hashable, RouteAnswer]] = {}
         self._size = 0
         self._size_max = size_max
@@ -37,6 +40,14 @@ class RouteAnswers:
         Of a static topic one is known by the brokers that stand in for the mock ones.
         """
         return self._special.get(topic, {}).get((form, is_bare))
+
+    def find_proxies(self, topic: str, vision: Hashable) -> Proxies | None:
+        """Return who stands in for the mock brokers of *topic*, if it was looked for before."""
+        return self._proxies.get(topic, {}).get(vision)
+
+    def keep_proxies(self, topic: str, vision: Hashable, proxies: Proxies) -> None:
+        """Remember who stands in for the mock brokers of *topic*, for those who see it so."""
+        self._proxies.setdefault(topic, {})[vision] = proxies
 
     def keep(self, topic: str, body: bytes, *, is_bare: bool) -> RouteAnswer:
         """Render the answer about a normal topic that carries *body* and keep it."""
@@ -54,10 +65,7 @@ class RouteAnswers:
     def keep_special(
         self, topic: str, form: Hashable, body: bytes, *, is_bare: bool = False, is_kept: bool = True
     ) -> RouteAnswer:
-        """Render the answer about *topic* in a form that only some get, and keep it, unless nobody will want it again.
-
-        There is no end to the units that anybody may name.
-        """
+        """Render the answer about *topic* in a form that only some get, and keep it if it shall be kept."""
         answer = render_answer(bare_keys(body) if is_bare else body)
         if not is_kept:
             return answer
@@ -75,11 +83,11 @@ class RouteAnswers:
             self._forget(self.aware, topic)
             self._forget(self.reports, topic)
             self._forget_special(topic)
-            self.proxies.pop(topic, None)
+            self._proxies.pop(topic, None)
 
     def drop_all(self) -> None:
         """Forget every answer."""
-        for answers in (self.standard, self.bare, self.aware, self.reports, self.proxies, self._special):
+        for answers in (self.standard, self.bare, self.aware, self.reports, self._proxies, self._special):
             answers.clear()
         self._size = 0
 

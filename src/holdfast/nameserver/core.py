@@ -52,10 +52,9 @@ from holdfast.nameserver.request import Answer, Handlers, Refusal, Request
 from holdfast.nameserver.route_desk import Counters, RouteDesk, asker_of, viewer_of
 from holdfast.nameserver.routes import RouteTable
 from holdfast.nameserver.settings import Settings
-from holdfast.nameserver.static_routes import choose_proxies, host_of
 from holdfast.nameserver.topics import TopicDesk
 from holdfast.nameserver.unit_desk import UnitDesk
-from holdfast.nameserver.vision import ANYBODY
+from holdfast.nameserver.vision import ANYBODY, Viewer
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import decode_command, encode_command, response
 from holdfast.wire.fields import BadField, from_fields
@@ -111,12 +110,12 @@ class NameServer:
         self._fences = Fences(self.routes.static, static_content, is_durable=options.data is not None)
         self.queue_leases = QueueLeases(self.routes.static, lease_content, is_durable=options.data is not None)
         self._scan_ms = 0  # how long the scan timer was set for
-        self._units = UnitDesk(self._kv, self.routes)
+        self.units = UnitDesk(self._kv, self.routes)
         self._registry = Registry(
-            self.routes, self.leases, self._kv, self._settings, self._units, self.queue_leases.heard
+            self.routes, self.leases, self._kv, self._settings, self.units, self.queue_leases.heard
         )
         self._desk = RouteDesk(
-            self.routes, self._answers, self._kv, self._settings, lambda: self._units.switch, self.counters
+            self.routes, self._answers, self._kv, self._settings, lambda: self.units.switch, self.counters
         )
         self.push = RoutePush(options, random, readings or Readings(), self._desk.look)
         self._peers: dict[ChannelId, str] = {}
@@ -124,7 +123,7 @@ class NameServer:
             **self._registry.handlers(),
             **TopicDesk(self.routes, self.leases, random).handlers(),
             **self._kv_desk.handlers(),
-            **self._units.handlers(),
+            **self.units.handlers(),
             **self.queue_leases.handlers(),
             **self.push.handlers(),
             RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route,
@@ -159,7 +158,7 @@ class NameServer:
         effects: list[Effect] = []
         pieces: list[bytes] = []
         queries = 0
-        standard, bare, static = self._answers.standard, self._answers.bare, self.routes.static.by_name
+        standard, bare = self._answers.standard, self._answers.bare
         for frame in event.frames:
             if frame.serializer == JSON:
                 try:
@@ -168,15 +167,18 @@ class NameServer:
                     pass  # Another request, or one that only the tolerant reader understands.
                 else:
                     fields = query.fields
-                    if query.code == _ROUTE and not query.flag and not (fields.scope or fields.zone_mode):
+                    if query.code == _ROUTE and not query.flag:
                         is_bare = query.version < QUOTED_KEYS_VERSION and not fields.accept_standard_json_only
-                        answer = (bare if is_bare else standard).get(fields.topic)
-                        if answer is None and fields.topic in static:
-                            answer = self._find_static(frame.header, fields.topic, event.channel, is_bare=is_bare)
+                        is_common = not (fields.scope or fields.zone_mode)
+                        answer = (bare if is_bare else standard).get(fields.topic) if is_common else None
+                        viewer = ANYBODY
+                        if answer is None:
+                            viewer, answer = self._recall(frame.header, fields, event.channel, is_bare=is_bare)
                         if answer is not None:
                             digits = b"%d" % query.opaque
                             count = len(digits)
-                            head = self._head(answer, count, event, fields) if fields.watch else answer.heads[count]
+                            is_told = fields.watch and self.push.watch(event.channel, fields.topic, viewer)
+                            head = watching_head(answer, count) if is_told else answer.heads[count]
                             pieces += (head, digits, answer.tail)
                             queries += 1
                             continue
@@ -190,12 +192,6 @@ class NameServer:
         if pieces:
             effects.append(SendBytes(event.channel, pieces))
         return effects
-
-    def _head(self, answer: RouteAnswer, digit_count: int, event: FramesReceived, fields: RouteFields) -> bytes:
-        """Return how the answer begins to somebody who wants to watch the topic."""
-        if self.push.watch(event.channel, fields.topic, ANYBODY):
-            return watching_head(answer, digit_count)
-        return answer.heads[digit_count]
 
     def _close(self, channel: ChannelId, reason: str, pieces: list[bytes]) -> list[Effect]:
         """Answer what came before, then hang up on a peer that cannot be understood."""
@@ -243,7 +239,7 @@ class NameServer:
             return Refusal(ResponseCode.SYSTEM_ERROR, str(error))
 
     def _route(self, request: Request) -> Answer:
-        """Answer a 105 that the hot loop could not: nothing rendered yet, a unit, a binary header, no such topic."""
+        """Answer a 105 that the hot loop could not: nothing rendered yet, a binary header, no such topic."""
         self.counters.route_queries += 1
         fields = from_fields(RouteFields, request.command.fields)
         asker = asker_of(request)
@@ -254,21 +250,23 @@ class NameServer:
             answer.fields[WATCHING_FIELD] = "true"
         return answer
 
-    def _find_static(self, header: memoryview, topic: str, channel: ChannelId, *, is_bare: bool) -> RouteAnswer | None:
-        """Return what the sender of *header* shall hear of a static topic, if it was rendered before."""
+    def _recall(
+        self, header: memoryview, fields: RouteFields, channel: ChannelId, *, is_bare: bool
+    ) -> tuple[Viewer, RouteAnswer | None]:
+        """Return who sent *header*, and what it shall hear if not all hear the same and it was rendered before."""
+        is_common = not (fields.scope or fields.zone_mode)
+        if is_common and fields.topic not in self.routes.static.by_name:
+            return ANYBODY, None
         try:
             asker = decode_route_asker(header)
-        except _UNREADABLE:
-            return None
+            viewer = ANYBODY if is_common else viewer_of(fields, asker.fields)
+        except (*_UNREADABLE, BadField):
+            return ANYBODY, None
         if asker.fields.wants_reports:
-            return self._answers.reports.get(topic)
-        if asker.fields.reads_mappings or is_mapping_aware(asker.language, asker.version):
-            return self._answers.aware.get(topic)
-        proxies = self._answers.proxies.get(topic)
-        if not proxies:
-            return None
-        chosen = choose_proxies(host_of(self._peers.get(channel, "")), proxies)
-        return self._answers.find_special(topic, chosen, is_bare=is_bare)
+            return viewer, None if viewer.unit else self._answers.reports.get(fields.topic)
+        is_aware = asker.fields.reads_mappings or is_mapping_aware(asker.language, asker.version)
+        peer = self._peers.get(channel, "")
+        return viewer, self._desk.recall(fields.topic, viewer, is_aware=is_aware, peer=peer, is_bare=is_bare)
 
     def _get_settings(self, request: Request) -> Answer:
         return request.answer(body=self._settings.text())
@@ -302,8 +300,8 @@ class NameServer:
         if self.queue_leases.fault is not None:
             fields: dict[str, object] = {"file": LEASES_FILE, "reason": self.queue_leases.fault}
             effects.append(Log("warning", "leases forgotten: their file cannot be read", fields))
-        if self._units.fault is not None:
-            told: dict[str, object] = {"file": KV_FILE, "reason": self._units.fault}
+        if self.units.fault is not None:
+            told: dict[str, object] = {"file": KV_FILE, "reason": self.units.fault}
             effects.append(Log("warning", "what is open is forgotten: it cannot be read", told))
         self._settle(effects, event.now_ms, Occasion.BROKER)
         return effects + self._set_scan(event)
@@ -346,7 +344,7 @@ class NameServer:
         effects += self.routes.static.take_logs()
         effects += self._fences.offer()
         changed = self.routes.take_changes() | self._kv_desk.take_changes()
-        if self._units.take_change():
+        if self.units.take_change():
             # Every route may look different to somebody.
             self._answers.drop_all()
             watched = list(self.push.watches.topics())

@@ -16,7 +16,7 @@ import msgspec
 
 from holdfast.model.opening import Switch
 from holdfast.model.scope import covers
-from holdfast.nameserver.answers import RouteAnswers
+from holdfast.nameserver.answers import Proxies, RouteAnswers
 from holdfast.nameserver.kv import ORDER_TOPICS, KvStore
 from holdfast.nameserver.request import Refusal, Request
 from holdfast.nameserver.routes import RouteTable
@@ -32,7 +32,7 @@ from holdfast.nameserver.static_routes import (
     reports_body,
 )
 from holdfast.nameserver.static_topics import StaticTopic, shorten
-from holdfast.nameserver.vision import ANYBODY, Viewer, Vision, see, to_viewer
+from holdfast.nameserver.vision import ANYBODY, EVERYTHING, Viewer, Vision, see, to_viewer
 from holdfast.wire.codes import ResponseCode
 from holdfast.wire.command import Command
 from holdfast.wire.fields import BadField, from_fields
@@ -46,6 +46,7 @@ _BUSY: Final = "the route of static topic {} cannot be told: {}"
 _NOBODY_ALIVE: Final = "no broker that has it is alive"
 _WAIT: Final = 1  # what a topic looks like whose route cannot be told
 _NAME_MAX: Final = 255
+_AWARE: Final = "aware"  # the form of a route that only some get
 
 
 class Counters(msgspec.Struct):
@@ -114,6 +115,30 @@ class RouteDesk:
             return request.answer(body=self._aware(topic, vision, parts))
         return self._mock(request, topic, vision, parts, is_bare=is_bare)
 
+    def recall(self, topic: str, viewer: Viewer, *, is_aware: bool, peer: str, is_bare: bool) -> RouteAnswer | None:
+        """Return what somebody shall hear of a static topic, or as one of a unit, if it was rendered before.
+
+        Args:
+            topic: Asked for.
+            viewer: Who asks.
+            is_aware: It reads mappings.
+            peer: Where it is.
+            is_bare: It wants bare integer keys.
+        """
+        # Of what those hear who name no unit there is one at a time, whatever is open.
+        vision = see(self._switch(), topic, viewer) if viewer.unit else EVERYTHING
+        answers = self._answers
+        found = None
+        if topic in self._routes.static.by_name:
+            if is_aware:
+                found = self._recall_aware(topic, vision)
+            elif proxies := answers.find_proxies(topic, vision):
+                found = answers.find_special(topic, _mock_form(vision, peer, proxies), is_bare=is_bare)
+        if found is None and vision.unit:
+            # Where the unit has a normal topic of a static one's name, that is what it hears of.
+            found = answers.find_special(topic, vision, is_bare=is_bare)
+        return found
+
     def look(self, topic: str, viewer: Viewer) -> int:
         """Return a number that differs when what *viewer* is told of *topic* does; but not why it is to wait."""
         vision = see(self._switch(), topic, viewer)
@@ -173,15 +198,18 @@ class RouteDesk:
         return request.answer(body=answer.body)
 
     def _aware(self, topic: str, vision: Vision, parts: list[Part]) -> bytes:
-        form = (vision, "aware")
-        common = self._answers.aware.get(topic) if not vision.unit else self._answers.find_special(topic, form)
-        if common is not None:
-            return common.body
+        known = self._recall_aware(topic, vision)
+        if known is not None:
+            return known.body
         self._counters.routes_rendered += 1
         body = aware_body(parts, self._routes.brokers, self._routes.topics.get(topic, {}))
         if vision.unit:
-            return self._keep_special(topic, vision, form, body).body
+            return self._keep_special(topic, vision, (vision, _AWARE), body).body
         return self._answers.keep_aware(topic, body).body
+
+    def _recall_aware(self, topic: str, vision: Vision) -> RouteAnswer | None:
+        answers = self._answers
+        return answers.find_special(topic, (vision, _AWARE)) if vision.unit else answers.aware.get(topic)
 
     def _mock(
         self, request: Request, topic: str, vision: Vision, parts: list[Part], *, is_bare: bool
@@ -189,10 +217,10 @@ class RouteDesk:
         proxies = find_proxies(parts, self._routes.brokers)
         if not any(proxies):
             return self._busy(topic, _NOBODY_ALIVE)
-        if not vision.unit:
-            self._answers.proxies[topic] = proxies
-        chosen = choose_proxies(host_of(request.peer), proxies)
-        form = (vision, chosen) if vision.unit else chosen
+        seen = vision if vision.unit else EVERYTHING
+        if self._is_kept(vision):
+            self._answers.keep_proxies(topic, seen, proxies)
+        form = _, chosen = _mock_form(seen, request.peer, proxies)
         answer = self._answers.find_special(topic, form, is_bare=is_bare)
         if answer is None:
             self._counters.routes_rendered += 1
@@ -203,9 +231,11 @@ class RouteDesk:
     def _keep_special(
         self, topic: str, vision: Vision, form: object, body: bytes, *, is_bare: bool = False
     ) -> RouteAnswer:
-        return self._answers.keep_special(
-            topic, form, body, is_bare=is_bare, is_kept=not vision.unit or self._routes.has_cluster(vision.unit)
-        )
+        return self._answers.keep_special(topic, form, body, is_bare=is_bare, is_kept=self._is_kept(vision))
+
+    def _is_kept(self, vision: Vision) -> bool:
+        """Return whether what is rendered is kept: there is no end to the units that anybody may name."""
+        return not vision.unit or self._routes.has_cluster(vision.unit)
 
     def _reports(self, request: Request, topic: str, viewer: Viewer) -> Command:
         """Answer a broker that wants to know who leads, whatever clients are told."""
@@ -231,6 +261,11 @@ class RouteDesk:
         # Told that it does not exist, a client would create a normal topic of that name.
         self._counters.routes_withheld += 1
         return Refusal(ResponseCode.SYSTEM_BUSY, _BUSY.format(topic, reason))
+
+
+def _mock_form(vision: Vision, peer: str, proxies: Proxies) -> tuple[Vision, tuple[str, ...]]:
+    """Return what an answer with mock brokers is known by, and who stands in for them."""
+    return vision, choose_proxies(host_of(peer), proxies)
 
 
 def asker_of(request: Request) -> AskerFields:

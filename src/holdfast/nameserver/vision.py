@@ -82,6 +82,8 @@ EVERYTHING: Final = Vision()
 
 def see(switch: Switch, topic: str, viewer: Viewer) -> Vision:
     """Return what *viewer* sees of *topic*."""
+    if not switch.openings:
+        return Vision(viewer.unit, is_wide=False) if viewer.unit else EVERYTHING
     if not viewer.unit:
         # Whoever loses a site opens it by name. Opened all together, none of them is lost.
         lost = {each.unit for each in switch.openings if each.unit != EVERY_UNIT and each.names(topic)}

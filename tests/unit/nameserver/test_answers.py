@@ -78,9 +78,11 @@ def test_forms_of_a_static_topic_are_kept_apart_and_dropped_together():
         for proxy in ("a", "b")
         for is_bare in (True, False)
     }
-    answers.proxies["orders"] = (("a", "b"),)
+    answers.keep_proxies("orders", "west", (("a", "b"),))
 
     assert answers.aware["orders"] is aware
+    assert answers.find_proxies("orders", "west") == (("a", "b"),)
+    assert answers.find_proxies("orders", "east") is None
     for (proxy, is_bare), answer in kept.items():
         assert answers.find_special("orders", proxy, is_bare=is_bare) is answer
     assert kept["a", True].body != kept["a", False].body
@@ -88,7 +90,7 @@ def test_forms_of_a_static_topic_are_kept_apart_and_dropped_together():
     answers.drop(["orders"])
 
     assert not answers.aware
-    assert not answers.proxies
+    assert answers.find_proxies("orders", "west") is None
     assert answers.find_special("orders", "a", is_bare=True) is None
 
 

@@ -1,5 +1,7 @@
 """Route queries of clients that name a unit: normal, static, retry topics, and what they are told of the others."""
 
+from typing import Any
+
 import pytest
 from tests.support.name_servers import a_name_server, a_registration, register
 from tests.support.static_reports import NOBODY, address_of, leads, register_static
@@ -32,6 +34,35 @@ def test_a_client_with_a_unit_sees_the_brokers_of_its_own(topic: str, serializer
         assert hosts(ask(server, topic, "west", how={"serializer": serializer})) == ["b"]
         assert hosts(ask(server, topic, how={"serializer": serializer})) == ["a", "b"]
     assert ask(server, topic, "north").code == ResponseCode.TOPIC_NOT_EXIST
+
+
+@pytest.mark.parametrize("static", [False, True])
+@pytest.mark.parametrize("how", [{"language": "PYTHON"}, JAVA_5, OLD])
+def test_what_was_rendered_for_a_unit_is_told_again_without_asking_anew(static: bool, how: dict[str, Any]):  # noqa: FBT001
+    """Thousands of clients ask the same; whoever watches is told of changes of what it sees."""
+    server = two_static_units() if static else two_units("orders")
+    counters = server.machine.counters  # type: ignore[attr-defined]
+    first = ask(server, "orders", "west", how=how, watch="true")
+    known = counters.requests, counters.routes_rendered
+
+    again = ask(server, "orders", "west", how=how, watch="true")
+
+    assert (counters.requests, counters.routes_rendered) == known
+    assert (again.body, again.fields) == (first.body, first.fields)
+    assert again.fields == {"watching": "true"}
+    assert ask(server, "orders", "east", how=how).body != first.body
+
+
+def test_a_normal_topic_beside_a_static_one_of_another_unit_is_told_again_too():
+    """It is what its unit has."""
+    server = a_name_server()
+    register_static(server, "a", leads("a", 0, 1, scope="east"), cluster="east")
+    register(server, "b", address_of("b"), body=a_registration("orders"), channel=server.open(), clusterName="west")
+    first = ask_ours(server, "orders", "west")
+    known = server.machine.counters.requests  # type: ignore[attr-defined]
+
+    assert ask_ours(server, "orders", "west").body == first.body
+    assert server.machine.counters.requests == known  # type: ignore[attr-defined]
 
 
 def test_a_java_client_that_is_told_its_zone_has_a_unit():
