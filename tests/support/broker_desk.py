@@ -41,13 +41,15 @@ class BrokerDesk:
     def __init__(self, *, flush: str = "async", disk: SimDisk | None = None, **options: object) -> None:
         self.now_ms = 1_700_000_000_000
         self.disk = disk or SimDisk()
-        self.options = BrokerOptions(namesrv=(), flush=flush, log_file_size=1 << 20, **options)  # type: ignore[arg-type]
+        settings = {"log_file_size": 1 << 20, **options}
+        self.options = BrokerOptions(namesrv=(), flush=flush, **settings)  # type: ignore[arg-type]
         self.store = MessageStore.open(self.disk, store_options(self.options), self.now_ms)
         self.pressure = MemoryPressure()
         self.rooms = Rooms(self.options, self.store, self.disk, random.Random(7), self.now_ms, self.pressure)
         self.broker = Broker(self.options, self.store, self.rooms)
         self.effects: list[Effect] = []
         self.answers: dict[int, list[Command]] = {}
+        self.streams: dict[int, bytearray] = {}  # what was sent on channels that speak no frames
         self.syncs: list[SyncLog] = []
         self.feed(Started(self.now_ms))
         self.connect(1)
@@ -66,7 +68,9 @@ class BrokerDesk:
         effects = self.broker.handle(event)
         self.effects += effects
         for effect in effects:
-            if isinstance(effect, SendBytes):
+            if isinstance(effect, SendBytes) and effect.channel in self.streams:
+                self.streams[effect.channel] += b"".join(effect.pieces)
+            elif isinstance(effect, SendBytes):
                 data = b"".join(bytes(piece) for piece in effect.pieces)
                 frames, taken = split_frames(memoryview(data))
                 assert taken == len(data), "answers are whole frames"

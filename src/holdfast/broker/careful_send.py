@@ -29,6 +29,7 @@ from holdfast.model.topic import (
 )
 from holdfast.model.unique_id import UniqueIds
 from holdfast.store.message_store import MessageStore, QueueLog
+from holdfast.store.replica_log import REPLICA
 from holdfast.wire.codes import ResponseCode
 from holdfast.wire.host import pack_host
 from holdfast.wire.message_id import format_message_id
@@ -78,6 +79,8 @@ class CarefulSends:
                 f"the disk of broker {self._options.name} is more than {self._options.disk_full_percent} % full, or "
                 "has no room for another log file; free space or shorten the retention, reading goes on",
             )
+        if self._options.is_replica:
+            return Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, REPLICA)
         if not store.writable:
             return Refusal(
                 ResponseCode.SERVICE_NOT_AVAILABLE,

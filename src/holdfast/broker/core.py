@@ -16,6 +16,7 @@ from holdfast.broker.options import BrokerOptions
 from holdfast.broker.outflow import HOLDS_TIMER, Outflow
 from holdfast.broker.request import Refusal
 from holdfast.broker.rooms import Rooms
+from holdfast.broker.shipping import PURPOSE as REPLICATION
 from holdfast.broker.stepping import PAUSE_TIMER
 from holdfast.machine.effects import Effect, Log, ReadLog, SetTimer, SyncFiles, SyncLog
 from holdfast.machine.events import (
@@ -33,6 +34,7 @@ from holdfast.machine.events import (
     ReadsReceived,
     Started,
     Stopping,
+    StreamReceived,
     TimerFired,
 )
 from holdfast.model.errors import DiskFailed
@@ -62,6 +64,7 @@ class Broker:
         self._on: dict[type, Callable[[Any], list[Effect]]] = {
             FramesReceived: self._intake.take_read,
             ReadsReceived: self._intake.take_reads,
+            StreamReceived: self._stream_received,
             ChannelOpened: self._channel_opened,
             ChannelClosed: self._channel_closed,
             ChannelFailed: self._channel_failed,
@@ -117,6 +120,10 @@ class Broker:
     # Channels.
 
     def _channel_opened(self, event: ChannelOpened) -> list[Effect]:
+        if event.purpose == REPLICATION:
+            if event.dialed is None:
+                return self._rooms.shipping.opened(event.channel, event.peer, event.now_ms)
+            return self._rooms.following.opened(event.channel, event.now_ms)
         self._intake.open(event.channel, event.peer)
         if event.dialed is None:
             return []
@@ -130,7 +137,18 @@ class Broker:
         self._stepper.called(self._rooms.calls.closed(event.channel), effects, event.now_ms)
         return effects
 
+    def _stream_received(self, event: StreamReceived) -> list[Effect]:
+        effects: list[Effect] = []
+        if event.channel in self._rooms.shipping.followers:
+            self._rooms.shipping.received(event.channel, event.data, event.now_ms, effects)
+        else:
+            self._rooms.following.received(event.channel, event.data, event.now_ms, effects)
+            self._outflow.write((), effects, event.now_ms)
+        return effects
+
     def _channel_failed(self, event: ChannelFailed) -> list[Effect]:
+        if event.purpose == REPLICATION:
+            return self._rooms.following.failed(event.reason, event.now_ms)
         if event.purpose == CALLS:
             effects: list[Effect] = []
             self._stepper.called(self._rooms.calls.failed(event.dialed, event.reason), effects, event.now_ms)

@@ -73,10 +73,34 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True):
     auto_force: bool = False
     lease_ms: Annotated[int, msgspec.Meta(ge=1_000, le=600_000)] = 30_000  # without a renewal: no more sends are taken
 
+    # Replication: a replica is its master's log, somewhere else. It has its master's name, and an id above 0.
+    replica_of: Name | None = None  # the broker whose replica this one is
+    replica_id: Positive = 1  # which replica of it
+    ha_port: Annotated[int, msgspec.Meta(ge=1, le=65_535)] | None = (
+        None  # where replicas connect; the next one if not set
+    )
+    ha_master: str | None = None  # host:port of the master's replication port, if name servers do not know it
+
     # Housekeeping.
     register_interval_ms: Positive = 30_000
     client_timeout_ms: Positive = 120_000
     offset_save_interval_ms: Positive = 5_000
+
+    @property
+    def is_replica(self) -> bool:
+        """Whether this broker only copies another one."""
+        return self.replica_of is not None
+
+    @property
+    def broker_id(self) -> int:
+        """Its number among those of its name: 0 is the master."""
+        return self.replica_id if self.is_replica else 0
+
+    @property
+    def ha_address(self) -> str:
+        """Where replicas reach this broker."""
+        host, _, port = self.address.rpartition(":")
+        return f"{host}:{self.ha_port or int(port) + 1}"
 
     @property
     def address(self) -> str:

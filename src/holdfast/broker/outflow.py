@@ -38,6 +38,8 @@ class Outflow:
         self._store = store
         self._rooms = rooms
         self._sync = options.flush == "sync"
+        self._is_replica = options.is_replica
+        self._followers = rooms.shipping.followers
         self._held = HeldAnswers()
         self._timer_ms: int | None = None
         self._noted = store.log.written  # What is written behind it has neither been confirmed nor sent to be synced.
@@ -77,6 +79,8 @@ class Outflow:
             effects += [SendBytes(channel, pieces) for channel, pieces in answers if pieces]
             if is_written:
                 self.wake(store.confirm(store.written), effects, now_ms)
+                if self._followers:
+                    self._rooms.shipping.ship(effects, now_ms)
         for place in self._rooms.offsets.take_to_wake():
             self._rooms.pulls.wake_queue(*place)
         if self._rooms.pulls.to_wake:
@@ -125,6 +129,10 @@ class Outflow:
         if self._sync:
             effects += self._held.release(position)
             self.wake(self._store.confirm(position), effects, now_ms)
+            if self._followers:
+                self._rooms.shipping.ship(effects, now_ms)
+            if self._is_replica:
+                self._rooms.following.synced(position, effects, now_ms)
         self._rooms.delays.on_synced(position, effects)
         self._rooms.mappings.on_synced(position, effects, now_ms)
         if self._rooms.topics.changed:

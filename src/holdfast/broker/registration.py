@@ -20,6 +20,7 @@ them.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -53,7 +54,6 @@ OVERDUE_TICK_MS: Final = 5_000  # Unanswered at two of them in a row is too long
 HOLD_MAX_MS: Final = 1_000
 REDIAL_MS: Final = 1_000
 _CRC_MASK: Final = 0x7FFFFFFF
-_HA_DISTANCE: Final = 1
 
 
 class _NameServer(msgspec.Struct):
@@ -98,6 +98,7 @@ class Registrar:
         self.is_leaving = False
         if units is not None:
             units.on_change = self._round
+        self.on_master: Callable[[str, str], None] = lambda _ha_address, _address: None
 
     def is_registered(self) -> bool:
         """Say whether a name server holds our card right now."""
@@ -162,7 +163,7 @@ class Registrar:
             broker_name=self._options.name,
             broker_addr=self._options.address,
             cluster_name=self._options.cluster,
-            broker_id=0,
+            broker_id=self._options.broker_id,
         )
         for server in self._servers.values():
             if server.channel is not None:
@@ -236,6 +237,8 @@ class Registrar:
         server.wants_single = is_taken and bool(told.wants_single)
         if is_taken and self._units is not None:
             self._units.hear(told.units, effects)
+        if is_taken and told.ha_server_addr is not None:
+            self.on_master(told.ha_server_addr, told.master_addr or "")
         if not is_taken:
             effects += self._fail(server, f"refused with code {command.code}: {command.remark}")
         elif server.is_failing:
@@ -285,13 +288,12 @@ class Registrar:
         # A later registration is taken after an unanswered earlier one: whoever waits for that waits for this one.
         superseded = server.waiting_opaque
         body = self._encode_body() if single is None else single
-        host, _, port = self._options.address.rpartition(":")
         fields = RegisterFields(
             broker_name=self._options.name,
             broker_addr=self._options.address,
             cluster_name=self._options.cluster,
-            ha_server_addr=f"{host}:{int(port) + _HA_DISTANCE}",
-            broker_id=0,
+            ha_server_addr=self._options.ha_address,
+            broker_id=self._options.broker_id,
             enable_acting_master=False,
             body_crc32=zlib.crc32(body) & _CRC_MASK,
             units=None if self._units is None else self._units.text,

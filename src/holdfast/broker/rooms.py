@@ -24,6 +24,8 @@ from holdfast.broker.errands import Errands
 from holdfast.broker.expiry import TIMER as EXPIRY_TIMER
 from holdfast.broker.expiry import Expiry
 from holdfast.broker.far_transactions import FarTransactions
+from holdfast.broker.following import TIMER as FOLLOWING_TIMER
+from holdfast.broker.following import Following
 from holdfast.broker.forcing import TIMER as FENCES_TIMER
 from holdfast.broker.forcing import Forcing
 from holdfast.broker.forwarded import Forwarded
@@ -66,6 +68,8 @@ from holdfast.broker.replies import Replies
 from holdfast.broker.request import Handlers
 from holdfast.broker.send import Sends
 from holdfast.broker.send_back import SendBacks
+from holdfast.broker.shipping import TIMER as SHIPPING_TIMER
+from holdfast.broker.shipping import Shipping
 from holdfast.broker.sink_book import SinkBook
 from holdfast.broker.static_admin import StaticAdmin
 from holdfast.broker.static_reads import StaticReads
@@ -182,6 +186,9 @@ class Rooms:
         """Build the rooms in which logical queues come and go."""
         self.errands = Errands(now_ms)
         self.guests = Guests(now_ms, self.errands)
+        self.shipping = Shipping(options, self.store, self.errands)
+        self.following = Following(options, self.store, self.errands)
+        self.registration.on_master = lambda ha_address, _address: self.following.learn(ha_address)
         self.relaying = Relaying(options, self.mappings, self.view, self.guests, self.errands)
         self.sends.is_away, self.sends.away = self.relaying.is_away, []
         self.writer.is_held = self.relaying.is_held
@@ -251,6 +258,8 @@ class Rooms:
             REGISTRATION_REDIAL_TIMER: self.registration.on_timer,
             REGISTRATION_OVERDUE_TIMER: self.registration.on_timer,
             DELAYS_TIMER: self.delays.on_timer,
+            SHIPPING_TIMER: self.shipping.on_timer,
+            FOLLOWING_TIMER: self.following.on_timer,
             TRANSACTIONS_TIMER: self.transactions.on_timer,
         }
 
@@ -288,11 +297,13 @@ class Rooms:
     def started(self, now_ms: int) -> list[Effect]:
         """Let every room that does things by itself begin."""
         effects: list[Effect] = [*self._repairs]
-        for room in (
-            self.registration,
-            self.clients,
-            self.offsets,
-            self.stats,
+        for room in (self.registration, self.clients, self.offsets, self.stats):
+            room.start(now_ms, effects)
+        if self.options.is_replica:
+            # Whatever else a broker does by itself it does by writing to its log.
+            self.following.start(now_ms, effects)
+            return effects
+        for worker in (
             self.delays,
             self.transactions,
             self.handover,
@@ -303,7 +314,7 @@ class Rooms:
             self.members,
             self.offset_copies,
         ):
-            room.start(now_ms, effects)
+            worker.start(now_ms, effects)
         return effects
 
     def timer_fired(self, name: str, now_ms: int, effects: list[Effect]) -> Procedure[list[Effect]] | None:
@@ -320,6 +331,8 @@ class Rooms:
         self.pulls.holds.drop_channel(channel)
         self.relaying.forget_channel(channel)
         return [
+            *self.shipping.closed(channel),
+            *self.following.closed(channel, now_ms),
             *self.registration.channel_closed(channel, now_ms),
             *self.relays.closed(channel),
             *self.clients.close(channel, now_ms),

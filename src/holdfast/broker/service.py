@@ -9,12 +9,15 @@ import asyncio
 import random
 from collections.abc import Iterator
 
+import msgspec
+
 from holdfast.broker.core import Broker
 from holdfast.broker.metrics import broker_samples
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.recovery_report import report_recovery
 from holdfast.broker.registration import Registrar
 from holdfast.broker.rooms import Rooms
+from holdfast.broker.shipping import PURPOSE as REPLICATION
 from holdfast.machine.effects import Log
 from holdfast.model.errors import ConfigError, PortTaken
 from holdfast.runtime.address import is_loopback, split_address
@@ -41,6 +44,8 @@ class BrokerService:
     """
 
     def __init__(self, options: BrokerOptions, emit: Emit) -> None:
+        if options.replica_of is not None:
+            options = msgspec.structs.replace(options, name=options.replica_of)
         self._options = options
         self._emit = emit
         self._disk = PosixDisk(options.store)
@@ -76,6 +81,7 @@ class BrokerService:
         self._store, self._rooms, self._server = store, rooms, server
         port = await server.listen(host, port)
         await self._listen_vip(server, host, port)
+        await self._listen_replicas(server, host, port)
         self.address = f"{host}:{port}"
         if self._options.metrics_listen is not None:
             self._metrics = MetricsServer(self._samples, self._find_fault)
@@ -130,6 +136,18 @@ class BrokerService:
                 Log("warning", "old clients' port is taken", {"port": port - _VIP_DISTANCE, "reason": str(error)})
             )
 
+    async def _listen_replicas(self, server: MachineServer, host: str, port: int) -> None:
+        """Let replicas connect. They copy from masters: one of a replica would be told of nothing but the log."""
+        if self._options.is_replica:
+            return
+        own = self._options.ha_port or port + 1
+        try:
+            await server.listen(host, own, stream=REPLICATION)
+        except (ConfigError, PortTaken) as error:
+            if self._options.ha_port is not None:
+                raise
+            self._emit(Log("warning", "replication port is taken", {"port": own, "reason": str(error)}))
+
     def _samples(self) -> Iterator[Sample]:
         assert self._store is not None
         assert self._rooms is not None
@@ -152,4 +170,5 @@ def store_options(options: BrokerOptions) -> StoreOptions:
         retention_ms=options.retention_hours * 3_600_000,
         clean_forced_percent=options.disk_force_percent,
         disk_full_percent=options.disk_full_percent,
+        is_replica=options.is_replica,
     )

@@ -158,6 +158,9 @@ def serve_broker(
         Literal["sync", "async"] | None,
         typer.Option(help="Acknowledge after the disk has it, or before.", show_default="sync"),
     ] = None,
+    replica_of: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Be a replica of this broker: copy its log, take no messages.")
+    ] = None,
     metrics_listen: MetricsOption = None,
 ) -> None:
     """Run a broker: it takes messages, keeps them and hands them out."""
@@ -172,6 +175,7 @@ def serve_broker(
         "advertise": advertise,
         "store": store,
         "flush": flush,
+        "replica_of": replica_of,
         "metrics_listen": metrics_listen,
     }
     options = start.load("broker", BrokerOptions, flags)

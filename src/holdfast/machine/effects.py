@@ -41,10 +41,12 @@ class OpenChannel(msgspec.Struct, frozen=True):
 
     Attributes:
         purpose: Comes back with the answer: two rooms of a role may dial the same address.
+        is_stream: The channel speaks no frames: what comes is told as it comes, in `StreamReceived`.
     """
 
     address: str
     purpose: str = ""
+    is_stream: bool = False
 
 
 class SetTimer(msgspec.Struct, frozen=True):

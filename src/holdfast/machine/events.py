@@ -24,7 +24,7 @@ class ChannelOpened(msgspec.Struct, frozen=True):
     Attributes:
         peer: `host:port` of the other end as the socket shows it.
         dialed: The address given to `OpenChannel`; None when the peer came to us.
-        purpose: What was given to `OpenChannel` with it.
+        purpose: What was given to `OpenChannel` with it, or what the port is for that the peer came to.
     """
 
     channel: ChannelId
@@ -51,6 +51,14 @@ class FramesReceived(msgspec.Struct, frozen=True, gc=False):
 
     channel: ChannelId
     frames: list[Frame]
+    now_ms: int
+
+
+class StreamReceived(msgspec.Struct, frozen=True, gc=False):
+    """One read of a channel that speaks no frames. The data live until `handle` returns."""
+
+    channel: ChannelId
+    data: bytes | memoryview
     now_ms: int
 
 
@@ -139,6 +147,7 @@ Event = (
     | ChannelFailed
     | FramesReceived
     | ReadsReceived
+    | StreamReceived
     | ChannelClosed
     | TimerFired
     | LogSynced

@@ -28,6 +28,7 @@ from holdfast.runtime.address import to_listen_error
 from holdfast.runtime.budget import MemoryBudget
 from holdfast.runtime.channel import KEPT_SIZE_MAX, Channel, ReceiveBuffer
 from holdfast.runtime.log_sync import LogSyncer
+from holdfast.runtime.stream import StreamChannel
 from holdfast.store.disk import Disk
 from holdfast.wire.frame import Frame
 
@@ -98,15 +99,23 @@ class MachineServer:
             effects.Log: emit,
         }
 
-    async def listen(self, host: str, port: int) -> int:
+    async def listen(self, host: str, port: int, *, stream: str = "") -> int:
         """Accept connections on *host*:*port* (0: any free port) and return the port.
+
+        They speak frames; but if a purpose is given as *stream* the machine is told of it, and gets their bytes as
+        they come.
 
         Raises:
             ConfigError: the address cannot be used.
             PortTaken: somebody else listens there.
         """
+
+        def make_stream() -> Channel:
+            return StreamChannel(self, self._budget, self._received, stream)
+
+        make = make_stream if stream else self._make_channel
         try:
-            server = await self._loop.create_server(self._make_channel, host, port, backlog=1024)
+            server = await self._loop.create_server(make, host, port, backlog=1024)
         except OSError as error:
             raise to_listen_error(host, port, error, option="listen") from error
         self._servers.append(server)
@@ -155,7 +164,10 @@ class MachineServer:
         channel.tag = self._channel_count
         self._channels[channel.tag] = channel
         dialed = self._dialed.pop(channel, None)
-        address, purpose = (None, "") if dialed is None else (dialed.address, dialed.purpose)
+        if dialed is None:
+            address, purpose = None, channel.purpose if isinstance(channel, StreamChannel) else ""
+        else:
+            address, purpose = dialed.address, dialed.purpose
         self.feed(events.ChannelOpened(events.ChannelId(channel.tag), channel.peer, now_ms(), address, purpose))
 
     def frames_received(self, channel: Channel, frames: list[Frame]) -> bool:
@@ -168,6 +180,11 @@ class MachineServer:
         if self._received.used > KEPT_SIZE_MAX or len(frames[-1].body) > KEPT_SIZE_MAX:
             self._end_turn()
         return True
+
+    def stream_received(self, channel: Channel, data: memoryview) -> None:
+        """Hand over one read of a channel that speaks no frames."""
+        if not self._stopped:
+            self.feed(events.StreamReceived(events.ChannelId(channel.tag), data, now_ms()))
 
     def _end_turn(self) -> None:
         """Hand over what was read in this turn."""
@@ -221,7 +238,7 @@ class MachineServer:
 
     async def _connect(self, dialed: effects.OpenChannel) -> None:
         host, _, port = dialed.address.rpartition(":")
-        channel = self._make_channel()
+        channel = StreamChannel(self, self._budget, self._received) if dialed.is_stream else self._make_channel()
         self._dialed[channel] = dialed
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):

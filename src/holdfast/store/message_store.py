@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator
 
-from holdfast.model.errors import CorruptRecord, DiskFailed
+from holdfast.model.errors import CorruptRecord, DiskFailed, StoreError
 from holdfast.model.queue import Position
 from holdfast.store.commit_log import CommitLog
 from holdfast.store.disk import Disk, File
@@ -32,6 +32,7 @@ from holdfast.store.opening import OpenedStore, open_store
 from holdfast.store.options import StoreOptions
 from holdfast.store.queue_index import QueueLog
 from holdfast.store.recovery import Recovered
+from holdfast.store.replica_log import ReplicaLog
 from holdfast.store.retention import DiskUse, count_expired, find_hold
 from holdfast.store.snapshot import erased_key, save_deleted
 from holdfast.store.steps import Steps
@@ -63,6 +64,8 @@ class MessageStore:
         )
         self._housekeeper = Housekeeper(opened, self._indexer, now_ms)
         self._room = LogRoom(opened.disk, self._files, options)
+        if isinstance(self.log, ReplicaLog):
+            self.log.erase = self._erase
         # The same methods, without a call in between: they run at least once per event.
         self.stage = self.log.stage
         self.stage_run = self.log.stage_run
@@ -183,15 +186,45 @@ class MessageStore:
         Nothing may be staged or unconfirmed for it.
         """
         queue = self._table.find(topic, queue_id)
-        if queue is None or queue.next_offset == 0:
-            return
-        self._deleted[erased_key(topic, queue_id)] = self.log.staged_end
+        if queue is not None and queue.next_offset:
+            self._erase(queue, self.log.staged_end)
+
+    def _erase(self, queue: QueueLog, position: int) -> None:
+        """Empty a queue: what is before *position* is of an earlier life."""
+        self._deleted[erased_key(queue.topic, queue.queue_id)] = position
         save_deleted(self._disk, self._deleted)
         self.log.forget({queue})
         self._housekeeper.forget({queue})
         self._table.remove_files(queue)
 
     # --- writing: see also `stage`, `write`, `discard`, `files_to_sync`
+
+    @property
+    def replica(self) -> ReplicaLog:
+        """The log of a replica, which is written by `append` and never staged.
+
+        Raises:
+            StoreError: this store is a master's.
+        """
+        if not isinstance(self.log, ReplicaLog):
+            raise StoreError("only the log of a replica takes another broker's bytes")
+        return self.log
+
+    def begin_at(self, position: int) -> None:
+        """Let the empty log of a replica begin at *position*.
+
+        Raises:
+            StoreError: it is not empty, or cannot begin there.
+        """
+        self.replica.begin_at(position)
+        self.confirmed = position
+        self._indexer.indexed = position
+
+    def cut_back(self, position: int) -> None:
+        """Let a replica forget everything from *position* on: it is not what the master has."""
+        self.replica.cut_back(position)
+        self.confirmed = self.replica.begun
+        self._indexer.indexed = min(self._indexer.indexed, self.confirmed)
 
     def confirm(self, position: int) -> list[QueueLog]:
         """Make everything before *position*, the end of some write, readable. Return the queues that grew."""
@@ -407,6 +440,8 @@ class MessageStore:
         self.discard()
         if self.fault is not None:
             return
+        if isinstance(self.log, ReplicaLog):
+            self.log.drop_unfinished()
         self._housekeeper.sync_log()
         self.confirm(self.log.written)
         self._housekeeper.close(self.confirmed, now_ms)

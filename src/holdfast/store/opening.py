@@ -28,6 +28,7 @@ from holdfast.store.queue_files import FOLDER as QUEUE_FOLDER
 from holdfast.store.queue_files import QueueFiles
 from holdfast.store.queue_table import QueueTable, find_queues
 from holdfast.store.recovery import Recovered, Recovery
+from holdfast.store.replica_log import ReplicaLog
 from holdfast.store.snapshot import QueueSnapshot, erased_key, load_deleted, load_snapshot, save_deleted
 
 ABORT_PATH = "abort"
@@ -82,7 +83,12 @@ def open_store(disk: Disk, options: StoreOptions) -> OpenedStore:
     # Where there never was a checkpoint, not Java's either, nothing is known to be synced.
     synced = checkpoint.value.indexed if checkpoint.value.physic_ms else 0
     key_index = KeyIndex(disk, options, is_clean=is_clean, synced=synced)
-    log = CommitLog(files, options, written=recovered.log_end, store_ms=recovered.store_ms)
+    end, store_ms = recovered.log_end, recovered.store_ms
+    log = (
+        ReplicaLog(files, options, table, written=end, store_ms=store_ms)
+        if options.is_replica
+        else CommitLog(files, options, written=end, store_ms=store_ms)
+    )
     files.ensure(recovered.log_end // files.size)
     return OpenedStore(
         disk=disk,

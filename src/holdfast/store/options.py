@@ -30,6 +30,7 @@ class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
         clean_forced_percent: Above this use of the disk the oldest files go, whatever their age.
         disk_full_percent: Above this use of the disk writes are refused.
         checkpoint_interval_ms: Indexes and log are synced and the point of recovery moves at least this often.
+        is_replica: The log is a copy of another broker's: nothing is staged, bytes are appended as they are there.
         delay_levels_ms: Delay of level 1, 2, ...: entries of the schedule topic carry the time of delivery.
     """
 
@@ -49,4 +50,5 @@ class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint_interval_ms: int = 10_000
     checkpoint_bytes: int = 256 * MIB
     open_files_max: int = 128
+    is_replica: bool = False
     delay_levels_ms: tuple[int, ...] = DELAY_LEVELS_MS

@@ -1,0 +1,115 @@
+"""A master and its replica across a desk each, with the replication stream between them in the test's hands."""
+
+from __future__ import annotations
+
+import random
+
+from tests.support.broker_desk import BrokerDesk, a_send
+
+from holdfast.broker.following import TIMER as FOLLOWING_TIMER
+from holdfast.broker.shipping import PURPOSE
+from holdfast.machine.effects import CloseChannel, Effect, Log, OpenChannel
+from holdfast.machine.events import ChannelClosed, ChannelFailed, ChannelId, ChannelOpened, StreamReceived
+from holdfast.sim.disk import SimDisk
+
+MASTER = "10.0.0.9:10912"
+
+
+class Pair:
+    """Both ends. Bytes go over by `exchange`, syncs are done on the way unless they are held."""
+
+    def __init__(
+        self,
+        master: BrokerDesk | None = None,
+        *,
+        flush: str = "async",
+        replica_disk: SimDisk | None = None,
+        **options: object,
+    ) -> None:
+        self.master = master or BrokerDesk(flush=flush, **options)  # type: ignore[arg-type]
+        self.replica = BrokerDesk(
+            flush=flush,
+            disk=replica_disk,
+            replica_of="broker-a",
+            ha_master=MASTER,
+            advertise="127.0.0.1:10921",
+            **options,  # type: ignore[arg-type]
+        )
+        self._channel = 100
+        self._chance = random.Random(3)
+        self.holds_syncs = False
+
+    def send(self, count: int = 1, **fields: object) -> None:
+        """Let the master take messages."""
+        for number in range(count):
+            self.master.ask(a_send(body=b"message %d" % number, **fields))  # type: ignore[arg-type]
+            self.master.sync()
+
+    def connect(self, *, is_reachable: bool = True) -> bool:
+        """Let the replica dial, if it wants to; return whether it did."""
+        before = len(self.replica.effects)
+        self.replica.pass_time(0, FOLLOWING_TIMER)
+        dialed = [effect for effect in self.replica.effects[before:] if isinstance(effect, OpenChannel)]
+        if not dialed:
+            return False
+        assert (dialed[0].address, dialed[0].purpose, dialed[0].is_stream) == (MASTER, PURPOSE, True)
+        if not is_reachable:
+            self.replica.feed(ChannelFailed(MASTER, "refused", self.replica.now_ms, PURPOSE))
+            return True
+        self._channel += 1
+        channel = ChannelId(self._channel)
+        for desk in (self.master, self.replica):
+            desk.streams[channel] = bytearray()
+        self.master.feed(ChannelOpened(channel, "10.0.0.8:4711", self.master.now_ms, None, PURPOSE))
+        self.replica.feed(ChannelOpened(channel, MASTER, self.replica.now_ms, MASTER, PURPOSE))
+        return True
+
+    def exchange(self) -> None:
+        """Carry bytes in both directions, cut anywhere, until nobody says anything more."""
+        channel, is_quiet = self._channel, False
+        while not is_quiet:
+            is_quiet = True
+            for source, target in ((self.replica, self.master), (self.master, self.replica)):
+                data, source.streams[channel] = bytes(source.streams[channel]), bytearray()
+                while data:
+                    is_quiet = False
+                    size = self._chance.randrange(1, len(data) + 1)
+                    target.feed(StreamReceived(ChannelId(channel), memoryview(data[:size]), target.now_ms))
+                    data = data[size:]
+                if not self.holds_syncs:
+                    target.sync()
+
+    def follow(self) -> None:
+        """Let the replica dial and catch up."""
+        assert self.connect()
+        self.exchange()
+
+    def pass_time(self, milliseconds: int, *timers: str) -> None:
+        """Let time pass for both, and the timers that each of them has fire."""
+        for desk in (self.master, self.replica):
+            desk.pass_time(milliseconds, *timers)
+
+    def break_off(self) -> None:
+        """Lose the connection."""
+        for desk in (self.master, self.replica):
+            desk.feed(ChannelClosed(ChannelId(self._channel), desk.now_ms))
+
+    def is_closed_by(self, desk: BrokerDesk) -> bool:
+        """Say whether that end wants the connection closed."""
+        return CloseChannel(ChannelId(self._channel)) in desk.effects
+
+    @property
+    def state(self) -> str:
+        """How the replica stands."""
+        return self.replica.rooms.following.state
+
+
+def logs(effects: list[Effect], event: str) -> list[Log]:
+    """Return the lines of one kind."""
+    return [effect for effect in effects if isinstance(effect, Log) and effect.event == event]
+
+
+def log_bytes(desk: BrokerDesk) -> bytes:
+    """Return everything in the log of a broker that has one file."""
+    store = desk.store
+    return bytes(store.log.files.files[0].view(0, int(store.written)))
