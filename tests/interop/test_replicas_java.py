@@ -1,0 +1,119 @@
+"""Replication between a Java broker and one of ours, in both directions."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.interop.conftest import fetched
+from tests.support.child import Child, ChildFailed
+from tests.support.client_stories import run
+from tests.support.cluster import Processes, ask, free_port, make_topic
+from tests.support.java_peer import JavaPeer
+
+from holdfast import Message, Producer
+
+pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(170)]
+
+LOG_FILE_SIZE = 1 << 20
+_CLUSTER_INFO = 106
+
+
+@pytest.fixture(scope="module")
+def peer() -> JavaPeer:
+    return fetched("5.5.0")
+
+
+@pytest.fixture
+def processes(tmp_path: Path) -> Iterator[Processes]:
+    with Processes(tmp_path) as processes:
+        yield processes
+
+
+def start_java(peer: JavaPeer, name_server: str, port: int, store: Path, **settings: str) -> Child:
+    """Start a Java broker whose log has small files."""
+    return peer.start_broker(
+        name="pair",
+        cluster="DefaultCluster",
+        port=port,
+        name_server=name_server,
+        store=store,
+        settings={"mappedFileSizeCommitLog": str(LOG_FILE_SIZE), "timerWheelEnable": "false", **settings},
+    )
+
+
+def log_of(store: Path) -> bytes:
+    """Return everything that lies in a log, without the zeros at its end."""
+    files = sorted(file for file in (store / "commitlog").iterdir() if file.name.isdigit())
+    return b"".join(file.read_bytes() for file in files).rstrip(b"\0")
+
+
+def wait_for_copy(master: Path, replica: Path, said: Processes) -> None:
+    """Return once the replica has everything that the master has."""
+    deadline = time.monotonic() + 60
+    while not (replica / "commitlog").is_dir() or log_of(replica) != log_of(master):
+        if time.monotonic() > deadline:
+            raise ChildFailed(f"no copy of {len(log_of(master))} bytes:\n{said.said()}")
+        time.sleep(0.1)
+
+
+def wait_for_route(name_server: str, address: str) -> None:
+    """Return once the name server knows *address*."""
+    deadline = time.monotonic() + 60
+    while address not in ask(name_server, _CLUSTER_INFO, {})[1].replace('"', ""):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+async def send(name_server: str, topic: str, count: int, size: int) -> None:
+    async with Producer(name_server) as producer:
+        for start in range(0, count, 20):
+            await asyncio.gather(
+                *(producer.send(Message(topic, b"%d " % n + b"x" * size)) for n in range(start, min(start + 20, count)))
+            )
+
+
+def test_a_java_slave_follows_our_master(peer: JavaPeer, processes: Processes, tmp_path: Path) -> None:
+    """From the beginning, over the ends of files, and on after the master was killed and started again."""
+    name_server = processes.start_name_server()
+    settings = {"log_file_size": LOG_FILE_SIZE}
+    master = processes.start_broker("pair", name_server, settings=settings)
+    make_topic(name_server, [master.address], "topic", queues=2)
+    run(send(name_server, "topic", 150, 20_000))
+    port = free_port()
+    slave = start_java(peer, name_server, port, tmp_path / "slave", brokerRole="SLAVE", brokerId="1")
+    try:
+        wait_for_route(name_server, f"1:127.0.0.1:{port}")
+        wait_for_copy(master.store, tmp_path / "slave", processes)
+        run(send(name_server, "topic", 20, 100))
+        master.child.kill()
+        master = processes.start_broker("pair", name_server, port=master.port, store=master.store, settings=settings)
+        run(send(name_server, "topic", 20, 100))
+
+        wait_for_copy(master.store, tmp_path / "slave", processes)
+    finally:
+        slave.kill()
+
+
+def test_our_replica_follows_a_java_master(peer: JavaPeer, processes: Processes, tmp_path: Path) -> None:
+    """While it is in its first file, and over the ends of files; killed and started again, it goes on where it was."""
+    name_server = processes.start_name_server()
+    port = free_port()
+    master = start_java(peer, name_server, port, tmp_path / "master", brokerRole="ASYNC_MASTER")
+    try:
+        wait_for_route(name_server, f"0:127.0.0.1:{port}")
+        make_topic(name_server, [f"127.0.0.1:{port}"], "topic", queues=2)
+        run(send(name_server, "topic", 5, 100))
+        settings = {"log_file_size": LOG_FILE_SIZE, "replica_of": "pair"}
+        replica = processes.start_broker("pair", name_server, store=tmp_path / "replica", settings=settings)
+        wait_for_route(name_server, f"1:{replica.address}")
+        run(send(name_server, "topic", 150, 20_000))
+        wait_for_copy(tmp_path / "master", replica.store, processes)
+        replica.child.kill()
+        run(send(name_server, "topic", 20, 100))
+        processes.start_broker("pair", name_server, port=replica.port, store=replica.store, settings=settings)
+
+        wait_for_copy(tmp_path / "master", replica.store, processes)
+    finally:
+        master.kill()
