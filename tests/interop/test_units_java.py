@@ -28,8 +28,7 @@ TOPIC = "TopicTest"
 GROUP = "both-sites"
 QUEUES = 4
 HERE = Path(__file__).parent
-# A Java consumer that is gone from a unit without a word is missed there after a minute; until then its locks hold.
-# That it pulls a queue no more it notices after two.
+# A Java consumer leaves a unit that is closed without a word: its locks hold for a minute, and so long it is a member.
 _PATIENCE_S = 200.0
 
 

@@ -40,8 +40,10 @@ from holdfast.wire.heartbeat import (
 
 TIMER: Final = "clients"
 SCAN_INTERVAL_MS: Final = 10_000
-PROOF_MS: Final = 40_000
+DOUBTED_TIMEOUT_MS: Final = 40_000
 """Clients of every kind are heard of every 30 s."""
+DOUBT_MS: Final = 90_000
+"""Somebody who is to go elsewhere may not know for 30 s, and be heard of until then."""
 
 
 class Client(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,7 +115,7 @@ class ClientTable:
     def __init__(self, options: BrokerOptions, topics: TopicTable, groups: GroupTable) -> None:
         self._timeout_ms = options.client_timeout_ms
         self._is_doubted = False
-        self._proof_ms: int | None = None  # since when everybody has to be heard of again
+        self._doubt_end_ms = 0
         self._topics = topics
         self._groups = groups
         self.on_change: Callable[[str], None] = lambda _group: None
@@ -250,7 +252,7 @@ class ClientTable:
         """Look for clients that fell silent."""
         assert name == TIMER
         if self._is_doubted:
-            self._is_doubted, self._proof_ms = False, now_ms
+            self._is_doubted, self._doubt_end_ms = False, now_ms + DOUBT_MS
         effects += self.expire(now_ms)
         effects.append(SetTimer(TIMER, now_ms + SCAN_INTERVAL_MS))
 
@@ -266,16 +268,14 @@ class ClientTable:
         return effects
 
     def doubt(self) -> None:
-        """Forget soon whoever is not heard of again: some may have gone elsewhere, and keep the connection."""
+        """Forget soon, for a while, whoever is silent: some may have gone elsewhere, and keep the connection."""
         self._is_doubted = True
 
     def expire(self, now_ms: int) -> list[Effect]:
         """Forget and disconnect every client that has been silent for too long."""
         effects: list[Effect] = []
-        seen_before_ms = now_ms - self._timeout_ms
-        if self._proof_ms is not None and now_ms - self._proof_ms >= PROOF_MS:
-            seen_before_ms, self._proof_ms = max(seen_before_ms, self._proof_ms), None
-        for channel in self._silent_channels(seen_before_ms):
+        timeout_ms = min(DOUBTED_TIMEOUT_MS, self._timeout_ms) if now_ms < self._doubt_end_ms else self._timeout_ms
+        for channel in self._silent_channels(now_ms - timeout_ms):
             effects += self.close(channel, now_ms)
             effects.append(CloseChannel(channel))
         return effects

@@ -28,7 +28,7 @@ def known_at(cluster: MovingCluster, number: int) -> Switch:
     shell = cluster.name_servers[number].shell
     assert shell is not None
     assert isinstance(shell.machine, NameServer)
-    return shell.machine._units.switch
+    return shell.machine.units.switch
 
 
 def test_a_name_server_that_was_down_is_told_by_the_first_broker():
