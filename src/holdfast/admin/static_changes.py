@@ -231,8 +231,10 @@ class StaticChanges:
             await asyncio.sleep(_ROUTE_PAUSE_S)  # a name server tells nobody by itself
 
     async def _is_shown(self, plan: TopicPlan) -> bool:
+        # Other clusters may have a topic of the name.
+        reach = self._reach.within(None if plan.scope == GLOBAL else plan.scope)
         try:
-            rows = await self._reach.find_rows(plan.topic)
+            rows = await reach.find_rows(plan.topic)
         except BrokerRefused as refusal:
             if refusal.code != ResponseCode.SYSTEM_BUSY:
                 raise

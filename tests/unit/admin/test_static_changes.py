@@ -55,6 +55,17 @@ def test_a_change_is_done_when_the_name_server_shows_the_whole():
     assert asked == [4, 3, 2, 1]
 
 
+def test_a_topic_is_looked_for_where_it_is_fixed():
+    """Another cluster has one of the name, with more queues; nobody had to say which unit is looked at."""
+    cluster = StaticCluster(clusters={"a": "east", "b": "west"})
+    cluster.put_topic("t", {0: "a", 1: "a", 2: "a"}, scope="east")
+    plan = create_plan(a_view(cluster), CONFIG, 2, scope="west", now_ms=7)
+
+    asyncio.run(StaticChanges(cluster).apply(plan))
+
+    assert {asked.fields.get("scope") for asked in cluster.of(RequestCode.GET_ROUTEINFO_BY_TOPIC)} >= {"west"}
+
+
 def test_a_change_that_only_some_took_says_who_and_what_to_run():
     """The repair then finishes it."""
     cluster = StaticCluster(brokers_by_name=THREE, refusing={"b": "disk full"})
