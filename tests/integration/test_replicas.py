@@ -7,15 +7,16 @@ from pathlib import Path
 
 import pytest
 from tests.support.child import ChildFailed
-from tests.support.client_stories import run
-from tests.support.cluster import Broker, Processes, make_topic
+from tests.support.cluster import Broker, Processes, ask, make_topic
+from tests.support.operator import Operator
 
-from holdfast import Message, Producer
+from holdfast import Message, Producer, PullConsumer
 
 pytestmark = pytest.mark.timeout(120)
 
 LOG_FILE_SIZE = 1 << 20
 SMALL_FILES = {"log_file_size": LOG_FILE_SIZE}
+_GET_ALL_CONSUMER_OFFSET = 43
 
 
 @pytest.fixture(scope="module")
@@ -62,17 +63,70 @@ def test_a_replica_copies_what_was_there_and_what_comes_over_restarts_of_either(
     """Over several files of the log; killed and started again, each goes on where it was."""
     master = processes.start_broker("copied", name_server, settings=SMALL_FILES)
     make_topic(name_server, [master.address], "copied-topic", queues=2)
-    run(send(name_server, "copied-topic", 100, 20_000))
+    asyncio.run(send(name_server, "copied-topic", 100, 20_000))
     replica = start_replica(processes, name_server, "copied", tmp_path / "replica")
-    run(send(name_server, "copied-topic", 100))
+    asyncio.run(send(name_server, "copied-topic", 100))
     wait_for_copy(master, replica)
 
     replica.child.kill()
-    run(send(name_server, "copied-topic", 100, 20_000))
+    asyncio.run(send(name_server, "copied-topic", 100, 20_000))
     replica = start_replica(processes, name_server, "copied", replica.store)
     wait_for_copy(master, replica)
     master.child.kill()
     master = processes.start_broker("copied", name_server, port=master.port, store=master.store, settings=SMALL_FILES)
-    run(send(name_server, "copied-topic", 10))
+    asyncio.run(send(name_server, "copied-topic", 10))
 
     wait_for_copy(master, replica)
+
+
+async def consume(name_server: str, topic: str, group: str, count: int) -> list[bytes]:
+    """Return *count* messages that a group gets, and commit them."""
+    found: list[bytes] = []
+    async with PullConsumer(name_server, group, start="earliest", auto_commit=False) as consumer:
+        consumer.subscribe(topic)
+        while len(found) < count:
+            messages = await consumer.poll(timeout_s=5, messages_max=count - len(found))
+            found += [message.body for message in messages]
+        await consumer.poll(0, messages_max=0)
+        await consumer.commit()
+    return found
+
+
+def wait_for_offsets(master: Broker, replica: Broker) -> None:
+    """Return once the replica knows what groups committed at the master."""
+    deadline = time.monotonic() + 30
+    while _offsets(replica) != _offsets(master):
+        assert time.monotonic() < deadline, (_offsets(replica), _offsets(master))
+        time.sleep(0.05)
+
+
+def _offsets(broker: Broker) -> str:
+    text = ask(broker.address, _GET_ALL_CONSUMER_OFFSET, {})[1]
+    return text[text.index('"offsetTable":') :].partition("}}")[0]
+
+
+@pytest.mark.parametrize("kind", ["normal", "static"])
+def test_a_group_goes_on_at_the_replica_and_back_at_the_master(
+    processes: Processes, name_server: str, tmp_path: Path, kind: str
+) -> None:
+    """No message is missed, and none comes twice: what it committed at either is known at the other."""
+    name, topic, group = f"carried-{kind}", f"carried-topic-{kind}", f"carried-group-{kind}"
+    master = processes.start_broker(name, name_server, settings=SMALL_FILES)
+    if kind == "normal":
+        make_topic(name_server, [master.address], topic, queues=2)
+    else:
+        asyncio.run(Operator(name_server).run("topic", "create", topic, "--logical-queues", "2", "--brokers", name))
+    replica = start_replica(processes, name_server, name, tmp_path / "replica")
+    asyncio.run(send(name_server, topic, 30))
+    first = asyncio.run(consume(name_server, topic, group, 10))
+    wait_for_copy(master, replica)
+    wait_for_offsets(master, replica)
+    master.child.kill()
+
+    second = asyncio.run(consume(name_server, topic, group, 10))
+    master = processes.start_broker(name, name_server, port=master.port, store=master.store, settings=SMALL_FILES)
+    wait_for_offsets(master, replica)
+    third = asyncio.run(consume(name_server, topic, group, 30 - len(first) - len(second)))
+
+    everything = sorted(first + second + third)
+    assert everything == sorted(b"%d " % n + b"x" * 100 for n in range(30))

@@ -6,13 +6,26 @@ import random
 
 from tests.support.broker_desk import BrokerDesk, a_send
 
+from holdfast.broker.calls import PURPOSE as CALLS
 from holdfast.broker.following import TIMER as FOLLOWING_TIMER
+from holdfast.broker.replica_sync import TIMER as REPLICA_TIMER
 from holdfast.broker.shipping import PURPOSE
 from holdfast.machine.effects import CloseChannel, Effect, Log, OpenChannel
-from holdfast.machine.events import ChannelClosed, ChannelFailed, ChannelId, ChannelOpened, StreamReceived
+from holdfast.machine.events import (
+    ChannelClosed,
+    ChannelFailed,
+    ChannelId,
+    ChannelOpened,
+    FramesReceived,
+    StreamReceived,
+)
 from holdfast.sim.disk import SimDisk
+from holdfast.wire.command import encode_command
+from holdfast.wire.frame import split_frames
 
 MASTER = "10.0.0.9:10912"
+MASTER_ADDRESS = "10.0.0.9:10911"
+CALL_CHANNEL = ChannelId(7)
 
 
 class Pair:
@@ -78,6 +91,33 @@ class Pair:
                     data = data[size:]
                 if not self.holds_syncs:
                     target.sync()
+
+    def copy_tables(self, *, milliseconds: int = 3_000) -> None:
+        """Let the replica ask for what is not in the log, and get it."""
+        sync = self.replica.rooms.replica_sync
+        sync.learn(MASTER_ADDRESS)
+        before = len(self.replica.effects)
+        self.replica.pass_time(milliseconds, REPLICA_TIMER)
+        while True:
+            dialed = [effect for effect in self.replica.effects[before:] if isinstance(effect, OpenChannel)]
+            before = len(self.replica.effects)
+            for effect in dialed:
+                if effect.purpose == CALLS:
+                    self.replica.answers[CALL_CHANNEL] = []
+                    self.replica.feed(
+                        ChannelOpened(CALL_CHANNEL, effect.address, self.replica.now_ms, effect.address, CALLS)
+                    )
+            asked, self.replica.answers[CALL_CHANNEL] = self.replica.answers.get(CALL_CHANNEL, []), []
+            if not asked and not dialed:
+                return
+            if CALL_CHANNEL not in self.master.answers:
+                self.master.connect(CALL_CHANNEL)
+            for command in asked:
+                self.master.ask(command, channel=CALL_CHANNEL)
+                self.master.sync()
+                data = b"".join(map(encode_command, self.master.answers[CALL_CHANNEL]))
+                frames, _ = split_frames(memoryview(data))
+                self.replica.feed(FramesReceived(CALL_CHANNEL, frames, self.replica.now_ms))
 
     def follow(self) -> None:
         """Let the replica dial and catch up."""

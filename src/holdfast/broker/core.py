@@ -58,6 +58,7 @@ class Broker:
         self._outflow = Outflow(options, store, rooms)
         self._intake = Intake(options, store, rooms, self._outflow)
         self._stepper = self._outflow.stepper
+        rooms.replica_sync.entered = self._outflow.entered
         self._leases = rooms.leases if rooms.leases.is_on else None
         self._warming = 0  # The token of what is read for the store's sake.
         self._told_fault = False
@@ -123,6 +124,7 @@ class Broker:
         if event.purpose == REPLICATION:
             if event.dialed is None:
                 return self._rooms.shipping.opened(event.channel, event.peer, event.now_ms)
+            self._rooms.replica_sync.connected()
             return self._rooms.following.opened(event.channel, event.now_ms)
         self._intake.open(event.channel, event.peer)
         if event.dialed is None:

@@ -98,6 +98,13 @@ class Delays:
         """Return the table as tools and replicas get it."""
         return DelayOffsets(offset_table=dict(self._offsets), data_version=self._version)
 
+    def take_over(self, told: DelayOffsets, effects: list[Effect]) -> None:
+        """Let a replica, which delivers nothing, know what its master delivered."""
+        if told.offset_table != self._offsets:
+            self._offsets = dict(told.offset_table)
+            self._version = told.data_version
+            effects += write_config(self._disk, NAME, self.to_wire())
+
     def progress(self) -> dict[int, tuple[int, int]]:
         """Return (delivered, scheduled) of every level that was ever used."""
         found = {}

@@ -179,12 +179,7 @@ class Following:
         except RemoteProtocolError as error:
             self._stick("broken", str(error), now_ms)
         except CorruptRecord as error:
-            self._stick(
-                "broken",
-                f"what the master sent from {error.position} on is no record ({error.reason}). Check the master's disk,"
-                " and that its log_file_size is this one's",
-                now_ms,
-            )
+            self._stick("broken", _no_record(error), now_ms)
         except (StoreError, DiskFailed) as error:
             self._stick("broken", str(error), now_ms)
         if self._is_deaf:
@@ -207,6 +202,18 @@ class Following:
         if is_due or end > self._told:
             self._told, self._told_ms = end, now_ms
             effects.append(SendBytes(self._channel, [encode_report(end)]))
+
+    @property
+    def durable(self) -> int:
+        """Up to where the copy is as safe as `flush` wants it."""
+        return self._durable
+
+    def enter(self, now_ms: int) -> None:
+        """Go on with records that waited for their topics to be known."""
+        try:
+            self._store.replica.enter()
+        except CorruptRecord as error:
+            self._stick("broken", _no_record(error), now_ms)
 
     # What comes.
 
@@ -298,6 +305,13 @@ class Following:
             self._errands.effects.append(Log("error", "not following", {"master": self.master, "reason": problem}))
         self.state, self.problem, self._is_deaf = state, problem, True
         self._retry_ms = now_ms + STUCK_MS
+
+
+def _no_record(error: CorruptRecord) -> str:
+    return (
+        f"what the master sent from {error.position} on is no record ({error.reason}). Check the master's disk, and"
+        " that its log_file_size is this one's"
+    )
 
 
 def _diverged(position: int) -> str:

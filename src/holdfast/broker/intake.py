@@ -25,6 +25,7 @@ from holdfast.machine.events import ChannelId, FramesReceived, ReadsReceived
 from holdfast.machine.reads import answer_apart
 from holdfast.model.errors import DiskFailed, LocalProtocolError, RecordRefused, RemoteProtocolError
 from holdfast.store.message_store import MessageStore
+from holdfast.store.replica_log import REPLICA
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command, decode_command, encode_command, response
 from holdfast.wire.fields import BadField
@@ -41,6 +42,26 @@ _HOT_SENDS: Final = frozenset({b'{"code":310,', b'{"code":320,'})
 _HOT_SEND_CODES: Final = frozenset({RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE})
 _HOT_PULLS: Final = frozenset({b'{"code":11,"', b'{"code":361,'})
 _HANDED_OUT_MAX: Final = 32 * 1024 * 1024
+# What changes a broker's tables: a replica has its master's, which it would follow again in a moment.
+_OF_MASTERS: Final = frozenset(
+    {
+        RequestCode.UPDATE_AND_CREATE_TOPIC,
+        RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
+        RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC,
+        RequestCode.DELETE_TOPIC_IN_BROKER,
+        RequestCode.CLEAN_UNUSED_TOPIC,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+        RequestCode.DELETE_SUBSCRIPTIONGROUP,
+        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+        RequestCode.CLONE_GROUP_OFFSET,
+        RequestCode.MOVE_QUEUES,
+        RequestCode.FORCE_QUEUES,
+        RequestCode.PREPARE_QUEUES,
+        RequestCode.OPEN_QUEUES,
+        RequestCode.DISCARD_SEGMENTS,
+    }
+)
 _DECODE_ERRORS: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
@@ -259,6 +280,9 @@ class Intake:
         return True
 
     def _dispatch(self, request: Request, answers: list[Piece]) -> None:
+        if self._options.is_replica and request.command.code in _OF_MASTERS:
+            self._answer(request, Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, REPLICA), answers)
+            return
         handler = self._handlers.get(cast("RequestCode", request.command.code))
         if handler is None:
             self._answer(request, not_supported(request.command.code), answers)

@@ -3,6 +3,7 @@
     7007                 shows everything
     7009, 7014, 7015     take something away
     7016                 says whether this broker shall get more of them
+    7033                 tells a replica everything
 
 Whatever is taken away is only what nobody reads any more, or what the operator names: a leader is never forgotten here
 by the way.
@@ -16,6 +17,7 @@ import msgspec
 
 from holdfast.broker.cluster_view import ClusterView
 from holdfast.broker.errands import Errands
+from holdfast.broker.mapping_records import MappingSnapshot, describe
 from holdfast.broker.mappings import Mappings
 from holdfast.broker.request import Answer, Handlers, Request
 from holdfast.broker.rules import guard
@@ -57,6 +59,7 @@ class MappingAdmin:
         return {
             RequestCode.GET_MAPPINGS: self.show,
             RequestCode.DELETE_MAPPING: guard(self._delete),
+            RequestCode.GET_MAPPING_SNAPSHOT: self.snapshot,
             RequestCode.DISCARD_SEGMENTS: guard(self._discard),
             RequestCode.FORGET_BROKER: guard(self._forget_broker),
             RequestCode.SET_DRAINING: guard(self._set_draining),
@@ -71,6 +74,19 @@ class MappingAdmin:
         answer = request.answer(body=encode_body(every))
         if self._mappings.announced() != self._mappings.topics():
             yield Synced(self._mappings.position)
+        return answer
+
+    def snapshot(self, request: Request) -> Procedure[Answer]:
+        """Answer 7033, for a replica: everything recorded of logical queues, when it is on disk."""
+        mappings = self._mappings
+        snapshot = MappingSnapshot(
+            position=mappings.position,
+            topics={name: describe(mapping, self._topics.find(name)) for name, mapping in mappings.topics().items()},
+            moves=mappings.moves(),
+            draining=mappings.draining,
+        )
+        answer = request.answer(body=encode_body(snapshot))
+        yield Synced(mappings.position)
         return answer
 
     def _to_mapped(self, mapping: TopicMapping) -> MappedTopic:

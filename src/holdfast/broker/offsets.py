@@ -78,6 +78,8 @@ class OffsetTable:
         self._to_wake: list[tuple[str, int]] = []  # queues whose waiting pulls have a reset to hear of
         self._version = saved.data_version
         self._dirty = False
+        # Of a replica: what was committed here and its master has yet to hear of. Others have no such table.
+        self.own: dict[str, dict[int, int]] | None = None
 
     def find(self, group: str, topic: str, queue_id: int) -> int | None:
         """Return the next offset *group* will consume, or None when it never said."""
@@ -97,7 +99,21 @@ class OffsetTable:
             queues = self._committed[key] = {}
         queues[queue_id] = offset
         self._dirty = True
+        if self.own is not None:
+            self.own.setdefault(key, {})[queue_id] = offset
         return True
+
+    def take_over(self, told: Offsets) -> None:
+        """Let a replica know what its master does, but for what was committed here and the master has yet to hear."""
+        committed = {key: dict(queues) for key, queues in told.offset_table.items()}
+        for key, queues in (self.own or {}).items():
+            committed.setdefault(key, {}).update(queues)
+        if committed == self._committed:
+            return
+        self._committed = committed
+        self._pulled = {key: dict(queues) for key, queues in told.pull_offset_table.items()}
+        self._resets = {(key, queue) for key, queues in (told.resets or {}).items() for queue in queues}
+        self._dirty = True
 
     def note_pull(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Remember where *group* will pull next: lag tools show it beside the committed offset."""

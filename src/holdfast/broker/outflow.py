@@ -21,6 +21,7 @@ from holdfast.broker.stepping import Stepper
 from holdfast.machine.effects import CloseChannel, Effect, Log, Piece, SendBytes, SetTimer, SyncLog
 from holdfast.machine.events import ChannelId
 from holdfast.model.errors import DiskFailed
+from holdfast.model.topic import MAPPING_TOPIC
 from holdfast.store.message_store import MessageStore
 from holdfast.store.queue_index import QueueLog
 
@@ -78,14 +79,28 @@ class Outflow:
         else:
             effects += [SendBytes(channel, pieces) for channel, pieces in answers if pieces]
             if is_written:
-                self.wake(store.confirm(store.written), effects, now_ms)
-                if self._followers:
-                    self._rooms.shipping.ship(effects, now_ms)
+                grown = store.confirm(store.written)
+                self.wake(grown, effects, now_ms)
+                if self._followers or self._is_replica:
+                    self._replicate(grown, effects, now_ms)
         for place in self._rooms.offsets.take_to_wake():
             self._rooms.pulls.wake_queue(*place)
         if self._rooms.pulls.to_wake:
             woken, self._rooms.pulls.to_wake = self._rooms.pulls.to_wake, []
             self.wake(woken, effects, now_ms)
+
+    def _replicate(self, grown: list[QueueLog], effects: list[Effect], now_ms: int) -> None:
+        """Let replicas have what was confirmed; or, in a replica, let it count what it says of logical queues."""
+        if self._followers:
+            self._rooms.shipping.ship(effects, now_ms)
+        if self._is_replica and any(queue.topic == MAPPING_TOPIC for queue in grown):
+            self._rooms.replica_sync.grown()
+
+    def entered(self, effects: list[Effect], now_ms: int) -> None:
+        """Make records of a replica readable that waited for their topics."""
+        grown = self._store.confirm(self._rooms.following.durable)
+        self.wake(grown, effects, now_ms)
+        self._replicate(grown, effects, now_ms)
 
     def wake(self, queues: list[QueueLog], effects: list[Effect], now_ms: int) -> None:
         """Look again for the pulls that wait for one of these queues: they grew, or were reset."""
@@ -128,9 +143,10 @@ class Outflow:
         """Let go of what waited for everything before *position* to be on disk."""
         if self._sync:
             effects += self._held.release(position)
-            self.wake(self._store.confirm(position), effects, now_ms)
-            if self._followers:
-                self._rooms.shipping.ship(effects, now_ms)
+            grown = self._store.confirm(position)
+            self.wake(grown, effects, now_ms)
+            if self._followers or self._is_replica:
+                self._replicate(grown, effects, now_ms)
             if self._is_replica:
                 self._rooms.following.synced(position, effects, now_ms)
         self._rooms.delays.on_synced(position, effects)

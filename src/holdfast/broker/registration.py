@@ -294,7 +294,8 @@ class Registrar:
             cluster_name=self._options.cluster,
             ha_server_addr=self._options.ha_address,
             broker_id=self._options.broker_id,
-            enable_acting_master=False,
+            # A replica speaks for nobody: what it hosts is its master's word.
+            enable_acting_master=None if self._options.is_replica else False,
             body_crc32=zlib.crc32(body) & _CRC_MASK,
             units=None if self._units is None else self._units.text,
         )
@@ -331,6 +332,9 @@ class Registrar:
 
     def _describe_topics(self) -> Topics:
         table, announced = self._topics.to_wire(), self._mappings.announced()
+        if self._options.is_replica:
+            hosted = {name: told for name, told in table.topic_config_table.items() if name not in announced}
+            return msgspec.structs.replace(table, topic_config_table=hosted)
         if not self._mappings.topics() and not announced:
             return table
         # A topic that becomes static is nothing until its record is on disk: above all, no normal topic.

@@ -17,6 +17,7 @@ from holdfast.broker.clients import TIMER as CLIENTS_TIMER
 from holdfast.broker.clients import ClientTable
 from holdfast.broker.cluster_view import ClusterView
 from holdfast.broker.config import report_fallbacks
+from holdfast.broker.copied_mappings import CopiedMappings
 from holdfast.broker.delays import NAME as DELAYS_FILE
 from holdfast.broker.delays import TIMER as DELAYS_TIMER
 from holdfast.broker.delays import Delays
@@ -64,6 +65,9 @@ from holdfast.broker.relaying import TIMER as RELAYING_TIMER
 from holdfast.broker.relaying import Relaying
 from holdfast.broker.relays import TIMER as RELAYS_TIMER
 from holdfast.broker.relays import Relays
+from holdfast.broker.replica_sync import NAME as COMMITS_FILE
+from holdfast.broker.replica_sync import TIMER as REPLICA_TIMER
+from holdfast.broker.replica_sync import ReplicaSync, Tables
 from holdfast.broker.replies import Replies
 from holdfast.broker.request import Handlers
 from holdfast.broker.send import Sends
@@ -116,10 +120,20 @@ class Rooms:
         self.options = options
         self.store = store
         self._repairs = report_fallbacks(
-            disk, (TOPICS_FILE, GROUPS_FILE, OFFSETS_FILE, DELAYS_FILE, MAPPINGS_FILE, COPIES_FILE, UNITS_FILE)
+            disk,
+            (
+                TOPICS_FILE,
+                GROUPS_FILE,
+                OFFSETS_FILE,
+                DELAYS_FILE,
+                MAPPINGS_FILE,
+                COPIES_FILE,
+                UNITS_FILE,
+                COMMITS_FILE,
+            ),
         )
         self.topics = TopicTable(disk, options, now_ms, store)
-        self.mappings = Mappings(options, disk, store, self.topics)
+        self.mappings = (CopiedMappings if options.is_replica else Mappings)(options, disk, store, self.topics)
         self._repairs += self.mappings.repairs
         self.view = ClusterView(options)
         self.groups = GroupTable(disk, options, now_ms)
@@ -188,7 +202,15 @@ class Rooms:
         self.guests = Guests(now_ms, self.errands)
         self.shipping = Shipping(options, self.store, self.errands)
         self.following = Following(options, self.store, self.errands)
-        self.registration.on_master = lambda ha_address, _address: self.following.learn(ha_address)
+        self.replica_sync = ReplicaSync(
+            options,
+            disk,
+            self.store,
+            Tables(self.topics, self.groups, self.offsets, self.delays, self.mappings),
+            self.following,
+            self.errands,
+        )
+        self.registration.on_master = self._learn_master
         self.relaying = Relaying(options, self.mappings, self.view, self.guests, self.errands)
         self.sends.is_away, self.sends.away = self.relaying.is_away, []
         self.writer.is_held = self.relaying.is_held
@@ -260,6 +282,7 @@ class Rooms:
             DELAYS_TIMER: self.delays.on_timer,
             SHIPPING_TIMER: self.shipping.on_timer,
             FOLLOWING_TIMER: self.following.on_timer,
+            REPLICA_TIMER: self.replica_sync.on_timer,
             TRANSACTIONS_TIMER: self.transactions.on_timer,
         }
 
@@ -302,6 +325,7 @@ class Rooms:
         if self.options.is_replica:
             # Whatever else a broker does by itself it does by writing to its log.
             self.following.start(now_ms, effects)
+            self.replica_sync.start(now_ms, effects)
             return effects
         for worker in (
             self.delays,
@@ -355,8 +379,15 @@ class Rooms:
         self.mappings.offer_save(now_ms, effects)
         self.sinks.offer_save(effects)
         self.offset_copies.offer_save(effects)
-        self.delays.stop(now_ms, effects)
+        if self.options.is_replica:
+            self.replica_sync.offer_save(effects)
+        else:
+            self.delays.stop(now_ms, effects)
         return effects
+
+    def _learn_master(self, ha_address: str, address: str) -> None:
+        self.following.learn(ha_address)
+        self.replica_sync.learn(address)
 
     def _offsets_timer(self, name: str, now_ms: int, effects: list[Effect]) -> None:
         self.offsets.on_timer(name, now_ms, effects)

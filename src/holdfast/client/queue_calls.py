@@ -110,7 +110,8 @@ class QueueCalls:
         """Return the same, or None when its broker is unknown."""
         route = self._client.routes.find(queue.topic)
         if route is not None and route.leaders:
-            return route.address_of(queue)  # Replicas do not serve logical queues.
+            # A replica answers for what its master leads, to readers, while the master is away.
+            return route.address_of(queue) or route.any_address_of(route.broker_of(queue))
         found = None if route is None else route.any_address_of(queue.broker_name, broker_id)
         return found or self._client.routes.find_address(queue.broker_name)
 
@@ -173,10 +174,12 @@ class QueueCalls:
             HoldfastError: no broker answered.
         """
         route = await self._client.route(topic)
-        brokers = {queue.broker_name for queue in route.readable} & route.masters.keys() or set(route.masters)
+        up = {broker.broker_name: route.any_address_of(broker.broker_name) for broker in route.reach.broker_datas}
+        addresses = {name: address for name, address in up.items() if address is not None}
+        brokers = {queue.broker_name for queue in route.readable} & addresses.keys() or set(addresses)
         if not brokers:
             raise RouteNotFound(f"no broker of {topic!r} is up")
-        asked = (self._members_at(route.masters[name]) for name in sorted(brokers))
+        asked = (self._members_at(addresses[name]) for name in sorted(brokers))
         answers = await asyncio.gather(*asked, return_exceptions=True)
         lists = [answer for answer in answers if not isinstance(answer, BaseException)]
         for failure in answers:

@@ -129,6 +129,7 @@ class RequestCode(IntEnum):
     GET_SWITCH = 7052
     COPY_OFFSETS = 7031
     FIND_OFFSETS = 7032
+    GET_MAPPING_SNAPSHOT = 7033
 
 
 class ResponseCode(IntEnum):

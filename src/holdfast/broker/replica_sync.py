@@ -1,0 +1,286 @@
+"""What a replica needs of its master besides the log: topics, groups, offsets, and the logical queues.
+
+    every 3 s, at once when the master is found, and when a record of an unknown topic has come:
+        21 topics, 201 groups ─> taken at once            43 offsets, 45 delays ─> taken when the log is as far as the
+        7033 logical queues ─> once per master                    master's was when it told them (28)
+
+The requests are those with which Java's slaves ask; 7033 is ours, and a Java master does not know it. Offsets are never
+ahead of the log: a group, or a schedule, would skip what is not here yet.
+
+What groups commit here while the master is away is kept, on disk too, and told to the master first of all when it is
+back (15): only then its offsets count here. An offset that is behind the master's is old, and is dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+import msgspec
+
+from holdfast.broker.config import load_config, write_config
+from holdfast.broker.copied_mappings import CopiedMappings
+from holdfast.broker.delays import DelayOffsets, Delays
+from holdfast.broker.errands import Errands
+from holdfast.broker.following import Following
+from holdfast.broker.groups import Groups, GroupTable
+from holdfast.broker.mapping_records import MappingSnapshot
+from holdfast.broker.mappings import Mappings
+from holdfast.broker.offsets import Offsets, OffsetTable
+from holdfast.broker.options import BrokerOptions
+from holdfast.broker.topics import TopicTable
+from holdfast.broker.waits import PeerCall, Procedure
+from holdfast.machine.effects import Effect, Log, SetTimer
+from holdfast.model.errors import PeerFailed, ProtocolError, StoreError
+from holdfast.model.numbers import parse_count
+from holdfast.store.disk import Disk
+from holdfast.store.message_store import MessageStore
+from holdfast.wire import java_json
+from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.command import Command
+from holdfast.wire.fields import to_fields
+from holdfast.wire.moves import decode_body
+from holdfast.wire.offsets import UpdateOffsetFields
+from holdfast.wire.registration import Topics
+from holdfast.wire.route import Table
+
+TIMER: Final = "replica"
+NAME: Final = "replicaCommits.json"
+TICK_MS: Final = 1_000
+SYNC_MS: Final = 3_000
+
+_T = TypeVar("_T")
+
+
+class Commits(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The file of what was committed here and the master has yet to hear of. Keys are `topic@group`."""
+
+    offset_table: dict[str, dict[int, int]] = {}
+
+
+class Tables(msgspec.Struct, frozen=True):
+    """What is copied into."""
+
+    topics: TopicTable
+    groups: GroupTable
+    offsets: OffsetTable
+    delays: Delays
+    mappings: Mappings
+
+
+class ReplicaSync:
+    """What is copied besides the log.
+
+    Attributes:
+        master: Where the master answers; None until a name server has said so.
+        is_current: Whether the master was heard since this broker started.
+        entered: Makes records readable that waited for their topics.
+    """
+
+    def __init__(
+        self,
+        options: BrokerOptions,
+        disk: Disk,
+        store: MessageStore,
+        tables: Tables,
+        following: Following,
+        errands: Errands,
+    ) -> None:
+        self._disk = disk
+        self._store = store
+        self._topics, self._groups = tables.topics, tables.groups
+        self._offsets, self._delays = tables.offsets, tables.delays
+        self._mappings = tables.mappings
+        self._following = following
+        self._errands = errands
+        self.master: str | None = None
+        self.is_current = False
+        self.entered: Callable[[list[Effect], int], None] = lambda _effects, _now_ms: None
+        self._is_busy = False
+        self._is_failing = False
+        self._due_ms = 0
+        self._told_by: str | None = None  # Who told of its logical queues.
+        self._their_groups: set[str] = set()
+        self._orphans: set[str] = set()  # Topics that the master does not have either.
+        self._waiting: tuple[int, Offsets, DelayOffsets] | None = None  # for the log to be as far
+        self._applied = int(store.written)  # Records of logical queues before it are applied.
+        self._saved: dict[str, dict[int, int]] = {}
+        if options.is_replica:
+            self._saved = dict((load_config(disk, NAME, Commits) or Commits()).offset_table)
+            tables.offsets.own = {key: dict(queues) for key, queues in self._saved.items()}
+            following.is_ready = self._is_ready
+            store.replica.is_known = self._is_known
+
+    # What others ask.
+
+    def _is_ready(self) -> bool:
+        return self.is_current or self.master is None
+
+    def _is_known(self, topic: str) -> bool:
+        return (
+            self.master is None
+            or self._topics.find(topic) is not None
+            or self._topics.is_system(topic)
+            or topic in self._orphans
+        )
+
+    def learn(self, address: str) -> None:
+        """Hear from a name server where the master is."""
+        if address and address != self.master:
+            self.master = address
+            self._due_ms = 0
+
+    def connected(self) -> None:
+        """Take note that the master is back: what it has to hear comes first."""
+        self._due_ms = 0
+
+    # The passing of time.
+
+    def start(self, now_ms: int, effects: list[Effect]) -> None:
+        """Begin to ask."""
+        effects.append(SetTimer(TIMER, now_ms))
+
+    def on_timer(self, name: str, now_ms: int, effects: list[Effect]) -> None:
+        """Ask the master if it is time, and keep what is to be told to it."""
+        assert name == TIMER
+        self.offer_save(effects)
+        self._settle(effects)
+        is_due = now_ms >= self._due_ms or self._store.replica.waits_for is not None
+        if self.master is not None and is_due and not self._is_busy:
+            self._is_busy = True
+            self._due_ms = now_ms + SYNC_MS
+            self._errands.work.append(self._sync(self.master))
+        effects.append(SetTimer(TIMER, now_ms + TICK_MS))
+
+    def offer_save(self, effects: list[Effect]) -> None:
+        """Put what the master has yet to hear of on disk, if that changed."""
+        own = self._offsets.own
+        if own is not None and own != self._saved:
+            self._saved = {key: dict(queues) for key, queues in own.items()}
+            effects += write_config(self._disk, NAME, Commits(offset_table=self._saved))
+
+    def grown(self) -> None:
+        """Apply what became readable of the master's logical queues."""
+        mappings = self._mappings
+        assert isinstance(mappings, CopiedMappings)
+        start, self._applied = self._applied, self._store.confirmed
+        try:
+            mappings.catch_up(start)
+        except StoreError as error:
+            self._errands.effects.append(Log("error", "logical queues not followed", {"reason": str(error)}))
+
+    # Asking.
+
+    def _sync(self, address: str) -> Procedure[None]:
+        try:
+            waited_for = self._store.replica.waits_for
+            yield from self._take_tables(address)
+            if waited_for is not None and self._topics.find(waited_for) is None:
+                self._orphans.add(waited_for)
+            yield from self._ask_queues(address)
+            yield from self._carry_back(address)
+            offsets = _read(Offsets, (yield _call(address, RequestCode.GET_ALL_CONSUMER_OFFSET)))
+            delays = _read(DelayOffsets, (yield _call(address, RequestCode.GET_ALL_DELAY_OFFSET)))
+            figures = _read(Table, (yield _call(address, RequestCode.GET_BROKER_RUNTIME_INFO)))
+            position = parse_count(figures.table.get("commitLogMaxOffset"), 0)
+        except (PeerFailed, ProtocolError, StoreError) as error:
+            if not self._is_failing:
+                self._errands.effects.append(
+                    Log("warning", "master's tables not copied", {"master": address, "reason": str(error)})
+                )
+            self._is_failing = True
+            return
+        finally:
+            self._is_busy = False
+        self.is_current, self._is_failing = True, False
+        self._waiting = (position, offsets, delays)
+        self._following.enter(self._errands.now_ms)
+        self.entered(self._errands.effects, self._errands.now_ms)
+        self._settle(self._errands.effects)
+
+    def _take_tables(self, address: str) -> Procedure[None]:
+        """Host the topics and know the groups that the master does, and no others."""
+        now_ms = self._errands.now_ms
+        told = _read(Topics, (yield _call(address, RequestCode.GET_ALL_TOPIC_CONFIG))).topic_config_table
+        changed = [config for name, config in told.items() if self._topics.find(name) != config]
+        if changed:
+            self._topics.put_all(changed, now_ms)
+        for name in [name for name in self._topics.all() if name not in told and not self._topics.is_system(name)]:
+            self._store.delete_topic(name)
+            self._offsets.forget_topic(name)
+            self._topics.delete(name, now_ms)
+        groups = _read(Groups, (yield _call(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)))
+        self._their_groups = set(groups.subscription_group_table)
+        known = self._groups.all()
+        new = [config for name, config in groups.subscription_group_table.items() if known.get(name) != config]
+        if new:
+            self._groups.put_all(new, now_ms)
+        for name in [name for name in known if name not in groups.subscription_group_table]:
+            if not self._has_own(name):
+                self._groups.delete(name, now_ms)
+
+    def _has_own(self, group: str) -> bool:
+        return any(key.partition("@")[2] == group for key in self._offsets.own or ())
+
+    def _ask_queues(self, address: str) -> Procedure[None]:
+        """Hear of logical queues whose records the log may not have any more."""
+        if self._told_by == address:
+            return
+        answer = yield _call(address, RequestCode.GET_MAPPING_SNAPSHOT)
+        if answer.code == ResponseCode.SUCCESS:
+            mappings = self._mappings
+            assert isinstance(mappings, CopiedMappings)
+            mappings.take_over(decode_body(answer.body, MappingSnapshot))
+        self._told_by = address
+
+    # Offsets.
+
+    def _carry_back(self, address: str) -> Procedure[None]:
+        """Tell the master what was committed here while it was away."""
+        own = self._offsets.own
+        if not own:
+            return
+        theirs = _read(Offsets, (yield _call(address, RequestCode.GET_ALL_CONSUMER_OFFSET))).offset_table
+        count = 0
+        for key, queues in [(key, dict(queues)) for key, queues in own.items()]:
+            topic, _, group = key.partition("@")
+            config = self._groups.find(group)
+            if config is not None and group not in self._their_groups:  # It came into being here.
+                create = Command(code=RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=java_json.encode(config))
+                yield PeerCall(address, create)
+            for queue_id, offset in queues.items():
+                if offset > theirs.get(key, {}).get(queue_id, -1):
+                    fields = UpdateOffsetFields(
+                        consumer_group=group, topic=topic, queue_id=queue_id, commit_offset=offset
+                    )
+                    yield PeerCall(address, Command(code=RequestCode.UPDATE_CONSUMER_OFFSET, fields=to_fields(fields)))
+                    count += 1
+                if own.get(key, {}).get(queue_id) == offset:  # Nobody went on here meanwhile.
+                    del own[key][queue_id]
+            if not own.get(key, True):
+                del own[key]
+        if count:
+            self._errands.effects.append(Log("info", "offsets carried back", {"master": address, "queues": count}))
+
+    def _settle(self, effects: list[Effect]) -> None:
+        """Take the master's offsets, once the log here is as far as the master's was."""
+        if self._waiting is not None and self._waiting[0] <= self._store.confirmed:
+            _, offsets, delays = self._waiting
+            self._waiting = None
+            self._offsets.take_over(offsets)
+            self._delays.take_over(delays, effects)
+
+
+def _call(address: str, code: RequestCode) -> PeerCall:
+    return PeerCall(address, Command(code=code))
+
+
+def _read(kind: type[_T], answer: Command) -> _T:
+    """Return what an answer says.
+
+    Raises:
+        PeerFailed: it says no.
+    """
+    if answer.code != ResponseCode.SUCCESS:
+        raise PeerFailed(f"refused with code {answer.code}: {answer.remark}")
+    return java_json.decode(answer.body, kind)
