@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import Final
 
 from holdfast.broker.broker_admin import BrokerAdmin
 from holdfast.broker.calls import Calls
@@ -102,6 +103,17 @@ from holdfast.wire.host import pack_host
 
 OnTimer = Callable[[str, int, list[Effect]], Procedure[list[Effect]] | None]
 
+_CONFIG_FILES: Final = (
+    TOPICS_FILE,
+    GROUPS_FILE,
+    OFFSETS_FILE,
+    DELAYS_FILE,
+    MAPPINGS_FILE,
+    COPIES_FILE,
+    UNITS_FILE,
+    COMMITS_FILE,
+)
+
 
 class Rooms:
     """Everything a broker consists of."""
@@ -119,19 +131,7 @@ class Rooms:
         levels = DelayLevels(options.delay_levels)
         self.options = options
         self.store = store
-        self._repairs = report_fallbacks(
-            disk,
-            (
-                TOPICS_FILE,
-                GROUPS_FILE,
-                OFFSETS_FILE,
-                DELAYS_FILE,
-                MAPPINGS_FILE,
-                COPIES_FILE,
-                UNITS_FILE,
-                COMMITS_FILE,
-            ),
-        )
+        self._repairs = report_fallbacks(disk, _CONFIG_FILES)
         self.topics = TopicTable(disk, options, now_ms, store)
         self.mappings = (CopiedMappings if options.is_replica else Mappings)(options, disk, store, self.topics)
         self._repairs += self.mappings.repairs
