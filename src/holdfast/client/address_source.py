@@ -15,7 +15,6 @@ import asyncio
 import ipaddress
 import logging
 import socket
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from http import HTTPStatus
@@ -153,23 +152,26 @@ def _fetch(url: str) -> str:
     """
     parts = urlsplit(url)
     kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-    deadline_s = time.monotonic() + _TIMEOUT_S
     with closing(kind(parts.hostname or "", parts.port, timeout=_TIMEOUT_S)) as link:
         link.connect()
         with _cut_off(link.sock):
             link.request("GET", (parts.path or "/") + (f"?{parts.query}" if parts.query else ""))
             with link.getresponse() as answer:
-                body = _read_body(answer)
-    if time.monotonic() >= deadline_s:
-        raise TimeoutError("timed out")
-    return body.decode("ascii").strip()
+                return _read_body(answer).decode("ascii").strip()
 
 
 @contextmanager
 def _cut_off(link: socket.socket) -> Iterator[None]:
-    """Let *link* end in time: its own time-out is one of each read, however little that brings."""
+    """Let *link* end in time: its own time-out is one of each read, however little that brings.
+
+    Raises:
+        TimeoutError: it was cut off, whatever that looked like to whoever was reading or writing.
+    """
+    is_cut = False
 
     def cut() -> None:
+        nonlocal is_cut
+        is_cut = True
         with suppress(OSError):  # it has ended
             link.shutdown(socket.SHUT_RDWR)
 
@@ -177,8 +179,14 @@ def _cut_off(link: socket.socket) -> Iterator[None]:
     timer.start()
     try:
         yield
+    except (OSError, HTTPException, ValueError) as error:
+        if is_cut:
+            raise TimeoutError("timed out") from error
+        raise
     finally:
         timer.cancel()
+    if is_cut:
+        raise TimeoutError("timed out")
 
 
 def _read_body(answer: HTTPResponse) -> bytes:

@@ -4,6 +4,7 @@ import asyncio
 import socket
 import threading
 from contextlib import suppress
+from http.client import HTTPException
 
 import pytest
 from tests.support.address_server import an_address_server
@@ -156,6 +157,29 @@ def test_an_address_server_that_dribbles_its_head_is_left(monkeypatch: pytest.Mo
             asyncio.run(AddressSource(f"http://127.0.0.1:{listener.getsockname()[1]}").read())
         thread.join()
         assert sent < 100
+
+
+@pytest.mark.parametrize("error", [None, ConnectionResetError("reset by peer"), HTTPException("no status line")])
+def test_a_link_that_was_cut_off_has_timed_out(monkeypatch: pytest.MonkeyPatch, error: Exception | None):
+    """To whoever reads, it looks like an end, or like a peer that resets: it sends to a link that is no more."""
+    monkeypatch.setattr(address_source, "_TIMEOUT_S", 0.01)
+    ours, theirs = socket.socketpair()
+
+    def read() -> None:
+        assert ours.recv(1) == b""
+        if error is not None:
+            raise error
+
+    with ours, theirs, pytest.raises(TimeoutError, match="timed out"), address_source._cut_off(ours):
+        read()
+
+
+def test_a_link_that_fails_in_time_has_not_timed_out():
+    """What the matter is stands in the log."""
+    ours, theirs = socket.socketpair()
+
+    with ours, theirs, pytest.raises(ConnectionResetError), address_source._cut_off(ours):
+        raise ConnectionResetError("reset by peer")
 
 
 def test_half_of_what_was_announced_is_no_list():
