@@ -83,6 +83,7 @@ class RouteKeeper:
         self._lookups: dict[str, asyncio.Task[TopicRoute | None]] = {}
         self._again: set[str] = set()  # in flight, and changed meanwhile
         self._surveys: dict[str, asyncio.Task[None]] = {}
+        self._is_alone = False  # no name server answered the last poll: told when that begins, and when it ends
 
     def tasks(self) -> list[asyncio.Task[Any]]:
         """Return what is under way by itself."""
@@ -252,9 +253,17 @@ class RouteKeeper:
                 self.table.doubt(topic)
 
         await asyncio.gather(*(work() for _ in range(min(_LOOKUPS_MAX, len(topics)))))
-        if failures:
-            log.warning("routes could not be polled: %s", failures[0])
+        if topics:
+            self._tell_outage(failures)
         return not failures
+
+    def _tell_outage(self, failures: list[HoldfastError]) -> None:
+        """Tell when polls begin to fail and when they no longer do, however many there are in between."""
+        if failures and not self._is_alone:
+            log.warning("routes could not be polled: %s", failures[0])
+        elif self._is_alone and not failures:
+            log.warning("routes are polled again")
+        self._is_alone = bool(failures)
 
     async def _survey(self, topic: str) -> None:
         addresses = self._name_servers.addresses

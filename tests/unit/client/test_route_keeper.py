@@ -226,6 +226,41 @@ def test_when_no_name_server_answers_one_topic_is_enough_to_know(monkeypatch: py
     with_client(story, timeout_s=0.5)
 
 
+def test_an_outage_is_told_when_it_begins_and_when_it_ends(monkeypatch: pytest.MonkeyPatch, caplog: Any):
+    """A second of it is a poll that fails: an hour would be thousands of the same line."""
+    quick(monkeypatch)
+
+    async def story(server: PushingServer, client: ClusterClient) -> None:
+        server.serve_topic("t")
+        await client.route("t")
+        client.doubt("t")
+        await server.asked_for("t", 2)
+
+        def lines() -> list[str]:
+            return [record.message for record in caplog.records if "polled" in record.message]
+
+        assert lines() == [], "what works need not be told"
+        for outage in (1, 2):
+            await server.stop()
+            asked = polls.count(False)
+            await until(lambda asked=asked: polls.count(False) > asked + 3)
+            assert [line.split(":")[0] for line in lines()[outage * 2 - 2 :]] == ["routes could not be polled"]
+
+            await server.listen(int(server.address.rpartition(":")[2]))
+            await until(lambda outage=outage: len(lines()) == outage * 2)
+            assert lines()[-1] == "routes are polled again"
+
+    polls: list[bool] = []
+    renew = route_keeper.RouteKeeper._renew
+
+    async def counted(self: route_keeper.RouteKeeper, topics: list[str]) -> bool:
+        polls.append(await renew(self, topics))
+        return polls[-1]
+
+    monkeypatch.setattr(route_keeper.RouteKeeper, "_renew", counted)
+    with_client(story, timeout_s=5)
+
+
 # Topics that nobody uses.
 
 
