@@ -96,12 +96,12 @@ def is_chosen(topic: str, patterns: Sequence[str]) -> bool:
 
 def tail_of(folder: StoreFolder, position: int, size: int = TAIL_SIZE) -> tuple[int, int]:
     """Return the checksum of the bytes before a position, and how many they are: those of its file, at most *size*."""
-    found = folder.open_log().find(position - 1) if position > folder.start else None
-    if found is None:
-        return 0, 0
-    start = max(found.start, position - size)
-    data = found.file.read(start - found.start, position - found.start)
-    found.file.close()
+    with folder.open_log() as log:
+        found = log.find(position - 1) if position > folder.start else None
+        if found is None:
+            return 0, 0
+        start = max(found.start, position - size)
+        data = found.file.read(start - found.start, position - found.start)
     return zlib.crc32(data), len(data)
 
 
@@ -114,9 +114,10 @@ class _RangeArchiver:
 
     def run(self) -> RangeArchived:
         done, folder = self._done, self._told.folder
-        scan = RangeScan(folder.open_log(), self._range, folder.settled)
-        for chunk in scan:
-            self._take(chunk)
+        with folder.open_log() as log:
+            scan = RangeScan(log, self._range, folder.settled)
+            for chunk in scan:
+                self._take(chunk)
         for damage in scan.damages:
             self._tell("bytes", damage.position, f"{damage.size} bytes: {damage.reason}")
         done.first, done.behind = scan.first, scan.behind

@@ -13,6 +13,7 @@ but for the tag.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -104,10 +105,11 @@ class _RangeAuditor:
 
     def run(self) -> RangeAudit:
         done = self._done
-        scan = RangeScan(self._folder.open_log(), self._range, self._folder.settled)
         try:
-            for chunk in scan:
-                self._take(chunk)
+            with self._folder.open_log() as log:
+                scan = RangeScan(log, self._range, self._folder.settled)
+                for chunk in scan:
+                    self._take(chunk)
         except FileNotFoundError:
             # Retention took it since it was listed.
             done.first = done.behind = self._range.start
@@ -249,9 +251,8 @@ class _RangeAuditor:
         text = "no index entry leads to it"
         low, high = queue.bounds
         if not queue.is_batched and low <= offset < high:
-            reader = QueueReader(queue)
-            entry = reader.read(offset, offset + 1)[0]
-            reader.close()
+            with closing(QueueReader(queue)) as reader:
+                entry = reader.read(offset, offset + 1)[0]
             path, at = queue.locate(offset)
             says = f"says position {entry['position']}" if entry["size"] else "is empty"
             text += f": that of its offset, {path} byte {at}, {says}"

@@ -11,6 +11,7 @@ position and the mapping up to the same position knows the home of each.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 
 import msgspec
 
@@ -102,23 +103,22 @@ def _changes(folder: StoreFolder, position: int) -> Iterable[MappingChange]:
 
 
 def _read_changes(folder: StoreFolder, queue: QueueFolder, position: int) -> Iterable[MappingChange]:
-    log = folder.open_log()
-    reader = QueueReader(queue)
-    low, high = reader.find(max(position, folder.start)), reader.find(folder.settled)
-    entries = reader.read(low, high)
-    reader.close()
-    for at, size in zip(entries["position"].tolist(), entries["size"].tolist(), strict=True):
-        found = log.find(at)
-        if size == BLANK_ENTRY_SIZE or found is None:
-            continue
-        try:
-            record = decode_record(found.file.read(at - found.start, at - found.start + size))
-            change = msgspec.json.decode(record.body, type=ChangeRecord).mapping
-        except (CorruptRecord, msgspec.MsgspecError, UnicodeDecodeError) as error:
-            path, byte = folder.log_path(at)
-            raise MappingUnreadable(f"the record of logical queues at {path} byte {byte} cannot be read") from error
-        if change is not None:
-            yield change
+    with closing(QueueReader(queue)) as reader:
+        low, high = reader.find(max(position, folder.start)), reader.find(folder.settled)
+        entries = reader.read(low, high)
+    with folder.open_log() as log:
+        for at, size in zip(entries["position"].tolist(), entries["size"].tolist(), strict=True):
+            found = log.find(at)
+            if size == BLANK_ENTRY_SIZE or found is None:
+                continue
+            try:
+                record = decode_record(found.file.read(at - found.start, at - found.start + size))
+                change = msgspec.json.decode(record.body, type=ChangeRecord).mapping
+            except (CorruptRecord, msgspec.MsgspecError, UnicodeDecodeError) as error:
+                path, byte = folder.log_path(at)
+                raise MappingUnreadable(f"the record of logical queues at {path} byte {byte} cannot be read") from error
+            if change is not None:
+                yield change
 
 
 def merge_topics(records: Mapping[str, Mapping[str, TopicMapping]]) -> dict[str, MergedTopic]:

@@ -70,10 +70,11 @@ class RangeStats(msgspec.Struct, kw_only=True):
 def count_range(folder: StoreFolder, mine: LogRange, step_ms: int) -> RangeStats:
     """Count what is in a range."""
     counter = _Counter(mine, step_ms)
-    scan = RangeScan(folder.open_log(), mine, folder.settled)
     try:
-        for chunk in scan:
-            counter.take(chunk)
+        with folder.open_log() as log:
+            scan = RangeScan(log, mine, folder.settled)
+            for chunk in scan:
+                counter.take(chunk)
     except FileNotFoundError:
         return RangeStats(range=mine, first=mine.start, behind=mine.start)  # Retention took it since it was listed.
     done = counter.finish()

@@ -14,7 +14,8 @@ so that a job never takes for damage, or for history, what a broker is about to 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -77,8 +78,8 @@ class StoreFolder(msgspec.Struct, frozen=True, kw_only=True):
         """Where the log begins."""
         return self.log_files[0] if self.log_files else 0
 
-    def open_log(self) -> LogFiles:
-        """Return the log, to be read only."""
+    def open_log(self) -> AbstractContextManager[LogFiles]:
+        """Return the log, to be read only, and while the block lasts."""
         return _open_log(self.root, self.file_size, self.log_files)
 
     def log_path(self, position: int) -> tuple[str, int]:
@@ -108,10 +109,10 @@ def look_at(root: str, broker: str | None = None) -> StoreFolder:
     mark = parse_checkpoint(read_small(root, CHECKPOINT_PATH) or b"").position
     size, starts, unused = _find_log_files(root)
     queues = tuple(_find_queues(root, unused))
-    log = _open_log(root, size, starts)
     indexed = _find_indexed(queues)
-    end, last_ms = _find_end(log, [place for place in (mark, indexed[0]) if place is not None])
-    first = judge_at(log, log.start, check_body=False)
+    with _open_log(root, size, starts) as log:
+        end, last_ms = _find_end(log, [place for place in (mark, indexed[0]) if place is not None])
+        first = judge_at(log, log.start, check_body=False)
     settled = end if is_closed else min(end, mark if mark is not None else indexed[1])
     return StoreFolder(
         root=root,
@@ -206,12 +207,18 @@ def _size_of(path: Path) -> int:
         return 0  # Removed since it was listed.
 
 
-def _open_log(root: str, size: int, starts: tuple[int, ...]) -> LogFiles:
+@contextmanager
+def _open_log(root: str, size: int, starts: tuple[int, ...]) -> Iterator[LogFiles]:
     # It only ever asks its files, never the disk that they are on, as long as none is added or removed.
     log = LogFiles(None, LOG_FOLDER, max(1, size))  # type: ignore[arg-type]
     for start in starts:
         log.files[start // size] = ReadOnlyFile(f"{root}/{LOG_FOLDER}/{file_name(start)}", size)
-    return log
+    try:
+        yield log
+    finally:
+        # A process of Spark's does one task after the other, and what a broker removed takes room until it is closed.
+        for file in log.files.values():
+            file.close()
 
 
 def _find_queues(root: str, unused: list[str]) -> list[QueueFolder]:
@@ -243,13 +250,11 @@ def _find_indexed(queues: tuple[QueueFolder, ...]) -> tuple[int | None, int]:
     """Return where the last record begins that an index knows, and where it ends."""
     start, end = None, 0
     for queue in queues:
-        reader = QueueReader(queue)
         try:
-            last = reader.find_last()
+            with closing(QueueReader(queue)) as reader:
+                last = reader.find_last()
         except FileNotFoundError:
             continue  # Its topic was deleted since it was listed.
-        finally:
-            reader.close()
         if last is not None and sum(last) > end:
             start, end = last[0], sum(last)
     return start, end
