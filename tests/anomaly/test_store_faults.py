@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+import msgspec
 import pytest
 from tests.support.store_ledger import (
     SMALL,
@@ -17,7 +18,7 @@ from tests.support.store_ledger import (
     run_script,
 )
 
-from holdfast.model.errors import DiskFailed, StoreError
+from holdfast.model.errors import DiskFailed, DiskFull, StoreError
 from holdfast.sim.disk import SimDisk
 from holdfast.store import housekeeping
 from holdfast.store.message_store import MessageStore
@@ -143,6 +144,50 @@ def test_a_failing_call_stops_writes_and_loses_nothing(part: int):
             assert "planted" in str(error) or "takes no writes" in str(error)  # noqa: PT017 - it may also not happen
 
         survive(disk, ledger, n)
+
+
+class NoRoom:
+    """A hook: from its n-th log file on, the disk has no room for another one; until somebody frees some."""
+
+    def __init__(self, n: int) -> None:
+        self.left = n
+
+    def __call__(self, call: str, path: str) -> None:
+        """Count the files of the log."""
+        if call == "create" and path.startswith("commitlog/"):
+            self.left -= 1
+            if self.left <= 0:
+                raise DiskFull(f"there is no room for {path}")
+
+
+@pytest.mark.parametrize("keeps_house", [True, False])
+@pytest.mark.parametrize("n", range(1, 4))
+def test_a_log_that_has_no_room_for_its_nth_file_goes_on_when_there_is(n: int, *, keeps_house: bool):
+    """Whoever wanted it, a send or housekeeping: what is refused is refused before anything of it was done."""
+    disk, ledger, random = fresh_disk(), Ledger(), Random(n)
+    options = msgspec.structs.replace(SMALL, log_file_size=4 * SMALL.log_file_size)
+    store = MessageStore.open(disk, options, START_MS)
+    disk.before = NoRoom(n)
+
+    now_ms, refused, after = START_MS, 0, 0
+    while after < 50:
+        now_ms += 1000
+        if keeps_house:
+            housekeep(store, now_ms)
+        if not store.has_room():
+            refused += 1
+            if refused == 5:
+                disk.before = None
+                housekeep(store, now_ms)
+            continue
+        append_some(store, ledger, random, now_ms)
+        after += bool(refused)
+
+    assert refused == 5, "not once more when there was room again"
+    assert store.fault is None
+    check(store, ledger)
+    disk.crash(random)
+    check(MessageStore.open(disk, options, LATER_MS), ledger)
 
 
 def test_without_syncs_a_power_cut_may_lose_messages_but_never_order():

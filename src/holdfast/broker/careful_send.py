@@ -73,7 +73,7 @@ class CarefulSends:
     def find_refusal(self, now_ms: int) -> Refusal | None:  # noqa: ARG002 - later refusals look at the clock
         """Return why the broker takes no message at all now, or None."""
         store = self._store
-        if store.disk_full:
+        if not store.has_room():
             return Refusal(
                 ResponseCode.SERVICE_NOT_AVAILABLE,
                 f"the disk of broker {self._options.name} is more than {self._options.disk_full_percent} % full, or "

@@ -134,7 +134,7 @@ class Delays:
         self._offer_save(now_ms)
         if self._busy:
             return None  # Waits for the disk; the timer is set again when that ends.
-        if not self._store.writable or self._store.disk_full:
+        if not self._store.has_room() or not self._store.writable:
             effects.append(SetTimer(TIMER, now_ms + self._levels.delay_ms(1)))
             return None
         return self._run(now_ms)

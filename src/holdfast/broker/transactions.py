@@ -301,7 +301,7 @@ class Transactions:
             if left and not self._ready:
                 self._ready = True
                 effects.append(Log("info", "transactions read", {"undecided": len(self._undecided)}))
-            if self._ready and self._store.writable and not self._store.disk_full:
+            if self._ready and self._store.has_room() and self._store.writable:
                 yield from self._check_due(left, now_ms, effects)
         finally:
             self._busy = False

@@ -158,6 +158,10 @@ class DiskFailed(StoreError):
     """The disk refused a write, a read or a sync. The store takes no more writes until it is restarted."""
 
 
+class DiskFull(DiskFailed):
+    """The disk has no room for a new file. Nothing of it was made: it can be tried again."""
+
+
 class MappingRefused(HoldfastError):
     """Logical queues cannot be changed, or read, in this way. Nothing was changed.
 

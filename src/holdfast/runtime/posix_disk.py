@@ -13,6 +13,7 @@ file closed under it. Every failure is a `DiskFailed` that names the file.
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import mmap
 import os
@@ -25,13 +26,14 @@ from functools import wraps
 from pathlib import Path
 from typing import IO, ParamSpec, TypeVar
 
-from holdfast.model.errors import DiskFailed, StoreError
+from holdfast.model.errors import DiskFailed, DiskFull, StoreError
 from holdfast.runtime.libc import find_function
 from holdfast.store.disk import File, Piece
 
 IOV_MAX = 1024
 _ZEROS = bytes(1 << 20)
 _LEAVES = frozenset({".", ".."})
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 _PUNCH_HOLE_KEEP_SIZE = 0x02 | 0x01
 
 _P = ParamSpec("_P")
@@ -305,6 +307,14 @@ class PosixDisk:
     @_failing
     def create(self, path: str, size: int, *, reserve: bool = False) -> File:
         """Create a file of zeros; with *reserve* it has its space, and its name is on disk."""
+        try:
+            return self._create(path, size, reserve=reserve)
+        except OSError as error:
+            if reserve and error.errno in _NO_ROOM:
+                raise DiskFull(f"there is no room for {path}, which takes {size} bytes: {error}") from error
+            raise
+
+    def _create(self, path: str, size: int, *, reserve: bool) -> File:
         full = self._at(path)
         flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
         try:
@@ -317,11 +327,11 @@ class PosixDisk:
         if reserve and size:
             try:
                 os.posix_fallocate(descriptor, 0, size)
+                os.fsync(descriptor)
             except OSError:
                 # Half a file would be found by the next start; without it there is nothing to explain.
                 Path(full).unlink()
                 raise
-            os.fsync(descriptor)
             file.sync()
         else:
             os.ftruncate(descriptor, size)

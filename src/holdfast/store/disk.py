@@ -77,7 +77,11 @@ class Disk(Syncable, Protocol):
         ...
 
     def create(self, path: str, size: int, *, reserve: bool = False) -> File:
-        """Create a file of *size* zero bytes, and the folders above it; *reserve* takes the space from the disk now."""
+        """Create a file of *size* zero bytes, and the folders above it; *reserve* takes the space from the disk now.
+
+        Raises:
+            DiskFull: the space to be reserved is not there, and neither is the file.
+        """
         ...
 
     def read_file(self, path: str) -> bytes | None:

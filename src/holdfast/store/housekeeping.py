@@ -1,6 +1,6 @@
 """The work that no send and no pull waits for, in bounded pieces.
 
-    every call       the next log file ahead of time, a slice of the key index, a slice of first offsets
+    every call       a slice of the key index, a slice of first offsets
     every interval   a round: write all index tails, have everything synced, then move the mark of the checkpoint
 
         collect queues -> write their tails, some per call -> sync, some files at a time -> checkpoint -> sync that
@@ -114,7 +114,6 @@ class Housekeeper:
 
     def run(self, confirmed: int, now_ms: int) -> Housekeeping:
         """Do a piece of everything that is due."""
-        self._prepare_next_file()
         read = self._advance_index(confirmed)
         corrected = self._correct_some()
         files = self._advance_round(confirmed, now_ms)
@@ -143,16 +142,6 @@ class Housekeeper:
         if self._warming is not None:
             self._indexer.note_warm(self._warming)
             self._warming = None
-
-    def _prepare_next_file(self) -> None:
-        """Create the next log file while the current one still has room, so that no send waits for it."""
-        log = self._opened.log
-        size = log.files.size
-        number, used = divmod(log.written, size)
-        if used * 2 > size and number + 1 not in log.files.files:
-            disk_used, disk_total = self._opened.disk.space()
-            if disk_total - disk_used > size:
-                log.files.ensure(number + 1)
 
     def _correct_some(self) -> bool:
         """Move the first offsets of some queues behind what was cleaned; return whether there may be more."""

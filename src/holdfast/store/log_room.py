@@ -5,15 +5,20 @@
     | last file of the log  ######|.....|                   no room for another file: no more records
                                    ^ MARGIN before its end
 
-A write that the disk refuses ends all writing until a restart, since nobody knows what the disk then holds. So writes
-are refused while there is still room for what is under way. Log files take their whole space when they are made: that
-is when the disk is looked at anew, however many are made in a second, and once in a while for the sake of others.
+A write that the disk refuses ends all writing until a restart, since nobody knows what the disk then holds, nor what
+the other half of the event has decided already. So writes are refused while there is still room for what is under way,
+and a file is made before anybody counts on it: when half of the one before is used, at the latest at its margin. If it
+is refused then, nothing was begun; it is tried again at every look, and writing goes on once it is there.
+
+Log files take their whole space when they are made: that is when the disk is looked at anew, however many are made in a
+second, and once in a while for the sake of others.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from holdfast.model.errors import DiskFull
 from holdfast.store.disk import Disk
 from holdfast.store.log_file import LogFiles
 from holdfast.store.options import StoreOptions
@@ -36,7 +41,7 @@ class LogRoom:
         self._margin = max(files.size // 8, min(files.size // 2, _EVENT_MAX))
         self.use: DiskUse = measure_disk(disk, options)
         self._created_count = files.created_count
-        self._is_last = False  # The disk has no room for another file.
+        self._is_last = False  # The disk has no room for another file, by its own account or as it refused one.
         self.measure()
 
     def measure(self) -> DiskUse:
@@ -52,7 +57,34 @@ class LogRoom:
         return not (self.use.is_full or self._is_last)
 
     def is_spent(self, written: int) -> bool:
-        """Say whether a log that ends at *written* should take no more records. Asked before every write."""
+        """Say whether a log that ends at *written* should take no more records, as far as is known."""
         if self._files.created_count != self._created_count:
             self.measure()
         return self.use.is_full or (self._is_last and self._files.end - written < self._margin)
+
+    def admits(self, written: int) -> bool:
+        """Say whether a log that ends at *written* has room for an event. Asked before every event that adds records.
+
+        Makes the file that the event may need.
+        """
+        if self._files.created_count != self._created_count:
+            self.measure()
+        if self.use.is_full:
+            return False
+        if self._files.end - written < self._margin:
+            self._make_next()
+            return not self._is_last
+        return True
+
+    def prepare(self, written: int) -> None:
+        """Make the next file while the current one still has room, so that no send waits for it."""
+        if (self._files.end - written) * 2 < self._files.size:
+            self._make_next()
+
+    def _make_next(self) -> None:
+        if self._is_last:
+            return
+        try:
+            self._files.ensure(self._files.end // self._files.size)
+        except DiskFull:
+            self._is_last = True

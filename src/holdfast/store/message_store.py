@@ -119,7 +119,7 @@ class MessageStore:
 
     @property
     def disk_full(self) -> bool:
-        """Whether writes should be refused because the disk is nearly full."""
+        """Whether writes are refused because the disk is nearly full, as of the last look."""
         return self._room.is_spent(self.log.written)
 
     @property
@@ -225,6 +225,15 @@ class MessageStore:
         self.replica.cut_back(position)
         self.confirmed = self.replica.begun
         self._indexer.indexed = min(self._indexer.indexed, self.confirmed)
+
+    def has_room(self) -> bool:
+        """Say whether the disk has room for what an event may write, and take it. Asked before anything is staged."""
+        if self.log.fault is None:
+            try:
+                return self._room.admits(self.log.written)
+            except DiskFailed as error:
+                self.fail(str(error))
+        return not self.disk_full
 
     def confirm(self, position: int) -> list[QueueLog]:
         """Make everything before *position*, the end of some write, readable. Return the queues that grew."""
@@ -389,6 +398,7 @@ class MessageStore:
         """
         try:
             self._room.measure()
+            self._room.prepare(self.log.written)
             return self._housekeeper.run(self.confirmed, now_ms)
         except DiskFailed as error:
             self.fail(str(error))

@@ -2,7 +2,7 @@ import pytest
 from tests.support.broker_desk import BrokerDesk, a_send, codes
 
 from holdfast.machine.effects import SendBytes
-from holdfast.model.errors import DiskFailed
+from holdfast.model.errors import DiskFailed, DiskFull
 from holdfast.model.java_hash import java_hash
 from holdfast.wire.codes import ResponseCode
 from holdfast.wire.command import BINARY, ONE_WAY
@@ -203,6 +203,27 @@ def test_a_disk_that_fails_answers_nobody_and_takes_no_more() -> None:
 
     assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
     assert "disk" in (refused.remark or "")
+
+
+def refuse_files(call: str, path: str) -> None:
+    if call == "create":
+        raise DiskFull(f"there is no room for {path}")
+
+
+def test_a_log_without_room_for_its_next_file_goes_on_when_there_is_some(desk: BrokerDesk) -> None:
+    """Senders are told why; none loses its connection, and nobody has to start the broker again."""
+    desk.ask(a_send(body=bytes(400_000)))
+    desk.disk.before = refuse_files
+
+    answers = [answer for _ in range(4) for answer in desk.ask(a_send(body=bytes(400_000)))]
+    desk.disk.before = None
+    desk.pass_time(1000, "housekeep")
+    answers += desk.ask(a_send(body=bytes(400_000)))
+
+    full = ResponseCode.SERVICE_NOT_AVAILABLE
+    assert codes(answers) == [0, full, full, full, 0]
+    assert "has no room for another log file" in (answers[1].remark or "")
+    assert answers[-1].fields["queueOffset"] == "2"
 
 
 def test_too_many_unsynced_bytes_make_the_broker_busy() -> None:

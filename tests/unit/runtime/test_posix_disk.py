@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.model.errors import DiskFailed
+from holdfast.model.errors import DiskFailed, DiskFull
 from holdfast.runtime import posix_disk
 from holdfast.runtime.posix_disk import PosixDisk
 
@@ -187,9 +187,24 @@ def test_a_reserve_that_fails_leaves_no_file(disk: PosixDisk, monkeypatch: pytes
 
     monkeypatch.setattr(os, "posix_fallocate", fail)
 
-    with pytest.raises(DiskFailed, match="No space left"):
+    with pytest.raises(DiskFull, match=r"no room for commitlog/0, which takes 100 bytes: .*No space left"):
         disk.create("commitlog/0", 100, reserve=True)
 
+    assert disk.list("commitlog") == []
+
+
+def test_a_reserve_that_fails_for_another_reason_is_no_want_of_room(disk: PosixDisk, monkeypatch: pytest.MonkeyPatch):
+    """Trying again would help nobody."""
+
+    def fail(*_arguments: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "posix_fallocate", fail)
+
+    with pytest.raises(DiskFailed, match="Input/output error") as caught:
+        disk.create("commitlog/0", 100, reserve=True)
+
+    assert not isinstance(caught.value, DiskFull)
     assert disk.list("commitlog") == []
 
 

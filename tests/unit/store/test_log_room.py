@@ -1,7 +1,8 @@
 """The log stops growing before the disk refuses."""
 
-from tests.support.stores import append, open_store
+from tests.support.stores import append, bodies, open_store
 
+from holdfast.model.errors import DiskFailed, DiskFull
 from holdfast.sim.disk import SimDisk
 
 NOW_MS = 1_700_000_000_000
@@ -69,3 +70,48 @@ def test_the_oldest_file_goes_early_when_there_is_no_room_for_another():
 
     assert removed[0].startswith("commitlog/")
     assert disk.used * 100 < 85 * disk.total
+
+
+def refuse_log_files(call: str, path: str) -> None:
+    """Have no room, whatever `space` says: others may have taken it since, or it is kept for somebody else."""
+    if call == "create" and path.startswith("commitlog/"):
+        raise DiskFull(f"there is no room for {path}")
+
+
+def test_a_file_that_is_refused_is_tried_again():
+    """By every look, until it is there; meanwhile nothing is taken, and nothing was lost."""
+    disk = SimDisk()
+    store = open_store(disk, log_file_size=1_000)
+    disk.before = refuse_log_files
+    while store.has_room():
+        append(store, b"x" * 80)
+
+    store.housekeep(NOW_MS)
+    assert not store.has_room()
+    assert store.disk_full
+    assert store.written <= 750, "what is under way has the rest"
+    disk.before = None
+    store.housekeep(NOW_MS)
+
+    assert store.has_room()
+    assert not store.disk_full
+    count = len(bodies(store))
+    for _ in range(10):
+        append(store, b"y" * 80)
+    assert bodies(store)[count:] == [b"y" * 80] * 10
+
+
+def test_a_disk_that_fails_to_make_the_next_file_stops_writes():
+    """Whatever it was, it was no want of room: trying again would not help."""
+    disk = SimDisk()
+    store = open_store(disk, log_file_size=1_000)
+
+    def fail(call: str, path: str) -> None:
+        raise DiskFailed("the disk is broken")
+
+    while store.written < 600:
+        append(store, b"x" * 80)
+    disk.before = fail
+    store.has_room()
+
+    assert store.fault == "the disk is broken"
