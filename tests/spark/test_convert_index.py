@@ -20,6 +20,8 @@ from holdfast.pipeline.tasks import TaskFailed
 from holdfast.runtime.posix_disk import PosixDisk
 from holdfast.store.options import StoreOptions
 
+pytestmark = pytest.mark.timeout(400)
+
 OPTIONS = StoreOptions(log_file_size=1 << 16, queue_file_size=20 * 200, batch_file_size=46 * 200)
 
 
@@ -93,7 +95,7 @@ DRIVER = """
     spark = session("loopback", master=master, config=config)
     spark.sparkContext.setLogLevel("OFF")
     options = StoreOptions(log_file_size=1 << 16, queue_file_size=20 * 200, batch_file_size=46 * 200)
-    found = convert_index(Waves(spark), [folder], "orders", "batch", options=options, piece_size=40, wave=9)
+    found = convert_index(Waves(spark), [folder], "orders", "batch", options=options, piece_size=40, wave=3)
     spark.stop()
     print("converted", found.stores[0].converted, flush=True)
 """

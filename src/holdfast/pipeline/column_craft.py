@@ -1,16 +1,16 @@
 """Converts and proves pieces of an index by columns, with numpy: the quick twin of `store.piece_conversion.PieceCraft`.
 
-    entries ─ positions ─┬─ one gather of 88 bytes each from the mapped log: heads
+    entries ─ positions ─┬─ one gather of 88 bytes each from the mapped log: heads ─ as entries by record ─ the same?
                          └─ one of the bytes behind each body: the topic
 
-The log itself is in memory only as pages that the system may take back. Whatever is not plain, and whatever is wrong,
-goes to the careful twin: it is right about everything, and names who is not.
+What the log says is put together as entries, without turning the bytes of a number round, and compared as a whole. The
+log itself is in memory only as pages that the system may take back. Whatever is not plain, and whatever is wrong, goes
+to the careful twin: it is right about everything, and names who is not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,19 +24,35 @@ from holdfast.store.piece_conversion import Bytes, PieceCraft
 from holdfast.store.queue_index import BLANK_ENTRY_SIZE
 from holdfast.store.record_heads import Owner, RecordHeads
 
-_INNER_BITS: Final = 0xC0
+_INNER_BITS: Final = np.int32(0xC0).byteswap()
+_HOST_BITS: Final = np.int32(0x30).byteswap()
 _HOST_V6_EXTRA: Final = 12
+_UNIT: Final = np.dtype(
+    {
+        "names": ["entry", "position", "size", "tags", "store_ms", "first", "end"],
+        "formats": [f"V{ENTRY.itemsize}", ">i8", ">i4", ">i8", ">i8", ">i8", "V10"],
+        "offsets": [0, 0, 8, 12, 20, 28, 36],
+        "itemsize": UNIT.itemsize,
+    }
+)
+"""An entry by record, once more: with the entry by message that it begins with as one, and its constant end as one."""
+_RAW_ENTRY: Final = np.dtype({"names": ["size"], "formats": ["=i4"], "offsets": [8], "itemsize": ENTRY.itemsize})
+_BLANK_SIZE: Final = np.int32(BLANK_ENTRY_SIZE).byteswap()
+_END: Final = np.frombuffer(np.array([(1, -1, 0)], [("count", ">i2"), ("compacted", ">i4"), ("rest", ">i4")]), "V10")
 
 
 def _head(born: int, store: int) -> np.dtype[Any]:
-    """Return the fixed part of a record whose hosts are so much longer than IPv4 ones."""
+    """Return the fixed part of a record whose hosts are so much longer than IPv4 ones.
+
+    What is only compared with one number is in the byte order of the machine, wrong way round: that number is turned.
+    """
     fields: dict[str, tuple[str, int]] = {
         "size": (">i4", 0),
-        "magic": (">i4", 4),
-        "queue_id": (">i4", 12),
+        "magic": ("=i4", 4),
+        "queue_id": ("=i4", 12),
         "offset": (">i8", 20),
         "position": (">i8", 28),
-        "flag": (">i4", 36),
+        "flag": ("=i4", 36),
         "store_ms": (">i8", 56 + born),
         "body_size": (">i4", 84 + born + store),
     }
@@ -58,26 +74,42 @@ _HEADS: Final = tuple(
 Column = npt.NDArray[Any]
 
 
+class _Heads(NamedTuple):
+    """Heads of records in one file of the log.
+
+    Attributes:
+        rows: Which of the places that were asked for.
+        data: The file.
+        starts: Where in it they are.
+    """
+
+    rows: Places | slice
+    data: memoryview
+    starts: Places
+    heads: Column
+
+
 class ColumnCraft:
     """Does it quickly where everything is as it should be."""
 
     def __init__(self, heads: RecordHeads) -> None:
         self._files = heads.files
         self._careful = PieceCraft(heads)
+        self._known: tuple[Places, list[_Heads]] = np.empty(0, np.int64), []
 
     def convert(self, plan: Plan, piece: PiecePlan, queue: SourceQueue, old: bytes) -> Bytes:
         """Return what the entries of *piece*, which are *old*, become."""
         made = self._to_units(piece, queue, old) if plan.to == "batch" else _to_entries(piece, old)
         return self._careful.convert(plan, piece, queue, old) if made is None else made
 
-    def check(self, plan: Plan, piece: PiecePlan, queue: SourceQueue, old: bytes, new: bytes) -> None:
+    def check(self, plan: Plan, piece: PiecePlan, queue: SourceQueue, old: bytes, new: Bytes) -> None:
         """Require that *new* is what became of *old*, and that the log says so too."""
         if plan.to == "batch":
             offsets, entries = _messages(old, piece.start)
-            units = np.frombuffer(new, UNIT)
+            units = np.frombuffer(new, _UNIT)
         else:
             offsets, entries = _messages(new, piece.target)
-            units = np.frombuffer(old, UNIT)
+            units = np.frombuffer(old, _UNIT)
         owner = Owner(plan.topic, piece.queue_id)
         is_plain = not queue.is_gone and (units["tags"] >= TAGS_MIN).all()
         if not (is_plain and _are_same(offsets, entries, units) and self._is_borne_out(owner, units)):
@@ -85,59 +117,50 @@ class ColumnCraft:
 
     def _to_units(self, piece: PiecePlan, queue: SourceQueue, old: bytes) -> Bytes | None:
         offsets, entries = _messages(old, piece.start)
-        units = np.zeros(len(entries), UNIT)
-        for name in ENTRY.names or ():
-            units[name] = entries[name]
+        units = np.empty(len(entries), _UNIT)
+        units["entry"] = entries.view(_UNIT["entry"])
         units["first"] = offsets
-        units["count"] = 1
-        units["compacted"] = -1
-        if not queue.is_gone:
-            times = self._store_times(entries["position"].astype(np.int64))
-            if times is None:
-                return None
-            units["store_ms"] = times
-        return units.view(np.uint8).data
-
-    def _store_times(self, positions: Places) -> Column | None:
-        times = np.empty(len(positions), np.int64)
+        units["end"] = _END
+        if queue.is_gone:
+            units["store_ms"] = 0
+            return units.view(np.uint8).data
         try:
-            for rows, _, _, heads in self._heads(positions):
-                times[rows] = heads["store_ms"]
+            for found in self._read(entries["position"].astype(np.int64)):
+                units["store_ms"][found.rows] = found.heads["store_ms"]
         except (IndexError, StoreError):
             return None
-        return times
+        return units.view(np.uint8).data
 
     def _is_borne_out(self, owner: Owner, units: Column) -> bool:
         """Return whether the log has each of *units*, as a single message of *owner*."""
-        part = np.array(owner.topic_part)
+        told = np.empty(len(units), _UNIT)
+        told["tags"] = units["tags"]
+        told["end"] = _END
         try:
-            for rows, data, starts, heads in self._heads(units["position"].astype(np.int64)):
-                claims = units[rows]
-                topics = starts + heads.dtype.itemsize + heads["body_size"]
-                if not (
-                    (heads["position"] == claims["position"]).all()
-                    and (heads["offset"] == claims["first"]).all()
-                    and (heads["size"] == claims["size"]).all()
-                    and (heads["store_ms"] == claims["store_ms"]).all()
-                    and (heads["queue_id"] == owner.queue_id).all()
-                    and (heads["magic"] == owner.magic).all()
-                    and (heads["body_size"] >= 0).all()
-                    and not (heads["flag"] & _INNER_BITS == _INNER_BITS).any()
-                    and (_gather(data, topics, part.dtype) == part).all()
-                ):
+            for found in self._read(units["position"].astype(np.int64)):
+                if not _is_of(owner, found):
                     return False
+                for name, said in (("position", "position"), ("size", "size"), ("first", "offset")):
+                    told[name][found.rows] = found.heads[said]
+                told["store_ms"][found.rows] = found.heads["store_ms"]
         except (IndexError, StoreError):
             return False
-        return True
+        # Two bytes at a time: an entry has an even number of them.
+        return np.array_equal(told.view(np.uint16), units.view(np.uint16))
 
-    def _heads(self, positions: Places) -> Iterator[tuple[Places | slice, memoryview, Places, Column]]:
-        """Yield which of *positions*, the file of the log, where in it they are, and the heads there.
+    def _read(self, positions: Places) -> list[_Heads]:
+        """Return what lies at *positions*. What was read last is known: who converts entries proves them next.
 
         Raises:
             IndexError: one would end behind its file.
             StoreError: there is no file.
         """
-        at = 0
+        if not np.array_equal(positions, self._known[0]):
+            self._known = positions, self._gather(positions)
+        return self._known[1]
+
+    def _gather(self, positions: Places) -> list[_Heads]:
+        at, gathered = 0, []
         while at < len(positions):
             found = self._files.find(int(positions[at]))
             if found is None:
@@ -145,48 +168,63 @@ class ColumnCraft:
             data = found.file.view(0, self._files.size)
             end = max(at + 1, int(np.searchsorted(positions, found.start + self._files.size)))
             starts = positions[at:end] - found.start
-            heads = _gather(data, starts, _HEADS[0])
-            hosts = heads["flag"] >> 4 & 3
+            heads = _take(data, starts, _HEADS[0])
+            hosts = heads["flag"] & _HOST_BITS
             if not hosts.any():
-                yield slice(at, end), data, starts, heads
+                gathered.append(_Heads(slice(at, end), data, starts, heads))
             else:
-                for kind in np.unique(hosts).tolist():
-                    rows = np.flatnonzero(hosts == kind)
-                    yield rows + at, data, starts[rows], _gather(data, starts[rows], _HEADS[kind])
+                kinds = hosts.byteswap() >> 4
+                for kind in np.unique(kinds).tolist():
+                    rows = np.flatnonzero(kinds == kind)
+                    gathered.append(_Heads(rows + at, data, starts[rows], _take(data, starts[rows], _HEADS[kind])))
             at = end
+        return gathered
 
 
-def _gather(data: memoryview, starts: Places, kind: np.dtype[Any]) -> Column:
+def _is_of(owner: Owner, found: _Heads) -> bool:
+    """Return whether all records are single messages of *owner*.
+
+    Raises:
+        IndexError: one would end behind its file.
+    """
+    heads, part = found.heads, owner.topic_part
+    sizes = heads["body_size"].astype(np.int64)
+    return bool(
+        (heads["queue_id"] == np.int32(owner.queue_id).byteswap()).all()
+        and (heads["magic"] == np.int32(owner.magic).byteswap()).all()
+        and not (heads["flag"] & _INNER_BITS == _INNER_BITS).any()
+        and (sizes >= 0).all()
+        and _take(found.data, found.starts + heads.dtype.itemsize + sizes, np.dtype(f"V{len(part)}")).tobytes()
+        == part * len(heads)
+    )
+
+
+def _take(data: memoryview, starts: Places, kind: np.dtype[Any]) -> Column:
     """Return what lies at *starts*: copied as mere bytes, five times as quickly as field by field."""
     return at_any_byte(data, f"V{kind.itemsize}")[starts].view(kind)
 
 
-def _messages(entries: bytes, first: int) -> tuple[Places, Column]:
+def _messages(entries: Bytes, first: int) -> tuple[Places, Column]:
     """Return the offsets and the entries of messages: of *entries* by message, without blanks."""
     found = np.frombuffer(entries, ENTRY)
     offsets = np.arange(first, first + len(found), dtype=np.int64)
-    is_message = found["size"] != BLANK_ENTRY_SIZE
+    is_message = found.view(_RAW_ENTRY)["size"] != _BLANK_SIZE
     return (offsets, found) if is_message.all() else (offsets[is_message], found[is_message])
 
 
 def _to_entries(piece: PiecePlan, old: bytes) -> Bytes | None:
     """Return the entries by message; None where a record holds many, or offsets have gaps."""
-    units = np.frombuffer(old, UNIT)
-    if (units["count"] != 1).any() or (units["first"] != np.arange(piece.target, piece.target + len(units))).any():
+    units = np.frombuffer(old, _UNIT)
+    is_single = units["end"].tobytes() == _END.tobytes() * len(units)
+    if not is_single or (units["first"] != np.arange(piece.target, piece.target + len(units))).any():
         return None
-    entries = np.empty(len(units), ENTRY)
-    for name in ENTRY.names or ():
-        entries[name] = units[name]
-    return entries.view(np.uint8).data
+    return units["entry"].tobytes()
 
 
 def _are_same(offsets: Places, entries: Column, units: Column) -> bool:
     """Return whether both kinds say the same, in as many entries as there are offsets."""
     return bool(
         len(entries) == len(units)
+        and units["entry"].tobytes() == entries.tobytes()
         and (units["first"] == offsets).all()
-        and all((units[name] == entries[name]).all() for name in ENTRY.names or ())
-        and (units["count"] == 1).all()
-        and (units["compacted"] == -1).all()
-        and (units["rest"] == 0).all()
     )

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
@@ -30,15 +31,17 @@ from holdfast.store.conversion_plan import PiecePlan, Plan, QueueFigures, Target
 from holdfast.store.index_conversion import IndexConversion
 from holdfast.store.log_file import LogFiles
 from holdfast.store.options import StoreOptions
-from holdfast.store.piece_conversion import convert_pieces
+from holdfast.store.piece_conversion import write_pieces
 from holdfast.store.record_heads import RecordHeads
 
 PIECE_SIZE: Final = 32_768
 """Entries that are in memory at a time, old and new: some 5 MB, whatever the size of the topic."""
 GROUP: Final = 32
 """Pieces of one task, at most. They follow each other in the log: what several queues have there is mapped once."""
-TASKS_MIN: Final = 16
-"""As many tasks there should be, even if each is small then."""
+TASKS_PER_CORE: Final = 4
+"""As many tasks there should be, even if each is small then: one that ends late keeps others waiting."""
+SETTLED: Final = 4
+"""Pieces that are brought to disk together, while the next ones are converted."""
 WAVE: Final = 64
 """Tasks that are given out before any is noted as done: so much is done again after a stop, at most."""
 
@@ -101,7 +104,9 @@ def convert_index(
             (store, IndexConversion(disk, topic, to, options=options or StoreOptions(), piece_size=piece_size))
             for store, disk in folders
         ]
-        progress = show("converting, tasks", sum(len(_group(conversion.left())) for _, conversion in conversions))
+        progress = show(
+            "converting, tasks", sum(len(_group(conversion.left(), tasks.cores)) for _, conversion in conversions)
+        )
         for store, conversion in conversions:
             count = _build(tasks, store, conversion, progress, wave)
             plan = conversion.plan
@@ -117,7 +122,7 @@ def convert_index(
 
 def _build(tasks: Tasks, store: str, conversion: IndexConversion, progress: Progress, wave: int) -> int:
     """Convert what is left of one folder, wave by wave; return how many entries that were."""
-    groups, count = _group(conversion.left()), 0
+    groups, count = _group(conversion.left(), tasks.cores), 0
     root = str(Path(store).resolve())
     for at in range(0, len(groups), wave):
         assert conversion.plan is not None
@@ -128,17 +133,23 @@ def _build(tasks: Tasks, store: str, conversion: IndexConversion, progress: Prog
     return count
 
 
-def _group(pieces: list[PiecePlan]) -> list[list[PiecePlan]]:
+def _group(pieces: list[PiecePlan], cores: int) -> list[list[PiecePlan]]:
     """Return the pieces of each task."""
-    size = max(1, min(GROUP, len(pieces) // TASKS_MIN))
+    size = max(1, min(GROUP, len(pieces) // (TASKS_PER_CORE * cores)))
     return [pieces[at : at + size] for at in range(0, len(pieces), size)]
 
 
 def _convert(job: _Job) -> int:
     """Convert some pieces, wherever this runs; return how many entries they have."""
     disk = PosixDisk(job.root)
-    heads = RecordHeads(LogFiles.load(disk, LOG_FOLDER, 0))
-    convert_pieces(disk, job.plan, job.pieces, ColumnCraft(heads))
+    craft = ColumnCraft(RecordHeads(LogFiles.load(disk, LOG_FOLDER, 0)))
+    with ThreadPoolExecutor(1) as settling:
+        settled = [
+            settling.submit(write_pieces(disk, job.plan, job.pieces[at : at + SETTLED], craft).settle)
+            for at in range(0, len(job.pieces), SETTLED)
+        ]
+        for each in settled:
+            each.result()
     return sum(piece.end - piece.start for piece in job.pieces)
 
 

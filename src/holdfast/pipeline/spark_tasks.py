@@ -18,6 +18,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from holdfast.pipeline.tasks import Progress, TaskFailed
+from holdfast.spark.python_worker import settle
 
 _RESULT: Final = pa.schema([("number", pa.int64()), ("result", pa.binary())])
 _POLL_S: Final = 0.2
@@ -45,6 +46,7 @@ class SparkTasks:
             return []
 
         def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            settle()
             for batch in batches:
                 for number in batch.column(0).to_pylist():
                     done = msgspec.msgpack.encode(function(inputs[number]))

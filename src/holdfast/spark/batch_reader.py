@@ -5,7 +5,6 @@ Which offsets the bounds mean is asked once, on the driver; the tasks read exact
 
 from __future__ import annotations
 
-import gc
 import os
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -18,6 +17,7 @@ from holdfast.spark.offsets import Queue
 from holdfast.spark.options import DEFAULT_GROUP, SourceOptions
 from holdfast.spark.plan import Range, divide
 from holdfast.spark.pushdown import Narrowing, narrow
+from holdfast.spark.python_worker import settle
 from holdfast.spark.reading import find_bounds, hold_ranges, read_ranges
 from holdfast.spark.subjects import Queues
 
@@ -101,17 +101,8 @@ def parts_of(options: SourceOptions) -> int:
 def read_share(options: SourceOptions, columns: tuple[str, ...], partition: InputPartition) -> Iterator[pa.RecordBatch]:
     """Read one task's part."""
     assert isinstance(partition, Share)
-    _settle()
+    settle()
     yield from read_ranges(options, columns, partition.value)
 
 
 _CORES: Final = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-_settled: Final[set[int]] = set()
-
-
-def _settle() -> None:
-    """Keep what is loaded out of garbage collection, once per worker: Spark collects after every task."""
-    if os.getpid() not in _settled:
-        _settled.add(os.getpid())
-        gc.collect()
-        gc.freeze()

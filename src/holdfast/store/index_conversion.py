@@ -127,7 +127,10 @@ class IndexConversion:
         plan = plan_pieces(disk, source, target, to, queues, piece_size)
         save_plan(disk, plan)
         for path in plan.built_paths():
-            disk.create(path, plan.target_file_size).sync()
+            file = disk.create(path, plan.target_file_size)
+            if not disk.can_sync:
+                file.sync()
+        self._sync()
         self._note(Progress(topic=topic, to=to, state="building"))
         return plan
 

@@ -7,7 +7,7 @@ of them make the same bytes of the same entries, so that a piece may be converte
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from holdfast.model.errors import StoreError
 from holdfast.store.conversion_plan import PiecePlan, Plan, SourceQueue
@@ -35,7 +35,7 @@ class Craft(Protocol):
         """
         ...
 
-    def check(self, plan: Plan, piece: PiecePlan, queue: SourceQueue, old: bytes, new: bytes) -> None:
+    def check(self, plan: Plan, piece: PiecePlan, queue: SourceQueue, old: bytes, new: Bytes) -> None:
         """Require that *new* is what became of *old*, and that the log says so too.
 
         Raises:
@@ -56,13 +56,37 @@ class PieceCraft:
             return to_units(old, piece.start, self._heads, is_gone=queue.is_gone)
         return to_entries(old, piece.target)
 
-    def check(self, plan: Plan, piece: PiecePlan, queue: SourceQueue, old: bytes, new: bytes) -> None:
+    def check(self, plan: Plan, piece: PiecePlan, queue: SourceQueue, old: bytes, new: Bytes) -> None:
         """Require that *new* is what became of *old*, and that the log says so too."""
-        owner = Owner(plan.topic, piece.queue_id)
+        owner, made = Owner(plan.topic, piece.queue_id), bytes(new)
         if plan.to == "batch":
-            check_units(new, old, piece.start, owner, self._heads, is_gone=queue.is_gone)
+            check_units(made, old, piece.start, owner, self._heads, is_gone=queue.is_gone)
         else:
-            check_entries(new, old, piece.target, owner, self._heads, is_gone=queue.is_gone)
+            check_entries(made, old, piece.target, owner, self._heads, is_gone=queue.is_gone)
+
+
+class Written(NamedTuple):
+    """What some pieces became: written, but perhaps not on disk.
+
+    Attributes:
+        files: The new index.
+        parts: Folder, place, size and checksum of what was written.
+    """
+
+    files: QueueFiles
+    parts: list[tuple[str, int, int, int]]
+
+    def settle(self) -> None:
+        """Bring it to disk, and read it back.
+
+        Raises:
+            StoreError: it is not what was written.
+        """
+        for path in self.files.unsynced:
+            self.files.cache.open(path).sync()
+        for folder, at, size, checksum in self.parts:
+            if crc32(self.files.read(folder, at, size)) != checksum:
+                raise StoreError(f"{folder} has not kept the {size} bytes that were written at {at}")
 
 
 def convert_pieces(disk: Disk, plan: Plan, pieces: Sequence[PiecePlan], craft: Craft) -> None:
@@ -71,18 +95,23 @@ def convert_pieces(disk: Disk, plan: Plan, pieces: Sequence[PiecePlan], craft: C
     Raises:
         StoreError: an entry says what is not in the log; the text names it.
     """
+    write_pieces(disk, plan, pieces, craft).settle()
+
+
+def write_pieces(disk: Disk, plan: Plan, pieces: Sequence[PiecePlan], craft: Craft) -> Written:
+    """Convert some pieces of *plan*, prove them against the log, and write them. They are not done until settled.
+
+    Raises:
+        StoreError: an entry says what is not in the log; the text names it.
+    """
     source, built = plan.source.open(disk), plan.built.open(disk)
-    written: list[tuple[str, int, int, int]] = []
+    written = Written(built, [])
     for piece in pieces:
         folder = f"{plan.built.folder}/{piece.queue_id}"
         for at, data in _convert(plan, piece, craft, source):
             built.write(folder, at, memoryview(data), _EVERYWHERE)
-            written.append((folder, at, len(data), crc32(data)))
-    for path in built.unsynced:
-        built.cache.open(path).sync()
-    for folder, at, size, checksum in written:
-        if crc32(built.read(folder, at, size)) != checksum:
-            raise StoreError(f"{folder} has not kept the {size} bytes that were written at {at}")
+            written.parts.append((folder, at, len(data), crc32(data)))
+    return written
 
 
 def _convert(plan: Plan, piece: PiecePlan, craft: Craft, source: QueueFiles) -> Iterator[tuple[int, Bytes]]:
@@ -95,13 +124,15 @@ def _convert(plan: Plan, piece: PiecePlan, craft: Craft, source: QueueFiles) -> 
     if plan.to == "simple" and piece.start == queue.first:
         front = blanks_before(piece.target, plan.target_file_size)
         yield piece.target * new_size - len(front), front
-    new = bytearray()
+    parts: list[Bytes] = []
+    target = piece.target
     for start in range(piece.start, piece.end, SLICE_SIZE):
         # What the log says of a few entries is still in the processor's cache when they are proven.
-        end, target = min(start + SLICE_SIZE, piece.end), piece.target + len(new) // new_size
+        end = min(start + SLICE_SIZE, piece.end)
         part = PiecePlan(piece.number, piece.queue_id, start, end, target)
         rows = old[(start - piece.start) * old_size : (end - piece.start) * old_size]
         made = craft.convert(plan, part, queue, rows)
-        craft.check(plan, part, queue, rows, bytes(made))
-        new += made
-    yield piece.target * new_size, new
+        craft.check(plan, part, queue, rows, made)
+        parts.append(made)
+        target += len(made) // new_size
+    yield piece.target * new_size, b"".join(parts)

@@ -40,7 +40,9 @@ class Stopped(BaseException):
 
 
 class StoppedTasks(InProcess):
-    """Ends after some tasks."""
+    """Ends after some tasks, of which there is one for each piece."""
+
+    cores = 4
 
     def __init__(self, count: int) -> None:
         self._left = count
