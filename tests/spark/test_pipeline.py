@@ -1,11 +1,13 @@
 """Jobs over stored logs as Spark runs them: the same as in one process, over a live cluster, and back into a topic."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from tests.spark.conftest import Cluster, Read
 from tests.support.store_folders import Folder, flip
@@ -16,6 +18,7 @@ from holdfast.pipeline import backfill as backfill_job
 from holdfast.pipeline.archive import archive
 from holdfast.pipeline.audit import audit
 from holdfast.pipeline.backfill import backfill, read_archive
+from holdfast.pipeline.read_only import replace_small
 from holdfast.pipeline.spark_tasks import SparkTasks
 from holdfast.pipeline.stats import stats
 from holdfast.pipeline.tasks import InProcess, TaskFailed
@@ -129,10 +132,12 @@ def orders_archive(tmp_path: Path, count: int) -> Path:
     for number in range(count):
         key = f"key-{number % 5}"
         more = f"KEYS\x01{key}\x02__SHARDINGKEY\x01{key}\x02colour\x01red\x02"
-        folder.append(b"%d" % number, queue=number % 5 % 2, tags="paid", more=more, now_ms=NOW_MS + number * 500)
+        now_ms = NOW_MS + number * 500
+        folder.append(b"%d" % number, queue=number % 5 % 2, tags="paid", more=more, now_ms=now_ms, born_ms=now_ms - 7)
     folder.append(b"", now_ms=NOW_MS + count * 500)
     folder.close()
-    archive(InProcess(), [str(folder)], str(tmp_path / "archive"))
+    # Many files, which Spark reads in an order of its own.
+    archive(InProcess(), [str(folder)], str(tmp_path / "archive"), range_size=3000)
     return tmp_path / "archive"
 
 
@@ -146,19 +151,27 @@ def test_a_backfill_that_is_stopped_anywhere_writes_each_row_once(
     def run() -> backfill_job.Backfilled:
         return backfill(rows, cluster.namesrv, topic, state, source=str(source), rows_per_piece=100)
 
-    real = backfill_job.replace_small
-    calls = 0
+    def half(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in in_order(batches):
+            is_last = "key-3" in batch.column("key").to_pylist()
+            yield batch.slice(0, batch.num_rows // 2) if is_last else batch
+            if is_last:
+                raise RuntimeError("the power is gone")
 
     def dying(path: Path, data: bytes) -> None:
-        nonlocal calls
-        calls += 1
-        if calls == 2:  # A piece is written, and nobody takes note of it.
+        if path.name == "progress.json":
             raise KeyboardInterrupt
-        real(path, data)
+        replace_small(path, data)
 
-    monkeypatch.setattr(backfill_job, "replace_small", dying)
-    with pytest.raises(KeyboardInterrupt):
-        run()
+    in_order = backfill_job._in_order
+    with monkeypatch.context() as patch:  # One task has written all of its part, another one half of it.
+        patch.setattr(backfill_job, "_in_order", half)
+        with pytest.raises(PySparkException):
+            run()
+    with monkeypatch.context() as patch:  # A piece is written, and nobody takes note of it.
+        patch.setattr(backfill_job, "replace_small", dying)
+        with pytest.raises(KeyboardInterrupt):
+            run()
     done = run()
 
     assert (done.rows, done.pieces, done.before, done.empty) == (200, 2, 0, 1)
@@ -177,7 +190,7 @@ def test_a_backfill_that_is_stopped_anywhere_writes_each_row_once(
         "originQueue": "0",
         "originOffset": "4",
         "originStoreTimestamp": str(NOW_MS + 3500),
-        "originBornTimestamp": str(NOW_MS + 3500),
+        "originBornTimestamp": str(NOW_MS + 3493),
     }
     assert run().before == 2
     with pytest.raises(ConfigError, match="folder of its own"):

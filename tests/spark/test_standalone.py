@@ -28,12 +28,18 @@ class Standalone:
         self.url = f"spark://127.0.0.1:{port}"
         self._master = self._start("master", "master.Master", "--port", str(port), "--webui-port", "0")
         wait_until_listening(self._master, port, timeout_s=READY_TIMEOUT_S)
-        self.workers = [
-            self._start(f"worker {n}", "worker.Worker", "-c", "1", "-m", "512m", "--webui-port", "0", self.url)
-            for n in range(2)
-        ]
-        for worker in self.workers:
-            worker.wait_for_line("Successfully registered with master", timeout_s=READY_TIMEOUT_S)
+        self.workers: list[Child] = []
+        self._count = 0
+        for _ in range(2):
+            self.start_worker()
+
+    def start_worker(self) -> None:
+        """Start one more; returns when the master knows it."""
+        self._count += 1
+        words = ["-c", "1", "-m", "512m", "--webui-port", "0", self.url]
+        worker = self._start(f"worker {self._count}", "worker.Worker", *words)
+        self.workers.append(worker)
+        worker.wait_for_line("Successfully registered with master", timeout_s=READY_TIMEOUT_S)
 
     def _start(self, name: str, main: str, *arguments: str) -> Child:
         script = Path(pyspark.__file__).parent / "bin" / "spark-class"

@@ -23,9 +23,8 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from holdfast.admin.tables import Cell as TableCell
 from holdfast.admin.tables import Table, right
-from holdfast.columns.slices import Places
 from holdfast.model.errors import ConfigError
-from holdfast.pipeline.backfill_plan import Cell, Piece, Plan, cut_pieces
+from holdfast.pipeline.backfill_plan import Cell, Piece, Plan, cut_pieces, in_order
 from holdfast.pipeline.read_only import replace_small
 from holdfast.pipeline.report import Report
 from holdfast.pipeline.tasks import ShowProgress, show_nothing
@@ -245,15 +244,6 @@ def _in_order(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     times = table.column("storeTimestamp").cast(pa.int64()).to_numpy()
     order = in_order(ranks[names.indices.to_numpy()], table.column("offset").to_numpy(), times)
     yield from table.take(pa.array(order)).to_batches(max_chunksize=_SLICE_ROWS)
-
-
-def in_order(queues: Places, offsets: Places, times: Places) -> Places:
-    """Return rows by number: in each queue by offset; between queues by time, where a queue's time never goes back."""
-    by_offset = np.lexsort((times, offsets, queues))
-    mine, risen = queues[by_offset], times[by_offset].copy()
-    for part in np.split(np.arange(len(risen)), np.flatnonzero(np.diff(mine)) + 1):
-        risen[part] = np.maximum.accumulate(risen[part])
-    return by_offset[np.lexsort((mine, risen))]  # Stable: of one time, a queue's rows stay as they are.
 
 
 def _tags(columns: list[str]) -> Column:

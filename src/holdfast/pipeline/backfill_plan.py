@@ -19,7 +19,9 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import msgspec
+import numpy as np
 
+from holdfast.columns.slices import Places
 from holdfast.pipeline.archive_manifest import Interval
 
 
@@ -130,3 +132,12 @@ def _bound_queue(cells: Sequence[Cell], begins: Sequence[int]) -> list[int]:
             first = min(first, left.pop().first)
         firsts.append(first)
     return firsts[::-1]
+
+
+def in_order(queues: Places, offsets: Places, times: Places) -> Places:
+    """Return rows by number: in each queue by offset; between queues by time, where a queue's time never goes back."""
+    by_offset = np.lexsort((times, offsets, queues))
+    mine, risen = queues[by_offset], times[by_offset].copy()
+    for part in np.split(np.arange(len(risen)), np.flatnonzero(np.diff(mine)) + 1):
+        risen[part] = np.maximum.accumulate(risen[part])
+    return by_offset[np.lexsort((mine, risen))]  # Stable: of one time, a queue's rows stay as they are.

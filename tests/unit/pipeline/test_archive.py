@@ -1,5 +1,6 @@
 """Every message is in the archive once: over runs, crashes, brokers and moves. Nothing goes before it is there."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -22,6 +23,8 @@ from holdfast.pipeline.archive_manifest import Archive, ArchiveBroken
 from holdfast.pipeline.read_only import replace_small
 from holdfast.pipeline.report_page import to_page
 from holdfast.pipeline.tasks import InProcess, Progress
+from holdfast.runtime.posix_disk import PosixDisk
+from holdfast.store.retention import find_hold
 from holdfast.wire.compression import Codec, compress, flag_of
 from holdfast.wire.mapping import Home
 
@@ -178,12 +181,59 @@ def test_a_run_that_dies_at_any_step_of_its_commit_is_whole_in_the_end(
         except KeyboardInterrupt:
             seen = orders(target)
             assert len(seen) == len(set(seen))
+            held = find_hold(PosixDisk(folder.root))
+            assert held is not None
+            assert held <= Archive(target)._load().logs["broker-a"].position
 
     run(target, folder, range_size=3000)
 
     seen = orders(target)
     assert len(seen) == 60
     assert [row[:2] for row in seen] == [(queue, offset) for queue in (0, 1) for offset in range(30)]
+
+
+class Twice:
+    """Runs every task twice, as if nobody had heard of the end of the first."""
+
+    cores = 1
+
+    def run(self, function: Callable[[Any], Any], inputs: Sequence[Any], kind: Any, progress: Progress) -> list[Any]:
+        InProcess().run(function, inputs, kind, progress)
+        return InProcess().run(function, inputs, kind, progress)
+
+
+def test_of_a_task_that_is_run_twice_one_counts(folder: Folder, target: Path):
+    """Whichever is heard of."""
+    folder.fill()
+    folder.close()
+
+    done = archive(Twice(), [str(folder)], str(target), range_size=1500)
+
+    assert done.rows["orders"] == len(orders(target)) == 60
+
+
+def test_what_counts_is_on_disk_before_it_counts(folder: Folder, target: Path, monkeypatch: pytest.MonkeyPatch):
+    """Files, then their names, then the manifest that speaks of them."""
+    folder.fill()
+    folder.close()
+    synced: set[str] = set()
+    seen: list[bool] = []
+
+    def sync(descriptor: int) -> None:
+        synced.add(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
+
+    def replace(path: Path, data: bytes) -> None:
+        if path.name == "manifest.json":
+            staged = list(target.glob("_staging/*/*.parquet"))
+            seen.append(bool(staged) and all({str(file), str(file.parent)} <= synced for file in staged))
+        replace_small(path, data)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    monkeypatch.setattr("holdfast.pipeline.archive_manifest.replace_small", replace)
+
+    run(target, folder, range_size=3000)
+
+    assert seen[0]
 
 
 def test_a_run_that_is_killed_is_whole_in_the_end(folder: Folder, target: Path):

@@ -1,9 +1,12 @@
 """Pieces hold every row once, and never cut a queue out of its order."""
 
+from typing import Any
+
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.pipeline.backfill_plan import Cell, Piece, cut_pieces
+from holdfast.pipeline.backfill_plan import Cell, Piece, cut_pieces, in_order
 
 ROWS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 30)), min_size=1, max_size=60)
 """Queue and time of each row, in the order in which they were stored: clocks may go back."""
@@ -70,3 +73,26 @@ def test_queues_go_side_by_side():
 
     assert first.ranges == {"a": (0, 5), "b": (0, 5)}
     assert second.ranges == {"a": (5, 10), "b": (5, 10)}
+
+
+@given(rows=ROWS, shuffled=st.randoms(use_true_random=False))
+def test_rows_come_by_offset_whatever_the_clocks_said_and_however_they_lay(rows: list[tuple[int, int]], shuffled: Any):
+    """In each queue; and a row that was stored when every queue had later times only comes before them."""
+    _, times = cells_of(rows)
+    table = [(int(name[1:]), offset, time) for (name, offset), time in times.items()]
+    shuffled.shuffle(table)
+    queues, offsets, stored = (np.array(column, dtype=np.int64) for column in zip(*table, strict=True))
+
+    order = in_order(queues, offsets, stored)
+
+    found = [table[number] for number in order.tolist()]
+    assert sorted(found) == sorted(table)
+    for queue in range(3):
+        mine = [offset for number, offset, _ in found if number == queue]
+        assert mine == sorted(mine)
+    risen = dict.fromkeys(range(3), -1)
+    latest = -1
+    for queue, _, time in found:
+        risen[queue] = max(risen[queue], time)
+        assert risen[queue] >= latest
+        latest = risen[queue]
