@@ -1,34 +1,37 @@
 """One Spark process that runs jobs over store folders as often as it is told, and says how long each took.
 
-    python -m benchmarks.pipeline_driver MASTER CORES ROUNDS SCRATCH STORE...
+    python -m benchmarks.pipeline_driver PLAN        a `DriverPlan` as JSON
 
-Prints one JSON line for each reading. The first round of each job, over the first store, warms and does not count.
+Prints one JSON line for each reading. The first round of each job, over the smaller store, warms and does not count.
 """
 
 from __future__ import annotations
 
+import os
 import resource
 import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from benchmarks.pipeline_findings import CONVERT, JobReading
-from benchmarks.pipeline_stores import TOPIC
+from benchmarks.pipeline_findings import BACKFILL, CONVERT, DriverPlan, JobReading
+from benchmarks.pipeline_stores import QUEUES, TOPIC
 
 from holdfast.pipeline.archive import archive
 from holdfast.pipeline.audit import audit
+from holdfast.pipeline.backfill import backfill, read_archive
 from holdfast.pipeline.convert_index import convert_index
 from holdfast.pipeline.spark_tasks import SparkTasks
 from holdfast.pipeline.stats import stats
 from holdfast.pipeline.tasks import Tasks
 from holdfast.spark import session
 
-Job = Callable[[str], tuple[int, int]]
-"""Runs over a store; returns the bytes that it read, and the entries."""
+Job = Callable[[], tuple[int, int]]
+"""Runs once; returns the bytes that it read, and the entries."""
 
 
 class WatchedTasks:
@@ -50,16 +53,20 @@ class WatchedTasks:
 
 
 class Jobs:
-    """The jobs that are measured."""
+    """The jobs that are measured, each over something and over twice as much."""
 
-    def __init__(self, tasks: WatchedTasks, scratch: Path) -> None:
+    def __init__(self, spark: SparkTasks, tasks: WatchedTasks, plan: DriverPlan) -> None:
+        self._spark = spark.spark
         self._tasks = tasks
-        self._scratch = scratch
-        self.all: dict[str, Job] = {
-            "audit": self._audit,
-            "stats": self._stats,
-            "archive": self._archive,
-            CONVERT: self._convert,
+        self._plan = plan
+        self._states = 0
+        self._row_size = 0.0
+        self.all: dict[str, list[Job]] = {
+            "audit": [partial(self._audit, store) for store in plan.logs],
+            "stats": [partial(self._stats, store) for store in plan.logs],
+            "archive": [partial(self._archive, store) for store in plan.logs],
+            CONVERT: [partial(self._convert, store) for store in plan.indexes],
+            BACKFILL: [partial(self._backfill, plan.rows * number) for number in (1, 2)],
         }
 
     def _audit(self, store: str) -> tuple[int, int]:
@@ -72,45 +79,64 @@ class Jobs:
         return found.size, sum(queue.records for queue in found.queues)
 
     def _archive(self, store: str) -> tuple[int, int]:
-        target = self._scratch / "archive"
-        shutil.rmtree(target, ignore_errors=True)
-        found = archive(self._tasks, [store], str(target), holds=False)
+        found = archive(self._tasks, [store], self._target("archive"), holds=False)
         assert found.is_whole
         return found.read, sum(found.rows.values())
 
     def _convert(self, store: str) -> tuple[int, int]:
-        """Convert there; what goes back is not measured."""
         found = convert_index(self._tasks, [store], TOPIC, "batch")
         queues = found.stores[0].queues
         return sum(queue.bytes for queue in queues), sum(queue.entries for queue in queues)
 
-    def undo(self, job: str, store: str) -> None:
-        """Put a store back to what it was."""
+    def _backfill(self, rows: int) -> tuple[int, int]:
+        self._states += 1
+        found = backfill(
+            read_archive(self._spark, self._target("table")),
+            self._plan.namesrv,
+            self._plan.topic,
+            f"{self._plan.scratch}/state-{self._plan.cores}-{self._states}",
+            where=f"offset < {rows // QUEUES}",
+        )
+        return int(found.rows * self._row_size), found.rows
+
+    def prepare(self, job: str) -> None:
+        """Put everything back to what it was before a round of a job, and let the disk rest."""
+        shutil.rmtree(self._target("archive"), ignore_errors=True)
         if job == CONVERT:
-            convert_index(self._tasks, [store], TOPIC, "simple")
+            for store in self._plan.indexes:
+                convert_index(self._tasks, [store], TOPIC, "simple")
+        if job == BACKFILL and not Path(self._target("table")).exists():
+            made = archive(self._tasks, [self._plan.logs[0]], self._target("table"), holds=False)
+            self._row_size = made.read / sum(made.rows.values())
+        os.sync()
+
+    def _target(self, name: str) -> str:
+        return f"{self._plan.scratch}/{name}-{self._plan.cores}"
 
 
 def main() -> None:
     """Measure everything."""
-    master, cores, rounds, scratch, *stores = sys.argv[1:]
-    spark = session("holdfast-bench", master=master, config={"spark.driver.memory": "2g"})
+    plan = msgspec.json.decode(sys.argv[1], type=DriverPlan)
+    spark = session("holdfast-bench", master=f"local[{plan.cores}]", config={"spark.driver.memory": "2g"})
     spark.sparkContext.setLogLevel("OFF")
-    tasks = WatchedTasks(SparkTasks(spark))
-    jobs = Jobs(tasks, Path(scratch))
-    for name, job in jobs.all.items():
+    on_spark = SparkTasks(spark)
+    tasks = WatchedTasks(on_spark)
+    jobs = Jobs(on_spark, tasks, plan)
+    for name, sizes in jobs.all.items():
+        jobs.prepare(name)
         tasks.memory = 0
-        job(stores[0])
-        jobs.undo(name, stores[0])
-        for store in stores:
+        sizes[0]()
+        for job in sizes:
             seconds: list[float] = []
             size = entries = 0
-            for _ in range(int(rounds)):
+            for _ in range(plan.rounds):
+                jobs.prepare(name)
                 began_s = time.monotonic()
-                size, entries = job(store)
+                size, entries = job()
                 seconds.append(time.monotonic() - began_s)
-                jobs.undo(name, store)
-            reading = JobReading(job=name, cores=int(cores), size=size, entries=entries, seconds=seconds)
+            reading = JobReading(job=name, cores=plan.cores, size=size, entries=entries, seconds=seconds)
             print(msgspec.json.encode({"reading": reading, "memory": tasks.memory}).decode(), flush=True)
+    jobs.prepare(CONVERT)  # The next process finds the same.
     spark.stop()
 
 

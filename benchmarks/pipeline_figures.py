@@ -1,7 +1,7 @@
 """Jobs over stored logs: what they do in a second for each core, beside plain reading and plain numpy in the same run.
 
     two stores, one twice as large ─> plain reading, cached and from disk ─> numpy alone
-    ─> Spark on one core, then on all ─> audit, stats, archive, convert-index over either store
+    ─> Spark on one core, then on all ─> audit, stats, archive, convert-index over either store; backfill to a broker
 
 Each number of cores is one Spark process that stays; its first run of each job warms it. Times are those of the whole
 job: looking at the folder, tasks, commit, syncs.
@@ -16,14 +16,19 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 import msgspec
-from benchmarks.pipeline_findings import JobReading, PipelineExtent, PipelineFindings
-from benchmarks.pipeline_stores import convert_plainly, make_store, read_plainly
+from benchmarks.pipeline_findings import DriverPlan, JobReading, PipelineExtent, PipelineFindings
+from benchmarks.pipeline_stores import QUEUES, convert_everywhere, make_store, read_plainly
 from benchmarks.programs import BenchmarkFailed
+from benchmarks.servers import Fleet
 
-_PLAIN_ROUNDS = 3
-_CONVERTED = 4_000_000
+HOLDFAST: Final = str(Path(sys.executable).with_name("holdfast"))
+_CORES: Final = sorted({1, os.cpu_count() or 1})
+_PLAIN_ROUNDS: Final = 3
+_CONVERTED: Final = 4_000_000
+_TARGET: Final = "brought-back"
 
 
 class _Line(msgspec.Struct, frozen=True):
@@ -34,35 +39,57 @@ class _Line(msgspec.Struct, frozen=True):
 class PipelineBench:
     """One measurement."""
 
-    def __init__(self, folder: Path, say: Callable[[str], None], extent: PipelineExtent) -> None:
+    def __init__(self, fleet: Fleet, folder: Path, say: Callable[[str], None], extent: PipelineExtent) -> None:
+        self._fleet = fleet
         self._folder = folder
         self._say = say
         self._extent = extent
 
     def measure(self) -> PipelineFindings:
         """Return what was found."""
-        load = os.getloadavg()[0]
-        size = self._extent.log_mib << 20
-        stores = [self._folder / name for name in ("small", "large")]
-        for number, store in enumerate(stores, 1):
-            count = make_store(store, size * number, self._extent.body_size)
-            self._say(f"   {store.name}: {count:,} messages")
+        load, extent = os.getloadavg()[0], self._extent
+        logs, indexes = self._make("log", extent.body_size), self._make("index", extent.index_body_size)
+        size = extent.log_mib << 20
         found = PipelineFindings(
-            body_size=self._extent.body_size,
+            body_size=extent.body_size,
+            index_body_size=extent.index_body_size,
             load=load,
-            disk=read_plainly(stores[0], size, cold=True),
-            cached=statistics.median(read_plainly(stores[0], size, cold=False) for _ in range(_PLAIN_ROUNDS)),
-            converted=statistics.median(convert_plainly(_CONVERTED) for _ in range(_PLAIN_ROUNDS)),
+            disk=read_plainly(logs[0], size, cold=True),
+            cached=statistics.median(read_plainly(logs[0], size, cold=False) for _ in range(_PLAIN_ROUNDS)),
+            converted={cores: convert_everywhere(cores, _CONVERTED, _PLAIN_ROUNDS) for cores in _CORES},
         )
-        for cores in sorted({1, os.cpu_count() or 1}):
-            self._run_jobs(cores, stores, found)
+        name_server = self._fleet.start_holdfast_name_server()
+        broker = self._fleet.start_holdfast(name_server, "async")
+        where = ["--namesrv", name_server.name_server, "--logical-queues", str(QUEUES)]
+        subprocess.run([HOLDFAST, "topic", "create", _TARGET, *where], check=True, stdout=subprocess.DEVNULL)
+        (self._folder / "scratch").mkdir()
+        for cores in _CORES:
+            plan = DriverPlan(
+                cores=cores,
+                rounds=extent.rounds,
+                scratch=str(self._folder / "scratch"),
+                logs=[str(store) for store in logs],
+                indexes=[str(store) for store in indexes],
+                namesrv=name_server.name_server,
+                topic=_TARGET,
+                rows=extent.rows,
+            )
+            self._run_jobs(plan, found)
+        self._fleet.stop(broker)
+        self._fleet.stop(name_server)
         shutil.rmtree(self._folder, ignore_errors=True)
         return found
 
-    def _run_jobs(self, cores: int, stores: list[Path], found: PipelineFindings) -> None:
-        command = [sys.executable, "-m", "benchmarks.pipeline_driver", f"local[{cores}]", str(cores)]
-        command += [str(self._extent.rounds), str(self._folder / "scratch"), *map(str, stores)]
-        (self._folder / "scratch").mkdir(exist_ok=True)
+    def _make(self, name: str, body_size: int) -> list[Path]:
+        """Return two stores, the second twice as large as the first."""
+        stores = [self._folder / f"{name}-{number}" for number in (1, 2)]
+        for number, store in enumerate(stores, 1):
+            count = make_store(store, (self._extent.log_mib << 20) * number, body_size)
+            self._say(f"   {store.name}: {count:,} messages of {body_size:,} bytes")
+        return stores
+
+    def _run_jobs(self, plan: DriverPlan, found: PipelineFindings) -> None:
+        command = [sys.executable, "-m", "benchmarks.pipeline_driver", msgspec.json.encode(plan).decode()]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as driver:
             assert driver.stdout is not None
             for text in driver.stdout:
@@ -70,7 +97,7 @@ class PipelineBench:
                 reading = line.reading
                 found.readings.append(reading)
                 found.memory[reading.job] = max(line.memory, found.memory.get(reading.job, 0))
-                speed = f"{reading.mb_per_core:.0f} MB/s per core"
-                self._say(f"   {reading.job}, {cores} cores, {reading.size / 1e6:,.0f} MB: {speed}")
+                speed = f"{reading.mb_per_core:.0f} MB/s, {reading.entries_per_core:,.0f} entries/s per core"
+                self._say(f"   {reading.job}, {plan.cores} cores, {reading.size / 1e6:,.0f} MB: {speed}")
         if driver.returncode:
-            raise BenchmarkFailed(f"jobs on {cores} cores failed: run {' '.join(command)} to see why")
+            raise BenchmarkFailed(f"jobs on {plan.cores} cores failed: run {command} to see why")

@@ -12,17 +12,48 @@ OF_PLAIN: Final = 0.3
 TWICE: Final = 2.1
 JUDGED: Final = ("audit", "archive")
 CONVERT: Final = "convert-index"
+BACKFILL: Final = "backfill"
 
 
 class PipelineExtent(msgspec.Struct, frozen=True, kw_only=True):
-    """How much is measured: the smaller store, the bodies in it, readings of each."""
+    """How much is measured, of the smaller of two.
+
+    Attributes:
+        log_mib: The log that is read.
+        body_size: Bytes of each body in it.
+        index_body_size: The same of the log whose index is converted: an index is worth converting that is long.
+        rows: What is brought back.
+        rounds: Readings of each.
+    """
 
     log_mib: int = 1024
     body_size: int = 1024
+    index_body_size: int = 100
+    rows: int = 100_000
     rounds: int = 3
 
 
-QUICK_PIPELINE: Final = PipelineExtent(log_mib=128, rounds=1)
+QUICK_PIPELINE: Final = PipelineExtent(log_mib=128, rows=10_000, rounds=1)
+
+
+class DriverPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What one Spark process is told to run.
+
+    Attributes:
+        scratch: A folder for what jobs write.
+        logs, indexes: Stores that are read, and those whose index is converted; of each the smaller one first.
+        namesrv, topic: Where rows are brought back to.
+        rows: How many rows that are; then twice as many.
+    """
+
+    cores: int
+    rounds: int
+    scratch: str
+    logs: list[str]
+    indexes: list[str]
+    namesrv: str
+    topic: str
+    rows: int
 
 
 class JobReading(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,15 +110,17 @@ class PipelineFindings(msgspec.Struct, kw_only=True):
 
     Attributes:
         cached, disk: MB/s of plain reading by one core, from the page cache and, after it was emptied, from the disk.
-        converted: Entries that numpy converts in a second, in memory, with no store times, no check and no file.
+        converted: Entries that numpy converts in a second on each of so many cores at once, in memory, with no store
+            times, no check and no file.
         memory: The largest memory of a Python worker, in bytes, by job.
     """
 
     body_size: int
+    index_body_size: int
     load: float
     cached: float
     disk: float
-    converted: float
+    converted: dict[int, float]
     readings: list[JobReading] = []
     memory: dict[str, int] = {}
 
@@ -104,7 +137,7 @@ class PipelineFindings(msgspec.Struct, kw_only=True):
                 found.append(PipelineTarget(what=what, measured=largest.mb_per_core, wanted=MB_PER_CORE))
             if job == CONVERT:
                 what = f"{job}, entries/s per core / numpy alone"
-                ratio = largest.entries_per_core / self.converted
+                ratio = largest.entries_per_core / self.converted[cores]
                 found.append(PipelineTarget(what=what, measured=ratio, wanted=OF_PLAIN))
             if len(full) > 1:
                 ratio = largest.median_s / full[0].median_s * 2 * full[0].size / largest.size

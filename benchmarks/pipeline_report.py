@@ -12,10 +12,12 @@ def pipeline_sections(found: PipelineFindings) -> list[str]:
 
 
 def _note(found: PipelineFindings) -> str:
+    plain = ", ".join(f"{number(rate)} on each of {cores} at once" for cores, rate in found.converted.items())
     return (
-        f"Messages with random bodies of {found.body_size:,} bytes in 8 queues, in the page cache. Plain reading by "
+        f"Messages with random bodies of {found.body_size:,} bytes ({found.index_body_size:,} where an index is "
+        "converted) in 8 queues, in the page cache. Plain reading by "
         f"one core: {found.cached:,.0f} MB/s from the page cache, {found.disk:,.0f} MB/s from the disk. Numpy alone, "
-        f"in memory, converts {number(found.converted)} index entries/s. Times are those of whole jobs in a Spark "
+        f"in memory, converts {plain} index entries/s. Times are those of whole jobs in a Spark "
         "that is warm; Spark and its Python workers share the cores that they have. Medians; spread is (max - min) / "
         f"median. Load average before the run: {found.load:.1f}."
     )
@@ -53,5 +55,5 @@ def _readings(found: PipelineFindings) -> str:
 
 
 def _memory(found: PipelineFindings) -> str:
-    rows = [[job, f"{size / 1e6:,.0f}"] for job, size in found.memory.items()]
+    rows = [[job, f"{size / 1e6:,.0f}"] for job, size in found.memory.items() if size]
     return table(["largest Python worker", "MB"], rows) if rows else ""

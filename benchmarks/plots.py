@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from benchmarks.idle import CORES_MAX, QUEUES, Idle
+from benchmarks.pipeline_findings import CONVERT, MB_PER_CORE, OF_PLAIN, PipelineFindings
 from benchmarks.results import Growth, Results
 from benchmarks.spark_findings import SparkFindings
 
@@ -40,6 +41,8 @@ def draw(results: Results, folder: Path) -> list[Path]:
         files.append(_draw_idle(results.idle, folder / "idle.svg"))
     if results.spark is not None and results.spark.sinks:
         files.append(_draw_spark(results.spark, folder / "spark.svg"))
+    if results.pipeline is not None and results.pipeline.readings:
+        files.append(_draw_pipeline(results.pipeline, folder / "pipeline.svg"))
     return files
 
 
@@ -168,5 +171,40 @@ def _draw_spark(found: SparkFindings, file: Path) -> Path:
             axes.text(rate, row, f" {rate:,.0f}", va="center", fontsize=8)
         axes.set_yticks(range(len(names)), names)
         axes.set_title(f"{title}, thousand rows/s", loc="left")
+    figure.tight_layout()
+    return _save(figure, file)
+
+
+def _draw_pipeline(found: PipelineFindings, file: Path) -> Path:
+    """Draw what each job does for a core, on one and on all, and how its time grows with the data."""
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    figure = Figure(figsize=(11, 3.4))
+    rates, conversions, times = figure.subplots(1, 3, width_ratios=(4, 2, 3))
+    cores = sorted({reading.cores for reading in found.readings})
+    jobs = list(dict.fromkeys(reading.job for reading in found.readings))
+    logs = [job for job in jobs if job != CONVERT]
+    for place, count in enumerate(cores):
+        largest = {reading.job: reading for reading in found.readings if reading.cores == count}
+        colour = (BARE, OURS)[place % 2]
+        at = [row + (place - (len(cores) - 1) / 2) * 0.4 for row in range(len(logs))]
+        rates.bar(at, [largest[job].mb_per_core for job in logs], width=0.38, color=colour, label=f"of {count}")
+        if CONVERT in largest:
+            conversions.bar(place, largest[CONVERT].entries_per_core / 1e6, color=colour)
+    rates.axhline(MB_PER_CORE, color="#444444", linewidth=0.8, linestyle=":")
+    rates.set_xticks(range(len(logs)), logs)
+    rates.set_title("MB/s of log per core (dotted: wanted)", loc="left")
+    rates.legend(frameon=False, title="cores")
+    conversions.bar(len(cores), found.converted[cores[-1]] / 1e6, color=JAVA)
+    conversions.axhline(found.converted[cores[-1]] * OF_PLAIN / 1e6, color="#444444", linewidth=0.8, linestyle=":")
+    conversions.set_xticks(range(len(cores) + 1), [*(f"of {count}" for count in cores), "numpy"])
+    conversions.set_title("million entries/s per core", loc="left")
+    for job in jobs:
+        mine = [reading for reading in found.readings if (reading.job, reading.cores) == (job, cores[-1])]
+        times.plot(range(1, len(mine) + 1), [reading.median_s for reading in mine], marker="o", label=job)
+    times.set_xticks((1, 2), ("once", "twice the data"))
+    times.set_ylim(bottom=0)
+    times.set_title(f"seconds, {cores[-1]} cores", loc="left")
+    times.legend(frameon=False)
     figure.tight_layout()
     return _save(figure, file)

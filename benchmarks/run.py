@@ -273,7 +273,7 @@ class Run:
         from benchmarks.pipeline_figures import PipelineBench  # noqa: PLC0415 - needs numpy, which Spark brings
 
         extent = self._plan.pipeline_extent
-        self.results.pipeline = PipelineBench(self._plan.folder / "pipeline", say, extent).measure()
+        self.results.pipeline = PipelineBench(self._fleet, self._plan.folder / "pipeline", say, extent).measure()
 
     def _profile(self) -> None:
         ours = profile_send.profile_ours(self._plan.folder / "profile-ours", 64, 300)

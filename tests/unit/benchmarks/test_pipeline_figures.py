@@ -8,7 +8,7 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed: make install-sp
 
 from benchmarks.pipeline_findings import JobReading, PipelineFindings
 from benchmarks.pipeline_report import pipeline_sections
-from benchmarks.pipeline_stores import convert_plainly, make_store, read_plainly
+from benchmarks.pipeline_stores import convert_everywhere, make_store, read_plainly
 
 from holdfast.pipeline.audit import audit
 from holdfast.pipeline.tasks import InProcess
@@ -19,7 +19,15 @@ def reading(job: str, mb: int, seconds: float, cores: int = 2, entries: int = 10
 
 
 def findings(*readings: JobReading) -> PipelineFindings:
-    return PipelineFindings(body_size=1024, load=0.1, cached=3000.0, disk=900.0, converted=1000.0, readings=[*readings])
+    return PipelineFindings(
+        body_size=1024,
+        index_body_size=100,
+        load=0.1,
+        cached=3000.0,
+        disk=900.0,
+        converted={1: 500.0, 2: 1000.0},
+        readings=[*readings],
+    )
 
 
 def missed(found: PipelineFindings) -> list[str]:
@@ -71,4 +79,4 @@ def test_a_store_is_made_and_read(tmp_path: Path):
     assert found.stores[0].messages == count
     assert 1 << 20 <= found.size <= 3 << 19
     assert read_plainly(tmp_path / "store", 1 << 20, cold=True) > 0
-    assert convert_plainly(1000) > 0
+    assert convert_everywhere(2, 1000, 1) > 0
