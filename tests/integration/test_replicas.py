@@ -1,6 +1,8 @@
 """A master and its replica as real processes."""
 
 import asyncio
+import itertools
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +12,7 @@ from tests.support.child import ChildFailed
 from tests.support.cluster import Broker, Processes, ask, make_topic
 from tests.support.operator import Operator
 
-from holdfast import Message, Producer, PullConsumer
+from holdfast import HoldfastError, Message, Producer, PullConsumer, SendStatus
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -103,6 +105,66 @@ def wait_for_offsets(master: Broker, replica: Broker) -> None:
 def _offsets(broker: Broker) -> str:
     text = ask(broker.address, _GET_ALL_CONSUMER_OFFSET, {})[1]
     return text[text.index('"offsetTable":') :].partition("}}")[0]
+
+
+async def read_all(name_server: str, topic: str, *, enough: set[bytes]) -> set[bytes]:
+    """Return what can be read of a topic: *enough*, or all that comes."""
+    found: set[bytes] = set()
+    async with PullConsumer(name_server, "readers-of-all", start="earliest", auto_commit=False) as consumer:
+        consumer.subscribe(topic)
+        while not enough <= found:
+            messages = await consumer.poll(timeout_s=10)
+            if not messages:
+                break
+            found |= {message.body for message in messages}
+    return found
+
+
+async def send_until_it_dies(name_server: str, topic: str, enough: asyncio.Event) -> list[bytes]:
+    """Send until the broker is gone; return what was acknowledged."""
+    acknowledged: list[bytes] = []
+
+    async def one(producer: Producer, lane: int) -> None:
+        for number in itertools.count():
+            body = b"%d/%d" % (lane, number)
+            try:
+                result = await producer.send(Message(topic, body))
+            except HoldfastError:
+                return
+            if result.status is SendStatus.OK:
+                acknowledged.append(body)
+            if len(acknowledged) > 500:
+                enough.set()
+
+    async with Producer(name_server, timeout_s=1, retries=0) as producer:
+        await asyncio.gather(*(one(producer, lane) for lane in range(8)))
+    return acknowledged
+
+
+@pytest.mark.parametrize("flush", ["sync", "async"])
+def test_no_acknowledged_message_is_lost_with_the_masters_disk(
+    processes: Processes, name_server: str, tmp_path: Path, flush: str
+) -> None:
+    """Under synchronous replication everything that was acknowledged is at the replica."""
+    name, topic = f"burnt-{flush}", f"burnt-topic-{flush}"
+    master = processes.start_broker(name, name_server, flush=flush, settings={**SMALL_FILES, "replication": "sync"})
+    make_topic(name_server, [master.address], topic, queues=2)
+    start_replica(processes, name_server, name, tmp_path / "replica")
+    asyncio.run(send(name_server, topic, 1))
+
+    async def story() -> list[bytes]:
+        enough = asyncio.Event()
+        sending = asyncio.create_task(send_until_it_dies(name_server, topic, enough))
+        await asyncio.wait_for(enough.wait(), 60)
+        master.child.kill()
+        shutil.rmtree(master.store)
+        return await sending
+
+    acknowledged = asyncio.run(story())
+
+    assert len(acknowledged) > 500
+    found = asyncio.run(read_all(name_server, topic, enough=set(acknowledged)))
+    assert set(acknowledged) - found == set()
 
 
 @pytest.mark.parametrize("kind", ["normal", "static"])

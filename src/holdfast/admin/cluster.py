@@ -17,6 +17,8 @@ class BrokerStatus(msgspec.Struct, frozen=True):
     Attributes:
         leads: How many logical queues it leads; None where it does not tell, as a broker without static topics.
         draining: It was drained: it gets no more of them.
+        replication: Of a replica how it stands, and what to do if it is stuck; of a master who copies it. None where
+            there is nothing to say.
     """
 
     name: str
@@ -33,6 +35,7 @@ class BrokerStatus(msgspec.Struct, frozen=True):
     fault: str | None = None
     leads: int | None = None
     draining: bool = False
+    replication: str | None = None
 
 
 class BrokerDescription(msgspec.Struct, frozen=True):
@@ -133,7 +136,19 @@ def _to_status(broker: Broker, runtime: dict[str, str]) -> BrokerStatus:
         up_since_ms=_whole(runtime, "bootTimestamp"),
         leads=_whole(runtime, "logicalQueuesLed"),
         draining=runtime.get("draining") == "true",
+        replication=_replication(runtime),
     )
+
+
+def _replication(runtime: dict[str, str]) -> str | None:
+    if state := runtime.get("replicaState"):
+        problem = runtime.get("replicaProblem")
+        return f"{state}: {problem}" if problem else state
+    if "replicas" not in runtime:
+        return None
+    text = f"{runtime.get('replicasInSync', '0')} of {runtime['replicas']} in sync"
+    behind = runtime.get("replicasBehind")
+    return f"{text}; behind: {behind}" if behind else text
 
 
 def _number(runtime: dict[str, str], name: str) -> float | None:

@@ -8,6 +8,7 @@ from typing import Final
 from holdfast.broker.delays import Delays
 from holdfast.broker.mappings import Mappings
 from holdfast.broker.options import BrokerOptions
+from holdfast.broker.replica_report import ReplicaReport
 from holdfast.broker.request import Answer, Handlers, Refusal, Request, Steps
 from holdfast.broker.stats import BrokerStats, Counter
 from holdfast.broker.topics import TopicTable
@@ -63,6 +64,7 @@ class BrokerAdmin:
         self._store = store
         self._stats = stats
         self._delays = delays
+        self.replication: ReplicaReport | None = None  # Given once there is one.
 
     def handlers(self) -> Handlers:
         """Return what this room answers."""
@@ -103,21 +105,9 @@ class BrokerAdmin:
         return request.answer(body=java_json.encode({"messageRequestModeMap": {}}))
 
     def get_replicas(self, request: Request) -> Answer:
-        """Answer 907: nobody copies this broker."""
-        body = {
-            "master": True,
-            "masterCommitLogMaxOffset": self._store.written,
-            "inSyncSlaveNums": 0,
-            "haConnectionInfo": [],
-            "haClientRuntimeInfo": {
-                "lastReadTimestamp": 0,
-                "lastWriteTimestamp": 0,
-                "masterFlushOffset": 0,
-                "maxOffset": 0,
-                "transferredByteInSecond": 0,
-            },
-        }
-        return request.answer(body=java_json.encode(body))
+        """Answer 907: who copies this broker, or whom it copies."""
+        assert self.replication is not None
+        return request.answer(body=java_json.encode(self.replication.ha_status()))
 
     # Settings.
 
@@ -148,6 +138,8 @@ class BrokerAdmin:
 
     def _figures(self, now_ms: int) -> dict[str, str]:
         figures = _ABSENT | self._flow(now_ms) | self._log() | self._logical_queues()
+        if self.replication is not None:
+            figures |= self.replication.figures()
         for level, (delivered, scheduled) in self._delays.progress().items():
             figures[f"scheduleMessageOffset_{level}"] = f"{delivered},{scheduled}"
         return figures
@@ -215,11 +207,12 @@ def _settings(options: BrokerOptions) -> dict[str, str]:
     return {
         "brokerName": options.name,
         "brokerClusterName": options.cluster,
-        "brokerId": "0",
+        "brokerId": str(options.broker_id),
         "brokerIP1": host,
         "listenPort": port,
         "namesrvAddr": ";".join(options.namesrv),
-        "brokerRole": "ASYNC_MASTER",
+        "brokerRole": "SLAVE" if options.is_replica else f"{options.replication.upper()}_MASTER",
+        "haListenPort": options.ha_address.rpartition(":")[2],
         "brokerPermission": "6",
         "autoCreateTopicEnable": str(options.auto_create_topics).lower(),
         "autoCreateSubscriptionGroup": str(options.auto_create_groups).lower(),

@@ -143,6 +143,7 @@ class Broker:
         effects: list[Effect] = []
         if event.channel in self._rooms.shipping.followers:
             self._rooms.shipping.received(event.channel, event.data, event.now_ms, effects)
+            self._rooms.replica_gate.acked(effects)
         else:
             self._rooms.following.received(event.channel, event.data, event.now_ms, effects)
             self._outflow.write((), effects, event.now_ms)

@@ -34,6 +34,7 @@ def broker_samples(options: BrokerOptions, store: MessageStore, rooms: Rooms) ->
     yield from _traffic(rooms)
     yield from _store(store)
     yield from _tables(rooms)
+    yield from rooms.replication.samples()
     yield from _lag(store, rooms)
 
 

@@ -76,6 +76,10 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True):
     # Replication: a replica is its master's log, somewhere else. It has its master's name, and an id above 0.
     replica_of: Name | None = None  # the broker whose replica this one is
     replica_id: Positive = 1  # which replica of it
+    # `sync` acknowledges a message when a replica has it, too; `async` does not wait for replicas.
+    replication: Literal["async", "sync"] = "async"
+    replica_timeout_ms: Positive = 3_000  # then the sender is told that no replica has it: FLUSH_SLAVE_TIMEOUT
+    in_sync_limit: Positive = 256 * 1024 * 1024  # a replica that lacks more is not waited for: SLAVE_NOT_AVAILABLE
     ha_port: Annotated[int, msgspec.Meta(ge=1, le=65_535)] | None = (
         None  # where replicas connect; the next one if not set
     )

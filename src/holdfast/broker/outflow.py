@@ -3,7 +3,8 @@
     staged ─> written ─┬─ async flush ───────────────┬─> confirmed ─> pulls are woken
                        └─ sync flush ─> LogSynced ───┘      └─ answers that promise storage leave
 
-Invariant: an answer that promises storage leaves after the record is confirmed: synced under sync flush.
+Invariant: an answer that promises storage leaves after the record is confirmed: synced under sync flush. Under
+synchronous replication it then waits for a replica (`replica_gate.py`).
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ class Outflow:
         self._sync = options.flush == "sync"
         self._is_replica = options.is_replica
         self._followers = rooms.shipping.followers
+        self._gate = rooms.replica_gate if options.replication == "sync" else None
         self._held = HeldAnswers()
         self._timer_ms: int | None = None
         self._noted = store.log.written  # What is written behind it has neither been confirmed nor sent to be synced.
@@ -77,17 +79,27 @@ class Outflow:
                     self._held.hold(store.written, channel, pieces)
             effects.append(SyncLog(store.files_to_sync(), store.written))
         else:
-            effects += [SendBytes(channel, pieces) for channel, pieces in answers if pieces]
+            sends = [SendBytes(channel, pieces) for channel, pieces in answers if pieces]
             if is_written:
-                grown = store.confirm(store.written)
-                self.wake(grown, effects, now_ms)
-                if self._followers or self._is_replica:
-                    self._replicate(grown, effects, now_ms)
+                self._confirm(sends, effects, now_ms)
+            else:
+                effects += sends
         for place in self._rooms.offsets.take_to_wake():
             self._rooms.pulls.wake_queue(*place)
         if self._rooms.pulls.to_wake:
             woken, self._rooms.pulls.to_wake = self._rooms.pulls.to_wake, []
             self.wake(woken, effects, now_ms)
+
+    def _confirm(self, sends: list[SendBytes], effects: list[Effect], now_ms: int) -> None:
+        """Let what was written be read, and the answers that promise it leave."""
+        if self._gate is None:
+            effects += sends
+        else:
+            self._gate.hold(self._store.written, sends, effects, now_ms)
+        grown = self._store.confirm(self._store.written)
+        self.wake(grown, effects, now_ms)
+        if self._followers or self._is_replica:
+            self._replicate(grown, effects, now_ms)
 
     def _replicate(self, grown: list[QueueLog], effects: list[Effect], now_ms: int) -> None:
         """Let replicas have what was confirmed; or, in a replica, let it count what it says of logical queues."""
@@ -142,7 +154,11 @@ class Outflow:
     def synced(self, position: int, effects: list[Effect], now_ms: int) -> None:
         """Let go of what waited for everything before *position* to be on disk."""
         if self._sync:
-            effects += self._held.release(position)
+            released = self._held.release(position)
+            if self._gate is None:
+                effects += released
+            else:
+                self._gate.hold(position, released, effects, now_ms)
             grown = self._store.confirm(position)
             self.wake(grown, effects, now_ms)
             if self._followers or self._is_replica:

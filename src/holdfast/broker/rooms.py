@@ -66,6 +66,9 @@ from holdfast.broker.relaying import TIMER as RELAYING_TIMER
 from holdfast.broker.relaying import Relaying
 from holdfast.broker.relays import TIMER as RELAYS_TIMER
 from holdfast.broker.relays import Relays
+from holdfast.broker.replica_gate import TIMER as GATE_TIMER
+from holdfast.broker.replica_gate import ReplicaGate
+from holdfast.broker.replica_report import ReplicaReport
 from holdfast.broker.replica_sync import NAME as COMMITS_FILE
 from holdfast.broker.replica_sync import TIMER as REPLICA_TIMER
 from holdfast.broker.replica_sync import ReplicaSync, Tables
@@ -201,6 +204,7 @@ class Rooms:
         self.errands = Errands(now_ms)
         self.guests = Guests(now_ms, self.errands)
         self.shipping = Shipping(options, self.store, self.errands)
+        self.replica_gate = ReplicaGate(options, self.shipping)
         self.following = Following(options, self.store, self.errands)
         self.replica_sync = ReplicaSync(
             options,
@@ -211,6 +215,9 @@ class Rooms:
             self.errands,
         )
         self.registration.on_master = self._learn_master
+        self.replication = self.broker_admin.replication = ReplicaReport(
+            options, self.store, self.shipping, self.replica_gate, self.following
+        )
         self.relaying = Relaying(options, self.mappings, self.view, self.guests, self.errands)
         self.sends.is_away, self.sends.away = self.relaying.is_away, []
         self.writer.is_held = self.relaying.is_held
@@ -281,6 +288,7 @@ class Rooms:
             REGISTRATION_OVERDUE_TIMER: self.registration.on_timer,
             DELAYS_TIMER: self.delays.on_timer,
             SHIPPING_TIMER: self.shipping.on_timer,
+            GATE_TIMER: self.replica_gate.on_timer,
             FOLLOWING_TIMER: self.following.on_timer,
             REPLICA_TIMER: self.replica_sync.on_timer,
             TRANSACTIONS_TIMER: self.transactions.on_timer,

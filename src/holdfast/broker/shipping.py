@@ -73,6 +73,12 @@ class Shipping:
         """Up to where some replica has the log."""
         return max((follower.acked for follower in self.followers.values()), default=-1)
 
+    @property
+    def in_sync(self) -> int:
+        """How many replicas lack no more than `in_sync_limit` bytes."""
+        least = self._store.confirmed - self._options.in_sync_limit
+        return sum(follower.sent >= 0 and follower.acked >= least for follower in self.followers.values())
+
     # Channels.
 
     def opened(self, channel: ChannelId, peer: str, now_ms: int) -> list[Effect]:

@@ -255,9 +255,10 @@ def hold_parts(broker: str, holds: Sequence[Hold]) -> list[Printable]:
 def status_table(statuses: list[BrokerStatus]) -> Printable:
     """Return brokers as a table; one that does not answer has its reason in the last column.
 
-    What they have to do with logical queues is shown where there are any.
+    What they have to do with logical queues, and with replicas, is shown where there are any.
     """
     has_static = any(status.leads is not None for status in statuses)
+    has_replicas = any(status.replication is not None for status in statuses)
     rows = [
         (
             status.name,
@@ -271,6 +272,7 @@ def status_table(statuses: list[BrokerStatus]) -> Printable:
             None if status.disk_used_percent is None else f"{status.disk_used_percent:.0f} %",
             time_text(status.up_since_ms),
             *([status.leads, _standing(status)] if has_static else []),
+            *([status.replication] if has_replicas else []),
             *([] if all(each.fault is None for each in statuses) else [status.fault]),
         )
         for status in statuses
@@ -282,6 +284,7 @@ def status_table(statuses: list[BrokerStatus]) -> Printable:
         *right("PUT/S", "GET/S", "PUT TODAY", "DISK"),
         *left("UP SINCE"),
         *([*right("LEADS"), *left("STATE")] if has_static else []),
+        *(left("REPLICATION") if has_replicas else []),
         *([] if all(each.fault is None for each in statuses) else left("FAULT")),
     ]
     return Table(columns, rows, empty="the name server knows no broker")

@@ -43,6 +43,24 @@ def test_a_broker_tells_how_far_it_is_drained():
     assert ((silent.leads, silent.draining), (told.leads, told.draining)) == ((None, False), (3, True))
 
 
+def test_masters_and_replicas_tell_how_replication_stands():
+    """A replica that is stuck says what to do; brokers without replicas say nothing."""
+    told = {
+        "a:1": b'"replicas":"2","replicasInSync":"1","replicasBehind":"x:1 0 bytes, y:1 9 bytes",',
+        "b:1": b'"replicaState":"diverged","replicaProblem":"start anew",',
+    }
+
+    def runtime(asked: Asked) -> Reply:
+        return RUNTIME.replace(b'"bootTimestamp"', told.get(asked.address, b"") + b'"bootTimestamp"')
+
+    master, replica = asyncio.run(Cluster(a_cluster().on(RequestCode.GET_BROKER_RUNTIME_INFO, runtime)).statuses())
+    told.clear()
+    plain, _ = asyncio.run(Cluster(a_cluster()).statuses())
+
+    assert master.replication == "1 of 2 in sync; behind: x:1 0 bytes, y:1 9 bytes"
+    assert (replica.replication, plain.replication) == ("diverged: start anew", None)
+
+
 def test_a_broker_that_does_not_answer_is_listed_with_the_reason():
     """One dead broker does not hide the others."""
 
