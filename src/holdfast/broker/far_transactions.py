@@ -19,6 +19,7 @@ from holdfast.broker.clients import ClientTable
 from holdfast.broker.cluster_view import ClusterView
 from holdfast.broker.errands import Errands
 from holdfast.broker.forwarding import Forwards, Origin
+from holdfast.broker.handed_out import HandedOut
 from holdfast.broker.members import GroupMembers
 from holdfast.broker.records import properties_of
 from holdfast.broker.request import Answer, Handlers, Refusal, Request
@@ -45,6 +46,7 @@ class FarTransactions:
         clients: ClientTable,
         members: GroupMembers,
         whereabouts: Whereabouts,
+        handed: HandedOut,
         view: ClusterView,
         forwards: Forwards,
         errands: Errands,
@@ -52,6 +54,7 @@ class FarTransactions:
         self._clients = clients
         self._members = members
         self._whereabouts = whereabouts
+        self._handed = handed
         self._view = view
         self._forwards = forwards
         self._errands = errands
@@ -84,9 +87,14 @@ class FarTransactions:
     def _origin(self, first: int) -> Origin:
         return Origin("halves", first, min([first, *self._recent]))
 
+    def _recall(self, request: Request, fields: EndTransactionFields) -> str | None:
+        """Return the id of the half message at that position that its sender sent by way of this broker, if any."""
+        known = self._handed.find(request.channel, fields.commit_log_offset)
+        return next((message_id for topic, message_id in known if topic == HALF_TOPIC), None)
+
     def pass_on(self, request: Request, fields: EndTransactionFields) -> Procedure[Answer]:
         """Let the broker that has the half message decide it; None when that is nobody's, or was passed on before."""
-        message_id = fields.transaction_id or fields.msg_id
+        message_id = fields.transaction_id or fields.msg_id or self._recall(request, fields)
         if not message_id or fields.is_logical is False:
             return None
         found = yield from self._whereabouts.find(fields.commit_log_offset, message_id)

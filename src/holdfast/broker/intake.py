@@ -16,7 +16,7 @@ import msgspec
 
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.outflow import Outflow
-from holdfast.broker.pull import Puller
+from holdfast.broker.queue_reading import Puller
 from holdfast.broker.request import Answer, Refusal, Request, not_supported
 from holdfast.broker.rooms import Rooms
 from holdfast.broker.waits import Procedure

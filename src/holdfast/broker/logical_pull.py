@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast.broker.clients import ClientTable
 from holdfast.broker.entry_choice import Scan
-from holdfast.broker.queue_reading import Asked, Lens, QueueReading, logical_head, refuse, stamped
+from holdfast.broker.queue_reading import Asked, Lens, Puller, QueueReading, logical_head, refuse
 from holdfast.broker.request import Refusal
 from holdfast.broker.static_reads import StaticReads
 from holdfast.broker.stats import BrokerStats
@@ -105,14 +105,14 @@ class LogicalPulls:
         self.led: dict[tuple[str, int], Led] = {}
         reads.mappings.keep_fresh(self.led)
 
-    def look(self, led: Led, header: PullHeader, serializer: int, offset: int, codes: Codes) -> Looked:
+    def look(self, led: Led, header: PullHeader, puller: Puller, offset: int, codes: Codes) -> Looked:
         """Look from *offset* on."""
         if offset >= led.first:  # Nearly every reader is near the end.
             if led.is_sealed and offset > led.leader.static_max:
                 # Sealed here, and the reader was beyond: the next leader has opened, which is yet to be heard here.
                 refusal = not_leader_to_read(header.fields.topic, header.fields.queue_id, self._name)
-                return [refuse(refusal, header.opaque, serializer)]
-            asked, (log, delta) = self._ask(header, serializer, led), led.end
+                return [refuse(refusal, header.opaque, puller.serializer)]
+            asked, (log, delta) = self._ask(header, puller, led), led.end
             if offset - delta < log.hot_offset:
                 return self._look_here(asked, led.queue, led.leader, log, offset, codes)
             scan = self._reading.scan(asked, log, offset - delta, codes)
@@ -125,15 +125,15 @@ class LogicalPulls:
             following = led.queue.after(segment)
             if following is not None:  # In a hole in which there never was a message.
                 segment, offset = following, following.first
-        asked = self._ask_older(header, serializer, led, segment)
+        asked = self._ask_older(header, puller, led, segment)
         if segment.broker != self._name:
             return self._pass_on(asked, led.queue, segment, offset)
         log = self._store.queue(header.fields.topic, segment.queue_id)
         return self._look_here(asked, led.queue, segment, log, offset, codes)
 
-    def send_to(self, led: Led, header: PullHeader, serializer: int, offset: int) -> list[Piece]:
+    def send_to(self, led: Led, header: PullHeader, puller: Puller, offset: int) -> list[Piece]:
         """Return the answer that sends a reader to another offset."""
-        asked = self._ask(header, serializer, led)
+        asked = self._ask(header, puller, led)
         assert asked.lens is not None
         return [logical_head(asked, asked.lens, ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", offset)]
 
@@ -157,7 +157,7 @@ class LogicalPulls:
             self.led[topic, number] = led
         return led
 
-    def _ask(self, header: PullHeader, serializer: int, led: Led) -> Asked:
+    def _ask(self, header: PullHeader, puller: Puller, led: Led) -> Asked:
         """Return a pull as its answer from the end of the queue is made."""
         own, reads, fields = led.own, self._reads, header.fields
         lowest = own[0].offset_min if len(own) == 1 else sum([log.offset_min for log in own])
@@ -165,15 +165,15 @@ class LogicalPulls:
             led.seen_lowest, led.seen_told = lowest, reads.minimums_told
             led.lens, led.restamping = self._grind(fields.topic, led.queue, led.end)
         is_aware = fields.reads_mappings or is_mapping_aware(header.language, header.version)
-        return Asked(header, serializer, led.lens if is_aware else led.restamping)
+        return Asked(header, puller.serializer, led.lens if is_aware else led.restamping, puller.channel)
 
-    def _ask_older(self, header: PullHeader, serializer: int, led: Led, segment: Segment) -> Asked:
+    def _ask_older(self, header: PullHeader, puller: Puller, led: Led, segment: Segment) -> Asked:
         """Return the same for another segment."""
-        asked = self._ask(header, serializer, led)
+        asked = self._ask(header, puller, led)
         assert asked.lens is not None
         end = segment.end if segment.end >= 0 else None
         lens = msgspec.structs.replace(asked.lens, delta=segment.delta, end=end, prepared=b"")
-        return Asked(header, serializer, lens)
+        return Asked(header, puller.serializer, lens, puller.channel)
 
     def _grind(self, topic: str, queue: LogicalQueue, end: tuple[QueueLog, int]) -> tuple[Lens, Lens]:
         """Return how the end of a queue looks to readers that know of deltas, and to others."""
@@ -211,7 +211,7 @@ class LogicalPulls:
                 return [refuse(following, asked.header.opaque, asked.serializer)]
             led = self.find_led(asked.header.fields.topic, queue.queue)
             assert led is not None, "nothing has happened since"
-            return self.look(led, asked.header, asked.serializer, following.first, codes)
+            return self.look(led, asked.header, Puller(asked.channel, asked.serializer), following.first, codes)
         scan = Scan(self._code_below(queue, segment), "OFFSET_TOO_SMALL", log.offset_min)
         return Look(log, asked, scan, is_open_end=False)
 
@@ -259,7 +259,7 @@ class LogicalPulls:
             next_offset = max(next_physical, physical) + lens.delta
             self._reading.answered(asked, next_offset)
             remark = "FOUND" if answer.code == ResponseCode.SUCCESS else "NO_MATCHED_MESSAGE"
-            body = stamped(lens, [answer.body] if answer.body else [])
+            body = self._reading.stamp(asked, [answer.body] if answer.body else [])
             return [logical_head(asked, lens, answer.code, remark, next_offset, len(answer.body)), *body]
         self._stats.count_miss()
         return (yield from self._judge(asked, queue, segment, physical, (lowest, _number(answer, "maxOffset"))))

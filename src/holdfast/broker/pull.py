@@ -13,24 +13,22 @@ from collections.abc import Collection
 from functools import lru_cache
 from typing import Final
 
-import msgspec
-
 from holdfast.broker.clients import ClientTable
 from holdfast.broker.entry_choice import Scan
 from holdfast.broker.groups import GroupTable
+from holdfast.broker.handed_out import HandedOut
 from holdfast.broker.holds import Hold, Holds
 from holdfast.broker.logical_pull import LogicalPulls, Look
 from holdfast.broker.offsets import OffsetTable
 from holdfast.broker.opened_batches import OpenedBatches
 from holdfast.broker.options import BrokerOptions
-from holdfast.broker.queue_reading import Asked, QueueReading, refuse
+from holdfast.broker.queue_reading import Asked, Puller, QueueReading, refuse
 from holdfast.broker.request import Refusal
 from holdfast.broker.static_reads import StaticReads
 from holdfast.broker.stats import BrokerStats
 from holdfast.broker.topics import TopicTable
 from holdfast.broker.waits import Procedure
 from holdfast.machine.effects import Piece
-from holdfast.machine.events import ChannelId
 from holdfast.model.filter import is_tag_type, parse_tags, wanted_codes
 from holdfast.model.topic import Permission
 from holdfast.store.message_store import MessageStore
@@ -47,20 +45,13 @@ Pulled = list[Piece] | Procedure[list[Piece]] | None
 """The answer; steps that end in it; None when the pull was parked."""
 
 
-class Puller(msgspec.Struct, frozen=True):
-    """Who pulls."""
-
-    channel: ChannelId
-    serializer: int
-    now_ms: int
-
-
 class Pulls:
     """The broker's exit.
 
     Attributes:
         holds: Pulls that wait, by physical queue.
         opened: Batches that were opened here; for pulls of those who cannot, and for other rooms.
+        handed: From which logs clients that read no mappings got what they have.
         led: Some of the logical queues that are led here, to tell quickly that a pull is not for another broker.
         to_wake: Physical queues whose waiting pulls have to look again, though nothing was added.
     """
@@ -85,7 +76,8 @@ class Pulls:
         self._mappings = reads.mappings
         self._static = reads.mappings.topics()
         self.opened = OpenedBatches()
-        self._reading = QueueReading(options, store, stats, self.opened, self._note_next)
+        self.handed = HandedOut()
+        self._reading = QueueReading(options, store, stats, self.opened, self.handed, self._note_next)
         self._logical = LogicalPulls(store, reads, self._reading, clients, stats)
         self.led: Collection[tuple[str, int]] = self._logical.led
         self.holds: Holds[QueueLog] = Holds()
@@ -162,8 +154,8 @@ class Pulls:
             self._offsets.commit(group, topic, number, fields.commit_offset)
         reset = None if led.is_sealed else self._offsets.reset_pending(group, topic, number, fields.queue_offset)
         if reset is not None:
-            return self._logical.send_to(led, header, puller.serializer, reset)
-        looked = self._logical.look(led, header, puller.serializer, fields.queue_offset, codes)
+            return self._logical.send_to(led, header, puller, reset)
+        looked = self._logical.look(led, header, puller, fields.queue_offset, codes)
         if type(looked) is not Look:  # Which costs a fifth of asking `isinstance` of a struct.
             return looked
         if looked.scan.code == ResponseCode.PULL_NOT_FOUND and looked.is_open_end and self._may_park(fields):
@@ -178,10 +170,11 @@ class Pulls:
         led = self._logical.find_led(topic, number)
         if led is None:
             return [_ask_again(hold.header, hold.serializer, "QUEUE_MOVED")]
+        puller = Puller(hold.channel, hold.serializer)
         reset = None if led.is_sealed else self._offsets.reset_pending(group, topic, number, fields.queue_offset)
         if reset is not None:
-            return self._logical.send_to(led, hold.header, hold.serializer, reset)
-        looked = self._logical.look(led, hold.header, hold.serializer, hold.scan_from, codes)
+            return self._logical.send_to(led, hold.header, puller, reset)
+        looked = self._logical.look(led, hold.header, puller, hold.scan_from, codes)
         if not isinstance(looked, Look):
             return looked
         lens = looked.asked.lens

@@ -18,8 +18,9 @@ from holdfast.broker.opened_batches import OpenedBatches, Reason
 from holdfast.broker.records import read_bytes
 from holdfast.broker.request import Answer, Handlers, Refusal, Request, Steps
 from holdfast.broker.restamp import read_queue_id, restamp
-from holdfast.broker.static_reads import StaticReads
-from holdfast.broker.waits import Procedure
+from holdfast.broker.static_reads import REMOTE_TIMEOUT_MS, StaticReads
+from holdfast.broker.waits import PeerCall, Procedure
+from holdfast.broker.whereabouts import Whereabouts
 from holdfast.model.errors import CorruptRecord, PeerFailed
 from holdfast.model.mapping import LogicalQueue
 from holdfast.model.property_names import UNIQUE_KEY
@@ -28,6 +29,7 @@ from holdfast.store.queue_index import ENTRY
 from holdfast.wire import java_json
 from holdfast.wire.admin import QueueEntries, QueueEntriesFields, QueueEntry
 from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.command import Command
 from holdfast.wire.fields import from_fields, to_fields
 from holdfast.wire.inner_batch import Opening, is_inner_batch
 from holdfast.wire.offsets import (
@@ -52,11 +54,19 @@ _UNIQUE_KEY: Final = UNIQUE_KEY.encode()
 class Queries:
     """Answers questions about what is stored."""
 
-    def __init__(self, store: MessageStore, clients: ClientTable, reads: StaticReads, opened: OpenedBatches) -> None:
+    def __init__(
+        self,
+        store: MessageStore,
+        clients: ClientTable,
+        reads: StaticReads,
+        opened: OpenedBatches,
+        whereabouts: Whereabouts,
+    ) -> None:
         self._store = store
         self._clients = clients
         self._reads = reads
         self._opened = opened
+        self._whereabouts = whereabouts
 
     def handlers(self) -> Handlers:
         """Return what this room answers."""
@@ -130,12 +140,16 @@ class Queries:
                 found += _split(answer.body)
         return found
 
-    def view_message(self, request: Request) -> Steps[Answer]:
-        """Answer 33: the message at a position, or all messages of a batch, whole to those who open it."""
+    def view_message(self, request: Request) -> Procedure[Answer]:
+        """Answer 33: the message at a position, or all messages of a batch, whole to those who open it.
+
+        Clients dial the address in the message's id, so that the position is one of this log. Where nothing begins
+        there, it may be one of another log, out of which that client was handed something by way of this broker.
+        """
         fields = from_fields(ViewMessageFields, request.command.fields)
         data = yield from read_bytes(fields.offset)
         if not data:
-            return Refusal(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {fields.offset}")
+            return (yield from self._view_elsewhere(request, fields))
         record = decode_record(data, check_body=False)
         if is_inner_batch(record.sys_flag) and fields.opens_batches != Opening.WANTED.value:
             batch = self._opened.open_own(record, Reason.QUERY)
@@ -144,12 +158,24 @@ class Queries:
             data = batch.records[: batch.ends[max(0, batch.count_fitting(0, FOUND_SIZE_MAX) - 1)]]
         return request.answer(body=self._to_logical(record.topic, data))
 
+    def _view_elsewhere(self, request: Request, fields: ViewMessageFields) -> Procedure[Answer]:
+        """Answer with what another broker shows at a position."""
+        try:
+            found = yield from self._whereabouts.find_handed(request.channel, fields.offset)
+            if len(found) == 1 and found[0].address is not None:
+                asked = Command(code=RequestCode.VIEW_MESSAGE_BY_ID, fields=request.command.fields)
+                answer: Command = yield PeerCall(found[0].address, asked, REMOTE_TIMEOUT_MS)
+                return request.answer(answer.code, answer.remark, fields=answer.fields, body=answer.body)
+        except PeerFailed as error:
+            return Refusal(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset: {error}")
+        return Refusal(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {fields.offset}")
+
     def _to_logical(self, topic: str, data: bytes) -> bytes:
         """Return a record as readers of its topic know it: in a static one with logical queue and offset."""
         if not data or not self._reads.mappings.is_static(topic):
             return data
         own = self._reads.mappings.find_own(topic, read_queue_id(data))
-        return data if own is None or not own[1].is_decided else bytes(restamp([data], own[0].queue, own[1].delta))
+        return data if own is None or not own[1].is_decided else bytes(restamp([data], own[0].queue, own[1].delta)[0])
 
     # Queues.
 

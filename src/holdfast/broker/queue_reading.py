@@ -25,6 +25,7 @@ from holdfast.broker.entry_choice import (
     choose_tagged,
     join_neighbours,
 )
+from holdfast.broker.handed_out import HandedOut
 from holdfast.broker.opened_batches import OpenedBatches
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.request import LogRange, Refusal, Steps
@@ -32,6 +33,7 @@ from holdfast.broker.restamp import restamp
 from holdfast.broker.split_reading import Wanted, read_parts
 from holdfast.broker.stats import BrokerStats
 from holdfast.machine.effects import Piece
+from holdfast.machine.events import ChannelId
 from holdfast.model.errors import CorruptRecord, DiskFailed
 from holdfast.store.message_store import MessageStore
 from holdfast.store.queue_index import QueueLog, Stretch
@@ -45,6 +47,8 @@ _SCAN_MAX: Final = 800  # index entries looked at for one answer when a filter l
 _AHEAD: Final = 6400  # index entries read ahead when they are cold: as many as the kernel would
 _RUN_SIZE_MIN: Final = 32 * 1024  # what a view of the log must have to leave as it is, on average
 _GAP_MAX: Final = 64 * 1024  # what lies between two cold ranges is read too when it is not larger than this
+
+_NOBODY: Final = ChannelId(-1)
 
 Range = tuple[int, int]
 """(position, size) of a record."""
@@ -78,12 +82,25 @@ class Lens(msgspec.Struct, frozen=True):
         return log.offset_max + delta
 
 
+class Puller(msgspec.Struct, frozen=True):
+    """Who pulls; and when, unless that was told before."""
+
+    channel: ChannelId
+    serializer: int
+    now_ms: int = 0
+
+
 class Asked(msgspec.Struct, frozen=True):
-    """A pull, and how it is answered."""
+    """A pull, and how it is answered.
+
+    Attributes:
+        channel: Who asked, if it is of a logical queue.
+    """
 
     header: PullHeader
     serializer: int
     lens: Lens | None = None
+    channel: ChannelId = _NOBODY
 
 
 class QueueReading:
@@ -99,11 +116,13 @@ class QueueReading:
         store: MessageStore,
         stats: BrokerStats,
         opened: OpenedBatches,
+        handed: HandedOut,
         answered: Callable[[Asked, int], None] = lambda _asked, _next_offset: None,
     ) -> None:
         self._options = options
         self._store = store
         self._opened = opened
+        self._handed = handed
         self._stats = stats
         self.answered = answered
 
@@ -190,16 +209,16 @@ class QueueReading:
         if span is None:
             return tell_failure(self._fetch(asked, queue, scan), asked)
         if span_size == scan.size:
-            return [head, *stamped(asked.lens, [span])]
+            return [head, *self.stamp(asked, [span])]
         if not begins_with_run(positions, sizes):
             joined = b"".join(
                 [span[(at := position - first) : at + size] for position, size in zip(positions, sizes, strict=True)]
             )
-            return [head, *stamped(asked.lens, [joined])]
+            return [head, *self.stamp(asked, [joined])]
         runs: list[Piece] = [span[start - first : end - first] for start, end in join_neighbours(positions, sizes)]
         # A few large views leave as they are; many small ones cost more than a copy.
         is_few = len(runs) * _RUN_SIZE_MIN <= scan.size
-        return [head, *stamped(asked.lens, runs if is_few else [b"".join(runs)])]
+        return [head, *self.stamp(asked, runs if is_few else [b"".join(runs)])]
 
     def _fetch(self, asked: Asked, queue: QueueLog, scan: Scan) -> Steps[list[Piece]]:
         """Answer a pull whose records are cold: read them in few large pieces, off the loop."""
@@ -219,7 +238,7 @@ class QueueReading:
         scan.size = sum(map(len, parts))
         if not parts:
             scan.code, scan.remark = ResponseCode.PULL_RETRY_IMMEDIATELY, "MESSAGE_IS_DAMAGED"
-        return [self.head(asked, queue, scan), *stamped(asked.lens, parts)]
+        return [self.head(asked, queue, scan), *self.stamp(asked, parts)]
 
     def _respond_split(self, asked: Asked, queue: QueueLog, scan: Scan) -> Steps[list[Piece]]:
         """Answer with single messages. Who opens batches gets the rest of one like that, and whole ones behind it."""
@@ -243,7 +262,17 @@ class QueueReading:
             self._stats.count_miss()
         is_few = len(parts.pieces) * _RUN_SIZE_MIN <= parts.size
         pieces: list[Piece] = parts.pieces if is_few else [b"".join(parts.pieces)]
-        return [self.head(asked, queue, found), *stamped(lens, pieces)]
+        return [self.head(asked, queue, found), *self.stamp(asked, pieces)]
+
+    def stamp(self, asked: Asked, pieces: list[Piece]) -> list[Piece]:
+        """Return records as their reader can take them. Who knows no delta may not know whose log they are in, too."""
+        lens = asked.lens
+        if lens is None or not lens.restamps or not pieces:
+            return pieces
+        records, last = restamp(pieces, lens.queue, lens.delta)
+        fields = asked.header.fields
+        self._handed.note(asked.channel, fields.consumer_group, fields.topic, records, last)
+        return [records]
 
     @staticmethod
     def head(asked: Asked, queue: QueueLog, scan: Scan) -> bytes:
@@ -265,11 +294,6 @@ def logical_head(asked: Asked, lens: Lens, code: int, remark: str, next_offset: 
     offsets = (next_offset, lens.minimum, lens.maximum)
     delta = 0 if lens.restamps else lens.delta
     return pull_answer_head(asked.serializer, asked.header.opaque, code, remark, offsets, size, delta)
-
-
-def stamped(lens: Lens | None, pieces: list[Piece]) -> list[Piece]:
-    """Return records as their reader can take them."""
-    return [restamp(pieces, lens.queue, lens.delta)] if lens is not None and lens.restamps and pieces else pieces
 
 
 def _fetch_apart(ranges: list[Range]) -> Steps[list[Piece]]:

@@ -33,6 +33,7 @@ from holdfast.broker.cluster_view import ClusterView
 from holdfast.broker.envelopes import Envelopes, Place, Target, Waiting, answers_in, choose_batch, is_not_led
 from holdfast.broker.errands import Errands
 from holdfast.broker.guests import RELAYED, RELAYED_SENDS, Guests
+from holdfast.broker.handed_out import HandedOut
 from holdfast.broker.mappings import Mappings
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.pull import SUSPEND_MAX_MS
@@ -89,13 +90,20 @@ class Relaying:
     """
 
     def __init__(
-        self, options: BrokerOptions, mappings: Mappings, view: ClusterView, guests: Guests, errands: Errands
+        self,
+        options: BrokerOptions,
+        mappings: Mappings,
+        view: ClusterView,
+        guests: Guests,
+        errands: Errands,
+        handed: HandedOut,
     ) -> None:
         self._name = options.name
         self._mappings = mappings
         self._beliefs = Beliefs(mappings, view)
         self._guests = guests
         self._errands = errands
+        self._handed = handed
         self.moving: dict[Place, list[Waiting]] = {}
         self.unsure: dict[Place, str] = {}
         self.find_lapse: Callable[[Place], str | None] | None = None
@@ -333,6 +341,7 @@ class Relaying:
             if opaque in answers:
                 self.sends_passed_on += 1
                 command, data = answers[opaque]
+                self._handed.note_sent(waiting.channel, waiting.command, command)
                 told = self._name_leader(place, command) if self._is_curious(waiting, place) else data
                 self._errands.effects.append(SendBytes(waiting.channel, [told]))
         if refused and not is_news:
@@ -357,6 +366,7 @@ class Relaying:
         elif answer:
             told = answers_in(answer).get(waiting.command.opaque) if self._is_curious(waiting, place) else None
             data = answer if told is None else self._name_leader(place, told[0])
+            self._handed.note_pulled(waiting.channel, waiting.command, answer)
             self._errands.effects.append(SendBytes(waiting.channel, [data]))
 
     def ask_leader(self, command: Command, place: Place, channel: ChannelId, peer: str) -> Procedure[Command | None]:

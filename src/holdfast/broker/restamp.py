@@ -20,12 +20,15 @@ _OFFSET = struct.Struct(">q")
 _OFFSET_AT = 20
 
 
-def restamp(pieces: Iterable[Piece], queue_id: int, delta: int) -> bytearray:
-    """Return the records in *pieces*, which stand one behind the other, with the numbers of their logical queue."""
+def restamp(pieces: Iterable[Piece], queue_id: int, delta: int) -> tuple[bytearray, int]:
+    """Return the records in *pieces*, which stand one behind the other, with the numbers of their logical queue.
+
+    Beside them, where the last one begins; -1 when there is none.
+    """
     data = bytearray()
     for piece in pieces:
         data += piece
-    at = 0
+    at, last = 0, -1
     while at + RECORD_SIZE_MIN <= len(data):
         (size,) = _SIZE.unpack_from(data, at)
         if size < RECORD_SIZE_MIN:
@@ -33,8 +36,21 @@ def restamp(pieces: Iterable[Piece], queue_id: int, delta: int) -> bytearray:
         (offset,) = _OFFSET.unpack_from(data, at + _OFFSET_AT)
         _QUEUE_ID.pack_into(data, at + _QUEUE_ID_AT, queue_id)
         _OFFSET.pack_into(data, at + _OFFSET_AT, offset + delta)
+        last = at
         at += size
-    return data
+    return data, last
+
+
+def find_last(records: Piece) -> int:
+    """Return where the last of some records begins, which stand one behind the other; -1 when there is none."""
+    at, last = 0, -1
+    while at + RECORD_SIZE_MIN <= len(records):
+        (size,) = _SIZE.unpack_from(records, at)
+        if size < RECORD_SIZE_MIN:
+            break
+        last = at
+        at += size
+    return last
 
 
 def read_queue_id(record: Piece) -> int:

@@ -175,8 +175,10 @@ class Rooms:
             options, store, self.topics, self.groups, self.clients, self.offsets, self.stats, self.static_reads
         )
         self.opened = self.pulls.opened
-        self.whereabouts = Whereabouts(self.view, self.opened)
-        self.send_backs = SendBacks(self.topics, self.groups, self.writer, self.stats, self.whereabouts, chance=chance)
+        self.whereabouts = Whereabouts(self.view, self.opened, self.pulls.handed)
+        self.send_backs = SendBacks(
+            self.topics, self.groups, self.clients, self.writer, self.stats, self.whereabouts, chance=chance
+        )
         self.replies = Replies(
             options, self.topics, self.clients, self.relays, self.writer, self.stats, store_host=host
         )
@@ -186,7 +188,7 @@ class Rooms:
 
     def _build_desks(self, options: BrokerOptions, store: MessageStore) -> None:
         """Build the rooms that only answer questions and take orders."""
-        self.queries = Queries(store, self.clients, self.static_reads, self.opened)
+        self.queries = Queries(store, self.clients, self.static_reads, self.opened, self.whereabouts)
         self.offset_requests = OffsetRequests(self.offsets, self.topics, self.groups, store, self.static_reads)
         self.offset_resets = OffsetResets(options, self.topics, self.clients, self.offsets, store, self.static_reads)
         self.topic_admin = TopicAdmin(
@@ -218,7 +220,7 @@ class Rooms:
         self.replication = self.broker_admin.replication = ReplicaReport(
             options, self.store, self.shipping, self.replica_gate, self.following
         )
-        self.relaying = Relaying(options, self.mappings, self.view, self.guests, self.errands)
+        self.relaying = Relaying(options, self.mappings, self.view, self.guests, self.errands, self.pulls.handed)
         self.sends.is_away, self.sends.away = self.relaying.is_away, []
         self.writer.is_held = self.relaying.is_held
         forwarded = Forwarded(self.store)
@@ -254,7 +256,13 @@ class Rooms:
             options, self.clients, self.groups, self.mappings, self.view, self.calls, self.errands
         )
         self.far_transactions = FarTransactions(
-            self.clients, self.members, self.whereabouts, self.view, self.forwards, self.errands
+            self.clients,
+            self.members,
+            self.whereabouts,
+            self.pulls.handed,
+            self.view,
+            self.forwards,
+            self.errands,
         )
         self.transactions.far = self.far_transactions
         self.handover.introduce = self.members.tell
@@ -361,6 +369,7 @@ class Rooms:
     def channel_closed(self, channel: ChannelId, now_ms: int) -> list[Effect]:
         """Forget a connection everywhere."""
         self.pulls.holds.drop_channel(channel)
+        self.pulls.handed.forget(channel)
         self.relaying.forget_channel(channel)
         return [
             *self.shipping.closed(channel),

@@ -167,11 +167,16 @@ class Transactions:
         if fields.commit_or_rollback not in {TRANSACTION_COMMIT, TRANSACTION_ROLLBACK}:
             return None  # "Unknown": the sender will be asked.
         half_offset = fields.tran_state_table_offset
+        # It may be another broker's: producers of static topics cannot always know whose.
+        far = self.far if self._writer.mappings.topics() else None
+        if far is not None and not fields.has_id:  # What is here at that position may be another one.
+            passed = yield from far.pass_on(request, fields)
+            if passed is not None:
+                return passed
         record = yield from self._find_half(fields)
         if isinstance(record, Refusal):
-            # It may be another broker's: producers of static topics cannot always know whose.
-            far = self.far if self._writer.mappings.topics() else None
-            return (None if far is None else (yield from far.pass_on(request, fields))) or record
+            passed = (yield from far.pass_on(request, fields)) if far is not None and fields.has_id else None
+            return passed or record
         refusal = self._find_refusal(half_offset)
         if refusal is not None:
             return refusal
@@ -194,8 +199,8 @@ class Transactions:
             return Refusal(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
         if record.offset != fields.tran_state_table_offset:
             return Refusal(ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong")
-        has_id = bool(fields.transaction_id or fields.msg_id)
-        if has_id and self._writer.mappings.topics() and not is_named(record, fields.transaction_id, fields.msg_id):
+        has_id = fields.has_id and bool(self._writer.mappings.topics())
+        if has_id and not is_named(record, fields.transaction_id, fields.msg_id):
             return Refusal(ResponseCode.SYSTEM_ERROR, "another transaction is at this position here")
         return record
 

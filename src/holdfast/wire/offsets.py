@@ -131,6 +131,11 @@ class EndTransactionFields(msgspec.Struct, frozen=True, kw_only=True, rename="ca
     topic: str | None = None
     is_logical: bool | None = msgspec.field(default=None, name="lo")
 
+    @property
+    def has_id(self) -> bool:
+        """Whether it tells more than a position."""
+        return bool(self.transaction_id or self.msg_id)
+
 
 class CheckTransactionFields(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Header of 39."""

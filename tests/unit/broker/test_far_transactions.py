@@ -1,10 +1,14 @@
 """A transaction is decided wherever its producer is connected, and wherever its half message is."""
 
+import msgspec
 import pytest
 from tests.support.broker_clients import a_heartbeat, a_request, join, told
 from tests.support.broker_desk import a_send
 from tests.support.static_desks import TOPIC, StaticDesks
 
+from holdfast.model.leadership import Leader
+from holdfast.model.mapping import first_home
+from holdfast.model.queue import MessageQueue
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command
 from holdfast.wire.message_id import parse_message_id
@@ -177,3 +181,47 @@ def test_a_question_without_a_half_message_is_refused(desks: StaticDesks) -> Non
     (nonsense,) = desks["a"].ask(Command(code=RequestCode.CHECK_TRANSACTION_STATE, body=b"nonsense"))
 
     assert nonsense.code == ResponseCode.INVALID_PARAMETER
+
+
+def grow_unheard_of(desks: StaticDesks) -> None:
+    """Let b lead another queue, of which a knows no more than that."""
+    mappings = desks["b"].rooms.mappings
+    mapping = mappings.find(TOPIC)
+    assert mapping is not None
+    grown = msgspec.structs.replace(mapping, total=3).put(first_home(2, "b", 1), epoch=mapping.epoch + 1)
+    mappings.change(grown, now_ms=desks["b"].now_ms)
+    desks["a"].rooms.view.teach_leader(MessageQueue(TOPIC, "b", 2), Leader("b", 0))
+    desks.settle()
+
+
+def level_logs(desks: StaticDesks) -> None:
+    """Let the logs of a and b be of one length."""
+    for name in "ab":
+        desks[name].make_topic("N")
+    before = desks["b"].store.written
+    desks["b"].ask(a_send("N", body=bytes(1_000)))
+    overhead = desks["b"].store.written - before - 1_000
+    desks["a"].ask(a_send("N", body=bytes(desks["b"].store.written - desks["a"].store.written - overhead)))
+
+
+def test_a_decision_without_an_id_goes_where_its_half_message_went(desks: StaticDesks) -> None:
+    """It was passed on, to a leader; here another one of the same group stands at the same place."""
+    grow_unheard_of(desks)
+    level_logs(desks)
+    own, sent = send_half(desks, "a", "O"), send_half(desks, "a", "P", queue=2)
+    assert own.fields["queueOffset"] == sent.fields["queueOffset"]
+    assert own.fields["msgId"][-16:] == sent.fields["msgId"][-16:]
+
+    decide(desks, "a", sent, "", ROLL_BACK)
+
+    assert undecided(desks) == {"a": 1, "b": 0}
+
+
+def test_a_decision_without_an_id_is_about_what_is_here_where_nothing_else_was_passed_on(desks: StaticDesks) -> None:
+    """As producers know it from normal topics."""
+    own = send_half(desks, "a", "O")
+
+    decide(desks, "a", own, "")
+
+    assert bodies(desks) == [b"O"]
+    assert undecided(desks) == {"a": 0, "b": 0}

@@ -7,7 +7,7 @@ import json
 from tests.support.broker_desk import a_pull, a_send
 from tests.support.static_desks import TOPIC, StaticDesk, StaticDesks, records
 
-from holdfast.broker.pull import Puller
+from holdfast.broker.queue_reading import Puller
 from holdfast.machine.events import ChannelId
 from holdfast.wire.command import Command
 from holdfast.wire.pull import pull_header

@@ -94,13 +94,6 @@ def test_a_broker_that_is_down_keeps_nobody_from_looking_on(desks: StaticDesks) 
     assert give_back(desks, "a", sent["b"], originMsgId="Kb")[0] == 1
 
 
-def test_a_bare_position_is_one_of_the_log_that_is_asked(desks: StaticDesks) -> None:
-    """Clients that tell no id return a message to the host that stored it."""
-    sent = send_all(desks)["b"]
-
-    assert give_back(desks, "b", sent) == (0, [b"b"])
-
-
 def test_a_message_that_comes_again_is_found_in_the_retry_topic(desks: StaticDesks) -> None:
     """It has the key of the first, its topic by name, and a place of its own."""
     sent = send_all(desks)["c"]
