@@ -42,6 +42,7 @@ class ClusterView:
         self._leaders: dict[str, dict[MessageQueue, Leader]] = {}
         self._asking: set[str] = set()
         self._told: set[str] = set()  # topics of which a name server knew, and "" when one told addresses
+        self._static: set[str] = set()  # topics that are static, by what a name server said last
         self._is_doubted = False
 
     # Asking what is believed.
@@ -71,6 +72,13 @@ class ClusterView:
         that is busy has heard of the topic, and believes nobody: then there is no newer leader that it knows of.
         """
         return topic in self._told
+
+    def is_static(self, topic: str) -> bool:
+        """Say whether *topic* is static, by what name servers said when they were last asked for it.
+
+        One that is busy has heard of it, and cannot tell yet who leads its queues.
+        """
+        return topic in self._static
 
     def leader_above(self, topic: str, queue: int, generation: int) -> str | None:
         """Return who leads a logical queue if that is newer than *generation*."""
@@ -130,6 +138,7 @@ class ClusterView:
         """Believe nothing of a topic: it was deleted."""
         self._leaders.pop(topic, None)
         self._told.discard(topic)
+        self._static.discard(topic)
 
     def forget_leader(self, topic: str, queue: int) -> None:
         """Believe nothing of who leads a queue: its leader says something else."""
@@ -156,11 +165,14 @@ class ClusterView:
         try:
             calls = [call for server in self._namesrv for call in self._questions(server, topic)]
             answers = yield from ask_all(calls)
+            kinds: set[bool | None] = set()
             for call, answer in zip(calls, answers, strict=True):
                 if call.command.code == RequestCode.GET_BROKER_CLUSTER_INFO:
                     self._take_addresses(answer)
                 elif topic is not None:
-                    self._take_leaders(answer, topic)
+                    kinds.add(self._take_leaders(answer, topic))
+            if topic is not None and kinds != {None}:
+                (self._static.add if True in kinds else self._static.discard)(topic)
         finally:
             self._asking.discard(key)
             self._is_doubted = False
@@ -192,20 +204,25 @@ class ClusterView:
                 self._addresses[name] = data.broker_addrs[MASTER_ID]
                 self._clusters[name] = data.cluster
 
-    def _take_leaders(self, answer: Command | PeerFailed, topic: str) -> None:
-        if isinstance(answer, Command) and answer.code == ResponseCode.SYSTEM_BUSY:
+    def _take_leaders(self, answer: Command | PeerFailed, topic: str) -> bool | None:
+        """Learn who leads the queues of a topic; return whether it is static, if that is said."""
+        if isinstance(answer, PeerFailed):
+            return None
+        if answer.code == ResponseCode.SYSTEM_BUSY:
             self._told.add(topic)
-        if isinstance(answer, PeerFailed) or answer.code != ResponseCode.SUCCESS:
-            return
+            return True
+        if answer.code != ResponseCode.SUCCESS:
+            return False if answer.code == ResponseCode.TOPIC_NOT_EXIST else None
         try:
             route = decode_route(answer.body)
         except RemoteProtocolError:
-            return
+            return None
         self._told.add(topic)
         for data in route.broker_datas:
             if data.broker_name != self._name and MASTER_ID in data.broker_addrs:
                 self._addresses[data.broker_name] = data.broker_addrs[MASTER_ID]
         self.learn(topic, route.mappings.values())
+        return any(covers(record.scope, self._cluster) for record in route.mappings.values())
 
     def _questions(self, server: str, topic: str | None) -> list[PeerCall]:
         """Return what a name server is asked: where brokers are, and who leads the queues of *topic*."""

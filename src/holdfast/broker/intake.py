@@ -196,7 +196,11 @@ class Intake:
         for at in away:
             frame, read = taken[at]
             fields = headers[at].fields
-            self._divert(frame, decode_command(frame), (fields.topic, fields.queue_id), read.channel)
+            place, command = (fields.topic, fields.queue_id), decode_command(frame)
+            if place[0] in self._static:
+                self._divert(frame, command, place, read.channel)
+            else:
+                self._rooms.new_topics.divert(frame, command, place, read.channel, self._peers[read.channel])
 
     def _divert(self, frame: Frame, command: Command, place: tuple[str, int], channel: ChannelId) -> None:
         self._rooms.relaying.divert(frame, command, place, channel, self._peers[channel])

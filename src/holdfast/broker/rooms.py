@@ -47,6 +47,7 @@ from holdfast.broker.mappings import NAME as MAPPINGS_FILE
 from holdfast.broker.mappings import Mappings
 from holdfast.broker.members import TIMER as MEMBERS_TIMER
 from holdfast.broker.members import GroupMembers
+from holdfast.broker.new_topics import NewTopics
 from holdfast.broker.offset_copies import NAME as COPIES_FILE
 from holdfast.broker.offset_copies import TIMER as COPIES_TIMER
 from holdfast.broker.offset_copies import OffsetCopies
@@ -221,7 +222,9 @@ class Rooms:
             options, self.store, self.shipping, self.replica_gate, self.following
         )
         self.relaying = Relaying(options, self.mappings, self.view, self.guests, self.errands, self.pulls.handed)
+        self.new_topics = NewTopics(options, self.topics, self.view, self.relaying, self.errands)
         self.sends.is_away, self.sends.away = self.relaying.is_away, []
+        self.sends.is_doubtful = self.new_topics.is_doubtful
         self.writer.is_held = self.relaying.is_held
         forwarded = Forwarded(self.store)
         luggage = Luggage(self.offsets, self.groups, self.locks, forwarded, self.sinks)

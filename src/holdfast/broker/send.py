@@ -42,6 +42,7 @@ from holdfast.wire.record import INNER_BATCH, TRANSACTION_MASK
 from holdfast.wire.send import (
     PREFIXES,
     SendAnswer,
+    SendFields,
     SendHeader,
     answer_template,
     inner_answer_template,
@@ -84,6 +85,7 @@ class Sends:
 
     Attributes:
         is_away: Says whether a logical queue takes no sends here and now.
+        is_doubtful: Says whether a send must not create its topic here and now.
         away: Where in its run each send stood that is for another broker: whoever passes them on takes them out.
             None when nobody does: then they are refused.
         batches: Takes batches that need a second look.
@@ -105,6 +107,7 @@ class Sends:
         self._topics = topics
         self._mappings = mappings
         self.is_away: Callable[[str, int], bool] = lambda topic, queue: mappings.place(topic, queue).state != "open"
+        self.is_doubtful: Callable[[SendFields, int], bool] = lambda _fields, _now_ms: False
         self.away: list[int] | None = None
         self._careful = careful
         self._stats = stats
@@ -295,6 +298,9 @@ class Sends:
                     self.away.append(place_in_run)
                     return b""
                 refusal = refusal or away
+            elif self.away is not None and self.is_doubtful(header.fields, now_ms):
+                self.away.append(place_in_run)
+                return b""
             if refusal is not None:
                 result = refusal
             elif header.fields.batch or says_inner(header.fields):

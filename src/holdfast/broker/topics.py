@@ -146,6 +146,13 @@ class TopicTable:
             return f"queues of an earlier topic {name} with another {QUEUE_TYPE} are left: delete it first"
         return None
 
+    def is_creatable(self, name: str, template: str) -> bool:
+        """Say whether a send to *name* would create it, after the topic *template*."""
+        if name in self._topics or name.startswith(RETRY_PREFIX) or find_name_fault(name) is not None:
+            return False
+        base = self._topics.get(template)
+        return base is not None and bool(base.permission & Permission.INHERIT)
+
     def create_for_send(self, name: str, template: str, queues: int, now_ms: int) -> TopicConfig | Refusal:
         """Create a topic that somebody sends to, after the topic *template*, if that may be inherited from."""
         known = self._topics.get(name)

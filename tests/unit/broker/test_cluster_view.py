@@ -13,6 +13,7 @@ from holdfast.model.errors import PeerFailed
 from holdfast.model.leadership import Leader
 from holdfast.model.mapping import TopicMapping, first_home
 from holdfast.model.queue import MessageQueue
+from holdfast.model.scope import GLOBAL
 from holdfast.wire.command import Command
 from holdfast.wire.mapping import encode, to_info
 from holdfast.wire.route import join_route
@@ -28,12 +29,14 @@ def a_view() -> ClusterView:
     return ClusterView(BrokerOptions(name="a", namesrv=SERVERS, listen="10.0.1.1:1"))
 
 
-def a_route(*leaders: str, generation_of: int = 0) -> bytes:
+def a_route(*leaders: str, generation_of: int = 0, scope: str = GLOBAL) -> bytes:
     """Return a route in which each of *leaders* leads the queue of its place."""
     mappings = {}
     for name in set(leaders):
         queues = {number: first_home(number, name, number) for number, leader in enumerate(leaders) if leader == name}
-        record = TopicMapping(topic="T", broker=name, epoch=generation_of, total=len(leaders), queues=queues)
+        record = TopicMapping(
+            topic="T", broker=name, scope=scope, epoch=generation_of, total=len(leaders), queues=queues
+        )
         mappings[name] = encode(to_info(record))
     return join_route([], [], filter_servers={}, mappings=mappings)
 
@@ -159,3 +162,36 @@ def test_a_topic_of_the_same_name_in_another_cluster_is_no_concern():
     assert view.cluster_of("b") == "C"
     assert view.cluster_of("unheard") == "DefaultCluster"
     assert (view.brokers(), view.brokers("C"), view.brokers("DefaultCluster")) == (["b"], ["b"], [])
+
+
+STATIC, NORMAL = Command(code=0, body=a_route("b")), Command(code=0, body=join_route([], [], filter_servers={}))
+ELSEWHERE = Command(code=0, body=a_route("far", scope="C"))
+BUSY, UNHEARD_OF, BROKEN = Command(code=2), Command(code=17), Command(code=1)
+
+
+@pytest.mark.parametrize(
+    ("answers", "expected"),
+    [
+        ((STATIC, UNHEARD_OF), True),
+        ((NORMAL, UNHEARD_OF), False),
+        ((ELSEWHERE, UNHEARD_OF), False),
+        ((BUSY, NORMAL), True),
+        ((None, UNHEARD_OF), False),
+        ((None, BROKEN), None),
+        ((None, None), None),
+    ],
+)
+@pytest.mark.parametrize("believed", [True, False])
+def test_whether_a_topic_is_static_is_believed_until_somebody_knows_better(
+    answers: tuple[Command | None, Command | None], *, expected: bool | None, believed: bool
+):
+    """Who is busy has heard of it, who never heard of it knows that much; silence says nothing."""
+    view = a_view()
+    run(view.refresh("T"), lambda call: None if call.command.code == 106 else STATIC if believed else UNHEARD_OF)
+
+    told = iter(answers)
+    run(view.refresh("T"), lambda call: None if call.command.code == 106 else next(told))
+
+    assert view.is_static("T") is (believed if expected is None else expected)
+    view.forget_topic("T")
+    assert not view.is_static("T")
