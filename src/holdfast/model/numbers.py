@@ -20,5 +20,9 @@ _DIGITS_MAX: Final = 18  # Whatever they are, an Int64 holds them.
 
 
 def parse_count(text: str | None, default: int) -> int:
-    """Return the number that a stranger wrote, or *default* when it is none, negative, or beyond all measure."""
-    return int(text) if text is not None and len(text) <= _DIGITS_MAX and text.isdecimal() else default
+    """Return the number that a stranger wrote, or *default* when it is none, negative, or beyond all measure.
+
+    Only ASCII digits: others are numbers to some readers of the same bytes, and none to the rest.
+    """
+    is_number = text is not None and len(text) <= _DIGITS_MAX and text.isascii() and text.isdecimal()
+    return int(text) if is_number and text is not None else default
