@@ -264,6 +264,7 @@ class Cluster:
             store_host=pack_host(options.address),
             log_file_size=options.log_file_size,
             queue_file_size=options.queue_file_entries * 20,
+            batch_file_size=options.queue_file_entries * 46,
             index_slots=options.index_slots,
             index_items=options.index_entries,
             body_size_max=options.message_size_max,
