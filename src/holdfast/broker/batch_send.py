@@ -31,6 +31,7 @@ from holdfast.wire.send import SendAnswer, SendFields
 from holdfast.wire.sink import SINK, SinkStamp, find_stamp
 
 TAGS: Final = f"{names.TAGS}\x01"
+_COUNT: Final = f"{names.INNER_COUNT}\x01".encode()
 _RECORD_ENDS_MAX: Final = 20  # a sender's IPv6 host, and the blank behind the last record of a file
 _tag_hash = lru_cache(512)(java_hash)  # Topics have few tags.
 
@@ -122,6 +123,9 @@ class BatchSends:
             is_large = body_size > self._size_max or properties_size > PROPERTIES_SIZE_MAX
             if is_large or body_size + properties_size > room:
                 return Refusal(ResponseCode.MESSAGE_ILLEGAL, "a message of the batch is larger than allowed")
+            if _COUNT in item_properties and find_property(item_properties, _COUNT[:-1]) is not None:
+                # Java's brokers, on this folder one day, take a record for a batch that says so, whatever its flags.
+                return Refusal(ResponseCode.MESSAGE_ILLEGAL, "a message of the batch has INNER_NUM, as if it were one")
         stamp = self._find_stamp(fields, queue_id, len(items))
         if isinstance(stamp, Refusal):
             return stamp
