@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 import typer
@@ -29,7 +29,9 @@ from holdfast.cli.session import DryRunOption, Session, YesOption, cluster_comma
 from holdfast.cli.static_topic import ScopeOption, create_static, find_scope
 from holdfast.model.errors import ConfigError
 from holdfast.model.route import MASTER_ID
-from holdfast.model.topic import BATCH_QUEUE, QUEUE_TYPE, TopicConfig
+from holdfast.model.topic import BATCH_QUEUE, QUEUE_TYPE, SIMPLE_QUEUE, TopicConfig
+
+QueueType = Literal["simple", "batch"]
 
 app = typer.Typer(no_args_is_help=True, help="Create, look at, change and delete topics.")
 
@@ -37,6 +39,14 @@ ClusterOption = Annotated[str | None, typer.Option(help="On the brokers of this 
 PermissionOption = Annotated[str | None, typer.Option(metavar="rw|r|w|-", help="What clients may do.")]
 BatchesOption = Annotated[
     bool, typer.Option("--batches", help="Keep a batch as one record with one index entry; see docs/batches.md.")
+]
+QueueTypeOption = Annotated[
+    QueueType | None,
+    typer.Option(
+        "--queue-type",
+        help="What an index entry stands for: a message, or a record (--batches).",
+        show_default="simple",
+    ),
 ]
 AttributeOption = Annotated[
     list[str] | None, typer.Option("--attribute", metavar="NAME=VALUE", help="Set an attribute; can be repeated.")
@@ -66,6 +76,7 @@ def create(
     permission: PermissionOption = None,
     order: Annotated[bool, typer.Option("--order", help="Mark it as an ordered topic.")] = False,
     batches: BatchesOption = False,
+    queue_type: QueueTypeOption = None,
     attribute: AttributeOption = None,
     exist_ok: Annotated[bool, typer.Option("--exist-ok", help="Succeed when it exists already.")] = False,
     dry_run: DryRunOption = False,
@@ -74,7 +85,7 @@ def create(
 
     Example: holdfast topic create orders --logical-queues 8
     """
-    attributes = parse_pairs(attribute or [], option="--attribute") | ({QUEUE_TYPE: BATCH_QUEUE} if batches else {})
+    attributes = parse_pairs(attribute or [], option="--attribute") | _index_attribute(queue_type, batches=batches)
     if logical_queues is not None:
         if queues is not None or cluster is not None or order:
             raise ConfigError(
@@ -309,6 +320,15 @@ async def _delete(admin: Admin, topic: str, view: ClusterMappings | None, *, for
         await admin.topics.delete(topic)
     else:
         await admin.changes.delete(view, view.get_topic(topic), force=force)
+
+
+def _index_attribute(queue_type: QueueType | None, *, batches: bool) -> dict[str, str]:
+    """Return the attribute that says how a new topic is indexed, if anything was said."""
+    if batches and queue_type == "simple":
+        raise ConfigError("--batches means --queue-type batch: say one of them")
+    if queue_type is None and not batches:
+        return {}
+    return {QUEUE_TYPE: SIMPLE_QUEUE if queue_type == "simple" else BATCH_QUEUE}
 
 
 def _kind_text(topic: TopicSummary | TopicDescription) -> str:
