@@ -146,8 +146,12 @@ class Housekeeper:
     def _correct_some(self) -> bool:
         """Move the first offsets of some queues behind what was cleaned; return whether there may be more."""
         some = tuple(islice(self._to_correct, QUEUES_PER_CALL))
-        for queue in some:
-            self._opened.table.correct_min(queue, self._opened.log.files.start)
+        table, start = self._opened.table, self._opened.log.files.start
+        gone = {path for queue in some for path in table.correct_min(queue, start)}
+        if gone and self._round is not None:
+            # Young files, too, where the disk is full: nobody can sync them any more.
+            self._round.paths = [path for path in self._round.paths if path not in gone]
+            self._round.handed_out = [path for path in self._round.handed_out if path not in gone]
         return bool(some)
 
     # --- rounds

@@ -202,16 +202,19 @@ class QueueTable:
             files.cache.open(path).erase(max(0, at - keep), size)
             files.unsynced[path] = None
 
-    def correct_min(self, queue: QueueLog, log_start: int) -> None:
-        """Move the queue's first offset up to the first record that is still in the log; drop files before it."""
+    def correct_min(self, queue: QueueLog, log_start: int) -> list[str]:
+        """Move the queue's first offset up to the first record that is still in the log; return the files that went."""
         low = find_entry_min(queue, log_start)
         queue.set_min(low)
         files, size = queue.files, queue.files.file_size
+        gone = []
         while queue.first_file + size <= min(low * files.entry_size, queue.last_file):
             path = f"{queue.folder}/{file_name(queue.first_file)}"
             files.unsynced.pop(path, None)
             files.cache.remove(path)
             queue.first_file += size
+            gone.append(path)
+        return gone
 
 
 def find_queues(disk: Disk, folder: str) -> Iterator[tuple[str, int]]:
