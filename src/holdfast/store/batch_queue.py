@@ -115,7 +115,7 @@ class BatchQueue(QueueLog):
             number = self._locate(start)
             while number < self._entry_end and not gathered.is_full:
                 data = self._read(number, min(_BLOCK, self._entry_end - number))
-                gathered.add(data)
+                gathered.add(data, self.offset_max)
                 number += len(data) // UNIT_SIZE
             gathered.close(self.offset_max)
         return gathered.raw, gathered.spans
@@ -139,7 +139,7 @@ class BatchQueue(QueueLog):
             data = yield from self._fetch(number, wanted)
             if not data:
                 return gathered.raw, gathered.spans  # Erased while we waited.
-            gathered.add(data)
+            gathered.add(data, self.offset_max)
             if ahead and number < self.hot_number:
                 self._note_warm(number, data)
             number += len(data) // UNIT_SIZE
@@ -214,7 +214,10 @@ class BatchQueue(QueueLog):
         at = bisect_right(self._mark_offsets, offset)
         low = self._mark_numbers[at - 1] if at else 0
         high = self._mark_numbers[at] if at < len(self._mark_numbers) else self._entry_end
-        return _search(max(low, self._entry_min), high, lambda unit: unit[4] + unit[5] <= offset)
+        # A damaged entry that can be of no message is never before: a reader passes it from there, and nothing else.
+        return _search(
+            max(low, self._entry_min), high, lambda unit: unit[4] >= 0 < unit[5] and unit[4] + unit[5] <= offset
+        )
 
     def _locate(self, offset: int) -> int:
         search = self._search_offset(offset)
@@ -294,7 +297,7 @@ class BatchQueue(QueueLog):
     def parse_place(entry: bytes | bytearray) -> tuple[int, int]:
         """Return the same from the bytes of an entry; a size of 0 at most when it can be none."""
         position, size, _, _, first, count, _, _ = UNIT.unpack(entry)
-        return position, size if first >= 0 and count > 0 else 0
+        return position, size if position >= 0 and first >= 0 and count > 0 else 0
 
     def set_min(self, number: int) -> None:
         """Let entry *number* be the first whose record is still in the log."""
@@ -345,12 +348,12 @@ class _Gathered:
         self._start = start
         self._left = count
 
-    def add(self, data: bytes | bytearray) -> None:
-        """Take from *data* what still belongs to the stretch."""
+    def add(self, data: bytes | bytearray, offset_max: int) -> None:
+        """Take from *data* what still belongs to the stretch; nothing of the queue is behind *offset_max*."""
         for at in range(0, len(data), UNIT_SIZE):
             first, end = span_of(data, at)
-            if end <= self._start:
-                continue  # A damaged index may say anything; a reader must never be sent back.
+            if not self._start < end <= offset_max:
+                continue  # A damaged index may say anything; a reader must never be sent back, nor behind the end.
             self._left -= end - max(first, self._start)
             if self._left < 0 and self.spans:
                 self.is_full = True

@@ -152,9 +152,9 @@ class SimpleQueue(QueueLog):
 
     @staticmethod
     def parse_place(entry: bytes) -> tuple[int, int]:
-        """Return the same from the bytes of an entry."""
+        """Return the same from the bytes of an entry; a size of 0 at most when it can be none."""
         position, size, _ = ENTRY.unpack(entry)
-        return position, size
+        return position, size if position >= 0 else 0
 
     def set_min(self, number: int) -> None:
         """Let the queue begin at *number*."""

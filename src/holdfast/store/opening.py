@@ -150,7 +150,8 @@ def _load_queues(
     if (snapshot.log_start, snapshot.log_end) != (files.start, checkpoint.value.position):
         table.load()
         return None
-    if not _restore(table, snapshot):
+    table.refuse_both_kinds()
+    if not _restore(table, snapshot) or table.newest >= snapshot.log_end:
         table.queues.clear()
         table.newest = 0
         table.load()

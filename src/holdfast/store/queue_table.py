@@ -101,6 +101,18 @@ class QueueTable:
             for topic, queue_id in find_queues(self.disk, files.folder):
                 self._load_queue(files, topic, queue_id)
 
+    def refuse_both_kinds(self) -> None:
+        """See that no topic has indexes of both kinds, where nobody looks for queues on disk.
+
+        Raises:
+            StoreError: one has.
+        """
+        for topic in sorted(self.batch_topics):
+            for name in self.disk.list(f"{self.files.folder}/{topic}"):
+                number = parse_count(name[:-1], -1)
+                if name.endswith("/") and number >= 0:
+                    self._load_queue(self.files, topic, number)
+
     def load_batched(self) -> list[QueueLog]:
         """Find the queues by record that are not in the table. Return those that are not empty."""
         known = set(self.queues)

@@ -131,13 +131,19 @@ class Recovery:
         return last - last % self._files.size
 
     def _find_shortened(self) -> list[QueueLog]:
-        """Return the queues that end before the place where an orderly end left them (hazard H2)."""
-        if self._expected is None:
+        """Return the queues that end before the place where an orderly end left them (hazard H2).
+
+        Right after an orderly end also those that end behind it, or name a record behind the log: the last entry of
+        such a queue is damaged, and its offsets would be given twice if it were merely cut.
+        """
+        expected = self._expected
+        if expected is None:
             return []
         return [
             queue
-            for topic, queue_id, offset_max in self._expected.ends()
+            for topic, queue_id, offset_max in expected.ends()
             if (queue := self._table.get(topic, queue_id)).offset_max < offset_max
+            or (self._is_clean and (queue.offset_max > offset_max or self._end_position(queue) >= expected.log_end))
         ]
 
     def _last_entry_position(self) -> int | None:
