@@ -1,0 +1,227 @@
+"""What is left of batches and of their index when a broker is killed, loses power, or finds a damaged index."""
+
+from __future__ import annotations
+
+import struct
+from random import Random
+
+import pytest
+from tests.support.batch_bytes import (
+    UNIT,
+    Said,
+    a_batch,
+    a_single,
+    drain,
+    javas_batch,
+    make_topic,
+    pull,
+    send,
+    some,
+    units,
+)
+from tests.support.broker_desk import BrokerDesk
+from tests.support.stores import overwrite
+
+from holdfast.machine.events import Stopping
+from holdfast.model.errors import StoreError
+from holdfast.sim.disk import SimDisk
+from holdfast.wire.codes import ResponseCode
+from holdfast.wire.properties import parse_properties
+from holdfast.wire.record import StoredRecord
+
+OURS = {"opensBatches": "true"}
+SIZES = (3, 1, 10, 2, 1, 7, 4, 1, 1, 20)
+
+
+def a_desk(disk: SimDisk | None = None, **options: object) -> BrokerDesk:
+    """Return a broker whose index files have four entries."""
+    return BrokerDesk(disk=disk, queue_file_entries=4, **options)  # type: ignore[arg-type]
+
+
+def filled(**options: object) -> BrokerDesk:
+    """Return one with batches of all kinds and single messages between them."""
+    desk = a_desk(**options)
+    make_topic(desk)
+    number = 0
+    for turn, size in enumerate(SIZES):
+        batch = some(size, start=number)
+        number += size
+        if size == 1 and turn % 2:
+            send(desk, a_single(batch[0]))
+        elif turn % 3 == 0:
+            send(desk, javas_batch(batch))
+        else:
+            send(desk, a_batch(batch, codec=("plain", "lz4", "zstd", "zlib")[turn % 4]))
+        desk.now_ms += turn
+    return desk
+
+
+def stop(desk: BrokerDesk) -> None:
+    """End in order."""
+    desk.feed(Stopping(desk.now_ms))
+    desk.store.close(desk.now_ms)
+
+
+def said(found: list[StoredRecord]) -> list[tuple[int, bytes]]:
+    """Return offsets and bodies."""
+    return [(record.offset, bytes(record.body)) for record in found]
+
+
+EVERYTHING = [(number, b"%d" % number) for number in range(sum(SIZES))]
+
+
+@pytest.mark.parametrize("end", ["stopped", "killed", "killed, and the index lost"])
+def test_everything_is_there_after_a_restart_and_the_index_is_the_same(end: str):
+    """Recovery makes the index again from the log: byte for byte, in the same files."""
+    model = filled()
+    stop(model)
+    before = {
+        name: model.disk.read_file(f"batchconsumequeue/T/0/{name}") for name in model.disk.list("batchconsumequeue/T/0")
+    }
+    desk = filled()
+    if end == "stopped":
+        stop(desk)
+    if end == "killed, and the index lost":
+        desk.disk.remove("batchconsumequeue")
+
+    again = a_desk(desk.disk)
+
+    assert said(drain(again)) == EVERYTHING
+    assert send(again, a_batch(some(2))).fields["queueOffset"] == str(len(EVERYTHING))
+    stop(again)
+    count = len(SIZES) * 46
+    after = b"".join(
+        again.disk.read_file(f"batchconsumequeue/T/0/{name}") or b""
+        for name in again.disk.list("batchconsumequeue/T/0")
+    )
+    assert after[:count] == b"".join(data or b"" for data in before.values())[:count]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_batch_that_was_acknowledged_survives_a_power_cut_as_a_whole(seed: int):
+    """All of its messages or, if nobody was told of it, none: a record is never half there."""
+    random = Random(seed)
+    desk = a_desk(flush="sync")
+    make_topic(desk)
+    told: dict[int, list[Said]] = {}
+    waiting: list[list[Said]] = []
+    number = 0
+    for _ in range(random.randrange(1, 12)):
+        batch = some(random.randrange(1, 40), start=number, size=random.randrange(200))
+        number += len(batch)
+        waiting.append(batch)
+        desk.ask(a_batch(batch, codec=random.choice(("plain", "lz4"))))
+        if random.random() < 0.7:
+            desk.answers[1].clear()
+            desk.sync()
+            told |= {
+                int(answer.fields["queueOffset"]): batch for answer, batch in zip(desk.answers[1], waiting, strict=True)
+            }
+            waiting.clear()
+    desk.disk.crash(random)
+
+    again = a_desk(desk.disk, flush="sync")
+
+    found = dict(said(drain(again)))
+    for base, batch in told.items():
+        assert [found.get(base + index) for index in range(len(batch))] == [each.body for each in batch]
+    whole = drain(again, **OURS)
+    held = [(record.offset, int(parse_properties(record.properties.decode())["INNER_NUM"])) for record in whole]
+    assert sorted(found) == [offset for base, count in held for offset in range(base, base + count)]
+    again.answers[1].clear()
+    again.ask(a_batch(some(3)))
+    again.sync()
+    assert int(again.answers[1][-1].fields["queueOffset"]) >= max(found, default=-1) + 1
+
+
+FAR = (1 << 62, -1, -(1 << 63), 7)
+DAMAGES = {
+    **{f"position {value}": (0, struct.pack(">q", value)) for value in FAR},
+    **{f"size {value}": (8, struct.pack(">i", value)) for value in (0, -1, 1, 0x7FFFFFFF)},
+    **{f"first offset {value}": (28, struct.pack(">q", value)) for value in FAR},
+    **{f"count {value}": (36, struct.pack(">h", value)) for value in (0, -1, -32768, 32767)},
+    "zeros": (0, bytes(46)),
+    "ones": (0, b"\xff" * 46),
+}
+
+
+@pytest.mark.parametrize("place", ["first", "middle", "last"])
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_damaged_entry_of_the_index_never_shows_a_wrong_message(damage: str, place: str, *, is_killed: bool):
+    """The log is the truth. A broker that finds the damage mends it or says so; else it serves what is right."""
+    desk = filled()
+    stop(desk)
+    number = {"first": 0, "middle": 5, "last": len(SIZES) - 1}[place]
+    skip, data = DAMAGES[damage]
+    name = f"batchconsumequeue/T/0/{number // 4 * 4 * 46:020d}"
+    overwrite(desk.disk, name, number % 4 * 46 + skip, data)
+    if is_killed:
+        desk.disk.replace("abort", b"")
+    try:
+        again = a_desk(desk.disk)
+    except StoreError:
+        return  # It says so, and serves nothing.
+
+    found: dict[int, bytes] = {}
+    for offset in range(len(EVERYTHING)):
+        pulled = pull(again, offset, count=1)
+        found |= dict(said(pulled.records))
+        assert is_killed or pulled.max == len(EVERYTHING)
+
+    assert found.items() <= dict(EVERYTHING).items()
+    is_plausible = damage == "first offset 7"
+    if not is_killed and not is_plausible:
+        assert len(found) >= len(EVERYTHING) - SIZES[number], "damage of one entry costs its messages and no more"
+        assert said(drain(again)) == sorted(found.items())
+
+
+@pytest.mark.parametrize("is_stopped", [True, False])
+def test_a_folder_with_indexes_of_both_kinds_is_refused_by_name(*, is_stopped: bool):
+    """As upstream: nobody knows which one is right. Also where its broker ended in order."""
+    desk = filled()
+    if is_stopped:
+        stop(desk)
+    desk.disk.create("consumequeue/T/0/00000000000000000000", 80).write(0, [struct.pack(">qiq", 0, 100, 0)])
+
+    with pytest.raises(StoreError, match="consumequeue/T"):
+        a_desk(desk.disk)
+
+
+def test_entries_of_a_queue_are_found_in_whichever_file_they_are():
+    """Upstream reads up to the end of one file: here a pull goes on in the next one."""
+    desk = filled()
+    stop(desk)
+    assert len(desk.disk.list("batchconsumequeue/T/0")) == 3
+    again = a_desk(desk.disk)
+
+    pulled = pull(again, 0, count=4096, **OURS)
+
+    assert len(pulled.records) == len(SIZES)
+    assert pulled.next == len(EVERYTHING)
+
+
+def test_what_retention_takes_is_gone_from_the_beginning_and_offsets_stay():
+    """The lowest offset is that of the first batch whose record is still there; a pull before it is sent there."""
+    desk = a_desk(retention_hours=1)
+    make_topic(desk)
+    bases = []
+    for number in range(40):
+        bases.append(int(send(desk, a_batch(some(10, start=number * 10, size=6000))).fields["queueOffset"]))
+        desk.now_ms += 60_000
+    desk.pass_time(3_000_000, "housekeep", "clean")
+    desk.pass_time(1000, "housekeep")
+
+    pulled = pull(desk, 3)
+
+    assert pulled.code == ResponseCode.PULL_OFFSET_MOVED
+    assert 0 < pulled.min < 400
+    assert pulled.min in bases
+    assert (pulled.next, pulled.max) == (pulled.min, 400)
+    assert [offset for offset, _ in said(drain(desk, pulled.min))] == list(range(pulled.min, 400))
+    kept = units(desk.disk)
+    assert kept[0].base <= pulled.min
+    assert UNIT.size == 46
+    stop(desk)
+    again = a_desk(desk.disk, retention_hours=1)
+    assert pull(again, 3)[:4] == pulled[:4]
