@@ -91,6 +91,38 @@ def test_a_query_returns_no_more_than_it_was_asked_for(desk: BrokerDesk):
     assert len(query(desk, "even", most=5)) == 5
 
 
+def test_a_message_is_found_however_large_it_is_opened(desk: BrokerDesk):
+    """A compressed batch may hold more than an answer usually brings: the first one comes in any case."""
+    large = Said(bytes(9 << 20), f"{FIRST_ID + 1:032X}", keys="large")
+    send(desk, ours([large], "zstd"))
+
+    (found,) = query(desk, "large")
+
+    assert len(found.body) == 9 << 20
+
+
+def test_a_query_that_has_to_open_much_lets_others_have_a_turn(desk: BrokerDesk):
+    """A few large batches at a time; the answer comes all the same."""
+    for start in range(0, 10, 2):
+        batch = [
+            Said(bytes(2 << 20), f"{FIRST_ID + 1 + start:032X}"),
+            Said(b"%d" % start, f"{FIRST_ID + 2 + start:032X}", keys="k"),
+        ]
+        send(desk, ours(batch, "zstd"))
+    fields = {"topic": "T", "key": "k", "maxNum": "9", "beginTimestamp": "0", "endTimestamp": str(1 << 60)}
+
+    at_once = desk.ask(Command(code=RequestCode.QUERY_MESSAGE, opaque=1, fields=fields))
+    turns = 0
+    while not desk.answers[1]:
+        desk.pass_time(1, "pauses")
+        turns += 1
+
+    assert at_once == []
+    assert turns == 2
+    (answer,) = desk.answers[1]
+    assert [bytes(record.body) for record in decode_records(answer.body)] == [b"8", b"6", b"4", b"2", b"0"]
+
+
 def test_a_record_is_shown_by_its_place_as_the_messages_that_it_holds(desk: BrokerDesk):
     """33, by which tools show a message: the id of the answer to the send is that of the whole batch."""
     answer = send(desk, ours(following(4)))

@@ -16,21 +16,26 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Sequence
 from enum import StrEnum
+from functools import lru_cache
+from struct import Struct
 from typing import Final
+
+import msgspec
 
 from holdfast.model import property_names as names
 from holdfast.model.errors import CorruptRecord, RemoteProtocolError
 from holdfast.model.java_hash import java_hash
 from holdfast.store.record_steps import decode_at
 from holdfast.store.steps import LogRange, Steps
-from holdfast.wire.batch import Piece
+from holdfast.wire.batch import ITEM_OVERHEAD, Piece, split_items, split_properties
 from holdfast.wire.compression import CODEC_MASK, COMPRESSED
-from holdfast.wire.inner_batch import INNER_BATCH, OPENED_SIZE_MAX, is_inner_batch, unwrap_items
-from holdfast.wire.properties import PROPERTIES_SIZE_MAX, find_property
+from holdfast.wire.inner_batch import INNER_BATCH, OPENED_SIZE_MAX, is_inner_batch, unwrap_some
+from holdfast.wire.properties import find_property
 from holdfast.wire.record import LAYOUTS, StoredRecord, body_crc, decode_record, topic_part
 
 KEPT_SIZE_MAX: Final = 32 * 1024 * 1024
 _KEPT_COUNT_MAX: Final = 4096
+_KEPT_PER_ITEM: Final = 16
 _TAGS: Final = names.TAGS.encode()
 _UNIQUE_KEY: Final = names.UNIQUE_KEY.encode()
 _KEYS: Final = names.KEYS.encode()
@@ -46,56 +51,72 @@ class Reason(StrEnum):
 
 
 class OpenedBatch:
-    """The messages of one record, each as a record of its own.
+    """The messages of one record, each to be had as a record of its own.
+
+    Single records are made when they are asked for, a few at a time: of a large batch nobody wants all at once.
 
     Attributes:
         first: The offset of the first message.
-        records: The single records, one behind the other.
-        ends: Behind each of them.
-        properties: Of each of them.
     """
 
-    __slots__ = ("_codes", "_ids", "ends", "first", "properties", "records")
+    __slots__ = ("_codes", "_ends", "_growth", "_ids", "_items", "_outer", "first")
 
-    def __init__(self, first: int, records: bytes, ends: Sequence[int], properties: Sequence[bytes]) -> None:
+    def __init__(self, first: int, items: bytes, ends: Sequence[int], outer: StoredRecord | None = None) -> None:
+        """Have the items of *outer*, which end at *ends*; without it a record that is no batch, as it is."""
         self.first = first
-        self.records = records
-        self.ends = ends
-        self.properties = properties
-        self._codes: list[int] | None = None
+        self._items = items
+        self._ends = ends
+        self._outer = outer
+        self._growth = 0 if outer is None else _overhead_of(outer) - ITEM_OVERHEAD
+        self._codes: Sequence[int] | None = None
         self._ids: dict[bytes, int] | None = None
 
     def __len__(self) -> int:
-        return len(self.ends)
+        return len(self._ends)
 
-    def start_of(self, index: int) -> int:
-        """Return where the record of a message begins."""
-        return self.ends[index - 1] if index else 0
+    @property
+    def size(self) -> int:
+        """How much is kept of it: its items, and of each where it ends and the hash of its tag."""
+        return len(self._items) + _KEPT_PER_ITEM * len(self._ends)
 
-    def data(self, index: int) -> bytes:
-        """Return the bytes of the record of a message."""
-        return self.records[self.start_of(index) : self.ends[index]]
+    def data(self, index: int, count: int = 1) -> bytes:
+        """Return the records of *count* messages from *index* on, one behind the other."""
+        items = memoryview(self._items)[self._start_of(index) : self._ends[index + count - 1]]
+        return bytes(items) if self._outer is None else _encode_singles(self._outer, index, split_items(items))
 
     def record(self, index: int) -> StoredRecord:
         """Return the record of a message."""
-        return decode_record(self.records, self.start_of(index), check_body=False)
+        return decode_record(self.data(index), check_body=False)
 
     def count_fitting(self, index: int, size: int) -> int:
         """Return how many messages from *index* on have records of *size* together."""
-        return bisect_right(self.ends, self.start_of(index) + size) - index
+        limit = self._start_of(index) + index * self._growth + size
+        return bisect_right(range(len(self)), limit, lo=index, key=self._record_end) - index
+
+    def _start_of(self, index: int) -> int:
+        return self._ends[index - 1] if index else 0
+
+    def _record_end(self, index: int) -> int:
+        return self._ends[index] + (index + 1) * self._growth
+
+    def _properties(self) -> list[bytes]:
+        """Return the properties of each message."""
+        if self._outer is None:
+            return [self.record(0).properties] if self._ends else []
+        return split_properties(self._items)
 
     def find_tagged(self, codes: frozenset[int], index: int) -> list[int]:
         """Return which messages from *index* on have a tag whose hash is one of *codes*."""
         if self._codes is None:
-            tags = (find_property(properties, _TAGS) for properties in self.properties)
-            self._codes = [0 if tag is None else java_hash(tag.decode(errors="replace")) for tag in tags]
-        return [at for at in range(index, len(self.ends)) if self._codes[at] in codes]
+            tags = (find_property(properties, _TAGS) for properties in self._properties())
+            self._codes = [0 if tag is None else _hash_tag(tag) for tag in tags]
+        return [at for at in range(index, len(self)) if self._codes[at] in codes]
 
     def find_id(self, message_id: str) -> int | None:
         """Return which message has that unique key, or None."""
         if self._ids is None:
             self._ids = {}
-            for index, properties in enumerate(self.properties):
+            for index, properties in enumerate(self._properties()):
                 unique_key = find_property(properties, _UNIQUE_KEY)
                 if unique_key is not None:
                     self._ids.setdefault(unique_key, index)
@@ -104,14 +125,19 @@ class OpenedBatch:
     def find_keyed(self, key: str) -> list[int]:
         """Return which messages have *key* among their keys, or as their unique key."""
         wanted, found = key.encode(errors="replace"), []
-        for index, properties in enumerate(self.properties):
+        for index, properties in enumerate(self._properties()):
             keys = find_property(properties, _KEYS)
             if find_property(properties, _UNIQUE_KEY) == wanted or (keys is not None and wanted in keys.split()):
                 found.append(index)
         return found
 
 
-_NOTHING: Final = OpenedBatch(0, b"", (), ())
+@lru_cache(512)
+def _hash_tag(tag: bytes) -> int:
+    return java_hash(tag.decode(errors="replace"))
+
+
+_NOTHING: Final = OpenedBatch(0, b"", ())
 
 
 class OpenedBatches:
@@ -145,7 +171,7 @@ class OpenedBatches:
             return None
         if is_inner_batch(record.sys_flag):
             return self.open_own(record, reason)
-        return OpenedBatch(record.offset, data[: record.size], (record.size,), (record.properties,))
+        return OpenedBatch(record.offset, data[: record.size], (record.size,))
 
     def open_own(self, record: StoredRecord, reason: Reason) -> OpenedBatch | None:
         """Return the messages of a batch in this broker's log; None when it cannot be opened."""
@@ -176,10 +202,10 @@ class OpenedBatches:
     def _keep(self, position: int, batch: OpenedBatch) -> None:
         """Keep *batch*, whatever its size, and as many of the others as there is room for."""
         self._kept[position] = batch
-        self._kept_size += len(batch.records)
+        self._kept_size += batch.size
         while (self._kept_size > self._kept_size_max or len(self._kept) > _KEPT_COUNT_MAX) and len(self._kept) > 1:
             _, oldest = self._kept.popitem(last=False)
-            self._kept_size -= len(oldest.records)
+            self._kept_size -= oldest.size
 
 
 def split(record: StoredRecord) -> OpenedBatch:
@@ -188,28 +214,36 @@ def split(record: StoredRecord) -> OpenedBatch:
     Raises:
         RemoteProtocolError: it cannot be opened, or would be too large.
     """
-    items = unwrap_items(record.body, record.sys_flag, record.properties, size_max=OPENED_SIZE_MAX)
-    magic, topic = topic_part(record.topic)
+    items, ends = unwrap_some(record.body, record.sys_flag, record.properties, size_max=OPENED_SIZE_MAX)
     sys_flag = record.sys_flag & ~(INNER_BATCH | COMPRESSED | CODEC_MASK)
-    layout = LAYOUTS[sys_flag >> _HOST_BITS_SHIFT & 3]
-    overhead = layout.size + len(topic) + 2
+    outer = msgspec.structs.replace(record, sys_flag=sys_flag, body=b"", properties=b"")
+    return OpenedBatch(record.offset, items, ends, outer)
+
+
+def _layout_of(outer: StoredRecord) -> Struct:
+    return LAYOUTS[outer.sys_flag >> _HOST_BITS_SHIFT & 3]
+
+
+def _overhead_of(outer: StoredRecord) -> int:
+    """Return what the record of a message takes beyond its body and properties."""
+    return _layout_of(outer).size + len(topic_part(outer.topic)[1]) + 2
+
+
+def _encode_singles(outer: StoredRecord, index: int, items: list[tuple[int, memoryview, bytes]]) -> bytes:
+    """Return records of *items*, the first of which is the message *index* of *outer*."""
+    magic, topic = topic_part(outer.topic)
+    layout, overhead = _layout_of(outer), _overhead_of(outer)
     pieces: list[Piece] = []
-    ends: list[int] = []
-    end = 0
-    for offset, (flag, body, properties) in enumerate(items, record.offset):
+    for offset, (flag, body, properties) in enumerate(items, outer.offset + index):
         size = overhead + len(body) + len(properties)
-        if len(properties) > PROPERTIES_SIZE_MAX:
-            raise RemoteProtocolError(f"an item has properties of {len(properties)} bytes, which no record can hold")
         pieces += (
             layout.pack(
-                size, magic, body_crc(body), record.queue_id, flag, offset, record.position, sys_flag, record.born_ms,
-                record.born_host, record.store_ms, record.store_host, record.reconsume_times,
-                record.prepared_position, len(body),
+                size, magic, body_crc(body), outer.queue_id, flag, offset, outer.position, outer.sys_flag,
+                outer.born_ms, outer.born_host, outer.store_ms, outer.store_host, outer.reconsume_times,
+                outer.prepared_position, len(body),
             ),
             body,
             topic + len(properties).to_bytes(2, "big"),
             properties,
         )  # fmt: skip
-        end += size
-        ends.append(end)
-    return OpenedBatch(record.offset, b"".join(pieces), ends, [properties for _, _, properties in items])
+    return b"".join(pieces)

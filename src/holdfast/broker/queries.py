@@ -19,7 +19,7 @@ from holdfast.broker.records import read_bytes
 from holdfast.broker.request import Answer, Handlers, Refusal, Request, Steps
 from holdfast.broker.restamp import read_queue_id, restamp
 from holdfast.broker.static_reads import REMOTE_TIMEOUT_MS, StaticReads
-from holdfast.broker.waits import PeerCall, Procedure
+from holdfast.broker.waits import Pause, PeerCall, Procedure
 from holdfast.broker.whereabouts import Whereabouts
 from holdfast.model.errors import CorruptRecord, PeerFailed
 from holdfast.model.mapping import LogicalQueue
@@ -48,6 +48,7 @@ from holdfast.wire.route import is_mapping_aware
 FOUND_MAX: Final = 64
 FOUND_SIZE_MAX: Final = 8 * 1024 * 1024
 ENTRIES_MAX: Final = 1024
+_OPENED_AT_ONCE: Final = 4 * 1024 * 1024
 _UNIQUE_KEY: Final = UNIQUE_KEY.encode()
 
 
@@ -104,32 +105,41 @@ class Queries:
             return request.answer(ResponseCode.QUERY_NOT_FOUND, remark, fields=answer)
         return request.answer(fields=answer, body=_join(found[: _count_wanted(fields)]))
 
-    def _find_by_key(self, fields: QueryMessageFields) -> Steps[list[bytes]]:
-        """Return the records here, newest first."""
+    def _find_by_key(self, fields: QueryMessageFields) -> Procedure[list[bytes]]:
+        """Return the records here, newest first; the first whatever its size."""
         positions = yield from self._store.find_by_key(
             fields.topic, fields.key, _count_wanted(fields), fields.begin_timestamp, fields.end_timestamp
         )
         found: list[bytes] = []
-        size = 0
+        size = opened = 0
         for position in positions:
+            if opened > _OPENED_AT_ONCE:
+                opened = 0
+                yield Pause(1)  # Others have a turn: to open batches takes longer than anything else here.
             data = yield from read_bytes(position)
-            for single in self._find_inside(data, fields.key) if data else ():
+            singles, opened_size = self._find_inside(data, fields.key) if data else ([], 0)
+            for single in singles:
                 size += len(single)
-                if size > FOUND_SIZE_MAX:
+                if found and size > FOUND_SIZE_MAX:
                     return found
                 found.append(self._to_logical(fields.topic, single))
+            opened += opened_size
         return found
 
-    def _find_inside(self, data: bytes, key: str) -> list[bytes]:
-        """Return what a record holds that has *key*: itself, if it is no batch; everything, if it is the batch's id."""
+    def _find_inside(self, data: bytes, key: str) -> tuple[list[bytes], int]:
+        """Return what a record holds that has *key*, and how much was opened to see it.
+
+        If it is no batch, that is the record itself; everything, if *key* is the batch's id.
+        """
         record = decode_record(data, check_body=False)
         if not is_inner_batch(record.sys_flag):
-            return [data]
+            return [data], 0
         batch = self._opened.open_own(record, Reason.QUERY)
         if batch is None:
-            return []
+            return [], _OPENED_AT_ONCE // 2
         is_of_batch = find_property(record.properties, _UNIQUE_KEY) == key.encode(errors="replace")
-        return [batch.data(index) for index in (range(len(batch)) if is_of_batch else batch.find_keyed(key))]
+        indexes = range(len(batch)) if is_of_batch else batch.find_keyed(key)
+        return [batch.data(index) for index in indexes], batch.size
 
     def _find_elsewhere(self, fields: QueryMessageFields) -> Procedure[list[bytes]]:
         """Return the records of other brokers, of those that answer."""
@@ -155,7 +165,7 @@ class Queries:
             batch = self._opened.open_own(record, Reason.QUERY)
             if batch is None:
                 return Refusal(ResponseCode.SYSTEM_ERROR, f"the batch at {fields.offset} cannot be opened")
-            data = batch.records[: batch.ends[max(0, batch.count_fitting(0, FOUND_SIZE_MAX) - 1)]]
+            data = batch.data(0, max(1, batch.count_fitting(0, FOUND_SIZE_MAX)))
         return request.answer(body=self._to_logical(record.topic, data))
 
     def _view_elsewhere(self, request: Request, fields: ViewMessageFields) -> Procedure[Answer]:

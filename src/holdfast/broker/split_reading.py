@@ -81,9 +81,9 @@ class Parts:
             if self.count:
                 return False
             fitting = 1
-        start, end = batch.start_of(index), batch.ends[index + fitting - 1]
-        self.pieces.append(memoryview(batch.records)[start:end])
-        self.size += end - start
+        records = batch.data(index, fitting)
+        self.pieces.append(records)
+        self.size += len(records)
         self.count += fitting
         self.next_offset += fitting
         return fitting == count
@@ -110,7 +110,7 @@ def read_parts(opened: OpenedBatches, queue: QueueLog, start: int, wanted: Wante
             if batch is None or (batch.first, len(batch)) != (first, behind - first):
                 parts.next_offset = behind
                 continue
-            opened_size += len(batch.records)
+            opened_size += batch.size
             if not parts.take(batch, min(behind, wanted.end)):
                 return parts
     return parts

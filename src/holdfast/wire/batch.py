@@ -11,6 +11,7 @@ Pure struct work on the hot path; knows nothing of what the properties say.
 from __future__ import annotations
 
 import struct
+from array import array
 from collections.abc import Iterable, Sequence
 from functools import partial, reduce
 from operator import add
@@ -132,6 +133,33 @@ def split_properties(body: Piece) -> list[bytes]:
             raise RemoteProtocolError(f"batch item {len(found)}: its sizes do not add up")
         found.append(data[start:at])
     return found
+
+
+def measure_items(body: bytes, *, count_max: int) -> array[int]:
+    """Return where each item of a batch ends, for whoever wants a few of them at a time.
+
+    Raises:
+        RemoteProtocolError: the sizes do not add up, there are more than *count_max*, or the properties of one are
+            larger than those of a record can be.
+    """
+    end = len(body)
+    ends = array("I")
+    at = 0
+    unpack, found = _SIZES.unpack_from, ends.append
+    while at < end:
+        size, body_size = unpack(body, at) if end - at >= ITEM_OVERHEAD else (0, 0)
+        start, at = at + ITEM_OVERHEAD + body_size, at + size
+        if (
+            body_size < 0
+            or not 0 <= at - start <= _PROPERTIES_SIZE_MAX
+            or at > end
+            or body[start - 2] << 8 | body[start - 1] != at - start
+        ):
+            raise RemoteProtocolError(f"batch item {len(ends)}: its sizes do not add up")
+        found(at)
+        if len(ends) > count_max:
+            raise RemoteProtocolError(f"a batch holds more than {count_max} items")
+    return ends
 
 
 def split_items(body: Piece, *, count_max: int | None = None) -> list[tuple[int, memoryview, bytes]]:

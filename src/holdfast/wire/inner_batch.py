@@ -16,6 +16,7 @@ What others closed is not trusted: neither how large it says it is, nor how many
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Collection, Iterable
 from enum import Enum
 from typing import Final
@@ -25,7 +26,7 @@ import msgspec
 from holdfast.model import property_names as names
 from holdfast.model.errors import LocalProtocolError, RemoteProtocolError
 from holdfast.model.numbers import parse_count
-from holdfast.wire.batch import Piece, split_items
+from holdfast.wire.batch import Piece, measure_items, split_items
 from holdfast.wire.compression import DECOMPRESSED_SIZE_MAX, Codec, compress, decompress, flag_of
 from holdfast.wire.properties import PROPERTIES_SIZE_MAX, find_property
 
@@ -133,11 +134,34 @@ def unwrap_items(
         RemoteProtocolError: it cannot be uncompressed, is too large, its sizes do not add up, or it does not hold as
             many items as it says. Nothing of it is to be used: the index counts what it says.
     """
-    said = count_said(properties) or 1  # Java's broker takes one that does not say, and counts one.
+    said = _count_all(properties)
     items = split_items(decompress(body, sys_flag, size_max=size_max), count_max=said)
-    if len(items) != said:
-        raise RemoteProtocolError(f"an inner batch says that it holds {said} messages, and holds {len(items)}")
+    _check_count(said, len(items))
     return items
+
+
+def unwrap_some(
+    body: Piece, sys_flag: int, properties: bytes, *, size_max: int = DECOMPRESSED_SIZE_MAX
+) -> tuple[bytes, array[int]]:
+    """Return the items as they stand, and where each ends, for whoever wants a few of them at a time.
+
+    Raises:
+        RemoteProtocolError: as `unwrap_items`; and the properties of one are larger than those of a record can be.
+    """
+    said = _count_all(properties)
+    items = decompress(body, sys_flag, size_max=size_max)
+    ends = measure_items(items, count_max=said)
+    _check_count(said, len(ends))
+    return items, ends
+
+
+def _count_all(properties: bytes) -> int:
+    return count_said(properties) or 1  # Java's broker takes one that does not say, and counts one.
+
+
+def _check_count(said: int, found: int) -> None:
+    if said != found:
+        raise RemoteProtocolError(f"an inner batch says that it holds {said} messages, and holds {found}")
 
 
 def count_said(properties: bytes) -> int | None:

@@ -37,7 +37,7 @@ def test_a_single_record_has_all_but_its_message_from_the_batch(host: bytes, top
 
     opened = split(record)
 
-    singles = list(decode_records(opened.records))
+    singles = list(decode_records(opened.data(0, 3)))
     own = {"size", "offset", "flag", "sys_flag", "body", "body_crc", "properties"}
     for single in singles:
         shared = {name: value for name, value in msgspec.structs.asdict(single).items() if name not in own}
@@ -45,6 +45,19 @@ def test_a_single_record_has_all_but_its_message_from_the_batch(host: bytes, top
     assert [single.offset for single in singles] == [40, 41, 42]
     assert [opened.data(index) for index in range(3)] == [encode_record(single) for single in singles]
     assert [opened.record(index) for index in range(3)] == singles
+
+
+def test_single_records_are_counted_by_what_they_take() -> None:
+    """As many as fit, by the sizes that they will have; they are made only when they are asked for."""
+    opened = split(a_batch([Item(b"x" * size, f"U{size}") for size in (1, 50, 3, 700, 2)]))
+    sizes = [len(opened.data(index)) for index in range(5)]
+
+    for index in range(5):
+        for room in range(0, sum(sizes) + 2, 7):
+            count = opened.count_fitting(index, room)
+            assert sum(sizes[index : index + count]) <= room
+            assert index + count == 5 or sum(sizes[index : index + count + 1]) > room
+    assert opened.data(1, 3) == b"".join(opened.data(index) for index in (1, 2, 3))
 
 
 def test_messages_are_found_by_id_key_and_tag() -> None:
@@ -60,7 +73,7 @@ def test_messages_are_found_by_id_key_and_tag() -> None:
 
 def test_what_was_opened_is_kept_as_long_as_there_is_room() -> None:
     """What was used last stays; the newest does in any case."""
-    opened = OpenedBatches(kept_size_max=2500)
+    opened = OpenedBatches(kept_size_max=2 * split(record_at(0)).size)
     records = [record_at(number, codec=Codec.LZ4) for number in range(3)]
     for record in (*records[:2], records[0], records[2]):
         opened.open_own(record, Reason.SPLIT)
