@@ -31,7 +31,7 @@ from holdfast.sim.operator import Duties, Operator
 from holdfast.sim.orders import ORDERED_TOPIC, PLAIN_TOPIC, Orders
 from holdfast.sim.plan import Plan
 from holdfast.sim.producer import Producer
-from holdfast.sim.shell import Surroundings
+from holdfast.sim.shell import Shell, Surroundings
 from holdfast.sim.wanderer import WANDERERS, Wanderer
 from holdfast.sim.witness import Witness
 from holdfast.sim.world import World
@@ -91,7 +91,8 @@ class Cluster:
         self.name_servers = [self._name_server(f"namesrv-{number}") for number in range(plan.name_servers)]
         self.namesrv_text = ";".join(f"{node.host}:{_NAMESRV_PORT}" for node in self.name_servers)
         self.brokers = [self._broker(f"broker-{chr(ord('a') + number)}") for number in range(plan.brokers)]
-        self.heads = Heads(self._rooms_up)
+        self.heads = Heads(self._rooms_up, self._count_turns)
+        self._lives: list[tuple[Shell | None, int]] = []  # of the brokers, when they were last looked at
         self.reports = Reports(self._name_servers_up)
         if plan.static:
             self._watch_heads()
@@ -147,6 +148,16 @@ class Cluster:
     def _rooms_up(self) -> dict[str, Rooms]:
         return {node.name: self.rooms[node.name] for node in self.brokers if node.is_up}
 
+    def _count_turns(self, broker: str) -> int:
+        return next(node.shell.turns for node in self.brokers if node.name == broker and node.shell is not None)
+
+    def _check_heads(self) -> None:
+        """Look at the brokers if one of them took an event, began or ended: most steps are those of others."""
+        lives = [(node.shell, 0 if node.shell is None else node.shell.turns) for node in self.brokers]
+        if lives != self._lives:
+            self._lives = lives
+            self.heads.check()
+
     def _name_servers_up(self) -> dict[str, NameServer]:
         machines = {node.name: node.shell.machine for node in self.name_servers if node.shell is not None}
         return {name: machine for name, machine in machines.items() if isinstance(machine, NameServer)}
@@ -164,7 +175,7 @@ class Cluster:
         self.places.find_holes = lambda queue, start, end: self.heads.may_lack(queue, start, end, self.places.holed)
         self.places.find_gaps = lambda queue, start, end: self.heads.may_lack(queue, start, end, set())
         self.heads.on_leader = self._see_commits
-        self.world.checks.append(self.heads.check)
+        self.world.checks.append(self._check_heads)
         self.world.schedule(self._watch_commits, delay_ms=_COMMITS_MS)
         self.world.schedule(self._watch_reports, delay_ms=_REPORTS_MS)
 
@@ -177,10 +188,11 @@ class Cluster:
 
         It is looked at when it opens the queue, too, before anybody commits there.
         """
+        was_forced = self.heads.was_forced(topic, number)
         for group, wanted in GROUP_TOPICS.items():
             if wanted == topic:
                 row = (group, topic, number)
-                if self.plan.leases and self.heads.was_forced(topic, number):
+                if self.plan.leases and was_forced:
                     # Whoever replaces a dead leader by itself may reach nobody who has a copy.
                     self.commits.pass_over(row, broker)
                 found = self.rooms[broker].offsets.find(group, topic, number)
@@ -188,7 +200,7 @@ class Cluster:
                 if found is not None:
                     self.witness.committed(group, MessageQueue(topic, LOGICAL, number), found)
 
-        if self.heads.was_forced(topic, number):
+        if was_forced:
             self.resets.pass_over((topic, number), broker)
 
     def _find_reset(self, row: tuple[str, int]) -> int | None:

@@ -57,12 +57,14 @@ class Shell:
 
     Attributes:
         synced: Up to where the log is known to be on disk.
+        turns: How many events the machine has taken.
     """
 
     def __init__(self, world: World, network: Network, around: Surroundings, machine: Machine) -> None:
         self.host = around.host
         self.machine = machine
         self.synced = 0
+        self.turns = 0
         self._world = world
         self._network = network
         self._around = around
@@ -140,6 +142,7 @@ class Shell:
 
     def feed(self, event: events.Event) -> None:
         """Hand *event* to the machine and perform what it answers."""
+        self.turns += 1
         for effect in self.machine.handle(event):
             self._perform[type(effect)](effect)
 
@@ -197,6 +200,7 @@ class Shell:
             return
         checksum = crc32(buffer[:taken])
         self._note("frames", f"channel {socket.tag}, {len(frames)} frames, {taken} bytes {checksum:08x}")
+        self.turns += 1
         answers = self.machine.handle(events.FramesReceived(events.ChannelId(socket.tag), frames, self.now_ms))
         # The views are dead now: whoever kept one shall see that it did.
         buffer[:] = bytes([_SCRIBBLE]) * len(buffer)

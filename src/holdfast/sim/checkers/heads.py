@@ -13,6 +13,7 @@ leads in truth. A broker that is down says nothing; it is judged when it is up a
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -33,10 +34,12 @@ class _Seen(msgspec.Struct):
     """What one process held open when it was last looked at.
 
     Attributes:
-        waits: It holds requests back or has sealed a queue, so it is looked at again after every step.
+        turns: How many events it had taken.
+        waits: It holds requests back or has sealed a queue, so it is looked at again after every event that it takes.
     """
 
     rooms: Rooms
+    turns: int
     version: int
     waits: bool
     held: tuple[Key, ...]
@@ -47,15 +50,21 @@ class Heads:
 
     Args:
         find: Returns the rooms of every broker that is up.
+        count_turns: Returns how many events one of them has taken: nothing else changes what it knows. Without it
+            every step may have changed everybody.
 
     Attributes:
         on_leader: Is told of whoever leads a queue by its own record, whenever anything changed there: topic, queue,
             broker. It may have sealed the queue, or not know yet whether it may take sends.
     """
 
-    def __init__(self, find: Callable[[], Mapping[str, Rooms]]) -> None:
+    def __init__(
+        self, find: Callable[[], Mapping[str, Rooms]], count_turns: Callable[[str], int] | None = None
+    ) -> None:
+        steps = itertools.count()
         self.on_leader: Callable[[str, int, str], None] = lambda _topic, _queue, _broker: None
         self._find = find
+        self._count_turns = count_turns or (lambda _name: next(steps))
         self._holders: dict[Key, str] = {}
         self._seen: dict[str, _Seen] = {}
         self._led: dict[Key, dict[str, LogicalQueue]] = {}  # As the brokers record it that say they lead it.
@@ -71,12 +80,15 @@ class Heads:
         for name in sorted(gone):
             del self._seen[name]
         for name, rooms in up.items():
-            seen, waits = self._seen.get(name), bool(rooms.relaying.moving or rooms.relaying.unsure)
+            seen, turns = self._seen.get(name), self._count_turns(name)
             if seen is None or seen.rooms is not rooms:
                 self._forget(name)
                 seen = None
+            elif seen.turns == turns:
+                continue
+            waits = bool(rooms.relaying.moving or rooms.relaying.unsure)
             if seen is None or seen.version != rooms.mappings.version or waits or seen.waits:
-                self._seen[name] = self._look(name, rooms)
+                self._seen[name] = self._look(name, rooms, turns)
                 changed = True
         if changed:
             self._compare()
@@ -86,7 +98,7 @@ class Heads:
         for led in self._led.values():
             led.pop(name, None)
 
-    def _look(self, name: str, rooms: Rooms) -> _Seen:
+    def _look(self, name: str, rooms: Rooms, turns: int) -> _Seen:
         mappings, is_held = rooms.mappings, rooms.relaying.is_held
         waits, held = bool(rooms.relaying.moving or rooms.relaying.unsure), []
         for topic, mapping in mappings.topics().items():
@@ -107,7 +119,7 @@ class Heads:
         for move in mappings.moves().values():
             if move.move.source == name:
                 self._moves[move.move.id] = move.move.state
-        return _Seen(rooms, mappings.version, waits, tuple(sorted(held)))
+        return _Seen(rooms, turns, mappings.version, waits, tuple(sorted(held)))
 
     def _compare(self) -> None:
         holder: dict[Key, str] = {}
