@@ -10,6 +10,26 @@ import pytest
 from hypothesis import settings
 from tests.support.descriptors import open_descriptors
 
+# Where several processes share the tests, a file is one piece of work: the longest ones first, so that none of them is
+# begun when the others have nothing left to do.
+LONGEST = (
+    "tests/interop/test_store_exchange.py",
+    "tests/interop/test_mixed_cluster.py",
+    "tests/interop/test_static_java.py",
+    "tests/interop/test_route_push.py",
+    "tests/interop/test_java_client.py",
+    "tests/interop/test_static_groups.py",
+    "tests/interop/test_static_features.py",
+    "tests/integration/test_moves_under_load.py",
+    "tests/sim/test_scenarios.py",
+    "tests/sim/test_seeds.py",
+    "tests/integration/test_logical_queues.py",
+    "tests/sim",
+    "tests/integration",
+    "tests/anomaly",
+    "tests/push",
+    "tests/docs",
+)
 # What many tests share stays open to the end: a loop in the background, the way to a JVM.
 DESCRIPTORS_MAX = 50
 
@@ -26,3 +46,19 @@ def closed_in_the_end() -> Iterator[None]:
     gc.collect()
     left = [what for number, what in open_descriptors().items() if before.get(number) != what]
     assert len(left) <= DESCRIPTORS_MAX, f"{len(left)} descriptors are open still: {Counter(left).most_common(20)}"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Begin with what takes longest; whoever runs tests in one process hears of the quick ones first."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: _find_rank(item.nodeid))
+
+
+def pytest_collection_finish() -> None:
+    """Spare the collector of garbage what lives as long as the process: thousands of tests, all that they import."""
+    gc.collect()
+    gc.freeze()
+
+
+def _find_rank(test: str) -> int:
+    return next((rank for rank, place in enumerate(LONGEST) if test.startswith(place)), len(LONGEST))

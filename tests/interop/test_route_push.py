@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,8 @@ from tests.support.watchers import Peer
 
 from holdfast import Producer
 from holdfast.cli.main import main
+from holdfast.client import route_keeper
+from holdfast.client.route_table import RouteTable
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.watch import WATCH_FIELD
 
@@ -91,10 +94,12 @@ def test_a_java_name_server_is_polled_and_that_is_said(
     children: list[Child],
     caplog: pytest.LogCaptureFixture,
     capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
     peer_name: str,
 ) -> None:
     """Sends work, a change is known after a poll, and one line at debug level says why it takes so long."""
     caplog.set_level(logging.DEBUG, "holdfast")
+    monkeypatch.setattr(route_keeper, "RouteTable", partial(RouteTable, 5_000))  # nobody here waits 30 s for a poll
     peer: JavaPeer = request.getfixturevalue(peer_name)
     port = free_port()
     name_server = f"127.0.0.1:{port}"
