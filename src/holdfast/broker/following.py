@@ -231,7 +231,7 @@ class Following:
                 return self._misfit(position, now_ms)
             self._store.begin_at(position)
             self._next = self._durable = position
-        if self._store.disk_full:
+        if not self._store.has_room():
             self._stick("full", "the disk is nearly full: make room, and the copy goes on", now_ms)
             return False
         known = min(len(data), max(0, self._compared_end - position))

@@ -12,6 +12,7 @@ from holdfast.broker.following import TIMER as FOLLOWING_TIMER
 from holdfast.broker.shipping import TIMER as SHIPPING_TIMER
 from holdfast.machine.effects import Log, OpenChannel, SendBytes
 from holdfast.machine.events import ChannelId, StreamReceived
+from holdfast.model.errors import DiskFull
 from holdfast.sim.disk import SimDisk
 from holdfast.wire.codes import ResponseCode
 from holdfast.wire.ha import encode_head
@@ -317,6 +318,29 @@ def test_a_full_disk_stops_the_copy_before_the_disk_does(pair: Pair) -> None:
     pair.pass_time(STUCK_MS)
     pair.follow()
     assert log_bytes(pair.replica) == log_bytes(pair.master)
+    assert pair.replica.store.writable
+
+
+def test_a_copy_without_room_for_its_next_log_file_goes_on_when_there_is_some(pair: Pair) -> None:
+    """Though the disk said that it had room: nobody has to start the replica again."""
+
+    def refuse(call: str, path: str) -> None:
+        if call == "create" and path.startswith("commitlog/"):
+            raise DiskFull(f"there is no room for {path}")
+
+    pair.replica.disk.before = refuse
+    pair.master.ask(*[a_send(body=bytes(50_000)) for _ in range(30)])
+
+    pair.follow()
+
+    assert pair.state == "full"
+    assert pair.replica.store.written < pair.master.store.written
+    pair.replica.disk.before = None
+    pair.replica.store.housekeep(pair.replica.now_ms)
+    pair.break_off()
+    pair.pass_time(STUCK_MS)
+    pair.follow()
+    assert pair.replica.store.written == pair.master.store.written
     assert pair.replica.store.writable
 
 
