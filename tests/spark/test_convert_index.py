@@ -48,10 +48,10 @@ def test_tasks_of_spark_make_what_the_command_makes(spark: SparkSession, folder:
         told.append((what, count))
         return told.append
 
-    found = convert_index(tasks, [str(folder)], "orders", "batch", show=show, options=OPTIONS, piece_size=150, wave=8)
+    found = convert_index(tasks, [str(folder)], "orders", "batch", show=show, options=OPTIONS, piece_size=150, wave=3)
 
     assert found.stores[0].converted == 2000
-    assert told[0] == ("converting, tasks", 15)
+    assert told[0] == ("converting, tasks", 4)
     assert files_below(folder / "batchconsumequeue") == files_below(tmp_path / "other" / "batchconsumequeue")
     convert_index(tasks, [str(folder)], "orders", "simple", options=OPTIONS)
     assert files_below(folder / "consumequeue") == before
@@ -67,12 +67,12 @@ def test_what_a_task_finds_wrong_is_told_by_name(spark: SparkSession, folder: Pa
     before = files_below(folder / "consumequeue")
 
     with pytest.raises((TaskFailed, StoreError), match="queue 1 of topic orders has message 402"):
-        convert_index(SparkTasks(spark), [str(folder)], "orders", "batch", options=OPTIONS, piece_size=150, wave=4)
+        convert_index(SparkTasks(spark), [str(folder)], "orders", "batch", options=OPTIONS, piece_size=150, wave=1)
 
     assert files_below(folder / "consumequeue") == before
     assert not (folder / "batchconsumequeue").exists()
     path.write_bytes(good)
-    found = convert_index(SparkTasks(spark), [str(folder)], "orders", "batch", options=OPTIONS, piece_size=150, wave=4)
+    found = convert_index(SparkTasks(spark), [str(folder)], "orders", "batch", options=OPTIONS, piece_size=150, wave=1)
     assert found.stores[0].resumed
     assert 0 < found.stores[0].converted < 2000
 
@@ -95,7 +95,7 @@ DRIVER = """
     spark = session("loopback", master=master, config=config)
     spark.sparkContext.setLogLevel("OFF")
     options = StoreOptions(log_file_size=1 << 16, queue_file_size=20 * 200, batch_file_size=46 * 200)
-    found = convert_index(Waves(spark), [folder], "orders", "batch", options=options, piece_size=40, wave=3)
+    found = convert_index(Waves(spark), [folder], "orders", "batch", options=options, piece_size=40, wave=2)
     spark.stop()
     print("converted", found.stores[0].converted, flush=True)
 """

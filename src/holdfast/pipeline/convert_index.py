@@ -36,13 +36,13 @@ from holdfast.store.record_heads import RecordHeads
 
 PIECE_SIZE: Final = 32_768
 """Entries that are in memory at a time, old and new: some 5 MB, whatever the size of the topic."""
-GROUP: Final = 32
+GROUP: Final = 64
 """Pieces of one task, at most. They follow each other in the log: what several queues have there is mapped once."""
-TASKS_PER_CORE: Final = 4
-"""As many tasks there should be, even if each is small then: one that ends late keeps others waiting."""
+TASKS_PER_CORE: Final = 2
+"""As many tasks there are of less than that: each costs Spark some 60 ms, and the last one keeps others waiting."""
 SETTLED: Final = 4
 """Pieces that are brought to disk together, while the next ones are converted."""
-WAVE: Final = 64
+WAVE: Final = 32
 """Tasks that are given out before any is noted as done: so much is done again after a stop, at most."""
 
 
@@ -135,7 +135,7 @@ def _build(tasks: Tasks, store: str, conversion: IndexConversion, progress: Prog
 
 def _group(pieces: list[PiecePlan], cores: int) -> list[list[PiecePlan]]:
     """Return the pieces of each task."""
-    size = max(1, min(GROUP, len(pieces) // (TASKS_PER_CORE * cores)))
+    size = max(1, min(GROUP, -(-len(pieces) // (TASKS_PER_CORE * cores))))
     return [pieces[at : at + size] for at in range(0, len(pieces), size)]
 
 

@@ -57,9 +57,9 @@ def orders(target: Path) -> list[tuple[int, int, bytes]]:
 
 
 def test_a_row_is_what_was_sent(folder: Folder, target: Path):
-    """Key, tag, times, properties; its topic and day are in the path."""
+    """Key, tag, times, properties; its topic and the day when it was stored are in the path."""
     folder.append(b"one", tags="paid", more="KEYS\x01k1\x02colour\x01red\x02", born_ms=NOW_MS - 5)
-    folder.append(b"later", now_ms=NOW_MS + DAY_MS)
+    folder.append(b"later", now_ms=NOW_MS + DAY_MS, born_ms=NOW_MS)
     folder.append(compress(b"squeezed" * 50, Codec.ZSTD), flag=flag_of(Codec.ZSTD), now_ms=NOW_MS + DAY_MS)
     folder.close()
 

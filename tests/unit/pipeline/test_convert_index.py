@@ -11,10 +11,10 @@ from tests.support.conversions import convert, fill, plain_disk, served
 from tests.support.stores import SMALL
 
 from holdfast.cli.main import main
-from holdfast.model.errors import ConfigError, StoreError
+from holdfast.model.errors import ConfigError, DiskFailed, StoreError
 from holdfast.pipeline.convert_index import Converted, convert_index, to_report
 from holdfast.pipeline.tasks import InProcess, Progress
-from holdfast.runtime.posix_disk import PosixDisk
+from holdfast.runtime.posix_disk import PosixDisk, PosixFile
 from holdfast.store.conversion_plan import Target, load_progress
 
 
@@ -100,6 +100,24 @@ def test_what_was_begun_by_tasks_is_ended_by_the_command(folder: Path):
 
     convert(PosixDisk(folder), "batch")
 
+    assert served(PosixDisk(folder)) == before
+
+
+def test_what_may_not_be_on_disk_is_not_served(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    """It is synced while the next pieces are converted: nobody switches before all of that has ended well."""
+    before = served(PosixDisk(folder))
+
+    def fail(file: PosixFile) -> None:
+        raise DiskFailed(f"{file.path} is lost")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PosixFile, "sync", fail)
+        with pytest.raises(DiskFailed, match="is lost"):
+            run(folder, "batch")
+
+    progress = load_progress(PosixDisk(folder), "orders")
+    assert progress is not None
+    assert (progress.state, progress.done) == ("building", [])
     assert served(PosixDisk(folder)) == before
 
 
