@@ -302,6 +302,8 @@ def test_the_command_line_makes_shows_and_reads_such_topics(cluster: Cluster):
 
     assert "batch" in next(line for line in cluster.command("topic", "list").splitlines() if topic in line)
     assert "batch" in cluster.command("topic", "describe", topic)
+    for words in ((), ("--dry-run",)):
+        cluster.command("topic", "update", topic, "--attribute", "queue.type=SimpleCQ", *words, status=1)
     tail = cluster.command("tail", topic, "--format", "body")
     assert tail.splitlines() == [f"message {n}" for n in range(5)]
     middle = cluster.command("tail", topic, "--from", "3", "--format", "body")

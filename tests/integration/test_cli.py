@@ -176,6 +176,15 @@ def test_lines_of_standard_input_are_messages(ask: Ask, monkeypatch: pytest.Monk
     assert sorted((message["key"], message["body"]) for message in messages) == [("a", "one"), ("b", "two")]
 
 
+def test_a_line_without_its_separator_is_named(fail: Say, monkeypatch: pytest.MonkeyPatch):
+    """What was read before it has been sent, and is counted."""
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a|one\nno key\n")))
+
+    said = fail("send", "cli-lines", "--key-separator", "|")
+
+    assert "1 messages sent, then 1 failed: line 'no key' has no '|' between key and message" in said
+
+
 def test_a_file_is_one_message_or_its_lines(ask: Ask, tmp_path: Path):
     """The whole content, byte for byte, or with --lines a message each."""
     file = tmp_path / "body"

@@ -139,7 +139,7 @@ class TopicTable:
             wanted = "batch" if config.has_batch_index else "simple"
             return (
                 f"{QUEUE_TYPE} of topic {name} cannot become {kind} while it is served: stop the broker and run "
-                f"`holdfast index convert {name} --to {wanted}`"
+                f"`holdfast index convert {name} --to {wanted} --store DIR` on its folder"
             )
         left = None if self._store is None else self._store.find_kind(name)
         if left is not None and left != config.has_batch_index:

@@ -111,7 +111,8 @@ def _from_lines(base: Message, file: Path | None, separator: str | None) -> Iter
                 continue
             key, found, body = body.partition(separator.encode())
             if not found:
-                raise ConfigError(f"line {line[:40]!r} has no {separator!r} between key and message")
+                said = key[:40].decode("utf-8", "replace")
+                raise ConfigError(f"line {said!r} has no {separator!r} between key and message")
             yield msgspec.structs.replace(base, body=body, key=key.decode("utf-8", "replace"))
 
 
@@ -135,11 +136,14 @@ async def _send_all(session: Session, messages: Iterator[Message], total: int | 
                     window.release()
 
             async with asyncio.TaskGroup() as group:
-                for message in messages:
-                    await window.acquire()
-                    if failures:
-                        break
-                    group.create_task(send_one(message))
+                try:
+                    for message in messages:
+                        await window.acquire()
+                        if failures:
+                            break
+                        group.create_task(send_one(message))
+                except HoldfastError as error:  # A line that is no message; those before it are on their way.
+                    failures.append(error)
     if failures and total == 1:
         raise failures[0]
     if failures:

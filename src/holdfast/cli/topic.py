@@ -260,6 +260,7 @@ def update(
             attributes=parse_pairs(attribute or [], option="--attribute"),
             brokers=names,
         )
+        _refuse_other_index(topic, changes)
         if not dry_run:
             await admin.topics.apply(topic, changes)
         return changes
@@ -322,6 +323,18 @@ async def _delete(admin: Admin, topic: str, view: ClusterMappings | None, *, for
         await admin.changes.delete(view, view.get_topic(topic), force=force)
 
 
+def _refuse_other_index(topic: str, changes: Sequence[TopicChange]) -> None:
+    """See that a topic keeps its kind of index, before a broker has to say so and also where nothing would be done."""
+    for change in changes:
+        wanted = change.after.attributes.get(QUEUE_TYPE, SIMPLE_QUEUE)
+        if change.before is not None and change.before.attributes.get(QUEUE_TYPE, SIMPLE_QUEUE) != wanted:
+            to = "batch" if wanted == BATCH_QUEUE else "simple"
+            raise NotAllowed(
+                f"a topic keeps its kind of index while it is served: stop {change.broker} and run "
+                f"`holdfast index convert {topic} --to {to} --store DIR` on its folder"
+            )
+
+
 def _index_attribute(queue_type: QueueType | None, *, batches: bool) -> dict[str, str]:
     """Return the attribute that says how a new topic is indexed, if anything was said."""
     if batches and queue_type == "simple":
@@ -367,13 +380,14 @@ def _queue_table(states: Sequence[QueueState], title: str = "") -> Printable:
 def _change_table(changes: Sequence[TopicChange]) -> Printable:
     rows = []
     for change in changes:
-        before = [None] * 3 if change.before is None else _shown(change.before)
+        before = [None] * 4 if change.before is None else _shown(change.before)
         rows.append((change.broker, *(_arrow(*pair) for pair in zip(before, _shown(change.after), strict=True))))
-    return Table(left("BROKER", "QUEUES", "ALLOWS", "ORDER"), rows)
+    return Table(left("BROKER", "QUEUES", "ALLOWS", "ORDER", "ATTRIBUTES"), rows)
 
 
 def _shown(host: TopicHost) -> list[str]:
-    return [str(host.write_queues), host.permission, "yes" if host.order else "no"]
+    attributes = ", ".join(f"{name}={value}" for name, value in host.attributes.items())
+    return [str(host.write_queues), host.permission, "yes" if host.order else "no", attributes or "none"]
 
 
 def _arrow(before: str | None, after: str) -> str:

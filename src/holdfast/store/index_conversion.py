@@ -93,7 +93,7 @@ class IndexConversion:
         if progress.to != to:
             raise StoreError(
                 f"the index of topic {progress.topic} is being switched to {progress.to}: finish that first, by "
-                f"`holdfast index convert {progress.topic} --to {progress.to}`"
+                f"`holdfast index convert {progress.topic} --to {progress.to} --store DIR`"
             )
         plan = load_plan(self._disk, progress.topic)
         assert plan is not None
