@@ -28,10 +28,13 @@ from tests.support.batch_bytes import (
     some,
     squeeze,
 )
-from tests.support.broker_desk import BrokerDesk
+from tests.support.broker_desk import BrokerDesk, a_pull
 
+from holdfast.client.pull_plan import read_pull_answer
 from holdfast.client.received import read_messages
 from holdfast.model.errors import UnreadableBatch
+from holdfast.model.filter import parse_tags
+from holdfast.model.queue import MessageQueue
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command
 from holdfast.wire.record import encode_record
@@ -190,6 +193,29 @@ def test_a_batch_that_lies_is_neither_found_nor_given_back(desk: BrokerDesk, lie
     assert all(answer.code != ResponseCode.SUCCESS or not answer.body for answer in answers)
     assert answers[3].code != ResponseCode.SUCCESS
     assert send(desk, a_single(Said(b"alive", "ID"))).code == ResponseCode.SUCCESS
+
+
+def test_an_answer_that_holds_gigabytes_is_opened_piece_by_piece(desk: BrokerDesk):
+    """Each batch is small enough, all of them together are not: the rest is asked for again."""
+    for number in range(8):
+        send(desk, a_batch([Said(bytes(12 * MIB), f"I{number}")], codec="zstd"))
+    send(desk, a_single(Said(b"behind", "I9")))
+    queue = MessageQueue("T", "broker-a", 0)
+    found: list[int] = []
+    at = pulls = 0
+
+    with memory_below(75 * MIB):
+        while at < 9:
+            (answer,) = desk.ask(a_pull(offset=at, opensBatches="true"))
+            outcome = read_pull_answer(answer, queue, parse_tags("T", "*"))
+            found += [message.offset for message in outcome.messages]
+            assert outcome.next_offset > at
+            at = outcome.next_offset
+            pulls += 1
+            del outcome
+
+    assert found == list(range(9))
+    assert pulls == 3
 
 
 def test_a_batch_in_a_batch_is_a_message_whose_body_nobody_opens(desk: BrokerDesk):

@@ -16,7 +16,7 @@ from typing import Final
 
 from holdfast.admin.offsets import QueueRange
 from holdfast.admin.reach import Reach, header_of
-from holdfast.client.received import read_messages
+from holdfast.client.received import read_some
 from holdfast.model.errors import BrokerRefused, ConnectionLost, RequestTimeout, UnreadableBatch
 from holdfast.model.message import ReceivedMessage
 from holdfast.wire.codes import RequestCode, ResponseCode
@@ -128,12 +128,13 @@ class Reader:
             case ResponseCode.SUCCESS:
                 head = header_of(answer, PullAnswer)
                 unreadable: list[UnreadableBatch] = []
-                messages = read_messages(answer.body, queue, offset_delta=head.offset_delta or 0, unreadable=unreadable)
+                delta = head.offset_delta or 0
+                messages, unread = read_some(answer.body, queue, offset_delta=delta, unreadable=unreadable)
                 for error in unreadable:
                     log.warning("queue %s: %s; it is passed over", queue, error)
                 # A batch comes whole, also if it begins before what was asked for.
                 asked = [message for message in messages if message.offset >= offset]
-                return self._select(asked), head.next_begin_offset
+                return self._select(asked), head.next_begin_offset if unread is None else unread
             case ResponseCode.PULL_NOT_FOUND | ResponseCode.PULL_RETRY_IMMEDIATELY | ResponseCode.PULL_OFFSET_MOVED:
                 return [], header_of(answer, PullAnswer).next_begin_offset
         raise BrokerRefused(answer.code, answer.remark or "", address=held.address)

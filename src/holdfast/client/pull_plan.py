@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from holdfast.client.process_queue import ProcessQueue
-from holdfast.client.received import read_messages
+from holdfast.client.received import read_some
 from holdfast.model import property_names as names
 from holdfast.model.errors import BrokerRefused, RemoteProtocolError, UnreadableBatch
 from holdfast.model.filter import EVERYTHING
@@ -189,15 +189,16 @@ def read_pull_answer(
         raise RemoteProtocolError(f"answer to a pull: {error}") from error
     messages: list[ReceivedMessage] = []
     unreadable: list[UnreadableBatch] = []
+    unread: int | None = None
     if answer.code == PullStatus.FOUND:
-        messages = read_messages(
+        messages, unread = read_some(
             answer.body, queue, namespace=namespace, offset_delta=head.offset_delta or 0, unreadable=unreadable
         )
         messages = wanted(messages, subscription)
     return PullOutcome(
         PullStatus(answer.code),
         messages,
-        head.next_begin_offset,
+        head.next_begin_offset if unread is None else unread,
         head.min_offset,
         head.max_offset,
         head.suggest_which_broker_id,

@@ -22,6 +22,8 @@ from holdfast.wire.inner_batch import is_inner_batch, unwrap_items
 from holdfast.wire.properties import find_property, parse_properties
 from holdfast.wire.record import StoredRecord, decode_records
 
+PLAIN_MAX: Final = 32 * 1024 * 1024
+"""When so much has come out of the compressed bodies of an answer, no more of them are opened."""
 _RETRY_TOPIC: Final = names.RETRY_TOPIC.encode()
 
 
@@ -75,20 +77,52 @@ def read_messages(
         CorruptRecord: a record is not what was written.
         UnreadableBatch: a batch that was kept whole cannot be opened.
     """
+    found: list[UnreadableBatch] = []
+    messages, _ = read_some(
+        body, queue, unreadable=found if unreadable is None else unreadable, namespace=namespace,
+        offset_delta=offset_delta, plain_max=None,
+    )  # fmt: skip
+    if found:
+        raise found[0]
+    return messages
+
+
+def read_some(
+    body: bytes,
+    queue: MessageQueue | None,
+    *,
+    unreadable: list[UnreadableBatch],
+    namespace: str | None = None,
+    offset_delta: int = 0,
+    plain_max: int | None = PLAIN_MAX,
+) -> tuple[list[ReceivedMessage], int | None]:
+    """Return the messages of the first records, and the offset of the first record that was not looked at.
+
+    That is None mostly. But what a few kilobytes hold may be gigabytes: when more than *plain_max* bytes have come out
+    of compressed bodies, the rest is left for another pull.
+
+    Raises:
+        CorruptRecord: a record is not what was written.
+    """
     messages: list[ReceivedMessage] = []
+    plain = 0
     for record in decode_records(body):
+        is_compressed = record.sys_flag & COMPRESSED
+        if is_compressed and plain_max is not None and plain > plain_max:
+            return messages, record.offset + offset_delta
+        before = len(messages)
         place = queue or MessageQueue(record.topic, "", record.queue_id)
         if is_inner_batch(record.sys_flag):
             try:
                 messages += _open_batch(record, place, namespace, offset_delta)
             except UnreadableBatch as error:
-                if unreadable is None:
-                    raise
                 unreadable.append(error)
         else:
             message = _to_message(record, place, namespace, record.offset + offset_delta)
             messages.append(message)
-    return messages
+        if is_compressed:
+            plain += sum([len(message.body) for message in messages[before:]])
+    return messages, None
 
 
 def _to_message(record: StoredRecord, queue: MessageQueue, namespace: str | None, offset: int) -> ReceivedMessage:
