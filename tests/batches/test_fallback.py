@@ -10,7 +10,7 @@ from tests.support.batch_bytes import BATCH
 from tests.support.client_stories import run
 from tests.support.scripted_server import ScriptedServer
 
-from holdfast import Batching, Codec, Message, Producer
+from holdfast import Batching, Codec, ConfigError, Message, Producer
 from holdfast.wire.batch import split_items
 from holdfast.wire.codes import RequestCode
 from holdfast.wire.command import Command, response
@@ -99,3 +99,9 @@ def test_a_new_client_sends_what_its_broker_takes(kind: Callable[[ScriptedServer
                 assert bodies == [message.body for message in messages]
 
     run(story())
+
+
+def test_a_batch_that_no_request_can_hold_is_refused_when_the_producer_is_made():
+    """A broker would hang up on it, and on everything else on its way there."""
+    with pytest.raises(ConfigError, match="no broker takes larger ones"):
+        Producer("127.0.0.1:9876", batch_bytes_max=16 << 20)

@@ -21,6 +21,7 @@ from holdfast.model.message import Message, SendResult
 from holdfast.model.queue import MessageQueue
 from holdfast.model.topic import RETRY_PREFIX
 from holdfast.wire.compression import Codec
+from holdfast.wire.inner_batch import OPENED_SIZE_MAX
 
 # Of the messages of a topic that are in no order.
 UNORDERED_IN_FLIGHT: Final = 4
@@ -34,7 +35,8 @@ class Batching(msgspec.Struct, frozen=True):
 
     Attributes:
         linger_s: How long the first message of a batch may wait for others; 0 until the next turn of the event loop.
-        bytes_max: How large a batch may be. A larger message travels alone.
+        bytes_max: How large a batch may be, at most 15 MiB. A larger message travels alone. Brokers take 4 MiB unless
+            they are told otherwise, of a batch that is kept whole as it is compressed.
         messages_max: How many messages it may hold, at most 32 767.
         waiting_bytes_max: How much may be taken and not acknowledged, all together. Each message counts as its bytes
             and about half a kilobyte of what is remembered of it.
@@ -52,6 +54,19 @@ class Batching(msgspec.Struct, frozen=True):
             raise ConfigError(f"{self}: times and sizes of batches cannot be negative, and sizes not 0")
         if not 1 <= self.messages_max <= _MESSAGES_MAX:
             raise ConfigError(f"a batch may hold 1 to {_MESSAGES_MAX} messages, not {self.messages_max}")
+        check_batch_size(self.bytes_max)
+
+
+def check_batch_size(bytes_max: int) -> None:
+    """Check that a batch of so many bytes goes into a request: a broker hangs up on one that is larger.
+
+    Raises:
+        ConfigError: it does not.
+    """
+    if bytes_max > OPENED_SIZE_MAX:
+        raise ConfigError(
+            f"a batch may have up to {OPENED_SIZE_MAX} bytes, not {bytes_max}: no broker takes larger ones"
+        )
 
 
 class Waiter(Protocol):

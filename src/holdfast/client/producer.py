@@ -26,7 +26,7 @@ from holdfast.client.accumulator import Accumulator
 from holdfast.client.batch_sender import BatchSender
 from holdfast.client.batching import BATCH_BYTES_MAX
 from holdfast.client.cluster_client import ClusterClient, now_ms
-from holdfast.client.gathering import Batching, Waiter
+from holdfast.client.gathering import Batching, Waiter, check_batch_size
 from holdfast.client.heartbeat import heartbeat_command, unregister_command
 from holdfast.client.in_flight import InFlight
 from holdfast.client.key_order import KeyOrder
@@ -100,6 +100,7 @@ class Producer:
         self._group = with_namespace(namespace, group)
         self._timeout_s = timeout_s
         self._packing = Packing(compress_over=compress_over, codec=codec)
+        check_batch_size(batch_bytes_max)
         self._batch_bytes_max = batch_bytes_max
         self._batching = batching or Batching()
         self._replies = ReplyDesk()

@@ -71,7 +71,14 @@ def test_other_queues_leave_lines_alone_that_are_busy():
 
 @pytest.mark.parametrize(
     "options",
-    [{"linger_s": -1}, {"bytes_max": 0}, {"messages_max": 0}, {"messages_max": 40_000}, {"waiting_bytes_max": 0}],
+    [
+        {"linger_s": -1},
+        {"bytes_max": 0},
+        {"bytes_max": 16 << 20},
+        {"messages_max": 0},
+        {"messages_max": 40_000},
+        {"waiting_bytes_max": 0},
+    ],
 )
 def test_impossible_options_are_refused(options: dict[str, int]):
     """When they are given, not when the first message comes."""
