@@ -11,7 +11,7 @@ from tests.support.client_stories import Inbox, new_name, run, until
 from tests.support.cluster import Processes, make_topic
 from tests.support.operator import Operator
 
-from holdfast import Message, Producer, PushConsumer, SendResult
+from holdfast import Message, Producer, PushConsumer, ReceivedMessage, RetryLater, SendResult
 
 TOPIC = "orders"
 QUEUES = 6
@@ -154,6 +154,37 @@ def test_a_lost_site_is_read_by_the_other_until_it_is_back(site: Site):
                 await until(lambda: places(returned) == queues_of("east"))
                 await until(lambda: b"back" in east_inbox.bodies())
             assert b"back" not in west_inbox.bodies()
+
+    run(story())
+
+
+def test_what_fails_while_a_unit_is_open_comes_again_where_it_failed(site: Site):
+    """In the retry topic of the reader's own unit: not even a retry is written into the lost one."""
+
+    async def story() -> None:
+        group = new_name("group")
+        failed: set[bytes] = set()
+
+        def fails_once(message: ReceivedMessage) -> RetryLater | None:
+            is_first = message.body.startswith(b"fails") and message.body not in failed
+            failed.add(message.body)
+            return RetryLater(1) if is_first else None
+
+        inbox = Inbox(fails_once)
+        west = PushConsumer(site.namesrv, group, listener=inbox, unit="west", start="latest")
+        west.subscribe(TOPIC)
+        await site.operator.run("dr", "open", "--unit", "east", "--topic", TOPIC)
+        try:
+            async with west:
+                await until(lambda: places(west) == queues_of(*UNITS))
+                await until(lambda: any(queue.topic.startswith("%RETRY%") for queue in west.assignment))
+                lost = await send(site, "east", *bodies("fails", QUEUES))
+                await until(lambda: set(bodies("fails", QUEUES)) <= set(inbox.bodies()))
+        finally:
+            await site.operator.run("dr", "close", "--unit", "east", "--topic", TOPIC)
+        assert {result.queue.broker_name for result in lost} == {"__syslo__east"}
+        assert {message.queue.broker_name for message in inbox.messages} == {"in-west"}
+        assert {message.reconsume_times for message in inbox.messages} == {1}
 
     run(story())
 

@@ -34,13 +34,24 @@ def test_the_seeds_of_the_gate_cover_what_can_happen():
     assert {plan.flush for plan in plans} == {"sync", "async"}
     assert {fault for plan in plans for fault in plan.faults} >= {"kill", "power", "partition", "disk error", "clock"}
     assert any(not plan.faults for plan in plans)
-    assert {plan.brokers for plan in plans} == {1, 2, 3}
+    assert {plan.brokers for plan in plans} == {1, 2, 3, 4}
     whole = [plan for plan in plans if plan.taste.keeps_batches]
     assert {(bool(plan.static), bool(plan.old_consumers)) for plan in whole} >= {
         (False, False),
         (False, True),
         (True, False),
     }
+
+
+def test_the_seeds_of_the_gate_open_units():
+    """Whatever else happens, while they are cut off from each other, and while they are lost."""
+    plans = [run_seed(seed, steps_max=1).plan for seed in SEEDS]
+
+    fused = [plan for plan in plans if plan.units]
+    assert len(fused) >= 5
+    assert {fault for plan in fused for fault in plan.faults} >= {"sever", "lose unit", "name server", "ambush"}
+    assert any(plan.name_servers > 1 for plan in fused)
+    assert any(plan.old_producers for plan in fused)
 
 
 def test_the_seeds_of_the_gate_move_queues_in_all_ways():

@@ -15,8 +15,8 @@ from holdfast.model.group import Subscription
 from holdfast.model.mapping import TopicMapping, next_epoch
 from holdfast.model.placement import plan_create
 from holdfast.model.queue import MessageQueue
+from holdfast.model.scope import GLOBAL, is_mock_broker
 from holdfast.model.topic import DEAD_LETTER_PREFIX, HALF_TOPIC, RETRY_PREFIX, SCHEDULE_TOPIC
-from holdfast.sim.checkers.heads import LOGICAL
 from holdfast.sim.checkers.ledger import Audited
 from holdfast.sim.checkers.places import Place, Places
 from holdfast.sim.client import SimClient
@@ -51,6 +51,7 @@ class TopicMaker(SimClient):
         queues: How many queues a topic has: on every broker, or logical ones altogether.
         static: The topics that get logical queues.
         batched: The topics that keep batches whole.
+        unit: Where logical queues are fixed; empty for everywhere.
     """
 
     def __init__(
@@ -62,8 +63,10 @@ class TopicMaker(SimClient):
         queues: int,
         static: Collection[str] = (),
         batched: Collection[str] = (),
+        unit: str = "",
     ) -> None:
-        super().__init__("topic-maker", name_servers, chance)
+        super().__init__(f"topic-maker{unit}", name_servers, chance)
+        self._scope = unit or GLOBAL
         self._addresses = addresses
         self._batched = batched
         self._static = static
@@ -84,7 +87,9 @@ class TopicMaker(SimClient):
     def _commands(self, topic: str) -> dict[str, Command]:
         attributes = BATCHED if topic in self._batched else ""
         if topic in self._static:
-            records = {broker: TopicMapping(topic=topic, broker=broker) for broker in self._addresses}
+            records = {
+                broker: TopicMapping(topic=topic, broker=broker, scope=self._scope) for broker in self._addresses
+            }
             moves = plan_create(topic, self._queues, self._addresses)
             epoch, hosted = next_epoch(0, self.now_ms), dict.fromkeys(records, 0)
             return layout_commands(topic, moves, records, hosted, epoch, attributes=attributes)
@@ -178,7 +183,7 @@ class Auditor(SimClient):
             elif answer.code == ResponseCode.PULL_NOT_FOUND:
                 self.ends[queue] = offset
                 self._open.discard(queue)
-            elif queue.broker_name == LOGICAL and self.now_ms - self._begun_ms < _PATIENCE_MS:
+            elif is_mock_broker(queue.broker_name) and self.now_ms - self._begun_ms < _PATIENCE_MS:
                 # Another broker holds this part, and a connection to it may have been dead without anybody knowing.
                 self.after(_PAUSE_MS, lambda: self._read(queue, offset))
             else:
@@ -197,7 +202,7 @@ class Auditor(SimClient):
         next_offset = int(answer.fields["nextBeginOffset"])
         delta = int(answer.fields.get("offsetDelta", "0"))
         # Records say where they lie; only clients that cannot read mappings are told where they would look.
-        is_physical = queue.broker_name == LOGICAL and not self.is_old
+        is_physical = is_mock_broker(queue.broker_name) and not self.is_old
         for record in decode_records(answer.body):
             if record.topic != queue.topic or not (is_physical or record.queue_id == queue.queue_id):
                 raise Violation(

@@ -36,6 +36,7 @@ from holdfast.wire.command import ONE_WAY, Command, decode_command, encode_comma
 from holdfast.wire.exchange import Exchange
 from holdfast.wire.inner_batch import OPENS_FIELD
 from holdfast.wire.route import MAPPING_FIELD, decode_route
+from holdfast.wire.units import SCOPE_FIELD
 
 Then = Callable[[Command | HoldfastError], None]
 Action = Callable[[], None]
@@ -46,6 +47,7 @@ HEARTBEAT_MS: Final = 4_000
 _DELTA: Final = "offsetDelta"  # of a pull's answer; old clients do not know it
 _TICK: Final = "tick"
 _TICK_MS: Final = 500
+_PARTING_MS: Final = 1_000
 
 
 class _Link(msgspec.Struct):
@@ -70,14 +72,16 @@ class SimClient:
         name: Its client id.
         name_servers: `host:port;host:port`.
         is_old: It knows nothing of mappings, cannot open batches, and does not say otherwise.
+        unit: Whose queues it sees; empty for everybody's.
     """
 
-    def __init__(self, name: str, name_servers: str, chance: Random, *, is_old: bool = False) -> None:
+    def __init__(self, name: str, name_servers: str, chance: Random, *, is_old: bool = False, unit: str = "") -> None:
         self.name = name
         self.is_old = is_old
+        self.unit = unit
         self.chance = chance
         self.now_ms = 0
-        self.routes = RouteTable(ROUTE_POLL_MS)
+        self.routes = RouteTable(ROUTE_POLL_MS, unit=unit or None)
         self._name_servers = NameServers(name_servers, chance)
         self._links: dict[str, _Link] = {}
         self._address_of: dict[ChannelId, str] = {}
@@ -252,7 +256,7 @@ class SimClient:
             else:
                 self.routes.put_missing(topic, self.now_ms)
 
-        self.ask(address, route_query(topic), answered)
+        self.ask(address, route_query(topic, self.unit), answered)
 
     def refresh_leaders(self, topic: str) -> None:
         """Ask every name server who leads the queues of *topic*, unless that is under way: the newest counts."""
@@ -277,7 +281,7 @@ class SimClient:
                 self.route_changed(topic)
 
         for address in addresses:
-            self.ask(address, route_query(topic), answered)
+            self.ask(address, route_query(topic, self.unit), answered)
 
     def find_address(self, queue: MessageQueue) -> str | None:
         """Return where whoever serves *queue* listens, as far as is known."""
@@ -304,6 +308,18 @@ class SimClient:
             for address in self.routes.broker_addresses(masters_only=True):
                 self.ask(address, msgspec.structs.replace(command), _ignore)
 
+    def part(self, goodbye: Command) -> None:
+        """Say good-bye in a moment to brokers that no route has any more: their unit is open no longer."""
+        self.after(_PARTING_MS, lambda: self._part(goodbye))
+
+    def _part(self, goodbye: Command) -> None:
+        known = {*self.routes.broker_addresses(masters_only=False), *self._name_servers.addresses}
+        for link in [link for address, link in self._links.items() if address not in known]:
+            if link.channel is not None:
+                self._put(link.address, msgspec.structs.replace(goodbye), None, 0)
+                self._effects.append(CloseChannel(link.channel))
+                self._closed(link.channel)
+
     def _beat(self) -> None:
         self.beat()
         self.after(HEARTBEAT_MS, self._beat)
@@ -314,9 +330,10 @@ def refusal(answer: Command, address: str) -> BrokerRefused:
     return BrokerRefused(answer.code, answer.remark or "", address=address)
 
 
-def route_query(topic: str) -> Command:
-    """Return the question who serves *topic*."""
-    return Command(code=RequestCode.GET_ROUTEINFO_BY_TOPIC, fields={"topic": topic, MAPPING_FIELD: "1"})
+def route_query(topic: str, unit: str = "") -> Command:
+    """Return the question who serves *topic*, as one of a unit asks it, if one is named."""
+    fields = {"topic": topic, MAPPING_FIELD: "1"} | ({SCOPE_FIELD: unit} if unit else {})
+    return Command(code=RequestCode.GET_ROUTEINFO_BY_TOPIC, fields=fields)
 
 
 def _ignore(_answer: Command | HoldfastError) -> None:

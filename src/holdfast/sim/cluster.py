@@ -8,19 +8,20 @@ from typing import Final
 from holdfast.broker.core import Broker
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.rooms import Rooms
+from holdfast.model.opening import Switch
 from holdfast.model.queue import MessageQueue
 from holdfast.nameserver.core import NameServer
 from holdfast.nameserver.fences import FILE as STATIC_FILE
 from holdfast.nameserver.kv import FILE
 from holdfast.nameserver.options import NameServerOptions
 from holdfast.nameserver.queue_leases import FILE as LEASES_FILE
-from holdfast.sim.checkers.commits import NOTHING_SAVED, UNSAVED_MS, Commits
-from holdfast.sim.checkers.heads import LOGICAL, Heads
+from holdfast.nameserver.static_topics import name_of
+from holdfast.sim.checkers.borders import Borders
+from holdfast.sim.checkers.commits import NOTHING_SAVED, UNSAVED_MS
 from holdfast.sim.checkers.ledger import Ledger
 from holdfast.sim.checkers.places import Places
 from holdfast.sim.checkers.progress import Progress
 from holdfast.sim.checkers.reports import Reports
-from holdfast.sim.checkers.resets import Resets
 from holdfast.sim.client import SimClient
 from holdfast.sim.consumer import Consumer
 from holdfast.sim.disk import SimDisk
@@ -28,10 +29,12 @@ from holdfast.sim.forcer import Forcer
 from holdfast.sim.network import Network
 from holdfast.sim.node import Boot, Booted, Node
 from holdfast.sim.operator import Duties, Operator
-from holdfast.sim.orders import ORDERED_TOPIC, PLAIN_TOPIC, Orders
+from holdfast.sim.orders import Orders
 from holdfast.sim.plan import Plan
 from holdfast.sim.producer import Producer
-from holdfast.sim.shell import Shell, Surroundings
+from holdfast.sim.shell import Surroundings
+from holdfast.sim.site import BROKER_PORT, GROUP_TOPICS, ORDERLIES, WORKERS, Site
+from holdfast.sim.switcher import Switcher, Switching
 from holdfast.sim.wanderer import WANDERERS, Wanderer
 from holdfast.sim.witness import Witness
 from holdfast.sim.world import World
@@ -39,18 +42,13 @@ from holdfast.store.message_store import MessageStore
 from holdfast.store.options import StoreOptions
 from holdfast.wire.host import pack_host
 
-WORKERS: Final = "workers"
-ORDERLIES: Final = "orderlies"
-GROUP_TOPICS: Final = {WORKERS: PLAIN_TOPIC, ORDERLIES: ORDERED_TOPIC}
 BROKER_TIMEOUT_MS: Final = 9_000
 
 _DELAYS: Final = "1s 2s 1s 2s 2s 3s 3s"
 _DELAYS_MS: Final = tuple(int(text[:-1]) * 1000 for text in _DELAYS.split())
-_COMMITS_MS: Final = 500
 _REPORTS_MS: Final = 100
 _LEASE_MS: Final = 3_000
 _NAMESRV_PORT: Final = 9876
-BROKER_PORT: Final = 10911
 
 
 class Cluster:
@@ -59,6 +57,7 @@ class Cluster:
     Attributes:
         pins: The queue of each key, as the application chose it.
         rooms: What each broker consists of that was started last; the checkers look into them.
+        sites: The units, or the one that all brokers are.
         are_moves_over: No operator orders anything any more.
         on_order: Is told of every order for a move: source, target.
     """
@@ -71,8 +70,6 @@ class Cluster:
         self.ledger = Ledger(self.places)
         self.progress = Progress()
         self.pins: dict[str, MessageQueue] = {}
-        self.commits = Commits()
-        self.resets = Resets(self._find_reset)
         self.rooms: dict[str, Rooms] = {}
         self.are_moves_over = False
         self.on_order: Callable[[str, str], None] = lambda _source, _target: None
@@ -88,18 +85,22 @@ class Cluster:
         if "clock" not in plan.faults:
             self.witness.delays_ms = _DELAYS_MS
         self._hosts = 0
+        self._units: dict[str, str] = {}
         self.name_servers = [self._name_server(f"namesrv-{number}") for number in range(plan.name_servers)]
         self.namesrv_text = ";".join(f"{node.host}:{_NAMESRV_PORT}" for node in self.name_servers)
-        self.brokers = [self._broker(f"broker-{chr(ord('a') + number)}") for number in range(plan.brokers)]
-        self.heads = Heads(self._rooms_up, self._count_turns)
-        self._lives: list[tuple[Shell | None, int]] = []  # of the brokers, when they were last looked at
+        self.sites = [Site(world, plan, unit, self.rooms, self.witness) for unit in plan.units or ("",)]
+        self.borders = Borders()
+        self.switching = Switching(plan.units, plan.switch_pause_ms)
+        self.brokers = [self._broker(f"broker-{chr(ord('a') + number)}", number) for number in range(plan.brokers)]
         self.reports = Reports(self._name_servers_up)
         if plan.static:
             self._watch_heads()
+        self.progress.find_shift = lambda: self.switching.changed_ms
         self.producers = [self._producer(name, number) for number, name in enumerate(names)]
         self.consumers = [self._consumer(WORKERS, number) for number in range(plan.workers)]
         self.consumers += [self._consumer(ORDERLIES, number) for number in range(plan.orderlies)]
         self.operators = [self._operator(number) for number in range(plan.operators)]
+        self.operators += [self._switcher()] if plan.units else []
         self.consumers += [self._wanderer()] if plan.resets else []
 
     @property
@@ -143,104 +144,55 @@ class Cluster:
         """Say whether a message is only on brokers where offsets have lost their meaning."""
         return all(ack.place.broker in self.progress.tainted for ack in self.ledger.acks[uid])
 
+    def site_of(self, broker: str) -> Site:
+        """Return the site that *broker* is in."""
+        return next(site for site in self.sites if any(node.name == broker for node in site.brokers))
+
+    def hosts_of(self, site: Site) -> list[str]:
+        """Return the hosts of a unit: its brokers, and the clients that belong to it."""
+        return [node.host for node in self.nodes if self._units.get(node.name) == site.unit]
+
+    def _settle_in(self, number: int, name: str) -> Site:
+        """Let somebody belong to a unit, by its number among its kind."""
+        site = self.sites[number % len(self.sites)]
+        self._units[name] = site.unit
+        return site
+
     # What the checkers look at.
-
-    def _rooms_up(self) -> dict[str, Rooms]:
-        return {node.name: self.rooms[node.name] for node in self.brokers if node.is_up}
-
-    def _count_turns(self, broker: str) -> int:
-        return next(node.shell.turns for node in self.brokers if node.name == broker and node.shell is not None)
-
-    def _check_heads(self) -> None:
-        """Look at the brokers if one of them took an event, began or ended: most steps are those of others."""
-        lives = [(node.shell, 0 if node.shell is None else node.shell.turns) for node in self.brokers]
-        if lives != self._lives:
-            self._lives = lives
-            self.heads.check()
 
     def _name_servers_up(self) -> dict[str, NameServer]:
         machines = {node.name: node.shell.machine for node in self.name_servers if node.shell is not None}
         return {name: machine for name, machine in machines.items() if isinstance(machine, NameServer)}
 
+    def find_switches(self) -> dict[str, Switch]:
+        """Return what each name server believes of what is open."""
+        return {name: server.units.switch for name, server in self._name_servers_up().items()}
+
     def has_claimed(self, claimant: str, leader: str) -> bool:
         """Say whether a name server has confirmed to *claimant* a queue that *leader* still leads."""
         return any(
-            holding.broker == claimant and self.heads.leaders(topic).get(number) == leader
+            holding.broker == claimant and site.heads.leaders(name_of(key)).get(number) == leader
             for server in self._name_servers_up().values()
-            for (topic, number), holding in server.queue_leases.held.items()
+            for (key, number), holding in server.queue_leases.held.items()
+            for site in self.sites
         )
 
     def _watch_heads(self) -> None:
-        self.places.logical = frozenset({LOGICAL})
-        self.places.find_holes = lambda queue, start, end: self.heads.may_lack(queue, start, end, self.places.holed)
-        self.places.find_gaps = lambda queue, start, end: self.heads.may_lack(queue, start, end, set())
-        self.heads.on_leader = self._see_commits
-        self.world.checks.append(self._check_heads)
-        self.world.schedule(self._watch_commits, delay_ms=_COMMITS_MS)
+        self.places.logical = frozenset(site.logical for site in self.sites)
+        self.places.find_holes = lambda queue, start, end: self._may_lack(queue, start, end, self.places.holed)
+        self.places.find_gaps = lambda queue, start, end: self._may_lack(queue, start, end, set())
+        for site in self.sites:
+            site.watch()
         self.world.schedule(self._watch_reports, delay_ms=_REPORTS_MS)
+
+    def _may_lack(self, queue: MessageQueue, start: int, end: int, holed: set[str]) -> bool:
+        return any(
+            site.heads.may_lack(queue, start, end, holed) for site in self.sites if site.logical == queue.broker_name
+        )
 
     def _watch_reports(self) -> None:
         self.reports.check()
         self.world.schedule(self._watch_reports, delay_ms=_REPORTS_MS)
-
-    def _see_commits(self, topic: str, number: int, broker: str) -> None:
-        """See that whoever leads a queue knows what the one before it knew, and nothing that nobody did.
-
-        It is looked at when it opens the queue, too, before anybody commits there.
-        """
-        was_forced = self.heads.was_forced(topic, number)
-        for group, wanted in GROUP_TOPICS.items():
-            if wanted == topic:
-                row = (group, topic, number)
-                if self.plan.leases and was_forced:
-                    # Whoever replaces a dead leader by itself may reach nobody who has a copy.
-                    self.commits.pass_over(row, broker)
-                found = self.rooms[broker].offsets.find(group, topic, number)
-                self.commits.see(row, found, self.world.now_ms, broker)
-                if found is not None:
-                    self.witness.committed(group, MessageQueue(topic, LOGICAL, number), found)
-
-        if was_forced:
-            self.resets.pass_over((topic, number), broker)
-
-    def _find_reset(self, row: tuple[str, int]) -> int | None:
-        """Return what the leader of a queue has as committed by the group that is sent elsewhere and not told yet."""
-        topic, number = row
-        leader = self.heads.leaders(topic).get(number)
-        rooms = None if leader is None else self._rooms_up().get(leader)
-        if rooms is None or WANDERERS not in rooms.offsets.resets_of(topic, {number}):
-            return None
-        return rooms.offsets.find(WANDERERS, topic, number)
-
-    def expect_copied(self, victim: str, target: str) -> None:
-        """Let *target*, should it lead the queues of *victim* next, know what it has a copy of."""
-        if self.rooms[victim].offset_copies.peer != target or self.progress.tainted:
-            return  # Somebody else was told later; or the dead one's log, and all that was told of it, lost its end.
-        self._see_copies()
-        for group, topic in GROUP_TOPICS.items():
-            for number, leader in self.heads.leaders(topic).items():
-                queue = self.heads.find_queue(topic, number)
-                if leader == victim and queue is not None:
-                    self.commits.expect((group, topic, number), queue.leader.generation, victim, target)
-
-    def _see_copies(self) -> None:
-        """See what brokers keep for each other."""
-        for keeper, rooms in self._rooms_up().items():
-            for group, topic in GROUP_TOPICS.items():
-                for number in self.heads.leaders(topic):
-                    copy = rooms.offset_copies.find(topic, number)
-                    if copy is not None and group in copy.offsets:
-                        row, offset = (group, topic, number), copy.offsets[group]
-                        self.commits.see_copy(row, copy.generation, offset, self.world.now_ms, keeper)
-
-    def _watch_commits(self) -> None:
-        """See what is committed, at the brokers that would be asked for it."""
-        for topic in self.plan.static:
-            for number, name in self.heads.heads(topic).items():
-                self._see_commits(topic, number, name)
-        self._see_copies()
-        self.resets.check()
-        self.world.schedule(self._watch_commits, delay_ms=_COMMITS_MS)
 
     def _node(
         self, name: str, boot: Boot, *, disk: SimDisk | None = None, port: int | None = None, host: str | None = None
@@ -269,9 +221,10 @@ class Cluster:
         disk.replace(LEASES_FILE, b"{}")  # It has been here for long: nothing of before is in force.
         return self._node(name, boot, disk=disk, port=_NAMESRV_PORT)
 
-    def _broker(self, name: str) -> Node:
+    def _broker(self, name: str, number: int) -> Node:
         host = self._next_host()
-        options = self._broker_options(name, f"{host}:{BROKER_PORT}")
+        site = self._settle_in(number, name)
+        options = self._broker_options(name, f"{host}:{BROKER_PORT}", site.unit)
         store_options = StoreOptions(
             store_host=pack_host(options.address),
             log_file_size=options.log_file_size,
@@ -294,12 +247,14 @@ class Cluster:
         node = self._node(name, boot, disk=SimDisk(), port=BROKER_PORT, host=host)
         node.on_power_lost = self._power_lost
         node.on_ended = self._ended
+        site.brokers.append(node)
         return node
 
-    def _broker_options(self, name: str, address: str) -> BrokerOptions:
+    def _broker_options(self, name: str, address: str, unit: str) -> BrokerOptions:
         plan = self.plan
         return BrokerOptions(
             name=name,
+            cluster=unit or "DefaultCluster",
             namesrv=tuple(self.namesrv_text.split(";")),
             listen=address,
             flush=plan.flush,
@@ -332,14 +287,17 @@ class Cluster:
         saved_ms = self.world.now_ms - UNSAVED_MS if stopped_ms is None else stopped_ms
         if (node.disk is not None and node.disk.before is not None) or self.progress.tainted:
             saved_ms = NOTHING_SAVED
-        self.commits.forgive(node.name, saved_ms)
-        self.resets.forgive(saved_ms)
-        if self.progress.tainted:
-            self.commits.forget()
+        for site in self.sites:
+            site.commits.forgive(node.name, saved_ms)
+            site.resets.forgive(saved_ms)
+            if self.progress.tainted:
+                site.commits.forget()
 
     # Clients.
 
     def _producer(self, name: str, number: int) -> Node:
+        unit = self._settle_in(number, name).unit
+
         def boot(around: Surroundings, _now_ms: int) -> Booted:
             return Booted(
                 Producer(
@@ -349,7 +307,9 @@ class Cluster:
                     orders=self.orders,
                     ledger=self.ledger,
                     pins=self.pins,
+                    borders=self.borders,
                     is_old=number < self.plan.old_producers,
+                    unit=unit,
                 )
             )
 
@@ -357,6 +317,7 @@ class Cluster:
 
     def _consumer(self, group: str, number: int) -> Node:
         name = f"{group}-{number}"
+        unit = self._settle_in(number, name).unit
 
         def boot(around: Surroundings, _now_ms: int) -> Booted:
             return Booted(
@@ -369,6 +330,7 @@ class Cluster:
                     is_ordered=group == ORDERLIES,
                     witness=self.witness,
                     is_old=number < self.plan.old_consumers,
+                    unit=unit,
                 )
             )
 
@@ -378,12 +340,15 @@ class Cluster:
         name = f"{WANDERERS}-0"
 
         def boot(around: Surroundings, _now_ms: int) -> Booted:
-            return Booted(Wanderer(name, self.namesrv_text, around.chance, topics=self.plan.static, resets=self.resets))
+            return Booted(
+                Wanderer(name, self.namesrv_text, around.chance, topics=self.plan.static, resets=self.sites[0].resets)
+            )
 
         return self._node(name, boot)
 
     def _operator(self, number: int) -> Node:
         name = f"operator-{number}"
+        site = self._settle_in(number, name)
 
         def boot(around: Surroundings, _now_ms: int) -> Booted:
             return Booted(
@@ -391,15 +356,32 @@ class Cluster:
                     name,
                     self.namesrv_text,
                     around.chance,
-                    addresses=self.addresses,
+                    addresses=site.addresses,
                     duties=Duties(
                         self.plan.static,
                         self.plan.order_pause_ms,
                         may_grow=self.plan.grows and number == 0,
-                        resets=self.resets if self.plan.resets and number == 0 else None,
+                        resets=site.resets if self.plan.resets and number == 0 else None,
                     ),
                     is_over=lambda: self.are_moves_over,
                     on_order=self._ordered,
+                )
+            )
+
+        return self._node(name, boot)
+
+    def _switcher(self) -> Node:
+        name = "switcher"
+
+        def boot(around: Surroundings, _now_ms: int) -> Booted:
+            return Booted(
+                Switcher(
+                    name,
+                    self.namesrv_text,
+                    around.chance,
+                    addresses=self.addresses,
+                    switching=self.switching,
+                    is_over=lambda: self.are_moves_over,
                 )
             )
 
@@ -415,8 +397,9 @@ class Cluster:
             name,
             self.namesrv_text,
             self.world.chance(name),
-            addresses=self.addresses,
+            addresses=self.site_of(victim).addresses,
             topics=self.plan.static,
+            unit=self.site_of(victim).unit,
             victim=victim,
             target=target,
             then=then,

@@ -24,8 +24,8 @@ from holdfast.model.errors import BrokerRefused, CorruptRecord, HoldfastError
 from holdfast.model.group import Subscription
 from holdfast.model.message import ReceivedMessage
 from holdfast.model.queue import MessageQueue
+from holdfast.model.scope import is_mock_broker
 from holdfast.model.topic import retry_topic
-from holdfast.sim.checkers.heads import LOGICAL
 from holdfast.sim.checkers.places import Place
 from holdfast.sim.checkers.progress import Doing
 from holdfast.sim.client import SimClient
@@ -36,7 +36,7 @@ from holdfast.wire import java_json
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command
 from holdfast.wire.fields import to_fields
-from holdfast.wire.heartbeat import ConsumeFromWhere, ConsumerList
+from holdfast.wire.heartbeat import ConsumeFromWhere, ConsumerList, UnregisterFields
 from holdfast.wire.offsets import LockAnswer, LockBody, QueryOffsetFields, SendBackFields, UpdateOffsetFields
 
 _REBALANCE_MS: Final = 5_000
@@ -77,7 +77,7 @@ class Consumer(SimClient):
         witness: Is told of everything that is seen and done.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one name for each option
         self,
         name: str,
         name_servers: str,
@@ -88,8 +88,9 @@ class Consumer(SimClient):
         is_ordered: bool,
         witness: Witness,
         is_old: bool = False,
+        unit: str = "",
     ) -> None:
-        super().__init__(name, name_servers, chance, is_old=is_old)
+        super().__init__(name, name_servers, chance, is_old=is_old, unit=unit)
         self._group = group
         self._is_ordered = is_ordered
         self._witness = witness
@@ -132,6 +133,9 @@ class Consumer(SimClient):
             address = self.find_address(claim.queue)
             if claim.queue.topic == topic and claim.asked is not None and address not in {None, claim.asked}:
                 self._pull(claim)
+        if self.unit:
+            fields = UnregisterFields(client_id=self.name, consumer_group=self._group)
+            self.part(Command(code=RequestCode.UNREGISTER_CLIENT, fields=to_fields(fields)))
 
     # Which queues are mine.
 
@@ -361,7 +365,7 @@ class Consumer(SimClient):
 
     def _way_back(self, queue: MessageQueue, message: ReceivedMessage) -> tuple[str, Command] | None:
         """Return who takes a message back, and the request; None when nobody is known."""
-        if queue.broker_name == LOGICAL and not self.is_old:
+        if is_mock_broker(queue.broker_name) and not self.is_old:
             route = self.route(retry_topic(self._group))
             if route is None or not route.publishable:
                 return None

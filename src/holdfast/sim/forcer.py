@@ -40,7 +40,7 @@ class Forcer(ScriptedClient):
         count: How many queues were opened elsewhere.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one name for each option
         self,
         name: str,
         name_servers: str,
@@ -48,11 +48,12 @@ class Forcer(ScriptedClient):
         *,
         addresses: dict[str, str],
         topics: tuple[str, ...],
+        unit: str,
         victim: str,
         target: str,
         then: Callable[[], None],
     ) -> None:
-        super().__init__(name, name_servers, chance)
+        super().__init__(name, name_servers, chance, unit=unit)
         self.count = 0
         self._addresses = addresses
         self._topics = topics
@@ -70,7 +71,7 @@ class Forcer(ScriptedClient):
         view: View = yield from read_view(living)
         for topic in self._topics:
             records = dict(view.records.get(topic, {}))
-            answer = yield self._name_servers.current, route_query(topic)
+            answer = yield self._name_servers.current, route_query(topic, self.unit)
             if isinstance(answer, HoldfastError) or answer.code != ResponseCode.SUCCESS:
                 continue
             told = decode_route(answer.body).mappings.get(self._victim)

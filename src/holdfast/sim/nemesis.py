@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Final
 
 from holdfast.model.errors import DiskFailed
-from holdfast.sim.checkers.commits import NOTHING_SAVED
 from holdfast.sim.cluster import Cluster
 from holdfast.sim.forcer import Forcer
 from holdfast.sim.network import Socket, Weather
@@ -29,6 +28,7 @@ _SPEAK_MS: Final = (700, 2_000)
 _UNHEARD_MS: Final = 15_000
 _SOON_RANGE_MS: Final = (20, 400)
 _WATCH_MS: Final = 10
+_LOST_MS: Final = (3_000, 25_000)
 _CALLS_THAT_FAIL: Final = frozenset({"write", "sync", "create", "replace", "erase"})
 
 
@@ -65,6 +65,8 @@ class Nemesis:
             "lost grant": self._lose_grant,
             "late word": self._late_word,
             "lost copy": self._lose_copy,
+            "sever": self._sever,
+            "lose unit": self._lose_unit,
         }
         self._ambushes = self._grants_to_lose = 0
         self._forced: list[Forcer] = []
@@ -267,7 +269,8 @@ class Nemesis:
 
     def _choose_heir(self) -> tuple[Node, Node] | None:
         """Return who shall be given up for dead, and who takes its place; None while somebody is."""
-        up = [node for node in self._cluster.brokers if node.is_up]
+        site = self._chance.choice(self._cluster.sites) if len(self._cluster.sites) > 1 else self._cluster.sites[0]
+        up = [node for node in site.brokers if node.is_up]
         if len(up) < 2 or any(node.is_held for node in self._cluster.brokers):
             return None
         victim, target = self._chance.sample(up, 2)
@@ -282,9 +285,8 @@ class Nemesis:
             victim.is_held = False
             self._restart(victim)
 
-        # Where its groups stood, nobody else may know; but whoever takes over has what it was told itself.
-        cluster.commits.forgive(victim.name, NOTHING_SAVED)
-        cluster.expect_copied(victim.name, target.name)
+        are_sound = not cluster.progress.tainted
+        cluster.site_of(victim.name).give_up(victim.name, target.name, are_copies_sound=are_sound)
         forcer = cluster.make_forcer(len(self._forced), victim.name, target.name, release)
         self._forced.append(forcer)
         cluster.add_client(forcer)
@@ -305,6 +307,39 @@ class Nemesis:
                 links += [(inside, outside)] if is_outward else []
         self._cut(links)
         return f"{' '.join(sorted(island))} in={is_inward} out={is_outward}"
+
+    def _sever(self) -> str | None:
+        """Cut the units off from each other, all of them or in one direction; name servers are reached by all."""
+        sites = self._cluster.sites
+        pairs = [(one, other) for one in sites for other in sites if one is not other]
+        chosen = pairs if self._chance.random() < 0.7 else [self._chance.choice(pairs)]
+        hosts = {site.unit: self._cluster.hosts_of(site) for site in sites}
+        self._cut([(here, there) for one, other in chosen for here in hosts[one.unit] for there in hosts[other.unit]])
+        return ", ".join(f"{one.unit} from {other.unit}" for one, other in chosen)
+
+    def _lose_unit(self) -> str | None:
+        """End everything in a unit; in a while its brokers come back on their disks, and then its clients."""
+        site = self._chance.choice(self._cluster.sites)
+        hosts = set(self._cluster.hosts_of(site))
+        nodes = [node for node in self._cluster.nodes if node.host in hosts]
+        if any(node.is_held for node in self._cluster.nodes):
+            return None
+        is_power = self._chance.random() < 0.5
+        for node in nodes:
+            node.is_held = True
+            node.power_off() if is_power else node.kill()
+
+        def release(some: list[Node]) -> None:
+            for node in some:
+                node.is_held = False
+                self._restart(node)
+
+        brokers_ms, clients_ms = sorted(self._chance.randint(*_LOST_MS) for _ in range(2))
+        brokers = [node for node in nodes if node in self._cluster.brokers]
+        self._world.schedule(lambda: release(brokers), delay_ms=brokers_ms)
+        clients = [node for node in nodes if node not in brokers]
+        self._world.schedule(lambda: release(clients), delay_ms=clients_ms)
+        return f"{site.unit}, for {brokers_ms} and {clients_ms} ms"
 
     def _cut(self, links: list[tuple[str, str]]) -> None:
         for source, target in links:

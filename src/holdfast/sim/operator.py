@@ -183,7 +183,7 @@ class Operator(ScriptedClient):
 
     def _move(self, view: View, merged: MergedTopic) -> Script:
         sources = sorted(set(merged.leaders.values()) - view.silent)
-        if not sources:
+        if not sources or len(self._addresses) < 2:
             return
         source = self.chance.choice(sources)
         led = [queue for queue, leader in merged.leaders.items() if leader == source]
@@ -269,9 +269,9 @@ class Repairer(ScriptedClient):
     """
 
     def __init__(
-        self, name_servers: str, chance: Random, *, addresses: dict[str, str], topics: tuple[str, ...]
+        self, name: str, name_servers: str, chance: Random, *, addresses: dict[str, str], topics: tuple[str, ...]
     ) -> None:
-        super().__init__("repairer", name_servers, chance)
+        super().__init__(name, name_servers, chance)
         self.is_done = False
         self._addresses = addresses
         self._topics = topics

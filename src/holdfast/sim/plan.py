@@ -30,6 +30,8 @@ FAULTS: Final = (
 MOVE_FAULTS: Final = ("ambush", "ambush", "break peers", "force", "detour")
 """What happens only where queues move: to those who take part in a move, to what brokers tell each other and the name
 servers, to a leader that is given up."""
+UNIT_FAULTS: Final = ("sever", "lose unit")
+"""What happens only where there are units: they are cut off from each other, or one is lost and comes back."""
 DURABILITY_FAULTS: Final = ("power", "slow disk", "kill", "slow disk", "relapse")
 
 
@@ -47,6 +49,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         grows: Whether static topics get more queues.
         leases: Whether leaders of logical queues need leases, and are replaced by themselves when those are over.
         resets: Whether an operator sends a group back and forth in static topics.
+        units: The clusters, each with static topics of its own, among which brokers and clients are dealt out; none:
+            all brokers are one cluster.
+        switch_pause_ms: How long the operator rests who opens units to each other and closes them, on average.
     """
 
     name_servers: int = 1
@@ -73,6 +78,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     grows: bool = False
     leases: bool = False
     resets: bool = False
+    units: tuple[str, ...] = ()
+    switch_pause_ms: int = 6_000
 
 
 def draw_plan(chance: Random) -> Plan:
@@ -105,7 +112,7 @@ def draw_plan(chance: Random) -> Plan:
     if chance.random() < 0.5:
         plan = _draw_leases(_draw_static(plan, chance), chance)
         plan = msgspec.structs.replace(plan, resets=chance.random() < 0.3)
-    return _draw_whole_batches(plan, chance)
+    return _draw_units(_draw_whole_batches(plan, chance), chance)
 
 
 def _draw_static(plan: Plan, chance: Random) -> Plan:
@@ -145,6 +152,27 @@ def _draw_whole_batches(plan: Plan, chance: Random) -> Plan:
     taste = msgspec.structs.replace(plan.taste, keeps_batches=True, batches=chance.choice((0.1, 0.4)))
     old_consumers = plan.old_consumers if plan.static else chance.choice((0, 1))
     return msgspec.structs.replace(plan, taste=taste, old_consumers=old_consumers)
+
+
+def _draw_units(plan: Plan, chance: Random) -> Plan:
+    """Return the plan with two units, in some runs with static topics: each has some of everybody."""
+    units = chance.choice(((), ("east", "west"), (), ()))
+    if not plan.static or not units:
+        return plan
+    return msgspec.structs.replace(
+        plan,
+        units=units,
+        switch_pause_ms=chance.choice((3_000, 6_000, 12_000)),
+        static=(PLAIN_TOPIC, ORDERED_TOPIC),
+        brokers=chance.choice((2, 3, 4)),
+        faults=plan.faults + UNIT_FAULTS[: chance.randint(0, 2)] if plan.faults else (),
+        producers=max(2, plan.producers),
+        workers=max(2, plan.workers),
+        orderlies=max(2, plan.orderlies),
+        # They say no good-bye: a queue would wait for them longer than a run.
+        old_consumers=0,
+        resets=False,
+    )
 
 
 def _draw_leases(plan: Plan, chance: Random) -> Plan:

@@ -34,8 +34,9 @@ class Prober(SimClient):
         ledger: Ledger,
         progress: Progress,
         group: str,
+        unit: str = "",
     ) -> None:
-        super().__init__("prober", name_servers, chance)
+        super().__init__(f"prober{unit}", name_servers, chance, unit=unit)
         self.left = 1  # until we know better
         self._orders = orders
         self._ledger = ledger

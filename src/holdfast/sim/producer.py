@@ -12,7 +12,8 @@ from holdfast.model import property_names as names
 from holdfast.model.errors import HoldfastError
 from holdfast.model.message import Message
 from holdfast.model.queue import MessageQueue
-from holdfast.sim.checkers.heads import LOGICAL
+from holdfast.model.scope import is_mock_broker
+from holdfast.sim.checkers.borders import Borders
 from holdfast.sim.checkers.ledger import Ack, Ledger
 from holdfast.sim.checkers.places import Place, Spot
 from holdfast.sim.client import SimClient, refusal
@@ -41,7 +42,7 @@ class Producer(SimClient):
         pins: The queue of each key, chosen once: an application that wants order says itself where a key goes.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one name for each option
         self,
         name: str,
         name_servers: str,
@@ -50,9 +51,12 @@ class Producer(SimClient):
         orders: Orders,
         ledger: Ledger,
         pins: dict[str, MessageQueue],
+        borders: Borders,
         is_old: bool = False,
+        unit: str = "",
     ) -> None:
-        super().__init__(name, name_servers, chance, is_old=is_old)
+        super().__init__(name, name_servers, chance, is_old=is_old, unit=unit)
+        self._borders = borders
         self._lanes = orders.lanes[name]
         self._orders = orders
         self._ledger = ledger
@@ -88,6 +92,7 @@ class Producer(SimClient):
         asked_ms = self.now_ms
         for single in job.singles:
             self._ledger.attempted(single, asked_ms)
+            self._borders.attempted(single.uid, self.unit, queue)
 
         def answered(answer: Command | HoldfastError) -> None:
             error = answer if isinstance(answer, HoldfastError) else None
@@ -179,7 +184,7 @@ class Producer(SimClient):
                 transaction_id=answer.fields.get("transactionId"),
             )
             # Who answered may only have passed it on: who has it decides. An old client does not know that.
-            holder = spots[0].home if queue.broker_name == LOGICAL and not self.is_old else address
+            holder = spots[0].home if is_mock_broker(queue.broker_name) and not self.is_old else address
             self.after(self.chance.randrange(300), lambda: self._decide(holder, fields))
 
     # Transactions.

@@ -1,8 +1,8 @@
 """One seed, from an empty world to a verdict.
 
 boot ─> topics ─> clients join ─> storm: messages, moves and faults ─> everything healed ─> every move is done or taken
-          back ─> all acknowledged and consumed ─> routes are true ─> a probe of every queue ─> the audit of every queue
-          ─> keys ─> one broker dies
+          back ─> all acknowledged and consumed ─> units are closed ─> routes are true ─> a probe of every queue
+          ─> the audit of every queue ─> keys ─> one broker dies
 """
 
 from __future__ import annotations
@@ -15,14 +15,17 @@ import msgspec
 
 from holdfast.model.topic import dead_letter_topic
 from holdfast.sim.admin import Auditor, TopicMaker
-from holdfast.sim.cluster import BROKER_TIMEOUT_MS, WORKERS, Cluster
+from holdfast.sim.checkers.borders import find_difference
+from holdfast.sim.cluster import BROKER_TIMEOUT_MS, Cluster
 from holdfast.sim.nemesis import Nemesis
 from holdfast.sim.operator import Repairer
 from holdfast.sim.orders import ORDERED_TOPIC, PLAIN_TOPIC
 from holdfast.sim.plan import Plan, draw_plan
 from holdfast.sim.probe import Prober
 from holdfast.sim.search import Searcher
+from holdfast.sim.site import WORKERS, Site
 from holdfast.sim.survey import Surveyor
+from holdfast.sim.switcher import Closer
 from holdfast.sim.trace import Trace
 from holdfast.sim.world import Violation, World
 
@@ -110,7 +113,7 @@ def run_seed(
         messages=len(cluster.ledger.acks),
         consumed=cluster.progress.consumed_count,
         redelivered=cluster.progress.redelivered,
-        moves=cluster.heads.count_moves() + nemesis.forced_count,
+        moves=sum(site.heads.count_moves() for site in cluster.sites) + nemesis.forced_count,
         crashes=sum(nemesis.counts[kind] for kind in ("kill", "power", "relapse", "name server", "client")),
         restarts=sum(max(0, node.starts - 1) for node in cluster.nodes),
         faults=nemesis.counts.total(),
@@ -143,11 +146,12 @@ class _Run:
         self._storm()
         self._settle()
         self._drain()
-        surveyor = self._survey()
+        self._close()
+        surveyors = self._survey()
         self._probe()
         self._audit()
         self._search()
-        self._bereave(surveyor)
+        self._bereave(surveyors)
 
     def _wait(self, limit_ms: int, until: Callable[[], bool], promise: str, evidence: Callable[[], str]) -> None:
         if not self._world.run(until_ms=self._world.now_ms + limit_ms, until=until):
@@ -160,16 +164,23 @@ class _Run:
         cluster = self._cluster
         for node in cluster.servers:
             node.start()
-        maker = TopicMaker(
-            cluster.namesrv_text,
-            self._world.chance("topic-maker"),
-            addresses=cluster.addresses,
-            queues=cluster.plan.queues,
-            static=cluster.plan.static,
-            batched=(PLAIN_TOPIC,) if cluster.plan.taste.keeps_batches else (),
+        makers = [
+            TopicMaker(
+                cluster.namesrv_text,
+                self._world.chance(f"topic-maker{site.unit}"),
+                addresses=site.addresses,
+                queues=cluster.plan.queues,
+                static=cluster.plan.static,
+                batched=(PLAIN_TOPIC,) if cluster.plan.taste.keeps_batches else (),
+                unit=site.unit,
+            )
+            for site in cluster.sites
+        ]
+        for maker in makers:
+            cluster.add_client(maker)
+        self._wait(
+            _BOOT_MS, lambda: all(maker.is_done for maker in makers), "topics can be created", lambda: "not in time"
         )
-        cluster.add_client(maker)
-        self._wait(_BOOT_MS, lambda: maker.is_done, "topics can be created", lambda: "not in time")
         for node in cluster.consumers:
             node.start()
         self._pass(_JOIN_MS)
@@ -207,44 +218,67 @@ class _Run:
         if not cluster.plan.static:
             return
         limit_ms = self._world.now_ms + _SETTLE_MAX_MS
-        while unresolved := cluster.heads.find_unresolved():
+        while unresolved := [words for site in cluster.sites for words in site.heads.find_unresolved()]:
             if self._world.now_ms > limit_ms:
                 raise Violation("a move ends", "; ".join(unresolved[:5]))
             self._pass(1_000)
-        repairer = Repairer(
-            cluster.namesrv_text,
-            self._world.chance("repairer"),
-            addresses=cluster.addresses,
-            topics=cluster.plan.static,
-        )
-        cluster.add_client(repairer)
-        self._wait(_AUDIT_MS, lambda: repairer.is_done, "a static topic can be repaired", lambda: "not in time")
+        for site in cluster.sites:
+            self._repair(site)
         self._pass(_SETTLE_MS)
         unfinished = cluster.reports.find_unfinished()
         if unfinished:
             raise Violation("a static topic is served whole", "; ".join(unfinished[:5]))
-        untold = cluster.resets.find_untold()
+        untold = [words for site in cluster.sites for words in site.resets.find_untold()]
         if untold:
             raise Violation("a reset is told with the next pull", "; ".join(untold[:5]))
 
-    def _survey(self) -> Surveyor:
-        """See that every name server knows every broker, and goes on knowing it."""
-        surveyor = Surveyor(
-            self._cluster.namesrv_text, self._world.chance("surveyor"), leaders=self._cluster.heads.leaders
+    def _repair(self, site: Site) -> None:
+        name = f"repairer{site.unit}"
+        repairer = Repairer(
+            name,
+            self._cluster.namesrv_text,
+            self._world.chance(name),
+            addresses=site.addresses,
+            topics=self._cluster.plan.static,
         )
-        self._cluster.add_client(surveyor)
+        self._cluster.add_client(repairer)
+        self._wait(_AUDIT_MS, lambda: repairer.is_done, "a static topic can be repaired", lambda: "not in time")
+
+    def _close(self) -> None:
+        """Close what is open: every unit for itself again, and all name servers of one mind."""
+        cluster = self._cluster
+        if not cluster.plan.units:
+            return
+        closer = Closer(cluster.namesrv_text, self._world.chance("closer"), addresses=cluster.addresses)
+        cluster.add_client(closer)
+        self._wait(_AUDIT_MS, lambda: closer.is_done, "what is open can be closed", lambda: "not in time")
+        self._pass(_SETTLE_MS)
+        difference = find_difference(cluster.find_switches())
+        if difference is not None:
+            raise Violation("name servers agree on what is open", difference)
+
+    def _survey(self) -> list[tuple[Site, Surveyor]]:
+        """See that every name server knows every broker, and goes on knowing it."""
+        text = self._cluster.namesrv_text
+        surveyors = [
+            (site, Surveyor(text, self._world.chance("surveyor"), leaders=site.heads.leaders, unit=site.unit))
+            for site in self._cluster.sites
+        ]
+        for _, surveyor in surveyors:
+            self._cluster.add_client(surveyor)
         self._pass(1_500)
         for _ in range(_SURVEYS):
-            self._check_routes(surveyor)
+            self._check_routes(surveyors)
             self._pass(1_000)
-        return surveyor
+        return surveyors
 
-    def _check_routes(self, surveyor: Surveyor) -> None:
-        wrong = surveyor.find_wrong(sorted(node.name for node in self._cluster.brokers if node.is_up))
-        if wrong is not None:
-            raise Violation("routes are true", wrong)
+    def _check_routes(self, surveyors: list[tuple[Site, Surveyor]]) -> None:
+        for site, surveyor in surveyors:
+            wrong = surveyor.find_wrong(sorted(node.name for node in site.brokers if node.is_up))
+            if wrong is not None:
+                raise Violation("routes are true", wrong)
 
-    def _bereave(self, surveyor: Surveyor) -> None:
+    def _bereave(self, surveyors: list[tuple[Site, Surveyor]]) -> None:
         """Take one broker away for good: name servers must come to know of that, too."""
         chance = self._world.chance("bereavement")
         node = chance.choice(self._cluster.brokers)
@@ -254,12 +288,16 @@ class _Run:
         else:
             node.power_off()
             self._pass(BROKER_TIMEOUT_MS + 5_000)
-        self._check_routes(surveyor)
+        self._check_routes(surveyors)
 
     def _probe(self) -> None:
         """See that a parked pull wakes: what is sent now is consumed long before any pull would come by itself."""
+        self._cluster.ledger.is_undisturbed = True
+        for site in self._cluster.sites:
+            self._probe_in(site.unit)
+
+    def _probe_in(self, unit: str) -> None:
         cluster = self._cluster
-        cluster.ledger.is_undisturbed = True
         prober = Prober(
             cluster.namesrv_text,
             self._world.chance("prober"),
@@ -267,6 +305,7 @@ class _Run:
             ledger=cluster.ledger,
             progress=cluster.progress,
             group=WORKERS,
+            unit=unit,
         )
         cluster.add_client(prober)
         self._wait(
@@ -285,6 +324,7 @@ class _Run:
         cluster.add_client(auditor)
         self._wait(_AUDIT_MS, lambda: auditor.is_done, "every queue can be read", lambda: "not in time")
         cluster.ledger.audit(auditor.records, (PLAIN_TOPIC, ORDERED_TOPIC))
+        cluster.borders.audit(auditor.records)
         dead = {record.uid for record in auditor.records if record.place.topic == dead_letter_topic(WORKERS)}
         for job in cluster.ledger.expected():
             if job.failures is None and job.uid not in dead and not cluster.is_tainted(job.uid):

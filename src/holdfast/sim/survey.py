@@ -22,13 +22,16 @@ class Surveyor(SimClient):
 
     Args:
         leaders: Returns who leads each queue of a static topic, in truth; nothing for a normal topic.
+        unit: Whose routes it asks for; empty for all.
 
     Attributes:
         found: The route that each name server knows of each topic; None where there was no answer.
     """
 
-    def __init__(self, name_servers: str, chance: Random, *, leaders: Callable[[str], dict[int, str]]) -> None:
-        super().__init__("surveyor", name_servers, chance)
+    def __init__(
+        self, name_servers: str, chance: Random, *, leaders: Callable[[str], dict[int, str]], unit: str = ""
+    ) -> None:
+        super().__init__(f"surveyor{unit}", name_servers, chance, unit=unit)
         self.found: dict[tuple[str, str], Route | None] = {}
         self._leaders = leaders
 
@@ -48,7 +51,7 @@ class Surveyor(SimClient):
             else:
                 self.found[address, topic] = Route()
 
-        self.ask(address, route_query(topic), answered)
+        self.ask(address, route_query(topic, self.unit), answered)
 
     def find_wrong(self, alive: list[str]) -> str | None:
         """Return what is wrong with the routes when just the brokers *alive* are there; None when they are true."""
@@ -58,7 +61,8 @@ class Surveyor(SimClient):
                 if route is None:
                     return f"{address} says nothing of {topic}"
                 named = sorted(broker.broker_name for broker in route.broker_datas)
-                leaders = self._leaders(topic)
+                # Of a unit without brokers nothing can be told, but that it waits for them.
+                leaders = self._leaders(topic) if alive else {}
                 if leaders:
                     wrong = _find_wrong_leader(route, topic, leaders, named, alive)
                     if wrong is not None:

@@ -1,0 +1,46 @@
+"""Who wrote where, as the checkers judge it."""
+
+import pytest
+
+from holdfast.model.opening import CLOSED, Opening, Switch
+from holdfast.model.queue import MessageQueue
+from holdfast.sim.checkers.borders import Borders, find_difference
+from holdfast.sim.checkers.ledger import Audited
+from holdfast.sim.checkers.places import Place, Spot
+from holdfast.sim.world import Violation
+
+WEST = MessageQueue("t", "__syslo__west", 0)
+EAST = MessageQueue("t", "__syslo__east", 0)
+
+
+def held(broker: str, uid: str) -> Audited:
+    return Audited(Place(broker, "t", 0, 0), Spot("h", 0), uid)
+
+
+def test_a_producer_that_is_led_into_another_unit_is_noticed():
+    """Before anything is written there."""
+    borders = Borders()
+    borders.attempted("m", "west", WEST)
+    borders.attempted("m", "", EAST)
+
+    with pytest.raises(Violation, match="own unit"):
+        borders.attempted("m", "west", EAST)
+
+
+def test_a_message_in_another_unit_is_noticed():
+    """Whoever put it there. What is retried is in normal topics, wherever it failed."""
+    borders = Borders()
+    borders.attempted("m", "west", WEST)
+
+    borders.audit([held("__syslo__west", "m"), held("broker-a", "m"), held("__syslo__east", "probe")])
+    with pytest.raises(Violation, match="own messages"):
+        borders.audit([held("__syslo__east", "m")])
+
+
+def test_name_servers_that_differ_are_named():
+    """With what each of them knows."""
+    switch = Switch(7, (Opening("east"),))
+
+    assert find_difference({"n1": switch, "n2": switch}) is None
+    assert find_difference({}) is None
+    assert find_difference({"n1": switch, "n2": CLOSED}) == "n1: version 7; n2: version 0"
