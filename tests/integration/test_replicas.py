@@ -141,7 +141,7 @@ async def send_until_it_dies(name_server: str, topic: str, enough: asyncio.Event
     return acknowledged
 
 
-@pytest.mark.parametrize("flush", ["sync", "async"])
+@pytest.mark.parametrize("flush", ["sync", pytest.param("async", marks=pytest.mark.slow)])
 def test_no_acknowledged_message_is_lost_with_the_masters_disk(
     processes: Processes, name_server: str, tmp_path: Path, flush: str
 ) -> None:
@@ -167,7 +167,7 @@ def test_no_acknowledged_message_is_lost_with_the_masters_disk(
     assert set(acknowledged) - found == set()
 
 
-@pytest.mark.parametrize("kind", ["normal", "static"])
+@pytest.mark.parametrize("kind", [pytest.param("normal", marks=pytest.mark.slow), "static"])
 def test_a_group_goes_on_at_the_replica_and_back_at_the_master(
     processes: Processes, name_server: str, tmp_path: Path, kind: str
 ) -> None:
@@ -192,3 +192,32 @@ def test_a_group_goes_on_at_the_replica_and_back_at_the_master(
 
     everything = sorted(first + second + third)
     assert everything == sorted(b"%d " % n + b"x" * 100 for n in range(30))
+
+
+@pytest.mark.slow
+def test_promotion_is_a_forced_move_and_the_replica_keeps_what_the_dead_master_had(
+    processes: Processes, name_server: str, tmp_path: Path
+) -> None:
+    """The queues open elsewhere; what was before is read at the replica, whose end is where the dead master's is."""
+    operator, topic, group = Operator(name_server), "promoted-topic", "promoted-group"
+    master = processes.start_broker("promoted-a", name_server, settings=SMALL_FILES)
+    processes.start_broker("promoted-b", name_server, settings=SMALL_FILES)
+    asyncio.run(operator.run("topic", "create", topic, "--logical-queues", "2", "--brokers", "promoted-a"))
+    replica = start_replica(processes, name_server, "promoted-a", tmp_path / "replica")
+    asyncio.run(send(name_server, topic, 30))
+    first = asyncio.run(consume(name_server, topic, group, 10))
+    wait_for_copy(master, replica)
+    wait_for_offsets(master, replica)
+    master.child.kill()
+    second = asyncio.run(consume(name_server, topic, group, 10))
+
+    asyncio.run(operator.run("broker", "evacuate", "promoted-a", "--force", "--yes"))
+    third = asyncio.run(consume(name_server, topic, group, 10))
+    for queue in ("0", "1"):
+        asyncio.run(operator.run("queue", "abandon", topic, queue, "--yes"))
+    asyncio.run(send(name_server, topic, 5, 7))
+    fourth = asyncio.run(consume(name_server, topic, group, 5))
+
+    assert sorted(first + second + third) == sorted(b"%d " % n + b"x" * 100 for n in range(30))
+    assert sorted(fourth) == sorted(b"%d " % n + b"x" * 7 for n in range(5))
+    assert set(asyncio.run(operator.leaders(topic)).values()) == {"promoted-b"}

@@ -8,6 +8,7 @@ from tests.support.broker_desk import BrokerDesk, a_send
 
 from holdfast.broker.calls import PURPOSE as CALLS
 from holdfast.broker.following import TIMER as FOLLOWING_TIMER
+from holdfast.broker.offsets import TIMER as OFFSETS_TIMER
 from holdfast.broker.replica_sync import TIMER as REPLICA_TIMER
 from holdfast.broker.shipping import PURPOSE
 from holdfast.machine.effects import CloseChannel, Effect, Log, OpenChannel
@@ -19,6 +20,8 @@ from holdfast.machine.events import (
     FramesReceived,
     StreamReceived,
 )
+from holdfast.model.mapping import TopicMapping, first_home
+from holdfast.model.topic import TopicConfig
 from holdfast.sim.disk import SimDisk
 from holdfast.wire.command import encode_command
 from holdfast.wire.frame import split_frames
@@ -26,6 +29,7 @@ from holdfast.wire.frame import split_frames
 MASTER = "10.0.0.9:10912"
 MASTER_ADDRESS = "10.0.0.9:10911"
 CALL_CHANNEL = ChannelId(7)
+EPOCH = 1_700_000_000_000
 
 
 class Pair:
@@ -153,3 +157,13 @@ def log_bytes(desk: BrokerDesk) -> bytes:
     """Return everything in the log of a broker that has one file."""
     store = desk.store
     return bytes(store.log.files.files[0].view(0, int(store.written)))
+
+
+def make_static(desk: BrokerDesk, topic: str = "S", queues: int = 2) -> None:
+    """Give a broker a static topic, all of whose queues it leads."""
+    config = TopicConfig(name=topic, read_queues=queues, write_queues=queues)
+    desk.rooms.topics.put(config, desk.now_ms)
+    homes = {number: first_home(number, "broker-a", number) for number in range(queues)}
+    mapping = TopicMapping(topic=topic, broker="broker-a", scope="__global__", epoch=EPOCH, total=queues, queues=homes)
+    desk.rooms.mappings.change(mapping, now_ms=desk.now_ms, config=config)
+    desk.pass_time(0, OFFSETS_TIMER)  # the end of any event writes what was recorded in it

@@ -10,6 +10,7 @@ what it had, in its place.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 
 import msgspec
 
@@ -20,6 +21,7 @@ from holdfast.admin.static_topics import ClusterMappings, StaticTopics
 from holdfast.model import placement
 from holdfast.model.errors import BrokerRefused, HoldfastError
 from holdfast.model.mapping import next_epoch
+from holdfast.model.route import MASTER_ID
 from holdfast.model.segment import Segment
 from holdfast.wire.admin import GroupNames
 from holdfast.wire.codes import RequestCode
@@ -127,7 +129,8 @@ class Forcing:
         Args:
             topic: The static topic.
             queue: The logical queue at whose unknown end readers wait.
-            end: Where it shall end; where left out, behind the last message that any group has consumed.
+            end: Where it shall end; where left out, behind the last message that a replica of the dead broker has, or
+                else that any group has consumed.
 
         Raises:
             NotFound: there is no such topic or queue.
@@ -143,6 +146,8 @@ class Forcing:
             raise NotAllowed(f"{home.broker} is back and will tell where its part ends: nothing needs to be given up")
         address = view.holders[leader].address
         following = view.get_topic(topic).merged.queues[queue].after(home)
+        if end is None:
+            end = await self._copied(topic, home)
         known = await self._consumed(topic, queue, address, home, following) if end is None else end
         return Abandoning(
             topic=topic,
@@ -159,6 +164,16 @@ class Forcing:
         """Fix the end of a dead home: readers go on behind it. What lies behind it is lost to them for good."""
         body = AbandonOrder(topic=plan.topic, queue=plan.queue, generation=plan.generation, end=plan.end)
         await self._reach.ask(plan.address, RequestCode.ABANDON_QUEUE, body=encode_body(body))
+
+    async def _copied(self, topic: str, home: Segment) -> int | None:
+        """Return where *home* ends at a replica of its broker; None where there is none that answers."""
+        header = {"topic": topic, "queueId": str(home.queue_id), "lo": "false"}
+        for broker in await self._reach.brokers():
+            if broker.name == home.broker and broker.id != MASTER_ID:
+                with suppress(HoldfastError):
+                    answer = await self._reach.ask(broker.address, RequestCode.GET_MAX_OFFSET, header)
+                    return home.to_logical(max(home.start, header_of(answer, OffsetAnswer).offset))
+        return None
 
     async def _consumed(self, topic: str, queue: int, address: str, home: Segment, following: Segment | None) -> int:
         """Return the highest offset inside *home* up to which any group has consumed."""

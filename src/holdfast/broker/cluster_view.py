@@ -39,6 +39,7 @@ class ClusterView:
         self._clusters: dict[str, str] = {}  # of the others, as far as name servers told
         self._namesrv = options.namesrv
         self._addresses: dict[str, str] = {options.name: options.address}
+        self._replicas: dict[str, str] = {}  # of each broker that has one, the one with the lowest number
         self._leaders: dict[str, dict[MessageQueue, Leader]] = {}
         self._asking: set[str] = set()
         self._told: set[str] = set()  # topics of which a name server knew, and "" when one told addresses
@@ -50,6 +51,14 @@ class ClusterView:
     def address(self, broker: str) -> str | None:
         """Return where *broker* is reached; None when that is unknown, or in doubt until the next refresh."""
         return None if self._is_doubted and broker != self._name else self._addresses.get(broker)
+
+    def replica(self, broker: str) -> str | None:
+        """Return where a replica of *broker* is reached, which can be read while the broker is down; None without."""
+        return self._replicas.get(broker)
+
+    def replicas(self) -> list[str]:
+        """Return where replicas are reached."""
+        return sorted(self._replicas.values())
 
     def brokers(self, scope: str = GLOBAL) -> list[str]:
         """Return every other broker that is known, of those in *scope*."""
@@ -200,6 +209,11 @@ class ClusterView:
             return
         self._told.add("")
         for name, data in info.broker_addr_table.items():
+            copies = [address for number, address in sorted(data.broker_addrs.items()) if number != MASTER_ID]
+            if copies:
+                self._replicas[name] = copies[0]
+            else:
+                self._replicas.pop(name, None)
             if name != self._name and MASTER_ID in data.broker_addrs:
                 self._addresses[name] = data.broker_addrs[MASTER_ID]
                 self._clusters[name] = data.cluster

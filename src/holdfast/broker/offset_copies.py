@@ -5,7 +5,8 @@
 
 A copy says in which generation its leader led: after a move an old one counts for nothing. Copies are saved as often as
 this broker's own offsets are (`config/holdfastOffsetCopies.json`): a leader may die in the same power cut after which
-the one that has its copies comes back. A broker that takes them over from another, or was restarted, which its answers
+the one that has its copies comes back. A replica of the leader is asked, too: what groups committed there while the
+leader was away is newer than any copy. A broker that takes them over from another, or was restarted, which its answers
 show, does not know what was told last; then everything is told again. A forced move may find no copy: groups begin at
 the earliest readable message.
 
@@ -17,6 +18,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Final
+
+import msgspec
 
 from holdfast.broker.cluster_view import ClusterView
 from holdfast.broker.config import load_config, write_config
@@ -65,6 +68,7 @@ class OffsetCopies:
         errands: Errands,
     ) -> None:
         self._name = options.name
+        self._is_replica = options.is_replica
         self._disk = disk
         self._offsets = offsets
         self._mappings = mappings
@@ -114,7 +118,31 @@ class OffsetCopies:
         """Answer 7032."""
         question = decode_body(request.command.body, OffsetQuestion)
         copies = [copy for queue in question.queues if (copy := self.find(question.topic, queue)) is not None]
+        if self._is_replica:
+            copies += [copy for queue in question.queues for copy in self._copy_here(question.topic, queue)]
         return request.answer(body=encode_body(CopiedOffsets(copies=copies)))
+
+    def _copy_here(self, topic: str, queue: int) -> list[OffsetCopy]:
+        """Return what a replica knows of a queue that its master leads: the master's word, and what came since."""
+        place = self._mappings.place(topic, queue)
+        if not place.is_led:
+            return []
+        rows = {
+            group: offsets[queue]
+            for (name, group), offsets in self._offsets.rows()
+            if name == topic and queue in offsets
+        }
+        since = {
+            group: offsets[queue]
+            for key, offsets in (self._offsets.own or {}).items()
+            for name, _, group in (key.partition("@"),)
+            if name == topic and queue in offsets
+        }
+        resets = sorted(self._offsets.resets_of(topic, [queue]))
+        told = OffsetCopy(
+            topic=topic, queue=queue, generation=place.generation, boot_ms=-1, number=-1, offsets=rows, resets=resets
+        )
+        return [told, msgspec.structs.replace(told, offsets=since, resets=[], own=True)] if since else [told]
 
     def find(self, topic: str, queue: int) -> OffsetCopy | None:
         """Return the copy that is kept here for a queue, or None."""
@@ -133,6 +161,7 @@ class OffsetCopies:
         mapping = self._mappings.find(topic)
         others = self._view.brokers(GLOBAL if mapping is None else mapping.scope)
         addresses = [address for name in others if (address := self._view.address(name)) is not None]
+        addresses += self._view.replicas()
         body = encode_body(OffsetQuestion(topic=topic, queues=numbers))
         answers = yield from ask_all(
             PeerCall(address, Command(code=RequestCode.FIND_OFFSETS, body=body), _FIND_MS) for address in addresses
@@ -142,7 +171,7 @@ class OffsetCopies:
             if isinstance(answer, Command) and answer.code == ResponseCode.SUCCESS:
                 with suppress(RemoteProtocolError):
                     found += decode_body(answer.body, CopiedOffsets).copies
-        return {copy.queue: copy for copy in sorted(found, key=_rank) if copy.topic == topic}
+        return _newest([copy for copy in found if copy.topic == topic])
 
     # Telling ours.
 
@@ -274,6 +303,17 @@ class OffsetCopies:
                 )
                 copies.append(copy)
         return copies
+
+
+def _newest(found: list[OffsetCopy]) -> dict[int, OffsetCopy]:
+    """Return the newest copy of each queue, with what groups have committed since at a replica of its leader."""
+    newest = {copy.queue: copy for copy in sorted(found, key=_rank) if not copy.own}
+    for copy in found:
+        known = newest.get(copy.queue)
+        if copy.own and known is not None and known.generation == copy.generation:
+            resets = [group for group in known.resets if group not in copy.offsets]
+            newest[copy.queue] = msgspec.structs.replace(known, offsets=known.offsets | copy.offsets, resets=resets)
+    return newest
 
 
 def _rank(copy: OffsetCopy) -> tuple[int, int, int]:

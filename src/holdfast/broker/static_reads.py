@@ -229,20 +229,35 @@ class StaticReads:
         """
         broker = segment.broker
         address = None
+        command = Command(code=code, fields=fields | {"lo": "false", "bname": broker})
         try:
             address = yield from self._view.find_address(broker)
-            command = Command(code=code, fields=fields | {"lo": "false", "bname": broker})
             answer: Command = yield PeerCall(address, command, REMOTE_TIMEOUT_MS)
         except PeerFailed as error:
             if address is not None:
                 self._view.forget(address)
-            raise PeerFailed(
-                f"broker {broker}, which holds this part of the queue, does not answer: {error}"
-            ) from error
+                yield from self._view.refresh()
+            copied = yield from self._ask_replica(broker, command)
+            if copied is None:
+                raise PeerFailed(
+                    f"broker {broker}, which holds this part of the queue, does not answer: {error}"
+                ) from error
+            answer = copied
         if answer.code not in _TOLERATED:
             raise PeerFailed(
                 f"broker {broker}, which holds this part of the queue, refused with code {answer.code}: {answer.remark}"
             )
+        return answer
+
+    def _ask_replica(self, broker: str, command: Command) -> Procedure[Command | None]:
+        """Ask a replica of a broker that is down; None where there is none that answers."""
+        replica = self._view.replica(broker)
+        if replica is None:
+            return None
+        try:
+            answer: Command = yield PeerCall(replica, command, REMOTE_TIMEOUT_MS)
+        except PeerFailed:
+            return None
         return answer
 
     def ask_others(self, code: RequestCode, fields: dict[str, str]) -> Procedure[list[Command]]:

@@ -238,6 +238,7 @@ class OffsetCopy(msgspec.Struct, frozen=True, kw_only=True):
         number: Rises with every copy since then.
         offsets: Group to offset: all of them.
         resets: Groups whose offset was set from outside, and who have yet to hear of it.
+        own: Not the leader's word, but what groups committed at a replica of it while it was away: that is newer.
     """
 
     topic: str
@@ -247,6 +248,7 @@ class OffsetCopy(msgspec.Struct, frozen=True, kw_only=True):
     number: Int64
     offsets: dict[str, Int64]
     resets: list[str] = []
+    own: bool = False
 
 
 class CopiedOffsets(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,12 +2,15 @@
 
 import asyncio
 
+import msgspec
 import pytest
+from tests.support.scripted_reach import Reply
 from tests.support.static_cluster import StaticCluster
 
 from holdfast.admin.forcing import Forcing
 from holdfast.admin.reach import NotAllowed
 from holdfast.admin.static_topics import StaticTopics
+from holdfast.model.errors import ConnectionLost
 from holdfast.wire.codes import RequestCode
 from holdfast.wire.moves import ForceOrder, decode_body
 
@@ -110,6 +113,28 @@ def test_an_end_is_abandoned_behind_what_was_consumed():
 
     assert (plan.broker, plan.first, plan.end, named.end) == ("a", 0, 30, 99)
     assert cluster.records["b"]["t"].queues[0].segments[0].end == 30
+
+
+@pytest.mark.parametrize(("answer", "end"), [({"offset": "40"}, 40), (ConnectionLost("down"), 30)])
+def test_an_end_is_abandoned_behind_what_a_replica_has(answer: Reply, end: int):
+    """It has more than anybody has consumed; where it does not answer, that counts."""
+    cluster = a_cluster()
+    asyncio.run(forcing_of(cluster).force(asyncio.run(forcing_of(cluster).plan_queue("t", 0, "b"))))
+    cluster.offsets["b", "g", "t", 0] = 30
+    table = {
+        "a": {"cluster": "c", "brokerName": "a", "brokerAddrs": {"1": "replica:1"}},
+        "b": {"cluster": "c", "brokerName": "b", "brokerAddrs": {"0": "b:1"}},
+        "c": {"cluster": "c", "brokerName": "c", "brokerAddrs": {"0": "c:1"}},
+    }
+    info = msgspec.json.encode({"brokerAddrTable": table, "clusterAddrTable": {"c": list(table)}})
+    cluster.on(RequestCode.GET_BROKER_CLUSTER_INFO, lambda _: info)
+    cluster.on(RequestCode.GET_MAX_OFFSET, lambda asked: answer if asked.address == "replica:1" else 1)
+
+    plan = asyncio.run(forcing_of(cluster).plan_abandon("t", 0))
+
+    assert (plan.broker, plan.end) == ("a", end)
+    (asked,) = cluster.of(RequestCode.GET_MAX_OFFSET)
+    assert asked.fields == {"topic": "t", "queueId": "0", "lo": "false"}
 
 
 def test_what_waits_for_nobody_is_not_abandoned():

@@ -195,3 +195,15 @@ def test_whether_a_topic_is_static_is_believed_until_somebody_knows_better(
     assert view.is_static("T") is (believed if expected is None else expected)
     view.forget_topic("T")
     assert not view.is_static("T")
+
+
+def test_replicas_are_known_for_reading_and_are_nobodys_address() -> None:
+    """A broker of which only a replica is up is down; its replica can be read. One that is gone is forgotten."""
+    view = a_view()
+    run(view.refresh(), lambda call: Command(code=0, body=CLUSTER))
+
+    assert (view.address("slave"), view.replica("slave"), view.replica("b")) == (None, "10.0.1.3:1", None)
+    assert view.replicas() == ["10.0.1.3:1"]
+    run(view.refresh(), lambda call: Command(code=0, body=CLUSTER.replace(b'{1:"10.0.1.3:1"}', b'{0:"10.0.1.3:1"}')))
+
+    assert (view.address("slave"), view.replica("slave")) == ("10.0.1.3:1", None)

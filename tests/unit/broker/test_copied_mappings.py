@@ -3,25 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.broker_desk import BrokerDesk, a_pull, a_send, codes
-from tests.support.replicas import Pair
+from tests.support.broker_desk import a_pull, a_send, codes
+from tests.support.replicas import Pair, make_static
 
 from holdfast.broker.offsets import TIMER as OFFSETS_TIMER
-from holdfast.model.mapping import TopicMapping, first_home
-from holdfast.model.topic import TopicConfig
 from holdfast.wire.codes import ResponseCode
-
-EPOCH = 1_700_000_000_000
-
-
-def make_static(desk: BrokerDesk, topic: str = "S", queues: int = 2) -> None:
-    """Give a broker a static topic, all of whose queues it leads."""
-    config = TopicConfig(name=topic, read_queues=queues, write_queues=queues)
-    desk.rooms.topics.put(config, desk.now_ms)
-    homes = {number: first_home(number, "broker-a", number) for number in range(queues)}
-    mapping = TopicMapping(topic=topic, broker="broker-a", scope="__global__", epoch=EPOCH, total=queues, queues=homes)
-    desk.rooms.mappings.change(mapping, now_ms=desk.now_ms, config=config)
-    desk.pass_time(0, OFFSETS_TIMER)  # the end of any event writes what was recorded in it
 
 
 @pytest.fixture

@@ -5,14 +5,17 @@ from __future__ import annotations
 import pytest
 from tests.support.broker_clients import a_request
 from tests.support.broker_desk import BrokerDesk, a_pull, a_send, codes
-from tests.support.replicas import CALL_CHANNEL, Pair, log_bytes, logs
+from tests.support.replicas import CALL_CHANNEL, Pair, log_bytes, logs, make_static
 
+from holdfast.broker.offset_copies import _newest
 from holdfast.broker.offsets import TIMER as OFFSETS_TIMER
 from holdfast.broker.replica_sync import NAME as COMMITS_FILE
 from holdfast.broker.replica_sync import TIMER
 from holdfast.machine.events import ChannelClosed
 from holdfast.model.group import GroupConfig
 from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.command import Command
+from holdfast.wire.moves import CopiedOffsets, OffsetCopy, OffsetQuestion, decode_body, encode_body
 
 GROUP = "consumers"
 
@@ -212,3 +215,29 @@ def test_a_commit_that_comes_while_the_master_is_asked_is_not_lost(pair: Pair) -
     offsets.take_over(pair.master.rooms.offsets.to_wire())
 
     assert committed(pair.replica) == 7
+
+
+def test_a_forced_move_is_told_what_groups_committed_at_the_replica() -> None:
+    """All that the master told, and on top of it what came since; which is newer than anybody's copy."""
+    pair = Pair()
+    make_static(pair.master)
+    for group in ("early", "late"):
+        pair.master.rooms.groups.put(GroupConfig(group_name=group), pair.master.now_ms)
+        commit(pair.master, 1, topic="S", group=group)
+    pair.copy_tables()
+    pair.follow()
+    pair.copy_tables()
+    commit(pair.replica, 5, topic="S", group="late")
+
+    body = encode_body(OffsetQuestion(topic="S", queues=[0]))
+    (answer,) = pair.replica.ask(Command(code=RequestCode.FIND_OFFSETS, body=body))
+    told = decode_body(answer.body, CopiedOffsets).copies
+    by_peer = OffsetCopy(
+        topic="S", queue=0, generation=0, boot_ms=9, number=9, offsets={"early": 3, "late": 4}, resets=["early", "late"]
+    )
+
+    assert _newest(told)[0].offsets == {"early": 1, "late": 5}
+    found = _newest([*told, by_peer])[0]
+    assert (found.offsets, found.resets) == ({"early": 3, "late": 5}, ["early"])
+    (nothing,) = pair.master.ask(Command(code=RequestCode.FIND_OFFSETS, body=body))
+    assert decode_body(nothing.body, CopiedOffsets).copies == []

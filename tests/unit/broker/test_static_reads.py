@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 from tests.support.static_desks import EPOCH, TOPIC, StaticDesks
 
+from holdfast.broker.waits import PeerCall
+from holdfast.model.errors import PeerFailed
 from holdfast.model.mapping import LogicalQueue
+from holdfast.wire.codes import RequestCode
 from holdfast.wire.command import Command
 
 START_MS = 1_700_000_000_000
@@ -137,3 +140,34 @@ def test_an_undecided_segment_is_passed_over(desks: StaticDesks):
     desks.record(coming, total=1, epoch=EPOCH + 50_000)
 
     assert (ask(desks, 31), ask(desks, 30), ask(desks, 29, timestamp=str(START_MS + 9_000))) == (0, 6, 6)
+
+
+def test_a_replica_answers_for_a_broker_that_is_down(desks: StaticDesks):
+    """The same question, to somebody who has the same records."""
+    reads = desks["a"].rooms.static_reads
+    segment = desks.queue(0).segments[1]
+    desks["a"].rooms.view._replicas["b"] = "10.1.0.9:10911"
+    steps = reads.ask(segment, RequestCode.GET_MAX_OFFSET, {"topic": TOPIC})
+
+    to_master = next(steps)
+    to_replica = steps.throw(PeerFailed("connection refused"))
+    with pytest.raises(StopIteration) as ended:
+        steps.send(Command(code=0, fields={"offset": "3"}))
+
+    assert isinstance(to_master, PeerCall)
+    assert isinstance(to_replica, PeerCall)
+    assert (to_master.address, to_replica.address) == (desks.address("b"), "10.1.0.9:10911")
+    assert to_replica.command.fields == to_master.command.fields == {"topic": TOPIC, "lo": "false", "bname": "b"}
+    assert ended.value.value.fields == {"offset": "3"}
+
+
+def test_where_neither_answers_the_broker_is_named(desks: StaticDesks):
+    """It is the one that an operator can start."""
+    reads = desks["a"].rooms.static_reads
+    desks["a"].rooms.view._replicas["b"] = "10.1.0.9:10911"
+    steps = reads.ask(desks.queue(0).segments[1], RequestCode.GET_MAX_OFFSET, {"topic": TOPIC})
+    next(steps)
+    steps.throw(PeerFailed("connection refused"))
+
+    with pytest.raises(PeerFailed, match="broker b, which holds this part of the queue"):
+        steps.throw(PeerFailed("connection refused"))
