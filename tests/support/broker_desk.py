@@ -41,8 +41,8 @@ class BrokerDesk:
     def __init__(self, *, flush: str = "async", disk: SimDisk | None = None, **options: object) -> None:
         self.now_ms = 1_700_000_000_000
         self.disk = disk or SimDisk()
-        settings = {"log_file_size": 1 << 20, **options}
-        self.options = BrokerOptions(namesrv=(), flush=flush, **settings)  # type: ignore[arg-type]
+        settings = {"namesrv": (), "log_file_size": 1 << 20, **options}
+        self.options = BrokerOptions(flush=flush, **settings)  # type: ignore[arg-type]
         self.store = MessageStore.open(self.disk, store_options(self.options), self.now_ms)
         self.pressure = MemoryPressure()
         self.rooms = Rooms(self.options, self.store, self.disk, random.Random(7), self.now_ms, self.pressure)

@@ -28,6 +28,7 @@ from holdfast.broker.mapping_records import MappingSnapshot
 from holdfast.broker.mappings import Mappings
 from holdfast.broker.offsets import Offsets, OffsetTable
 from holdfast.broker.options import BrokerOptions
+from holdfast.broker.request import Answer, Handlers, Request
 from holdfast.broker.topics import TopicTable
 from holdfast.broker.waits import PeerCall, Procedure
 from holdfast.machine.effects import Effect, Log, SetTimer
@@ -112,6 +113,14 @@ class ReplicaSync:
             store.replica.is_known = self._is_known
 
     # What others ask.
+
+    def handlers(self) -> Handlers:
+        """Return what this room answers."""
+        return {RequestCode.GET_REPLICA_COMMITS: self.tell_commits}
+
+    def tell_commits(self, request: Request) -> Answer:
+        """Answer 7034, to a master that is back: what was committed here since it was away."""
+        return request.answer(body=java_json.encode(Commits(offset_table=self._offsets.own or {})))
 
     def _is_ready(self) -> bool:
         return self.is_current or self.master is None

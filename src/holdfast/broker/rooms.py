@@ -37,6 +37,7 @@ from holdfast.broker.groups import NAME as GROUPS_FILE
 from holdfast.broker.groups import GroupTable
 from holdfast.broker.guests import Guests
 from holdfast.broker.handover import Handover
+from holdfast.broker.homecoming import Homecoming
 from holdfast.broker.leases import TIMER as LEASES_TIMER
 from holdfast.broker.leases import Leases
 from holdfast.broker.lock_requests import LockRequests
@@ -217,6 +218,7 @@ class Rooms:
             self.following,
             self.errands,
         )
+        self.homecoming = Homecoming(options, disk, self.offsets, self.registration, self.errands)
         self.registration.on_master = self._learn_master
         self.replication = self.broker_admin.replication = ReplicaReport(
             options, self.store, self.shipping, self.replica_gate, self.following
@@ -318,6 +320,7 @@ class Rooms:
             self.takeover,
             self.forcing,
             self.offset_copies,
+            self.replica_sync,
             self.mapping_admin,
             self.transactions,
             self.far_transactions,
@@ -339,7 +342,7 @@ class Rooms:
     def started(self, now_ms: int) -> list[Effect]:
         """Let every room that does things by itself begin."""
         effects: list[Effect] = [*self._repairs]
-        for room in (self.registration, self.clients, self.offsets, self.stats):
+        for room in (self.homecoming, self.clients, self.offsets, self.stats):
             room.start(now_ms, effects)
         if self.options.is_replica:
             # Whatever else a broker does by itself it does by writing to its log.

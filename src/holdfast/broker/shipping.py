@@ -18,7 +18,7 @@ import msgspec
 from holdfast.broker.errands import Errands
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.waits import Procedure
-from holdfast.machine.effects import CloseChannel, Effect, Log, Piece, SendBytes, SetTimer
+from holdfast.machine.effects import CloseChannel, Effect, Log, Piece, SendBytes, SetTimer, WriteFile
 from holdfast.machine.events import ChannelId
 from holdfast.model.errors import RemoteProtocolError
 from holdfast.store.message_store import MessageStore
@@ -27,6 +27,8 @@ from holdfast.wire.ha import ReportReader, encode_head
 
 TIMER: Final = "shipping"
 PURPOSE: Final = "replication"
+SEEN_PATH: Final = "holdfast/replicated"
+"""Is there once this broker had a replica: groups may have committed there while it was away."""
 TICK_MS: Final = 1_000
 LIFE_MS: Final = 5_000
 SILENCE_MAX_MS: Final = 20_000
@@ -66,6 +68,7 @@ class Shipping:
         self._store = store
         self._errands = errands
         self.followers: dict[ChannelId, Follower] = {}
+        self._is_seen = False
         self._told: dict[tuple[str, str], int] = {}  # when a host was last complained about
 
     @property
@@ -138,6 +141,9 @@ class Shipping:
             effects += [SendBytes(follower.channel, [encode_head(own_end, 0)]), CloseChannel(follower.channel)]
             return
         follower.sent = follower.acked = end
+        if not self._is_seen:
+            self._is_seen = True
+            effects.append(WriteFile(SEEN_PATH, b""))
         effects.append(Log("info", "replica follows", {"peer": follower.peer, "from": end, "behind": confirmed - end}))
 
     def _complain(self, follower: Follower, event: str, reason: str, now_ms: int) -> Log:

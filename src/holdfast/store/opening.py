@@ -28,7 +28,7 @@ from holdfast.store.queue_files import FOLDER as QUEUE_FOLDER
 from holdfast.store.queue_files import QueueFiles
 from holdfast.store.queue_table import QueueTable, find_queues
 from holdfast.store.recovery import Recovered, Recovery
-from holdfast.store.replica_log import ReplicaLog
+from holdfast.store.replica_log import ReplicaLog, settle_role
 from holdfast.store.snapshot import QueueSnapshot, erased_key, load_deleted, load_snapshot, save_deleted
 
 ABORT_PATH = "abort"
@@ -57,6 +57,7 @@ def open_store(disk: Disk, options: StoreOptions) -> OpenedStore:
         StoreError: the folder cannot be a store; the text says what to do.
     """
     refuse_half_switched(disk)
+    settle_role(disk, is_replica=options.is_replica)
     is_clean = disk.find_size(ABORT_PATH) is None
     files = LogFiles.load(disk, LOG_FOLDER, options.log_file_size)
     cache = FileCache(disk, options.open_files_max)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from holdfast.model.errors import CorruptRecord, DiskFailed, RecordRefused, StoreError
 from holdfast.store.batch_queue import pack_unit
 from holdfast.store.commit_log import CommitLog, RecordDraft
-from holdfast.store.disk import Piece
+from holdfast.store.disk import Disk, Piece
 from holdfast.store.dispatch import NOT_QUEUED, inner_span, tags_code
 from holdfast.store.log_file import LogFiles
 from holdfast.store.log_walk import LogWalk, Stop, WalkedRecord, judge
@@ -27,8 +27,27 @@ BLANKS_MAX = 300_000
 """As in a recovery: a wider gap in a queue is rather a damaged offset than so many lost messages."""
 REPLICA = "this broker is a replica: it takes messages from its master only"
 
+MARK_PATH = "holdfast/replica"
+"""Is there in the folder of a replica."""
+
 Erase = Callable[[QueueLog, int], None]
 """Empties a queue that begins anew with the record at a position."""
+
+
+def settle_role(disk: Disk, *, is_replica: bool) -> None:
+    """See that the copy of a log is not continued as if it were the log.
+
+    Raises:
+        StoreError: the folder is a replica's, and shall be a master's.
+    """
+    if is_replica:
+        disk.replace(MARK_PATH, b"")
+    elif disk.find_size(MARK_PATH) is not None:
+        raise StoreError(
+            "this folder is a replica's: it may lack the last messages of its master, whose offsets would be given "
+            "again. Start it with --replica-of, and move the queues of a dead master by force; or, if the master's own "
+            f"folder is lost and no static topic is in it, remove {MARK_PATH} from the folder"
+        )
 
 
 class ReplicaLog(CommitLog):

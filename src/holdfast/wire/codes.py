@@ -130,6 +130,7 @@ class RequestCode(IntEnum):
     COPY_OFFSETS = 7031
     FIND_OFFSETS = 7032
     GET_MAPPING_SNAPSHOT = 7033
+    GET_REPLICA_COMMITS = 7034
 
 
 class ResponseCode(IntEnum):

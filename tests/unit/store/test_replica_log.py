@@ -296,3 +296,18 @@ def test_random_logs_in_random_parts_are_copied_whole() -> None:
         for topic in "ab":
             for number in range(2):
                 assert bodies(replica, topic, number) == bodies(master, topic, number)
+
+
+def test_the_folder_of_a_replica_is_not_opened_as_a_masters(master: MessageStore) -> None:
+    """Offsets that the master gave last might be given again; what to do instead is said."""
+    disk = SimDisk()
+    replica = open_store(disk, is_replica=True)
+    _copy(master, replica)
+    replica.close(0)
+
+    with pytest.raises(StoreError, match="--replica-of"):
+        open_store(disk)
+
+    assert bodies(open_store(disk, is_replica=True)) == bodies(master)
+    disk.remove("holdfast/replica")
+    assert bodies(open_store(disk)) == bodies(master)
