@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 from tests.interop.conftest import fetched
+from tests.interop.java_shell import JavaShell
 from tests.support.child import Child, ChildFailed
 from tests.support.client_stories import run
-from tests.support.cluster import Processes, ask, free_port, make_topic
+from tests.support.cluster import Broker, Processes, ask, free_port, make_topic
 from tests.support.java_peer import JavaPeer
+from tests.support.operator import Operator
 
 from holdfast import Message, Producer
 
@@ -18,6 +20,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(170)]
 
 LOG_FILE_SIZE = 1 << 20
 _CLUSTER_INFO = 106
+_GET_ALL_TOPIC_CONFIG = 21
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +73,10 @@ async def send(name_server: str, topic: str, count: int, size: int) -> None:
     async with Producer(name_server) as producer:
         for start in range(0, count, 20):
             await asyncio.gather(
-                *(producer.send(Message(topic, b"%d " % n + b"x" * size)) for n in range(start, min(start + 20, count)))
+                *(
+                    producer.send(Message(topic, b"%d " % n + b"x" * size, keys=(f"k{n}",)))
+                    for n in range(start, min(start + 20, count))
+                )
             )
 
 
@@ -117,3 +123,35 @@ def test_our_replica_follows_a_java_master(peer: JavaPeer, processes: Processes,
         wait_for_copy(tmp_path / "master", replica.store, processes)
     finally:
         master.kill()
+
+
+def wait_for_topic(replica: Broker, topic: str) -> None:
+    """Return once a replica has heard of a topic."""
+    deadline = time.monotonic() + 60
+    while topic not in ask(replica.address, _GET_ALL_TOPIC_CONFIG, {})[1]:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("kind", ["normal", "static"])
+def test_java_consumers_read_our_replica_while_the_master_is_down(
+    peer: JavaPeer, processes: Processes, tmp_path: Path, kind: str
+) -> None:
+    """Every message, of a normal and of a static topic."""
+    name_server, settings = processes.start_name_server(), {"log_file_size": LOG_FILE_SIZE}
+    master = processes.start_broker("pair", name_server, settings=settings)
+    if kind == "normal":
+        make_topic(name_server, [master.address], "topic", queues=2)
+    else:
+        asyncio.run(Operator(name_server).run("topic", "create", "topic", "--logical-queues", "2"))
+    replica = processes.start_broker(
+        "pair", name_server, store=tmp_path / "replica", settings={**settings, "replica_of": "pair"}
+    )
+    run(send(name_server, "topic", 20, 10))
+    wait_for_copy(master.store, replica.store, processes)
+    wait_for_topic(replica, "topic")
+    master.child.kill()
+    with JavaShell(peer, name_server, tmp_path / "shell") as shell:
+        consumed = shell.run("consume", "topic", "group", "*", 20, "-")[1]
+
+    assert len([line for line in consumed if "xxxxxxxxxx" in line]) == 20, consumed

@@ -128,6 +128,9 @@ class RouteTable:
         broker = self.brokers.get(name)
         if broker is None:
             broker = self.brokers[name] = Broker(name)
+        elif broker_id != MASTER_ID:
+            # Where its master belongs to is the master's word: a replica may be anywhere.
+            cluster = broker.cluster
         addresses = {number: other for number, other in broker.addresses.items() if other != address}
         addresses[broker_id] = address
         if (broker.addresses, broker.cluster, broker.zone, broker.is_acting_master_allowed) != (

@@ -77,6 +77,7 @@ class Socket:
         buffer: What the owner sent and the other end has not got.
         is_ending: Whether a close follows the buffer.
         is_delayed: Whether nothing of it arrives for now.
+        purpose: What the address is for that the other end connected to; empty where it speaks frames.
     """
 
     __slots__ = (
@@ -87,6 +88,7 @@ class Socket:
         "is_open",
         "owner",
         "peer",
+        "purpose",
         "shown",
         "stalled_ms",
         "tag",
@@ -102,6 +104,7 @@ class Socket:
         self.is_ending = False
         self.is_moving = False
         self.is_delayed = False
+        self.purpose = ""
         self.stalled_ms: int | None = None
 
 
@@ -113,6 +116,7 @@ class Network:
         self._world = world
         self._chance: Random = world.chance("network")
         self._listeners: dict[str, SocketOwner] = {}
+        self._purposes: dict[str, str] = {}
         self._sockets: dict[Socket, None] = {}
         self._stalled: dict[Socket, None] = {}
         self._cut: set[tuple[str, str]] = set()
@@ -121,9 +125,10 @@ class Network:
 
     # What processes do.
 
-    def listen(self, address: str, owner: SocketOwner) -> None:
-        """Let connections to *address* go to *owner*."""
+    def listen(self, address: str, owner: SocketOwner, purpose: str = "") -> None:
+        """Let connections to *address* go to *owner*; they speak frames, unless it is for another purpose."""
         self._listeners[address] = owner
+        self._purposes[address] = purpose
 
     def connect(self, owner: SocketOwner, address: str, purpose: str = "") -> None:
         """Try to connect; *owner* is told how it ended."""
@@ -146,6 +151,7 @@ class Network:
             near = Socket(owner, address)
             far = Socket(listener, f"{owner.host}:{self._port}")
             near.peer, far.peer = far, near
+            far.purpose = self._purposes[address]
             self._sockets[near] = self._sockets[far] = None
             listener.accepted(far)
             self._later(self._delay_ms(), lambda: self._establish(near, address, purpose))

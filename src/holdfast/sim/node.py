@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -45,7 +45,14 @@ class Node:
     """
 
     def __init__(
-        self, world: World, network: Network, around: Surroundings, boot: Boot, *, addresses: tuple[str, ...] = ()
+        self,
+        world: World,
+        network: Network,
+        around: Surroundings,
+        boot: Boot,
+        *,
+        addresses: tuple[str, ...] = (),
+        streams: Mapping[str, str] | None = None,
     ) -> None:
         self.around = around
         self.disk = around.disk if isinstance(around.disk, SimDisk) else None
@@ -58,6 +65,7 @@ class Node:
         self._network = network
         self._boot = boot
         self._addresses = addresses
+        self._streams = streams
         self._synced = 0
         self._is_dark = False
 
@@ -103,7 +111,7 @@ class Node:
         self._close = booted.close
         self._synced = max(self._synced, booted.synced)
         self.shell = Shell(self._world, self._network, self.around, booted.machine)
-        self.shell.start(*self._addresses)
+        self.shell.start(*self._addresses, streams=self._streams)
         return True
 
     def kill(self) -> None:

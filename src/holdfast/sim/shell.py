@@ -10,7 +10,7 @@ on the agenda for it then comes to nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any, Final
 from zlib import crc32
@@ -72,6 +72,8 @@ class Shell:
         self._is_stopping = False
         self._channels: dict[int, Socket] = {}
         self._unfinished: dict[int, bytes] = {}
+        self._streams: set[Socket] = set()  # connections that speak no frames
+        self._stream_calls: set[tuple[str, str]] = set()
         self._channel_count = 0
         self._timers: dict[str, int] = {}
         self._timer_count = 0
@@ -104,10 +106,12 @@ class Shell:
 
     # Life and death.
 
-    def start(self, *addresses: str) -> None:
-        """Listen, and tell the machine that it is up."""
+    def start(self, *addresses: str, streams: Mapping[str, str] | None = None) -> None:
+        """Listen, and tell the machine that it is up. *streams* are addresses with a purpose that speak no frames."""
         for address in addresses:
             self._network.listen(address, self)
+        for address, purpose in (streams or {}).items():
+            self._network.listen(address, self, purpose)
         self.feed(events.Started(self.now_ms))
 
     def kill(self) -> None:
@@ -162,10 +166,14 @@ class Shell:
 
     def accepted(self, socket: Socket) -> None:
         """Number a connection that somebody made to us."""
-        self._take(socket, None, "")
+        if socket.purpose:
+            self._streams.add(socket)
+        self._take(socket, None, socket.purpose)
 
     def connected(self, socket: Socket, dialed: str, purpose: str) -> None:
         """Number a connection that we asked for."""
+        if (dialed, purpose) in self._stream_calls:
+            self._streams.add(socket)
         self._take(socket, dialed, purpose)
 
     def _take(self, socket: Socket, dialed: str | None, purpose: str) -> None:
@@ -187,6 +195,9 @@ class Shell:
         """Hand over the whole frames of one read."""
         if not self._is_alive or socket.tag not in self._channels:
             return
+        if socket in self._streams:
+            self._received_stream(socket, data)
+            return
         buffer = bytearray(self._unfinished.pop(socket.tag, b"") + data)
         try:
             frames, taken = split_frames(memoryview(buffer))
@@ -207,8 +218,20 @@ class Shell:
         for effect in answers:
             self._perform[type(effect)](effect)
 
+    def _received_stream(self, socket: Socket, data: bytes) -> None:
+        """Hand over one read as it is."""
+        self._note("stream", f"channel {socket.tag}, {len(data)} bytes {crc32(data):08x}")
+        buffer = bytearray(data)
+        answers = self.machine.handle(
+            events.StreamReceived(events.ChannelId(socket.tag), memoryview(buffer), self.now_ms)
+        )
+        buffer[:] = bytes([_SCRIBBLE]) * len(buffer)
+        for effect in answers:
+            self._perform[type(effect)](effect)
+
     def closed(self, socket: Socket, reason: str) -> None:
         """Forget a connection and tell the machine."""
+        self._streams.discard(socket)
         if self._is_alive and self._channels.pop(socket.tag, None) is not None:
             self._unfinished.pop(socket.tag, None)
             self._note("closed", f"channel {socket.tag} {reason}")
@@ -231,6 +254,8 @@ class Shell:
         raise effect.error  # A mistake of ours: that is what is being looked for.
 
     def _open_channel(self, effect: effects.OpenChannel) -> None:
+        if effect.is_stream:
+            self._stream_calls.add((effect.address, effect.purpose))
         self._network.connect(self, effect.address, effect.purpose)
 
     def _set_timer(self, effect: effects.SetTimer) -> None:

@@ -184,3 +184,16 @@ def test_names_are_escaped():
     assert route["brokerDatas"][0]["brokerName"] == name
     assert route["orderTopicConf"] == 'a"b'
     assert json.loads(table.cluster_body().replace(b"{0:", b'{"0":'))["clusterAddrTable"] == {'c"1': [name]}
+
+
+def test_a_replica_does_not_change_where_its_master_belongs():
+    """It may be at another site, and say so by mistake: the master's queues stay in the master's cluster."""
+    table = RouteTable()
+    table.seat("a", 0, "10.0.0.0:10911", cluster="C1", zone=None, acting=False)
+
+    table.seat("a", 1, "10.0.0.9:10911", cluster="C2", zone=None, acting=False)
+    assert table.brokers["a"].cluster == "C1"
+    table.unseat("a", "10.0.0.0:10911")
+    table.seat("a", 1, "10.0.0.9:10911", cluster="C2", zone=None, acting=False)
+
+    assert table.brokers["a"].cluster == "C1"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from tests.support.stores import append, append_batch, batched_disk, bodies, open_store, stage
+from tests.support.stores import append, append_batch, batched_disk, bodies, finish, keep_house, open_store, stage
 
 from holdfast.model.errors import CorruptRecord, DiskFailed, RecordRefused, StoreError
 from holdfast.sim.disk import SimDisk
@@ -311,3 +311,20 @@ def test_the_folder_of_a_replica_is_not_opened_as_a_masters(master: MessageStore
     assert bodies(open_store(disk, is_replica=True)) == bodies(master)
     disk.remove("holdfast/replica")
     assert bodies(open_store(disk)) == bodies(master)
+
+
+def test_messages_of_a_copy_are_found_by_their_keys(master: MessageStore) -> None:
+    """Also in one that began in the middle of the master's log, and was cut."""
+    master.log.files.remove_first()
+    replica = open_store(is_replica=True)
+    replica.begin_at(int(master.start))
+    _copy(master, replica)
+    keep_house(replica)
+    position, _, _ = master.queue("orders", 0).get_entry(9)
+    replica.cut_back(position)
+    assert finish(replica, replica.find_by_key("orders", "k27", 9, 0, 1 << 60)) == []
+
+    _copy(master, replica)
+    keep_house(replica)
+
+    assert finish(replica, replica.find_by_key("orders", "k27", 9, 0, 1 << 60)) == [position]
