@@ -32,6 +32,7 @@ class LogRoom:
 
     Attributes:
         use: How full the disk is, as of the last look.
+        sure: A log that ends here, or before, has room for an event: nothing has to be asked.
     """
 
     def __init__(self, disk: Disk, files: LogFiles, options: StoreOptions) -> None:
@@ -49,6 +50,7 @@ class LogRoom:
         use = self.use = measure_disk(self._disk, self._options)
         self._created_count = self._files.created_count
         self._is_last = use.total - use.used <= self._files.size
+        self.sure = -1 if use.is_full else self._files.end - self._margin
         return use
 
     @property
@@ -67,14 +69,11 @@ class LogRoom:
 
         Makes the file that the event may need.
         """
-        if self._files.created_count != self._created_count:
+        if written > self.sure and self._files.created_count != self._created_count:
             self.measure()
-        if self.use.is_full:
-            return False
-        if self._files.end - written < self._margin:
+        if written > self.sure and not self.use.is_full:
             self._make_next()
-            return not self._is_last
-        return True
+        return written <= self.sure
 
     def prepare(self, written: int) -> None:
         """Make the next file while the current one still has room, so that no send waits for it."""
@@ -88,3 +87,5 @@ class LogRoom:
             self._files.ensure(self._files.end // self._files.size)
         except DiskFull:
             self._is_last = True
+        else:
+            self.measure()
