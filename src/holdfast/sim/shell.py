@@ -144,10 +144,14 @@ class Shell:
 
         wait()
 
-    def feed(self, event: events.Event) -> None:
-        """Hand *event* to the machine and perform what it answers."""
+    def feed(self, event: events.Event, lent: bytearray | None = None) -> None:
+        """Hand *event* to the machine and perform what it answers. The bytes that it was lent are its own no longer."""
         self.turns += 1
-        for effect in self.machine.handle(event):
+        answers = self.machine.handle(event)
+        if lent is not None:
+            # The views are dead now: whoever kept one shall see that it did.
+            lent[:] = bytes([_SCRIBBLE]) * len(lent)
+        for effect in answers:
             self._perform[type(effect)](effect)
 
     def _note(self, what: str, detail: str = "") -> None:
@@ -211,23 +215,13 @@ class Shell:
             return
         checksum = crc32(buffer[:taken])
         self._note("frames", f"channel {socket.tag}, {len(frames)} frames, {taken} bytes {checksum:08x}")
-        self.turns += 1
-        answers = self.machine.handle(events.FramesReceived(events.ChannelId(socket.tag), frames, self.now_ms))
-        # The views are dead now: whoever kept one shall see that it did.
-        buffer[:] = bytes([_SCRIBBLE]) * len(buffer)
-        for effect in answers:
-            self._perform[type(effect)](effect)
+        self.feed(events.FramesReceived(events.ChannelId(socket.tag), frames, self.now_ms), lent=buffer)
 
     def _received_stream(self, socket: Socket, data: bytes) -> None:
         """Hand over one read as it is."""
         self._note("stream", f"channel {socket.tag}, {len(data)} bytes {crc32(data):08x}")
         buffer = bytearray(data)
-        answers = self.machine.handle(
-            events.StreamReceived(events.ChannelId(socket.tag), memoryview(buffer), self.now_ms)
-        )
-        buffer[:] = bytes([_SCRIBBLE]) * len(buffer)
-        for effect in answers:
-            self._perform[type(effect)](effect)
+        self.feed(events.StreamReceived(events.ChannelId(socket.tag), memoryview(buffer), self.now_ms), lent=buffer)
 
     def closed(self, socket: Socket, reason: str) -> None:
         """Forget a connection and tell the machine."""

@@ -105,6 +105,17 @@ def test_frames_arrive_whole_and_in_order_however_the_reads_fall():
     assert opened.dialed == ADDRESS
 
 
+def test_every_event_is_a_turn():
+    """Whoever looks at a machine again after each of its turns misses nothing that it was told."""
+    stage, server, client = Stage(), Puppet(), Puppet(talkative(3))
+    shells = [stage.shell("server", "10.0.0.1", server, ADDRESS), stage.shell("client", "10.0.0.2", client)]
+
+    stage.pass_ms(5_000)
+
+    assert server.seen(FramesReceived)
+    assert [shell.turns for shell in shells] == [len(server.events), len(client.events)]
+
+
 def test_views_of_a_read_are_dead_when_the_machine_returns():
     """A machine that keeps one sees rubbish, as it would in the real shell, only sooner."""
     stage, server = Stage(), Puppet()

@@ -91,6 +91,22 @@ def test_two_brokers_that_hold_a_queue_open_are_a_violation():
         heads.check()
 
 
+def test_a_broker_is_looked_at_after_every_event_that_it_takes():
+    """Nothing else changes what it knows; most steps of a run are those of others."""
+    old, new = Puppet("a", first_home(0, "a", 0), "sealed"), Puppet("b", a_moved_queue(), "open")
+    turns = {"a": 1, "b": 1}
+    heads = Heads(lambda: {"a": old, "b": new}, turns.__getitem__)  # type: ignore[dict-item, return-value]
+    heads.check()
+    old.turn("open")
+
+    turns["b"] += 1
+    heads.check()
+    turns["a"] += 1
+
+    with pytest.raises(Violation, match="one open segment"):
+        heads.check()
+
+
 @pytest.mark.parametrize("how", ["moving", "unsure"])
 def test_a_broker_that_holds_sends_back_does_not_hold_the_queue_open(how: str):
     """It was just started, and asks whether it still leads."""
