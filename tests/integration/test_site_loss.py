@@ -138,6 +138,11 @@ async def stored_in(sites: Sites, unit: str) -> dict[str, list[int]]:
     return found
 
 
+def read_by(consumer: PushConsumer) -> set[str]:
+    """Return the sites of whose queues a consumer has some."""
+    return {queue.broker_name.removeprefix("__syslo__") for queue in consumer.assignment if queue.topic == TOPIC}
+
+
 def firsts(messages: list[ReceivedMessage]) -> dict[str, list[int]]:
     """Return the numbers of each key in the order in which they were seen for the first time."""
     seen: dict[str, dict[int, None]] = defaultdict(dict)
@@ -154,7 +159,7 @@ def test_a_lost_site_is_drained_by_the_other_and_comes_back(sites: Sites):
     home = sites.brokers[lost].port
 
     async def story() -> None:
-        async with sites.consumer(kept), sites.producer(kept) as writer:
+        async with sites.consumer(kept) as reader, sites.producer(kept) as writer:
             async with sites.consumer(lost), sites.producer(lost) as doomed:
                 for unit, producer in ((lost, doomed), (kept, writer)):
                     await sites.send(producer, unit, 3)
@@ -177,14 +182,15 @@ def test_a_lost_site_is_drained_by_the_other_and_comes_back(sites: Sites):
             # Its disk survived: it is served where it can be reached.
             sites.start_broker(lost)
             async with sites.consumer(kept):
-                await sites.send(writer, kept, 1)
                 await until(sites.has_all(lost))
+                await sites.send(writer, kept, 1)
             assert len(sites.got(lost, lost)) == before
             await until_drained(sites, lost)
 
             sites.brokers[lost].child.stop()
             sites.start_broker(lost, port=home)
             await sites.operator.run("dr", "close", "--unit", lost)
+            await until(lambda: read_by(reader) == {kept})
             async with sites.consumer(lost), sites.producer(lost) as returned:
                 drained = len(sites.got(lost, kept))
                 for unit, producer in ((lost, returned), (kept, writer)):
