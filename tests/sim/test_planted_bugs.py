@@ -16,7 +16,7 @@ SEEDS_MAX = 200
 KNOWN_FINDERS = {
     "torn_tail_accepted": (211,),
     "recovered_tail_left_unsynced": (94, 7),
-    "stale_epoch_accepted_by_the_name_server": (115,),
+    "stale_epoch_accepted_by_the_name_server": (83,),
     "open_not_idempotent": (26, 58),
     "seal_not_atomic_with_append": (26,),
     "held_sends_dropped": (163,),
@@ -25,7 +25,7 @@ KNOWN_FINDERS = {
     "unseal_after_grant": (34,),
     "lease_confirmed_while_another_has_it": (5,),
     "lease_over_and_nobody_stops": (105,),
-    "sealed_queue_takes_commits": (75,),
+    "sealed_queue_takes_commits": (150,),
     "topic_that_grows_forgets_its_groups": (9,),
     "name_server_forgets_a_live_broker": (21,),
     "reset_stays_behind_when_its_queue_moves": (11,),
