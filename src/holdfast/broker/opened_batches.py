@@ -156,6 +156,18 @@ class OpenedBatches:
         self._kept: OrderedDict[int, OpenedBatch] = OrderedDict()  # by position, the last used one last
         self._kept_size = 0
         self._kept_size_max = kept_size_max
+        self._asked: tuple[OpenedBatch, int, int] | None = None
+        self._made = b""
+
+    def data(self, batch: OpenedBatch, index: int, count: int) -> bytes:
+        """Return the records of some messages of *batch*; those asked for last are made once.
+
+        A batch wakes all who wait for it, and they want the same of it.
+        """
+        asked = (batch, index, count)
+        if asked != self._asked:
+            self._asked, self._made = asked, batch.data(index, count)
+        return self._made
 
     def fetch(self, position: int, size: int, reason: Reason) -> Steps[OpenedBatch | None]:
         """Return the messages of the record at *position*, be it a batch or not; None when it is gone or unreadable."""

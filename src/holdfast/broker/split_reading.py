@@ -53,7 +53,8 @@ class Parts:
         count: How many.
     """
 
-    def __init__(self, start: int, wanted: Wanted) -> None:
+    def __init__(self, opened: OpenedBatches, start: int, wanted: Wanted) -> None:
+        self._opened = opened
         self.next_offset = start
         self.pieces: list[Piece] = []
         self.size = 0
@@ -81,7 +82,7 @@ class Parts:
             if self.count:
                 return False
             fitting = 1
-        records = batch.data(index, fitting)
+        records = self._opened.data(batch, index, fitting)
         self.pieces.append(records)
         self.size += len(records)
         self.count += fitting
@@ -91,7 +92,7 @@ class Parts:
 
 def read_parts(opened: OpenedBatches, queue: QueueLog, start: int, wanted: Wanted) -> Steps[Parts]:
     """Return messages of *queue* from *start* on."""
-    parts = Parts(start, wanted)
+    parts = Parts(opened, start, wanted)
     stop = min(wanted.end, start + wanted.looked_at)
     opened_size = records = 0
     while parts.next_offset < min(stop, queue.offset_max):

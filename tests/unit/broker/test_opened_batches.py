@@ -60,6 +60,19 @@ def test_single_records_are_counted_by_what_they_take() -> None:
     assert opened.data(1, 3) == b"".join(opened.data(index) for index in (1, 2, 3))
 
 
+def test_what_was_asked_for_last_is_made_once() -> None:
+    """Whoever waited for a batch wants the same of it as all the others."""
+    opened = OpenedBatches()
+    batch, other = split(record_at(0)), split(record_at(1))
+
+    first = opened.data(batch, 2, 5)
+
+    assert opened.data(batch, 2, 5) is first
+    assert first == batch.data(2, 5)
+    assert opened.data(batch, 2, 4) == batch.data(2, 4)
+    assert opened.data(other, 2, 4) == other.data(2, 4) != batch.data(2, 4)
+
+
 def test_messages_are_found_by_id_key_and_tag() -> None:
     """By whole texts, and never by a part of one."""
     batch = [Item(b"1", "U1", "a", "k1 k2"), Item(b"2", "U12", None, "k2"), Item(b"3", "U3", "a")]
