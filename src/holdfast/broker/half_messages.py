@@ -21,6 +21,8 @@ SUCCESSOR: Final = "HOLDFAST_SUCCESSOR"
 FIRST_POSITION: Final = "HOLDFAST_HALF"
 """A property of a half message that was stored anew, to be asked about: where it was first stored."""
 
+# What a lost page leaves, and no property has in it.
+_TORN: Final = b"\x00"
 _IMMUNITY: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 
 
@@ -38,7 +40,13 @@ def patience_ms(properties: dict[str, str], timeout_ms: int) -> int:
 
 
 def has_successor(op: StoredRecord) -> Steps[bool]:
-    """Say whether the record that an op names is there. One that names none, a rollback or an op of others, is good."""
+    """Say whether the record that an op names is there. One that names none, a rollback or an op of others, is good.
+
+    One whose properties were torn when power was lost is not: checksums are of bodies only, and nobody knows what it
+    named. Its sender is asked again.
+    """
+    if _TORN in op.properties:
+        return False
     text = properties_of(op).get(SUCCESSOR, "")
     if not text.isdecimal():
         return True

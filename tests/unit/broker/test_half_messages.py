@@ -1,17 +1,19 @@
 """What half messages and op records say, also those that others wrote."""
 
+import msgspec
 import pytest
 
 from holdfast.broker.half_messages import (
     FIRST_POSITION,
     REMOVE,
     first_position,
+    has_successor,
     named_offsets,
     patience_ms,
     take_place,
     to_message,
 )
-from holdfast.broker.request import Refusal
+from holdfast.broker.request import LogRange, Refusal
 from holdfast.broker.writer import Draft
 from holdfast.model.topic import HALF_TOPIC
 from holdfast.wire.host import pack_host
@@ -74,6 +76,31 @@ def test_an_op_names_what_was_decided(body: bytes, tag: str, expected: list[int]
     """One offset, or several as 5.x writes them; nothing else counts."""
     assert named_offsets(a_record(body, TAGS=tag)) == expected
     assert named_offsets(None) == []
+
+
+def judge(op: StoredRecord) -> object:
+    """Return whether an op counts, or what has to be read to know."""
+    steps = has_successor(op)
+    try:
+        return next(steps)
+    except StopIteration as end:
+        return end.value
+
+
+def test_an_op_counts_if_what_it_names_is_there() -> None:
+    """It has to be looked for; a rollback, or an op of another broker, names nothing."""
+    assert judge(a_record(b"1", TAGS=REMOVE)) is True
+    assert isinstance(judge(a_record(b"1", TAGS=REMOVE, HOLDFAST_SUCCESSOR="4000")), LogRange)
+
+
+@pytest.mark.parametrize("kept", [7, 22, 26, 27])
+def test_an_op_that_was_torn_counts_for_nothing(kept: int) -> None:
+    """The page behind its body was lost with the power: behind the tag, in the name, in the number, at its end."""
+    whole = a_record(b"1", TAGS=REMOVE, HOLDFAST_SUCCESSOR="4000").properties
+    torn = whole[:kept] + bytes(len(whole) - kept)
+    assert torn != whole
+
+    assert judge(msgspec.structs.replace(a_record(b"1"), properties=torn)) is False
 
 
 def test_a_committed_message_shows_nothing_of_what_it_was() -> None:
