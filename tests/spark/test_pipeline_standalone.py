@@ -89,18 +89,18 @@ DRIVER = """
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Folder:
+def folder(tmp_path: Path) -> Path:
     found = Folder(tmp_path / "broker-a")
     found.fill(400)
     found.close()
-    return found
+    return found.root
 
 
 @pytest.fixture
 def driver(
     standalone: Standalone,  # noqa: F811
     cluster: Cluster,
-    folder: Folder,
+    folder: Path,
     tmp_path: Path,
 ) -> Iterator[tuple[Child, str]]:
     """A program that runs every job; what its tasks have done is held back until a gate is opened."""
@@ -125,11 +125,11 @@ def lose_a_worker(cluster: Standalone, gates: Path, job: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1200)
 def test_every_job_survives_the_loss_of_a_worker(
     standalone: Standalone,  # noqa: F811
     driver: tuple[Child, str],
-    folder: Folder,
+    folder: Path,
     read: Read,
     tmp_path: Path,
 ):

@@ -124,11 +124,10 @@ def backfill(
         _write_piece(named, plan, number, namesrv)
         replace_small(progress_path, msgspec.json.encode(_Progress(number + 1)))
         tell(1)
-    total = sum(piece.rows for piece in plan.pieces)
     return Backfilled(
         name=plan.name,
         topic=topic,
-        rows=total,
+        rows=plan.rows,
         pieces=len(plan.pieces),
         before=before,
         empty=plan.empty,
@@ -183,6 +182,7 @@ def _make_plan(rows: DataFrame, source: str, where: str, topic: str, rows_per_pi
         source=source,
         where=where,
         topic=topic,
+        rows=sum(cell.rows for cell in cells),
         step_s=step_s,
         partitions=max(1, rows.sparkSession.sparkContext.defaultParallelism),
         empty=int(bounds[2]),

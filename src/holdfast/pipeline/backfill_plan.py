@@ -41,7 +41,7 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         ranges: The offsets of each queue.
         first_step, last_step: Steps of time in which all of them were stored: what lies outside need not be read.
-        rows: How many they are.
+        rows: How many they are, or a few more where a clock was set back.
     """
 
     ranges: dict[str, Interval]
@@ -56,6 +56,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         name: The name under which rows are written: their second time adds nothing.
         source, where, topic: What was asked for.
+        rows: How many that are.
         step_s: How long a step of time is.
         partitions: Tasks of each piece.
         empty: Rows without a body, which are no messages: they are in no piece.
@@ -65,6 +66,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     where: str
     topic: str
+    rows: int
     step_s: int
     partitions: int
     empty: int

@@ -24,8 +24,15 @@ from holdfast.store.piece_conversion import Bytes, PieceCraft
 from holdfast.store.queue_index import BLANK_ENTRY_SIZE
 from holdfast.store.record_heads import Owner, RecordHeads
 
-_INNER_BITS: Final = np.int32(0xC0).byteswap()
-_HOST_BITS: Final = np.int32(0x30).byteswap()
+
+def _as_it_lies(value: int) -> np.int32:
+    """Return what somebody takes the bytes of *value* in a file for who does not turn them round."""
+    found: np.int32 = np.array([value], ">i4").view("=i4")[0]
+    return found
+
+
+_INNER_BITS: Final = _as_it_lies(0xC0)
+_HOST_BITS: Final = _as_it_lies(0x30)
 _HOST_V6_EXTRA: Final = 12
 _UNIT: Final = np.dtype(
     {
@@ -37,14 +44,14 @@ _UNIT: Final = np.dtype(
 )
 """An entry by record, once more: with the entry by message that it begins with as one, and its constant end as one."""
 _RAW_ENTRY: Final = np.dtype({"names": ["size"], "formats": ["=i4"], "offsets": [8], "itemsize": ENTRY.itemsize})
-_BLANK_SIZE: Final = np.int32(BLANK_ENTRY_SIZE).byteswap()
+_BLANK_SIZE: Final = _as_it_lies(BLANK_ENTRY_SIZE)
 _END: Final = np.frombuffer(np.array([(1, -1, 0)], [("count", ">i2"), ("compacted", ">i4"), ("rest", ">i4")]), "V10")
 
 
 def _head(born: int, store: int) -> np.dtype[Any]:
     """Return the fixed part of a record whose hosts are so much longer than IPv4 ones.
 
-    What is only compared with one number is in the byte order of the machine, wrong way round: that number is turned.
+    What is only compared with one number is taken as it lies.
     """
     fields: dict[str, tuple[str, int]] = {
         "size": (">i4", 0),
@@ -173,7 +180,7 @@ class ColumnCraft:
             if not hosts.any():
                 gathered.append(_Heads(slice(at, end), data, starts, heads))
             else:
-                kinds = hosts.byteswap() >> 4
+                kinds = hosts.view(">i4") >> 4
                 for kind in np.unique(kinds).tolist():
                     rows = np.flatnonzero(kinds == kind)
                     gathered.append(_Heads(rows + at, data, starts[rows], _take(data, starts[rows], _HEADS[kind])))
@@ -190,8 +197,8 @@ def _is_of(owner: Owner, found: _Heads) -> bool:
     heads, part = found.heads, owner.topic_part
     sizes = heads["body_size"].astype(np.int64)
     return bool(
-        (heads["queue_id"] == np.int32(owner.queue_id).byteswap()).all()
-        and (heads["magic"] == np.int32(owner.magic).byteswap()).all()
+        (heads["queue_id"] == _as_it_lies(owner.queue_id)).all()
+        and (heads["magic"] == _as_it_lies(owner.magic)).all()
         and not (heads["flag"] & _INNER_BITS == _INNER_BITS).any()
         and (sizes >= 0).all()
         and _take(found.data, found.starts + heads.dtype.itemsize + sizes, np.dtype(f"V{len(part)}")).tobytes()
