@@ -1,0 +1,99 @@
+"""The loss of a site whose broker has a replica at the other one: nothing of the lost site has to be brought anywhere.
+
+both serve their own ─> A dies with a backlog ─> A is opened to B's readers ─> they drain it from the replica beside
+them ─> A is back, and knows what was consumed meanwhile ─> A is closed: each for itself again
+"""
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+from tests.integration.test_site_loss import SETTINGS, UNITS, Sites, firsts, sites, stored_in
+from tests.support.client_stories import until
+from tests.support.cluster import Broker, ask
+
+__all__ = ["sites"]
+
+_GET_BROKER_RUNTIME_INFO = 28
+_CLUSTER_INFO = 106
+_GET_ALL_CONSUMER_OFFSET = 43
+
+
+def end_of(broker: Broker) -> str:
+    """Return where the log of a broker ends."""
+    return ask(broker.address, _GET_BROKER_RUNTIME_INFO, {})[1].partition('"commitLogMaxOffset":')[2].partition(",")[0]
+
+
+def offsets_of(broker: Broker) -> str:
+    """Return what groups have committed at a broker, as it tells replicas."""
+    text = ask(broker.address, _GET_ALL_CONSUMER_OFFSET, {})[1]
+    return text[text.index('"offsetTable":') :].partition("}}")[0]
+
+
+def start_replica(sites: Sites, unit: str, folder: Path) -> Broker:
+    """Start a replica of the broker of a site: of its cluster, wherever it stands."""
+    settings = {
+        **SETTINGS,
+        "replica_of": f"in-{unit}",
+    }
+    return sites.processes.start_broker(
+        f"in-{unit}", sites.name_server, cluster=unit, store=folder, flush="sync", settings=settings
+    )
+
+
+def lose(sites: Sites, unit: str) -> None:
+    """End the broker of a site without a word; its replica stays."""
+    sites.brokers[unit].child.kill()
+    deadline = time.monotonic() + 30
+    while sites.brokers[unit].address in ask(sites.name_server, _CLUSTER_INFO, {})[1]:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.timeout(300)
+def test_a_lost_site_is_drained_from_its_replica_and_comes_back(sites: Sites, tmp_path: Path) -> None:
+    """Nothing is lost, nothing comes twice, order holds within each site, and nobody writes into the other."""
+    lost, kept = UNITS
+    replica = start_replica(sites, lost, tmp_path / "replica")
+
+    async def story() -> None:
+        async with sites.consumer(kept), sites.producer(kept) as writer:
+            async with sites.consumer(lost), sites.producer(lost) as doomed:
+                for unit, producer in ((lost, doomed), (kept, writer)):
+                    await sites.send(producer, unit, 2)
+                for unit in UNITS:
+                    await until(sites.has_all(unit))
+            await until(sites.has_saved(lost))
+            async with sites.producer(lost) as doomed:
+                await sites.send(doomed, lost, 3)
+            master = sites.brokers[lost]
+            await until(lambda: end_of(replica) == end_of(master))
+            await until(lambda: offsets_of(replica) == offsets_of(master))
+            before = len(sites.got(lost, lost))
+            lose(sites, lost)
+
+            await sites.operator.run("dr", "open", "--unit", lost)
+            await until(sites.has_all(lost))
+            await sites.send(writer, kept, 1)
+            await until(sites.has_all(kept))
+            assert len(sites.got(lost, lost)) == before
+
+            sites.start_broker(lost, port=master.port)
+            await sites.operator.run("dr", "close", "--unit", lost)
+            async with sites.consumer(lost), sites.producer(lost) as returned:
+                drained = len(sites.got(lost, kept))
+                for unit, producer in ((lost, returned), (kept, writer)):
+                    await sites.send(producer, unit, 1)
+                for unit in UNITS:
+                    await until(sites.has_all(unit))
+                assert len(sites.got(lost, kept)) == drained
+        for unit in UNITS:
+            assert await stored_in(sites, unit) == sites.sent[unit]
+
+    asyncio.run(story())
+    for unit in UNITS:
+        got = sites.got(unit)
+        assert len(got) == sites.count_sent(unit)
+        assert firsts(got) == sites.sent[unit]
+    assert not sites.got(kept, lost)
