@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.integration.test_site_loss import SETTINGS, UNITS, Sites, firsts, sites, stored_in
+from tests.integration.test_site_loss import SETTINGS, UNITS, Sites, firsts, look, sites, stored_in, until_drained
 from tests.support.client_stories import until
 from tests.support.cluster import Broker, ask
 
@@ -74,7 +74,9 @@ def test_a_lost_site_is_drained_from_its_replica_and_comes_back(sites: Sites, tm
             lose(sites, lost)
 
             await sites.operator.run("dr", "open", "--unit", lost)
+            assert (await look(sites, lost))["unreadable"] == []
             await until(sites.has_all(lost))
+            await until_drained(sites, lost)
             await sites.send(writer, kept, 1)
             await until(sites.has_all(kept))
             assert len(sites.got(lost, lost)) == before

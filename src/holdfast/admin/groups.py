@@ -137,18 +137,18 @@ class Groups:
 
     async def configs(self) -> dict[str, dict[str, GroupConfig]]:
         """Return group -> broker -> configuration."""
-        masters = await self._reach.masters()
+        brokers = await self._reach.readers()
         found: dict[str, dict[str, GroupConfig]] = {}
-        for broker, table in zip(masters, await gather(masters, self._table), strict=True):
+        for broker, table in zip(brokers, await gather(brokers, self._table), strict=True):
             for name, config in table.items():
                 found.setdefault(name, {})[broker.name] = config
         return dict(sorted(found.items()))
 
     async def summaries(self, *, with_system: bool = False) -> list[GroupSummary]:
         """Return the groups that users made; *with_system* all of them."""
-        masters = await self._reach.masters()
+        brokers = await self._reach.readers()
         names = [name for name in await self.configs() if with_system or not name.startswith(SYSTEM_PREFIXES)]
-        found = await gather(names, lambda name: self._connections(masters, name))
+        found = await gather(names, lambda name: self._connections(brokers, name))
         return [_summary(name, connections) for name, connections in zip(names, found, strict=True)]
 
     async def describe(self, name: str) -> GroupDescription:
@@ -158,7 +158,7 @@ class Groups:
             NotFound: no broker knows the group.
         """
         configs = await self._get_configs(name)
-        connections = await self._connections(await self._reach.masters(), name)
+        connections = await self._connections(await self._reach.readers(), name)
         summary = _summary(name, connections)
         return GroupDescription(
             name=name,
@@ -178,7 +178,7 @@ class Groups:
 
     async def members(self, name: str) -> list[Member]:
         """Return who is online."""
-        return _members(await self._connections(await self._reach.masters(), name))
+        return _members(await self._connections(await self._reach.readers(), name))
 
     async def lag(self, name: str, topic: str | None = None) -> GroupLag:
         """Return how far *name* is behind, in one topic or in all that it consumes.
@@ -189,15 +189,15 @@ class Groups:
         await self._get_configs(name)
         # Of static topics the logical queues are wanted: a physical one knows only its own part of the way.
         fields = {"consumerGroup": name, "lo": "true"} | ({"topic": topic} if topic is not None else {})
-        masters = await self._reach.masters()
-        found = await gather(masters, lambda broker: self._consume_stats(broker, fields))
+        brokers = await self._reach.readers()
+        found = await gather(brokers, lambda broker: self._consume_stats(broker, fields))
         queues = sorted(
             (_queue_lag(key, pair) for stats in found for key, pair in stats.offset_table.items()),
             key=lambda queue: (queue.topic, queue.broker, queue.queue),
         )
         rate = sum(stats.consume_tps for stats in found)
         topics = sorted({queue.topic for queue in queues} if topic is None else {topic})
-        alive = {broker.name for broker in masters}
+        alive = {broker.name for broker in brokers}
         unknown = [queue for part in await gather(topics, lambda each: self._down(each, alive)) for queue in part]
         return GroupLag(name, sum(queue.lag for queue in queues), rate, queues, unknown)
 
@@ -272,7 +272,7 @@ class Groups:
         answer = await self._reach.ask(broker.address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
         return body_of(answer, _GroupTable).subscription_group_table
 
-    async def _connections(self, masters: Sequence[Broker], name: str) -> list[_Connections]:
+    async def _connections(self, brokers: Sequence[Broker], name: str) -> list[_Connections]:
         async def ask(broker: Broker) -> _Connections:
             fields = {"consumerGroup": name}
             try:
@@ -283,7 +283,7 @@ class Groups:
                 raise
             return body_of(answer, _Connections)
 
-        return await gather(masters, ask)
+        return await gather(brokers, ask)
 
     async def _consume_stats(self, broker: Broker, fields: dict[str, str]) -> _ConsumeStats:
         answer = await self._reach.ask(broker.address, RequestCode.GET_CONSUME_STATS, fields)

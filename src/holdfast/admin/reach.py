@@ -234,6 +234,17 @@ class Reach:
             raise NotFound("the name server knows no broker; is one running?")
         return masters
 
+    async def readers(self) -> list[Broker]:
+        """Return who answers for each broker of the unit that is looked at: its master, or a replica while it is down.
+
+        Raises:
+            NotFound: nobody does.
+        """
+        found: dict[str, Broker] = {}
+        for broker in await self.brokers():  # by name and id: the master comes first
+            found.setdefault(broker.name, broker)
+        return list(found.values()) or await self.masters()
+
     async def masters(self, *, cluster: str | None = None, names: Iterable[str] | None = None) -> list[Broker]:
         """Return the brokers that take writes: of one cluster, of these names, or all; of the unit that is looked at.
 

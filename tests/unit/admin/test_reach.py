@@ -2,6 +2,7 @@
 
 import asyncio
 
+import msgspec
 import pytest
 from tests.support.scripted_reach import ScriptedReach
 
@@ -55,6 +56,21 @@ def test_masters_are_chosen_by_cluster_and_by_name():
         asyncio.run(reach.masters(names=["broker-bb"]))
     with pytest.raises(NotFound, match="no cluster 'x'; there is c"):
         asyncio.run(reach.masters(cluster="x"))
+
+
+def test_a_replica_answers_for_its_master_while_that_is_down():
+    """Whoever only reads asks the master, or else the replica with the lowest number."""
+    table = {
+        "a": {"cluster": "c", "brokerName": "a", "brokerAddrs": {"2": "a:2", "1": "a:1"}},
+        "b": {"cluster": "c", "brokerName": "b", "brokerAddrs": {"1": "b:1", "0": "b:0"}},
+    }
+    info = msgspec.json.encode({"brokerAddrTable": table, "clusterAddrTable": {"c": ["a", "b"]}})
+    reach = ScriptedReach().on(RequestCode.GET_BROKER_CLUSTER_INFO, lambda _: info)
+
+    assert [broker.address for broker in asyncio.run(reach.readers())] == ["a:1", "b:0"]
+    assert [broker.address for broker in asyncio.run(reach.masters())] == ["b:0"]
+    with pytest.raises(NotFound):
+        asyncio.run(ScriptedReach(brokers_by_name={}).readers())
 
 
 def test_a_cluster_without_brokers_is_told():
