@@ -59,6 +59,7 @@ class CarefulSends:
         pressure: MemoryPressure,
     ) -> None:
         self._options = options
+        self._is_replica = options.is_replica
         self._store = store
         self._topics = topics
         self._mappings = writer.mappings
@@ -79,7 +80,7 @@ class CarefulSends:
                 f"the disk of broker {self._options.name} is more than {self._options.disk_full_percent} % full, or "
                 "has no room for another log file; free space or shorten the retention, reading goes on",
             )
-        if self._options.is_replica:
+        if self._is_replica:
             return Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, REPLICA)
         if not store.writable:
             return Refusal(

@@ -70,6 +70,7 @@ class Intake:
 
     def __init__(self, options: BrokerOptions, store: MessageStore, rooms: Rooms, outflow: Outflow) -> None:
         self._options = options
+        self._is_replica = options.is_replica
         self._store = store
         self._rooms = rooms
         self._outflow = outflow
@@ -284,7 +285,7 @@ class Intake:
         return True
 
     def _dispatch(self, request: Request, answers: list[Piece]) -> None:
-        if self._options.is_replica and request.command.code in _OF_MASTERS:
+        if self._is_replica and request.command.code in _OF_MASTERS:
             self._answer(request, Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, REPLICA), answers)
             return
         handler = self._handlers.get(cast("RequestCode", request.command.code))

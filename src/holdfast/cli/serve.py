@@ -181,8 +181,9 @@ def serve_broker(
     options = start.load("broker", BrokerOptions, flags)
     if options.advertise is None:
         options = msgspec.structs.replace(options, advertise=_advertised(options.listen))
-    announced = {"role": "broker", "name": options.name, "advertise": options.address}
-    start.run(BrokerService(options, start.start_logging(broker=options.name)), announced)
+    name = options.replica_of or options.name
+    announced = {"role": "broker", "name": name, "advertise": options.address}
+    start.run(BrokerService(options, start.start_logging(broker=name)), announced)
 
 
 def _advertised(listen: str) -> str | None:
