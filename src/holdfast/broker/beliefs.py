@@ -52,6 +52,14 @@ class Beliefs:
             target = self._to_target(place)
         return target
 
+    def find_copy(self, place: Place) -> Target | None:
+        """Return a replica of another broker that leads a queue: it answers whoever reads while the leader is down."""
+        leader = self.find(place)
+        address = self._view.replica(leader.broker)
+        if address is None or leader.broker == self._mappings.broker:
+            return None
+        return Target(place, address, leader.generation)
+
     def _to_target(self, place: Place) -> Target | None:
         leader = self.find(place)
         address = self._view.address(leader.broker)

@@ -10,6 +10,7 @@ it; its answer says who does. Knows nothing else of queues, and decides nothing 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -94,6 +95,15 @@ class Envelopes:
         )
         self._note_boot(target.address, answer)
         return answer
+
+    def ask_copy(self, waiting: Waiting, copy: Target | None, timeout_ms: int) -> Procedure[bytes]:
+        """Return what a replica of a leader that is down answers; nothing without one, or when it does not."""
+        if copy is not None:
+            with suppress(PeerFailed):
+                answer = yield from self.ask(waiting, copy, timeout_ms)
+                if answer.code == ResponseCode.SUCCESS and not is_not_led(answer.body):
+                    return answer.body
+        return b""
 
     def ask_surely(self, batch: list[Waiting], target: Target) -> Procedure[Command]:
         """Return the answer to an envelope with sends; ask again while the same process may answer.

@@ -392,7 +392,7 @@ class Relaying:
         """
         reason, pause_ms = "", _PAUSE_MIN_MS
         while self._errands.now_ms < waiting.deadline_ms:
-            target = yield from self._find_target(place)
+            target = (yield from self._find_target(place)) or self._beliefs.find_copy(place)
             if self._is_here(place):
                 return None
             if self._is_unheard_of(place):
@@ -402,6 +402,9 @@ class Relaying:
                     answer = yield from self._envelopes.ask(waiting, target, timeout_ms)
                 except PeerFailed as error:
                     reason = str(error)
+                    copy = self._beliefs.find_copy(place)
+                    if copied := (yield from self._envelopes.ask_copy(waiting, copy, timeout_ms)):
+                        return copied
                 else:
                     is_news = self._beliefs.learn(place, answer)
                     if answer.code == ResponseCode.SUCCESS and not is_not_led(answer.body):

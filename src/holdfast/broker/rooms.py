@@ -185,6 +185,8 @@ class Rooms:
             options, self.topics, self.clients, self.relays, self.writer, self.stats, store_host=host
         )
         self._build_desks(options, store)
+        self.errands = Errands(now_ms)
+        self._build_replication(options, disk)
         self._build_moving(options, disk, now_ms)
         self._timers = self._name_timers()
 
@@ -203,10 +205,8 @@ class Rooms:
         self.client_admin = ClientAdmin(options, self.clients, self.relays)
         self.broker_admin = BrokerAdmin(options, self.topics, self.mappings, store, self.stats, self.delays)
 
-    def _build_moving(self, options: BrokerOptions, disk: Disk, now_ms: int) -> None:
-        """Build the rooms in which logical queues come and go."""
-        self.errands = Errands(now_ms)
-        self.guests = Guests(now_ms, self.errands)
+    def _build_replication(self, options: BrokerOptions, disk: Disk) -> None:
+        """Build the rooms through which a log is copied."""
         self.shipping = Shipping(options, self.store, self.errands)
         self.replica_gate = ReplicaGate(options, self.shipping)
         self.following = Following(options, self.store, self.errands)
@@ -223,6 +223,10 @@ class Rooms:
         self.replication = self.broker_admin.replication = ReplicaReport(
             options, self.store, self.shipping, self.replica_gate, self.following
         )
+
+    def _build_moving(self, options: BrokerOptions, disk: Disk, now_ms: int) -> None:
+        """Build the rooms in which logical queues come and go."""
+        self.guests = Guests(now_ms, self.errands)
         self.relaying = Relaying(options, self.mappings, self.view, self.guests, self.errands, self.pulls.handed)
         self.new_topics = NewTopics(options, self.topics, self.view, self.relaying, self.errands)
         self.sends.is_away, self.sends.away = self.relaying.is_away, []

@@ -1,6 +1,7 @@
 """The newest word counts, whoever says it; and nobody is asked who is known to be wrong."""
 
 import pytest
+from tests.support.broker_desk import BrokerDesk, a_pull
 from tests.support.static_desks import TOPIC, StaticDesk, StaticDesks
 
 from holdfast.broker.beliefs import Beliefs
@@ -8,6 +9,8 @@ from holdfast.broker.envelopes import Target
 from holdfast.model.leadership import Leader
 from holdfast.model.queue import MessageQueue
 from holdfast.model.scope import mock_broker
+from holdfast.sim.disk import SimDisk
+from holdfast.wire.codes import RequestCode
 from holdfast.wire.command import Command
 from holdfast.wire.fields import to_fields
 from holdfast.wire.relay import RelayAnswer
@@ -94,3 +97,34 @@ def test_a_broker_never_is_its_own_target(desk: StaticDesk) -> None:
     with pytest.raises(StopIteration) as ended:
         next(beliefs.find_target(PLACE))
     assert ended.value.value is None
+
+
+class CopyDesk(StaticDesk):
+    """A replica of broker a, on what a's disk holds."""
+
+    def __init__(self, desks: StaticDesks, disk: SimDisk) -> None:
+        self._desks = desks
+        self.is_up = True
+        BrokerDesk.__init__(self, disk=disk, name="a", listen="10.1.0.9:10911", replica_of="a")
+
+
+@pytest.mark.parametrize("is_heard_of", [True, False])
+def test_who_reads_through_another_broker_is_answered_by_a_replica_while_the_leader_is_down(*, is_heard_of: bool):
+    """Old clients know one broker only, which passes on what they ask. It need not have known the leader itself."""
+    desks = StaticDesks("a", "b")
+    desks.create("a", "b")
+    number = next(queue for queue in range(2) if desks.queue(queue).leader.broker == "a")
+    desks.send(number, b"kept")
+    desks["a"].store.close(desks["a"].now_ms)
+    desks["a"].is_up = False
+    desks.desks["copy"] = CopyDesk(desks, desks["a"].disk)
+    if not is_heard_of:
+        desks["b"].rooms.view.forget(desks.address("a"))
+    desks["b"].rooms.view._replicas["a"] = "10.1.0.9:10911"
+
+    (pulled,) = desks["b"].ask(a_pull(TOPIC, queue=number))
+    commit = {"consumerGroup": "consumers", "topic": TOPIC, "queueId": str(number), "commitOffset": "1"}
+    (committed,) = desks["b"].ask(Command(code=RequestCode.UPDATE_CONSUMER_OFFSET, fields=commit))
+
+    assert (pulled.code, b"kept" in pulled.body, committed.code) == (0, True, 0)
+    assert desks.desks["copy"].rooms.offsets.own == {f"{TOPIC}@consumers": {number: 1}}
