@@ -15,7 +15,8 @@ from tests.support.batch_bytes import JAVA_4, Said, a_batch, a_single, drain, ja
 from tests.support.broker_desk import BrokerDesk, codes
 from tests.support.stores import overwrite
 
-from holdfast.machine.events import Stopping
+from holdfast.machine.effects import ReadLog
+from holdfast.machine.events import Event, LogRead, Stopping
 from holdfast.model.errors import CorruptRecord
 from holdfast.wire.codes import RequestCode
 from holdfast.wire.command import Command
@@ -230,6 +231,32 @@ def test_a_damaged_entry_breaks_no_answer_and_sends_no_reader_back(topic: str, a
                 assert {record.offset: bytes(record.body) for record in found}.items() <= right.items()
         for offset in (4, 5, 6):
             assert pull(desk, offset, topic=topic, **fields).bodies[0] == right[offset]
+
+
+@pytest.mark.parametrize("reader", [{}, {"opensBatches": "true"}], ids=["singles", "whole batches"])
+@pytest.mark.parametrize("topic", KINDS)
+def test_nobody_is_sent_behind_the_end_of_a_queue_that_goes_while_it_is_read(topic: str, reader: dict[str, str]):
+    """Whatever is stored there next has offsets from 0 on: who waited for the old records must not miss it."""
+    desk = BrokerDesk()
+    make_topic(desk, topic, kind=KINDS[topic])
+    send(desk, javas_batch([Said(b"%d" % number, f"I{number}") for number in range(7)], topic=topic))
+    send(desk, a_single(Said(b"the last one is looked at by the start", "X"), topic="another"))
+    desk.feed(Stopping(desk.now_ms))
+    desk.store.close(desk.now_ms)
+    desk = BrokerDesk(disk=desk.disk)
+    read = desk._read
+
+    def lose(effect: ReadLog) -> Event:
+        if not effect.file.path.startswith("commitlog"):
+            return read(effect)
+        desk.store.erase_queue(topic, 0)
+        return LogRead(effect.token, b"", desk.now_ms)
+
+    desk._read = lose  # type: ignore[method-assign]
+
+    pulled = pull(desk, 0, topic=topic, **reader)
+
+    assert (pulled.code, pulled.next, pulled.records) == (20, 0, [])
 
 
 def test_a_parked_pull_is_woken_by_either_kind(desk: BrokerDesk):

@@ -241,6 +241,8 @@ class QueueReading:
                 else:
                     missing = "MESSAGE_WAS_REMOVING"
         scan.size = sum(map(len, parts))
+        # A queue that lost its end, or everything, while we waited will give these offsets again.
+        scan.next_offset = min(scan.next_offset, queue.offset_max)
         if not parts:
             scan.code, scan.remark = ResponseCode.PULL_RETRY_IMMEDIATELY, missing
         return [self.head(asked, queue, scan), *self.stamp(asked, parts)]
@@ -258,7 +260,8 @@ class QueueReading:
             records=1 if is_rest else COUNT_MAX,
         )
         parts = yield from read_parts(self._opened, queue, scan.start, wanted)
-        found = Scan(ResponseCode.SUCCESS, "FOUND", parts.next_offset, size=parts.size, count=parts.count)
+        behind = min(parts.next_offset, queue.offset_max)
+        found = Scan(ResponseCode.SUCCESS, "FOUND", behind, size=parts.size, count=parts.count)
         self.answered(asked, found.next_offset if lens is None else found.next_offset + lens.delta)
         if parts.pieces:
             self._stats.count_gets(fields.consumer_group, fields.topic, parts.count, parts.size)
