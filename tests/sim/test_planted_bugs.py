@@ -14,6 +14,7 @@ from holdfast.sim.world import World
 SEEDS_MAX = 200
 # Seeds that found a bug last time are tried before all others.
 KNOWN_FINDERS = {
+    "acknowledge_with_any_sync": (208,),
     "torn_tail_accepted": (211,),
     "recovered_tail_left_unsynced": (94, 7),
     "stale_epoch_accepted_by_the_name_server": (83,),

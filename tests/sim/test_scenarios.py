@@ -378,7 +378,7 @@ MOVES |= {
     "a broker records no home of its own without an end": ((20, 29), HARASSED),
     # A leader was fenced by what its successor told of itself while that was still on its way to a slow disk. Then the
     # successor lost power: nobody led the queue any more.
-    "a leader is told of when it is on disk": ((34,), HARASSED),
+    "a leader is told of when it is on disk": ((73,), HARASSED),
     # A broker that was told to stop had sent a group elsewhere, which had not heard of it yet. The next process knew
     # where the group was, and nothing of that it had to be told: it went on as if nothing had happened.
     "a reset waits for its group over a restart": (
