@@ -44,6 +44,7 @@ class Follower(msgspec.Struct):
         sent: Up to where the log is on its way to it; -1 until it has said where to begin.
         acked: Up to where it says to have it.
         is_reading: Some of the log that it needs is being read.
+        is_far: It was told that it lacks more than `in_sync_limit`.
     """
 
     channel: ChannelId
@@ -54,6 +55,7 @@ class Follower(msgspec.Struct):
     sent: int = -1
     acked: int = -1
     is_reading: bool = False
+    is_far: bool = False
 
 
 class Shipping:
@@ -212,6 +214,7 @@ class Shipping:
         """Give signs of life, and let go of replicas that give none."""
         assert name == TIMER
         for follower in tuple(self.followers.values()):
+            self._watch(follower, effects)
             if now_ms - follower.heard_ms >= SILENCE_MAX_MS:
                 effects.append(
                     Log("warning", "replica silent", {"peer": follower.peer, "for": now_ms - follower.heard_ms})
@@ -222,3 +225,20 @@ class Shipping:
                 effects.append(SendBytes(follower.channel, [encode_head(follower.sent, 0)]))
         if self.followers:
             effects.append(SetTimer(TIMER, now_ms + TICK_MS))
+
+    def _watch(self, follower: Follower, effects: list[Effect]) -> None:
+        """Say when a replica falls far behind, and when it has caught up."""
+        behind = self._store.confirmed - follower.acked
+        is_far = follower.sent >= 0 and behind > self._options.in_sync_limit
+        if is_far == follower.is_far:
+            return
+        follower.is_far = is_far
+        told: dict[str, object] = {"peer": follower.peer, "behind": behind}
+        if is_far:
+            reason = (
+                "it lacks more than in_sync_limit. Look at the network between, and at its disk: what is cleaned up"
+                " here before it has it, it will never have"
+            )
+            effects.append(Log("warning", "replica far behind", told | {"reason": reason}))
+        else:
+            effects.append(Log("info", "replica caught up", told))

@@ -200,3 +200,26 @@ def test_what_a_replica_has_is_forgotten_with_it(desk: BrokerDesk) -> None:
     assert desk.rooms.shipping.replicated == -1
     desk.ask(a_send())
     assert logs(desk.effects, "replica left") != []
+
+
+def test_a_replica_that_falls_far_behind_is_told_of_once_and_again_when_it_has_caught_up() -> None:
+    """A new one is far behind at first, too: that is worth a line as well."""
+    desk = BrokerDesk(in_sync_limit=1_000)
+    desk.make_topic("T")
+    desk.streams[PEER] = bytearray()
+    desk.feed(ChannelOpened(PEER, "10.0.0.8:4711", desk.now_ms, None, PURPOSE))
+    say(desk, 0)
+    desk.pass_time(1_000, TIMER)
+    assert logs(desk.effects, "replica far behind") == []
+    for _ in range(10):
+        desk.ask(a_send())
+
+    for _ in range(3):
+        desk.pass_time(1_000, TIMER)
+    (line,) = logs(desk.effects, "replica far behind")
+    assert (line.level, line.fields["behind"]) == ("warning", len(log_bytes(desk)))
+    assert "its disk" in str(line.fields["reason"])
+    say(desk, len(log_bytes(desk)))
+    desk.pass_time(1_000, TIMER)
+
+    assert len(logs(desk.effects, "replica caught up")) == 1
