@@ -1,5 +1,7 @@
 """Stories that once went wrong. Each is a plan that makes the same thing likely again, and a few seeds of it."""
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 from tests.sim.reverted import REVERTED
@@ -299,19 +301,19 @@ MOVES |= {
 }
 
 
-def leased(seed: int, name_servers: int) -> tuple[tuple[int, ...], Plan]:
-    """Return what a seed draws, with leases."""
+def leased(seed: int, name_servers: int, **changes: Any) -> tuple[tuple[int, ...], Plan]:
+    """Return what a seed draws, with leases and other changes."""
     plan = draw_plan(World(seed).chance("plan"))
-    return (seed,), replace(plan, leases=True, name_servers=name_servers, resets=False)
+    return (seed,), replace(plan, leases=True, name_servers=name_servers, resets=False, **changes)
 
 
 MOVES |= {
     # A broker told the end of its part to a leader that died with it. The next one had never heard it.
-    "an end that was told to a dead leader is asked for": leased(109, 3),
+    "an end that was told to a dead leader is asked for": leased(109, 3, static=(ORDERED_TOPIC,), brokers=3, units=()),
     # A broker became the leader again by a move, and waited for itself to tell where an older home of its own ended.
     "a broker knows its own ends": leased(153, 3),
     # A granted move was opened late, in the generation in which somebody else had been made leader meanwhile.
-    "a move that nobody had heard of is passed over": leased(182, 1),
+    "a move that nobody had heard of is passed over": leased(182, 1, brokers=3, producers=1, old_consumers=1, units=()),
     # Whoever led nothing any more asked for leases of nothing, and was not understood to let go of what it had held.
     "who leads nothing holds nothing": leased(274, 1),
     # One queue of a move was taken by force; the move ended, and what was prepared for its other queues stayed so.
