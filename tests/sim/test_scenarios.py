@@ -271,7 +271,7 @@ MOVES |= {
     # Power was lost while a grant was on its way to disk. It was kept, and messages before it were torn: nobody had
     # been told of them, nor of the grant. But now the target was, and its readers waited for what no longer is there.
     "a torn grant promises no more than is there": (
-        (3, 18),
+        (137,),
         replace(
             MOVING,
             messages=300,
