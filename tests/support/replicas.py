@@ -55,6 +55,7 @@ class Pair:
         self._channel = 100
         self._chance = random.Random(3)
         self.holds_syncs = False
+        self.cuts = True  # Reads bring parts of what was written.
 
     def send(self, count: int = 1, **fields: object) -> None:
         """Let the master take messages."""
@@ -90,7 +91,7 @@ class Pair:
                 data, source.streams[channel] = bytes(source.streams[channel]), bytearray()
                 while data:
                     is_quiet = False
-                    size = self._chance.randrange(1, len(data) + 1)
+                    size = self._chance.randrange(1, len(data) + 1) if self.cuts else len(data)
                     target.feed(StreamReceived(ChannelId(channel), memoryview(data[:size]), target.now_ms))
                     data = data[size:]
                 if not self.holds_syncs:

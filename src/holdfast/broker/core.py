@@ -146,7 +146,7 @@ class Broker:
             self._rooms.replica_gate.acked(effects)
         else:
             self._rooms.following.received(event.channel, event.data, event.now_ms, effects)
-            self._outflow.write((), effects, event.now_ms)
+            self._outflow.copied(effects, event.now_ms)
         return effects
 
     def _channel_failed(self, event: ChannelFailed) -> list[Effect]:

@@ -108,6 +108,14 @@ class Outflow:
         if self._is_replica and any(queue.topic == MAPPING_TOPIC for queue in grown):
             self._rooms.replica_sync.grown()
 
+    def copied(self, effects: list[Effect], now_ms: int) -> None:
+        """Bring what a replica copied to disk, or let it be read. Its log may have got shorter, and longer again."""
+        self._noted = self._store.log.written
+        if not self._sync:
+            self._confirm([], effects, now_ms)
+        elif files := self._store.files_to_sync():
+            effects.append(SyncLog(files, self._store.written))
+
     def entered(self, effects: list[Effect], now_ms: int) -> None:
         """Make records of a replica readable that waited for their topics."""
         grown = self._store.confirm(self._rooms.following.durable)

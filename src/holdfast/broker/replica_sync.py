@@ -102,7 +102,9 @@ class ReplicaSync:
         self._due_ms = 0
         self._told_by: str | None = None  # Who told of its logical queues.
         self._their_groups: set[str] = set()
-        self._orphans: set[str] = set()  # Topics that the master does not have either.
+        # Topics that the master does not have either; of records before a position: one may be made anew.
+        self._orphans: set[str] = set()
+        self._orphan_end = 0
         self._waiting: tuple[int, Offsets, DelayOffsets] | None = None  # for the log to be as far
         self._applied = int(store.written)  # Records of logical queues before it are applied.
         self._saved: dict[str, dict[int, int]] = {}
@@ -125,13 +127,11 @@ class ReplicaSync:
     def _is_ready(self) -> bool:
         return self.is_current or self.master is None
 
-    def _is_known(self, topic: str) -> bool:
-        return (
-            self.master is None
-            or self._topics.find(topic) is not None
-            or self._topics.is_system(topic)
-            or topic in self._orphans
-        )
+    def _is_known(self, topic: str) -> bool | None:
+        if self.master is None or self._topics.find(topic) is not None or self._topics.is_system(topic):
+            return True
+        is_gone = topic in self._orphans and self._store.replica.begun < self._orphan_end
+        return None if is_gone else False
 
     def learn(self, address: str) -> None:
         """Hear from a name server where the master is."""
@@ -182,10 +182,11 @@ class ReplicaSync:
 
     def _sync(self, address: str) -> Procedure[None]:
         try:
-            waited_for = self._store.replica.waits_for
+            waited_for, end = self._store.replica.waits_for, int(self._store.written)
             yield from self._take_tables(address)
             if waited_for is not None and self._topics.find(waited_for) is None:
                 self._orphans.add(waited_for)
+                self._orphan_end = end
             yield from self._ask_queues(address)
             yield from self._carry_back(address)
             offsets = _read(Offsets, (yield _call(address, RequestCode.GET_ALL_CONSUMER_OFFSET)))

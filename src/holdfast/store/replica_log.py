@@ -57,8 +57,9 @@ class ReplicaLog(CommitLog):
 
     Attributes:
         begun: Where the first record begins that is not whole yet.
-        is_known: Says whether enough is known of a topic to enter its records. The first record of which it does not
-            hold waits, and with it all behind it, until `enter` is called again.
+        is_known: Says whether enough is known of a topic to enter its records; None if it is no more, and they need not
+            be. The first record of a topic that is not known waits, and with it all behind it, until `enter` is called
+            again.
         waits_for: The topic that `is_known` did not know.
     """
 
@@ -70,7 +71,7 @@ class ReplicaLog(CommitLog):
         self._levels = options.delay_levels_ms
         self.begun = written
         self._entered = written  # What is before it is in batches, or confirmed.
-        self.is_known: Callable[[str], bool] = lambda _topic: True
+        self.is_known: Callable[[str], bool | None] = lambda _topic: True
         self.waits_for: str | None = None
         self.erase: Erase | None = None
 
@@ -203,20 +204,22 @@ class ReplicaLog(CommitLog):
         self._reset()
 
     def drop_unfinished(self) -> None:
-        """Let the log end behind its last whole record, as before an orderly end."""
-        if self.begun < self.written:
+        """Let the log end behind its last whole record, as before an orderly end. What waits for its topic stays."""
+        if self.begun < self.written and self.waits_for is None:
             self._take_back(Stop.CUT)
 
     def _enter_record(self, record: WalkedRecord, queues: list[QueueLog], entries: list[bytes]) -> bool:
         """Make the entry of one record; False when its topic is not known yet."""
         topic = record.topic.decode(errors="replace")
-        if not record.sys_flag & NOT_QUEUED and not ("/" in topic or "\0" in topic or topic in {"", ".", ".."}):
-            queue = self._table.find(topic, record.queue_id)
-            if queue is None:
-                if not self.is_known(topic):
-                    self.waits_for = topic
-                    return False
-                queue = self._table.get(topic, record.queue_id)
+        is_queued = not (record.sys_flag & NOT_QUEUED or "/" in topic or "\0" in topic or topic in {"", ".", ".."})
+        queue = self._table.find(topic, record.queue_id) if is_queued else None
+        if is_queued and queue is None:
+            is_known = self.is_known(topic)
+            if is_known is False:
+                self.waits_for = topic
+                return False
+            queue = self._table.get(topic, record.queue_id) if is_known else None
+        if queue is not None:
             code = tags_code(record.topic, record.properties, record.store_ms, self._levels)
             if queue.is_batched:
                 first, count = inner_span(record.sys_flag, record.properties, record.offset)

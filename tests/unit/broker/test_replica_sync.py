@@ -133,6 +133,13 @@ def test_records_of_a_topic_that_nobody_has_any_more_do_not_wait_for_ever(pair: 
     pair.copy_tables(milliseconds=1)
 
     assert pair.replica.store.queue("T", 0).offset_max == 11
+    assert pair.replica.store.find_queue("gone", 0) is None
+    pair.master.make_topic("gone", 1, attributes={"queue.type": "BatchCQ"})  # how it is indexed is its own affair
+    pair.master.ask(a_send("gone"))
+    pair.exchange()
+    pair.copy_tables(milliseconds=1)
+    assert pair.replica.store.queue("gone", 0).is_batched
+    assert pair.replica.store.queue("gone", 0).offset_max == 1
 
 
 def test_a_replica_refuses_what_changes_tables(pair: Pair) -> None:

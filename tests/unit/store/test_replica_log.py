@@ -328,3 +328,20 @@ def test_messages_of_a_copy_are_found_by_their_keys(master: MessageStore) -> Non
     keep_house(replica)
 
     assert finish(replica, replica.find_by_key("orders", "k27", 9, 0, 1 << 60)) == [position]
+
+
+def test_records_that_wait_for_their_topic_stay_when_the_store_is_closed() -> None:
+    """The master was told that they are here."""
+    master, disk = open_store(log_file_size=4096), SimDisk()
+    replica = open_store(disk, is_replica=True, log_file_size=4096)
+    append(master, b"first")
+    append(master, b"second", topic="new")
+    replica.replica.is_known = {"orders"}.__contains__
+    _copy(master, replica)
+    assert replica.replica.waits_for == "new"
+    replica.close(0)
+
+    again = open_store(disk, is_replica=True, log_file_size=4096)
+
+    assert _log(again) == _log(master)
+    assert (bodies(again), bodies(again, "new")) == ([b"first"], [b"second"])
