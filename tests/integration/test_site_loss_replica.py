@@ -9,7 +9,17 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.integration.test_site_loss import SETTINGS, UNITS, Sites, firsts, look, sites, stored_in, until_drained
+from tests.integration.test_site_loss import (
+    SETTINGS,
+    UNITS,
+    Sites,
+    firsts,
+    look,
+    read_by,
+    sites,
+    stored_in,
+    until_drained,
+)
 from tests.support.client_stories import until
 from tests.support.cluster import Broker, ask
 
@@ -58,7 +68,7 @@ def test_a_lost_site_is_drained_from_its_replica_and_comes_back(sites: Sites, tm
     replica = start_replica(sites, lost, tmp_path / "replica")
 
     async def story() -> None:
-        async with sites.consumer(kept), sites.producer(kept) as writer:
+        async with sites.consumer(kept) as reader, sites.producer(kept) as writer:
             async with sites.consumer(lost), sites.producer(lost) as doomed:
                 for unit, producer in ((lost, doomed), (kept, writer)):
                     await sites.send(producer, unit, 2)
@@ -83,6 +93,7 @@ def test_a_lost_site_is_drained_from_its_replica_and_comes_back(sites: Sites, tm
 
             sites.start_broker(lost, port=master.port)
             await sites.operator.run("dr", "close", "--unit", lost)
+            await until(lambda: read_by(reader) == {kept})
             async with sites.consumer(lost), sites.producer(lost) as returned:
                 drained = len(sites.got(lost, kept))
                 for unit, producer in ((lost, returned), (kept, writer)):
