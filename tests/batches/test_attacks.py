@@ -22,31 +22,17 @@ from tests.support.batch_bytes import (
     pull,
     send,
     some,
+    stop,
     units,
 )
 from tests.support.broker_desk import BrokerDesk
 from tests.support.stores import overwrite
 
-from holdfast.machine.events import Stopping
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command
 from holdfast.wire.properties import parse_properties
 
 OURS = {"opensBatches": "true"}
-
-
-@pytest.fixture
-def desk() -> BrokerDesk:
-    """A broker with a topic T that is indexed by record."""
-    desk = BrokerDesk(queue_file_entries=4)
-    make_topic(desk)
-    return desk
-
-
-def stop(desk: BrokerDesk) -> None:
-    """End in order."""
-    desk.feed(Stopping(desk.now_ms))
-    desk.store.close(desk.now_ms)
 
 
 def as_java_reads_it(desk: BrokerDesk) -> list[tuple[int, int]]:

@@ -11,11 +11,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.batch_bytes import a_batch, a_single, drain, javas_batch, make_topic, records, send, some, units
+from tests.support.batch_bytes import (
+    a_batch,
+    a_single,
+    drain,
+    javas_batch,
+    make_topic,
+    records,
+    send,
+    some,
+    stop,
+    units,
+)
 from tests.support.broker_desk import BrokerDesk
 
 from holdfast.cli.main import main
-from holdfast.machine.events import Stopping
 from holdfast.model.java_hash import java_hash
 from holdfast.runtime.posix_disk import PosixDisk
 from holdfast.wire.codes import RequestCode, ResponseCode
@@ -28,12 +38,6 @@ def a_broker(folder: Path, entries: int = 16) -> BrokerDesk:
     """Return a broker on a real folder."""
     disk: Any = PosixDisk(folder)
     return BrokerDesk(disk=disk, queue_file_entries=entries, index_slots=10, index_entries=100)
-
-
-def stop(desk: BrokerDesk) -> None:
-    """End in order."""
-    desk.feed(Stopping(desk.now_ms))
-    desk.store.close(desk.now_ms)
 
 
 def an_old_instance(folder: Path, entries: int = 16) -> None:

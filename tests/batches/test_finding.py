@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.batch_bytes import BATCH, Said, a_batch, drain, javas_batch, make_topic, pull, send
+from tests.support.batch_bytes import BATCH, Said, a_batch, drain, javas_batch, pull, send
 from tests.support.broker_desk import BrokerDesk
 
 from holdfast.wire.codes import RequestCode, ResponseCode
@@ -12,14 +12,6 @@ from holdfast.wire.properties import parse_properties
 from holdfast.wire.record import StoredRecord, decode_records
 
 FIRST_ID = 0x7F0000010000000018B4AAC2DEADBE00
-
-
-@pytest.fixture
-def desk() -> BrokerDesk:
-    """A broker with a topic T that is indexed by record."""
-    desk = BrokerDesk()
-    make_topic(desk)
-    return desk
 
 
 def following(count: int, *, start: int = 0) -> list[Said]:

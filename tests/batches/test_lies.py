@@ -22,7 +22,6 @@ from tests.support.batch_bytes import (
     a_single,
     drain,
     items,
-    make_topic,
     pull,
     send,
     some,
@@ -40,14 +39,6 @@ from holdfast.wire.command import Command
 from holdfast.wire.record import encode_record
 
 MIB = 1 << 20
-
-
-@pytest.fixture
-def desk() -> BrokerDesk:
-    """A broker with a topic T that is indexed by record."""
-    desk = BrokerDesk()
-    make_topic(desk)
-    return desk
 
 
 @contextmanager

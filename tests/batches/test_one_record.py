@@ -21,29 +21,15 @@ from tests.support.batch_bytes import (
     send,
     some,
     squeeze,
+    stop,
     units,
 )
 from tests.support.broker_desk import BrokerDesk
 
-from holdfast.machine.events import Stopping
 from holdfast.model.java_hash import java_hash
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command
 from holdfast.wire.properties import parse_properties
-
-
-@pytest.fixture
-def desk() -> BrokerDesk:
-    """A broker with a topic T that is indexed by record, in files of four entries."""
-    desk = BrokerDesk(queue_file_entries=4)
-    make_topic(desk)
-    return desk
-
-
-def stop(desk: BrokerDesk) -> None:
-    """End a broker in order, so that its files say all that it knows."""
-    desk.feed(Stopping(desk.now_ms))
-    desk.store.close(desk.now_ms)
 
 
 def bounds(desk: BrokerDesk, topic: str = "T") -> tuple[int, int]:

@@ -14,7 +14,6 @@ from tests.support.batch_bytes import (
     drain,
     items,
     javas_batch,
-    make_topic,
     pull,
     send,
     some,
@@ -32,14 +31,6 @@ OLD_READERS = {
     "C++ of any version": {"language": "CPP", "version": 513},
     "another": {"language": "OTHER", "version": 513},
 }
-
-
-@pytest.fixture
-def desk() -> BrokerDesk:
-    """A broker with a topic T that is indexed by record, in files of four entries."""
-    desk = BrokerDesk(queue_file_entries=4)
-    make_topic(desk)
-    return desk
 
 
 @pytest.mark.parametrize("codec", CODECS)

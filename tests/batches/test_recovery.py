@@ -17,12 +17,12 @@ from tests.support.batch_bytes import (
     pull,
     send,
     some,
+    stop,
     units,
 )
 from tests.support.broker_desk import BrokerDesk
 from tests.support.stores import overwrite
 
-from holdfast.machine.events import Stopping
 from holdfast.model.errors import StoreError
 from holdfast.sim.disk import SimDisk
 from holdfast.wire.codes import ResponseCode
@@ -54,12 +54,6 @@ def filled(**options: object) -> BrokerDesk:
             send(desk, a_batch(batch, codec=("plain", "lz4", "zstd", "zlib")[turn % 4]))
         desk.now_ms += turn
     return desk
-
-
-def stop(desk: BrokerDesk) -> None:
-    """End in order."""
-    desk.feed(Stopping(desk.now_ms))
-    desk.store.close(desk.now_ms)
 
 
 def said(found: list[StoredRecord]) -> list[tuple[int, bytes]]:

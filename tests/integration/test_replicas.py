@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.child import ChildFailed
-from tests.support.cluster import Broker, Processes, ask, make_topic
+from tests.support.cluster import Broker, Processes, ask, make_topic, wait_until_registered
 from tests.support.operator import Operator
 
 from holdfast import HoldfastError, Message, Producer, PullConsumer, SendStatus
@@ -19,7 +19,6 @@ pytestmark = pytest.mark.timeout(120)
 LOG_FILE_SIZE = 1 << 20
 SMALL_FILES = {"log_file_size": LOG_FILE_SIZE}
 _GET_ALL_CONSUMER_OFFSET = 43
-_CLUSTER_INFO = 106
 
 
 @pytest.fixture(scope="module")
@@ -55,14 +54,6 @@ def wait_for_copy(master: Broker, replica: Broker) -> None:
         time.sleep(0.05)
 
 
-def wait_until_known(name_server: str, master: Broker) -> None:
-    """Return once a master that came back has asked its replica what it missed, and has registered."""
-    deadline = time.monotonic() + 30
-    while master.address not in ask(name_server, _CLUSTER_INFO, {})[1]:
-        assert time.monotonic() < deadline, master.child.said()
-        time.sleep(0.05)
-
-
 async def send(name_server: str, topic: str, count: int, size: int = 100) -> None:
     async with Producer(name_server) as producer:
         await asyncio.gather(*(producer.send(Message(topic, b"%d " % n + b"x" * size)) for n in range(count)))
@@ -85,10 +76,11 @@ def test_a_replica_copies_what_was_there_and_what_comes_over_restarts_of_either(
     wait_for_copy(master, replica)
     master.child.kill()
     master = processes.start_broker("copied", name_server, port=master.port, store=master.store, settings=SMALL_FILES)
-    wait_until_known(name_server, master)
+    wait_until_registered(name_server, [master.address])  # It asks its replica first what it missed.
     asyncio.run(send(name_server, "copied-topic", 10))
 
     wait_for_copy(master, replica)
+    assert log_of(replica) == log_of(master)
 
 
 async def consume(name_server: str, topic: str, group: str, count: int) -> list[bytes]:

@@ -5,28 +5,16 @@ them ─> A is back, and knows what was consumed meanwhile ─> A is closed: eac
 """
 
 import asyncio
-import time
 from pathlib import Path
 
 import pytest
-from tests.integration.test_site_loss import (
-    SETTINGS,
-    UNITS,
-    Sites,
-    firsts,
-    look,
-    read_by,
-    sites,
-    stored_in,
-    until_drained,
-)
 from tests.support.client_stories import until
-from tests.support.cluster import Broker, ask
+from tests.support.cluster import Broker, ask, wait_until_gone
+from tests.support.lost_site import SETTINGS, UNITS, Sites, check_books, look, serve_again, sites, until_drained
 
 __all__ = ["sites"]
 
 _GET_BROKER_RUNTIME_INFO = 28
-_CLUSTER_INFO = 106
 _GET_ALL_CONSUMER_OFFSET = 43
 
 
@@ -55,10 +43,7 @@ def start_replica(sites: Sites, unit: str, folder: Path) -> Broker:
 def lose(sites: Sites, unit: str) -> None:
     """End the broker of a site without a word; its replica stays."""
     sites.brokers[unit].child.kill()
-    deadline = time.monotonic() + 30
-    while sites.brokers[unit].address in ask(sites.name_server, _CLUSTER_INFO, {})[1]:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until_gone(sites.name_server, [sites.brokers[unit].address])
 
 
 @pytest.mark.timeout(300)
@@ -92,21 +77,7 @@ def test_a_lost_site_is_drained_from_its_replica_and_comes_back(sites: Sites, tm
             assert len(sites.got(lost, lost)) == before
 
             sites.start_broker(lost, port=master.port)
-            await sites.operator.run("dr", "close", "--unit", lost)
-            await until(lambda: read_by(reader) == {kept})
-            async with sites.consumer(lost), sites.producer(lost) as returned:
-                drained = len(sites.got(lost, kept))
-                for unit, producer in ((lost, returned), (kept, writer)):
-                    await sites.send(producer, unit, 1)
-                for unit in UNITS:
-                    await until(sites.has_all(unit))
-                assert len(sites.got(lost, kept)) == drained
-        for unit in UNITS:
-            assert await stored_in(sites, unit) == sites.sent[unit]
+            await serve_again(sites, lost, reader, writer, 1)
+        await check_books(sites, lost)
 
     asyncio.run(story())
-    for unit in UNITS:
-        got = sites.got(unit)
-        assert len(got) == sites.count_sent(unit)
-        assert firsts(got) == sites.sent[unit]
-    assert not sites.got(kept, lost)

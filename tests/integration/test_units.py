@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 from tests.support.client_stories import Inbox, new_name, run, until
-from tests.support.cluster import Processes, ask, make_topic
+from tests.support.cluster import Processes, make_topic, wait_until_registered
 from tests.support.operator import Operator
 
 from holdfast import Message, Producer, PushConsumer, ReceivedMessage, RetryLater, SendResult
@@ -16,7 +16,6 @@ from holdfast import Message, Producer, PushConsumer, ReceivedMessage, RetryLate
 TOPIC = "orders"
 QUEUES = 6
 UNITS = ("east", "west")
-_CLUSTER_INFO = 106
 
 
 @dataclass
@@ -194,8 +193,7 @@ def test_what_fails_while_a_unit_is_open_comes_again_where_it_failed(site: Site)
 async def until_equal(site: Site) -> None:
     """Return once both name servers know all brokers and say the same of what is open."""
     for name_server in site.name_servers:
-        for broker in site.brokers.values():
-            await until(lambda: broker in ask(name_server, _CLUSTER_INFO, {})[1])  # noqa: B023 - awaited here
+        await asyncio.to_thread(wait_until_registered, name_server, site.brokers.values())
     while not (await site.operator.run("dr", "status"))["is_equal"]:  # noqa: ASYNC110 - nobody tells
         await asyncio.sleep(0.05)
 

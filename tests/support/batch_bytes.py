@@ -18,6 +18,7 @@ import lz4.frame
 import zstandard
 from tests.support.broker_desk import BrokerDesk, a_pull
 
+from holdfast.machine.events import Stopping
 from holdfast.wire.codes import RequestCode
 from holdfast.wire.command import Command
 from holdfast.wire.properties import parse_properties
@@ -183,6 +184,12 @@ def make_topic(desk: BrokerDesk, topic: str = "T", *, kind: str = "BatchCQ", que
     }
     (answer,) = desk.ask(Command(code=RequestCode.UPDATE_AND_CREATE_TOPIC, opaque=3, fields=fields))
     return answer
+
+
+def stop(desk: BrokerDesk) -> None:
+    """End a broker in order, so that its files say all that it knows."""
+    desk.feed(Stopping(desk.now_ms))
+    desk.store.close(desk.now_ms)
 
 
 def send(desk: BrokerDesk, command: Command) -> Command:

@@ -82,12 +82,12 @@ def wait_until_listening(child: Child, port: int, *, timeout_s: float = _READY_T
 
 
 def wait_until_registered(name_server: str, brokers: Iterable[str], *, timeout_s: float = _READY_TIMEOUT_S) -> None:
-    """Return once the name server tells clients of all *brokers*."""
+    """Return once the name server tells clients of all *brokers*, by name or by address."""
     _wait_for_brokers(name_server, set(brokers), present=True, timeout_s=timeout_s)
 
 
 def wait_until_gone(name_server: str, brokers: Iterable[str], *, timeout_s: float = _READY_TIMEOUT_S) -> None:
-    """Return once the name server tells clients of none of *brokers*."""
+    """Return once the name server tells clients of none of *brokers*, by name or by address."""
     _wait_for_brokers(name_server, set(brokers), present=False, timeout_s=timeout_s)
 
 
@@ -95,7 +95,7 @@ def _wait_for_brokers(name_server: str, brokers: set[str], *, present: bool, tim
     deadline = time.monotonic() + timeout_s
     while True:
         _, answer = ask(name_server, _GET_BROKER_CLUSTER_INFO, {})
-        if all((f'"brokerName":"{name}"' in answer) is present for name in brokers):
+        if all((f'"{broker}"' in answer) is present for broker in brokers):
             return
         if time.monotonic() > deadline:
             raise ChildFailed(f"name server {name_server}: wanted {brokers} {present=}, it says {answer}")

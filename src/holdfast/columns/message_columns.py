@@ -44,8 +44,6 @@ TYPES: Final[dict[str, pa.DataType]] = {
 }
 """Every column, in the order in which users see them by default."""
 
-_OF_PROPERTIES: Final = frozenset({"key", "tags", "properties"})
-
 
 @dataclass(frozen=True, slots=True)
 class Origin:

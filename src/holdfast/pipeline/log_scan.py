@@ -69,11 +69,6 @@ class Chunk:
         return at_any_byte(self.block, ">i4")[self.starts + 12].astype(np.int32)
 
     @cached_property
-    def user_flags(self) -> npt.NDArray[np.int32]:
-        """The flag that its sender set."""
-        return at_any_byte(self.block, ">i4")[self.starts + 16].astype(np.int32)
-
-    @cached_property
     def topics(self) -> pa.DictionaryArray:
         """The topic of each, as bytes."""
         is_wide = at_any_byte(self.block, ">i4")[self.starts + 4] == MAGIC_V2

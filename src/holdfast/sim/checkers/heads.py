@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
-from typing import Final
 
 import msgspec
 
@@ -23,7 +22,6 @@ from holdfast.broker.mappings import FINISHED
 from holdfast.broker.rooms import Rooms
 from holdfast.model.logical_queue import LogicalQueue
 from holdfast.model.queue import MessageQueue
-from holdfast.model.scope import GLOBAL, mock_broker
 from holdfast.sim.world import Violation
 
 Key = tuple[str, int]
@@ -240,7 +238,3 @@ def _judge_ends(topic: str, queue: LogicalQueue, name: str, rooms: Rooms) -> Non
                     f"generation {home.generation} of logical queue {queue.queue} of {topic} should end at {home.end}"
                     f" on {name}, and has records up to {end}",
                 )
-
-
-LOGICAL: Final = mock_broker(GLOBAL)
-"""The name under which clients know the logical queues of a run."""

@@ -7,11 +7,12 @@ from holdfast.broker.mappings import Placement
 from holdfast.model.logical_queue import LogicalQueue
 from holdfast.model.mapping import TopicMapping, first_home
 from holdfast.model.queue import MessageQueue
-from holdfast.sim.checkers.heads import LOGICAL, Heads
+from holdfast.model.scope import GLOBAL, mock_broker
+from holdfast.sim.checkers.heads import Heads
 from holdfast.sim.world import Violation
 from holdfast.wire.moves import Move
 
-QUEUE = MessageQueue("t", LOGICAL, 0)
+QUEUE = MessageQueue("t", mock_broker(GLOBAL), 0)
 
 
 class Puppet:

@@ -1,0 +1,13 @@
+"""What most tests of batches begin with."""
+
+import pytest
+from tests.support.batch_bytes import make_topic
+from tests.support.broker_desk import BrokerDesk
+
+
+@pytest.fixture
+def desk() -> BrokerDesk:
+    """A broker with a topic T that is indexed by record, in files of four entries."""
+    desk = BrokerDesk(queue_file_entries=4)
+    make_topic(desk)
+    return desk

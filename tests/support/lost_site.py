@@ -1,0 +1,179 @@
+"""Two sites under one name server, each with a static topic of 50 queues, of which one is lost and comes back."""
+
+import asyncio
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import pytest
+from tests.support.client_stories import until
+from tests.support.cluster import Broker, Processes, wait_until_gone
+from tests.support.operator import Operator
+
+from holdfast import Message, Producer, PullConsumer, PushConsumer, ReceivedMessage
+
+TOPIC = "TopicTest"
+GROUP = "fleet"
+QUEUES = 50
+KEYS = 60
+UNITS = ("siteA", "siteB")
+# What was committed is on disk soon, so that nothing has a reason to come again.
+SETTINGS = {"offset_save_interval_ms": 100}
+
+
+@dataclass
+class Sites:
+    """The fused cluster, what was sent in it and what was consumed."""
+
+    processes: Processes
+    name_server: str
+    brokers: dict[str, Broker]
+    sent: dict[str, dict[str, list[int]]] = field(default_factory=lambda: {unit: defaultdict(list) for unit in UNITS})
+    consumed: list[tuple[str, ReceivedMessage]] = field(default_factory=list)
+
+    @property
+    def operator(self) -> Operator:
+        """Whoever gives orders."""
+        return Operator(self.name_server)
+
+    def start_broker(self, unit: str, port: int | None = None) -> None:
+        """Serve the disk of a site, there or elsewhere."""
+        self.brokers[unit] = self.processes.start_broker(
+            f"in-{unit}", self.name_server, cluster=unit, port=port, flush="sync", settings=SETTINGS
+        )
+
+    def lose(self, unit: str) -> None:
+        """End the broker of a site without a word."""
+        self.brokers[unit].child.kill()
+        wait_until_gone(self.name_server, [f"in-{unit}"])
+
+    def producer(self, unit: str) -> Producer:
+        """Return a producer of a site."""
+        return Producer(self.name_server, unit=unit)
+
+    def consumer(self, unit: str) -> PushConsumer:
+        """Return a new member of the group, and keep what it gets."""
+
+        async def consume(message: ReceivedMessage) -> None:
+            self.consumed.append((unit, message))
+
+        consumer = PushConsumer(self.name_server, GROUP, listener=consume, unit=unit, ordered=True, start="earliest")
+        consumer.subscribe(TOPIC)
+        return consumer
+
+    async def send(self, producer: Producer, unit: str, rounds: int) -> None:
+        """Send the next messages of every key; those of one key in order."""
+        for _ in range(rounds):
+            numbers = {key: len(self.sent[unit][key]) for key in (f"{unit}-{at}" for at in range(KEYS))}
+            results = await producer.send_many(
+                [Message(TOPIC, f"{key} {number}".encode(), key=key) for key, number in numbers.items()]
+            )
+            assert {result.queue.broker_name for result in results} == {f"__syslo__{unit}"}
+            for key, number in numbers.items():
+                self.sent[unit][key].append(number)
+
+    def count_sent(self, unit: str) -> int:
+        """Return how many messages were acknowledged in a site."""
+        return sum(map(len, self.sent[unit].values()))
+
+    def got(self, of: str, *units: str) -> list[ReceivedMessage]:
+        """Return what was consumed of the messages of a site, by whomever or by those of *units*, in that order."""
+        return [
+            message for at, message in self.consumed if message.body.startswith(of.encode()) and at in (units or UNITS)
+        ]
+
+    def has_all(self, unit: str) -> Callable[[], bool]:
+        """Return the question whether everything that was sent in a site was consumed, here or there."""
+        return lambda: len({message.body for message in self.got(unit)}) == self.count_sent(unit)
+
+    def has_saved(self, unit: str) -> Callable[[], bool]:
+        """Return the question whether a broker has on disk how far its group is."""
+        file = self.brokers[unit].store / "config" / "consumerOffset.json"
+        return lambda: (
+            file.exists()
+            and sum(json.loads(file.read_text())["offsetTable"].get(f"{TOPIC}@{GROUP}", {}).values())
+            == self.count_sent(unit)
+        )
+
+
+@pytest.fixture
+def sites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sites]:
+    with Processes(tmp_path_factory.mktemp("sites")) as processes:
+        found = Sites(processes, processes.start_name_server(), {})
+
+        async def create() -> None:
+            for unit in UNITS:
+                found.start_broker(unit)
+                words = ["--logical-queues", str(QUEUES), "--scope", unit]
+                await found.operator.run("topic", "create", TOPIC, *words)
+
+        asyncio.run(create())
+        yield found
+
+
+async def look(sites: Sites, unit: str) -> dict[str, object]:
+    """Return what is told of the loss of a site."""
+    found = await sites.operator.run("dr", "status")
+    return next(each for each in found["units"] if each["name"] == unit)
+
+
+async def stored_in(sites: Sites, unit: str) -> dict[str, list[int]]:
+    """Return all that a site holds: the numbers of each key, in the order of their queue."""
+    found: dict[str, list[int]] = defaultdict(list)
+    async with PullConsumer(sites.name_server, "auditors", auto_commit=False, unit=unit) as consumer:
+        queues = await consumer.queues(TOPIC)
+        assert len(queues) == QUEUES
+        await consumer.assign(queues)
+        await consumer.seek_all("earliest")
+        for _ in range(sites.count_sent(unit)):
+            (message,) = await consumer.poll(timeout_s=10, messages_max=1)
+            key, _, number = message.body.decode().partition(" ")
+            found[key].append(int(number))
+        assert not await consumer.poll(timeout_s=0.2)
+    return found
+
+
+def read_by(consumer: PushConsumer) -> set[str]:
+    """Return the sites of whose queues a consumer has some."""
+    return {queue.broker_name.removeprefix("__syslo__") for queue in consumer.assignment if queue.topic == TOPIC}
+
+
+def firsts(messages: list[ReceivedMessage]) -> dict[str, list[int]]:
+    """Return the numbers of each key in the order in which they were seen for the first time."""
+    seen: dict[str, dict[int, None]] = defaultdict(dict)
+    for message in messages:
+        key, _, number = message.body.decode().partition(" ")
+        seen[key][int(number)] = None
+    return {key: list(numbers) for key, numbers in seen.items()}
+
+
+async def until_drained(sites: Sites, unit: str) -> None:
+    """Return once nothing is left of a site's backlog, by the operator's word."""
+    while (await look(sites, unit))["backlogs"]:  # noqa: ASYNC110 - nobody tells
+        await asyncio.sleep(0.05)
+
+
+async def serve_again(sites: Sites, lost: str, reader: PushConsumer, writer: Producer, rounds: int) -> None:
+    """Close a site that is back; see that each serves its own from then on. *reader*, *writer*: of the other site."""
+    (kept,) = {*UNITS} - {lost}
+    await sites.operator.run("dr", "close", "--unit", lost)
+    await until(lambda: read_by(reader) == {kept})
+    async with sites.consumer(lost), sites.producer(lost) as returned:
+        drained = len(sites.got(lost, kept))
+        for unit, producer in ((lost, returned), (kept, writer)):
+            await sites.send(producer, unit, rounds)
+        for unit in UNITS:
+            await until(sites.has_all(unit))
+        assert len(sites.got(lost, kept)) == drained
+
+
+async def check_books(sites: Sites, lost: str) -> None:
+    """See that each site stores, and consumed, what was sent in it: once, and in order; the lost one nothing else."""
+    (kept,) = {*UNITS} - {lost}
+    for unit in UNITS:
+        assert await stored_in(sites, unit) == sites.sent[unit]
+        got = sites.got(unit)
+        assert len(got) == sites.count_sent(unit)
+        assert firsts(got) == sites.sent[unit]
+    assert not sites.got(kept, lost)
