@@ -35,7 +35,7 @@ from holdfast.client.outgoing import (
     unique_key,
 )
 from holdfast.client.send_plan import queue_for_key
-from holdfast.client.sender import Parcel, Receipt
+from holdfast.client.sender import SEND_TIMEOUT_S, Parcel, Receipt
 from holdfast.model.errors import HoldfastError, ProducerFull, RouteNotFound, SendFailed
 from holdfast.model.message import Message
 from holdfast.model.queue import MessageQueue
@@ -251,7 +251,7 @@ class Accumulator:
     async def _find_queues(self, lines: TopicLines) -> None:
         """Ask for the queues of a topic, and let what waited for them stand in line."""
         try:
-            publishable = (await self._client.publish_route(lines.name)).publishable
+            publishable = (await self._client.publish_route(lines.name, timeout_s=SEND_TIMEOUT_S)).publishable
             if not publishable:
                 raise RouteNotFound(f"no broker takes messages for the topic {lines.name!r} now")
         except HoldfastError as error:

@@ -19,7 +19,7 @@ from holdfast.client.cluster_client import ClusterClient
 from holdfast.client.gathering import UNORDERED_IN_FLIGHT
 from holdfast.client.outgoing import UNIQUE_KEY_SIZE_MAX, Outgoing, Packing, pack, unique_key
 from holdfast.client.send_plan import queue_for_key
-from holdfast.client.sender import Parcel, Receipt
+from holdfast.client.sender import SEND_TIMEOUT_S, Parcel, Receipt
 from holdfast.model.errors import HoldfastError, RouteNotFound, SendFailed, SendManyFailed
 from holdfast.model.message import Message, SendResult
 from holdfast.model.queue import MessageQueue
@@ -41,6 +41,7 @@ class BatchSender:
         texts: What the properties of each say behind its id.
         next_ids: Makes as many ids as are asked for.
         codec: How batches are compressed that are kept whole; None for not at all.
+        timeout_s: How long the queues of keys are looked for.
     """
 
     def __init__(
@@ -52,8 +53,10 @@ class BatchSender:
         *,
         next_ids: Callable[[int], list[str]],
         codec: Codec | None = None,
+        timeout_s: float = SEND_TIMEOUT_S,
     ) -> None:
         self._client = client
+        self._timeout_s = timeout_s
         self._carry = carry
         self._messages = messages
         self._texts = texts
@@ -98,7 +101,7 @@ class BatchSender:
 
     async def _queues_of(self, topic: str) -> tuple[MessageQueue, ...]:
         try:
-            queues = (await self._client.publish_route(topic)).publishable
+            queues = (await self._client.publish_route(topic, timeout_s=self._timeout_s)).publishable
             if not queues:
                 raise RouteNotFound(f"no broker takes messages for the topic {topic!r} now")
         except HoldfastError as error:

@@ -274,14 +274,20 @@ class ClusterClient:
         """
         return await self._keeper.route(topic, refresh=refresh)
 
-    async def publish_route(self, topic: str, *, refresh: bool = False) -> TopicRoute:
+    async def publish_route(self, topic: str, *, refresh: bool = False, timeout_s: float | None = None) -> TopicRoute:
         """Return who takes messages for *topic*; if it does not exist, who would create it on the first send.
+
+        Name servers that hang are asked one after the other, which may take any time: *timeout_s* ends it.
 
         Raises:
             RouteNotFound: it does not exist, and no broker creates topics by itself.
             ConnectionLost, RequestTimeout: no name server answered.
         """
-        return await self._keeper.publish_route(topic, refresh=refresh)
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._keeper.publish_route(topic, refresh=refresh)
+        except TimeoutError:
+            raise RequestTimeout(f"no name server told the route of {topic!r} in time") from None
 
     def doubt(self, topic: str) -> None:
         """Look up the route of *topic* again, soon: something about it seems to be out of date."""

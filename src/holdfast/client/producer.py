@@ -278,6 +278,7 @@ class Producer:
             texts,
             next_ids=_maker_of(self._open_ids()),
             codec=self._batching.codec,
+            timeout_s=self._timeout_s if timeout_s is None else timeout_s,
         )
         with self._in_flight:
             if self._accumulator:
@@ -357,7 +358,7 @@ class Producer:
         """
         message = self._on_wire(message)
         with self._in_flight:
-            await self._sender.send_one_way(Parcel(message.topic, self._pack(message), message.key))
+            await self._sender.send_one_way(Parcel(message.topic, self._pack(message), message.key), self._timeout_s)
 
     def transaction(self, message: Message, *, timeout_s: float | None = None) -> Transaction:
         """Return a transaction: `async with producer.transaction(message) as transaction: ...`.

@@ -144,7 +144,8 @@ class Sender:
         queue: MessageQueue | None = None
         begun_s = monotonic()
         try:
-            route = self._client.routes.use(parcel.topic, begun_s) or await self._look_up(parcel.topic, timeout_s)
+            route = self._client.routes.use(parcel.topic, begun_s)
+            route = route or await self._client.publish_route(parcel.topic, timeout_s=timeout_s)
             queue = self.choose(parcel, route, None)
             attempt = self._attempt_in_lane if route.leaders else self._attempt
             return await attempt(parcel, route, queue, min(ATTEMPT_TIMEOUT_S, timeout_s))
@@ -165,29 +166,23 @@ class Sender:
             if parcel.key is None:
                 queue = None
             try:
-                route = self._client.routes.find(parcel.topic) or await self._look_up(parcel.topic, tries.left_s)
+                route = self._client.routes.find(parcel.topic)
+                route = route or await self._client.publish_route(parcel.topic, timeout_s=tries.left_s)
                 queue = queue or self.choose(parcel, route, avoid)
                 attempt = self._attempt_in_lane if route.leaders else self._attempt
                 return await attempt(parcel, route, queue, min(ATTEMPT_TIMEOUT_S, tries.left_s))
             except _FAILURES as again:
                 error = again
 
-    async def _look_up(self, topic: str, timeout_s: float, *, refresh: bool = False) -> TopicRoute:
-        """Return the route of *topic*. Name servers that hang are asked one after the other: the send ends before."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                return await self._client.publish_route(topic, refresh=refresh)
-        except TimeoutError:
-            raise RequestTimeout(f"no name server told the route of {topic!r} in time") from None
-
-    async def send_one_way(self, parcel: Parcel) -> None:
+    async def send_one_way(self, parcel: Parcel, timeout_s: float = SEND_TIMEOUT_S) -> None:
         """Hand *parcel* to the network. Nobody tells whether it arrives.
 
         Raises:
             SendFailed: there is no way to any broker.
         """
         try:
-            route = self._client.routes.use(parcel.topic, monotonic()) or await self._client.publish_route(parcel.topic)
+            route = self._client.routes.use(parcel.topic, monotonic())
+            route = route or await self._client.publish_route(parcel.topic, timeout_s=timeout_s)
             queue = self.choose(parcel, route, None)
             connection = await self._connect(route, queue)
             if connection.is_full:
@@ -331,7 +326,7 @@ class Sender:
             if is_moved(error) or (is_route_stale(error) and before is not None and before.leaders):
                 await self._client.refresh_leaders(parcel.topic)
             elif is_route_stale(error):
-                await self._look_up(parcel.topic, tries.left_s / 2, refresh=True)
+                await self._client.publish_route(parcel.topic, refresh=True, timeout_s=tries.left_s / 2)
         route = self._client.routes.find(parcel.topic)
         avoid = None
         if queue is not None and before is not None and route is not None:

@@ -306,9 +306,9 @@ def test_what_waits_for_its_queue_is_not_passed():
             asked = asyncio.Event()
             find = client.publish_route
 
-            async def find_later(topic: str) -> TopicRoute:
+            async def find_later(topic: str, *, timeout_s: float) -> TopicRoute:
                 await asked.wait()
-                return await find(topic)
+                return await find(topic, timeout_s=timeout_s)
 
             client.publish_route = find_later  # type: ignore[method-assign,assignment]
             bench = Bench(client, linger_s=0)

@@ -48,13 +48,13 @@ def with_client(story: Callable[[ClusterClient], Awaitable[None]]) -> None:
     asyncio.run(run())
 
 
-def a_batch(client: ClusterClient, carry: Carry, messages: list[Message]) -> BatchSender:
+def a_batch(client: ClusterClient, carry: Carry, messages: list[Message], timeout_s: float = 10) -> BatchSender:
     made = count()
 
     def next_ids(wanted: int) -> list[str]:
         return [f"ID{next(made)}" for _ in range(wanted)]
 
-    return BatchSender(client, carry, messages, describe_all(messages), next_ids=next_ids)
+    return BatchSender(client, carry, messages, describe_all(messages), next_ids=next_ids, timeout_s=timeout_s)
 
 
 def test_messages_without_keys_go_in_one_request():
@@ -235,3 +235,19 @@ def test_a_batch_can_be_kept_whole():
         }
 
     with_client(story)
+
+
+def test_queues_of_keys_are_not_looked_for_without_end():
+    """Name servers that hang end a batch, and nothing of it was sent."""
+
+    async def story() -> None:
+        async with ScriptedServer() as server, ClusterClient(server.address, timeout_s=60) as client:
+            server.answers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = lambda _: None
+            carry = Carrier()
+
+            with pytest.raises(SendFailed, match="no name server told the route of 't' in time"):
+                await a_batch(client, carry, [Message("t", b"1", key="a")], 0.1).send(bytes_max=10_000)
+
+            assert carry.parcels == []
+
+    asyncio.run(asyncio.wait_for(story(), 20))

@@ -72,14 +72,15 @@ def with_silent_name_server(story: Callable[[ScriptedServer, Sender], Awaitable[
     asyncio.run(run())
 
 
-def test_a_send_does_not_wait_for_name_servers_longer_than_for_anything_else():
+@pytest.mark.parametrize("one_way", [False, True])
+def test_a_send_does_not_wait_for_name_servers_longer_than_for_anything_else(*, one_way: bool):
     """Where several hang they are asked one after the other, which may take any time."""
 
     async def story(server: ScriptedServer, sender: Sender) -> None:
         server.answers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = lambda _: None
 
         with pytest.raises(SendFailed, match="no name server told the route of 't' in time") as raised:
-            await sender.send(PARCEL, 0.1)
+            await (sender.send_one_way if one_way else sender.send)(PARCEL, 0.1)
 
         assert not raised.value.maybe_stored
 
