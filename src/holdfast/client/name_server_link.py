@@ -15,14 +15,14 @@ import contextlib
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from random import Random
-from typing import Any
+from typing import Any, Final
 
 from holdfast.client.address_source import AddressSource
 from holdfast.client.name_servers import NameServers
 from holdfast.client.route_watch import RouteWatch
 from holdfast.model.errors import ConnectionLost, HoldfastError, RequestTimeout
 from holdfast.runtime.pool import ConnectionPool
-from holdfast.wire.codes import RequestCode
+from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command
 from holdfast.wire.route import MAPPING_FIELD
 from holdfast.wire.units import GROUP_FIELD, SCOPE_FIELD
@@ -31,6 +31,18 @@ from holdfast.wire.watch import TOPICS_FIELD, UNWATCH, WATCH_FIELD, WATCHING_FIE
 log = logging.getLogger("holdfast.client")
 
 Spawn = Callable[[Coroutine[Any, Any, None]], object]
+
+_KNOWN_TO_ALL: Final = frozenset({RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.GET_BROKER_CLUSTER_INFO})
+
+
+def _require_name_server(address: str, command: Command, answer: Command) -> None:
+    """Refuse the answer of somebody who does not know what every name server knows.
+
+    Raises:
+        ConnectionLost: it is no name server.
+    """
+    if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED and command.code in _KNOWN_TO_ALL:
+        raise ConnectionLost(f"{address} is no name server but perhaps a broker; give the address of a name server")
 
 
 class NameServerLink:
@@ -189,10 +201,10 @@ class NameServerLink:
     async def _ask(self, question: Callable[[str], Command], timeout_s: float | None) -> tuple[str, Command]:
         tried: dict[str, HoldfastError] = {}
         while (address := self._servers.current) not in tried:
+            command = question(address)
             try:
-                answer = await self._pool.invoke(
-                    address, question(address), self._timeout_s if timeout_s is None else timeout_s
-                )
+                answer = await self._pool.invoke(address, command, self._timeout_s if timeout_s is None else timeout_s)
+                _require_name_server(address, command, answer)
             except (ConnectionLost, RequestTimeout) as error:
                 tried[address] = error
                 self._give_up(address, error)

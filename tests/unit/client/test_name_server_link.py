@@ -471,3 +471,19 @@ def test_the_place_that_tells_the_list_can_be_another_one():
                 assert client.name_servers == (two.address,)
 
     with_two(story)
+
+
+def test_a_broker_is_not_taken_for_a_name_server():
+    """Who does not know what a route is, is passed over like one that does not answer."""
+
+    async def story(one: PushingServer, two: PushingServer) -> None:
+        del one.answers[ROUTE], two.answers[ROUTE]
+        async with ClusterClient(f"{one.address};{two.address}") as client:
+            with pytest.raises(ConnectionLost, match="is no name server but perhaps a broker"):
+                await client.route("t")
+
+            two.serve_topic("t")
+            assert (await client.route("t")).topic == "t"
+            assert client._name_servers.current == two.address
+
+    with_two(story)
