@@ -77,7 +77,7 @@ def test_told_topics_are_looked_up_together_and_each_once():
                 await server.until(lambda: len(server.queries()) >= 100)
                 server.notify(*topics)
                 server.notify(*topics)
-                await client.ask_name_server(Command(code=RequestCode.GET_BROKER_CLUSTER_INFO))
+                await client.ask_name_server(Command(code=RequestCode.GET_KV_CONFIG))
 
                 assert all(server.lookups(topic) == 2 for topic in topics)
                 server.is_holding = False
