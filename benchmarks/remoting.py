@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import socket
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
@@ -16,6 +16,8 @@ from benchmarks.programs import BenchmarkFailed
 
 SIZES: Final = struct.Struct(">II")
 CREATE_TOPIC: Final = 17
+ALL_TOPICS: Final = 21
+RUNTIME_INFO: Final = 28
 MAX_OFFSET: Final = 30
 ROUTE: Final = 105
 TIMEOUT_S: Final = 60.0
@@ -43,16 +45,28 @@ class Remote:
         return self
 
     def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Hang up."""
         self._stream.close()
         self._socket.close()
 
     def ask(self, code: int, fields: Mapping[str, object], body: bytes = b"") -> Reply:
         """Send a request and return its answer, whatever its code."""
+        self.say(code, fields, body)
+        return self.hear()
+
+    def say(self, code: int, fields: Mapping[str, object], body: bytes = b"") -> None:
+        """Send a request, of which `hear` returns the answer."""
         self._opaque += 1
         texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in fields.items()}
         header = {"code": code, "extFields": texts, "flag": 0, "language": "JAVA", "opaque": self._opaque}
         data = json.dumps(header | {"serializeTypeCurrentRPC": "JSON", "version": 513}).encode()
         self._socket.sendall(SIZES.pack(4 + len(data) + len(body), len(data)) + data + body)
+
+    def hear(self) -> Reply:
+        """Return the answer to the last request, whatever its code."""
         while True:
             frame_size, header_size = SIZES.unpack(self._read(8))
             answer: dict[str, Any] = json.loads(self._read(header_size & 0xFFFFFF))
@@ -79,6 +93,13 @@ class Remote:
             raise BenchmarkFailed(f"no end of {topic}/{queue}: {reply.code} {reply.remark}")
         return int(reply.fields["offset"])
 
+    def topics(self) -> set[str]:
+        """Return the topics that a broker knows."""
+        reply = self.ask(ALL_TOPICS, {})
+        if reply.code != 0:
+            raise BenchmarkFailed(f"a broker tells nothing of its topics: {reply.code} {reply.remark}")
+        return set(json.loads(reply.body)["topicConfigTable"])
+
     def has_route(self, topic: str) -> bool:
         """Return whether a name server knows *topic*."""
         return self.ask(ROUTE, {"topic": topic}).code == 0
@@ -88,3 +109,14 @@ class Remote:
         if len(data) < size:
             raise BenchmarkFailed("the server closed the connection")
         return data
+
+
+def log_ends(brokers: Sequence[Remote]) -> list[int]:
+    """Return where the logs of *brokers* end, all asked at the same time."""
+    for broker in brokers:
+        broker.say(RUNTIME_INFO, {})
+    replies = [broker.hear() for broker in brokers]
+    for reply in replies:
+        if reply.code != 0:
+            raise BenchmarkFailed(f"a broker tells nothing of itself: {reply.code} {reply.remark}")
+    return [int(json.loads(reply.body)["table"]["commitLogMaxOffset"]) for reply in replies]

@@ -12,6 +12,7 @@ from benchmarks.measure import OWED_MIN, CellResult, Summary
 from benchmarks.moves import MANY, MoveFindings, Trial
 from benchmarks.pipeline_report import pipeline_sections
 from benchmarks.push_report import push_sections
+from benchmarks.replica_report import replica_sections
 from benchmarks.results import Growth, Results
 from benchmarks.spark_report import spark_sections
 from benchmarks.tables import Row, microseconds, number, table
@@ -64,6 +65,8 @@ def _features(results: Results) -> list[str]:
         parts += ["## Route push", *push_sections(results.push)]
     if results.batches:
         parts += ["## Batches", *batch_sections(results.batches)]
+    if results.replicas:
+        parts += ["## Replicas", *replica_sections(results.replicas)]
     if results.spark:
         parts += ["## Spark", *spark_sections(results.spark)]
     return parts

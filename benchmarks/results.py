@@ -20,6 +20,7 @@ from benchmarks.pipeline_findings import PipelineFindings
 from benchmarks.programs import BenchmarkFailed
 from benchmarks.push_findings import PushFindings
 from benchmarks.recovery import Recovery
+from benchmarks.replica_findings import ReplicaFindings
 from benchmarks.spark_findings import SparkFindings
 
 
@@ -70,6 +71,7 @@ class Results(msgspec.Struct, kw_only=True):
     spark: SparkFindings | None = None
     pipeline: PipelineFindings | None = None
     batches: BatchFindings | None = None
+    replicas: ReplicaFindings | None = None
     profile: list[tuple[str, float, float | None]] = []
 
 

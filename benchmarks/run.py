@@ -3,7 +3,7 @@
     python -m benchmarks.run [--quick] [--growth] [--spark] [--only cells,idle,...] [--rounds N] [--seconds S]
 
     compile ─> limits, ceilings ─> first burst ─> warm ─> rounds ─> growth ─> idle, recovery, moves, push, batches
-    ─> spark ─> profile ─> report
+    ─> replicas ─> spark ─> profile ─> report
 
 Everything is written below one temporary folder, on the disk that is measured, and removed at the end. The results go
 to docs/benchmarks: results.json (every reading), results.md (tables), *.svg.
@@ -38,6 +38,7 @@ from benchmarks.pipeline_findings import QUICK_PIPELINE, PipelineExtent
 from benchmarks.preparation import TOPIC, fill_hot_topics, warm_broker, warm_name_server
 from benchmarks.programs import BenchmarkFailed, Programs, compile_programs
 from benchmarks.recovery import LOG_MIB, measure_recovery
+from benchmarks.replicas import ReplicaBench, ReplicaPace
 from benchmarks.route_push import PushBench, PushPace
 from benchmarks.servers import JAVA_VERSION, Fleet, Flush, Kind, Server, create_topic
 from benchmarks.spark_figures import QUICK, Extent, SparkBench
@@ -52,6 +53,7 @@ PARTS: Final = (
     "moves",
     "push",
     "batches",
+    "replicas",
     "spark",
     "pipeline",
     "profile",
@@ -76,6 +78,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     move_pace: Pace
     push_pace: PushPace
     batch_pace: BatchPace
+    replica_pace: ReplicaPace
     spark_extent: Extent
     pipeline_extent: PipelineExtent
 
@@ -116,6 +119,7 @@ class Run:
             "moves": self._moves,
             "push": self._push,
             "batches": self._batches,
+            "replicas": self._replicas,
             "spark": self._spark,
             "pipeline": self._pipeline,
             "profile": self._profile,
@@ -264,6 +268,10 @@ class Run:
         bench = BatchBench(self._fleet, self._programs, self._plan.folder, say, self._plan.batch_pace)
         self.results.batches = bench.measure()
 
+    def _replicas(self) -> None:
+        bench = ReplicaBench(self._fleet, self._programs, say, self._plan.replica_pace)
+        self.results.replicas = bench.measure()
+
     def _spark(self) -> None:
         self.results.spark = SparkBench(
             self._fleet, self._plan.folder / "spark", say, self._plan.spark_extent
@@ -291,7 +299,9 @@ def parse(arguments: Sequence[str] | None = None) -> tuple[argparse.Namespace, f
     """Return the options, and the parts that they ask for."""
     parser = argparse.ArgumentParser(prog="benchmarks.run", description="Our servers beside Java's, in one run.")
     parser.add_argument(
-        "--quick", action="store_true", help="short readings, no growth, idle, recovery, moves, push or batches"
+        "--quick",
+        action="store_true",
+        help="short readings, no growth, idle, recovery, moves, push, batches or replicas",
     )
     parser.add_argument("--growth", action="store_true", help="growth curves too (connections, queues, size)")
     parser.add_argument("--spark", action="store_true", help="Spark too: source and sink, beside Kafka's; jobs")
@@ -309,7 +319,7 @@ def parse(arguments: Sequence[str] | None = None) -> tuple[argparse.Namespace, f
     options = parser.parse_args(arguments)
     parts = {"limits", "cells", "profile"}
     if not options.quick:
-        parts |= {"idle", "recovery", "moves", "push", "batches"}
+        parts |= {"idle", "recovery", "moves", "push", "batches", "replicas"}
     if options.growth:
         parts.add("growth")
     if options.spark:
@@ -354,6 +364,12 @@ def make_plan(options: argparse.Namespace, parts: frozenset[str], folder: Path) 
             seconds=min(seconds, BatchPace().seconds),
             java_warm_s=java_warm_seconds / 3,
             probes=30 if options.quick else BatchPace().probes,
+        ),
+        replica_pace=ReplicaPace(
+            rounds=options.rounds,
+            seconds=min(seconds, ReplicaPace().seconds),
+            java_warm_s=min(java_warm_seconds / 3, ReplicaPace().java_warm_s),
+            openings=3 if options.quick else ReplicaPace().openings,
         ),
         spark_extent=QUICK if options.quick else Extent(),
         pipeline_extent=QUICK_PIPELINE if options.quick else PipelineExtent(),

@@ -119,6 +119,12 @@ class Fleet:
         """Throw the store of a server away that was stopped."""
         shutil.rmtree(store)
 
+    def discard(self, server: Server) -> None:
+        """Kill *server* and throw its store away: an orderly end takes a JVM ten seconds."""
+        self.crash(server)
+        if server.store is not None:
+            self.remove(server.store)
+
     def crash(self, server: Server) -> None:
         """Kill *server*; its store stays as it is."""
         server.child.kill()
@@ -152,7 +158,7 @@ class Fleet:
             command += ["--metrics-listen", f"127.0.0.1:{metrics_port}"]
         server = Server("holdfast", name, port, self._start_holdfast(command, port), store, metrics_port)
         self._keep(server)
-        wait_until_registered(name_server.name_server, [name])
+        wait_until_registered(name_server.name_server, [f"127.0.0.1:{port}"])
         return server
 
     def start_java_name_server(self) -> Server:
@@ -164,23 +170,30 @@ class Fleet:
         return self._keep(Server("java", "namesrv", port, child, home))
 
     def start_java(
-        self, name_server: Server, flush: Flush, *, name: str | None = None, store: Path | None = None
+        self,
+        name_server: Server,
+        flush: Flush,
+        *,
+        name: str | None = None,
+        store: Path | None = None,
+        settings: Mapping[str, str] | None = None,
     ) -> Server:
-        """Start a Java broker; returns when the name server knows it."""
+        """Start a Java broker, with *settings* of its own; returns when the name server knows it."""
         port = self.take_port()
         store = store or self._folder / f"java-{flush}-{port}"
-        settings = JAVA_BROKER | {
+        everything = JAVA_BROKER | {
             "brokerName": name or f"broker-{flush}",
             "listenPort": str(port),
             "namesrvAddr": name_server.name_server,
             "storePathRootDir": str(store),
             "storePathCommitLog": str(store / "commitlog"),
             "flushDiskType": f"{flush.upper()}_FLUSH",
+            **(settings or {}),
         }
         home = store / ".peer"
-        child = self._start_java("org.apache.rocketmq.broker.BrokerStartup", home, JAVA_BROKER_HEAP, settings)
-        server = self._keep(Server("java", settings["brokerName"], port, child, store))
-        wait_until_registered(name_server.name_server, [server.name], timeout_s=READY_TIMEOUT_S)
+        child = self._start_java("org.apache.rocketmq.broker.BrokerStartup", home, JAVA_BROKER_HEAP, everything)
+        server = self._keep(Server("java", everything["brokerName"], port, child, store))
+        wait_until_registered(name_server.name_server, [f"127.0.0.1:{port}"], timeout_s=READY_TIMEOUT_S)
         return server
 
     def start_bare(self) -> Server:

@@ -1,0 +1,122 @@
+"""How soon a lost unit is read in another one: from the start of `holdfast dr open` to the first message.
+
+    two units under one name server, a static topic of 50 queues in each
+    a consumer of the kept unit has its queues ─ the command, a process of its own ─> the first message of the lost one
+
+Twice: while the broker of the lost unit serves, and when it is gone and has a replica. The consumer commits nothing, so
+that every opening finds the same backlog.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Final
+
+from benchmarks.programs import BenchmarkFailed
+from benchmarks.remoting import Remote, log_ends
+from benchmarks.replica_findings import Opening, Openings, Reader
+from benchmarks.servers import READY_TIMEOUT_S, Fleet, Server
+from tests.support.cluster import wait_until_gone
+from tests.support.operator import Operator
+
+from holdfast import Message, Producer, PullConsumer
+
+TOPIC: Final = "TopicTest"
+GROUP: Final = "readers"
+LOST: Final = "siteA"
+KEPT: Final = "siteB"
+QUEUES: Final = 50
+MESSAGES: Final = 200
+POLL_S: Final = 0.05
+FIRST_TIMEOUT_S: Final = 60.0
+
+
+class OpeningBench:
+    """Opens a unit, again and again."""
+
+    def __init__(self, fleet: Fleet, say: Callable[[str], None], count: int) -> None:
+        self._fleet = fleet
+        self._say = say
+        self._count = count
+
+    def measure(self) -> list[Openings]:
+        """Return how long openings took, by where the lost unit was read."""
+        fleet = self._fleet
+        names = fleet.start_holdfast_name_server()
+        lost, kept = (
+            fleet.start_holdfast(names, "async", name=f"in-{unit}", options=["--cluster", unit])
+            for unit in (LOST, KEPT)
+        )
+        options = ["--cluster", LOST, "--replica-of", lost.name]
+        replica = fleet.start_holdfast(names, "async", name=lost.name, options=options)
+        asyncio.run(self._fill(names))
+        _await_copy(lost, replica)
+        found = [asyncio.run(self._open_often(names, "master"))]
+        fleet.crash(lost)
+        wait_until_gone(names.name_server, [f"127.0.0.1:{lost.port}"])
+        found.append(asyncio.run(self._open_often(names, "replica")))
+        for server in (replica, kept, names):
+            fleet.stop(server)
+        assert lost.store is not None
+        fleet.remove(lost.store)
+        return found
+
+    async def _fill(self, names: Server) -> None:
+        operator = Operator(names.name_server)
+        for unit in (LOST, KEPT):
+            await operator.run("topic", "create", TOPIC, "--logical-queues", str(QUEUES), "--scope", unit)
+            async with Producer(names.name_server, unit=unit) as producer:
+                queues = await producer.queues(TOPIC)
+                for number in range(MESSAGES):
+                    await producer.send(Message(TOPIC, unit.encode()), queue=queues[number % QUEUES])
+
+    async def _open_often(self, names: Server, reader: Reader) -> Openings:
+        openings = [await self._open(names) for _ in range(self._count)]
+        found = Openings(reader=reader, queues=QUEUES, openings=openings)
+        self._say(f"   dr open to the first message, at the {reader}: {found.first_s:.2f} s, {found.told_s:+.2f} s")
+        return found
+
+    async def _open(self, names: Server) -> Opening:
+        operator = Operator(names.name_server)
+        consumer = PullConsumer(names.name_server, GROUP, start="earliest", auto_commit=False, unit=KEPT)
+        consumer.subscribe(TOPIC)
+        async with consumer:
+            await _read(consumer, KEPT, count=MESSAGES)
+            since_s = time.monotonic()
+
+            async def command() -> float:
+                await operator.run("dr", "open", "--unit", LOST)
+                return time.monotonic() - since_s
+
+            opening = asyncio.create_task(command())
+            await _read(consumer, LOST, count=1)
+            first_s = time.monotonic() - since_s
+            ended_s = await opening
+        await operator.run("dr", "close", "--unit", LOST)
+        return Opening(ended_s=ended_s, first_s=first_s)
+
+
+async def _read(consumer: PullConsumer, unit: str, *, count: int) -> None:
+    """Return once *count* messages of *unit* have come.
+
+    Raises:
+        BenchmarkFailed: they do not.
+    """
+    deadline_s, found = time.monotonic() + FIRST_TIMEOUT_S, 0
+    while found < count:
+        if time.monotonic() > deadline_s:
+            raise BenchmarkFailed(f"{found} of {count} messages of {unit} came within {FIRST_TIMEOUT_S:.0f} s")
+        messages = await consumer.poll(timeout_s=1)
+        found += sum(message.body == unit.encode() for message in messages)
+
+
+def _await_copy(master: Server, replica: Server) -> None:
+    """Return once the replica has the log, and knows the topic: it asks for that every few seconds."""
+    deadline_s = time.monotonic() + READY_TIMEOUT_S
+    with Remote(master.port) as there, Remote(replica.port) as here:
+        while len(set(log_ends([there, here]))) > 1 or TOPIC not in here.topics():
+            if time.monotonic() > deadline_s:
+                raise BenchmarkFailed(f"the replica of {master.name} does not become a copy")
+            time.sleep(POLL_S)  # it tells nobody

@@ -1,0 +1,187 @@
+"""What the replicas part found out, and the sums behind it."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from typing import Final, Literal
+
+import msgspec
+from benchmarks.load import LoadResult
+from benchmarks.servers import Kind
+from benchmarks.targets import Target
+
+Replication = Literal["none", "async", "sync"]
+Reader = Literal["master", "replica"]
+"""Where a lost unit is read: at its own broker, or at the replica of that one, which is gone."""
+
+REPLICATIONS: Final[tuple[Replication, ...]] = ("none", "async", "sync")
+TOLD_S_MAX: Final = 1.0
+
+
+class PairReading(msgspec.Struct, frozen=True, kw_only=True):
+    """One load against one master. Processor use in cores.
+
+    Attributes:
+        foreign_cores: What neither master nor replica nor the generator used, the host's share included.
+        most_behind_bytes: What the replica lacked of the log under load when it lacked most.
+        behind_bytes: What it lacked when the load had ended.
+        caught_up_s: How long it took from then until it lacked nothing.
+    """
+
+    load: LoadResult
+    master_cores: float
+    replica_cores: float
+    foreign_cores: float
+    most_behind_bytes: int
+    behind_bytes: int
+    caught_up_s: float
+
+
+class PairFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """All readings of one load against one pair. Figures are medians."""
+
+    kind: Kind
+    replication: Replication
+    shape: str
+    readings: list[PairReading]
+
+    @property
+    def rate(self) -> float:
+        """Messages a second that were acknowledged as promised."""
+        return self._median(lambda reading: reading.load.messages_per_s)
+
+    @property
+    def spread(self) -> float:
+        """Of the rates: (max - min) / median."""
+        rates = [reading.load.messages_per_s for reading in self.readings]
+        return (max(rates) - min(rates)) / self.rate if self.rate else 0.0
+
+    @property
+    def p50_us(self) -> float:
+        """Half of the answers came sooner."""
+        return self._median(lambda reading: reading.load.p50_us)
+
+    @property
+    def p99_us(self) -> float:
+        """All but one of a hundred came sooner."""
+        return self._median(lambda reading: reading.load.p99_us)
+
+    @property
+    def master_cores(self) -> float:
+        """What the master used."""
+        return self._median(lambda reading: reading.master_cores)
+
+    @property
+    def replica_cores(self) -> float:
+        """What the replica used."""
+        return self._median(lambda reading: reading.replica_cores)
+
+    @property
+    def foreign_cores(self) -> float:
+        """What others used."""
+        return self._median(lambda reading: reading.foreign_cores)
+
+    @property
+    def most_behind_bytes(self) -> float:
+        """What the replica lacked under load, when it lacked most."""
+        return self._median(lambda reading: reading.most_behind_bytes)
+
+    @property
+    def behind_bytes(self) -> float:
+        """What the replica lacked at the end of the load."""
+        return self._median(lambda reading: reading.behind_bytes)
+
+    @property
+    def caught_up_s(self) -> float:
+        """How long it took to get that."""
+        return self._median(lambda reading: reading.caught_up_s)
+
+    @property
+    def refused(self) -> dict[str, int]:
+        """Answers of another code than 0, of all readings: by code."""
+        found: dict[str, int] = {}
+        for reading in self.readings:
+            for code, count in reading.load.refused.items():
+                found[code] = found.get(code, 0) + count
+        return found
+
+    def _median(self, value: Callable[[PairReading], float]) -> float:
+        return statistics.median(map(value, self.readings))
+
+
+class Opening(msgspec.Struct, frozen=True, kw_only=True):
+    """One `dr open`: seconds from the start of the command.
+
+    Attributes:
+        ended_s: To its end.
+        first_s: To the first message of the opened unit that a consumer of the other one gets.
+    """
+
+    ended_s: float
+    first_s: float
+
+
+class Openings(msgspec.Struct, frozen=True, kw_only=True):
+    """Openings of a unit that is read at one place."""
+
+    reader: Reader
+    queues: int
+    openings: list[Opening]
+
+    @property
+    def ended_s(self) -> float:
+        """The median."""
+        return statistics.median(each.ended_s for each in self.openings)
+
+    @property
+    def first_s(self) -> float:
+        """The median."""
+        return statistics.median(each.first_s for each in self.openings)
+
+    @property
+    def told_s(self) -> float:
+        """The median of what passed from the end of the command to the message; less than 0 where that was sooner."""
+        return statistics.median(each.first_s - each.ended_s for each in self.openings)
+
+
+class ReplicaFindings(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that this part found out.
+
+    Attributes:
+        figures: By load, then kind, then replication.
+        load: How many programs wanted a processor before it began.
+    """
+
+    figures: list[PairFigures]
+    openings: list[Openings]
+    load: float
+
+    @property
+    def shapes(self) -> list[str]:
+        """The loads, in their order."""
+        return list(dict.fromkeys(each.shape for each in self.figures))
+
+    def find(self, kind: Kind, replication: Replication, shape: str) -> PairFigures:
+        """Return what one pair made of one load."""
+        return next(
+            each for each in self.figures if (each.kind, each.replication, each.shape) == (kind, replication, shape)
+        )
+
+    def kept(self, kind: Kind, replication: Replication, shape: str) -> float:
+        """Return how much of its rate a broker keeps with a replica."""
+        alone = self.find(kind, "none", shape).rate
+        return self.find(kind, replication, shape).rate / alone if alone else 0.0
+
+    @property
+    def targets(self) -> list[Target]:
+        """What was wanted beside what was reached: consumers are told of an opening within a second."""
+        return [
+            Target(
+                what=f"from the end of `dr open` to the first message, at the {found.reader}",
+                measured=max(0.0, found.told_s),
+                wanted=TOLD_S_MAX,
+                unit="s",
+            )
+            for found in self.openings
+        ]

@@ -1,0 +1,257 @@
+"""Replicas: what they cost their master, ours beside Java's, and how soon a lost unit is read in another one.
+
+    pairs      master alone     master ─async─> replica     master ─sync─> replica        of either kind, all at once
+    rounds     each load on each pair in turn; the order turns from round to round
+    openings   unit A, unit B ─ `holdfast dr open --unit A` ─> a consumer of B gets the first message of A
+
+The ends of the logs are asked of either kind as tools ask for them (28), both at once: every 50 ms under load,
+and when it has ended until they are the same.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Self
+
+import msgspec
+from benchmarks.load import Load
+from benchmarks.measure import FOREIGN_MAX, Bench
+from benchmarks.openings import OpeningBench
+from benchmarks.preparation import TOPIC, touch_memory
+from benchmarks.process_cost import Stopwatch, cpu_seconds, wait_until_quiet
+from benchmarks.programs import BenchmarkFailed, Programs
+from benchmarks.remoting import Remote, log_ends
+from benchmarks.replica_findings import REPLICATIONS, PairFigures, PairReading, ReplicaFindings, Replication
+from benchmarks.servers import Fleet, Kind, Server, create_topic
+
+KINDS: Final[tuple[Kind, ...]] = ("holdfast", "java")
+SHAPES: Final = ((16, 1), (16, 16), (4, 256))
+JAVA_ROLES: Final[dict[Replication, str]] = {"none": "ASYNC_MASTER", "async": "ASYNC_MASTER", "sync": "SYNC_MASTER"}
+WATCH_S: Final = 0.05
+POLL_S: Final = 0.005
+CAUGHT_UP_TIMEOUT_S: Final = 60.0
+MEMORY: Final = 1 << 29  # more than a reading writes, at both ends
+
+
+class ReplicaPace(msgspec.Struct, frozen=True, kw_only=True):
+    """How long and how much."""
+
+    rounds: int = 3
+    seconds: float = 1.2
+    java_warm_s: float = 8.0
+    openings: int = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A master, and the replica that it has."""
+
+    kind: Kind
+    replication: Replication
+    master: Server
+    replica: Server | None
+
+
+class ReplicaBench:
+    """Takes every figure once, in a few minutes."""
+
+    def __init__(
+        self, fleet: Fleet, programs: Programs, say: Callable[[str], None], pace: ReplicaPace | None = None
+    ) -> None:
+        self._fleet = fleet
+        self._bench = Bench(programs.loadgen, say)
+        self._say = say
+        self._pace = pace or ReplicaPace()
+
+    def measure(self) -> ReplicaFindings:
+        """Return everything."""
+        load = os.getloadavg()[0]
+        openings = OpeningBench(self._fleet, self._say, self._pace.openings).measure()
+        return ReplicaFindings(figures=self._measure_pairs(), openings=openings, load=load)
+
+    def _measure_pairs(self) -> list[PairFigures]:
+        names: dict[Kind, Server] = {
+            "holdfast": self._fleet.start_holdfast_name_server(),
+            "java": self._fleet.start_java_name_server(),
+        }
+        pairs = [self._start(kind, replication, names[kind]) for kind in KINDS for replication in REPLICATIONS]
+        for pair in pairs:
+            self._warm(pair)
+        figures = self._run_rounds(pairs)
+        for pair in pairs:
+            for server in (pair.replica, pair.master):
+                if server is not None:
+                    self._fleet.discard(server)
+        for server in names.values():
+            self._fleet.discard(server)
+        return figures
+
+    # Before the first reading.
+
+    def _start(self, kind: Kind, replication: Replication, names: Server) -> Pair:
+        """Start a master with the topic of the sends, and its replica."""
+        start = self._start_java if kind == "java" else self._start_ours
+        self._say(f"   starting {kind}, replication {replication}")
+        master = start(replication, names, is_replica=False)
+        create_topic(master, names, TOPIC, queues=4)
+        replica = None if replication == "none" else start(replication, names, is_replica=True)
+        return Pair(kind, replication, master, replica)
+
+    def _start_ours(self, replication: Replication, names: Server, *, is_replica: bool) -> Server:
+        name = f"pair-{replication}"
+        options = ["--replica-of", name] if is_replica else []
+        if replication == "sync":
+            options += ["--set", "replication=sync"]
+        return self._fleet.start_holdfast(names, "async", name=name, options=options)
+
+    def _start_java(self, replication: Replication, names: Server, *, is_replica: bool) -> Server:
+        settings = {"brokerRole": "SLAVE", "brokerId": "1"} if is_replica else {"brokerRole": JAVA_ROLES[replication]}
+        if replication == "sync":
+            settings["inSyncReplicas"] = "2"  # 1, the default, is the master itself: it would wait for nobody
+        return self._fleet.start_java(names, "async", name=f"pair-{replication}", settings=settings)
+
+    def _warm(self, pair: Pair) -> None:
+        """Send as the readings will, so that a JVM has compiled what it runs, at either end."""
+        self._say(f"   warming {pair.kind}, replication {pair.replication}")
+        seconds = self._pace.java_warm_s if pair.kind == "java" else 1.0
+        for connections, in_flight in SHAPES:
+            self._bench.load(pair.master, self._load(connections, in_flight, seconds / len(SHAPES)))
+        with Distance(pair) as distance:
+            distance.close()
+        self._settle(pair)
+
+    def _load(self, connections: int, in_flight: int, seconds: float) -> Load:
+        return Load(mode="send", topic=TOPIC, connections=connections, in_flight=in_flight, seconds=seconds, warm=0.2)
+
+    # Rounds.
+
+    def _run_rounds(self, pairs: Sequence[Pair]) -> list[PairFigures]:
+        found: dict[tuple[str, Kind, Replication], list[PairReading]] = {}
+        for number in range(self._pace.rounds):
+            for connections, in_flight in SHAPES:
+                load = self._load(connections, in_flight, self._pace.seconds)
+                turn = number % len(pairs)
+                for pair in (*pairs[turn:], *pairs[:turn]):
+                    reading = self._read(pair, load)
+                    found.setdefault((load.shape, pair.kind, pair.replication), []).append(reading)
+                    self._say(f"{number + 1}/{self._pace.rounds}  {describe(pair, load, reading)}")
+        return [
+            PairFigures(kind=kind, replication=replication, shape=shape, readings=readings)
+            for (shape, kind, replication), readings in found.items()
+        ]
+
+    def _read(self, pair: Pair, load: Load) -> PairReading:
+        """Take one reading; a second one when others used the machine meanwhile."""
+        first = self._read_once(pair, load)
+        if first.foreign_cores <= FOREIGN_MAX:
+            return first
+        return min(first, self._read_once(pair, load), key=lambda reading: reading.foreign_cores)
+
+    def _read_once(self, pair: Pair, load: Load) -> PairReading:
+        os.sync()
+        touch_memory(MEMORY)
+        with Distance(pair) as distance:
+            before_s, copying_s = time.monotonic(), _used(pair.replica)
+            watch = Stopwatch(pair.master.pid)
+            result = self._bench.load(pair.master, load)
+            spent = watch.stop()
+            replica_cores = (_used(pair.replica) - copying_s) / (time.monotonic() - before_s)
+            behind, caught_up_s = distance.close()
+        self._settle(pair)
+        return PairReading(
+            load=result,
+            master_cores=spent.server,
+            replica_cores=replica_cores,
+            foreign_cores=max(0.0, spent.foreign - replica_cores) + spent.stolen,
+            most_behind_bytes=distance.most,
+            behind_bytes=behind,
+            caught_up_s=caught_up_s,
+        )
+
+    def _settle(self, pair: Pair) -> None:
+        for server in (pair.master, pair.replica):
+            if server is not None:
+                wait_until_quiet(server.pid)
+
+
+class Distance:
+    """How much of its master's log a replica lacks, looked at while the block lasts.
+
+    Attributes:
+        most: The most that was seen, in bytes.
+    """
+
+    def __init__(self, pair: Pair) -> None:
+        self._pair = pair
+        self.most = 0
+        self._ends: tuple[Remote, Remote] | None = None
+        self._has_ended = threading.Event()
+        self._watcher = threading.Thread(target=self._watch, name="distance", daemon=True)
+
+    def __enter__(self) -> Self:
+        if self._pair.replica is not None:
+            self._ends = (Remote(self._pair.master.port), Remote(self._pair.replica.port))
+            self._look()
+            self._watcher.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._ends is not None:
+            self._end_watch()
+            for end in self._ends:
+                end.close()
+
+    def close(self) -> tuple[int, float]:
+        """Wait until the replica has everything; return what it lacked when asked first, and how long that took.
+
+        Raises:
+            BenchmarkFailed: it never has.
+        """
+        since_s = time.monotonic()
+        if self._ends is None:
+            return 0, 0.0
+        self._end_watch()
+        lacks = behind = self._look()
+        while lacks:
+            if time.monotonic() - since_s > CAUGHT_UP_TIMEOUT_S:
+                raise BenchmarkFailed(f"the replica of {self._pair.kind} still lacks {lacks} bytes")
+            time.sleep(POLL_S)  # neither tells when it has got more
+            lacks = self._look()
+        return behind, time.monotonic() - since_s if behind else 0.0
+
+    def _look(self) -> int:
+        assert self._ends is not None
+        master, replica = log_ends(self._ends)
+        lacks = max(0, master - replica)  # the replica may have answered a moment later
+        self.most = max(self.most, lacks)
+        return lacks
+
+    def _watch(self) -> None:
+        while not self._has_ended.wait(WATCH_S):
+            self._look()
+
+    def _end_watch(self) -> None:
+        self._has_ended.set()
+        self._watcher.join()
+
+
+def _used(server: Server | None) -> float:
+    return cpu_seconds(server.pid) if server is not None else 0.0
+
+
+def describe(pair: Pair, load: Load, reading: PairReading) -> str:
+    """Return one line of progress."""
+    result = reading.load
+    return (
+        f"{load.shape:<6} {pair.kind:<9} replication {pair.replication:<6} {result.messages_per_s:>9,.0f} messages/s"
+        f"  p50 {result.p50_us:>7,.0f} us  p99 {result.p99_us:>8,.0f} us"
+        f"  cores {reading.master_cores:.2f} + replica {reading.replica_cores:.2f}"
+        f" + foreign {reading.foreign_cores:.2f}"
+        f"  behind {reading.most_behind_bytes / 1e6:.2f}, at last {reading.behind_bytes / 1e6:.2f} MB,"
+        f" {reading.caught_up_s * 1000:.0f} ms"
+        f"{f'  refused {result.refused}' if result.refused else ''}"
+    )
