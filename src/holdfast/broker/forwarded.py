@@ -11,7 +11,7 @@ Invariant: a name is known here when its message is in the log, and not before.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 import msgspec
@@ -43,16 +43,26 @@ class _Record(ForwardMark, frozen=True, kw_only=True):
 
 
 class Forwarded:
-    """Names of messages, by stream."""
+    """Names of messages, by stream.
+
+    Attributes:
+        is_settled: Says whether the record at a position was acknowledged, if it ever will be.
+    """
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
+        self.is_settled: Callable[[int], bool] = lambda position: position < store.confirmed
         self._streams: dict[tuple[str, str], dict[int, ForwardMark]] = {}
         for record in self._read():
             self._keep(record, record.settled)
 
     def __contains__(self, name: ForwardName) -> bool:
         return name.position in self._streams.get((name.source, name.stream), {})
+
+    def is_under_way(self, name: ForwardName) -> bool:
+        """Return whether a message that is known is not as safe yet as it has to be before its sender forgets it."""
+        mark = self._streams[name.source, name.stream][name.position]
+        return isinstance(mark, _Record) and not self.is_settled(mark.at)
 
     def note(self, fields: ForwardFields, at: int, now_ms: int) -> None:
         """Remember a message that was staged for position *at*, and write both: what is known cannot be taken back.

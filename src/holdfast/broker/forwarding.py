@@ -101,6 +101,8 @@ class Forwards:
         """Answer 7021: store a message, unless it is here."""
         fields = from_fields(ForwardFields, request.command.fields)
         if fields in self._forwarded:
+            if self._forwarded.is_under_way(fields):
+                return Refusal(ResponseCode.SYSTEM_BUSY, "it is on its way to the disk; try again")
             return request.answer()
         refusal = self._find_refusal(request.now_ms)
         if refusal is not None:

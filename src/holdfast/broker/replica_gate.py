@@ -6,7 +6,11 @@
 
 As upstream says it: the message is stored in both bad cases, and will reach a replica that comes back; only nobody can
 promise that it outlives this broker's disk. A replica is in sync while it lacks no more than `in_sync_limit` bytes.
-Answers that promise no message (to a commit of offsets, say) are sent unchanged.
+
+Everything that leaves an event in which something was written waits here, whatever it answers: a send, a message that
+is given back, the end of a transaction, what another broker forwards. In the bad cases only answers with the id of a
+message can say so. The others are sent unchanged: whoever was told that giving back failed would do it twice, and every
+time again.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ import msgspec
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.shipping import Shipping
 from holdfast.machine.effects import Effect, SendBytes, SetTimer
+from holdfast.store.message_store import MessageStore
 from holdfast.wire.codes import ResponseCode
 from holdfast.wire.command import decode_command, encode_command
 from holdfast.wire.frame import split_frames
@@ -45,10 +50,12 @@ class ReplicaGate:
         unsafe: How many messages were stored that no replica had in time.
     """
 
-    def __init__(self, options: BrokerOptions, shipping: Shipping) -> None:
+    def __init__(self, options: BrokerOptions, store: MessageStore, shipping: Shipping) -> None:
         self._timeout_ms = options.replica_timeout_ms
+        self._store = store
         self._shipping = shipping
         self._held: deque[_Held] = deque()
+        self._passed = 0  # What the last answer waited for that does not wait any more.
         self.unsafe = 0
 
     def hold(self, position: int, sends: list[SendBytes], effects: list[Effect], now_ms: int) -> None:
@@ -68,16 +75,25 @@ class ReplicaGate:
         """Let go of what a replica has now."""
         replicated = self._shipping.replicated
         while self._held and self._held[0].position <= replicated:
-            effects += self._held.popleft().sends
+            effects += self._pop().sends
 
     def on_timer(self, name: str, now_ms: int, effects: list[Effect]) -> None:
         """Tell those who have waited long enough."""
         assert name == TIMER
         while self._held and self._held[0].deadline_ms <= now_ms:
-            late = self._held.popleft().sends
-            effects += [self._retell(send, ResponseCode.FLUSH_SLAVE_TIMEOUT) for send in late]
+            effects += [self._retell(send, ResponseCode.FLUSH_SLAVE_TIMEOUT) for send in self._pop().sends]
         if self._held:
             effects.append(SetTimer(TIMER, self._held[0].deadline_ms))
+
+    def is_settled(self, position: int) -> bool:
+        """Say whether what was answered to whoever brought the record at *position* has left: it may be told again."""
+        is_held = bool(self._held) and self._passed <= position < self._held[-1].position
+        return position < self._store.confirmed and not is_held
+
+    def _pop(self) -> _Held:
+        held = self._held.popleft()
+        self._passed = held.position
+        return held
 
     def _retell(self, send: SendBytes, code: ResponseCode) -> SendBytes:
         """Return answers that promise less."""

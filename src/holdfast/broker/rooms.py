@@ -208,7 +208,8 @@ class Rooms:
     def _build_replication(self, options: BrokerOptions, disk: Disk) -> None:
         """Build the rooms through which a log is copied."""
         self.shipping = Shipping(options, self.store, self.errands)
-        self.replica_gate = ReplicaGate(options, self.shipping)
+        self.replica_gate = ReplicaGate(options, self.store, self.shipping)
+        self.sinks.is_settled = self.replica_gate.is_settled
         self.following = Following(options, self.store, self.errands)
         self.replica_sync = ReplicaSync(
             options,
@@ -233,6 +234,7 @@ class Rooms:
         self.sends.is_doubtful = self.new_topics.is_doubtful
         self.writer.is_held = self.relaying.is_held
         forwarded = Forwarded(self.store)
+        forwarded.is_settled = self.replica_gate.is_settled
         luggage = Luggage(self.offsets, self.groups, self.locks, forwarded, self.sinks)
         self.lock_requests = LockRequests(self.locks, self.mappings, self.relaying)
         self.handover = Handover(

@@ -12,12 +12,13 @@ So two attempts of one task, one of them a ghost, can only write the same rows o
 the book is read again from the records behind its last snapshot; it travels with a queue that moves. Where a leader was
 replaced by force nobody knows what it took: such a queue refuses a batch that it does not know, unless it is told to.
 
-Invariant: what is told was confirmed; a batch that is on its way to the disk is asked for again in a moment.
+Invariant: what is told was acknowledged; a batch that is on its way to the disk, or to a replica that is waited for, is
+asked for again in a moment.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Final
 
 import msgspec
@@ -53,12 +54,17 @@ class SinkSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SinkBook:
-    """Remembers what was written, and judges what is to be."""
+    """Remembers what was written, and judges what is to be.
+
+    Attributes:
+        is_settled: Says whether the record at a position was acknowledged, if it ever will be.
+    """
 
     def __init__(self, disk: Disk, store: MessageStore, mappings: Mappings) -> None:
         self._disk = disk
         self._store = store
         self._mappings = mappings
+        self.is_settled: Callable[[int], bool] = lambda position: position < store.confirmed
         self._table: dict[tuple[str, int], dict[Writer, SinkState]] = {}
         self._undo: dict[tuple[str, int, Writer], SinkState | None] = {}
         self._saved_position = -1
@@ -76,8 +82,8 @@ class SinkBook:
         if known.batch > stamp.batch:
             text = f"batch {stamp.batch} of query {stamp.query} is over: batch {known.batch} was begun"
             return Refusal(ResponseCode.SINK_REFUSED, text)
-        if known.position > self._store.confirmed:
-            # Whoever is told so would believe it; the disk may yet refuse it.
+        if not self.is_settled(known.position - 1):
+            # Whoever is told so would believe it; the disk may yet refuse it, or be lost before a replica has it.
             return Refusal(ResponseCode.SYSTEM_BUSY, "an earlier attempt is on its way to the disk; try again")
         if known.is_over or (known.count, known.checksum) != (stamp.first, stamp.before):
             return Refusal(ResponseCode.SINK_BEHIND, msgspec.json.encode(known).decode())

@@ -13,7 +13,7 @@ from holdfast.broker.waits import Procedure
 from holdfast.broker.writer import Draft
 from holdfast.model.topic import FORWARD_TOPIC
 from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
+from holdfast.wire.command import Command, encode_command
 from holdfast.wire.fields import to_fields
 from holdfast.wire.forward import ForwardFields
 from holdfast.wire.host import format_host
@@ -127,6 +127,22 @@ def test_a_forwarded_message_is_taken_once(desks: StaticDesks):
 
     assert answers == [0, 0, 0, 0]
     assert bodies(desks) == [b"later", b"later"]
+
+
+def test_a_forwarded_message_is_not_known_before_it_is_on_disk():
+    """Its sender, who did not hear the answer and asks again, would forget it, and a power cut take it."""
+    desks = StaticDesks("a", flush="sync")
+    desks.create("a")
+    desk = desks["a"]
+    data = encode_command(a_forward(7))
+    desk.send_bytes(data)
+
+    (too_early,) = desk.send_bytes(data)
+    desk.sync()
+    (again,) = desk.send_bytes(data)
+
+    assert (too_early.code, again.code) == (ResponseCode.SYSTEM_BUSY, 0)
+    assert bodies(desks) == [b"later"]
 
 
 def test_a_forwarded_message_goes_to_the_leader_by_way_of_others(desks: StaticDesks):

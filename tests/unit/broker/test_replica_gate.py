@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.broker_clients import a_request
 from tests.support.broker_desk import BrokerDesk, a_pull, a_send, codes
-from tests.support.replicas import Pair
+from tests.support.replicas import Pair, make_static
 
 from holdfast.broker.replica_gate import TIMER
+from holdfast.broker.transactions import TIMER as TRANSACTIONS_TIMER
 from holdfast.machine.events import ChannelId, StreamReceived
-from holdfast.wire.codes import ResponseCode
+from holdfast.wire.batch import encode_items
+from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.command import Command, encode_command
+from holdfast.wire.fields import to_fields
+from holdfast.wire.forward import ForwardFields
 from holdfast.wire.ha import encode_report
+from holdfast.wire.message_id import parse_message_id
+from holdfast.wire.relay import RelayFields
+from holdfast.wire.sink import SINK, SinkStamp, record_texts
 
 
 def a_pair(flush: str = "async", **options: object) -> Pair:
@@ -139,3 +148,102 @@ def test_a_pull_in_the_same_read_as_a_send_keeps_its_code() -> None:
     answers = pair.master.ask(a_send(opaque=5), a_pull(opaque=6))
 
     assert {answer.opaque: answer.code for answer in answers} == {5: ResponseCode.SLAVE_NOT_AVAILABLE, 6: 0}
+
+
+def a_half(opaque: int = 1) -> Command:
+    return a_send(f="4", i="UNIQ_KEY\x01U\x02TRAN_MSG\x01true\x02PGROUP\x01p\x02", opaque=opaque)
+
+
+def a_forward() -> Command:
+    fields = ForwardFields(source="c", stream="level 1", position=7, settled=0, topic="S", queue_id=0)
+    return Command(code=RequestCode.FORWARD_MESSAGE, opaque=1, fields=to_fields(fields), body=b"forwarded")
+
+
+def an_envelope() -> Command:
+    """Return what another broker brings for a client of its own."""
+    fields = RelayFields(source="c", boot=1, number=1, client="10.0.0.5:1", topic="S", queue=0)
+    return Command(code=RequestCode.RELAY, opaque=1, fields=to_fields(fields), body=encode_command(a_send("S")))
+
+
+def some_rows() -> Command:
+    """Return rows of a sink that wants them exactly once."""
+    text = f"{SINK}\x01{record_texts('q', 7, 0, 0, [1], is_last=False)[0]}\x02".encode()
+    stamp = SinkStamp(query="q", batch=7, partition=0, first=0, count=1, before=0, after=1, is_last=False)
+    return a_send("S", code=320, m="true", i=f"{SINK}\x01{stamp.to_text()}\x02", body=encode_items([(0, b"row", text)]))
+
+
+def what_appends(pair: Pair) -> dict[str, Command]:
+    """Return a request of every kind that puts something into the log, and is answered for that."""
+    pair.master.ask(a_send(), a_half())
+    pair.master.sync()
+    sent, half = pair.master.answers[1]
+    position, half_at = (parse_message_id(answer.fields["msgId"]).position for answer in (sent, half))
+    given_back = {"offset": position, "group": "g", "delayLevel": 0}
+    decision = {
+        "producerGroup": "p", "tranStateTableOffset": half.fields["queueOffset"], "commitLogOffset": half_at,
+        "commitOrRollback": 8, "msgId": "U",
+    }  # fmt: skip
+    return {
+        "send": a_send(),
+        "batch": a_send(code=320, m="true", body=encode_items([(0, b"one", b""), (0, b"two", b"")])),
+        "half message": a_half(),
+        "end of a transaction": a_request(RequestCode.END_TRANSACTION, **decision),
+        "given back": a_request(RequestCode.CONSUMER_SEND_MSG_BACK, **given_back),
+        "forwarded": a_forward(),
+        "relayed": an_envelope(),
+        "rows of a sink": some_rows(),
+    }
+
+
+KINDS = (
+    "send", "batch", "half message", "end of a transaction", "given back", "forwarded", "relayed", "rows of a sink",
+)  # fmt: skip
+
+
+def a_pair_with_everything(flush: str = "async") -> Pair:
+    pair = a_pair(flush)
+    make_static(pair.master)
+    pair.master.pass_time(1_000, TRANSACTIONS_TIMER)  # Before it takes decisions it looks what is undecided.
+    pair.master.sync()
+    return pair
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("flush", ["async", "sync"])
+def test_whatever_is_appended_and_acknowledged_is_at_a_replica_then(flush: str, kind: str) -> None:
+    """However it comes into the log, and whether its answer names a message or not."""
+    pair = a_pair_with_everything(flush)
+    request = what_appends(pair)[kind]
+    pair.follow()
+
+    assert pair.master.ask(request) == []
+    pair.master.sync()
+    assert pair.master.answers[1] == []
+    pair.exchange()
+
+    assert codes(pair.master.answers[1]) == [0]
+
+
+@pytest.mark.parametrize("kind", ["forwarded", "rows of a sink"])
+def test_what_is_brought_again_is_not_known_before_a_replica_has_it(kind: str) -> None:
+    """Whoever did not hear the answer in time and asks again would believe what the first answer could not say yet."""
+    pair = a_pair_with_everything()
+    request = what_appends(pair)[kind]
+    pair.follow()
+    pair.master.ask(request)
+
+    (too_early,) = pair.master.ask(request)
+    pair.exchange()
+    (again,) = pair.master.ask(request)
+
+    assert too_early.code == ResponseCode.SYSTEM_BUSY
+    assert again.code == {"forwarded": 0, "rows of a sink": ResponseCode.SINK_BEHIND}[kind]
+
+
+def test_giving_back_does_not_fail_for_want_of_a_replica() -> None:
+    """A client that is told so sends the message once more, and both come again, and both again."""
+    pair = a_pair_with_everything()
+
+    (answer,) = pair.master.ask(what_appends(pair)["given back"])
+
+    assert answer.code == 0
