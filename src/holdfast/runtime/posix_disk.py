@@ -158,22 +158,28 @@ class PosixFile:
         while written < len(rest):
             written += os.pwrite(self._descriptor, rest[written:], at + written)
 
-    @_failing
     def view(self, start: int, end: int) -> memoryview:
         """Return the bytes of [start, end) without copying."""
-        if self._pages is None:
-            self._pages = memoryview(mmap.mmap(self._descriptor, self.size, access=mmap.ACCESS_READ))
-        return self._pages[start:end]
+        pages = self._pages
+        return (self._map() if pages is None else pages)[start:end]
 
     @_failing
+    def _map(self) -> memoryview:
+        pages = self._pages = memoryview(mmap.mmap(self._descriptor, self.size, access=mmap.ACCESS_READ))
+        return pages
+
     def read(self, start: int, end: int) -> bytes:
         """Return a copy of the bytes of [start, end)."""
-        data = os.pread(self._descriptor, end - start, start)
-        while len(data) < end - start:
-            more = os.pread(self._descriptor, end - start - len(data), start + len(data))
-            if not more:
-                raise DiskFailed(f"{self.path} ends at {start + len(data)}, wanted to read up to {end}")
-            data += more
+        # Once per pull: its own guard, as in `write`.
+        try:
+            data = os.pread(self._descriptor, end - start, start)
+            while len(data) < end - start:
+                more = os.pread(self._descriptor, end - start - len(data), start + len(data))
+                if not more:
+                    raise DiskFailed(f"{self.path} ends at {start + len(data)}, wanted to read up to {end}")
+                data += more
+        except OSError as error:
+            raise DiskFailed(f"read failed: {error}") from error
         return data
 
     @_failing

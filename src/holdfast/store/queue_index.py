@@ -44,6 +44,7 @@ class QueueLog(ABC):
         hot_offset: Entries before it were written by an earlier process: they may not be in memory.
         head_size: Size of a record without its body and properties; an IPv6 born host adds to it.
         tail: The newest entries, not yet in a file; `tail_number` is the number of the first.
+        folder: Where the files are.
         first_file, file_end: First byte of the first file, and behind the last; equal while there is none.
     """
 
@@ -51,6 +52,7 @@ class QueueLog(ABC):
         "file_end",
         "files",
         "first_file",
+        "folder",
         "head_size",
         "hot_offset",
         "is_batched",
@@ -70,6 +72,7 @@ class QueueLog(ABC):
         self.topic = topic
         self.queue_id = queue_id
         self.is_batched = is_batched
+        self.folder = f"{files.folder}/{topic}/{queue_id}"
         self.magic, self.topic_part = files.topic_part(topic)
         self.head_size = FIXED_SIZE + files.head_extra + len(self.topic_part) + 2
         self.offset_min = 0
@@ -83,11 +86,6 @@ class QueueLog(ABC):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.topic}/{self.queue_id} [{self.offset_min}, {self.offset_max})>"
-
-    @property
-    def folder(self) -> str:
-        """Where the files are."""
-        return f"{self.files.folder}/{self.topic}/{self.queue_id}"
 
     # --- by offset: for readers
 
