@@ -119,7 +119,8 @@ class QueueReading:
         handed: HandedOut,
         answered: Callable[[Asked, int], None] = lambda _asked, _next_offset: None,
     ) -> None:
-        self._options = options
+        self._count_limit = options.pull_count_max
+        self._size_default, self._size_limit = options.pull_size_default, options.pull_size_max
         self._store = store
         self._opened = opened
         self._handed = handed
@@ -173,7 +174,7 @@ class QueueReading:
         raw, spans = stretch
         size_max = self._size_max(fields)
         if spans is None and codes is None:
-            return choose_any(raw, offset, size_max, self._is_hot)
+            return choose_any(raw, offset, size_max, self._store.hot_view)
         count = self._count_max(fields)
         if spans is not None:
             return choose_records(raw, spans, offset, count, size_max, codes)
@@ -181,13 +182,14 @@ class QueueReading:
         return choose_tagged(raw, offset, count, size_max, codes)
 
     def _count_max(self, fields: PullFields) -> int:
-        return max(1, min(fields.max_msg_nums, self._options.pull_count_max))
+        count = fields.max_msg_nums
+        if 0 < count <= self._count_limit:  # As nearly always: cheaper than `min` and `max`.
+            return count
+        return self._count_limit if count > 0 else 1
 
     def _size_max(self, fields: PullFields) -> int:
-        return min(fields.max_msg_bytes or self._options.pull_size_default, self._options.pull_size_max)
-
-    def _is_hot(self, position: int, size: int) -> bool:
-        return self._store.hot_view(position, size) is not None
+        size = fields.max_msg_bytes or self._size_default
+        return min(size, self._size_limit)
 
     def respond(self, asked: Asked, queue: QueueLog, scan: Scan) -> list[Piece] | Steps[list[Piece]]:
         """Answer with what a scan found, now or when its cold bytes are there."""
@@ -195,33 +197,32 @@ class QueueReading:
             opening = asked.header.opening
             if opening is Opening.NONE or (opening is Opening.ALL and scan.first < scan.start):
                 return tell_failure(self._respond_split(asked, queue, scan), asked)
-        self.answered(asked, scan.next_offset if asked.lens is None else scan.next_offset + asked.lens.delta)
-        positions, sizes = scan.positions, scan.sizes
-        if not positions:
+        lens = asked.lens
+        self.answered(asked, scan.next_offset if lens is None else scan.next_offset + lens.delta)
+        if not scan.positions:
             self._stats.count_miss()
             return [self.head(asked, queue, scan)]
         fields = asked.header.fields
         self._stats.count_gets(fields.consumer_group, fields.topic, scan.count, scan.size)
-        first = positions[0]
-        span_size = positions[-1] + sizes[-1] - first
-        span = self._store.hot_view(first, span_size)
+        head = self.head(asked, queue, scan)
+        span = scan.span or self._find_span(scan)
         if span is None:
             return tell_failure(self._fetch(asked, queue, scan), asked)
-        if span_size == scan.size:
-            return [self.head(asked, queue, scan), *self.stamp(asked, [span])]
-        if not begins_with_run(positions, sizes):
-            joined = b"".join(
-                [span[(at := position - first) : at + size] for position, size in zip(positions, sizes, strict=True)]
-            )
-            if len(joined) != scan.size:  # A damaged index names places elsewhere: each record is looked for by itself.
-                return tell_failure(self._fetch(asked, queue, scan), asked)
-            return [self.head(asked, queue, scan), *self.stamp(asked, [joined])]
-        runs: list[Piece] = [span[start - first : end - first] for start, end in join_neighbours(positions, sizes)]
-        if len(runs) * _RUN_SIZE_MIN > scan.size:  # A few large views leave as they are; many cost more than a copy.
-            runs = [b"".join(runs)]
-        if sum(map(len, runs)) != scan.size:
+        if len(span) == scan.size:
+            return [head, span] if lens is None else [head, *self.stamp(asked, [span])]
+        records = _cut(span, scan)
+        # A few large views leave as they are; many cost more than a copy, in which the head has its place.
+        is_few = len(records) * _RUN_SIZE_MIN <= scan.size
+        answer: list[Piece] = [head, *records] if is_few else [b"".join([head, *records])]
+        # A damaged index names places elsewhere: each record is looked for by itself.
+        if sum(map(len, answer)) != len(head) + scan.size:
             return tell_failure(self._fetch(asked, queue, scan), asked)
-        return [self.head(asked, queue, scan), *self.stamp(asked, runs)]
+        return answer if lens is None or not lens.restamps else [head, *self.stamp(asked, records)]
+
+    def _find_span(self, scan: Scan) -> memoryview | None:
+        """Return the log from the first record of a scan to the last; None if it is cold."""
+        first = scan.positions[0]
+        return self._store.hot_view(first, scan.positions[-1] + scan.sizes[-1] - first)
 
     def _fetch(self, asked: Asked, queue: QueueLog, scan: Scan) -> Steps[list[Piece]]:
         """Answer a pull whose records are cold: read them in few large pieces, off the loop."""
@@ -295,6 +296,17 @@ class QueueReading:
         log, end_delta = lens.leader
         end = log.offset_max + end_delta
         return prepared_answer_head(lens.prepared, opaque, scan.code, scan.remark, next_offset, end, scan.size)
+
+
+def _cut(span: memoryview, scan: Scan) -> list[Piece]:
+    """Return the records of a scan, neighbours as one, as views of what lies between the first and the last."""
+    positions, sizes = scan.positions, scan.sizes
+    first = positions[0]
+    if begins_with_run(positions, sizes):
+        return [span[start - first : end - first] for start, end in join_neighbours(positions, sizes)]
+    if size := scan.each:
+        return [span[(at := position - first) : at + size] for position in positions]
+    return [span[(at := position - first) : at + size] for position, size in zip(positions, sizes, strict=True)]
 
 
 def logical_head(asked: Asked, lens: Lens, code: int, remark: str, next_offset: int, size: int = 0) -> bytes:

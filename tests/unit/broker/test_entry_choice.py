@@ -40,6 +40,15 @@ def slow_choice(entries: list[Entry], offset: int, size_max: int, codes: frozens
     return scan
 
 
+def find_all(_position: int, size: int) -> memoryview:
+    """Everything is in memory."""
+    return memoryview(bytes(size))
+
+
+def find_none(_position: int, _size: int) -> None:
+    """Nothing is."""
+
+
 def bytes_of(scan: Scan) -> list[int]:
     """The addresses of every byte that is chosen, in order."""
     return [
@@ -74,7 +83,7 @@ def test_the_choice_is_that_of_looking_at_each(
     is_hot: bool,  # noqa: FBT001 - hypothesis gives it
 ) -> None:
     """Neighbours taken as one are the same bytes."""
-    found = choose_any(pack(entries), offset, size_max, lambda *_: is_hot)
+    found = choose_any(pack(entries), offset, size_max, find_all if is_hot else find_none)
     expected = slow_choice(entries, offset, size_max)
 
     if any(size == BLANK for _, size, _ in entries):  # Behind an offset without a message another pull may be needed.
@@ -99,7 +108,7 @@ def test_neighbours_are_one_range() -> None:
     """That is what makes a large pull one view of the log."""
     entries = [(1000 + 200 * number, 200, 0) for number in range(100)]
 
-    found = choose_any(pack(entries), 0, 10_000, lambda *_: True)
+    found = choose_any(pack(entries), 0, 10_000, find_all)
 
     assert (found.positions, found.sizes, found.count, found.next_offset) == ((1000,), (10_000,), 50, 50)
 
@@ -108,7 +117,7 @@ def test_small_records_behind_large_ones_are_not_left_out() -> None:
     """How many entries are looked at is a guess, and a wrong one is made good."""
     entries = [(number * 9000, 8000 if number < 64 else 200, 0) for number in range(600)]
 
-    found = choose_any(pack(entries), 0, 8000 * 64 + 200 * 500, lambda *_: True)
+    found = choose_any(pack(entries), 0, 8000 * 64 + 200 * 500, find_all)
 
     assert found.count == 564
 
@@ -117,7 +126,7 @@ def test_a_smaller_one_behind_records_of_one_size_is_not_left_out() -> None:
     """Two of 200 leave room for it."""
     entries = [(0, 200, 0), (1000, 200, 0), (2000, RECORD_SIZE_MIN, 0), (3000, 200, 0)]
 
-    found = choose_any(pack(entries), 0, 400 + RECORD_SIZE_MIN, lambda *_: True)
+    found = choose_any(pack(entries), 0, 400 + RECORD_SIZE_MIN, find_all)
 
     assert (found.count, found.size) == (3, 400 + RECORD_SIZE_MIN)
 
@@ -126,7 +135,7 @@ def test_scattered_records_of_one_size_are_taken_up_to_the_limit() -> None:
     """The last of them is the last that fits."""
     entries = [(1000 * number, 200, 0) for number in range(100)]
 
-    found = choose_any(pack(entries), 7, 10_199, lambda *_: True)
+    found = choose_any(pack(entries), 7, 10_199, find_all)
 
     assert (found.count, found.size, found.next_offset) == (50, 10_000, 57)
     assert list(found.positions) == [1000 * number for number in range(50)]
@@ -138,7 +147,7 @@ def test_one_record_of_another_size_is_seen_among_many(larger_by: int) -> None:
     sizes_told = [200] * 10 + [200 + larger_by] + [200] * 10
     entries = [(100_000 * number, size, 0) for number, size in enumerate(sizes_told)]
 
-    found = choose_any(pack(entries), 0, 1 << 20, lambda *_: True)
+    found = choose_any(pack(entries), 0, 1 << 20, find_all)
 
     assert list(found.sizes) == sizes_told
 
@@ -147,7 +156,7 @@ def test_scattered_records_of_many_sizes_are_taken_up_to_the_limit() -> None:
     """Those that were looked at and do not fit are left for the next pull."""
     entries = [(1000 * number, 200 + 100 * (number % 2), 0) for number in range(100)]
 
-    found = choose_any(pack(entries), 7, 999, lambda *_: True)
+    found = choose_any(pack(entries), 7, 999, find_all)
 
     assert (found.count, found.size, found.next_offset) == (3, 700, 10)
     assert (list(found.positions), list(found.sizes)) == ([0, 1000, 2000], [200, 300, 200])
@@ -157,7 +166,7 @@ def test_a_size_that_no_record_has_is_passed_over() -> None:
     """A damaged index may say anything; the records around it are good."""
     entries = [(1000 * number, 5 if number == 2 else 200 + number, 0) for number in range(5)]
 
-    found = choose_any(pack(entries), 0, 1 << 20, lambda *_: True)
+    found = choose_any(pack(entries), 0, 1 << 20, find_all)
 
     assert (list(found.positions), found.next_offset) == ([0, 1000, 3000, 4000], 5)
 
