@@ -116,18 +116,23 @@ class Intake:
             if sends:
                 self._take_sends(sends, headers, effects)
                 sends, headers = [], []
-            effects += answer_apart(self.take_read, (read,))
+            effects += answer_apart(self._take_mixed, (read,))
         if sends:
             self._take_sends(sends, headers, effects)
         return effects
 
     def take_read(self, event: FramesReceived) -> list[Effect]:
         """Take what was read from one channel."""
-        effects: list[Effect] = []
         headers = _decode_sends(event.frames)
-        if headers is not None:
-            self._store_sends([event], headers, effects)
-            return effects
+        if headers is None:
+            return self._take_mixed(event)
+        effects: list[Effect] = []
+        self._store_sends([event], headers, effects)
+        return effects
+
+    def _take_mixed(self, event: FramesReceived) -> list[Effect]:
+        """Take what was read from one channel and is not all sends."""
+        effects: list[Effect] = []
         answers: list[Piece] = []
         before = self._store.log.written
         self._handed_out = 0
@@ -233,7 +238,9 @@ class Intake:
         pulled = self._rooms.pulls.take(header, Puller(event.channel, serializer, event.now_ms))
         if isinstance(pulled, list):
             self._handed_out += sum(map(len, pulled))
-        elif pulled is not None:
+            answers += pulled
+            return
+        if pulled is not None:
             self._handed_out += self._options.pull_size_max  # Cold: how much it is shows when it has been read.
         self._outflow.hand_out(pulled, event.channel, event.now_ms, answers, effects)
 

@@ -60,7 +60,11 @@ class Offsets(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class OffsetTable:
-    """Committed offsets by group, topic and queue."""
+    """Committed offsets by group, topic and queue.
+
+    Attributes:
+        to_wake: Queues whose waiting pulls have a reset to hear of.
+    """
 
     def __init__(self, disk: Disk, options: BrokerOptions, now_ms: int = 0) -> None:
         self._disk = disk
@@ -75,7 +79,7 @@ class OffsetTable:
             for queue_id in queues
             if queue_id in self._committed.get(key, {})
         }
-        self._to_wake: list[tuple[str, int]] = []  # queues whose waiting pulls have a reset to hear of
+        self.to_wake: list[tuple[str, int]] = []
         self._version = saved.data_version
         self._dirty = False
         # Of a replica: what was committed here and its master has yet to hear of. Others have no such table.
@@ -133,7 +137,7 @@ class OffsetTable:
         self._committed.setdefault(key, {})[queue_id] = offset
         if deliver:
             self._resets.add((key, queue_id))
-            self._to_wake.append((topic, queue_id))
+            self.to_wake.append((topic, queue_id))
         else:
             self._resets.discard((key, queue_id))
         self._dirty = True
@@ -175,7 +179,7 @@ class OffsetTable:
 
     def take_to_wake(self) -> list[tuple[str, int]]:
         """Return the queues whose waiting pulls have a reset to hear of; once."""
-        taken, self._to_wake = self._to_wake, []
+        taken, self.to_wake = self.to_wake, []
         return taken
 
     def queues_of(self, group: str, topic: str) -> dict[int, int]:

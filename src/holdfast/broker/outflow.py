@@ -84,10 +84,12 @@ class Outflow:
                 self._confirm(sends, effects, now_ms)
             else:
                 effects += sends
-        for place in self._rooms.offsets.take_to_wake():
-            self._rooms.pulls.wake_queue(*place)
-        if self._rooms.pulls.to_wake:
-            woken, self._rooms.pulls.to_wake = self._rooms.pulls.to_wake, []
+        offsets, pulls = self._rooms.offsets, self._rooms.pulls
+        if offsets.to_wake:
+            for place in offsets.take_to_wake():
+                pulls.wake_queue(*place)
+        if pulls.to_wake:
+            woken, pulls.to_wake = pulls.to_wake, []
             self.wake(woken, effects, now_ms)
 
     def _confirm(self, sends: list[SendBytes], effects: list[Effect], now_ms: int) -> None:
