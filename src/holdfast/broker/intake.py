@@ -175,11 +175,14 @@ class Intake:
             raise
         if self._rooms.sends.away:
             self._divert_sends([(frame, read) for read in reads for frame in read.frames], headers)
-        outgoing, at = [], 0
-        for read in reads:
-            end = at + len(read.frames)
-            outgoing.append((read.channel, answers[at:end]))
-            at = end
+        if len(reads) == len(answers):
+            outgoing = [(read.channel, [answer]) for read, answer in zip(reads, answers, strict=True)]
+        else:
+            outgoing, at = [], 0
+            for read in reads:
+                end = at + len(read.frames)
+                outgoing.append((read.channel, answers[at:end]))
+                at = end
         self._outflow.write(outgoing, effects, now_ms, before)
         if self._rooms.topics.changed:
             self._rooms.registration.announce_changes(effects)
@@ -330,6 +333,9 @@ def _decode_sends(frames: list[Frame]) -> list[SendHeader] | None:
     if bytes(frames[0].header[:_PEEK_SIZE]) not in _HOT_SENDS:
         return None
     try:
+        if len(frames) == 1:
+            header = decode_send(frames[0].header)
+            return [header] if header.code in _HOT_SEND_CODES else None
         headers = [decode_send(frame.header) for frame in frames]
     except _DECODE_ERRORS:
         return None

@@ -20,7 +20,7 @@ from typing import Final
 
 import msgspec
 
-from holdfast.broker.batch_send import TAGS, BatchSends, tags_code
+from holdfast.broker.batch_send import BatchSends, tags_code
 from holdfast.broker.careful_send import CarefulSends
 from holdfast.broker.inner_batches import InnerBatch, judge, says_inner
 from holdfast.broker.mappings import Mappings
@@ -176,8 +176,7 @@ class Sends:
             plain.append(header)
             drafts.append((
                 queue, body, stored_properties, fields.flag, sys_flag | target.sys_flag,
-                fields.born_timestamp, born_host, tags_code(properties) if TAGS in properties else 0,
-                fields.reconsume_times, 0,
+                fields.born_timestamp, born_host, tags_code(properties), fields.reconsume_times, 0,
             ))  # fmt: skip
         if plain:
             self._stage_plain(topic, target, plain, drafts, now_ms, answers)
@@ -238,8 +237,7 @@ class Sends:
         properties = inner.properties
         draft: RecordDraft = (
             queue, body, properties.encode() + self._cluster, fields.flag, inner.sys_flag | target.sys_flag,
-            fields.born_timestamp, born_host, tags_code(properties) if TAGS in properties else 0,
-            fields.reconsume_times, 0,
+            fields.born_timestamp, born_host, tags_code(properties), fields.reconsume_times, 0,
         )  # fmt: skip
         ((position, offset),) = self._store.stage_run((draft,), now_ms)
         self._stats.count_puts(fields.topic, inner.count, size)

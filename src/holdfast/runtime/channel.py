@@ -22,9 +22,10 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol, cast
 
 from holdfast.machine.effects import Piece
+from holdfast.machine.events import ChannelId
 from holdfast.model.errors import RemoteProtocolError
 from holdfast.runtime.budget import UNMETERED_MAX, MemoryBudget
-from holdfast.wire.frame import FRAME_SIZE_MAX, Frame, frame_size_wanted, split_frames
+from holdfast.wire.frame import Frame, frame_size_wanted, split_frames
 
 RECEIVE_BUFFER_SIZE: Final = 1024 * 1024
 # Whoever keeps reads lets go of them above this, so that there is always room for a good one.
@@ -103,7 +104,7 @@ class Channel(asyncio.BufferedProtocol):
         self._buffer = received.memory  # where the read at hand goes, the unfinished frame before it included
         self._transport: asyncio.Transport | None = None
         self.peer = ""
-        self.tag = 0  # the owner's number for this channel
+        self.tag = ChannelId(0)  # the owner's number for this channel
         self.closing_reason = ""
         self.quiet_ticks = 0  # counted up by the owner's clock, down to 0 by traffic
 
@@ -142,29 +143,36 @@ class Channel(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """Hand over every whole frame; keep the beginning of the next."""
         self.quiet_ticks = 0
-        received = self._buffer[: self._filled + nbytes]
+        before = self._filled
+        size = before + nbytes
+        received = self._buffer[:size]
         try:
-            frames, taken = split_frames(received, frame_size_max=FRAME_SIZE_MAX)
+            frames, taken = split_frames(received)
         except RemoteProtocolError as error:
             self.abort(str(error))
             return
+        if before or taken != size:  # Mostly a read is whole frames.
+            self._keep_rest(received, taken)
+        if frames:
+            buffer = self._received
+            used = buffer.used
+            if before < _LARGE_FRAME_SIZE:
+                buffer.used = used + taken
+            if not self._owner.frames_received(self, frames):
+                buffer.used = used
+
+    def _keep_rest(self, received: memoryview, taken: int) -> None:
+        """Keep what is behind the whole frames of a read; nothing is left of what was kept before."""
         before = self._filled
-        is_large = before >= _LARGE_FRAME_SIZE
         left = self._filled = len(received) - taken
         # A large frame stays where it is: whoever sends it byte by byte must not have it copied byte by byte.
-        if taken or not is_large:
+        if taken or before < _LARGE_FRAME_SIZE:
             self._rest = bytes(received[taken:]) if left else b""
         if before > UNMETERED_MAX or left > UNMETERED_MAX:
             if taken:
                 # The buffer of a frame that has come whole must not stay as long as its connection is silent.
                 self._buffer = self._received.memory
             self._meter()
-        if frames:
-            used = self._received.used
-            if not is_large:
-                self._received.used = used + taken
-            if not self._owner.frames_received(self, frames):
-                self._received.used = used
 
     def eof_received(self) -> bool:
         """Close our side too: half-open connections are of no use to this protocol."""

@@ -161,14 +161,14 @@ class MachineServer:
     def channel_opened(self, channel: Channel) -> None:
         """Number a new connection and tell the machine."""
         self._channel_count += 1
-        channel.tag = self._channel_count
+        channel.tag = events.ChannelId(self._channel_count)
         self._channels[channel.tag] = channel
         dialed = self._dialed.pop(channel, None)
         if dialed is None:
             address, purpose = None, channel.purpose if isinstance(channel, StreamChannel) else ""
         else:
             address, purpose = dialed.address, dialed.purpose
-        self.feed(events.ChannelOpened(events.ChannelId(channel.tag), channel.peer, now_ms(), address, purpose))
+        self.feed(events.ChannelOpened(channel.tag, channel.peer, now_ms(), address, purpose))
 
     def frames_received(self, channel: Channel, frames: list[Frame]) -> bool:
         """Keep one read until everything that is there to be read has been read."""
@@ -176,7 +176,7 @@ class MachineServer:
         if not reads:
             self._turn_ms = now_ms()
             self._loop.call_soon(self._end_turn)
-        reads.append(events.FramesReceived(events.ChannelId(channel.tag), frames, self._turn_ms))
+        reads.append(events.FramesReceived(channel.tag, frames, self._turn_ms))
         if self._received.used > KEPT_SIZE_MAX or len(frames[-1].body) > KEPT_SIZE_MAX:
             self._end_turn()
         return True
@@ -184,7 +184,7 @@ class MachineServer:
     def stream_received(self, channel: Channel, data: memoryview) -> None:
         """Hand over one read of a channel that speaks no frames."""
         if not self._stopped:
-            self.feed(events.StreamReceived(events.ChannelId(channel.tag), data, now_ms()))
+            self.feed(events.StreamReceived(channel.tag, data, now_ms()))
 
     def _end_turn(self) -> None:
         """Hand over what was read in this turn."""
@@ -205,7 +205,7 @@ class MachineServer:
         if channel.closing_reason:
             self._emit(effects.Log("info", "channel closed", {"peer": channel.peer, "reason": reason}))
         if self._channels.pop(channel.tag, None) is not None and not self._stopped:
-            self.feed(events.ChannelClosed(events.ChannelId(channel.tag), now_ms()))
+            self.feed(events.ChannelClosed(channel.tag, now_ms()))
 
     def _close_idle(self) -> None:
         for channel in list(self._channels.values()):

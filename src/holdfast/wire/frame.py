@@ -54,6 +54,8 @@ def split_frames(received: memoryview, *, frame_size_max: int = FRAME_SIZE_MAX) 
         if end > filled:
             return frames, start
         frames.append(Frame(word >> 24, received[start + PREFIX_SIZE : body_start], received[body_start:end]))
+        if end == filled:  # As mostly: a read is whole frames.
+            return frames, end
         start = end
     if filled - start >= _SIZE.size:
         (frame_size,) = _SIZE.unpack_from(received, start)
