@@ -25,6 +25,8 @@ class Fused(ScriptedReach):
     switches: dict[str, Switch] = field(default_factory=lambda: dict.fromkeys(SERVERS, CLOSED))
     units: dict[str, KnownUnit] = field(default_factory=lambda: dict(TWO))
     away: set[str] = field(default_factory=set)
+    ages_ms: dict[str, int] = field(default_factory=dict)  # of name servers that tell
+    unheard: set[str] = field(default_factory=set)  # name servers to which no broker has come yet
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -46,7 +48,14 @@ class Fused(ScriptedReach):
     def _get(self, asked: Asked) -> Reply:
         if asked.address in self.away:
             return ConnectionLost(f"cannot connect to {asked.address}")
-        return msgspec.json.encode(UnitState(switch=self.switches[asked.address], units=self.units))
+        units = {} if asked.address in self.unheard else self.units
+        age_ms = self.ages_ms.get(asked.address)
+        return msgspec.json.encode(UnitState(switch=self.switches[asked.address], units=units, age_ms=age_ms))
+
+    def _cluster_info(self, asked: Asked) -> Reply:
+        if asked.address in self.unheard:
+            return json.dumps({"brokerAddrTable": {}, "clusterAddrTable": {}}).encode()
+        return super()._cluster_info(asked)
 
     def _set(self, asked: Asked) -> Reply:
         if asked.address in self.away:

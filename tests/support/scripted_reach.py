@@ -80,7 +80,7 @@ class ScriptedReach(Reach):
 
     async def ask_name_server(self, code: RequestCode, header: Header = None, body: bytes = b"") -> Command:
         """Answer from the script."""
-        return await self.ask(NAME_SERVER, code, header, body)
+        return await self.ask(self.preferred or NAME_SERVER, code, header, body)
 
     async def ask_all_name_servers(self, code: RequestCode, header: Header) -> None:
         """Take note."""

@@ -7,6 +7,7 @@ where a code is an answer in itself (no such topic, nobody online) the operation
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final, Self, TypeVar
@@ -76,6 +77,7 @@ class Reach:
     """
 
     unit: str | None = None
+    preferred: str | None = None  # the name server that is asked first
 
     def __init__(self, namesrv: str, *, timeout_s: float, unit: str | None = None) -> None:
         self.unit = unit
@@ -117,6 +119,9 @@ class Reach:
             BrokerRefused: it said no.
             NameServerUnreachable: none of them answers.
         """
+        if self.preferred is not None:
+            with contextlib.suppress(ConnectionLost, RequestTimeout):
+                return await self.ask(self.preferred, code, header, body)
         try:
             answer = await self._client.ask_name_server(_command(code, header, body))
         except (ConnectionLost, RequestTimeout) as error:
@@ -185,6 +190,12 @@ class Reach:
         """Return the same way, to one unit, or to all."""
         lens = copy.copy(self)
         lens.unit = unit
+        return lens
+
+    def by_way_of(self, name_server: str) -> Self:
+        """Return the same way, with what only name servers know from this one of them, as long as it answers."""
+        lens = copy.copy(self)
+        lens.preferred = name_server
         return lens
 
     async def get_route(self, topic: str) -> Route:

@@ -4,12 +4,16 @@
                                                              one that is away hears of it from brokers, when it is back
 
 Name servers do not talk to each other; brokers carry the newest switch from one to the other. What is left, and what
-cannot be read, is found out from the brokers and from what name servers remember of the dead.
+cannot be read, is found out from the brokers and from what name servers remember of the dead. Of several name servers
+the one is believed that has been there longest: to one that was just started brokers have yet to come, and where all of
+them were, they are waited for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
 
 import msgspec
 
@@ -23,6 +27,9 @@ from holdfast.wire.codes import OUR_LANGUAGE, RequestCode, ResponseCode
 from holdfast.wire.mapping import from_info
 from holdfast.wire.route import TopicList
 from holdfast.wire.units import KnownUnit, UnitState, encode_switch
+
+SETTLED_MS: Final = 3_000
+"""Brokers dial a name server that they lost every second."""
 
 
 class ServerSwitch(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,19 +110,29 @@ class SwitchChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Known(msgspec.Struct, frozen=True):
-    """What all name servers know together."""
+    """What all name servers know together.
+
+    Attributes:
+        wait_ms: How long to wait before they know it, as all of them were just started.
+        oldest: The one that knows most.
+    """
 
     switch: Switch
     units: dict[str, KnownUnit]
     servers: list[ServerSwitch]
+    wait_ms: int
+    oldest: str
 
 
 class Units:
     """Operations on units."""
 
-    def __init__(self, reach: Reach, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, reach: Reach, now_ms: Callable[[], int], sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    ) -> None:
         self._reach = reach.within(None)
         self._now_ms = now_ms
+        self._sleep = sleep
 
     # Changing.
 
@@ -260,18 +277,33 @@ class Units:
         return [Unreadable(topic, broker, sorted(queues)) for broker, queues in sorted(gone.items())]
 
     async def _look(self) -> _Known:
+        """Return what name servers know, once brokers have had the time to tell it."""
+        known = await self._look_once()
+        if known.wait_ms > 0:
+            await self._sleep(known.wait_ms / 1000)
+            known = await self._look_once()
+        self._reach = self._reach.by_way_of(known.oldest)
+        return known
+
+    async def _look_once(self) -> _Known:
         servers = await gather(self._reach.name_servers, self._ask)
-        states = [state for _, state in servers if state is not None]
-        if not states:
+        ages = {
+            server.address: SETTLED_MS if state.age_ms is None else state.age_ms
+            for server, state in servers
+            if state is not None
+        }
+        if not ages:
             raise NameServerUnreachable(next((server.fault or "" for server, _ in servers), "there is no name server"))
         newest = CLOSED
         units: dict[str, KnownUnit] = {}
-        for state in states:
+        for state in (state for _, state in servers if state is not None):
             newest = state.switch if state.switch.is_newer(newest) else newest
             for name, unit in state.units.items():
                 known = units.get(name, KnownUnit())
                 units[name] = KnownUnit(_union(known.brokers, unit.brokers), _union(known.topics, unit.topics))
-        return _Known(newest, units, [server for server, _ in servers])
+        oldest = max(ages, key=ages.__getitem__)
+        wait_ms = SETTLED_MS - ages[oldest]
+        return _Known(newest, units, [server for server, _ in servers], wait_ms, oldest)
 
     async def _ask(self, address: str) -> tuple[ServerSwitch, UnitState | None]:
         try:

@@ -297,6 +297,7 @@ class NameServer:
 
     def _started(self, event: Started) -> list[Effect]:
         effects = self._fences.started()
+        self.units.started(event.now_ms)
         if self.queue_leases.fault is not None:
             fields: dict[str, object] = {"file": LEASES_FILE, "reason": self.queue_leases.fault}
             effects.append(Log("warning", "leases forgotten: their file cannot be read", fields))

@@ -38,12 +38,17 @@ class UnitDesk:
         self._kv = kv
         self._routes = routes
         self._is_changed = False
+        self._since_ms = 0
         self.switch: Switch = CLOSED
         self.fault: str | None = None
         try:
             self.switch = decode_switch(kv.find(UNITS, _KEY) or "")
         except RemoteProtocolError as error:
             self.fault = str(error)
+
+    def started(self, now_ms: int) -> None:
+        """Take note of the time from which on brokers can register."""
+        self._since_ms = now_ms
 
     def handlers(self) -> Handlers:
         """Return what this room answers."""
@@ -74,7 +79,8 @@ class UnitDesk:
             if topic.scope != GLOBAL:
                 known = units.get(topic.scope, KnownUnit())
                 units[topic.scope] = KnownUnit(known.brokers, sorted({*known.topics, topic.name}))
-        return request.answer(body=java_json.encode(UnitState(switch=self.switch, units=units)))
+        age_ms = max(0, request.now_ms - self._since_ms)
+        return request.answer(body=java_json.encode(UnitState(switch=self.switch, units=units, age_ms=age_ms)))
 
     # What brokers bring.
 

@@ -39,10 +39,16 @@ class KnownUnit(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class UnitState(msgspec.Struct, frozen=True, kw_only=True):
-    """Body of the answer to 7052. A broker knows of no units."""
+    """Body of the answer to 7052. A broker knows of no units.
+
+    Attributes:
+        age_ms: How long this server has been there: brokers come back to one that was just started within seconds.
+            None where it does not tell.
+    """
 
     switch: Switch = CLOSED
     units: dict[str, KnownUnit] = {}
+    age_ms: int | None = None
 
 
 def encode_switch(switch: Switch) -> bytes:

@@ -168,3 +168,34 @@ def test_the_status_shows_what_is_left_and_what_cannot_be_read():
     assert east.unreadable == [Unreadable("orders", "dead", [1])]
     assert (west.openings, west.backlogs, west.unreadable) == ([], [], [])
     assert {asked.address for asked in reach.of(RequestCode.GET_CONSUME_STATS)} == {"a:1"}
+
+
+@pytest.mark.parametrize("fresh", SERVERS)
+def test_of_several_name_servers_the_one_is_believed_that_has_been_there_longest(fresh: str):
+    """No broker has come back yet to one that was just replaced: it knows of no unit, and of nothing that is left."""
+    ages_ms = dict.fromkeys(SERVERS, 60_000) | {fresh: 200}
+    reach = Fused(switches=dict.fromkeys(SERVERS, Switch(9, (EAST,))), ages_ms=ages_ms, unheard={fresh})
+    reach.on(RequestCode.GET_CONSUME_STATS, lambda _: b'{"consumeTps": 0, "offsetTable": {}}')
+
+    status = asyncio.run(units_of(reach).status())
+    change = asyncio.run(units_of(reach).close(EAST))
+
+    assert [(unit.name, unit.brokers) for unit in status.units] == [("east", ["a"]), ("west", ["b"])]
+    assert {asked.address for asked in reach.of(RequestCode.GET_BROKER_CLUSTER_INFO)} == {*SERVERS} - {fresh}
+    assert (change.told, change.missed) == (list(SERVERS), {})
+
+
+def test_where_all_name_servers_were_just_started_brokers_are_waited_for():
+    """They come back within seconds; whoever looks sooner would be told that there is no unit."""
+    reach = Fused(ages_ms={"ns:1": 1_000, "ns:2": 400}, unheard=set(SERVERS))
+    slept = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        reach.unheard.clear()
+        reach.ages_ms = dict.fromkeys(SERVERS, 3_000)
+
+    change = asyncio.run(Units(reach, lambda: 5000, sleep).open(EAST))
+
+    assert slept == [2.0]
+    assert change.after.openings == (EAST,)

@@ -57,6 +57,15 @@ def queues(body: bytes) -> list[tuple[str, int, int, int]]:
     return [(data.broker_name, data.read_queues, data.write_queues, data.permission) for data in datas]
 
 
+def test_a_name_server_tells_how_long_it_has_been_there():
+    """Whoever asks one that was just started knows that brokers have yet to come."""
+    server = a_name_server()
+
+    assert state(server).age_ms == 0
+    server.now_ms += 2_500
+    assert state(server).age_ms == 2_500
+
+
 # Changing and keeping it.
 
 
