@@ -219,9 +219,10 @@ class Processes:
         for option, value in (settings or {}).items():
             command += ["--set", f"{option}={value}"]
         child = self._start(command, name=f"broker {name}", port=port)
+        broker = Broker(name, cluster, port, store, child)
         for each in name_server.split(";"):
-            wait_until_registered(each, [name])
-        return Broker(name, cluster, port, store, child)
+            wait_until_registered(each, [broker.address])  # its name is known while any replica of it is up
+        return broker
 
     def _start(self, arguments: list[str], *, name: str, port: int) -> Child:
         # --with-parent: a test run that is killed leaves no server behind.
