@@ -20,6 +20,7 @@ from holdfast.admin.static_topics import ClusterMappings, StaticTopics
 from holdfast.model import placement
 from holdfast.model.errors import BrokerRefused, ConnectionLost, HoldfastError, RequestTimeout
 from holdfast.model.nearest import nearest
+from holdfast.model.scope import to_shown_scope
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.moves import Move, MoveList, MoveName, MoveOrder, encode_body
 from holdfast.wire.offsets import OffsetAnswer, QueueFields
@@ -126,12 +127,18 @@ class Moves:
 
         Raises:
             NotFound: there is no such topic.
+            NotAllowed: of a cluster that has static topics of its own no broker answers.
         """
         view = await self._read(None)
         if topic is not None:
             view = msgspec.structs.replace(view, topics={topic: view.get_topic(topic)}, twins={})
-        moves = [move for group in view.by_scope() for move in placement.plan_rebalance(*group)]
-        return await self._plan(view, sorted(moves))
+        # Two topics of a name never meet: each scope is evened out by itself.
+        plans = [await self._plan(part, sorted(_even_moves(part))) for part in view.apart()]
+        return MovePlan(
+            view=view,
+            moves=[move for plan in plans for move in plan.moves],
+            previews=[preview for plan in plans for preview in plan.previews],
+        )
 
     async def _read(self, topic: str | None) -> ClusterMappings:
         await self._topics.require_support()
@@ -172,8 +179,8 @@ class Moves:
     async def start(self, plan: MovePlan) -> list[Move]:
         """Give every source its orders; return the moves as they begin. What a source refuses has state `refused`."""
 
-        async def order(group: MoveOrder) -> Move:
-            source = plan.view.leaders[group.topic][group.queues[0]]
+        async def order(named: tuple[str, MoveOrder]) -> Move:
+            source, group = named
             address = plan.view.holders[source].address
             try:
                 answer = await self._reach.ask(address, RequestCode.MOVE_QUEUES, body=encode_body(group))
@@ -300,15 +307,18 @@ def find_move(moves: Collection[Move], name: str) -> Move:
     return found[0]
 
 
-def to_orders(moves: Iterable[placement.Move]) -> list[MoveOrder]:
-    """Return *moves* as orders, one for each topic, source and target: each step is then one sync for many queues."""
+def to_orders(moves: Iterable[placement.Move]) -> list[tuple[str, MoveOrder]]:
+    """Return the sources of *moves*, each with an order.
+
+    There is one for each topic, source and target: each step is then one sync for many queues.
+    """
     groups: dict[tuple[str, str, str], list[int]] = {}
     for move in moves:
         assert move.source is not None, "only a queue that is led moves"
         groups.setdefault((move.topic, move.source, move.target), []).append(move.queue)
     return [
-        MoveOrder(topic=topic, queues=sorted(queues), target=target)
-        for (topic, _, target), queues in sorted(groups.items())
+        (source, MoveOrder(topic=topic, queues=sorted(queues), target=target))
+        for (topic, source, target), queues in sorted(groups.items())
     ]
 
 
@@ -326,13 +336,37 @@ def get_leader(view: ClusterMappings, topic: str, queue: int) -> str:
     return merged.queues[queue].leader.broker
 
 
+def _even_moves(view: ClusterMappings) -> list[placement.Move]:
+    """Return the fewest moves after which the topics of one scope are led evenly."""
+    moves = []
+    for leaders, takers in view.by_scope():
+        if not takers:
+            scope = to_shown_scope(next(iter(view.topics.values())).merged.scope)
+            raise NotAllowed(
+                f"no broker of {scope} that could lead queues answers: start one, or even out another unit (--unit)"
+            )
+        moves += placement.plan_rebalance(leaders, takers)
+    return moves
+
+
 def drain_moves(view: ClusterMappings, broker: str) -> list[placement.Move]:
     """Return the moves after which *broker* leads nothing: of each topic to others in its scope.
 
     Raises:
-        MappingRefused: there is something to move, and nobody to move it to.
+        NotAllowed: there is something to move, and nobody to move it to.
     """
-    return sorted(move for group in view.by_scope() for move in placement.plan_drain(broker, *group))
+    moves = []
+    for part in view.apart():
+        for leaders, takers in part.by_scope():
+            led = placement.count_leads(leaders)[broker]
+            if led and not {*takers} - {broker}:
+                scope = to_shown_scope(next(iter(part.topics.values())).merged.scope)
+                raise NotAllowed(
+                    f"{broker} leads {led} logical queues of topics that are fixed in {scope}, and no other broker"
+                    " there can take them: start one first, or `holdfast broker spread` one that is drained"
+                )
+            moves += placement.plan_drain(broker, leaders, takers)
+    return sorted(moves)
 
 
 def require_another(view: ClusterMappings, broker: str) -> None:

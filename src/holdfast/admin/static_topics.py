@@ -25,6 +25,7 @@ from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.mapping import Info, MappedTopic, decode, from_detail, from_info
 from holdfast.wire.moves import Mappings, Move
 from holdfast.wire.route import TopicList
+from holdfast.wire.units import UnitState
 
 FIRST_WITH_MAPPINGS: Final = 413
 """The protocol version of RocketMQ 5.0.0: what is older drops mappings."""
@@ -98,6 +99,11 @@ class ClusterMappings(msgspec.Struct, frozen=True, kw_only=True):
     topics: dict[str, StaticTopic]
     twins: dict[str, dict[str, StaticTopic]] = {}
 
+    @property
+    def every(self) -> list[StaticTopic]:
+        """All of them."""
+        return [topic for name in (*self.topics, *self.twins) for topic in self.find(name)]
+
     def find(self, name: str) -> list[StaticTopic]:
         """Return the static topics of this name, whatever their scopes."""
         twins = self.twins.get(name)
@@ -115,8 +121,7 @@ class ClusterMappings(msgspec.Struct, frozen=True, kw_only=True):
         return self._keep(lambda topic: topic.merged.scope == GLOBAL or broker in topic.records)
 
     def _keep(self, is_kept: Callable[[StaticTopic], bool]) -> ClusterMappings:
-        every = [topic for name in (*self.topics, *self.twins) for topic in self.find(name)]
-        return to_mappings(self.holders, filter(is_kept, every))
+        return to_mappings(self.holders, filter(is_kept, self.every))
 
     def require_inside(self, topic: StaticTopic, names: Iterable[str]) -> None:
         """Do nothing when *topic* may have queues on all of *names*.
@@ -133,6 +138,13 @@ class ClusterMappings(msgspec.Struct, frozen=True, kw_only=True):
                     f"broker {name} is in cluster {holder.cluster}, and {topic.name} is fixed in {scope}: choose one"
                     " there"
                 )
+
+    def apart(self) -> list[ClusterMappings]:
+        """Return the same for each scope by itself: there a name has one meaning."""
+        by_scope: dict[str, list[StaticTopic]] = {}
+        for topic in self.every:
+            by_scope.setdefault(topic.merged.scope, []).append(topic)
+        return [to_mappings(self.holders, topics) for _, topics in sorted(by_scope.items())]
 
     def by_scope(self, *, cluster: str | None = None) -> list[tuple[dict[str, dict[int, str]], list[str]]]:
         """Return the leaders of all topics, apart for each scope, and the brokers that get queues in it.
@@ -181,9 +193,7 @@ class ClusterMappings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def lost(self) -> list[str]:
         """Brokers that have a part in a queue, and that the name server does not know any more: they are down."""
-        homes = [
-            home for topic in self.topics.values() for queue in topic.merged.queues.values() for home in queue.readable
-        ]
+        homes = [home for topic in self.every for queue in topic.merged.queues.values() for home in queue.readable]
         return sorted({home.broker for home in homes} - self.holders.keys())
 
     def get_holder(self, name: str) -> Holder:
@@ -272,12 +282,21 @@ class StaticTopics:
         masters = await self._reach.all_masters()
         holders = {holder.name: holder for holder in await gather(masters, lambda one: self._ask(one, topic))}
         names = {name for holder in holders.values() for name in holder.topics}
-        if thorough:
-            names |= {*await self._names()}
-        wanted = sorted(names if topic is None else {topic})
-        found = await gather(wanted, lambda name: self._merge(name, holders))
+        dead = {topic} if topic is not None else {*await self._names()} if thorough else await self._orphans(holders)
+        wanted = sorted(names | dead if topic is None else {topic})
+        found = await gather(wanted, lambda name: self._merge(name, holders, thorough=name in dead))
         view = to_mappings(holders, (each for group in found for each in group))
         return view if self._reach.unit is None else view.within(self._reach.unit)
+
+    async def _orphans(self, holders: dict[str, Holder]) -> set[str]:
+        """Return the topics that are fixed in a cluster of which no broker is left: nobody here records them."""
+        try:
+            answer = await self._reach.ask_name_server(RequestCode.GET_SWITCH)
+        except BrokerRefused:
+            return set()  # It knows nothing of units.
+        alive = {holder.cluster for holder in holders.values()}
+        units = body_of(answer, UnitState).units
+        return {name for unit, known in units.items() if unit not in alive for name in known.topics}
 
     async def find(self, topic: str) -> StaticTopic | None:
         """Return *topic* as the brokers record it now; None when it is no static topic."""
@@ -327,12 +346,12 @@ class StaticTopics:
         await gather(names or ["TBW102"], ask)
         return msgspec.structs.replace(holder, speaks=False, knows_mappings=knows_mappings, topics=found)
 
-    async def _merge(self, name: str, holders: dict[str, Holder]) -> list[StaticTopic]:
-        """Return the static topics of a name, by scope."""
+    async def _merge(self, name: str, holders: dict[str, Holder], *, thorough: bool) -> list[StaticTopic]:
+        """Return the static topics of a name, by scope; if *thorough*, also one whose brokers are all dead."""
         told = {broker: holder.topics[name] for broker, holder in holders.items() if name in holder.topics}
         records = {broker: from_detail(each.mapping) for broker, each in told.items() if each.mapping is not None}
         merged = merge_scopes(records)
-        if not merged or any(each.unled or each.missing for each in merged.values()):
+        if thorough or not merged or any(each.unled or each.missing for each in merged.values()):
             # Somebody is missing: the name server remembers what a dead broker said last.
             rows = await self._find_rows(name)
             silent = {broker for broker, holder in holders.items() if holder.fault is not None}
@@ -353,7 +372,7 @@ class StaticTopics:
 
     async def _find_rows(self, name: str) -> dict[str, Info]:
         try:
-            return await self._reach.find_rows(name)
+            return await self._reach.find_reports(name)
         except BrokerRefused:
             return {}  # It withholds a topic that never was complete: the brokers' own records are all there is.
 

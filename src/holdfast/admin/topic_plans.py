@@ -427,7 +427,10 @@ def _choose(view: ClusterMappings, members: Mapping[str, Holder], targets: Colle
     for name in targets:
         holder = view.get_holder(name)
         if name not in members:
-            raise NotAllowed(f"broker {name} is in cluster {holder.cluster}, outside of the topic's scope")
+            inside = ", ".join(sorted(members)) or "there is none"
+            raise NotAllowed(
+                f"broker {name} is in cluster {holder.cluster}, outside of the topic's scope: choose from {inside}"
+            )
         if holder.fault is not None:
             raise NotAllowed(f"broker {name} does not answer ({holder.fault}): start it, or leave it out")
         if not holder.knows_mappings:

@@ -61,9 +61,9 @@ def test_orders_are_grouped_by_topic_source_and_target():
     steps = [Step("t", 3, "a", "b"), Step("t", 1, "a", "b"), Step("t", 2, "c", "b"), Step("u", 0, "a", "b")]
 
     assert to_orders(steps) == [
-        MoveOrder(topic="t", queues=[1, 3], target="b"),
-        MoveOrder(topic="t", queues=[2], target="b"),
-        MoveOrder(topic="u", queues=[0], target="b"),
+        ("a", MoveOrder(topic="t", queues=[1, 3], target="b")),
+        ("c", MoveOrder(topic="t", queues=[2], target="b")),
+        ("a", MoveOrder(topic="u", queues=[0], target="b")),
     ]
 
 
@@ -309,11 +309,42 @@ def test_where_a_name_has_several_meanings_the_unit_is_asked_for():
     """With it each is seen by itself."""
     cluster = two_units()
 
-    for plan in (moves_of(cluster).plan_rebalance(), moves_of(cluster).plan_queue("t", 0, "b")):
-        with pytest.raises(NotAllowed, match="t is a static topic of its own in each of east, west: say which"):
-            asyncio.run(plan)
+    with pytest.raises(NotAllowed, match="t is a static topic of its own in each of east, west: say which"):
+        asyncio.run(moves_of(cluster).plan_queue("t", 0, "b"))
     cluster.unit = "west"
     assert asyncio.run(moves_of(cluster).plan_queue("t", 0, "d")).moves == [Step("t", 0, "c", "d")]
+
+
+def test_evening_out_covers_all_scopes_also_where_they_share_a_name():
+    """Each order goes to the broker that leads the queue: the name alone would not say which."""
+    cluster = two_units()
+    moves = moves_of(cluster)
+    cluster.put_topic("t", {0: "c", 1: "c"}, scope="west")
+
+    plan = asyncio.run(moves.plan_rebalance())
+    carry_out(cluster, plan)
+
+    assert {(move.source, move.target) for move in plan.moves if move.topic == "t"} == {("a", "b"), ("c", "d")}
+    assert {asked.address for asked in cluster.of(RequestCode.MOVE_QUEUES)} == {"a:1", "c:1"}
+    assert [preview.topic for preview in plan.previews] == ["u", "t", "t"]
+
+
+def test_the_last_broker_of_a_cluster_keeps_what_is_fixed_there():
+    """The others cannot take it, and the refusal says so."""
+    cluster = two_units()
+    cluster.draining.add("b")
+
+    with pytest.raises(NotAllowed, match="a leads 3 logical queues of topics that are fixed in east, and no other"):
+        asyncio.run(moves_of(cluster).plan_drain("a"))
+
+
+def test_evening_out_names_a_cluster_that_has_nobody():
+    """Others can be named."""
+    cluster = two_units()
+    cluster.draining |= {"c", "d"}
+
+    with pytest.raises(NotAllowed, match="no broker of west that could lead queues"):
+        asyncio.run(moves_of(cluster).plan_rebalance())
 
 
 def test_evening_out_keeps_every_topic_in_its_scope():

@@ -323,5 +323,5 @@ def test_a_topic_grows_inside_its_scope():
     plan = grow_plan(view, view.get_topic("t"), 3, now_ms=9000)
 
     assert {queue.leader.broker for queue in plan.after} == {"a"}
-    with pytest.raises(NotAllowed, match="outside of the topic's scope"):
+    with pytest.raises(NotAllowed, match="broker b is in cluster west, outside of the topic's scope: choose from a"):
         grow_plan(view, view.get_topic("t"), 3, targets=["b"], now_ms=9000)
