@@ -115,7 +115,11 @@ class ScriptedReach(Reach):
         return _json(
             {
                 "brokerDatas": [
-                    {"cluster": "c", "brokerName": name, "brokerAddrs": {"0": self.brokers_by_name[name]}}
+                    {
+                        "cluster": self.clusters.get(name, "c"),
+                        "brokerName": name,
+                        "brokerAddrs": {"0": self.brokers_by_name[name]},
+                    }
                     for name in hosts
                 ],
                 "queueDatas": [

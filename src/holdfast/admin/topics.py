@@ -285,8 +285,11 @@ class Topics:
             await self.hosts(name),
             lambda broker: self._reach.ask(broker.address, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": name}),
         )
-        await self._reach.ask_all_name_servers(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": name})
-        await self.forget_order(name)
+        # Without a cluster it would be gone for all of them.
+        of_unit = {"clusterName": self._reach.unit} if self._reach.unit is not None else {}
+        await self._reach.ask_all_name_servers(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": name, **of_unit})
+        if not of_unit or await self._reach.within(None).find_route(name) is None:
+            await self.forget_order(name)
 
     async def find_config(self, broker: Broker, name: str) -> TopicConfig | None:
         """Return how *broker* hosts *name*, or None when it does not."""

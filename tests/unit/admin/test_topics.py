@@ -138,6 +138,24 @@ def test_deleting_begins_with_the_brokers():
     ]
 
 
+def test_a_topic_of_one_unit_is_deleted_in_that_unit_alone():
+    """Name servers would forget it for all of them; how it is ordered elsewhere is kept, too."""
+    clusters = {"broker-a": "east", "broker-b": "west"}
+    topics = {"t": {"broker-a": 1, "broker-b": 1}}
+    reach = ScriptedReach(brokers_by_name=TWO, topics=topics, clusters=clusters)
+    reach.unit = "east"
+    for code in (RequestCode.DELETE_TOPIC_IN_BROKER, RequestCode.DELETE_TOPIC_IN_NAMESRV, RequestCode.DELETE_KV_CONFIG):
+        reach.on(code, lambda _: {})
+
+    asyncio.run(Topics(reach).delete("t"))
+
+    assert [asked.address for asked in reach.of(RequestCode.DELETE_TOPIC_IN_BROKER)] == [TWO["broker-a"]]
+    assert [asked.fields for asked in reach.of(RequestCode.DELETE_TOPIC_IN_NAMESRV)] == [
+        {"topic": "t", "clusterName": "east"}
+    ]
+    assert reach.of(RequestCode.DELETE_KV_CONFIG) == []
+
+
 def test_a_topic_that_nobody_has_is_told_with_the_way_out():
     """The text names the command that lists topics."""
     with pytest.raises(RouteNotFound, match="holdfast topic list"):
