@@ -23,6 +23,7 @@ from holdfast.model.errors import BrokerRefused, ConnectionLost, RequestTimeout
 from holdfast.model.mapping import MergedTopic, merge
 from holdfast.model.nearest import nearest
 from holdfast.model.opening import CLOSED, EVERY_UNIT, Opening, Switch
+from holdfast.model.scope import GLOBAL
 from holdfast.wire.codes import OUR_LANGUAGE, RequestCode, ResponseCode
 from holdfast.wire.mapping import from_info
 from holdfast.wire.route import TopicList
@@ -197,17 +198,35 @@ class Units:
             names = ", ".join(known.units) or "none"
             raise NotAllowed(f"nothing would change: there is no other unit to read from ({names} is all there is)")
         if opening.unit != EVERY_UNIT and opening.unit not in known.units:
-            raise NotFound(f"no unit {opening.unit!r}{nearest(opening.unit, known.units)}")
+            raise _no_unit(opening.unit, known)
         if opening.topic and not await self._has_topic(known, opening):
             where = "anywhere" if opening.unit == EVERY_UNIT else f"in unit {opening.unit}"
             raise NotFound(f"nothing would change: there is no topic {opening.topic!r} {where}")
         if opening.group:
             await self._require_told_apart(opening.group)
 
+    async def require(self, unit: str) -> None:
+        """Do nothing when there is such a unit.
+
+        Raises:
+            NotFound: there is none; the text names the nearest.
+        """
+        try:
+            known = await self._look()
+        except NotAllowed:
+            return  # A name server of before: which units there are nobody can tell.
+        # One that was opened, and of which nothing is left, can still be closed.
+        if known.units and unit not in known.units and unit not in {each.unit for each in known.switch.openings}:
+            raise _no_unit(unit, known)
+
     async def _has_topic(self, known: _Known, opening: Opening) -> bool:
         units = list(known.units) if opening.unit == EVERY_UNIT else [opening.unit]
         if any(opening.topic in known.units[unit].topics for unit in units):
             return True
+        if any(row.scope == GLOBAL for row in (await self._reach.find_reports(opening.topic)).values()):
+            raise NotAllowed(
+                f"nothing would change: {opening.topic} is global, and read and written in every unit, always"
+            )
         for unit in units:
             answer = await self._reach.ask_name_server(RequestCode.GET_TOPICS_BY_CLUSTER, {"cluster": unit})
             if opening.topic in body_of(answer, TopicList).topic_list:
@@ -319,6 +338,10 @@ class Units:
             ) from refusal
         state = body_of(answer, UnitState)
         return ServerSwitch(address=address, version=state.switch.version), state
+
+
+def _no_unit(name: str, known: _Known) -> NotFound:
+    return NotFound(f"no unit {name!r}{nearest(name, known.units)}")
 
 
 def _union(one: Sequence[str], other: Sequence[str]) -> list[str]:

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from holdfast.admin.tables import Printable, Table, left, right
-from holdfast.admin.units import DisasterStatus, SwitchChange, UnitStatus
+from holdfast.admin.tables import Printable, Table, left, right, time_text
+from holdfast.admin.units import DisasterStatus, ServerSwitch, SwitchChange, UnitStatus
 from holdfast.cli.completion import complete_topic
 from holdfast.cli.session import DryRunOption, Session, cluster_command
 from holdfast.model.errors import ConfigError
@@ -44,7 +44,7 @@ def open_unit(
     """
     opening = _read(session, every=every, topic=topic, group=group)
     change = session.ask(lambda admin: admin.units.open(opening, dry_run=dry_run))
-    _show(session, change, f"{opening} {'would be' if dry_run else 'is'} open to the consumers of all units")
+    _show(session, change, f"{opening} {_be(every=every, dry_run=dry_run)} open to the consumers of all units")
 
 
 @cluster_command(app, "close")
@@ -62,7 +62,7 @@ def close_unit(
     """
     opening = _read(session, every=every, topic=topic, group=group)
     change = session.ask(lambda admin: admin.units.close(opening, dry_run=dry_run))
-    _show(session, change, f"{opening} {'would be' if dry_run else 'is'} closed: every unit reads its own")
+    _show(session, change, f"{opening} {_be(every=every, dry_run=dry_run)} closed: every unit reads its own")
 
 
 @cluster_command(app, "status")
@@ -76,15 +76,30 @@ def status(session: Session) -> None:
         session.warn("name servers do not have the same: clients may see different queues until brokers told them")
     units = [unit for unit in found.units if session.unit in {None, unit.name}]
     session.show(
-        found, _server_table(found), _unit_table(units), *(_left_table(unit) for unit in units if unit.openings)
+        found,
+        _server_table(found),
+        _unit_table(units),
+        *(part for unit in units if unit.openings for part in _left_parts(unit)),
     )
 
 
 def _read(session: Session, *, every: bool, topic: str | None, group: str | None) -> Opening:
-    unit = EVERY_UNIT if every else session.unit
-    if not unit:
+    if every and session.is_unit_said:
+        raise ConfigError("--unit NAME opens one unit, --all every one: say one of them")
+    if not every and not session.is_unit_said:
+        # Whoever looks at one unit all day (HOLDFAST_UNIT) means another one here: the one that is lost.
         raise ConfigError("say which unit with --unit NAME, or --all")
+    for option, value in (("--topic", topic), ("--group", group)):
+        if value == "":
+            raise ConfigError(f"{option} is empty, which would mean all of them: name one, or leave it out")
+    unit = EVERY_UNIT if every else session.unit or ""
+    if unit == EVERY_UNIT and not every:
+        raise ConfigError("--unit '*' is no unit: --all means every one")
     return Opening(unit, topic or "", group or "")
+
+
+def _be(*, every: bool, dry_run: bool) -> str:
+    return "would be" if dry_run else "are" if every else "is"
 
 
 def _show(session: Session, change: SwitchChange, text: str) -> None:
@@ -94,11 +109,15 @@ def _show(session: Session, change: SwitchChange, text: str) -> None:
 
 
 def _server_table(found: DisasterStatus) -> Printable:
-    rows = [
-        (server.address, server.version, "no answer" if server.fault is not None else None)
-        for server in found.name_servers
-    ]
-    return Table([*left("NAME SERVER"), *right("VERSION"), *left("")], rows)
+    rows = [(server.address, _state_text(server)) for server in found.name_servers]
+    return Table(left("NAME SERVER", "LAST CHANGE"), rows)
+
+
+def _state_text(server: ServerSwitch) -> str:
+    """Return what a name server has, by its age: versions are times."""
+    if server.fault is not None:
+        return "does not answer"
+    return (server.version and time_text(server.version)) or "never"
 
 
 def _unit_table(units: list[UnitStatus]) -> Printable:
@@ -106,9 +125,18 @@ def _unit_table(units: list[UnitStatus]) -> Printable:
     return Table([*left("UNIT"), *right("BROKERS"), *left("OPEN")], rows, title="Units")
 
 
-def _left_table(unit: UnitStatus) -> Printable:
-    rows: list[tuple[str, str, int | None, int | None]] = [
-        ("group", each.group, each.lag, each.unknown or None) for each in unit.backlogs
-    ]
-    rows += [("gone", f"{each.broker}: {each.topic}", None, len(each.queues)) for each in unit.unreadable]
-    return Table([*left("WHAT", "NAME"), *right("LEFT", "UNREADABLE QUEUES")], rows, title=f"Left in {unit.name}")
+def _left_parts(unit: UnitStatus) -> list[Printable]:
+    """Return what is left to read in a unit that is open, and what lies out of reach."""
+    lags = [(each.group, each.lag, each.unknown or None) for each in unit.backlogs]
+    columns = [*left("GROUP"), *right("MESSAGES", "QUEUES NOT COUNTED")]
+    nothing = "nothing" if unit.brokers else "nobody knows: none of its brokers is there"
+    parts: list[Printable] = [Table(columns, lags, title=f"Left to read in {unit.name}", empty=nothing)]
+    if unit.unreadable:
+        rows = [(each.topic, len(each.queues), each.broker) for each in unit.unreadable]
+        columns = [*left("TOPIC"), *right("LOGICAL QUEUES"), *left("BROKER THAT IS DOWN")]
+        gone = ", ".join(sorted({each.broker for each in unit.unreadable}))
+        parts += [
+            Table(columns, rows, title=f"Out of reach in {unit.name}"),
+            f"start {gone} on its disk, anywhere, or wait until it is back: docs/scope.md",
+        ]
+    return parts

@@ -10,6 +10,7 @@ function a `Session` made of them.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
@@ -42,13 +43,23 @@ class Session:
         namesrv: Addresses of name servers, `;` between them.
         as_json: Whether a program reads the output.
         unit: The unit, a cluster, that is looked at; None for all of them.
+        is_unit_said: Whether the command itself names it, and not the environment.
     """
 
     def __init__(
-        self, *, namesrv: str | None, profile: str | None, timeout_s: float, as_json: bool, unit: str | None = None
+        self,
+        *,
+        namesrv: str | None,
+        profile: str | None,
+        timeout_s: float,
+        as_json: bool,
+        unit: str | None = None,
+        is_unit_said: bool = False,
     ) -> None:
         self.namesrv, self._origin = find_namesrv(namesrv, profile, os.environ)
         self.unit = unit
+        self.is_unit_said = is_unit_said
+        self._is_unit_known = False
         self.timeout_s = timeout_s
         self.as_json = as_json
 
@@ -65,10 +76,19 @@ class Session:
 
         return self.run(run())
 
+    async def _carefully(self, work: Coroutine[Any, Any, _Result]) -> _Result:
+        """Do *work*, in a unit that there is: one that was mistyped looks like one in which there is nothing."""
+        with contextlib.closing(work):
+            if self.unit is not None and not self._is_unit_known:
+                async with Admin(self.namesrv, timeout_s=self.timeout_s) as admin:
+                    await admin.units.require(self.unit)
+                self._is_unit_known = True
+            return await work
+
     def run(self, work: Coroutine[Any, Any, _Result]) -> _Result:
         """Run *work* to its end; where no name server answers, say what to do about it."""
         try:
-            return asyncio.run(work)
+            return asyncio.run(self._carefully(work))
         except NameServerUnreachable as error:
             raise NameServerUnreachable(
                 f"no name server answers at {self.namesrv} ({self._origin}): "
@@ -107,6 +127,7 @@ def cluster_command(app: typer.Typer, name: str, **settings: Any) -> Callable[[_
 
 def _common_options(
     *,
+    context: typer.Context,
     namesrv: Annotated[
         str | None,
         typer.Option(
@@ -146,7 +167,13 @@ def _common_options(
     del debug
     if timeout <= 0:
         raise ConfigError("--timeout must be more than 0")
-    return Session(namesrv=namesrv, profile=profile, timeout_s=timeout, as_json=as_json, unit=unit)
+    if unit == "":
+        raise ConfigError("--unit is empty, which would mean all of them: name one, or leave it out")
+    source = context.get_parameter_source("unit")
+    is_unit_said = source is not None and source.name == "COMMANDLINE"
+    return Session(
+        namesrv=namesrv, profile=profile, timeout_s=timeout, as_json=as_json, unit=unit, is_unit_said=is_unit_said
+    )
 
 
 def is_interactive() -> bool:

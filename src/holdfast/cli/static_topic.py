@@ -45,6 +45,8 @@ def register(app: typer.Typer) -> None:
 
 def find_scope(session: Session, scope: str | None) -> str:
     """Return where a topic shall be fixed: as it is said, in the unit that is looked at, or globally."""
+    if scope == "":
+        raise ConfigError("--scope is empty: name a cluster, or 'global'")
     return scope or session.unit or SHOWN_GLOBAL
 
 

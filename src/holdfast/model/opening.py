@@ -106,7 +106,8 @@ class Switch(msgspec.Struct, frozen=True, omit_defaults=True):
         if len(kept) == len(self.openings):
             if found := next((each for each in kept if each.includes(opening)), None):
                 raise SwitchRefused(f"{found} is open as a whole: close that, and open again what shall stay open")
-            raise SwitchRefused(f"nothing would change: {opening} is not open")
+            open_now = "; ".join(map(str, kept)) or "nothing"
+            raise SwitchRefused(f"nothing would change: {opening} is not open ({open_now} is)")
         return self._change(kept, now_ms)
 
     def _change(self, openings: list[Opening], now_ms: int) -> Switch:

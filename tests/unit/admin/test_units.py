@@ -117,6 +117,32 @@ def test_a_group_with_members_of_another_kind_is_not_opened_alone():
     assert asyncio.run(units_of(Fused()).open(Opening("east", group="billing"))).told
 
 
+def test_a_unit_that_is_none_is_named_with_the_nearest():
+    """Unless it is open: then it can be closed, though nothing is left of it. Where units are unknown nobody judges."""
+    cluster = Fused()
+    units = units_of(cluster)
+
+    asyncio.run(units.require("east"))
+    with pytest.raises(NotFound, match="no unit 'eastt'; did you mean 'east'"):
+        asyncio.run(units.require("eastt"))
+    cluster.switches = dict.fromkeys(SERVERS, Switch(7, (Opening("eastt"),)))
+    asyncio.run(units.require("eastt"))
+    cluster.on(RequestCode.GET_SWITCH, lambda _: 3)
+    asyncio.run(units.require("anything"))
+
+
+def test_a_global_topic_is_nobodys_to_open():
+    """It is read and written in every unit, always."""
+    cluster = Fused()
+    cluster.on(RequestCode.GET_TOPICS_BY_CLUSTER, lambda _: json.dumps({"topicList": ["everywhere"]}).encode())
+    report = {"bname": "a", "topic": "everywhere", "scope": "__global__", "totalQueues": 1}
+    route = {"brokerDatas": [], "queueDatas": [], "topicQueueMappingByBroker": {"a": report}}
+    cluster.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, lambda _: json.dumps(route).encode())
+
+    with pytest.raises(NotAllowed, match="nothing would change: everywhere is global"):
+        asyncio.run(units_of(cluster).open(Opening("east", topic="everywhere")))
+
+
 def test_a_name_server_that_knows_no_units_is_named():
     """Its clients see everything."""
     reach = Fused()

@@ -68,6 +68,6 @@ def test_the_status_is_three_tables_or_one_document(cluster: Fused, capsys: pyte
     assert main(["dr", "status"]) == 0
     said = capsys.readouterr()
     assert "do not have the same" in said.err
-    assert "Left in east" in said.out
+    assert "Left to read in east\nnobody knows" in said.out
     assert main(["dr", "status", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["version"] == 7
