@@ -164,15 +164,29 @@ class Reach:
         What a client of *unit* sees, or of the unit that is looked at.
         """
         seen = unit or self.unit
-        fields = {"topic": topic, **_KNOWS_MAPPINGS, **({SCOPE_FIELD: seen} if seen else {})}
+        found = await self._find_told(topic, seen)
+        return found if found is None or seen is None else _narrow(*found, seen)
+
+    async def get_told_route(self, topic: str) -> Route:
+        """Return what a client of the unit that is looked at is told, with what is open to it of other units.
+
+        Raises:
+            RouteNotFound: nothing.
+        """
+        found = await self._find_told(topic, self.unit)
+        if found is None:
+            raise _no_topic(topic)
+        return found[0]
+
+    async def _find_told(self, topic: str, unit: str | None) -> tuple[Route, dict[str, Info]] | None:
+        fields = {"topic": topic, **_KNOWS_MAPPINGS, **({SCOPE_FIELD: unit} if unit else {})}
         try:
             answer = await self.ask_name_server(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields)
         except BrokerRefused as refusal:
             if refusal.code == ResponseCode.TOPIC_NOT_EXIST:
                 return None
             raise
-        route, rows = decode_route(answer.body), body_of(answer, _MappedRoute).topic_queue_mapping_by_broker or {}
-        return (route, rows) if seen is None else _narrow(route, rows, seen)
+        return decode_route(answer.body), body_of(answer, _MappedRoute).topic_queue_mapping_by_broker or {}
 
     async def find_reports(self, topic: str) -> dict[str, Info]:
         """Return what brokers ever registered of a static topic and still counts, of the living and the dead."""
@@ -214,7 +228,7 @@ class Reach:
         """
         found = await self.find_route_and_rows(topic)
         if found is None:
-            raise RouteNotFound(f"topic {topic!r} does not exist; `holdfast topic list` shows those that do")
+            raise _no_topic(topic)
         return found
 
     async def cluster_info(self) -> ClusterInfo:
@@ -280,10 +294,16 @@ class Reach:
         return [broker for broker in masters if not wanted or broker.name in wanted]
 
 
-def _narrow(route: Route, rows: dict[str, Info], unit: str) -> tuple[Route, dict[str, Info]]:
-    """Return what belongs to *unit*, without what is told of others while they are open."""
+def _no_topic(topic: str) -> RouteNotFound:
+    return RouteNotFound(f"topic {topic!r} does not exist; `holdfast topic list` shows those that do")
+
+
+def _narrow(route: Route, rows: dict[str, Info], unit: str) -> tuple[Route, dict[str, Info]] | None:
+    """Return what belongs to *unit*, without what is told of others while they are open; None when that was all."""
     own = {name: row for name, row in rows.items() if covers(row.scope, unit)}
     brokers = [data for data in route.broker_datas if data.broker_name in own or (not rows and data.cluster == unit)]
+    if not brokers and not own:
+        return None
     names = {data.broker_name for data in brokers}
     narrowed = msgspec.structs.replace(
         route,

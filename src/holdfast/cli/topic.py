@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
@@ -17,6 +18,7 @@ from holdfast.admin.topics import (
     TopicChange,
     TopicDescription,
     TopicHost,
+    Topics,
     TopicSummary,
     permission_from,
     permission_text,
@@ -28,7 +30,8 @@ from holdfast.cli.queue import home_table, static_facts, trouble
 from holdfast.cli.session import DryRunOption, Session, YesOption, cluster_command, parse_pairs
 from holdfast.cli.static_topic import ScopeOption, create_static, find_scope
 from holdfast.model.errors import ConfigError
-from holdfast.model.route import MASTER_ID
+from holdfast.model.route import MASTER_ID, Route
+from holdfast.model.scope import to_shown_broker
 from holdfast.model.topic import BATCH_QUEUE, QUEUE_TYPE, SIMPLE_QUEUE, TopicConfig
 
 QueueType = Literal["simple", "batch"]
@@ -101,7 +104,9 @@ def create(
     count = queues or 8
 
     async def work(admin: Admin) -> tuple[list[TopicChange], bool]:
-        existed = await admin.reach.find_route(topic) is not None
+        # What other clusters have of this name is theirs.
+        there = admin.reach.within(cluster or admin.reach.unit)
+        existed = await there.find_route(topic) is not None
         if existed and not exist_ok:
             raise NotAllowed(f"topic {topic!r} exists already; change it with `holdfast topic update {topic}`")
         changes = await admin.topics.plan(
@@ -114,7 +119,7 @@ def create(
             brokers=split_names(brokers),
         )
         if not existed and not dry_run:
-            await admin.topics.apply(topic, changes)
+            await Topics(there).apply(topic, changes)
         return changes, existed
 
     changes, existed = session.ask(work)
@@ -188,11 +193,11 @@ def describe(session: Session, *, topic: TopicArgument) -> None:
 
 @cluster_command(app, "route")
 def route(session: Session, *, topic: TopicArgument) -> None:
-    """Show what the name server tells clients about a topic.
+    """Show what the name server tells clients about a topic; with --unit what it tells those of that unit.
 
     Example: holdfast topic route orders
     """
-    found = session.ask(lambda admin: admin.reach.get_route(topic))
+    found = session.ask(lambda admin: admin.reach.get_told_route(topic))
     addresses = {data.broker_name: data for data in found.broker_datas}
     rows = [
         (
@@ -210,7 +215,9 @@ def route(session: Session, *, topic: TopicArgument) -> None:
         for data in sorted(found.queue_datas, key=lambda data: data.broker_name)
     ]
     columns = [*left("BROKER", "CLUSTER"), *right("READ", "WRITE"), *left("ALLOWS", "ADDRESSES BY ID")]
-    session.show({"topic": topic, **msgspec.to_builtins(found, str_keys=True)}, Table(columns, rows))
+    logical = _logical_parts(topic, found)
+    table = Table(columns, rows, title="Who has them" if logical else "")
+    session.show({"topic": topic, **msgspec.to_builtins(found, str_keys=True)}, *logical, table)
 
 
 @cluster_command(app, "stats")
@@ -366,6 +373,18 @@ def _host_table(hosts: Sequence[TopicHost]) -> Printable:
         for host in hosts
     ]
     return Table([*left("BROKER", "ADDRESS"), *right("READ", "WRITE"), *left("ALLOWS", "ORDER", "ATTRIBUTES")], rows)
+
+
+def _logical_parts(topic: str, route: Route) -> list[Printable]:
+    """Return the logical queues of a route under the names that clients see; nothing of a normal topic."""
+    readable = Counter(queue.broker_name for queue in route.readable(topic)) if route.mappings else Counter()
+    writable = Counter(queue.broker_name for queue in route.publishable(topic))
+    rows = [
+        (to_shown_broker(name), count, writable[name], "rw" if writable[name] else "r")
+        for name, count in sorted(readable.items())
+    ]
+    columns = [*left("SHOWN TO CLIENTS AS"), *right("READ", "WRITE"), *left("ALLOWS")]
+    return [Table(columns, rows, title="Logical queues")] if rows else []
 
 
 def _queue_table(states: Sequence[QueueState], title: str = "") -> Printable:
