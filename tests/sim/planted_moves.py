@@ -6,7 +6,18 @@ import msgspec
 import pytest
 from tests.sim.planted import Plant
 
-from holdfast.broker import forcing, guests, handover, leases, mappings, offsets, relaying, static_admin, takeover
+from holdfast.broker import (
+    forcing,
+    guests,
+    handover,
+    leases,
+    mappings,
+    offsets,
+    own_ends,
+    relaying,
+    static_admin,
+    takeover,
+)
 from holdfast.broker.mapping_records import MoveState
 from holdfast.broker.waits import Pause
 from holdfast.model.logical_queue import LogicalQueue
@@ -29,7 +40,7 @@ def seal_not_atomic_with_append(patch: pytest.MonkeyPatch) -> None:
     """The end of a queue is where readers are, and not behind what was accepted a moment ago."""
     seal = mappings.Mappings.seal
 
-    def early(self: Any, topic: str, queues: Any) -> dict[int, mappings.SealedEnd]:
+    def early(self: Any, topic: str, queues: Any) -> dict[int, own_ends.SealedEnd]:
         ends = seal(self, topic, queues)
         logs = {number: self.place(topic, number).queue_log for number in ends}
         return {number: ends[number]._replace(end=logs[number].offset_max) for number in ends}

@@ -16,9 +16,10 @@ import msgspec
 from holdfast.model.errors import StoreError
 from holdfast.model.mapping import LogicalQueue, TopicMapping
 from holdfast.model.numbers import Int32, Int64
+from holdfast.model.scope import covers, to_shown_scope
 from holdfast.model.topic import MAPPING_TOPIC, TopicConfig
 from holdfast.store.message_store import MessageStore
-from holdfast.wire.mapping import Home, from_home, to_home
+from holdfast.wire.mapping import RECORD_VERSION, Home, from_home, to_home
 from holdfast.wire.moves import Move, Opening
 from holdfast.wire.registration import DataVersion
 
@@ -46,6 +47,8 @@ class MappingChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """A static topic as the broker records it, or what changed of it.
 
     Attributes:
+        version: Of this form; empty before there was one.
+        broker: Whose record it is, so that a copy is noticed elsewhere; empty where nobody said.
         queues: All homes of each queue that changed.
         dropped: Queues that are no longer recorded.
         is_whole: There are no queues but these.
@@ -54,7 +57,9 @@ class MappingChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """
 
     topic: str
+    version: str = ""
     scope: str = ""
+    broker: str = msgspec.field(name="bname", default="")
     epoch: Int64 = 0
     total: Int32 = 0
     queues: dict[Int32, list[Home]] = {}
@@ -99,7 +104,9 @@ def describe(mapping: TopicMapping, config: TopicConfig | None = None) -> Mappin
     """Return everything that a broker records of a topic."""
     return MappingChange(
         topic=mapping.topic,
+        version=RECORD_VERSION,
         scope=mapping.scope,
+        broker=mapping.broker,
         epoch=mapping.epoch,
         total=mapping.total,
         queues=_homes(mapping.queues),
@@ -117,7 +124,9 @@ def split_change(old: TopicMapping | None, new: TopicMapping, config: TopicConfi
     return [
         MappingChange(
             topic=new.topic,
+            version=RECORD_VERSION,
             scope=new.scope,
+            broker=new.broker,
             epoch=new.epoch,
             total=new.total,
             queues=_homes({number: changed[number] for number in part}),
@@ -144,6 +153,34 @@ def apply_change(old: TopicMapping | None, change: MappingChange, broker: str) -
         total=change.total,
         queues=dict(sorted(queues.items())),
     )
+
+
+def find_stranger(mapping: TopicMapping, owner: str, *, cluster: str | None) -> str | None:
+    """Return why a record in a broker's folder is none of its own, or None when it is.
+
+    Args:
+        mapping: As the broker would have it.
+        owner: Whose it is by its own word; empty where it has none.
+        cluster: Where the broker was started; None where that says nothing.
+    """
+    topic, broker, scope = mapping.topic, mapping.broker, to_shown_scope(mapping.scope)
+    if owner not in {"", broker}:
+        return (
+            f"{topic} is recorded here for broker {owner}: the folder was copied from there. Start {owner} on it, or"
+            f" {broker} on a folder of its own"
+        )
+    if cluster is not None and not covers(mapping.scope, cluster):
+        return (
+            f"{topic} is fixed in {scope}, and {broker} was started in cluster {cluster}: start it with --cluster"
+            f" {scope}, or on a folder of its own"
+        )
+    return None
+
+
+def find_strangers(table: Mapping[str, TopicMapping], owners: Mapping[str, str], cluster: str | None) -> dict[str, str]:
+    """Return the topics of which a folder has records that are not its broker's own, and why each is not."""
+    found = {topic: find_stranger(mapping, owners[topic], cluster=cluster) for topic, mapping in table.items()}
+    return {topic: reason for topic, reason in found.items() if reason is not None}
 
 
 def read_changes(store: MessageStore, start: int) -> Iterator[ChangeRecord]:

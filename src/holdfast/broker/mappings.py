@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -28,11 +28,12 @@ from holdfast.broker.mapping_records import (
     apply_change,
     describe,
     encode_change,
+    find_strangers,
     read_changes,
     split_change,
 )
 from holdfast.broker.options import BrokerOptions
-from holdfast.broker.own_ends import fill_ends, find_torn, settle
+from holdfast.broker.own_ends import SealedEnd, fill_ends, find_torn, settle
 from holdfast.broker.topics import TopicTable
 from holdfast.machine.effects import Effect, Log, WriteFile
 from holdfast.model.errors import MappingRefused, RecordRefused, RemoteProtocolError
@@ -43,7 +44,7 @@ from holdfast.store import config_files
 from holdfast.store.disk import Disk
 from holdfast.store.message_store import MessageStore
 from holdfast.store.queue_index import QueueLog
-from holdfast.wire.mapping import Detail, MappingFile, encode_file, from_detail, to_detail
+from holdfast.wire.mapping import RECORD_VERSION, Detail, MappingFile, encode_file, from_detail, to_detail
 from holdfast.wire.registration import DataVersion
 
 NAME: Final = "holdfastMapping.json"
@@ -55,18 +56,6 @@ _NO_HOST: Final = bytes(8)
 _RECORD_REST_MAX: Final = 256  # what a record is besides its body, at most
 
 State = Literal["open", "sealed", "prepared", "elsewhere", "unknown"]
-
-
-class SealedEnd(NamedTuple):
-    """Where a queue ends that takes no more sends.
-
-    Attributes:
-        end: The physical offset after its last record.
-        last_ms: No record in it was stored later; -1 when it is empty.
-    """
-
-    end: int
-    last_ms: int
 
 
 class Placement(msgspec.Struct, frozen=True):
@@ -115,6 +104,10 @@ class Mappings:
         self._table: dict[str, TopicMapping] = {}
         self._moves: dict[str, MoveState] = {}
         self._sealed: dict[str, set[int]] = {}  # Sealed in memory: no record says so yet.
+        self._owners: dict[str, str] = {}  # Whose record each is, by its own word.
+        self._strangers: dict[str, str] = {}  # Topics whose record belongs elsewhere, and why: none is led here.
+        # Where a replica stands says nothing: what it has belongs to its master.
+        self._where = None if options.is_replica else options.cluster
         self._places: dict[str, dict[int, Placement]] = {}
         self._caches: list[dict[tuple[str, int], Any]] = []
         self._unannounced: deque[tuple[int, str, TopicMapping | None]] = deque()
@@ -183,7 +176,7 @@ class Mappings:
         if mapping is None or not 0 <= number < mapping.total:
             return _UNKNOWN
         queue = mapping.queues.get(number)
-        if queue is None:
+        if queue is None or topic in self._strangers:
             return Placement("elsewhere")
         leader, newest = queue.leader, queue.segments[-1]
         if leader.broker == self.broker and leader.is_decided:
@@ -256,6 +249,7 @@ class Mappings:
         position = self._write([ChangeRecord(mapping=MappingChange(topic=topic, is_deleted=True))], now_ms)
         self._table.pop(topic, None)
         self._sealed.pop(topic, None)
+        self._strangers.pop(topic, None)
         self._unannounced.append((position, topic, None))
         self._note_changed()
         return position
@@ -391,7 +385,7 @@ class Mappings:
             moves=self._moves,
             draining=self.draining,
         )
-        details = {topic: to_detail(mapping) for topic, mapping in self._table.items()}
+        details = {topic: to_detail(mapping, version=RECORD_VERSION) for topic, mapping in self._table.items()}
         file = MappingFile(data_version=self._java_version, topic_queue_mapping_info_map=details)
         java = [WriteFile(*write) for write in config_files.plan_save(self._disk, JAVA_NAME, encode_file(file))]
         return [*write_config(self._disk, NAME, snapshot), *java]
@@ -452,6 +446,9 @@ class Mappings:
             if topic in self._table and (known is None or known.write_queues < config.write_queues):
                 # The log has it, the file of topics does not: it was written later, and never came to be.
                 self._topics.put(config, 0)
+        self._strangers = find_strangers(self._table, self._owners, self._where)
+        for reason in self._strangers.values():
+            self.repairs.append(Log("error", "mapping in the folder is not this broker's", {"reason": reason}))
         self._adopt_java(snapshot.java)
 
     def _apply(self, change: MappingChange, configs: dict[str, TopicConfig]) -> None:
@@ -460,6 +457,7 @@ class Mappings:
             self._table.pop(change.topic, None)
             return
         self._table[change.topic] = fill_ends(mapping, self._store)
+        self._owners[change.topic] = change.broker
         if change.config is not None:
             configs[change.topic] = change.config
 

@@ -16,10 +16,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import NamedTuple
 
 from holdfast.model.errors import MappingRefused
 from holdfast.model.mapping import LogicalQueue, Segment, TopicMapping
 from holdfast.store.message_store import MessageStore
+
+
+class SealedEnd(NamedTuple):
+    """Where a queue ends that takes no more sends.
+
+    Attributes:
+        end: The physical offset after its last record.
+        last_ms: No record in it was stored later; -1 when it is empty.
+    """
+
+    end: int
+    last_ms: int
 
 
 def settle(topic: str, queue: LogicalQueue, broker: str, store: MessageStore) -> LogicalQueue:

@@ -29,6 +29,8 @@ BODY_SIZE_MAX: Final = 64 * 1024 * 1024
 HOMES_MAX: Final = 4096
 """How many homes of one logical queue are read: they are cleaned one after the other, nobody comes near."""
 GLOBAL_SCOPE: Final = "__global__"
+RECORD_VERSION: Final = "1"
+"""Of the form in which our files keep a broker's record of a static topic."""
 
 _T = TypeVar("_T")
 
@@ -82,7 +84,11 @@ class Info(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
 
 
 class Detail(msgspec.Struct, frozen=True, kw_only=True):
-    """What a broker knows of a static topic."""
+    """What a broker knows of a static topic.
+
+    Attributes:
+        version: Of its form, in our files; upstream has none.
+    """
 
     broker: str = msgspec.field(name="bname", default="")
     led: dict[Int32, Int32] = msgspec.field(name="currIdMap", default_factory=dict)
@@ -93,6 +99,7 @@ class Detail(msgspec.Struct, frozen=True, kw_only=True):
     scope: str = GLOBAL_SCOPE
     topic: str = ""
     total: Int32 = msgspec.field(name="totalQueues", default=0)
+    version: str | None = None
 
 
 class MappedTopic(TopicConfig, frozen=True, kw_only=True):
@@ -149,7 +156,7 @@ def to_info(mapping: TopicMapping) -> Info:
     )
 
 
-def to_detail(mapping: TopicMapping, *, with_extras: bool = True) -> Detail:
+def to_detail(mapping: TopicMapping, *, with_extras: bool = True, version: str | None = None) -> Detail:
     """Return the record in upstream's words; the expired are only among the extras. `currIdMap` stays empty there."""
     return Detail(
         broker=mapping.broker,
@@ -162,6 +169,7 @@ def to_detail(mapping: TopicMapping, *, with_extras: bool = True) -> Detail:
         scope=mapping.scope,
         topic=mapping.topic,
         total=mapping.total,
+        version=version,
     )
 
 

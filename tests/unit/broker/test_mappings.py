@@ -10,7 +10,8 @@ from tests.support.broker_desk import BrokerDesk, a_send
 from tests.support.static_desks import EPOCH, TOPIC, StaticDesks
 
 from holdfast.broker.mapping_records import MoveState
-from holdfast.broker.mappings import JAVA_NAME, NAME, SealedEnd
+from holdfast.broker.mappings import JAVA_NAME, NAME
+from holdfast.broker.own_ends import SealedEnd
 from holdfast.model.errors import MappingRefused
 from holdfast.model.mapping import TopicMapping, first_home
 from holdfast.model.topic import MAPPING_TOPIC, TopicConfig
@@ -333,6 +334,37 @@ def test_a_newer_record_of_java_is_adopted_and_an_older_one_is_not():
     assert mapping_of(older) == mapping_of(desk)
     assert sorted(mapping_of(newer).queues) == [0, 1]
     assert newer.rooms.mappings.adopted == []
+
+
+@pytest.mark.parametrize("by", ["records", "snapshot"])
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"name": "x", "cluster": "east"}, "recorded here for broker a"),
+        ({"name": "a", "cluster": "west"}, "fixed in east, and a was started in cluster west"),
+    ],
+)
+def test_a_folder_of_another_broker_is_known_by_its_records(by: str, options: dict[str, str], reason: str):
+    """Also where cluster and not name is wrong; nothing of it is led here, and it is said what to do."""
+    desk = BrokerDesk(name="a", cluster="east")
+    desk.make_topic(TOPIC, 1)
+    mapping = TopicMapping(
+        topic=TOPIC, broker="a", scope="east", epoch=EPOCH, total=1, queues={0: first_home(0, "a", 0)}
+    )
+    desk.rooms.mappings.change(mapping, now_ms=desk.now_ms)
+    if by == "snapshot":
+        desk.sync()
+        desk.pass_time(5_000, "offsets", "flush")
+        desk.sync()
+        assert b'"version":"1"' in (desk.disk.read_file(config_path(JAVA_NAME)) or b"")
+
+    copied = BrokerDesk(disk=desk.disk, **options)
+
+    (said,) = copied.rooms.mappings.repairs
+    assert reason in said.fields["reason"]
+    assert not copied.rooms.mappings.place(TOPIC, 0).is_led
+    replica = BrokerDesk(disk=desk.disk, name="a", cluster="west", replica_of="a", ha_master="10.0.0.9:10912")
+    assert replica.rooms.mappings.repairs == []
 
 
 def test_a_file_of_another_broker_is_refused_by_name():
