@@ -75,10 +75,15 @@ def java_subscribe(body: bytes) -> list[tuple[str, int]]:
     parts = (told.get("topicQueueMappingByBroker") or {}).values()
     if parts:
         totals = {part["scope"]: part["totalQueues"] for part in parts}
-        return sorted((f"__syslo__{scope}", number) for scope, total in totals.items() for number in range(total))
+        return sorted((mock_name(scope), number) for scope, total in totals.items() for number in range(total))
     return [
         (data["brokerName"], number)
         for data in told["queueDatas"]
         if data["perm"] & 4
         for number in range(data["readQueueNums"])
     ]
+
+
+def mock_name(scope: str) -> str:
+    """Return the name that a Java 5 client makes up for the broker of all logical queues of a scope."""
+    return "__syslo__" + scope.removeprefix("__" if scope == "__global__" else "")
