@@ -105,7 +105,9 @@ class Shipping:
             return
         if follower.sent < 0:
             self._begin(follower, ends[0], effects, now_ms)
-        elif ends[-1] > follower.sent:
+            if follower.sent < 0:
+                return  # Refused: what it has is not of this log.
+        if ends[-1] > follower.sent:
             reason = f"it says to have the log up to {ends[-1]}, and was sent it up to {follower.sent}"
             effects += [self._complain(follower, "bad replica", reason, now_ms), CloseChannel(channel)]
             return

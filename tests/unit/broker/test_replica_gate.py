@@ -8,8 +8,9 @@ from tests.support.broker_desk import BrokerDesk, a_pull, a_send, codes
 from tests.support.replicas import Pair, make_static
 
 from holdfast.broker.replica_gate import TIMER
+from holdfast.broker.shipping import PURPOSE
 from holdfast.broker.transactions import TIMER as TRANSACTIONS_TIMER
-from holdfast.machine.events import ChannelId, StreamReceived
+from holdfast.machine.events import ChannelId, ChannelOpened, StreamReceived
 from holdfast.wire.batch import encode_items
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command, encode_command
@@ -39,6 +40,22 @@ def test_a_message_is_acknowledged_when_a_replica_has_it(flush: str) -> None:
     assert pair.master.answers[1] == []
     pair.exchange()
 
+    assert codes(pair.master.answers[1]) == [0]
+
+
+def test_a_replica_that_is_ahead_acknowledges_nothing() -> None:
+    """It copied another log: beside one that is in sync, and a little late, its word counts for nobody."""
+    pair = a_pair()
+    pair.follow()
+    stranger = ChannelId(77)
+    pair.master.streams[stranger] = bytearray()
+    pair.master.feed(ChannelOpened(stranger, "10.0.0.7:4711", pair.master.now_ms, None, PURPOSE))
+    pair.master.ask(a_send())
+
+    pair.master.feed(StreamReceived(stranger, encode_report(1 << 40), pair.master.now_ms))
+
+    assert pair.master.answers[1] == []
+    pair.exchange()
     assert codes(pair.master.answers[1]) == [0]
 
 

@@ -190,6 +190,24 @@ def test_a_replica_that_has_what_it_was_not_sent_is_let_go(desk: BrokerDesk) -> 
     assert CloseChannel(PEER) in desk.effects
 
 
+@pytest.mark.parametrize("first", [0, 100])
+def test_nor_is_it_believed_when_it_says_so_in_its_first_breath(desk: BrokerDesk, first: int) -> None:
+    """Where it begins and what it has may come in one read."""
+    end = len(log_bytes(desk))
+
+    desk.feed(StreamReceived(PEER, encode_report(first) + encode_report(end + 1), desk.now_ms))
+
+    assert desk.rooms.shipping.replicated == first
+    assert CloseChannel(PEER) in desk.effects
+
+
+def test_a_replica_that_is_refused_has_nothing(desk: BrokerDesk) -> None:
+    """Until its connection is closed, too: what it has more is not of this log."""
+    say(desk, len(log_bytes(desk)) + 1_000_000)
+
+    assert (desk.rooms.shipping.replicated, desk.rooms.shipping.in_sync) == (-1, 0)
+
+
 def test_what_a_replica_has_is_forgotten_with_it(desk: BrokerDesk) -> None:
     """Nobody has it then, for all that is known."""
     say(desk, 100)
