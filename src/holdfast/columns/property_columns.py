@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from holdfast.columns.slices import Block, Places, cut, take_every
+from holdfast.columns.slices import Block, Places, cut, parts_of, take_every
 
 _NAME_END: Final = 1
 _VALUE_END: Final = 2
@@ -50,7 +50,7 @@ class Properties:
         count = int(self._bounds[1]) if rows else 0
         if not count or not np.array_equal(self._bounds, np.arange(0, rows * count + 1, count)):
             return None
-        offsets, text = _parts(self._names)
+        offsets, text = parts_of(self._names)
         sizes = np.diff(offsets).reshape(rows, count)
         if not (sizes == sizes[0]).all():
             return None
@@ -79,7 +79,7 @@ class Properties:
         )
 
     def _is_named(self, name: str) -> npt.NDArray[np.bool_]:
-        offsets, text = _parts(self._names)
+        offsets, text = parts_of(self._names)
         wanted = np.frombuffer(name.encode(), dtype=np.uint8)
         is_right = np.diff(offsets) == len(wanted)
         places = np.flatnonzero(is_right)
@@ -89,7 +89,7 @@ class Properties:
 
 def split_properties(texts: pa.BinaryArray) -> Properties:
     """Return the properties that stand in *texts*, a row each; the column begins where its bytes begin."""
-    bounds, content = _parts(texts)
+    bounds, content = parts_of(texts)
     separators = np.flatnonzero(content <= _VALUE_END)
     kinds = content[separators]
     middles, ends = separators[0::2], separators[1::2]
@@ -136,15 +136,6 @@ def _split_any(content: npt.NDArray[np.uint8], bounds: Places) -> Properties:
     is_whole = (middles > starts) & (middles + 1 < ends)
     firsts = np.searchsorted(rows[is_whole], np.arange(len(bounds)))
     return Properties(content.data, firsts, starts[is_whole], middles[is_whole], ends[is_whole])
-
-
-def _parts(column: pa.Array) -> tuple[Places, npt.NDArray[np.uint8]]:
-    """Return where the pieces of a column begin and end, and its bytes."""
-    _, offsets, content = column.buffers()
-    assert column.offset == 0, "the column is whole"
-    places = np.frombuffer(offsets, dtype=np.int32, count=len(column) + 1).astype(np.int64)
-    raw = b"" if content is None else content
-    return places, np.frombuffer(raw, dtype=np.uint8, count=int(places[-1]))
 
 
 def _to_text(pieces: pa.BinaryArray, block: Block) -> pa.Array:

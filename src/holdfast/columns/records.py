@@ -14,8 +14,10 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-from holdfast.columns.slices import Block, Places, at_any_byte
+from holdfast.columns.checksums import SUMMED_COUNT_MIN, SUMMED_SIZE_MAX, are_all_right
+from holdfast.columns.slices import Block, Places, at_any_byte, find_size, parts_of, take_slices
 from holdfast.model.errors import CorruptRecord
 from holdfast.wire.record import (
     BORN_HOST_V6,
@@ -29,9 +31,18 @@ from holdfast.wire.record import (
 )
 
 _unpack_size: Final = struct.Struct(">i").unpack_from
+# What lies at the same place in every record: what comes behind depends on the hosts.
+_HEAD: Final = np.dtype(
+    {
+        "names": ["magic", "crc", "offset", "flags", "born_ms"],
+        "formats": [">i4", ">i4", ">i8", ">i4", ">i8"],
+        "offsets": [4, 8, 20, 36, 40],
+        "itemsize": 48,
+    }
+)
 _V6_MORE: Final = 12  # bytes by which an IPv6 host is longer
 _AHEAD_MIN: Final = 16  # records that are compared at once; more each time that all are of one size
-_ALONE: Final = 256  # records taken one by one where sizes differ
+_ALONE_BYTES: Final = 256 * 1024  # gone through record by record where sizes differ
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +83,9 @@ def read_at(block: Block, starts: Places) -> Records:
         CorruptRecord: one is none. Those before it are not known to be good: the rules are gone through one by one.
     """
     i2, i4, i8 = (at_any_byte(block, kind) for kind in (">u2", ">i4", ">i8"))
-    magics = i4[starts + 4]
-    flags = i4[starts + 36].astype(np.int32)
+    # Gathered as a whole first: each field by itself would be one more way through the block.
+    heads = at_any_byte(block, f"V{_HEAD.itemsize}")[starts].view(_HEAD)
+    magics, flags = heads["magic"], heads["flags"].astype(np.int32)
     is_wide = magics == MAGIC_V2
     _judge((magics == MAGIC_V1) | is_wide, starts, "the magic number is wrong")
     born_more = np.where(flags & BORN_HOST_V6, _V6_MORE, 0)
@@ -85,17 +97,19 @@ def read_at(block: Block, starts: Places) -> Records:
     topics = body_starts + body_sizes
     _judge((body_sizes >= 0) & (topics + 3 + is_wide <= ends), starts, "its body does not fit")
     u1 = np.frombuffer(block, dtype=np.uint8)
-    topic_sizes = np.where(is_wide, i2[topics], u1[topics]).astype(np.int64)
+    topic_sizes = u1[topics].astype(np.int64)
+    if is_wide.any():
+        topic_sizes = np.where(is_wide, i2[topics], topic_sizes)
     lengths = topics + 1 + is_wide + topic_sizes
     _judge(lengths + 2 <= ends, starts, "its topic does not fit")
     properties_sizes = i2[lengths].astype(np.int64)
     _judge(lengths + 2 + properties_sizes == ends, starts, "the sizes of its parts do not add up")
     return Records(
-        offsets=i8[starts + 20].astype(np.int64),
+        offsets=heads["offset"].astype(np.int64),
         flags=flags,
-        born_ms=i8[starts + 40].astype(np.int64),
+        born_ms=heads["born_ms"].astype(np.int64),
         store_ms=i8[starts + 56 + born_more].astype(np.int64),
-        crcs=i4[starts + 8].astype(np.int32),
+        crcs=heads["crc"].astype(np.int32),
         body_starts=body_starts,
         body_sizes=body_sizes,
         properties_starts=lengths + 2,
@@ -138,29 +152,43 @@ def follow_sizes(block: Block) -> tuple[Places, int]:
 
 
 def _walk(block: Block, at: int) -> tuple[list[int], int]:
-    """Return where some records begin, from *at* on, and where the next one does, by following their sizes."""
+    """Return where some records begin, from *at* on, and where the next one does, by following their sizes.
+
+    Nothing is done in the loop that can be done behind it: it runs once for every record.
+    """
     found: list[int] = []
-    end, last = len(block), len(block) - RECORD_SIZE_MIN
-    while at <= last and len(found) < _ALONE:
-        (size,) = _unpack_size(block, at)
-        if not RECORD_SIZE_MIN <= size <= end - at:
-            break  # The caller looks again.
-        found.append(at)
+    add, unpack = found.append, _unpack_size
+    last = min(len(block) - RECORD_SIZE_MIN, at + _ALONE_BYTES)
+    while at <= last:
+        size = unpack(block, at)[0]
+        if size < RECORD_SIZE_MIN:
+            return found, at  # The caller looks again.
+        add(at)
         at += size
-    return found, at
+    return (found, at) if at <= len(block) else (found[:-1], found[-1])
 
 
-def check_bodies(block: Block, records: Records) -> None:
-    """Compare every body with its checksum.
+def take_bodies(block: Block, records: Records) -> pa.BinaryArray:
+    """Return the bodies as a column, as they are."""
+    return take_slices(block, records.body_starts, records.body_starts + records.body_sizes)
+
+
+def check_bodies(block: Block, records: Records, copies: pa.BinaryArray | None = None) -> None:
+    """Compare every body with its checksum; who has copies of all of them already gives these, too.
 
     Raises:
         CorruptRecord: one is not what was written.
     """
-    _judge(is_body_right(block, records), records.body_starts, "the checksum of its body is wrong")
+    _judge(is_body_right(block, records, copies), records.body_starts, "the checksum of its body is wrong")
 
 
-def is_body_right(block: Block, records: Records) -> npt.NDArray[np.bool_]:
-    """Return of every record whether its body is what its checksum says."""
+def is_body_right(block: Block, records: Records, copies: pa.BinaryArray | None = None) -> npt.NDArray[np.bool_]:
+    """Return of every record whether its body is what its checksum says; who has copies gives these, too."""
+    size = find_size(records.body_sizes) if len(records) >= SUMMED_COUNT_MIN else None
+    if size and size <= SUMMED_SIZE_MAX:
+        _, bodies = parts_of(take_bodies(block, records) if copies is None else copies)
+        if are_all_right(bodies, size, records.crcs):
+            return np.ones(len(records), dtype=np.bool_)
     view = memoryview(block)
     starts = records.body_starts.tolist()
     ends = (records.body_starts + records.body_sizes).tolist()

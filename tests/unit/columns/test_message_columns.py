@@ -147,8 +147,9 @@ def test_texts_that_look_regular_are_read_as_what_they_are(texts: list[bytes]):
 
 
 def test_neighbours_of_one_size_and_of_many_sizes_are_found():
-    """Both ways of walking through a block, one after the other."""
-    sizes = [100] * 50 + [random.Random(1).randrange(1, 300) for _ in range(300)] + [7] * 100
+    """Both ways of walking through a block, one after the other and back again."""
+    choose = random.Random(1)
+    sizes = [100] * 50 + [choose.randrange(1, 300) for _ in range(1500)] + [7] * 100
     block = block_of(*(a_record(offset, b"x" * size) for offset, size in enumerate(sizes)))
 
     batch = to_batch(block, ORIGIN, ALL)
