@@ -6,12 +6,19 @@ import gc
 import os
 from typing import Final
 
+from holdfast.runtime.libc import keep_freed_memory
+
 _settled: Final[set[int]] = set()
 
 
 def settle() -> None:
-    """Keep what is loaded out of garbage collection, once per worker: Spark collects after every task."""
+    """Set up this worker, once.
+
+    Freed memory is kept: every answer makes megabytes of columns, which Spark takes at once, and the next ones would be
+    faulted in and zeroed anew. What is loaded is kept out of garbage collection: Spark collects after every task.
+    """
     if os.getpid() not in _settled:
         _settled.add(os.getpid())
+        keep_freed_memory()
         gc.collect()
         gc.freeze()
