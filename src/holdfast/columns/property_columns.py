@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from holdfast.columns.slices import Block, Places, cut, parts_of, take_every
+from holdfast.columns.slices import Block, Places, at_any_byte, cut, parts_of, take_every
 
 _NAME_END: Final = 1
 _VALUE_END: Final = 2
@@ -35,13 +35,17 @@ class Properties:
     """
 
     def __init__(self, block: Block, bounds: Places, starts: Places, middles: Places, ends: Places) -> None:
+        self._block = block
         self._bounds = bounds
-        # Of each property: its name, 0x01, its value, and what lies before the next.
-        self._pieces = _to_text(cut(block, [starts, middles, middles + 1, ends]), block)
+        self._starts, self._middles = starts, middles
+        # Each value, and what lies before the next.
+        self._values = _to_text(cut(block, [middles + 1, ends]), block)
 
     @cached_property
     def _names(self) -> pa.Array:
-        return take_every(self._pieces, 0, 4)
+        if self._pattern is not None:
+            return _repeat(self._pattern, len(self._bounds) - 1)
+        return take_every(_to_text(cut(self._block, [self._starts, self._middles]), self._block), 0, 2)
 
     @cached_property
     def _pattern(self) -> list[str] | None:
@@ -50,13 +54,17 @@ class Properties:
         count = int(self._bounds[1]) if rows else 0
         if not count or not np.array_equal(self._bounds, np.arange(0, rows * count + 1, count)):
             return None
-        offsets, text = parts_of(self._names)
-        sizes = np.diff(offsets).reshape(rows, count)
+        sizes = (self._middles - self._starts).reshape(rows, count)
         if not (sizes == sizes[0]).all():
             return None
-        of_row = text.reshape(rows, -1)
-        first: list[str] = self._names[:count].to_pylist()
-        return first if (of_row == of_row[0]).all() else None
+        pattern: list[str] = []
+        for number, size in enumerate(sizes[0].tolist()):
+            found = at_any_byte(self._block, f"V{size}")[self._starts[number::count]]
+            of_rows = found.view(np.uint8).reshape(rows, size)
+            if not (of_rows == of_rows[0]).all():
+                return None
+            pattern.append(of_rows[0].tobytes().decode("utf-8", "replace"))
+        return pattern
 
     def find(self, name: str) -> pa.Array:
         """Return the value of one property of every row; null where there is none. Of two the later one counts."""
@@ -64,19 +72,18 @@ class Properties:
         rows = len(self._bounds) - 1
         if pattern is not None and name in pattern:
             number = len(pattern) - 1 - pattern[::-1].index(name)
-            return take_every(self._pieces, 4 * number + 2, 4 * len(pattern))
-        if pattern is not None or not len(self._names):
+            return take_every(self._values, 2 * number, 2 * len(pattern))
+        if pattern is not None or not len(self._starts):
             return pa.nulls(rows, pa.string())
         places = np.flatnonzero(self._is_named(name))
         chosen = np.full(rows, -1, dtype=np.int64)
         chosen[np.searchsorted(self._bounds, places, side="right") - 1] = places
-        return self._pieces.take(pa.array(4 * chosen + 2, mask=chosen < 0))
+        return self._values.take(pa.array(2 * chosen, mask=chosen < 0))
 
     def to_map(self) -> pa.Array:
         """Return everything as a map of each row."""
-        return pa.MapArray.from_arrays(
-            pa.array(self._bounds, type=pa.int32()), self._names, take_every(self._pieces, 2, 4)
-        )
+        bounds = pa.array(self._bounds.astype(np.int32))
+        return pa.MapArray.from_arrays(bounds, self._names, take_every(self._values, 0, 2))
 
     def _is_named(self, name: str) -> npt.NDArray[np.bool_]:
         offsets, text = parts_of(self._names)
@@ -136,6 +143,16 @@ def _split_any(content: npt.NDArray[np.uint8], bounds: Places) -> Properties:
     is_whole = (middles > starts) & (middles + 1 < ends)
     firsts = np.searchsorted(rows[is_whole], np.arange(len(bounds)))
     return Properties(content.data, firsts, starts[is_whole], middles[is_whole], ends[is_whole])
+
+
+def _repeat(texts: list[str], rows: int) -> pa.Array:
+    """Return the same texts for every row."""
+    raw = [text.encode() for text in texts]
+    of_row = b"".join(raw)
+    starts = np.cumsum([0, *map(len, raw[:-1])])
+    ends = np.append(np.add.outer(np.arange(rows) * len(of_row), starts), rows * len(of_row)).astype(np.int32)
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(of_row * rows)]
+    return pa.Array.from_buffers(pa.string(), rows * len(raw), buffers)
 
 
 def _to_text(pieces: pa.BinaryArray, block: Block) -> pa.Array:

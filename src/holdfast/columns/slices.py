@@ -64,7 +64,8 @@ def cut(block: Block, bounds: list[Places]) -> pa.BinaryArray:
 
 def take_every(pieces: pa.Array, first: int, step: int) -> pa.Array:
     """Return a copy of every *step*-th piece, beginning with number *first*."""
-    return pieces.take(pa.array(np.arange(first, len(pieces), step)))
+    chosen = np.arange(first, len(pieces), step)
+    return pieces.take(pa.Array.from_buffers(pa.int64(), len(chosen), [None, pa.py_buffer(chosen)]))
 
 
 def parts_of(column: pa.Array) -> tuple[Places, npt.NDArray[np.uint8]]:
