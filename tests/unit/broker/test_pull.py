@@ -74,6 +74,19 @@ def test_runs_of_a_queue_between_those_of_another_leave_as_views(desk: BrokerDes
     assert [body[:1] for body in bodies(answer)] == [b"0", b"1", b"2"] * 3
 
 
+def test_large_records_leave_as_views_wherever_they_are(desk: BrokerDesk) -> None:
+    """Batches that are kept whole, of several queues in turn: their bytes are not copied."""
+    for number in range(6):
+        desk.ask(a_send(queue=number % 2, body=b"%d" % number * 100_000))
+    before = len(desk.effects)
+
+    (answer,) = desk.ask(a_pull(maxMsgBytes=str(1024 * 1024)))
+
+    (sent,) = [effect for effect in desk.effects[before:] if isinstance(effect, SendBytes)]
+    assert [type(piece) for piece in sent.pieces] == [bytes, memoryview, memoryview, memoryview]
+    assert bodies(answer) == [b"%d" % number * 100_000 for number in (0, 2, 4)]
+
+
 def test_the_count_is_limited_by_the_request(desk: BrokerDesk) -> None:
     """The next pull goes on behind it."""
     fill(desk, 5)
