@@ -1,26 +1,30 @@
 """Converts and proves pieces of an index by columns, with numpy: the quick twin of `store.piece_conversion.PieceCraft`.
 
-    entries ─ positions ─┬─ one gather of 88 bytes each from the mapped log: heads ─ as entries by record ─ the same?
-                         └─ one of the bytes behind each body: the topic
+    pieces of many queues ─ entries that lie near each other in the log ─┬─ one gather of 88 bytes each: heads
+                                                                         └─ one of the bytes behind each body: the topic
+    heads ─ put together as entries by record: what the log says ─ is it what the index says? ─ then that is it
 
-What the log says is put together as entries, without turning the bytes of a number round, and compared as a whole. The
-log itself is in memory only as pages that the system may take back. Whatever is not plain, and whatever is wrong, goes
-to the careful twin: it is right about everything, and names who is not.
+Numbers are not turned round: what is put together is compared as a whole. Where entries lie close to each other the log
+is read from its beginning to its end, whichever queues they are of; where other things are between them, it is in
+memory only as pages that the system may take back. Whatever is not plain, and whatever is wrong, goes to the careful
+twin: it is right about everything, and names who is not.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from holdfast.columns.slices import Places, at_any_byte
+from holdfast.columns.slices import Block, Places, at_any_byte
 from holdfast.model.errors import StoreError
 from holdfast.pipeline.queue_entries import ENTRY, UNIT
-from holdfast.store.conversion_plan import PiecePlan, Plan, SourceQueue
+from holdfast.store.conversion_plan import Plan
 from holdfast.store.entry_conversion import TAGS_MIN
-from holdfast.store.piece_conversion import Bytes, PieceCraft
+from holdfast.store.piece_conversion import Bytes, OldPiece, PieceCraft
 from holdfast.store.queue_index import BLANK_ENTRY_SIZE
 from holdfast.store.record_heads import Owner, RecordHeads
 
@@ -57,7 +61,7 @@ def _head(born: int, store: int) -> np.dtype[Any]:
         "size": (">i4", 0),
         "magic": ("=i4", 4),
         "queue_id": ("=i4", 12),
-        "offset": (">i8", 20),
+        "first": (">i8", 20),
         "position": (">i8", 28),
         "flag": ("=i4", 36),
         "store_ms": (">i8", 56 + born),
@@ -78,20 +82,74 @@ _HEADS: Final = tuple(
     _head(born, store) for born, store in ((0, 0), (_HOST_V6_EXTRA, 0), (0, _HOST_V6_EXTRA), (_HOST_V6_EXTRA,) * 2)
 )
 
+ROWS: Final = 8192
+"""Entries that are looked up at a time: what the log says of them is still in the processor's cache when compared."""
+DENSE: Final = 400
+"""Bytes of log for each entry up to which it is quicker to read all of them than to have the system map their pages."""
+
 Column = npt.NDArray[Any]
 
 
-class _Heads(NamedTuple):
-    """Heads of records in one file of the log.
+class _Part(msgspec.Struct):
+    """A piece on its way.
 
     Attributes:
-        rows: Which of the places that were asked for.
-        data: The file.
+        queue_id: As it lies in a record.
+        first: The offset of each entry.
+        entries: Those of messages. Both as mere bytes: numpy would copy field by field, and turn them round.
+        positions: Where they lead to.
+        made: What becomes of them.
+        done: How many have been made.
+    """
+
+    queue_id: np.int32
+    first: Column
+    entries: Column
+    positions: Places
+    made: Column
+    done: int = 0
+
+    def size_at(self, number: int) -> int:
+        """Return the size of a record."""
+        return int.from_bytes(self.entries[number].tobytes()[8:12], "big")
+
+
+class _Rows(NamedTuple):
+    """Entries that lie near each other in one file of the log, of many pieces.
+
+    Attributes:
+        end: Where the last of their records ends, as they say.
+    """
+
+    queue_ids: Column
+    first: Column
+    entries: Column
+    positions: Places
+    end: int
+
+    @classmethod
+    def of(cls, taken: list[tuple[_Part, int]]) -> _Rows:
+        """Return what is taken of pieces: of each all up to an entry that have not been made."""
+        return cls(
+            np.repeat([part.queue_id for part, _ in taken], [end - part.done for part, end in taken]),
+            np.concatenate([part.first[part.done : end] for part, end in taken]),
+            np.concatenate([part.entries[part.done : end] for part, end in taken]),
+            np.concatenate([part.positions[part.done : end] for part, end in taken]),
+            max(int(part.positions[end - 1]) + part.size_at(end - 1) for part, end in taken),
+        )
+
+
+class _Heads(NamedTuple):
+    """Heads of records.
+
+    Attributes:
+        rows: Which of those that were looked up.
+        data: A part of the log.
         starts: Where in it they are.
     """
 
     rows: Places | slice
-    data: memoryview
+    data: Block
     starts: Places
     heads: Column
 
@@ -102,111 +160,151 @@ class ColumnCraft:
     def __init__(self, heads: RecordHeads) -> None:
         self._files = heads.files
         self._careful = PieceCraft(heads)
-        self._known: tuple[Places, list[_Heads]] = np.empty(0, np.int64), []
+        # Memory that was used before is quicker than new one.
+        self._rooms: list[Column] = []
+        self._told = np.empty(0, _UNIT)
 
-    def convert(self, plan: Plan, piece: PiecePlan, queue: SourceQueue, old: bytes) -> Bytes:
-        """Return what the entries of *piece*, which are *old*, become."""
-        made = self._to_units(piece, queue, old) if plan.to == "batch" else _to_entries(piece, old)
-        return self._careful.convert(plan, piece, queue, old) if made is None else made
-
-    def check(self, plan: Plan, piece: PiecePlan, queue: SourceQueue, old: bytes, new: Bytes) -> None:
-        """Require that *new* is what became of *old*, and that the log says so too."""
-        if plan.to == "batch":
-            offsets, entries = _messages(old, piece.start)
-            units = np.frombuffer(new, _UNIT)
-        else:
-            offsets, entries = _messages(new, piece.target)
-            units = np.frombuffer(old, _UNIT)
-        owner = Owner(plan.topic, piece.queue_id)
-        is_plain = not queue.is_gone and (units["tags"] >= TAGS_MIN).all()
-        if not (is_plain and _are_same(offsets, entries, units) and self._is_borne_out(owner, units)):
-            self._careful.check(plan, piece, queue, old, new)
-
-    def _to_units(self, piece: PiecePlan, queue: SourceQueue, old: bytes) -> Bytes | None:
-        offsets, entries = _messages(old, piece.start)
-        units = np.empty(len(entries), _UNIT)
-        units["entry"] = entries.view(_UNIT["entry"])
-        units["first"] = offsets
-        units["end"] = _END
-        if queue.is_gone:
-            units["store_ms"] = 0
-            return units.view(np.uint8).data
+    def make(self, plan: Plan, olds: Sequence[OldPiece]) -> list[Bytes]:
+        """Return what each of *olds* becomes: good until others are made."""
         try:
-            for found in self._read(entries["position"].astype(np.int64)):
-                units["store_ms"][found.rows] = found.heads["store_ms"]
+            return self._make(plan, olds)
         except (IndexError, StoreError):
-            return None
-        return units.view(np.uint8).data
+            # Who is to blame, and what is merely unusual, is found out piece by piece.
+            if len(olds) == 1:
+                return self._careful.make(plan, olds)
+            return [bytes(self.make(plan, [old])[0]) for old in olds]
 
-    def _is_borne_out(self, owner: Owner, units: Column) -> bool:
-        """Return whether the log has each of *units*, as a single message of *owner*."""
-        told = np.empty(len(units), _UNIT)
-        told["tags"] = units["tags"]
-        told["end"] = _END
-        try:
-            for found in self._read(units["position"].astype(np.int64)):
-                if not _is_of(owner, found):
-                    return False
-                for name, said in (("position", "position"), ("size", "size"), ("first", "offset")):
-                    told[name][found.rows] = found.heads[said]
-                told["store_ms"][found.rows] = found.heads["store_ms"]
-        except (IndexError, StoreError):
-            return False
-        # Two bytes at a time: an entry has an even number of them.
-        return np.array_equal(told.view(np.uint16), units.view(np.uint16))
-
-    def _read(self, positions: Places) -> list[_Heads]:
-        """Return what lies at *positions*. What was read last is known: who converts entries proves them next.
+    def _make(self, plan: Plan, olds: Sequence[OldPiece]) -> list[Bytes]:
+        """Return the same.
 
         Raises:
-            IndexError: one would end behind its file.
-            StoreError: there is no file.
+            IndexError: a record would end behind its file.
+            StoreError: something is not plain.
         """
-        if not np.array_equal(positions, self._known[0]):
-            self._known = positions, self._gather(positions)
-        return self._known[1]
+        parts = [self._begin(plan, old, number) for number, old in enumerate(olds)]
+        magic, topic = Owner(plan.topic, 0).magic, Owner(plan.topic, 0).topic_part
+        for taken in self._near_each_other(parts):
+            told = self._tell(_as_it_lies(magic), topic, _Rows.of(taken))
+            made = told.view(f"V{_UNIT.itemsize}") if plan.to == "batch" else told["entry"]
+            at = 0
+            for part, end in taken:
+                part.made[part.done : end] = made[at : at + end - part.done]
+                at += end - part.done
+                part.done = end
+        return [part.made.view(np.uint8).data for part in parts]
 
-    def _gather(self, positions: Places) -> list[_Heads]:
-        at, gathered = 0, []
-        while at < len(positions):
-            found = self._files.find(int(positions[at]))
-            if found is None:
-                raise StoreError(f"there is no log at position {positions[at]}")
-            data = found.file.view(0, self._files.size)
-            end = max(at + 1, int(np.searchsorted(positions, found.start + self._files.size)))
-            starts = positions[at:end] - found.start
-            heads = _take(data, starts, _HEADS[0])
-            hosts = heads["flag"] & _HOST_BITS
-            if not hosts.any():
-                gathered.append(_Heads(slice(at, end), data, starts, heads))
-            else:
-                kinds = hosts.view(">i4") >> 4
-                for kind in np.unique(kinds).tolist():
-                    rows = np.flatnonzero(kinds == kind)
-                    gathered.append(_Heads(rows + at, data, starts[rows], _take(data, starts[rows], _HEADS[kind])))
-            at = end
-        return gathered
+    def _begin(self, plan: Plan, old: OldPiece, number: int) -> _Part:
+        """Return a piece of which nothing is made."""
+        if old.queue.is_gone:
+            raise StoreError("there is no record of it left")
+        if plan.to == "batch":
+            offsets, entries = _messages(old.entries, old.piece.start)
+        else:
+            entries = np.frombuffer(old.entries, _UNIT)
+            offsets = np.arange(old.piece.target, old.piece.target + len(entries))
+        size = len(entries) * plan.target.entry_size
+        if number == len(self._rooms):
+            self._rooms.append(np.empty(0, np.uint8))
+        if len(self._rooms[number]) < size:
+            self._rooms[number] = np.empty(size, np.uint8)
+        return _Part(
+            _as_it_lies(old.piece.queue_id),
+            offsets.astype(">i8").view("V8"),
+            entries.view(f"V{entries.dtype.itemsize}"),
+            entries["position"].astype(np.int64),
+            self._rooms[number][:size].view(f"V{plan.target.entry_size}"),
+        )
+
+    def _near_each_other(self, parts: list[_Part]) -> Iterator[list[tuple[_Part, int]]]:
+        """Yield from which pieces what comes next in the log is to be taken, up to which entry."""
+        left = [part for part in parts if len(part.positions)]
+        if not left:
+            return
+        ends = [int(part.positions[-1]) for part in left]
+        reach = 1 + (max(ends) - min(int(part.positions[0]) for part in left)) * ROWS // sum(
+            len(part.positions) for part in left
+        )
+        while left:
+            low = min(int(part.positions[part.done]) for part in left)
+            high = min(low + reach, low - low % self._files.size + self._files.size)
+            taken = [
+                (part, int(part.positions.searchsorted(high))) for part in left if part.positions[part.done] < high
+            ]
+            if any(end <= part.done for part, end in taken):
+                raise StoreError("positions do not rise")
+            yield taken
+            left = [part for part in left if part.done < len(part.positions)]
+
+    def _tell(self, magic: np.int32, topic: bytes, rows: _Rows) -> Column:
+        """Return the entries by record that the log has where *rows* lead to; only the tags are theirs.
+
+        Raises:
+            IndexError: a record would end behind its file.
+            StoreError: they do not say the same, or not all are plain.
+        """
+        count, kind = len(rows.positions), ENTRY if rows.entries.itemsize == ENTRY.itemsize else _UNIT
+        if len(self._told) < count:
+            self._told = np.empty(count, _UNIT)
+            self._told["end"] = _END
+        told = self._told[:count]
+        for found in self._gather(rows.positions, rows.end):
+            if not _is_of(rows.queue_ids[found.rows], magic, topic, found):
+                raise StoreError("there are other records")
+            for name in ("position", "size", "store_ms", "first"):
+                told[name][found.rows] = found.heads[name]
+        told["tags"] = rows.entries.view(kind)["tags"]
+        said = told["entry"].tobytes() if kind == ENTRY else told.tobytes()
+        if (
+            said != rows.entries.tobytes()
+            or told["first"].tobytes() != rows.first.tobytes()
+            or told["tags"].astype(np.int64).min() < TAGS_MIN
+        ):
+            raise StoreError("the log says other things, or a tag is none")
+        return told
+
+    def _gather(self, positions: Places, end: int) -> list[_Heads]:
+        """Return the heads of the records at *positions*, all in one file, the last of which ends at *end*."""
+        low = int(positions.min())
+        found = self._files.find(low)
+        if found is None:
+            raise StoreError(f"there is no log at position {low}")
+        size = min(end, found.start + self._files.size) - low
+        if 0 < size <= DENSE * len(positions):
+            data: Block = found.file.read(low - found.start, low - found.start + size)
+            starts = positions - low
+        else:
+            data, starts = found.file.view(0, self._files.size), positions - found.start
+        heads = _take(data, starts, _HEADS[0])
+        if not np.bitwise_or.reduce(heads["flag"]) & _HOST_BITS:
+            return [_Heads(slice(None), data, starts, heads)]
+        kinds = (heads["flag"] & _HOST_BITS).view(">i4") >> 4
+        alike = [np.flatnonzero(kinds == kind) for kind in range(len(_HEADS))]
+        return [
+            _Heads(rows, data, starts[rows], _take(data, starts[rows], head))
+            for rows, head in zip(alike, _HEADS, strict=True)
+            if len(rows)
+        ]
 
 
-def _is_of(owner: Owner, found: _Heads) -> bool:
-    """Return whether all records are single messages of *owner*.
+def _is_of(queue_ids: Column, magic: np.int32, topic: bytes, found: _Heads) -> bool:
+    """Return whether all records are single messages of these queues of a topic.
 
     Raises:
         IndexError: one would end behind its file.
     """
-    heads, part = found.heads, owner.topic_part
+    heads = found.heads
     sizes = heads["body_size"].astype(np.int64)
     return bool(
-        (heads["queue_id"] == _as_it_lies(owner.queue_id)).all()
-        and (heads["magic"] == _as_it_lies(owner.magic)).all()
-        and not (heads["flag"] & _INNER_BITS == _INNER_BITS).any()
-        and (sizes >= 0).all()
-        and _take(found.data, found.starts + heads.dtype.itemsize + sizes, np.dtype(f"V{len(part)}")).tobytes()
-        == part * len(heads)
+        (heads["queue_id"] == queue_ids).all()
+        and (heads["magic"] == magic).all()
+        and np.bitwise_or.reduce(heads["flag"]) & _INNER_BITS != _INNER_BITS
+        and sizes.min() >= 0
+        and _take(found.data, found.starts + heads.dtype.itemsize + sizes, np.dtype(f"V{len(topic)}")).tobytes()
+        == topic * len(heads)
     )
 
 
-def _take(data: memoryview, starts: Places, kind: np.dtype[Any]) -> Column:
+def _take(data: Block, starts: Places, kind: np.dtype[Any]) -> Column:
     """Return what lies at *starts*: copied as mere bytes, five times as quickly as field by field."""
     return at_any_byte(data, f"V{kind.itemsize}")[starts].view(kind)
 
@@ -217,21 +315,3 @@ def _messages(entries: Bytes, first: int) -> tuple[Places, Column]:
     offsets = np.arange(first, first + len(found), dtype=np.int64)
     is_message = found.view(_RAW_ENTRY)["size"] != _BLANK_SIZE
     return (offsets, found) if is_message.all() else (offsets[is_message], found[is_message])
-
-
-def _to_entries(piece: PiecePlan, old: bytes) -> Bytes | None:
-    """Return the entries by message; None where a record holds many, or offsets have gaps."""
-    units = np.frombuffer(old, _UNIT)
-    is_single = units["end"].tobytes() == _END.tobytes() * len(units)
-    if not is_single or (units["first"] != np.arange(piece.target, piece.target + len(units))).any():
-        return None
-    return units["entry"].tobytes()
-
-
-def _are_same(offsets: Places, entries: Column, units: Column) -> bool:
-    """Return whether both kinds say the same, in as many entries as there are offsets."""
-    return bool(
-        len(entries) == len(units)
-        and units["entry"].tobytes() == entries.tobytes()
-        and (units["first"] == offsets).all()
-    )

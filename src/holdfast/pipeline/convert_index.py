@@ -34,13 +34,13 @@ from holdfast.store.options import StoreOptions
 from holdfast.store.piece_conversion import write_pieces
 from holdfast.store.record_heads import RecordHeads
 
-PIECE_SIZE: Final = 32_768
-"""Entries that are in memory at a time, old and new: some 5 MB, whatever the size of the topic."""
-GROUP: Final = 64
-"""Pieces of one task, at most. They follow each other in the log: what several queues have there is mapped once."""
+PIECE_SIZE: Final = 16_384
+"""Entries of a piece. Those of as many as are made together are in memory: some 25 MB, however long the index is."""
+GROUP: Final = 128
+"""Pieces of one task, at most. They follow each other in the log: what several queues have there is read once."""
 TASKS_PER_CORE: Final = 2
 """As many tasks there are of less than that: each costs Spark some 60 ms, and the last one keeps others waiting."""
-SETTLED: Final = 4
+SETTLED: Final = 32
 """Pieces that are brought to disk together, while the next ones are converted."""
 WAVE: Final = 32
 """Tasks that are given out before any is noted as done: so much is done again after a stop, at most."""

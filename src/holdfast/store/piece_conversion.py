@@ -19,27 +19,30 @@ from holdfast.wire.record import crc32
 
 SLICE_SIZE = 4096
 """Entries that are converted and proven at a time."""
+TOGETHER = 16
+"""Pieces that are made at a time: what several queues have in one place of the log is looked up together."""
 _EVERYWHERE = 1 << 62  # Every file of the new index is there before anything is written into it.
 
 Bytes = bytes | bytearray | memoryview
 
 
+class OldPiece(NamedTuple):
+    """A piece, the queue that it is of, and the entries that it has now."""
+
+    piece: PiecePlan
+    queue: SourceQueue
+    entries: bytes
+
+
 class Craft(Protocol):
     """Makes entries of one kind of others, and proves that they are right."""
 
-    def convert(self, plan: Plan, piece: PiecePlan, queue: SourceQueue, old: bytes) -> Bytes:
-        """Return what the entries of *piece*, which are *old*, become.
+    def make(self, plan: Plan, olds: Sequence[OldPiece]) -> list[Bytes]:
+        """Return what each of *olds* becomes, proven: the log says so too. It may change when others are made.
 
         Raises:
-            StoreError: they cannot become anything.
-        """
-        ...
-
-    def check(self, plan: Plan, piece: PiecePlan, queue: SourceQueue, old: bytes, new: Bytes) -> None:
-        """Require that *new* is what became of *old*, and that the log says so too.
-
-        Raises:
-            StoreError: it is not, or does not; the text names the first that is wrong.
+            StoreError: they cannot become anything, or the log says other things; the text names the first that is
+                wrong.
         """
         ...
 
@@ -50,19 +53,32 @@ class PieceCraft:
     def __init__(self, heads: RecordHeads) -> None:
         self._heads = heads
 
-    def convert(self, plan: Plan, piece: PiecePlan, queue: SourceQueue, old: bytes) -> Bytes:
-        """Return what the entries of *piece* become."""
-        if plan.to == "batch":
-            return to_units(old, piece.start, self._heads, is_gone=queue.is_gone)
-        return to_entries(old, piece.target)
+    def make(self, plan: Plan, olds: Sequence[OldPiece]) -> list[Bytes]:
+        """Return what each of *olds* becomes."""
+        return [self._make(plan, old) for old in olds]
 
-    def check(self, plan: Plan, piece: PiecePlan, queue: SourceQueue, old: bytes, new: Bytes) -> None:
-        """Require that *new* is what became of *old*, and that the log says so too."""
-        owner, made = Owner(plan.topic, piece.queue_id), bytes(new)
+    def _make(self, plan: Plan, old: OldPiece) -> Bytes:
+        piece, made, width = old.piece, bytearray(), plan.source.entry_size
+        for start in range(piece.start, piece.end, SLICE_SIZE):
+            # What the log says of a few entries is still in the processor's cache when they are proven.
+            end = min(start + SLICE_SIZE, piece.end)
+            target = piece.target + len(made) // plan.target.entry_size
+            part = PiecePlan(piece.number, piece.queue_id, start, end, target)
+            rows = old.entries[(start - piece.start) * width : (end - piece.start) * width]
+            made += self._make_slice(plan, OldPiece(part, old.queue, rows))
+        return made
+
+    def _make_slice(self, plan: Plan, old: OldPiece) -> bytearray:
+        """Return what a few entries become. Conversion believes the index, the proof believes only the log."""
+        piece, queue, entries = old
+        owner = Owner(plan.topic, piece.queue_id)
         if plan.to == "batch":
-            check_units(made, old, piece.start, owner, self._heads, is_gone=queue.is_gone)
+            made = to_units(entries, piece.start, self._heads, is_gone=queue.is_gone)
+            check_units(made, entries, piece.start, owner, self._heads, is_gone=queue.is_gone)
         else:
-            check_entries(made, old, piece.target, owner, self._heads, is_gone=queue.is_gone)
+            made = to_entries(entries, piece.target)
+            check_entries(made, entries, piece.target, owner, self._heads, is_gone=queue.is_gone)
+        return made
 
 
 class Written(NamedTuple):
@@ -106,33 +122,26 @@ def write_pieces(disk: Disk, plan: Plan, pieces: Sequence[PiecePlan], craft: Cra
     """
     source, built = plan.source.open(disk), plan.built.open(disk)
     written = Written(built, [])
-    for piece in pieces:
-        folder = f"{plan.built.folder}/{piece.queue_id}"
-        for at, data in _convert(plan, piece, craft, source):
-            built.write(folder, at, memoryview(data), _EVERYWHERE)
-            written.parts.append((folder, at, len(data), crc32(data)))
+    for at in range(0, len(pieces), TOGETHER):
+        mine = pieces[at : at + TOGETHER]
+        olds = [OldPiece(piece, plan.get_queue(piece.queue_id), _read(plan, piece, source)) for piece in mine]
+        for old, made in zip(olds, craft.make(plan, olds), strict=True):
+            folder = f"{plan.built.folder}/{old.piece.queue_id}"
+            for place, data in _place(plan, old, made):
+                built.write(folder, place, memoryview(data), _EVERYWHERE)
+                written.parts.append((folder, place, len(data), crc32(data)))
     return written
 
 
-def _convert(plan: Plan, piece: PiecePlan, craft: Craft, source: QueueFiles) -> Iterator[tuple[int, Bytes]]:
-    """Yield what a piece becomes, proven, and where it belongs in the new index of its queue."""
-    queue = plan.get_queue(piece.queue_id)
-    old_size, new_size = plan.source.entry_size, plan.target.entry_size
-    old = source.read(
-        f"{plan.source.folder}/{piece.queue_id}", piece.start * old_size, (piece.end - piece.start) * old_size
-    )
-    if plan.to == "simple" and piece.start == queue.first:
+def _read(plan: Plan, piece: PiecePlan, source: QueueFiles) -> bytes:
+    size = plan.source.entry_size
+    return source.read(f"{plan.source.folder}/{piece.queue_id}", piece.start * size, (piece.end - piece.start) * size)
+
+
+def _place(plan: Plan, old: OldPiece, made: Bytes) -> Iterator[tuple[int, Bytes]]:
+    """Yield what a piece became, and where it belongs in the new index of its queue."""
+    piece, size = old.piece, plan.target.entry_size
+    if plan.to == "simple" and piece.start == old.queue.first:
         front = blanks_before(piece.target, plan.target_file_size)
-        yield piece.target * new_size - len(front), front
-    parts: list[Bytes] = []
-    target = piece.target
-    for start in range(piece.start, piece.end, SLICE_SIZE):
-        # What the log says of a few entries is still in the processor's cache when they are proven.
-        end = min(start + SLICE_SIZE, piece.end)
-        part = PiecePlan(piece.number, piece.queue_id, start, end, target)
-        rows = old[(start - piece.start) * old_size : (end - piece.start) * old_size]
-        made = craft.convert(plan, part, queue, rows)
-        craft.check(plan, part, queue, rows, made)
-        parts.append(made)
-        target += len(made) // new_size
-    yield piece.target * new_size, b"".join(parts)
+        yield piece.target * size - len(front), front
+    yield piece.target * size, made

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from tests.support.conversions import convert, damaged_disk, fill, index_files, plain_disk, served
 from tests.support.stores import SMALL
@@ -7,9 +9,9 @@ from tests.support.stores import SMALL
 from holdfast.model.errors import StoreError
 from holdfast.sim.disk import SimDisk
 from holdfast.store import piece_conversion
-from holdfast.store.conversion_plan import PiecePlan, Plan, SourceQueue
+from holdfast.store.conversion_plan import Plan
 from holdfast.store.index_conversion import IndexConversion
-from holdfast.store.piece_conversion import Bytes, convert_pieces
+from holdfast.store.piece_conversion import Bytes, OldPiece, convert_pieces
 
 
 class Scribe:
@@ -20,16 +22,14 @@ class Scribe:
         self.doubts = False
         self._disk = disk
 
-    def convert(self, plan: Plan, piece: PiecePlan, queue: SourceQueue, old: bytes) -> Bytes:
+    def make(self, plan: Plan, olds: Sequence[OldPiece]) -> list[Bytes]:
         """Write one letter for each entry."""
-        self.asked.append((piece.start, len(old)))
-        return bytes([65 + piece.start]) * (piece.end - piece.start) * plan.target.entry_size
-
-    def check(self, plan: Plan, piece: PiecePlan, queue: SourceQueue, old: bytes, new: bytes) -> None:
-        """Require that it was written as it was given."""
-        assert new == self.convert(plan, piece, queue, old)
-        if b"B" in new and self.doubts:
+        self.asked += [(old.piece.start, len(old.entries)) for old in olds]
+        if self.doubts:
             raise StoreError("entry B is wrong")
+        return [
+            bytes([65 + old.piece.start]) * (old.piece.end - old.piece.start) * plan.target.entry_size for old in olds
+        ]
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_a_piece_is_written_where_it_belongs(disk: SimDisk):
     folder = f"{plan.built.folder}/0"
     data = b"".join(disk.read_file(f"{folder}/{at:020d}") or b"" for at in (0, 230, 460))
     assert data == bytes(4 * 46) + b"E" * 4 * 46 + bytes(7 * 46)
-    assert scribe.asked == [(4, 80), (4, 80)]
+    assert scribe.asked == [(4, 80)]
 
 
 def test_what_is_read_back_must_be_what_was_written(disk: SimDisk):
@@ -85,18 +85,30 @@ def test_the_first_piece_of_an_index_by_message_fills_its_file(disk: SimDisk):
     assert data[: first % 5 * 20] == (bytes(8) + b"\x7f\xff\xff\xff" + bytes(8)) * (first % 5)
 
 
-def test_what_cannot_be_proven_is_not_written(disk: SimDisk, monkeypatch: pytest.MonkeyPatch):
-    """Not even the part of a piece that can be."""
-    monkeypatch.setattr(piece_conversion, "SLICE_SIZE", 1)
+def test_what_cannot_be_proven_is_not_written(disk: SimDisk):
+    """Nor what is made together with it."""
     plan = IndexConversion(disk, "orders", "batch", options=SMALL, piece_size=4).plan
     assert plan is not None
     scribe = Scribe(disk)
     scribe.doubts = True
 
     with pytest.raises(StoreError, match="entry B is wrong"):
-        convert_pieces(disk, plan, [plan.pieces[0]], scribe)
+        convert_pieces(disk, plan, plan.pieces, scribe)
 
-    assert not any(disk.read_file(f"{plan.built.folder}/0/{0:020d}") or b"")
+    assert not any(any(disk.read_file(path) or b"") for path in plan.built_paths())
+
+
+def test_a_piece_is_proven_to_its_last_entry(disk: SimDisk, monkeypatch: pytest.MonkeyPatch):
+    """Slice by slice; nothing of it is written if the last one is wrong."""
+    monkeypatch.setattr(piece_conversion, "SLICE_SIZE", 1)
+    conversion = IndexConversion(disk, "orders", "batch", options=SMALL, piece_size=4)
+    assert conversion.plan is not None
+    disk.open("consumequeue/orders/0/00000000000000000000").write(3 * 20 + 10, [b"!"])
+
+    with pytest.raises(StoreError, match="has message 3 at position"):
+        conversion.convert(conversion.plan.pieces[0])
+
+    assert not any(any(disk.read_file(path) or b"") for path in conversion.plan.built_paths())
 
 
 @pytest.mark.parametrize("size", [1, 3, 4096])
