@@ -8,14 +8,14 @@ Prints one JSON line for each reading. The first round of each job, over the sma
 from __future__ import annotations
 
 import os
-import resource
 import shutil
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Self
 
 import msgspec
 from benchmarks.pipeline_findings import BACKFILL, CONVERT, DriverPlan, JobReading
@@ -25,13 +25,40 @@ from holdfast.pipeline.archive import archive
 from holdfast.pipeline.audit import audit
 from holdfast.pipeline.backfill import backfill, read_archive
 from holdfast.pipeline.convert_index import convert_index
-from holdfast.pipeline.spark_tasks import SparkTasks
+from holdfast.pipeline.spark_tasks import LEAN, SparkTasks
 from holdfast.pipeline.stats import stats
 from holdfast.pipeline.tasks import Tasks
 from holdfast.spark import session
 
+_WATCH_S: Final = 0.02
+
 Job = Callable[[], tuple[int, int]]
 """Runs once; returns the bytes that it read, and the entries."""
+
+
+class MemoryWatch:
+    """The largest memory that this process has of its own: not pages of files, which the system may take back."""
+
+    def __init__(self) -> None:
+        self.largest = 0
+        self._is_over = threading.Event()
+        self._watcher = threading.Thread(target=self._watch)
+
+    def __enter__(self) -> Self:
+        self._watcher.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self._watcher.join()
+
+    def _watch(self) -> None:
+        while True:
+            status = Path("/proc/self/status").read_text(encoding="ascii")
+            own = next(line for line in status.splitlines() if line.startswith("RssAnon:"))
+            self.largest = max(self.largest, int(own.split()[1]) << 10)
+            if self._is_over.wait(_WATCH_S):
+                return
 
 
 class WatchedTasks:
@@ -44,8 +71,9 @@ class WatchedTasks:
 
     def run(self, function: Callable[[Any], Any], inputs: Sequence[Any], kind: Any, progress: Any) -> list[Any]:
         def watched(each: Any) -> tuple[Any, int]:
-            found = function(each)
-            return found, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+            with MemoryWatch() as memory:
+                found = function(each)
+            return found, memory.largest
 
         done = self._tasks.run(watched, inputs, tuple[kind, int], progress)
         self.memory = max([self.memory, *(memory for _, memory in done)])
@@ -117,12 +145,14 @@ class Jobs:
 def main() -> None:
     """Measure everything."""
     plan = msgspec.json.decode(sys.argv[1], type=DriverPlan)
-    spark = session("holdfast-bench", master=f"local[{plan.cores}]", config={"spark.driver.memory": "2g"})
+    config = {"spark.driver.memory": "2g", **({} if BACKFILL in plan.jobs else LEAN)}
+    spark = session("holdfast-bench", master=f"local[{plan.cores}]", config=config)
     spark.sparkContext.setLogLevel("OFF")
     on_spark = SparkTasks(spark)
     tasks = WatchedTasks(on_spark)
     jobs = Jobs(on_spark, tasks, plan)
-    for name, sizes in jobs.all.items():
+    for name in plan.jobs:
+        sizes = jobs.all[name]
         jobs.prepare(name)
         tasks.memory = 0
         sizes[0]()
@@ -136,7 +166,8 @@ def main() -> None:
                 seconds.append(time.monotonic() - began_s)
             reading = JobReading(job=name, cores=plan.cores, size=size, entries=entries, seconds=seconds)
             print(msgspec.json.encode({"reading": reading, "memory": tasks.memory}).decode(), flush=True)
-    jobs.prepare(CONVERT)  # The next process finds the same.
+    if CONVERT in plan.jobs:
+        jobs.prepare(CONVERT)  # The next process finds the same.
     spark.stop()
 
 

@@ -3,12 +3,14 @@
     two stores, one twice as large ─> plain reading, cached and from disk ─> numpy alone
     ─> Spark on one core, then on all ─> audit, stats, archive, convert-index over either store; backfill to a broker
 
-Each number of cores is one Spark process that stays; its first run of each job warms it. Times are those of the whole
+Each number of cores is one Spark process that stays, and one for backfills, as the command would start them; its first
+run of each job warms it. Times are those of the whole
 job: looking at the folder, tasks, commit, syncs.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import statistics
@@ -19,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-from benchmarks.pipeline_findings import DriverPlan, JobReading, PipelineExtent, PipelineFindings
+from benchmarks.pipeline_findings import BACKFILL, BY_TASKS, DriverPlan, JobReading, PipelineExtent, PipelineFindings
 from benchmarks.pipeline_stores import QUEUES, convert_everywhere, make_store, read_plainly
 from benchmarks.programs import BenchmarkFailed
 from benchmarks.servers import Fleet
@@ -57,14 +59,18 @@ class PipelineBench:
             disk=read_plainly(logs[0], size, cold=True),
             cached=statistics.median(read_plainly(logs[0], size, cold=False) for _ in range(_PLAIN_ROUNDS)),
             converted={cores: convert_everywhere(cores, _CONVERTED, _PLAIN_ROUNDS) for cores in _CORES},
+            overwritten={
+                cores: convert_everywhere(cores, _CONVERTED, _PLAIN_ROUNDS, is_kept=False) for cores in _CORES
+            },
         )
         name_server = self._fleet.start_holdfast_name_server()
         broker = self._fleet.start_holdfast(name_server, "async")
         where = ["--namesrv", name_server.name_server, "--logical-queues", str(QUEUES)]
         subprocess.run([HOLDFAST, "topic", "create", _TARGET, *where], check=True, stdout=subprocess.DEVNULL)
         (self._folder / "scratch").mkdir()
-        for cores in _CORES:
+        for cores, jobs in itertools.product(_CORES, ([*BY_TASKS], [BACKFILL])):
             plan = DriverPlan(
+                jobs=jobs,
                 cores=cores,
                 rounds=extent.rounds,
                 scratch=str(self._folder / "scratch"),

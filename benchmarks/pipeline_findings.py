@@ -13,6 +13,8 @@ TWICE: Final = 2.1
 JUDGED: Final = ("audit", "archive")
 CONVERT: Final = "convert-index"
 BACKFILL: Final = "backfill"
+BY_TASKS: Final = ("audit", "stats", "archive", CONVERT)
+"""Jobs that need nothing of Spark but that it runs tasks."""
 
 
 class PipelineExtent(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +46,7 @@ class DriverPlan(msgspec.Struct, frozen=True, kw_only=True):
         logs, indexes: Stores that are read, and those whose index is converted; of each the smaller one first.
         namesrv, topic: Where rows are brought back to.
         rows: How many rows that are; then twice as many.
+        jobs: What is run.
     """
 
     cores: int
@@ -54,6 +57,7 @@ class DriverPlan(msgspec.Struct, frozen=True, kw_only=True):
     namesrv: str
     topic: str
     rows: int
+    jobs: list[str]
 
 
 class JobReading(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,6 +95,15 @@ class JobReading(msgspec.Struct, frozen=True, kw_only=True):
         return (max(self.seconds) - min(self.seconds)) / self.median_s
 
 
+class JobGrowth(msgspec.Struct, frozen=True, kw_only=True):
+    """Time is *fixed_s*, and each core's entries by *entries_per_core* in a second."""
+
+    job: str
+    cores: int
+    fixed_s: float
+    entries_per_core: float
+
+
 class PipelineTarget(msgspec.Struct, frozen=True, kw_only=True):
     """A figure that is wanted; *at_most* turns it round."""
 
@@ -112,7 +125,8 @@ class PipelineFindings(msgspec.Struct, kw_only=True):
         cached, disk: MB/s of plain reading by one core, from the page cache and, after it was emptied, from the disk.
         converted: Entries that numpy converts in a second on each of so many cores at once, in memory, with no store
             times, no check and no file.
-        memory: The largest memory of a Python worker, in bytes, by job.
+        overwritten: The same, if the new index is not kept, but its parts are put in one place.
+        memory: The largest memory of a Python worker, in bytes, by job: its own, without files that are mapped.
     """
 
     body_size: int
@@ -121,6 +135,7 @@ class PipelineFindings(msgspec.Struct, kw_only=True):
     cached: float
     disk: float
     converted: dict[int, float]
+    overwritten: dict[int, float] = {}
     readings: list[JobReading] = []
     memory: dict[str, int] = {}
 
@@ -143,6 +158,20 @@ class PipelineFindings(msgspec.Struct, kw_only=True):
                 ratio = largest.median_s / full[0].median_s * 2 * full[0].size / largest.size
                 what = f"{job}, time for twice the data"
                 found.append(PipelineTarget(what=what, measured=ratio, wanted=TWICE, at_most=True))
+        return found
+
+    @property
+    def growths(self) -> list[JobGrowth]:
+        """Say of each job what does not grow with the data, where two sizes were measured."""
+        found: list[JobGrowth] = []
+        for mine in self._by_job().values():
+            for cores in sorted({reading.cores for reading in mine}):
+                sizes = sorted((each for each in mine if each.cores == cores), key=lambda each: each.entries)
+                less, more = sizes[0], sizes[-1]
+                if more.entries > less.entries and more.median_s > less.median_s:
+                    rate = (more.entries - less.entries) / (more.median_s - less.median_s)
+                    fixed_s = less.median_s - less.entries / rate
+                    found.append(JobGrowth(job=less.job, cores=cores, fixed_s=fixed_s, entries_per_core=rate / cores))
         return found
 
     def _by_job(self) -> dict[str, list[JobReading]]:

@@ -8,11 +8,15 @@ from benchmarks.tables import number, table
 
 def pipeline_sections(found: PipelineFindings) -> list[str]:
     """Return the note and the tables."""
-    return [part for part in (_note(found), _targets(found), _readings(found), _memory(found)) if part]
+    return [part for part in (_note(found), _targets(found), _readings(found), _growths(found), _memory(found)) if part]
 
 
 def _note(found: PipelineFindings) -> str:
-    plain = ", ".join(f"{number(rate)} on each of {cores} at once" for cores, rate in found.converted.items())
+    plain = ", ".join(
+        f"{number(rate)} on each of {cores} at once ({number(found.overwritten.get(cores, 0))} if it keeps nothing of "
+        "what it made)"
+        for cores, rate in found.converted.items()
+    )
     return (
         f"Messages with random bodies of {found.body_size:,} bytes ({found.index_body_size:,} where an index is "
         "converted) in 8 queues, in the page cache. Plain reading by "
@@ -54,6 +58,16 @@ def _readings(found: PipelineFindings) -> str:
     return table(head, rows) if rows else ""
 
 
+def _growths(found: PipelineFindings) -> str:
+    rows = [
+        [growth.job, str(growth.cores), f"{growth.fixed_s:.2f}", number(growth.entries_per_core)]
+        for growth in found.growths
+    ]
+    return (
+        table(["what grows", "cores", "s, whatever the data", "entries/s per core behind that"], rows) if rows else ""
+    )
+
+
 def _memory(found: PipelineFindings) -> str:
     rows = [[job, f"{size / 1e6:,.0f}"] for job, size in found.memory.items() if size]
-    return table(["largest Python worker", "MB"], rows) if rows else ""
+    return table(["largest Python worker, without mapped files", "MB"], rows) if rows else ""

@@ -6,6 +6,7 @@ import os
 import statistics
 import time
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -78,21 +79,26 @@ def _forget(path: Path) -> None:
         os.close(descriptor)
 
 
-def convert_everywhere(cores: int, count: int, rounds: int) -> float:
+def convert_everywhere(cores: int, count: int, rounds: int, *, is_kept: bool = True) -> float:
     """Return how many entries each of *cores* converts in a second when all are at it, as they are in a job."""
     with ProcessPoolExecutor(cores) as pool:
-        return statistics.median(pool.map(convert_plainly, [count] * rounds * cores))
+        return statistics.median(pool.map(partial(convert_plainly, is_kept=is_kept), [count] * rounds * cores))
 
 
-def convert_plainly(count: int) -> float:
-    """Return how many entries numpy turns from one kind into the other in a second: in memory, and nothing else."""
+def convert_plainly(count: int, *, is_kept: bool = True) -> float:
+    """Return how many entries numpy turns from one kind into the other in a second: in memory, and nothing else.
+
+    A new index that *is_kept* is all there in the end; else each part is put where the one before it was, and never
+    leaves the processor's cache.
+    """
     entries = np.zeros(count, dtype=ENTRY)
     entries["position"] = np.arange(count) * 1200
     entries["size"] = 1200
     began_s = time.monotonic()
+    kept = np.zeros(count if is_kept else _ENTRIES, dtype=UNIT)
     for at in range(0, count, _ENTRIES):
         old = entries[at : at + _ENTRIES]
-        new = np.zeros(len(old), dtype=UNIT)
+        new = kept[at : at + len(old)] if is_kept else kept[: len(old)]
         for name in ("position", "size", "tags"):
             new[name] = old[name]
         new["first"] = np.arange(at, at + len(old))

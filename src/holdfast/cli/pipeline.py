@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="Jobs over the stored log, on Spark.")
 
 NO_SPARK: Final = "none"
+BACKFILL: Final = "backfill"
+"""The one job whose rows go through Java."""
 _COMMON: Final = "Spark and output"
 _FAULTY: Final = 1
 
@@ -71,12 +73,13 @@ class Run:
                 yield InProcess()
                 return
             try:
-                from holdfast.pipeline.spark_tasks import SparkTasks  # noqa: PLC0415 - so is Spark
+                from holdfast.pipeline.spark_tasks import LEAN, SparkTasks  # noqa: PLC0415 - so is Spark
                 from holdfast.spark import session  # noqa: PLC0415
             except ImportError as error:
                 raise _missing(error) from error
             self.show("starting Spark", 1)
-            spark = session(f"holdfast pipeline {name}", master=self._master)
+            config = None if name == BACKFILL else LEAN
+            spark = session(f"holdfast pipeline {name}", master=self._master, config=config)
             spark.sparkContext.setLogLevel("ERROR")
             try:
                 yield SparkTasks(spark)
@@ -226,7 +229,7 @@ def archive(
 
         found = job.archive(tasks, stores, target, topics=topics or (), holds=hold, show=run.show)
     run.tell(found, job.to_report(found))
-    if not found.is_whole:
+    if not found.is_whole or found.stuck:
         raise typer.Exit(_FAULTY)
 
 
@@ -270,7 +273,7 @@ def backfill(
     Example: holdfast pipeline backfill /archive --to orders-again --where "topic = 'orders'" --state backfill-1
     """
     address, _ = find_namesrv(namesrv, profile, os.environ)
-    with run.tasks("backfill") as tasks:
+    with run.tasks(BACKFILL) as tasks:
         spark = getattr(tasks, "spark", None)
         if spark is None:
             raise ConfigError("a backfill needs Spark: give another --master")

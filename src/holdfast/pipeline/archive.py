@@ -29,6 +29,7 @@ from holdfast.pipeline.mappings import Home, homes_of, load_mapping, merge_topic
 from holdfast.pipeline.report import Plot, Report
 from holdfast.pipeline.store_folder import StoreFolder, open_stores
 from holdfast.pipeline.tasks import ShowProgress, Tasks, run_ranges, show_nothing
+from holdfast.store.retention import HOLD_PATH
 
 
 class LogProgress(msgspec.Struct, frozen=True):
@@ -65,6 +66,7 @@ class Archived(msgspec.Struct, kw_only=True):
         rows: By topic.
         gaps: Those that this run found.
         outside: Messages of static topics that were never a part of a logical queue.
+        stuck: Folders in which what archives have said to retention cannot be read: it removes nothing there.
     """
 
     run: int
@@ -77,6 +79,7 @@ class Archived(msgspec.Struct, kw_only=True):
     faults: list[Fault]
     counts: dict[str, int]
     outside: int
+    stuck: list[str]
     seconds: float
 
     @property
@@ -146,12 +149,15 @@ def archive(
         manifest = _add(before, folders, done, topics)
         files = [file for each in done for file in each.files]
         place.commit(manifest, files, time.time_ns() // 1_000_000)
-    if holds:
-        for folder in folders:
-            hold_log(folder.root, str(place.root.resolve()), manifest.logs[folder.broker].position)
+    stuck = [
+        folder.root
+        for folder in folders
+        if holds and not hold_log(folder.root, str(place.root.resolve()), manifest.logs[folder.broker].position)
+    ]
     gaps = _new_gaps(before, manifest, merged)
     logs = [_progress(folder, start, before) for folder, start in zip(folders, starts, strict=True)]
-    return _sum_up(manifest, files, done, gaps, logs, time.monotonic() - began_s)
+    found = _sum_up(manifest, files, done, gaps, logs, time.monotonic() - began_s)
+    return msgspec.structs.replace(found, stuck=stuck)
 
 
 def _look(
@@ -282,6 +288,7 @@ def _sum_up(
         faults=faults.listed,
         counts=faults.counts,
         outside=sum(each.outside for each in done),
+        stuck=[],
         seconds=seconds,
     )
 
@@ -317,6 +324,12 @@ def to_report(found: Archived) -> Report:
         faults = [(fault.broker, fault.kind, fault.path, fault.at, fault.text) for fault in found.faults[:50]]
         columns = [*left("BROKER", "KIND", "FILE"), *right("BYTE"), *left("WHAT")]
         tables.append(Table(columns, faults, title="What could not be read"))
-    notes = [f"{found.outside} messages are in no logical queue: they were stored behind a sealed end"]
+    notes = [
+        f"{folder}/{HOLD_PATH} cannot be read, and the broker removes nothing of its log: `holdfast pipeline release "
+        f"{folder}`, and then run every archive of it once"
+        for folder in found.stuck
+    ]
+    if found.outside:
+        notes.append(f"{found.outside} messages are in no logical queue: they were stored behind a sealed end")
     plot = Plot("Messages by day", list(found.days), {"messages": list(found.days.values())})
-    return Report("Archive", facts, tables, [plot] if found.days else [], notes if found.outside else [])
+    return Report("Archive", facts, tables, [plot] if found.days else [], notes)

@@ -269,7 +269,7 @@ class ColumnCraft:
         if found is None:
             raise StoreError(f"there is no log at position {low}")
         size = min(end, found.start + self._files.size) - low
-        if 0 < size <= DENSE * len(positions):
+        if 0 < size <= DENSE * min(len(positions), ROWS):
             data: Block = found.file.read(low - found.start, low - found.start + size)
             starts = positions - low
         else:

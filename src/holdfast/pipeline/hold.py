@@ -3,6 +3,7 @@
     holdfast/archived.json    {"positions": {"/archive": 1073741824, "/other": 734003200}}
 
 Each archive says up to where it has the log. A Holdfast broker removes no log file that one of them has not got yet.
+A file that cannot be read keeps all of the log, and is left alone: who wrote it anew would drop what others said.
 """
 
 from __future__ import annotations
@@ -19,15 +20,22 @@ from holdfast.pipeline.read_only import replace_small
 from holdfast.store.retention import HOLD_PATH, Hold
 
 
-def hold_log(root: str, archive: str, position: int) -> None:
-    """Say that *archive* has everything before *position*, and wants what is behind it to be kept."""
+def hold_log(root: str, archive: str, position: int) -> bool:
+    """Say that *archive* has everything before *position*, and wants what is behind it to be kept.
+
+    Returns:
+        False if what is there cannot be read.
+    """
     path = Path(root) / HOLD_PATH
     with _alone(path.parent):
         try:
             known = msgspec.json.decode(path.read_bytes(), type=Hold).positions
-        except (FileNotFoundError, msgspec.MsgspecError):
+        except FileNotFoundError:
             known = {}
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            return False
         replace_small(path, msgspec.json.encode(Hold({**known, archive: position})))
+        return True
 
 
 def release_log(root: str) -> None:

@@ -21,6 +21,8 @@ from holdfast.pipeline.tasks import Progress, TaskFailed
 from holdfast.spark.python_worker import settle
 
 _RESULT: Final = pa.schema([("number", pa.int64()), ("result", pa.binary())])
+LEAN: Final = {"spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1"}
+"""For a session that runs nothing but tasks: Java only hands them out, and is not worth being compiled with care."""
 _POLL_S: Final = 0.2
 _groups = itertools.count()
 

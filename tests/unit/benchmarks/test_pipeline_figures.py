@@ -58,6 +58,20 @@ def test_a_conversion_is_judged_beside_numpy_alone():
     ]
 
 
+def test_what_does_not_grow_with_the_data_is_told_apart():
+    """Half a second, and then two seconds for a million entries, by two cores."""
+    found = findings(
+        reading("stats", 1, 2.5, entries=1_000_000),
+        reading("stats", 2, 4.5, entries=2_000_000),
+        reading("audit", 1, 2.5),
+    )
+
+    (growth,) = found.growths
+
+    assert (growth.job, growth.cores, growth.fixed_s, growth.entries_per_core) == ("stats", 2, 0.5, 250_000)
+    assert "| stats | 2 | 0.50 | 250" in "\n".join(pipeline_sections(found))
+
+
 def test_the_report_shows_what_was_missed():
     """In bold, beside the readings and the memory."""
     found = findings(reading("archive", 100, 1.0), reading("audit", 300, 1.0))
@@ -80,3 +94,4 @@ def test_a_store_is_made_and_read(tmp_path: Path):
     assert 1 << 20 <= found.size <= 3 << 19
     assert read_plainly(tmp_path / "store", 1 << 20, cold=True) > 0
     assert convert_everywhere(2, 1000, 1) > 0
+    assert convert_everywhere(1, 1000, 1, is_kept=False) > 0

@@ -61,6 +61,23 @@ def test_an_archive_is_added_to_and_retention_is_told(
     assert not (folder.root / HOLD_PATH).exists()
 
 
+def test_a_word_to_retention_that_cannot_be_read_shows_in_the_status(
+    folder: Folder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    """Everything is archived, and it says what to do about what is not removed any more."""
+    words = ("archive", folder, "--to", tmp_path / "archive")
+    assert pipeline(*words) == 0
+    (folder.root / HOLD_PATH).write_bytes(b"{")
+
+    assert pipeline(*words) == 1
+    assert f"holdfast pipeline release {folder.root}" in " ".join(capsys.readouterr().out.split())
+    assert pipeline(*words, "--json") == 1
+    assert json.loads(capsys.readouterr().out)["stuck"] == [str(folder.root)]
+
+    assert main(["pipeline", "release", str(folder)]) == 0
+    assert pipeline(*words) == 0
+
+
 def test_a_message_that_is_missing_shows_in_the_status(folder: Folder, tmp_path: Path):
     """What was archived before stays."""
     flip(folder.log_path(0), skip=89)

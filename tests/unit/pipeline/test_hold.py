@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from holdfast.pipeline.hold import hold_log, release_log
 from holdfast.runtime.posix_disk import PosixDisk
@@ -20,14 +21,18 @@ def test_the_log_is_kept_for_the_archive_that_is_furthest_behind(tmp_path: Path)
     assert msgspec.json.decode((tmp_path / HOLD_PATH).read_bytes()) == {"positions": {"/one": 500, "/other": 900}}
 
 
-def test_a_hold_that_is_damaged_is_made_anew(tmp_path: Path):
-    """Until then everything is kept."""
-    hold_log(str(tmp_path), "/one", 500)
-    (tmp_path / HOLD_PATH).write_bytes(b"{")
+@pytest.mark.parametrize("damage", [b"{", b"", b'{"positions": {"\xff": 1}}', b'{"positions": {"/one": "x"}}'])
+def test_a_hold_that_is_damaged_keeps_everything_until_it_is_released(tmp_path: Path, damage: bytes):
+    """One archive cannot know what others had said, and must not let go of what they have not got."""
+    assert hold_log(str(tmp_path), "/one", 500)
+    assert hold_log(str(tmp_path), "/other", 300)
+    (tmp_path / HOLD_PATH).write_bytes(damage)
+
+    assert not hold_log(str(tmp_path), "/one", 600)
+
     assert find_hold(PosixDisk(tmp_path)) == 0
-
-    hold_log(str(tmp_path), "/one", 600)
-
+    release_log(str(tmp_path))
+    assert hold_log(str(tmp_path), "/one", 600)
     assert find_hold(PosixDisk(tmp_path)) == 600
 
 
