@@ -110,6 +110,7 @@ def test_a_topic_is_created_listed_described_and_deleted(ask: Ask, say: Say, fai
 
     assert "exists already" in fail("topic", "create", "cli-life")
     assert ask("topic", "create", "cli-life", "--exist-ok")["created"] is False
+    assert "index convert cli-life --to batch" in fail("topic", "create", "cli-life", "--batches", "--exist-ok")
 
     assert ask("topic", "delete", "cli-life", "--dry-run")["deleted"] is False
     assert ask("topic", "delete", "cli-life")["deleted"] is True

@@ -138,8 +138,15 @@ def test_wrong_folders_and_queues_are_named(tmp_path: Path, capsys: pytest.Captu
     assert not list(tmp_path.iterdir())
 
     make_folder(tmp_path)
-    assert main(["index", "convert", "orders", "--to", "batch", "--store", str(tmp_path), "--queue", "7"]) == 2
+    words = ["index", "convert", "orders", "--to", "batch", "--store", str(tmp_path)]
+    assert main([*words, "--queue", "7"]) == 2
     assert "queue 7 of orders has no message, only [0, 1] have" in capsys.readouterr().err
+    assert not (tmp_path / "holdfast/conversion/orders").exists()
+
+    assert main([*words, "--queue", "1"]) == 0
+    assert main([*words, "--queue", "7"]) == 2
+    assert main(words) == 0
+    assert "7 entries in" in capsys.readouterr().out
 
 
 def test_a_queue_is_prepared_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

@@ -24,6 +24,7 @@ from holdfast.model.scope import GLOBAL, covers
 from holdfast.model.topic import TopicConfig
 from holdfast.wire import java_json
 from holdfast.wire import mapping as wire
+from holdfast.wire.admin import parse_attributes
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command
 from holdfast.wire.mapping import MappedTopic, from_detail, to_detail, to_info
@@ -234,6 +235,7 @@ class StaticCluster(ScriptedReach):
             read_queues=int(asked.fields["readQueueNums"]),
             write_queues=int(asked.fields["writeQueueNums"]),
             permission=int(asked.fields["perm"]),
+            attributes=parse_attributes(asked.fields.get("attributes", ""))[0],
         )
         return {}
 

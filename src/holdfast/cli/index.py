@@ -75,6 +75,7 @@ def convert(
         report = Report(topic=topic, to=to, store=str(store), switched=True, resumed=conversion.is_resumed)
         if conversion.plan is not None:
             if queue is not None and queue not in conversion.plan.spans:
+                conversion.give_up()
                 raise ConfigError(f"queue {queue} of {topic} has no message, only {sorted(conversion.plan.spans)} have")
             left = conversion.left(queue)
             total = sum(piece.end - piece.start for piece in left)

@@ -21,7 +21,7 @@ from holdfast.cli.progress import show_progress
 from holdfast.cli.session import DryRunOption, Session, YesOption, cluster_command
 from holdfast.model.errors import BrokerRefused, ConfigError, HoldfastError
 from holdfast.model.scope import GLOBAL, SHOWN_GLOBAL, overlap, to_shown_scope, to_wire_scope
-from holdfast.model.topic import READ_WRITE, TopicConfig, find_name_fault
+from holdfast.model.topic import BATCH_QUEUE, QUEUE_TYPE, READ_WRITE, SIMPLE_QUEUE, TopicConfig, find_name_fault
 from holdfast.wire.codes import ResponseCode
 
 LogicalQueuesOption = Annotated[int, typer.Option(min=1, metavar="N", help="Logical queues in all.")]
@@ -64,6 +64,7 @@ def create_static(
             if known.merged.scope == fixed:
                 if not exist_ok:
                     raise _exists(known)
+                _refuse_other_index(known, config.attributes.get(QUEUE_TYPE))
                 return None
         plan = create_plan(view, config, total, targets=brokers, scope=fixed, now_ms=now_ms())
         if not dry_run:
@@ -81,6 +82,22 @@ def create_static(
     verb = "would be created" if dry_run else "created"
     text = f"static topic {config.name} {verb}: {total} logical queues on {leaders}"
     _show(session, plan, text, created=not dry_run, dry_run=dry_run)
+
+
+def other_index(topic: str, broker: str, wanted: str) -> NotAllowed:
+    """Say that a topic has one kind of index where another is wanted, and what can be done."""
+    to = "batch" if wanted == BATCH_QUEUE else "simple"
+    return NotAllowed(
+        f"a topic keeps its kind of index while it is served: stop {broker} and run "
+        f"`holdfast index convert {topic} --to {to} --store DIR` on its folder"
+    )
+
+
+def _refuse_other_index(topic: StaticTopic, wanted: str | None) -> None:
+    """See that a topic that exists is indexed as it would be if it did not; *wanted* is None if nothing was said."""
+    for broker, config in sorted(topic.configs.items()):
+        if wanted is not None and config.attributes.get(QUEUE_TYPE, SIMPLE_QUEUE) != wanted:
+            raise other_index(topic.name, broker, wanted)
 
 
 def grow(

@@ -28,7 +28,7 @@ from holdfast.cli.arguments import BrokersOption, TopicArgument
 from holdfast.cli.moving import split_names
 from holdfast.cli.queue import home_table, static_facts, trouble
 from holdfast.cli.session import DryRunOption, Session, YesOption, cluster_command, parse_pairs
-from holdfast.cli.static_topic import ScopeOption, create_static, find_scope
+from holdfast.cli.static_topic import ScopeOption, create_static, find_scope, other_index
 from holdfast.model.errors import ConfigError
 from holdfast.model.route import MASTER_ID, Route
 from holdfast.model.scope import to_shown_broker
@@ -118,7 +118,9 @@ def create(
             cluster=cluster,
             brokers=split_names(brokers),
         )
-        if not existed and not dry_run:
+        if existed:
+            _refuse_other_index(topic, changes)
+        elif not dry_run:
             await Topics(there).apply(topic, changes)
         return changes, existed
 
@@ -335,11 +337,7 @@ def _refuse_other_index(topic: str, changes: Sequence[TopicChange]) -> None:
     for change in changes:
         wanted = change.after.attributes.get(QUEUE_TYPE, SIMPLE_QUEUE)
         if change.before is not None and change.before.attributes.get(QUEUE_TYPE, SIMPLE_QUEUE) != wanted:
-            to = "batch" if wanted == BATCH_QUEUE else "simple"
-            raise NotAllowed(
-                f"a topic keeps its kind of index while it is served: stop {change.broker} and run "
-                f"`holdfast index convert {topic} --to {to} --store DIR` on its folder"
-            )
+            raise other_index(topic, change.broker, wanted)
 
 
 def _index_attribute(queue_type: QueueType | None, *, batches: bool) -> dict[str, str]:

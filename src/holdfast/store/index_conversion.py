@@ -142,6 +142,11 @@ class IndexConversion:
         progress.save(self._disk)
         self._progress = progress
 
+    def give_up(self) -> None:
+        """Leave nothing behind if nothing was done: neither by this run nor by one before it."""
+        if not self.is_resumed and not self._progress.done:
+            self._disk.remove(self._folder)
+
     # --- building
 
     def left(self, queue_id: int | None = None) -> list[PiecePlan]:

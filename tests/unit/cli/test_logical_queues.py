@@ -98,6 +98,21 @@ def test_a_topic_that_keeps_batches_whole_is_created_by_one_word(
     assert "batches" in described
 
 
+def test_an_existing_topic_is_no_success_if_it_has_another_index(
+    orders: StaticCluster, capsys: pytest.CaptureFixture[str]
+):
+    """Whoever asks for batches must not believe to have them; nor the other way round."""
+    told = run("topic create orders --logical-queues 4 --batches --exist-ok", capsys, status=1)
+    assert "stop broker1 and run `holdfast index convert orders --to batch --store DIR`" in told
+    run("topic create orders --logical-queues 4 --queue-type simple --exist-ok", capsys)
+
+    run("topic create whole --logical-queues 4 --batches", capsys)
+    run("topic create whole --logical-queues 4 --batches --exist-ok", capsys)
+    run("topic create whole --logical-queues 4 --exist-ok", capsys)
+    told = run("topic create whole --logical-queues 4 --queue-type simple --exist-ok", capsys, status=1)
+    assert "--to simple" in told
+
+
 def test_a_static_topic_is_created_shown_and_deleted(cluster: StaticCluster, capsys: pytest.CaptureFixture[str]):
     """With the number of queues that was asked for, whatever the number of brokers."""
     created = run("topic create orders --logical-queues 4 --brokers broker1,broker2", capsys)
