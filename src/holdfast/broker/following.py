@@ -34,6 +34,8 @@ from holdfast.wire.ha import LogReader, Stretch, encode_report
 TIMER: Final = "following"
 TICK_MS: Final = 1_000
 STUCK_MS: Final = 30_000
+_PATIENCE_MS: Final = 10_000
+"""How long a name server may know no master before that is told."""
 OVERLAP: Final = 64 * 1024
 # The end of a file may be blank for as long as a record that did not fit: nothing in it tells two logs apart.
 _OVERLAP_FILE_END: Final = 8 * 1024 * 1024
@@ -80,11 +82,14 @@ class Following:
         self._told = -1
         self._told_ms = 0
         self._retry_ms = 0
+        self._is_told_away = False  # That the master is away was told, and nothing has come from it since.
+        self._began_ms = 0
 
     # The passing of time.
 
     def start(self, now_ms: int, effects: list[Effect]) -> None:
         """Begin to follow, if this broker is a replica."""
+        self._began_ms = now_ms
         if self._options.is_replica:
             effects.append(SetTimer(TIMER, now_ms))
 
@@ -92,6 +97,11 @@ class Following:
         """Dial, give a sign of life, or give up a master that gives none."""
         assert name == TIMER
         if self._channel is None:
+            if self.master is None and now_ms - self._began_ms >= _PATIENCE_MS:
+                reason = (
+                    f"no name server knows a master named {self._options.replica_of}: start it, or correct --replica-of"
+                )
+                effects += self._miss("master unknown", {"reason": reason})
             if self.master is not None and not self._is_dialing and now_ms >= self._retry_ms and self.is_ready():
                 self._is_dialing = True
                 self._errands.work.append(self._dial(self.master))
@@ -162,9 +172,21 @@ class Following:
 
     def _lose(self, reason: str) -> list[Effect]:
         was, self.state = self.state, self.state if self.state in STUCK else "waiting"
-        if was != "following":
+        if was in STUCK:
             return []
-        return [Log("warning", "master lost", {"master": self.master, "reason": reason, "end": self._store.written})]
+        told: dict[str, object] = {"master": self.master, "reason": reason, "end": self._store.written}
+        if was == "following":
+            self._is_told_away = False
+            return self._miss("master lost", told)
+        hint = "it is tried again every second. Is the master up, and is this its replication port (ha_port)?"
+        return self._miss("master not reached", told | {"hint": hint})
+
+    def _miss(self, event: str, told: dict[str, object]) -> list[Effect]:
+        """Say that there is no master, once until there is one."""
+        if self._is_told_away:
+            return []
+        self._is_told_away = True
+        return [Log("warning", event, told)]
 
     def received(self, channel: ChannelId, data: bytes | memoryview, now_ms: int, effects: list[Effect]) -> None:
         """Compare, then add what the master sent."""
@@ -277,7 +299,7 @@ class Following:
         """Take note, once everything was compared, that this is a copy of the master's log."""
         if self._next >= self._compared_end:
             self._sure, self._compared_end = _ALL, 0
-            self.state, self.problem = "following", ""
+            self.state, self.problem, self._is_told_away = "following", "", False
 
     def _misfit(self, position: int, now_ms: int) -> bool:
         """Say what it means that the master goes on somewhere else than here."""

@@ -145,7 +145,10 @@ class BrokerService:
             await server.listen(host, own, stream=REPLICATION)
         except (ConfigError, PortTaken) as error:
             if self._options.ha_port is not None:
-                raise
+                raise PortTaken(
+                    f"ha_port {own} of {host} cannot be used: stop what listens there, or set another ha_port; {port}"
+                    f" and {port - _VIP_DISTANCE} are this broker's own"
+                ) from error
             self._emit(Log("warning", "replication port is taken", {"port": own, "reason": str(error)}))
 
     def _samples(self) -> Iterator[Sample]:

@@ -179,11 +179,29 @@ def serve_broker(
         "metrics_listen": metrics_listen,
     }
     options = start.load("broker", BrokerOptions, flags)
+    _check_replica(name, options.replica_of, options.ha_master)
     if options.advertise is None:
         options = msgspec.structs.replace(options, advertise=_advertised(options.listen))
     name = options.replica_of or options.name
     announced = {"role": "broker", "name": name, "advertise": options.address}
     start.run(BrokerService(options, start.start_logging(broker=name)), announced)
+
+
+def _check_replica(name: str | None, master: str | None, ha_master: str | None) -> None:
+    """See that a replica is told one thing of where it belongs.
+
+    Raises:
+        ConfigError: which option is wrong, and what to do.
+    """
+    if name is not None and master not in {None, name}:
+        raise ConfigError(
+            f"a replica of {master} has its name: leave --name {name} out. Replicas of one master differ in replica_id"
+        )
+    if ha_master is not None:
+        try:
+            split_address(ha_master)
+        except ConfigError as error:
+            raise ConfigError(f"ha_master: {error}") from error
 
 
 def _advertised(listen: str) -> str | None:

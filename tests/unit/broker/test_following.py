@@ -113,6 +113,39 @@ def test_a_master_that_cannot_be_reached_is_tried_again(pair: Pair) -> None:
     assert pair.state == "following"
 
 
+def test_a_master_that_cannot_be_reached_is_told_of_once(pair: Pair) -> None:
+    """With what to look at; again when it was there and is lost."""
+    for _ in range(3):
+        assert pair.connect(is_reachable=False)
+        pair.pass_time(1_000)
+    assert pair.connect()
+    pair.break_off()
+
+    (line,) = logs(pair.replica.effects, "master not reached")
+    assert (line.level, line.fields["reason"]) == ("warning", "refused")
+    assert "ha_port" in str(line.fields["hint"])
+    pair.pass_time(1_000)
+    pair.follow()
+    pair.break_off()
+    pair.pass_time(1_000)
+    assert pair.connect(is_reachable=False)
+    assert len(logs(pair.replica.effects, "master lost")) == 1
+    assert len(logs(pair.replica.effects, "master not reached")) == 1
+
+
+def test_a_master_that_nobody_knows_is_told_of() -> None:
+    """Its name may be mistyped. Not at once: it may be on its way."""
+    desk = BrokerDesk(replica_of="broekr-a")
+    desk.pass_time(9_000, FOLLOWING_TIMER)
+    assert logs(desk.effects, "master unknown") == []
+
+    for _ in range(3):
+        desk.pass_time(1_000, FOLLOWING_TIMER)
+
+    (line,) = logs(desk.effects, "master unknown")
+    assert "broekr-a" in str(line.fields["reason"])
+
+
 def test_the_end_of_the_log_is_compared_before_anything_is_added(pair: Pair) -> None:
     """A copy of another broker is not continued with this one's messages."""
     other = Pair()

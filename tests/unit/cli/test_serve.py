@@ -88,3 +88,19 @@ def test_a_broker_that_listens_everywhere_advertises_an_address():
     assert not advertised.startswith("0.0.0.0")
     with pytest.raises(ConfigError, match="--advertise"):
         serve._advertised("0.0.0.0:0")
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["--name", "x", "--replica-of", "a"], "a replica of a has its name: leave --name x out"),
+        (["--replica-of", "a", "--set", "ha_master=nowhere"], "ha_master: 'nowhere' is not an address"),
+        (["--replica-of", "a", "--set", "ha_master=10.0.0.1"], "write host:port"),
+    ],
+)
+def test_a_replica_that_is_told_nonsense_does_not_start(
+    words: list[str], hint: str, capsys: pytest.CaptureFixture[str]
+):
+    """It would dial nobody, without a word."""
+    assert main(["serve", "broker", *words]) == 2
+    assert hint in capsys.readouterr().err
