@@ -6,6 +6,7 @@ At a master: who copies it, and what each lacks. At a replica: whether it follow
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from holdfast.broker.following import Following
 from holdfast.broker.options import BrokerOptions
@@ -13,6 +14,8 @@ from holdfast.broker.replica_gate import ReplicaGate
 from holdfast.broker.shipping import Shipping
 from holdfast.machine.sample import Sample
 from holdfast.store.message_store import MessageStore
+
+_SHOWN_MAX: Final = 5
 
 
 class ReplicaReport:
@@ -57,7 +60,7 @@ class ReplicaReport:
         return {
             "replicas": str(len(behind)),
             "replicasInSync": str(self._shipping.in_sync),
-            "replicasBehind": ", ".join(f"{peer} {size} bytes" for peer, size in sorted(behind.items())),
+            "replicasBehind": _worst(behind),
         }
 
     def ha_status(self) -> dict[str, object]:
@@ -104,3 +107,10 @@ class ReplicaReport:
             yield Sample("broker_replica_behind_bytes", "gauge", about, size, {"replica": peer})
         about = "Messages of which senders were told that no replica has them, under synchronous replication."
         yield Sample("broker_unreplicated_sends", "counter", about, self._gate.unsafe)
+
+
+def _worst(behind: dict[str, int]) -> str:
+    """Return those that lack the most, in one line: anybody may connect to the port."""
+    ranked = sorted(behind.items(), key=lambda item: (-item[1], item[0]))
+    shown = ", ".join(f"{peer} {size} bytes" for peer, size in ranked[:_SHOWN_MAX])
+    return shown if len(ranked) <= _SHOWN_MAX else f"{shown} and {len(ranked) - _SHOWN_MAX} more"

@@ -34,6 +34,8 @@ LIFE_MS: Final = 5_000
 SILENCE_MAX_MS: Final = 20_000
 STRETCH_MAX: Final = 256 * 1024
 WINDOW: Final = 8 * 1024 * 1024
+_MEMORY_PART: Final = 16
+"""What is on its way to replicas counts as held for them: were it more than this part, senders would pay for it."""
 _TOLD_AGAIN_MS: Final = 60_000
 
 
@@ -83,6 +85,12 @@ class Shipping:
         """How many replicas lack no more than `in_sync_limit` bytes."""
         least = self._store.confirmed - self._options.in_sync_limit
         return sum(follower.sent >= 0 and follower.acked >= least for follower in self.followers.values())
+
+    @property
+    def _window(self) -> int:
+        """How much may be on its way to each: however many replicas catch up, senders find room."""
+        share = self._options.memory_limit // _MEMORY_PART // max(1, len(self.followers))
+        return max(STRETCH_MAX, min(WINDOW, share))
 
     # Channels.
 
@@ -171,7 +179,7 @@ class Shipping:
         if follower.sent < 0 or follower.is_reading or follower.sent >= store.confirmed:
             return
         hot_start = store.confirmed - store.options.hot_window
-        until = min(store.confirmed, follower.acked + WINDOW)
+        until = min(store.confirmed, follower.acked + self._window)
         pieces: list[Piece] = []
         while follower.sent < until:
             position, size = follower.sent, min(STRETCH_MAX, until - follower.sent)

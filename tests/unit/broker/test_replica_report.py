@@ -8,7 +8,10 @@ from tests.support.broker_desk import BrokerDesk, a_send
 from tests.support.replicas import Pair
 
 from holdfast.broker.metrics import broker_samples
+from holdfast.broker.shipping import PURPOSE
+from holdfast.machine.events import ChannelId, ChannelOpened, StreamReceived
 from holdfast.wire.codes import RequestCode
+from holdfast.wire.ha import encode_report
 
 
 def figures(desk: BrokerDesk) -> dict[str, str]:
@@ -29,6 +32,23 @@ def a_pair(**options: object) -> Pair:
     pair.master.make_topic("T")
     pair.replica.make_topic("T")
     return pair
+
+
+def test_of_many_the_farthest_are_named() -> None:
+    """A line that people can read, whoever connects to the port."""
+    desk = BrokerDesk()
+    desk.make_topic("T")
+    desk.ask(a_send())
+    for number in range(8):
+        channel = ChannelId(60 + number)
+        desk.streams[channel] = bytearray()
+        desk.feed(ChannelOpened(channel, f"10.0.0.8:{number}", desk.now_ms, None, PURPOSE))
+        desk.feed(StreamReceived(channel, encode_report(1 + number), desk.now_ms))
+
+    told = figures(desk)["replicasBehind"]
+
+    assert told.startswith(f"10.0.0.8:0 {int(desk.store.written) - 1} bytes, 10.0.0.8:1 ")
+    assert told.endswith(" and 3 more")
 
 
 def test_a_master_tells_who_copies_it_and_what_each_lacks() -> None:

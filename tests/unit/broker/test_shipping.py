@@ -95,6 +95,24 @@ def test_a_replica_that_takes_nothing_is_sent_a_window_and_no_more(
     assert [(at, len(data)) for at, data in shipped(desk)] == [(300, 200), (500, 50)]
 
 
+def test_many_that_take_nothing_hold_no_more_than_a_part_of_the_memory() -> None:
+    """Senders are told to wait when three quarters are held: replicas that catch up do not bring that about."""
+    desk = BrokerDesk(memory_limit=32 * 1024 * 1024, log_file_size=64 * 1024 * 1024)
+    desk.make_topic("T")
+    for _ in range(10):
+        desk.ask(a_send(body=b"x" * 3_000_000))
+    peers = [ChannelId(number) for number in range(50, 80)]
+    for peer in peers:
+        desk.streams[peer] = bytearray()
+        desk.feed(ChannelOpened(peer, f"10.0.0.8:{peer}", desk.now_ms, None, PURPOSE))
+        desk.feed(StreamReceived(peer, encode_report(0), desk.now_ms))
+
+    held = [len(desk.streams[peer]) for peer in peers]
+
+    assert min(held) >= shipping.STRETCH_MAX
+    assert sum(held) < desk.options.memory_limit // 2
+
+
 def test_what_may_not_be_in_memory_is_read_off_the_loop(desk: BrokerDesk) -> None:
     """No seek happens where others wait."""
     before = log_bytes(desk)
