@@ -5,12 +5,26 @@ them ─> A is back, and knows what was consumed meanwhile ─> A is closed: eac
 """
 
 import asyncio
+import shutil
 from pathlib import Path
 
 import pytest
 from tests.support.client_stories import until
 from tests.support.cluster import Broker, ask, wait_until_gone
-from tests.support.lost_site import SETTINGS, UNITS, Sites, check_books, look, serve_again, sites, until_drained
+from tests.support.lost_site import (
+    QUEUES,
+    SETTINGS,
+    TOPIC,
+    UNITS,
+    Sites,
+    check_books,
+    firsts,
+    look,
+    read_by,
+    serve_again,
+    sites,
+    until_drained,
+)
 
 __all__ = ["sites"]
 
@@ -79,5 +93,45 @@ def test_a_lost_site_is_drained_from_its_replica_and_comes_back(sites: Sites, tm
             sites.start_broker(lost, port=master.port)
             await serve_again(sites, lost, reader, writer, 1)
         await check_books(sites, lost)
+
+    asyncio.run(story())
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_site_whose_disks_are_lost_goes_on_elsewhere_behind_what_its_replica_has(
+    sites: Sites, tmp_path: Path
+) -> None:
+    """The runbook's last case: nothing that the replica had is lost, nothing comes twice, and order holds."""
+    lost, kept = UNITS
+    replica = start_replica(sites, lost, tmp_path / "replica")
+
+    async def story() -> None:
+        async with sites.consumer(kept) as reader:
+            async with sites.consumer(lost), sites.producer(lost) as doomed:
+                await sites.send(doomed, lost, 2)
+                await until(sites.has_all(lost))
+                await until(sites.has_saved(lost))
+            async with sites.producer(lost) as doomed:
+                await sites.send(doomed, lost, 3)
+            await until(lambda: end_of(replica) == end_of(sites.brokers[lost]))
+            await until(lambda: offsets_of(replica) == offsets_of(sites.brokers[lost]))
+            lose(sites, lost)
+            shutil.rmtree(sites.brokers[lost].store)
+
+            await sites.operator.run("dr", "open", "--unit", lost)
+            await until(sites.has_all(lost))
+            sites.processes.start_broker("spare", sites.name_server, cluster=lost, flush="sync", settings=SETTINGS)
+            await sites.operator.run("broker", "evacuate", f"in-{lost}", "--force", "--yes")
+            async with sites.producer(lost) as elsewhere:
+                await sites.send(elsewhere, lost, 2)
+            for number in range(QUEUES):
+                await sites.operator.run("queue", "abandon", TOPIC, str(number), "--unit", lost, "--yes")
+            await until(sites.has_all(lost))
+            await sites.operator.run("dr", "close", "--unit", lost)
+            await until(lambda: read_by(reader) == {kept})
+        got = sites.got(lost)
+        assert len(got) == sites.count_sent(lost)
+        assert firsts(got) == sites.sent[lost]
 
     asyncio.run(story())
