@@ -42,7 +42,7 @@ class ReplicaPace(msgspec.Struct, frozen=True, kw_only=True):
 
     rounds: int = 3
     seconds: float = 1.2
-    java_warm_s: float = 8.0
+    java_warm_s: float = 12.0
     openings: int = 7
 
 

@@ -368,7 +368,7 @@ def make_plan(options: argparse.Namespace, parts: frozenset[str], folder: Path) 
         replica_pace=ReplicaPace(
             rounds=options.rounds,
             seconds=min(seconds, ReplicaPace().seconds),
-            java_warm_s=min(java_warm_seconds / 3, ReplicaPace().java_warm_s),
+            java_warm_s=min(java_warm_seconds / 2, ReplicaPace().java_warm_s),
             openings=3 if options.quick else ReplicaPace().openings,
         ),
         spark_extent=QUICK if options.quick else Extent(),
