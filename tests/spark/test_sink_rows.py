@@ -159,14 +159,14 @@ def test_a_batch_has_no_more_keys_than_fit_outside(keys: list[str | None], size_
 
 @given(st.lists(ROW, min_size=1), st.none() | st.sampled_from(Codec))
 def test_a_batch_is_the_one_that_a_producer_wraps(rows: list[dict[str, object]], codec: Codec | None):
-    """All keys, each once; the tag that all have; the count."""
+    """All keys, each once; the tag that all have; the count; and that there are no ids to look for."""
     made = to_rows(make_batch(rows), "T")["T"]
     items = encode_items((0, row["body"], slow_properties(row)) for row in rows)
     keys, tags = [str(row["key"]) for row in rows if row["key"]], {row["tags"] for row in rows}
 
     found = wrap_messages(Messages(made, made.in_order()), "id", codec)
 
-    assert found == wrap_items(items, len(rows), "id", keys=keys, tags=tags, codec=codec)
+    assert found == wrap_items(items, len(rows), "id", keys=keys, tags=tags, codec=codec, has_ids=False)
 
 
 @given(st.lists(ROW, min_size=1), st.randoms(use_true_random=False))

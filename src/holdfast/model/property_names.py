@@ -34,7 +34,7 @@ MESSAGE_TYPE: Final = "MSG_TYPE"
 INNER_COUNT: Final = "INNER_NUM"
 INNER_BASE: Final = "INNER_BASE"
 INNER_IDS: Final = "INNER_IDS"
-"""Ours: the ids of a batch's messages follow its own, one by one."""
+"""Ours: the ids of a batch's messages follow its own, one by one, or there are none."""
 
 RESERVED: Final = frozenset(
     {

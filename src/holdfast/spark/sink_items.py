@@ -63,7 +63,8 @@ def wrap_messages(messages: Messages, batch_id: str, codec: Codec | None) -> Inn
     chosen = pa.array(messages.numbers)
     keys, tags = (column.take(chosen).unique().to_pylist() for column in (messages.rows.keys, messages.rows.tags))
     items = encode_messages(messages)
-    return wrap_items(items, len(messages), batch_id, keys=filter(None, keys), tags=tags, codec=codec)
+    # All keys stand outside, and rows have no ids: the broker need not look for any inside.
+    return wrap_items(items, len(messages), batch_id, keys=filter(None, keys), tags=tags, codec=codec, has_ids=False)
 
 
 def count_fitting(messages: Messages, size_max: int) -> int:

@@ -4,6 +4,7 @@
     ids       INNER_IDS outside says that they follow that of the batch, one by one: so they are known without opening
               it, and entered by the block; an id without its last three digits
               ...0FFE | ...0FFF ...1000 ...1001       a batch of three whose id is 0FFE is entered under ...0 and ...1
+              or it says that there are none: then there is nothing inside to look for
     inside    of a batch whose producer says nothing of it outside, as Java's: its items are walked, if they are not
               compressed
 
@@ -20,10 +21,12 @@ from holdfast.model.errors import RecordRefused, RemoteProtocolError
 from holdfast.store.dispatch import INNER_BITS, KEYS, UNIQUE_KEY, VALUE_END, index_keys, inner_count
 from holdfast.wire.batch import Piece, split_properties
 from holdfast.wire.compression import COMPRESSED
+from holdfast.wire.inner_batch import NO_IDS
 from holdfast.wire.properties import find_marked
 from holdfast.wire.record import StoredRecord
 
-_IDS_FOLLOW: Final = f"{names.INNER_IDS}\x01".encode()
+_IDS: Final = f"{names.INNER_IDS}\x01".encode()
+_NO_IDS: Final = NO_IDS.encode()
 _ID: Final = re.compile(rb"[0-9A-F]{8,}")
 _KEY_AT: Final = len(UNIQUE_KEY)
 _VALUE_END: Final = VALUE_END[0]
@@ -33,8 +36,9 @@ _BLOCK_DIGITS: Final = 3
 
 def inner_keys(sys_flag: int, properties: bytes, body: Piece) -> list[bytes]:
     """Return what the messages of a batch are entered by, besides what its own properties say."""
-    if find_marked(properties, _IDS_FOLLOW, VALUE_END) is not None:
-        return _blocks(sys_flag, properties)
+    said = find_marked(properties, _IDS, VALUE_END)
+    if said is not None:
+        return [] if said == _NO_IDS else _blocks(sys_flag, properties)
     if sys_flag & COMPRESSED:
         return []
     try:
@@ -73,7 +77,7 @@ def holds_id(record: StoredRecord, wanted: bytes) -> bool:
     """Return whether *wanted* is the id of a message of a batch whose ids follow its own."""
     properties = bytes(record.properties)
     span = _span(record.sys_flag, properties)
-    if span is None or find_marked(properties, _IDS_FOLLOW, VALUE_END) is None:
+    if span is None or find_marked(properties, _IDS, VALUE_END) in (None, _NO_IDS):
         return False
     prefix, number, count = span
     if not _ID.fullmatch(wanted) or wanted[:-_COUNT_DIGITS] != prefix:

@@ -5,7 +5,7 @@
                  INNER_NUM  how many items
                  KEYS       every key of every item, each once
                  TAGS       the tag of the items, if all have the same one
-                 INNER_IDS  `next`: the ids of the items follow that of the batch, one by one
+                 INNER_IDS  `next`: the ids of the items follow that of the batch, one by one; `none`: they have none
                  INNER_BASE the offset of the first; the broker adds it. Item i has the offset of the record + i
 
 So a broker knows all that it needs without looking inside, which it could not do if the batch is compressed. Java's
@@ -36,6 +36,8 @@ COUNT_MAX: Final = 0x7FFF
 """An index entry has 16 bits for the count."""
 OPENED_SIZE_MAX: Final = 15 * 1024 * 1024
 """How large the items may be together: whoever opens a batch for others hands an item on in a frame."""
+NO_IDS: Final = "none"
+"""Said of the ids of items that have none."""
 OPENS_FIELD: Final = "opensBatches"
 """In a request: what whoever asks makes of a batch. See `Opening`."""
 # What brokers add to the properties of a record: INNER_BASE, the region, the cluster and such.
@@ -82,6 +84,7 @@ def wrap_items(
     tags: Collection[str | None] = (),
     codec: Codec | None = None,
     ids_follow: bool = False,
+    has_ids: bool = True,
 ) -> InnerBatch:
     """Return *items*, which `wire.batch` encoded, as one record.
 
@@ -93,6 +96,7 @@ def wrap_items(
         tags: All tags of all items; None stands for those without.
         codec: How to compress them together, if that makes them smaller; None for not at all.
         ids_follow: Say that the ids of the items follow *batch_id* one by one, so that they are found by them.
+        has_ids: False says that the items have none, so that nobody looks for them inside.
 
     Raises:
         LocalProtocolError: they are too many or too large, or their keys need more room than properties have.
@@ -104,6 +108,8 @@ def wrap_items(
     text = f"{names.UNIQUE_KEY}\x01{batch_id}\x02{names.INNER_COUNT}\x01{count}\x02"
     if ids_follow:
         text += f"{names.INNER_IDS}\x01next\x02"
+    elif not has_ids:
+        text += f"{names.INNER_IDS}\x01{NO_IDS}\x02"
     all_keys = " ".join(dict.fromkeys(keys))
     if all_keys:
         text += f"{names.KEYS}\x01{all_keys}\x02"

@@ -101,6 +101,17 @@ def test_the_keys_of_all_messages_are_outside(store: MessageStore):
     assert find(store, "k1") == find(store, "k2") == [position]
 
 
+def test_a_batch_without_ids_is_not_walked(store: MessageStore):
+    """What is in it is found by the keys outside, and by no id that might follow that of the batch."""
+    items = encode_items([(0, b"x", b"KEYS\x01%s\x02" % key) for key in (b"k1", b"k2")])
+    batch = wrap_items(items, 2, an_id(7), keys=["k1", "k2"], has_ids=False)
+    position = keep(store, batch)
+
+    assert inner_keys(batch.sys_flag, batch.properties.encode(), batch.body) == []
+    assert find(store, "k1") == find(store, "k2") == find(store, an_id(7)) == [position]
+    assert find(store, an_id(8)) == []
+
+
 def test_a_batch_whose_producer_says_nothing_outside_is_walked(store: MessageStore):
     """Ids and keys of its messages are found; those of others are not, whatever their hash."""
     ids = [f"ID{at}" for at in range(3)]
