@@ -159,6 +159,16 @@ class BatchSends:
         return self.sinks.judge(fields.topic, queue, stamp) or stamp
 
 
+def find_tags(properties: str) -> tuple[str, int]:
+    """Return how *properties* end, from where TAGS begin on, and the hash of that property.
+
+    Whatever ends so has the same tags. Java writes them last, so that most messages of a producer do. Nothing is
+    returned of an end that does not tell: then the next ones have to be looked at, too.
+    """
+    at = properties.rfind(TAGS) - 1
+    return properties[at:] if at >= 0 and properties[at] == VALUE_END else "", tags_code(properties)
+
+
 def tags_code(properties: str) -> int:
     """Return the hash of the TAGS property; 0 when there is none."""
     before, found, after = properties.rpartition(TAGS)

@@ -20,7 +20,7 @@ from typing import Final
 
 import msgspec
 
-from holdfast.broker.batch_send import BatchSends, tags_code
+from holdfast.broker.batch_send import BatchSends, find_tags, tags_code
 from holdfast.broker.careful_send import CarefulSends
 from holdfast.broker.inner_batches import InnerBatch, judge, says_inner
 from holdfast.broker.mappings import Mappings
@@ -118,6 +118,7 @@ class Sends:
         room = store.log_file_size - PROPERTIES_SIZE_MAX - _RECORD_REST_MAX
         self._body_size_max = min(options.message_size_max, room)
         self._cluster = f"CLUSTER\x01{options.cluster}\x02".encode()
+        self._tags = ("", 0)  # how the properties of the last message ended, and the hash of its tags
         self._targets: dict[str, _Target] = {}
         self._targets_version: object = None
         self._mapping_version = 0
@@ -138,6 +139,7 @@ class Sends:
         is_hot = refusal is None and serializer == JSON
         body_size_max, cluster = self._body_size_max, self._cluster
         topic, target, find_queue = "", _NO_TARGET, _NO_TARGET.queues.get
+        tags, code = self._tags
         for header, body, born_host in zip(headers, bodies, born_hosts, strict=True):
             fields = header.fields
             if fields.topic != topic:
@@ -173,10 +175,12 @@ class Sends:
                 continue
             stored_properties = properties.encode()
             stored_properties += cluster if stored_properties[-1] == _PROPERTY_END else b"\x02" + cluster
+            if not tags or not properties.endswith(tags):
+                tags, code = self._tags = find_tags(properties)
             plain.append(header)
             drafts.append((
                 queue, body, stored_properties, fields.flag, sys_flag | target.sys_flag,
-                fields.born_timestamp, born_host, tags_code(properties), fields.reconsume_times, 0,
+                fields.born_timestamp, born_host, code, fields.reconsume_times, 0,
             ))  # fmt: skip
         if plain:
             self._stage_plain(topic, target, plain, drafts, now_ms, answers)
@@ -197,12 +201,13 @@ class Sends:
             self._stage_logical(target.deltas, headers, drafts, now_ms, answers)
             self._stats.count_puts(topic, len(drafts), sum([len(draft[1]) for draft in drafts]))
             return
-        for header, (position, offset) in zip(headers, self._store.stage_run(drafts, now_ms), strict=True):
-            if header.flag & ONE_WAY:
-                answers.append(b"")
-            else:
-                answer = template % (header.fields.queue_id, position, offset, header.opaque)
-                answers.append(PREFIXES[len(answer)] + answer)
+        staged = self._store.stage_run(drafts, now_ms)
+        answers += [
+            b""
+            if header.flag & ONE_WAY
+            else PREFIXES[len(answer := template % (header.fields.queue_id, position, offset, header.opaque))] + answer
+            for header, (position, offset) in zip(headers, staged, strict=True)
+        ]
         self._stats.count_puts(topic, len(drafts), sum([len(draft[1]) for draft in drafts]))
 
     def _stage_logical(

@@ -245,7 +245,7 @@ class MessageStore:
             self.confirmed, queues, entries = batches.popleft()
             for queue, entry in zip(queues, entries, strict=True):
                 queue.tail += entry
-                grown[queue] = None
+            grown.update(dict.fromkeys(queues))
         for queue in grown:
             try:
                 queue.settle()

@@ -84,6 +84,26 @@ def test_the_index_entry_has_the_hash_of_the_tag(desk: BrokerDesk, properties: s
     assert code == (java_hash(tag) if tag else 0)
 
 
+def test_neighbours_with_other_tags_keep_their_own(desk: BrokerDesk) -> None:
+    """What is remembered of one message is believed of the next only if both end alike."""
+    ends = [
+        "TAGS\x01A\x02",
+        "TAGS\x01A\x02",
+        "TAGS\x01AA\x02",
+        "TAGS\x01A",
+        "TAGS\x01A\x02k\x01v\x02",
+        "MYTAGS\x01A\x02",
+        "TAGS\x01B\x02k\x01TAGS\x01A\x02",
+        "k\x01TAGS\x01A\x02",
+        "",
+    ]
+
+    desk.ask(*[a_send(queue=0, opaque=number, i=f"UNIQ_KEY\x01U\x02{end}") for number, end in enumerate(ends)])
+
+    found = [code for _, _, code in desk.store.queue("T", 0).entries(0, len(ends))]
+    assert found == [java_hash(tag) for tag in ("A", "A", "AA", "A", "A", "", "B", "", "")]
+
+
 def test_a_one_way_send_is_stored_and_not_answered(desk: BrokerDesk) -> None:
     """Also amid others."""
     silent = a_send(opaque=2)
