@@ -33,8 +33,8 @@ KEPT_SIZE_MAX: Final = RECEIVE_BUFFER_SIZE // 2
 _LARGE_FRAME_SIZE: Final = 256 * 1024
 # A peer that does not read its answers is not read from either: its backlog stays about this large.
 WRITE_BACKLOG_MAX: Final = 4 * 1024 * 1024
-# Below this, joining small pieces costs less than a vector write.
-_JOIN_BELOW: Final = 64 * 1024
+# Pieces that are smaller than this on average cost less to copy into one than to write by their addresses.
+_PIECE_SIZE_MIN: Final = 16 * 1024
 
 
 class ReceiveBuffer:
@@ -218,7 +218,7 @@ class Channel(asyncio.BufferedProtocol):
         self.quiet_ticks = 0
         if len(pieces) == 1:
             transport.write(pieces[0])
-        elif sum(map(len, pieces)) < _JOIN_BELOW:
+        elif sum(map(len, pieces)) < len(pieces) * _PIECE_SIZE_MIN:
             transport.write(b"".join(pieces))
         else:
             transport.writelines(pieces)

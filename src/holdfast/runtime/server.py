@@ -87,7 +87,6 @@ class MachineServer:
         self._stopped = False
         self._idle_timer: asyncio.TimerHandle | None = None
         self._perform: dict[type, Callable[[Any], None]] = {
-            effects.SendBytes: self._send,
             effects.CloseChannel: self._close_channel,
             effects.Fault: self._tell_fault,
             effects.OpenChannel: self._open_channel,
@@ -150,8 +149,7 @@ class MachineServer:
         """Hand *event* to the machine and perform what it answers. What was read before it comes before it."""
         if self._reads:
             self._end_turn()
-        for effect in self._machine.handle(event):
-            self._perform[type(effect)](effect)
+        self._perform_all(self._machine.handle(event))
 
     # What happens on channels.
 
@@ -197,8 +195,7 @@ class MachineServer:
         except Exception as error:  # noqa: BLE001 - told, with its traceback, by whoever keeps the log
             answered = [effects.Fault(read.channel, error) for read in reads]
         self._received.used = 0
-        for effect in answered:
-            self._perform[type(effect)](effect)
+        self._perform_all(answered)
 
     def channel_closed(self, channel: Channel, reason: str) -> None:
         """Forget a connection and tell the machine."""
@@ -216,10 +213,15 @@ class MachineServer:
 
     # Effects.
 
-    def _send(self, effect: effects.SendBytes) -> None:
-        channel = self._channels.get(effect.channel)
-        if channel is not None:
-            channel.send(effect.pieces)
+    def _perform_all(self, wanted: list[effects.Effect]) -> None:
+        find_channel = self._channels.get
+        for effect in wanted:
+            if type(effect) is effects.SendBytes:  # Nearly all there are: no call in between.
+                channel = find_channel(effect.channel)
+                if channel is not None:
+                    channel.send(effect.pieces)
+            else:
+                self._perform[type(effect)](effect)
 
     def _close_channel(self, effect: effects.CloseChannel) -> None:
         channel = self._channels.get(effect.channel)
