@@ -82,12 +82,12 @@ class CarefulSends:
             )
         if self._is_replica:
             return Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, REPLICA)
-        if not store.writable:
+        if store.log.fault is not None:
             return Refusal(
                 ResponseCode.SERVICE_NOT_AVAILABLE,
                 f"broker {self._options.name} stopped taking messages after a disk error; see its log, then restart it",
             )
-        if store.written - store.confirmed > self._options.unsynced_size_max:
+        if store.log.written - store.confirmed > self._options.unsynced_size_max:
             return Refusal(
                 ResponseCode.SYSTEM_BUSY,
                 f"[PCBUSY_CLEAN_QUEUE]broker {self._options.name} waits for its disk; try again in a moment",

@@ -94,11 +94,12 @@ class Outflow:
 
     def _confirm(self, sends: list[SendBytes], effects: list[Effect], now_ms: int) -> None:
         """Let what was written be read, and the answers that promise it leave."""
+        written = self._store.log.written
         if self._gate is None:
             effects += sends
         else:
-            self._gate.hold(self._store.written, sends, effects, now_ms)
-        grown = self._store.confirm(self._store.written)
+            self._gate.hold(written, sends, effects, now_ms)
+        grown = self._store.confirm(written)
         self.wake(grown, effects, now_ms)
         if self._followers or self._is_replica:
             self._replicate(grown, effects, now_ms)

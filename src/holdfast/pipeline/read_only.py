@@ -74,9 +74,10 @@ class ReadOnlyFile:
             os.close(self._descriptor)
             self._descriptor = None
 
-    def write(self, at: int, pieces: Sequence[Piece]) -> NoReturn:
+    def write(self, at: int, pieces: Sequence[Piece], size: int | None = None) -> NoReturn:
         """Refuse."""
-        raise DiskFailed(f"{self.path} is only looked at, not written ({len(pieces)} pieces at {at})")
+        told = f"{len(pieces)} pieces at {at}" if size is None else f"{size} bytes at {at}"
+        raise DiskFailed(f"{self.path} is only looked at, not written ({told})")
 
     def erase(self, start: int, end: int) -> NoReturn:
         """Refuse."""

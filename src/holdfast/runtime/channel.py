@@ -145,14 +145,13 @@ class Channel(asyncio.BufferedProtocol):
         self.quiet_ticks = 0
         before = self._filled
         size = before + nbytes
-        received = self._buffer[:size]
         try:
-            frames, taken = split_frames(received)
+            frames, taken = split_frames(self._buffer, size)
         except RemoteProtocolError as error:
             self.abort(str(error))
             return
         if before or taken != size:  # Mostly a read is whole frames.
-            self._keep_rest(received, taken)
+            self._keep_rest(self._buffer[:size], taken)
         if frames:
             buffer = self._received
             used = buffer.used

@@ -133,22 +133,22 @@ class PosixFile:
     def __del__(self) -> None:
         self.close()
 
-    def write(self, at: int, pieces: Sequence[Piece]) -> None:
+    def write(self, at: int, pieces: Sequence[Piece], size: int | None = None) -> None:
         """Write *pieces* one behind the other."""
         # Once per event of a busy broker: its own guard, and no copies of the list unless it is too long.
         try:
             if len(pieces) <= IOV_MAX:
                 written = os.pwritev(self._descriptor, pieces, at)
-                if written != sum(map(len, pieces)):
+                if written != (sum(map(len, pieces)) if size is None else size):
                     self._write_rest(pieces, at, written)
                 return
             for start in range(0, len(pieces), IOV_MAX):
                 part = pieces[start : start + IOV_MAX]
-                size = sum(map(len, part))
+                part_size = sum(map(len, part))
                 written = os.pwritev(self._descriptor, part, at)
-                if written != size:
+                if written != part_size:
                     self._write_rest(part, at, written)
-                at += size
+                at += part_size
         except OSError as error:
             raise DiskFailed(f"write failed: {error}") from error
 

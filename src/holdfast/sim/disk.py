@@ -99,9 +99,10 @@ class SimFile:
     def __repr__(self) -> str:
         return f"<SimFile {self.path} {self.size}>"
 
-    def write(self, at: int, pieces: Sequence[Piece]) -> None:
+    def write(self, at: int, pieces: Sequence[Piece], size: int | None = None) -> None:
         """Write *pieces* one behind the other."""
         data = b"".join(pieces)
+        assert size is None or size == len(data), "whoever tells a size knows it"
         if at < 0 or at + len(data) > self.size:
             raise DiskFailed(f"write to {self.path} reaches from {at} to {at + len(data)}, it has {self.size} bytes")
         with self._disk.call("write", self.path):

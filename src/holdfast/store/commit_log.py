@@ -68,7 +68,8 @@ class CommitLog:
         self._pack_v4, self._pack_v6 = LAYOUTS[store_bit >> 4].pack, LAYOUTS[store_bit >> 4 | 1].pack
         self._body_size_max = options.body_size_max
         self._unsynced: dict[File, None] = {}
-        self._runs: list[tuple[int, list[Piece]]] = []  # (address, pieces) of files that got full while staging
+        # (start, end, pieces) of files that got full while staging
+        self._runs: list[tuple[int, int, list[Piece]]] = []
         self._reset()
 
     def _reset(self) -> None:
@@ -195,7 +196,8 @@ class CommitLog:
         if size + BLANK_SIZE > self.files.size:
             raise RecordRefused(f"a record of {size} bytes does not fit a log file of {self.files.size}")
         self._pieces.append(BLANK.pack(self._file_end - self._next, MAGIC_BLANK))
-        self._runs.append((self._run_start, self._pieces))
+        # The rest of a blank is not written: a file begins as zeros.
+        self._runs.append((self._run_start, self._next + BLANK_SIZE, self._pieces))
         self._pieces = []
         self._next = self._run_start = self._file_end
         self._file_end += self.files.size
@@ -215,12 +217,13 @@ class CommitLog:
         """
         if not self._pieces:
             return
-        self._runs.append((self._run_start, self._pieces))
-        size = self.files.size
+        runs, file_size = self._runs, self.files.size
+        runs.append((self._run_start, self._next, self._pieces))
         try:
-            for start, pieces in self._runs:
-                file = self.files.files.get(start // size) or self.files.ensure(start // size)
-                file.write(start % size, pieces)
+            for start, end, pieces in runs:
+                number = start // file_size
+                file = self.files.files.get(number) or self.files.ensure(number)
+                file.write(start % file_size, pieces, end - start)
                 self._unsynced[file] = None
         except DiskFailed as error:
             self.discard()

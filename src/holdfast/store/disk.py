@@ -25,10 +25,11 @@ class File(Syncable, Protocol):
     path: str
     size: int
 
-    def write(self, at: int, pieces: Sequence[Piece]) -> None:
+    def write(self, at: int, pieces: Sequence[Piece], size: int | None = None) -> None:
         """Write *pieces* one behind the other, starting at byte *at*. Visible to `view` and `read` at once.
 
-        Any number of pieces. After a crash any part of what was not synced may be missing, page by page.
+        Any number of pieces; who knows their *size* together may tell it, which is cheaper than to ask each. After a
+        crash any part of what was not synced may be missing, page by page.
         """
         ...
 

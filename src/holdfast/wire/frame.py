@@ -34,8 +34,10 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
     body: memoryview
 
 
-def split_frames(received: memoryview, *, frame_size_max: int = FRAME_SIZE_MAX) -> tuple[list[Frame], int]:
-    """Return every whole frame in *received*, as views, and the number of bytes they took.
+def split_frames(
+    received: memoryview, filled: int | None = None, *, frame_size_max: int = FRAME_SIZE_MAX
+) -> tuple[list[Frame], int]:
+    """Return every whole frame in the first *filled* bytes of *received*, as views, and the number of bytes they took.
 
     The views live as long as the receive buffer is left alone: until the read event that brought them is answered.
 
@@ -44,7 +46,9 @@ def split_frames(received: memoryview, *, frame_size_max: int = FRAME_SIZE_MAX) 
             a peer that lies about its length must not make us buffer the lie.
     """
     frames: list[Frame] = []
-    start, filled = 0, len(received)
+    start = 0
+    if filled is None:
+        filled = len(received)
     while filled - start >= PREFIX_SIZE:
         frame_size, word = _SIZES.unpack_from(received, start)
         body_start = start + PREFIX_SIZE + (word & 0xFFFFFF)

@@ -63,7 +63,7 @@ def test_short_writes_are_finished(disk: PosixDisk, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(os, "pwrite", lambda fd, data, at: real_pwrite(fd, data[:4], at))
 
     file.write(0, [b"hello", b" ", b"world"])
-    file.write(20, [b"one piece"])
+    file.write(20, [b"one ", b"piece"], 9)
 
     assert file.read(0, 29) == b"hello world" + bytes(9) + b"one piece"
 
