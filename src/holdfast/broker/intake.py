@@ -36,10 +36,9 @@ from holdfast.wire.send import SendHeader, decode_send, send_header
 
 _SEND_CODES: Final = frozenset({RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE})
 _PULL_CODES: Final = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
-# How a JSON header begins when it can be decoded without asking what it is. Other spellings take the general path.
-_PEEK_SIZE: Final = 12
-_HOT_SENDS: Final = frozenset({b'{"code":310,', b'{"code":320,'})
 _HOT_SEND_CODES: Final = frozenset({RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE})
+# How a JSON header begins that can be decoded as that of a pull. Other spellings take the general path.
+_PEEK_SIZE: Final = 12
 _HOT_PULLS: Final = frozenset({b'{"code":11,"', b'{"code":361,'})
 _HANDED_OUT_MAX: Final = 32 * 1024 * 1024
 # What changes a broker's tables: a replica has its master's, which it would follow again in a moment.
@@ -330,7 +329,7 @@ class Intake:
 
 def _decode_sends(frames: list[Frame]) -> list[SendHeader] | None:
     """Return the headers of a read that is nothing but plain sends; None when there is something else in it."""
-    if bytes(frames[0].header[:_PEEK_SIZE]) not in _HOT_SENDS:
+    if not frames[0].body:  # Pulls, mostly. What else there is with a body comes rarely, and is found to be none.
         return None
     try:
         if len(frames) == 1:
