@@ -4,9 +4,9 @@
 
 Mostly an entry is that of one message. Those of an index by record may hold many, and are few: see `choose_records`.
 
-Where one queue gets most messages its records lie one behind the other, and leave as one view: that is tried first,
-and it unpacks nothing but sizes. Scattered records are gathered one by one; if they are all of one size, nothing but
-positions is unpacked. A filter looks at each tags code.
+Where one queue gets most messages its records lie one behind the other, and leave as one view; scattered ones are
+gathered one by one. That all have one size is tried first: then nothing is unpacked of neighbours, and of scattered
+ones nothing but positions. Of neighbours of many sizes these are unpacked. A filter looks at each tags code.
 
 Runs once per pull over up to thousands of entries: whole columns are handled by one call each. Knows no bytes of
 records, and nothing of who pulls.
