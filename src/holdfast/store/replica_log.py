@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 from holdfast.model.errors import CorruptRecord, DiskFailed, RecordRefused, StoreError
 from holdfast.store.batch_queue import pack_unit
-from holdfast.store.commit_log import CommitLog, RecordDraft
+from holdfast.store.commit_log import FOLDER, CommitLog, RecordDraft
 from holdfast.store.disk import Disk, Piece
 from holdfast.store.dispatch import NOT_QUEUED, inner_span, tags_code
 from holdfast.store.log_file import LogFiles
@@ -35,12 +35,18 @@ Erase = Callable[[QueueLog, int], None]
 
 
 def settle_role(disk: Disk, *, is_replica: bool) -> None:
-    """See that the copy of a log is not continued as if it were the log.
+    """See that the copy of a log is not continued as if it were the log, and a log not replaced by the copy of another.
 
     Raises:
-        StoreError: the folder is a replica's, and shall be a master's.
+        StoreError: the folder is a replica's and shall be a master's, or the reverse.
     """
     if is_replica:
+        if disk.list(FOLDER) and disk.find_size(MARK_PATH) is None:
+            raise StoreError(
+                "this folder has a log that is no replica's: topics and offsets in it would be replaced by those of a "
+                "master. Start the replica with an empty folder; if this is a copy of its master's log, as a RocketMQ "
+                f"slave leaves it, put an empty file {MARK_PATH} into it"
+            )
         disk.replace(MARK_PATH, b"")
     elif disk.find_size(MARK_PATH) is not None:
         raise StoreError(

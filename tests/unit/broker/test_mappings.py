@@ -363,6 +363,7 @@ def test_a_folder_of_another_broker_is_known_by_its_records(by: str, options: di
     (said,) = copied.rooms.mappings.repairs
     assert reason in said.fields["reason"]
     assert not copied.rooms.mappings.place(TOPIC, 0).is_led
+    desk.disk.replace("holdfast/replica", b"")
     replica = BrokerDesk(disk=desk.disk, name="a", cluster="west", replica_of="a", ha_master="10.0.0.9:10912")
     assert replica.rooms.mappings.repairs == []
 

@@ -313,6 +313,21 @@ def test_the_folder_of_a_replica_is_not_opened_as_a_masters(master: MessageStore
     assert bodies(open_store(disk)) == bodies(master)
 
 
+def test_the_folder_of_a_master_is_not_opened_as_a_replicas() -> None:
+    """A mistyped folder: its topics and offsets would be another broker's in a moment, and it no master's any more."""
+    disk = SimDisk()
+    store = open_store(disk)
+    append(store, b"mine")
+    store.close(0)
+
+    with pytest.raises(StoreError, match=r"no replica's.*empty folder"):
+        open_store(disk, is_replica=True)
+
+    assert bodies(open_store(disk)) == [b"mine"]
+    disk.replace("holdfast/replica", b"")
+    assert bodies(open_store(disk, is_replica=True)) == [b"mine"]
+
+
 def test_messages_of_a_copy_are_found_by_their_keys(master: MessageStore) -> None:
     """Also in one that began in the middle of the master's log, and was cut."""
     master.log.files.remove_first()
