@@ -211,13 +211,12 @@ class QueueReading:
         if len(span) == scan.size:
             return [head, span] if lens is None else [head, *self.stamp(asked, [span])]
         records = _cut(span, scan)
-        # A few large views leave as they are; many cost more than a copy, in which the head has its place.
-        is_few = len(records) * _RUN_SIZE_MIN <= scan.size
-        answer: list[Piece] = [head, *records] if is_few else [b"".join([head, *records])]
+        if len(records) * _RUN_SIZE_MIN > scan.size:  # A few large views leave as they are; many cost more than a copy.
+            records = [b"".join(records)]
         # A damaged index names places elsewhere: each record is looked for by itself.
-        if sum(map(len, answer)) != len(head) + scan.size:
+        if sum(map(len, records)) != scan.size:
             return tell_failure(self._fetch(asked, queue, scan), asked)
-        return answer if lens is None or not lens.restamps else [head, *self.stamp(asked, records)]
+        return [head, *records] if lens is None else [head, *self.stamp(asked, records)]
 
     def _find_span(self, scan: Scan) -> memoryview | None:
         """Return the log from the first record of a scan to the last; None if it is cold."""
