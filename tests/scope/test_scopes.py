@@ -269,6 +269,13 @@ def test_where_a_name_means_two_topics_commands_ask_for_the_unit(fleet: Fleet):
     assert fleet.route(topic, "west").writes == queues_of("west", 3)
 
 
+def test_a_scope_may_be_written_as_its_queues_are_shown(fleet: Fleet):
+    """What people are shown is accepted from them."""
+    topic = create(fleet, "__logic__west", 2)
+
+    assert fleet.route(topic).writes == queues_of("west", 2)
+
+
 def test_a_scope_is_for_static_topics(fleet: Fleet):
     """A normal one has `--cluster`; the error says so."""
     said = fleet.refused("topic", "create", new_name("topic"), "--queues", "2", "--scope", "east", status=2)

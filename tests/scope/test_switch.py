@@ -426,6 +426,13 @@ def test_a_unit_without_a_broker_is_still_known(fleet: Fleet):
         wait_until(lambda: fleet.route(TOPIC, "clusterA").writes == A)
 
 
+def test_a_broker_is_no_name_server_to_ask_what_is_open(fleet: Fleet):
+    """It knows the switch as well, and no units."""
+    said = fleet.refused("dr", "status", namesrv=fleet.brokers["a1"].address)
+
+    assert "no name server answers" in said
+
+
 def test_a_closed_status_says_so(fleet: Fleet):
     """And which units there are."""
     out = fleet.attempt("dr", "status").out

@@ -320,6 +320,8 @@ class Units:
             for name, unit in state.units.items():
                 known = units.get(name, KnownUnit())
                 units[name] = KnownUnit(_union(known.brokers, unit.brokers), _union(known.topics, unit.topics))
+        if not units:
+            await self._reach.cluster_info()  # A broker knows a switch, too: it is none to ask, and says so here.
         oldest = max(ages, key=ages.__getitem__)
         wait_ms = SETTLED_MS - ages[oldest]
         return _Known(newest, units, [server for server, _ in servers], wait_ms, oldest)

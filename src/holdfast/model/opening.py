@@ -106,8 +106,9 @@ class Switch(msgspec.Struct, frozen=True, omit_defaults=True):
         if len(kept) == len(self.openings):
             if found := next((each for each in kept if each.includes(opening)), None):
                 raise SwitchRefused(f"{found} is open as a whole: close that, and open again what shall stay open")
-            open_now = "; ".join(map(str, kept)) or "nothing"
-            raise SwitchRefused(f"nothing would change: {opening} is not open ({open_now} is)")
+            verb = "are" if opening.unit == EVERY_UNIT else "is"
+            rest = f"; what is open: {'; '.join(map(str, kept))}" if kept else ""
+            raise SwitchRefused(f"nothing would change: {opening} {verb} not open{rest}")
         return self._change(kept, now_ms)
 
     def _change(self, openings: list[Opening], now_ms: int) -> Switch:

@@ -65,9 +65,12 @@ def require_home(scope: str, cluster: str, broker: str, topic: str) -> None:
 def to_wire_scope(text: str) -> str:
     """Return the scope that people wrote, as it is on the wire: `global` and `__global__` are one.
 
+    The name under which its queues are shown, `__logic__CLUSTER`, means it too.
+
     Raises:
         MappingRefused: no scope can have that name.
     """
+    text = find_scope(text) or text
     if text in {SHOWN_GLOBAL, GLOBAL}:
         return GLOBAL
     if fault := find_scope_fault(text):

@@ -91,5 +91,7 @@ def test_some_clusters_cannot_be_a_scope(cluster: str, reason: str):
 def test_what_people_write_is_judged():
     """`global` is fine there: it is not a cluster."""
     assert scope.to_wire_scope("global") == scope.GLOBAL
+    assert scope.to_wire_scope("__logic__global") == scope.GLOBAL
+    assert scope.to_wire_scope("__logic__east") == "east"
     with pytest.raises(MappingRefused, match="separates names"):
         scope.to_wire_scope("a_b")
