@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from holdfast.admin.groups import SYSTEM_PREFIXES, Groups
+from holdfast.admin.groups import SYSTEM_PREFIXES, GroupLag, Groups
 from holdfast.admin.reach import Broker, NameServerUnreachable, NotAllowed, NotFound, Reach, body_of, gather
 from holdfast.model.errors import BrokerRefused, ConnectionLost, RequestTimeout
 from holdfast.model.mapping import MergedTopic, merge
@@ -264,25 +264,28 @@ class Units:
         )
 
     async def _unit(self, name: str, known: _Known) -> UnitStatus:
-        openings = [str(each) for each in known.switch.openings if each.unit in {EVERY_UNIT, name}]
-        status = UnitStatus(name=name, brokers=sorted(known.units[name].brokers), openings=openings)
+        openings = [each for each in known.switch.openings if each.unit in {EVERY_UNIT, name}]
+        status = UnitStatus(
+            name=name, brokers=sorted(known.units[name].brokers), openings=[str(each) for each in openings]
+        )
         if not openings:
             return status
+        topics = [topic for topic in known.units[name].topics if any(each.names(topic) for each in openings)]
         return msgspec.structs.replace(
             status,
-            backlogs=await self._backlogs(name) if status.brokers else [],
+            backlogs=await self._backlogs(name, openings) if status.brokers else [],
             unreadable=[
                 each
-                for found in await gather(known.units[name].topics, lambda topic: self._unreadable(name, topic, status))
+                for found in await gather(topics, lambda topic: self._unreadable(name, topic, status))
                 for each in found
             ],
         )
 
-    async def _backlogs(self, unit: str) -> list[GroupBacklog]:
+    async def _backlogs(self, unit: str, openings: Sequence[Opening]) -> list[GroupBacklog]:
         groups = Groups(self._reach.within(unit))
         names = [name for name in await groups.configs() if not name.startswith(SYSTEM_PREFIXES)]
-        lags = await gather(names, groups.lag)
-        return [GroupBacklog(each.group, each.lag, len(each.unknown)) for each in lags if each.lag or each.unknown]
+        left = [_to_backlog(lag, openings) for lag in await gather(names, groups.lag)]
+        return [each for each in left if each.lag or each.unknown]
 
     async def _unreadable(self, unit: str, topic: str, status: UnitStatus) -> list[Unreadable]:
         """Return the homes of a topic's queues that are on brokers which are gone."""
@@ -340,6 +343,19 @@ class Units:
             ) from refusal
         state = body_of(answer, UnitState)
         return ServerSwitch(address=address, version=state.switch.version), state
+
+
+def _to_backlog(lag: GroupLag, openings: Sequence[Opening]) -> GroupBacklog:
+    """Return what a group has still to read of what is open to it: the rest waits for the unit itself."""
+
+    def is_open(topic: str) -> bool:
+        return any(opening.serves(topic, lag.group) for opening in openings)
+
+    return GroupBacklog(
+        lag.group,
+        sum(queue.lag for queue in lag.queues if is_open(queue.topic)),
+        sum(is_open(queue.topic) for queue in lag.unknown),
+    )
 
 
 def _no_unit(name: str, known: _Known) -> NotFound:

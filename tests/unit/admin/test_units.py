@@ -196,6 +196,30 @@ def test_the_status_shows_what_is_left_and_what_cannot_be_read():
     assert {asked.address for asked in reach.of(RequestCode.GET_CONSUME_STATS)} == {"a:1"}
 
 
+@pytest.mark.parametrize(
+    ("opening", "left"),
+    [
+        (Opening("east", topic="orders"), 30),
+        (Opening("east", topic="bills"), 4),
+        (Opening("*", topic="bills", group="billing"), 4),
+        (Opening("east", group="others"), 0),
+    ],
+)
+def test_only_what_is_open_is_left_to_read(opening: Opening, left: int):
+    """The rest waits for the unit itself: whoever waits for the end of it here would wait for ever. Retries count."""
+    ends = {"orders": 40, "bills": 12, "%RETRY%billing": 12}
+    table = {
+        json.dumps({"topic": topic, "brokerName": "a", "queueId": 0}): {"brokerOffset": end, "consumerOffset": 10}
+        for topic, end in ends.items()
+    }
+    reach = Fused(switches=dict.fromkeys(SERVERS, Switch(7, (opening,))))
+    reach.on(RequestCode.GET_CONSUME_STATS, lambda _: json.dumps({"consumeTps": 0, "offsetTable": table}).encode())
+
+    (east, _) = asyncio.run(units_of(reach).status()).units
+
+    assert sum(each.lag for each in east.backlogs) == left + (2 if opening.topic == "orders" else 0)
+
+
 @pytest.mark.parametrize("fresh", SERVERS)
 def test_of_several_name_servers_the_one_is_believed_that_has_been_there_longest(fresh: str):
     """No broker has come back yet to one that was just replaced: it knows of no unit, and of nothing that is left."""
