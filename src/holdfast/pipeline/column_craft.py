@@ -86,6 +86,8 @@ ROWS: Final = 8192
 """Entries that are looked up at a time: what the log says of them is still in the processor's cache when compared."""
 DENSE: Final = 400
 """Bytes of log for each entry up to which it is quicker to read all of them than to have the system map their pages."""
+KEPT: Final = 24 << 20
+"""Bytes that are used over and over again for one look-up."""
 
 Column = npt.NDArray[Any]
 
@@ -160,7 +162,9 @@ class ColumnCraft:
     def __init__(self, heads: RecordHeads) -> None:
         self._files = heads.files
         self._careful = PieceCraft(heads)
-        # Memory that was used before is quicker than new one.
+        # Memory that was used before is quicker than new one. The C library gives back at once what is larger than
+        # anything that was freed so far: it is shown how much will come and go.
+        np.empty(KEPT, np.uint8)
         self._rooms: list[Column] = []
         self._told = np.empty(0, _UNIT)
 
