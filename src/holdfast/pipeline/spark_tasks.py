@@ -14,14 +14,15 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 import msgspec
-import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from holdfast.pipeline.tasks import Progress, TaskFailed
 from holdfast.spark.python_worker import settle
 
-_RESULT: Final = pa.schema([("number", pa.int64()), ("result", pa.binary())])
-LEAN: Final = {"spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1"}
+LEAN: Final = {
+    "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1",
+    "spark.python.daemon.module": "holdfast.spark.quiet_daemon",
+}
 """For a session that runs nothing but tasks: Java only hands them out, and is not worth being compiled with care."""
 _POLL_S: Final = 0.2
 _groups = itertools.count()
@@ -47,21 +48,19 @@ class SparkTasks:
         if not inputs:
             return []
 
-        def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        def work(number: int) -> tuple[int, bytes]:
             settle()
-            for batch in batches:
-                for number in batch.column(0).to_pylist():
-                    done = msgspec.msgpack.encode(function(inputs[number]))
-                    yield pa.RecordBatch.from_arrays([pa.array([number]), pa.array([done])], schema=_RESULT)
+            return number, msgspec.msgpack.encode(function(inputs[number]))
 
-        frame = self.spark.range(0, len(inputs), 1, len(inputs)).mapInArrow(work, "number long, result binary")
+        # Not a query: planning and compiling its first one takes Spark seconds.
+        numbers = self.spark.sparkContext.parallelize(range(len(inputs)), len(inputs))
         with _watch(self.spark, progress):
             try:
-                rows = frame.collect()
+                done = numbers.map(work).collect()
             except Exception as error:
                 raise _explain(error) from error
         decode = msgspec.msgpack.Decoder(kind).decode
-        return [decode(bytes(row.result)) for row in sorted(rows, key=lambda row: int(row.number))]
+        return [decode(result) for _, result in sorted(done)]
 
 
 def _explain(error: Exception) -> Exception:
