@@ -10,6 +10,7 @@ from holdfast.model.leadership import Leader
 from holdfast.model.queue import MessageQueue
 from holdfast.model.scope import mock_broker
 from holdfast.sim.disk import SimDisk
+from holdfast.store.replica_log import MARK_PATH
 from holdfast.wire.codes import RequestCode
 from holdfast.wire.command import Command
 from holdfast.wire.fields import to_fields
@@ -105,6 +106,7 @@ class CopyDesk(StaticDesk):
     def __init__(self, desks: StaticDesks, disk: SimDisk) -> None:
         self._desks = desks
         self.is_up = True
+        disk.replace(MARK_PATH, b"")
         BrokerDesk.__init__(self, disk=disk, name="a", listen="10.1.0.9:10911", replica_of="a")
 
 
