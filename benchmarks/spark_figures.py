@@ -42,7 +42,7 @@ Job = dict[str, Any]
 HOLDFAST: Final = str(Path(sys.executable).with_name("holdfast"))
 JOB_TIMEOUT_S: Final = 900.0
 MEMORY: Final = "4g"
-WARMING_QUERIES: Final = 12
+WARMING_QUERIES: Final = 48
 FIGURES: Final = "figures"
 COPY: Final = "copy"
 ONCE: Final = "copy-once"
@@ -75,8 +75,8 @@ class Extent(msgspec.Struct, frozen=True, kw_only=True):
     size: int = 1024
     queues: int = 4
     cold_rounds: int = 2
-    warm_rounds: int = 2
-    sink_rounds: int = 2
+    warm_rounds: int = 4
+    sink_rounds: int = 4
     growth: tuple[tuple[str, int, int, int], ...] = (
         ("queues", 300_000, 1024, 1),
         ("queues", 300_000, 1024, 64),
