@@ -21,7 +21,7 @@ KNOWN_FINDERS = {
     "open_not_idempotent": (26, 58),
     "seal_not_atomic_with_append": (26,),
     "held_sends_dropped": (163,),
-    "relayed_sends_not_deduplicated": (149,),
+    "relayed_sends_not_deduplicated": (2533,),
     "target_opens_without_grant": (26,),
     "unseal_after_grant": (34,),
     "lease_confirmed_while_another_has_it": (5,),
