@@ -6,6 +6,7 @@ The manifest has what a Java client read from the running brokers, in logical of
 from __future__ import annotations
 
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +38,14 @@ class GoldenDesks(StaticDesks):
 
 
 @pytest.fixture
-def golden(tmp_path: Path) -> tuple[GoldenDesks, list[dict[str, Any]]]:
+def golden(tmp_path: Path) -> Iterator[tuple[GoldenDesks, list[dict[str, Any]]]]:
     with tarfile.open(ARCHIVE) as tar:
         tar.extractall(tmp_path, filter="data")
     folder = tmp_path / "rocketmq-5.5.0-clean"
     lines = [msgspec.json.decode(line) for line in (folder / "manifest.jsonl").read_bytes().splitlines()]
-    return GoldenDesks(folder), [line for line in lines if line["topic"] == TOPIC]
+    desks = GoldenDesks(folder)
+    yield desks, [line for line in lines if line["topic"] == TOPIC]
+    desks.desks.clear()  # Files are closed when nobody has them any more.
 
 
 def a_question(code: int, queue: int) -> Command:
