@@ -154,7 +154,7 @@ def _common_options(
         typer.Option(
             envvar="HOLDFAST_UNIT",
             metavar="CLUSTER",
-            help="See what clients of this unit see.",
+            help="See what clients of this unit see; with `dr`: the unit that is opened or closed.",
             rich_help_panel=_COMMON,
         ),
     ] = None,
