@@ -158,6 +158,37 @@ def test_a_lost_site_is_read_by_the_other_until_it_is_back(site: Site):
     run(story())
 
 
+def test_a_consumer_that_moves_between_units_goes_on_where_it_was(site: Site):
+    """It leaves one unit, reads on from the other while that is open, and comes back: nothing twice, nothing never."""
+
+    async def story() -> None:
+        group, mark = new_name("group"), new_name("moved").encode()
+        inbox = Inbox()
+
+        def seen() -> list[bytes]:
+            return sorted(body for body in inbox.bodies() if body.startswith(mark))
+
+        async def read_on(unit: str, count: int) -> None:
+            consumer = PushConsumer(site.namesrv, group, listener=inbox, unit=unit, start="earliest")
+            consumer.subscribe(TOPIC)
+            async with consumer:
+                await until(lambda: len(set(seen())) == count)
+
+        bodies = [b"%s-%02d" % (mark, number) for number in range(30)]
+        await send(site, "east", *bodies[:10])
+        await read_on("east", 10)
+        await site.operator.run("dr", "open", "--unit", "east")
+        await send(site, "east", *bodies[10:20])
+        await read_on("west", 20)
+        await site.operator.run("dr", "close", "--unit", "east")
+        await send(site, "east", *bodies[20:])
+        await read_on("east", 30)
+
+        assert seen() == bodies
+
+    run(story())
+
+
 def test_what_fails_while_a_unit_is_open_comes_again_where_it_failed(site: Site):
     """In the retry topic of the reader's own unit: not even a retry is written into the lost one."""
 
