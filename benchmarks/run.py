@@ -107,6 +107,8 @@ class Run:
         self.results = self._earlier() or results.Results(
             seconds=plan.seconds, rounds=plan.rounds, machine=results.this_machine(_java_words())
         )
+        if "cells" in plan.parts:
+            self.results.seconds, self.results.rounds = plan.seconds, plan.rounds
 
     def run(self) -> None:
         """Do every part that was asked for."""
@@ -132,11 +134,9 @@ class Run:
                 self._save()
 
     def _earlier(self) -> results.Results | None:
-        """Return what an earlier run found on this machine, where only parts are measured anew."""
+        """Return what an earlier run found: parts that are not measured anew stay, with the time at which they were."""
         file = self._plan.output / "results.json"
-        if "cells" in self._plan.parts or not file.exists():
-            return None
-        return results.load(file)
+        return results.load(file) if file.exists() else None
 
     def _save(self) -> None:
         """Keep what there is so far: a run that is ended early is not lost."""
