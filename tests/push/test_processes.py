@@ -1,14 +1,12 @@
 """The name server and brokers of ours as processes: what a user does to a topic reaches a client that watches."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 from tests.support.client_stories import queue_count, run, until_queues
 from tests.support.cluster import Processes, make_topic
-from tests.support.watchers import Peer
+from tests.support.watchers import connected
 
 from holdfast import Producer
 from holdfast.cli.main import main
@@ -20,17 +18,6 @@ BEFORE_A_POLL_S = 15
 def calm(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let name servers push though the machine is busy with tests."""
     monkeypatch.setenv("HOLDFAST_NAMESRV_NOTIFY_BACK_OFF", "false")
-
-
-@asynccontextmanager
-async def connected(address: str) -> AsyncIterator[Peer]:
-    """Connect to a server, and disconnect at the end."""
-    host, port = address.rsplit(":", 1)
-    peer = Peer(*await asyncio.open_connection(host, int(port)))
-    try:
-        yield peer
-    finally:
-        await peer.close()
 
 
 @pytest.mark.parametrize("broker_events", ["spread", "off"])

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 
 import pytest
 from tests.support.client_stories import Inbox, new_name, run, until
 from tests.support.fleet import JAVA_5, KINDS, Fleet, a_fleet, ask, wait_until
 from tests.support.java_heartbeat import heartbeat
-from tests.support.watchers import Peer
+from tests.support.watchers import connected
 
 from holdfast import Message, Producer, PushConsumer
 
@@ -125,17 +124,6 @@ def test_a_static_topic_in_one_unit_does_not_hide_a_normal_one_in_another(fleet:
     assert fleet.route(topic, "west").writes == {("w1", number) for number in range(3)}
 
 
-@asynccontextmanager
-async def a_peer(address: str) -> AsyncIterator[Peer]:
-    """Connect to a name server as a client that listens."""
-    host, port = address.rsplit(":", 1)
-    peer = Peer(*await asyncio.open_connection(host, int(port)))
-    try:
-        yield peer
-    finally:
-        await peer.close()
-
-
 def test_a_watching_client_is_told_of_changes_that_it_sees_alone(fleet: Fleet):
     """What changes in another unit is no news."""
     topic, fence = new_name("topic"), new_name("fence")
@@ -143,7 +131,7 @@ def test_a_watching_client_is_told_of_changes_that_it_sees_alone(fleet: Fleet):
     make_normal(fleet, fence, "east", "west")
 
     async def story() -> None:
-        async with a_peer(fleet.name_servers[0]) as east, a_peer(fleet.name_servers[0]) as west:
+        async with connected(fleet.name_servers[0]) as east, connected(fleet.name_servers[0]) as west:
             for peer, unit in ((east, "east"), (west, "west")):
                 for name in (topic, fence):
                     answer = await peer.ask_route(name, watch="true", scope=unit)

@@ -158,6 +158,17 @@ class Peer:
             answer.set_exception(ConnectionResetError("the name server hung up"))
 
 
+@asynccontextmanager
+async def connected(address: str) -> AsyncIterator[Peer]:
+    """Connect to a server, and disconnect at the end."""
+    host, port = address.rsplit(":", 1)
+    peer = Peer(*await asyncio.open_connection(host, int(port)))
+    try:
+        yield peer
+    finally:
+        await peer.close()
+
+
 class PushingServer:
     """A name server that listens, and what it told its operator.
 
