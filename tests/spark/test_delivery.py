@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pytest
+from tests.support.deliveries import until
 
 from holdfast.client.sender import Parcel
 from holdfast.model.errors import BrokerRefused, SendFailed
@@ -25,6 +26,7 @@ from holdfast.wire.inner_batch import unwrap_items
 from holdfast.wire.sink import SinkState, find_stamp, find_state
 
 QUEUE = MessageQueue("orders", "__syslo__global__", 0)
+OTHER_QUEUE = MessageQueue("orders", "__syslo__global__", 1)
 NAME = WriteName("query", 7, 3)
 
 
@@ -76,16 +78,22 @@ class PlayedSender:
         self.refused: list[Parcel] = []
         self.refusals: list[BrokerRefused] = []
         self.began = threading.Event()
+        self.began_count = 0
         self.gate: Future[None] | None = None
 
     async def send(self, parcel: Parcel, timeout_s: float) -> None:
         self.began.set()
+        self.began_count += 1
         if self.gate is not None:
             await asyncio.wrap_future(self.gate)
         if self.refusals:
             self.refused.append(parcel)
             raise SendFailed(self.refusals.pop(0), attempts=1, maybe_stored=False)
         self.taken.append(parcel)
+
+    async def wait_for(self, count: int) -> None:
+        """Return when so many parcels are taken."""
+        await until(lambda: len(self.taken) >= count)
 
     @property
     def bodies(self) -> list[list[bytes]]:
@@ -111,9 +119,11 @@ def sender() -> PlayedSender:
     return PlayedSender()
 
 
-def rows_of(*bodies: bytes, key: str | None = None, topic: str = "orders") -> dict[MessageQueue, Messages]:
+def rows_of(
+    *bodies: bytes, key: str | None = None, topic: str = "orders", queue: MessageQueue = QUEUE
+) -> dict[MessageQueue, Messages]:
     rows = to_rows(pa.RecordBatch.from_pylist([{"body": body, "key": key} for body in bodies]), topic)[topic]
-    return {QUEUE: Messages(rows, rows.in_order())}
+    return {queue: Messages(rows, rows.in_order())}
 
 
 def numbers(count: int) -> list[bytes]:
@@ -138,31 +148,51 @@ def test_a_task_that_fails_leaves_nothing_under_way(link: PlayedLink, sender: Pl
 
 
 def test_the_next_rows_leave_when_those_before_are_stored(link: PlayedLink, sender: PlayedSender):
-    """Rows of one queue keep their order; who makes rows is held up meanwhile."""
+    """Rows of one queue keep their order; who makes rows is held up when there are enough of them on their way."""
     gate = sender.gate = Future()
     delivery = Delivery(link, sender, None)
     delivery.begin(rows_of(b"1"))
-    second = threading.Thread(target=delivery.begin, args=(rows_of(b"2"),))
-    second.start()
-    sender.began.wait(10)
-    second.join(0.05)
+    delivery.begin(rows_of(b"2"))
+    third = threading.Thread(target=delivery.begin, args=(rows_of(b"3"),))
+    third.start()
+    assert sender.began.wait(10)
+    third.join(0.05)
 
-    assert second.is_alive()
+    assert third.is_alive()
+    assert sender.began_count == 1
     sender.gate = None
     gate.set_result(None)
-    second.join(10)
+    third.join(10)
     delivery.finish()
-    assert sender.bodies == [[b"1"], [b"2"]]
+    assert sender.bodies == [[b"1"], [b"2"], [b"3"]]
 
 
-def test_what_failed_is_told_with_the_next_rows(link: PlayedLink, sender: PlayedSender):
-    """Not later than at the end."""
-    sender.refusals = [BrokerRefused(ResponseCode.MESSAGE_ILLEGAL, "too large")] * 2
+def test_a_queue_does_not_wait_for_another(link: PlayedLink, sender: PlayedSender):
+    """A broker that is slow, or away, holds up its own queues."""
+    gate = sender.gate = Future()
     delivery = Delivery(link, sender, None)
     delivery.begin(rows_of(b"1"))
+    assert sender.began.wait(10)
+    sender.gate = None
+    delivery.begin(rows_of(b"2", queue=OTHER_QUEUE) | rows_of(b"3"))
 
-    with pytest.raises(SinkRefused, match=r"orders/0: .*too large"):
+    link.begin(sender.wait_for(1)).result(10)
+    assert sender.bodies == [[b"2"]]
+    gate.set_result(None)
+    delivery.finish()
+    assert sender.bodies == [[b"2"], [b"1"], [b"3"]]
+
+
+def test_what_failed_is_told_with_the_rows_that_follow(link: PlayedLink, sender: PlayedSender):
+    """Not later than at the end; and nothing is stored behind a gap."""
+    sender.refusals = [BrokerRefused(ResponseCode.MESSAGE_ILLEGAL, "too large")] * 2
+    with Delivery(link, sender, None) as delivery:
+        delivery.begin(rows_of(b"1"))
         delivery.begin(rows_of(b"2"))
+
+        with pytest.raises(SinkRefused, match=r"orders/0: .*too large"):
+            delivery.begin(rows_of(b"3"))
+    assert sender.taken == []
 
 
 @pytest.mark.parametrize("name", [None, NAME])

@@ -1,7 +1,7 @@
 """Brings the rows of one task to their queues and waits for every answer.
 
     rows of a queue ─ cut into requests ─ one on its way at a time, so that their order is kept
-    queues          ─ all at once
+    queues          ─ all at once; one that has all its rows goes on with the next, whatever others have to do
 
 Where the broker keeps batches of the topic whole, a request is one record, else each of its rows is.
 
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Final, Self
@@ -36,6 +37,8 @@ from holdfast.wire.sink import SinkState
 _SEND_TIMEOUT_S: Final = 10.0
 _ILLEGAL: Final = frozenset({ResponseCode.MESSAGE_ILLEGAL, ResponseCode.INVALID_PARAMETER})
 _NEVER: Final = _ILLEGAL | {ResponseCode.SINK_REFUSED}
+_BEGUN_MAX: Final = 2
+"""Deliveries under way: the next one keeps brokers busy while some queues have not all rows of the one before."""
 
 
 class SinkRefused(HoldfastError):
@@ -57,14 +60,15 @@ class Delivery:
         self._sender = sender
         self._name = name
         self._codec = codec
-        self._under_way: Future[None] | None = None
+        self._under_way: deque[Future[None]] = deque()
+        self._turns: dict[MessageQueue, asyncio.Event] = {}  # Set once a queue has all rows that were begun so far.
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self._under_way is not None:
-            self._under_way.cancel()
+        for each in self._under_way:
+            each.cancel()
 
     def deliver(self, rows: Mapping[MessageQueue, Messages], queue_count: int = 0) -> None:
         """Bring all *rows* to their queues, and return when all are stored.
@@ -77,13 +81,13 @@ class Delivery:
         self.finish()
 
     def begin(self, rows: Mapping[MessageQueue, Messages], queue_count: int = 0) -> None:
-        """Begin to do that when all is stored that was begun before: the caller makes the next rows meanwhile.
+        """Begin to do that, in each queue behind what was begun before: the caller makes the next rows meanwhile.
 
         Raises:
             SinkRefused, Unavailable: what was begun before could not be done.
         """
-        self.finish()
-        self._under_way = self._link.begin(self._deliver_all(rows, queue_count))
+        self._finish_all_but(_BEGUN_MAX - 1)
+        self._under_way.append(self._link.begin(self._deliver_all(rows, queue_count)))
 
     def finish(self) -> None:
         """Return when all is stored.
@@ -91,20 +95,33 @@ class Delivery:
         Raises:
             SinkRefused, Unavailable: it could not be done.
         """
-        if self._under_way is not None:
-            self._under_way.result()
-            self._under_way = None
+        self._finish_all_but(0)
+
+    def _finish_all_but(self, count: int) -> None:
+        while len(self._under_way) > count:
+            self._under_way[0].result()
+            self._under_way.popleft()
 
     async def _deliver_all(self, rows: Mapping[MessageQueue, Messages], queue_count: int) -> None:
         try:
             async with asyncio.TaskGroup() as tasks:
                 for queue, mine in rows.items():
-                    if self._name is None:
-                        tasks.create_task(self._deliver(queue, mine))
-                    else:
-                        tasks.create_task(self._deliver_once(queue, mine, self._name, queue_count))
+                    before, self._turns[queue] = self._turns.get(queue), asyncio.Event()
+                    tasks.create_task(self._deliver_behind(before, self._turns[queue], queue, mine, queue_count))
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from failures
+
+    async def _deliver_behind(
+        self, before: asyncio.Event | None, done: asyncio.Event, queue: MessageQueue, rows: Messages, queue_count: int
+    ) -> None:
+        """Bring rows to one queue in their turn. It never comes if those before could not be brought there."""
+        if before is not None:
+            await before.wait()
+        if self._name is None:
+            await self._deliver(queue, rows)
+        else:
+            await self._deliver_once(queue, rows, self._name, queue_count)
+        done.set()
 
     async def _deliver(self, queue: MessageQueue, rows: Messages) -> None:
         requests = RowRequests(rows, self._codec)
