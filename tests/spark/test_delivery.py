@@ -185,7 +185,7 @@ def test_a_queue_does_not_wait_for_another(link: PlayedLink, sender: PlayedSende
 
 def test_what_failed_is_told_with_the_rows_that_follow(link: PlayedLink, sender: PlayedSender):
     """Not later than at the end; and nothing is stored behind a gap."""
-    sender.refusals = [BrokerRefused(ResponseCode.MESSAGE_ILLEGAL, "too large")] * 2
+    sender.refusals = [BrokerRefused(ResponseCode.MESSAGE_ILLEGAL, "too large")]
     with Delivery(link, sender, None) as delivery:
         delivery.begin(rows_of(b"1"))
         delivery.begin(rows_of(b"2"))
