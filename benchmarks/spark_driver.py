@@ -119,7 +119,8 @@ def main() -> None:
     for line in sys.stdin:
         if line.strip() == "end":
             break
-        print("=", json.dumps(driver.do(json.loads(line))), flush=True)
+        # A line of its own, whatever others who share the pipe have begun to say.
+        print("\n=", json.dumps(driver.do(json.loads(line))), flush=True)
     spark.stop()
 
 
