@@ -5,8 +5,9 @@
 Mostly an entry is that of one message. Those of an index by record may hold many, and are few: see `choose_records`.
 
 Where one queue gets most messages its records lie one behind the other, and leave as one view; scattered ones are
-gathered one by one. That all have one size is tried first: then nothing is unpacked of neighbours, and of scattered
-ones nothing but positions. Of neighbours of many sizes these are unpacked. A filter looks at each tags code.
+gathered one by one. That all have one size is tried first: then nothing is unpacked of neighbours, also in a few long
+runs, and of scattered ones nothing but positions. Of neighbours of many sizes these are unpacked. A filter looks at
+each tags code.
 
 Runs once per pull over up to thousands of entries: whole columns are handled by one call each. Knows no bytes of
 records, and nothing of who pulls.
@@ -15,6 +16,7 @@ records, and nothing of who pulls.
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import compress
@@ -32,6 +34,7 @@ from holdfast.wire.record import RECORD_SIZE_MIN
 _unpack_place: Final = struct.Struct(">qi").unpack_from  # of an entry: position and size
 _SIZE_COLUMNS: Final = (11, 10, 9, 8)  # of an entry: the bytes of its size, the lowest first
 _SUCCESS: Final = ResponseCode.SUCCESS
+_RUN_COUNT_MIN: Final = 128  # records that a run of neighbours must have on average to be worth looking for
 _SAMPLE: Final = 64  # entries that tell how large the records of a queue are
 
 
@@ -77,15 +80,7 @@ def choose_any(
     """
     count = _count_like(raw, size_max)
     if count:
-        first, size = _unpack_place(raw, 0)
-        total = size * count
-        # Records of one size lie one behind the other if the last is where it then has to be: positions rise.
-        if _unpack_place(raw, (count - 1) * ENTRY_SIZE)[0] - first == total - size:
-            span = find_hot(first, total)
-            if span is not None:
-                return Scan(_SUCCESS, "FOUND", offset + count, (first,), (total,), total, count, span=span)
-        places = _unpacker("q12x", count)(raw)
-        return Scan(_SUCCESS, "FOUND", offset + count, places, (size,) * count, total, count, each=size)
+        return _choose_alike(raw, offset, count, find_hot)
     adjacent = _find_adjacent(raw, offset, size_max)
     if adjacent is not None:
         adjacent.span = find_hot(adjacent.positions[0], adjacent.size)
@@ -108,6 +103,26 @@ def choose_any(
             total -= sizes[taken]
         positions, sizes = positions[:taken], sizes[:taken]
     return Scan(_SUCCESS, "FOUND", offset + taken, positions, sizes, total, taken)
+
+
+def _choose_alike(
+    raw: bytes | bytearray, offset: int, count: int, find_hot: Callable[[int, int], memoryview | None]
+) -> Scan:
+    """Choose the first *count* entries, whose records have one size."""
+    first, size = _unpack_place(raw, 0)
+    total = size * count
+    # They lie one behind the other if the last is where it then has to be: positions rise.
+    if _unpack_place(raw, (count - 1) * ENTRY_SIZE)[0] - first == total - size:
+        runs = [(first, total)]
+    else:
+        runs = _find_runs(raw, count, size)
+    if runs:
+        positions, sizes = zip(*runs, strict=True)
+        span = find_hot(first, positions[-1] + sizes[-1] - first)
+        if span is not None:
+            return Scan(_SUCCESS, "FOUND", offset + count, positions, sizes, total, count, span=span)
+    places = _unpacker("q12x", count)(raw)
+    return Scan(_SUCCESS, "FOUND", offset + count, places, (size,) * count, total, count, each=size)
 
 
 def choose_tagged(raw: bytes | bytearray, offset: int, count_max: int, size_max: int, codes: frozenset[int]) -> Scan:
@@ -153,6 +168,31 @@ def choose_records(
 def may_match(tag: int, size: int, codes: frozenset[int] | None) -> bool:
     """Return whether a record with this entry, of an index by record, may hold messages that are looked for."""
     return (codes is None or tag in codes or tag == 0) and RECORD_SIZE_MIN <= size <= FRAME_SIZE_MAX
+
+
+def _find_runs(raw: bytes | bytearray, count: int, size: int) -> list[tuple[int, int]]:
+    """Return (position, size) of runs of records that lie one behind the other, all of one *size*; nothing if many.
+
+    Producers that send batches leave few long ones. Where each ends is found by halving: positions rise, so that a
+    record that is where it has to be has no gap before it.
+    """
+    runs: list[tuple[int, int]] = []
+    at = 0
+    while at < count:
+        if (1 + len(runs)) * _RUN_COUNT_MIN > count:
+            return []
+        start: int = _unpack_place(raw, at * ENTRY_SIZE)[0]
+        if runs and start < sum(runs[-1]):
+            return []  # The index is damaged.
+        first = at
+
+        def is_behind_gap(number: int, start: int = start, first: int = first) -> bool:
+            place: int = _unpack_place(raw, number * ENTRY_SIZE)[0]
+            return place - start != (number - first) * size
+
+        at = bisect_left(range(count), True, at + 1, key=is_behind_gap)
+        runs.append((start, (at - first) * size))
+    return runs
 
 
 def _find_adjacent(raw: bytes | bytearray, offset: int, size_max: int) -> Scan | None:

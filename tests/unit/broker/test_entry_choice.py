@@ -131,6 +131,42 @@ def test_a_smaller_one_behind_records_of_one_size_is_not_left_out() -> None:
     assert (found.count, found.size) == (3, 400 + RECORD_SIZE_MIN)
 
 
+@given(st.lists(st.tuples(st.integers(1, 400), st.sampled_from([0, 1, 200, 5000])), min_size=1, max_size=6))
+def test_runs_of_one_size_are_what_looking_at_each_finds(runs: list[tuple[int, int]]) -> None:
+    """As batches of several producers leave them: few long ones, or many short ones."""
+    entries, position = [], 1000
+    for count, gap in runs:
+        entries += [(position + 200 * number, 200, 0) for number in range(count)]
+        position += 200 * count + gap
+
+    found = choose_any(pack(entries), 7, 200 * 900, find_all)
+
+    expected = entries[:900]
+    assert (found.count, found.size, found.next_offset) == (len(expected), 200 * len(expected), 7 + len(expected))
+    assert join_neighbours(found.positions, found.sizes) == join_neighbours(*list(zip(*expected, strict=True))[:2])
+
+
+def test_a_few_long_runs_are_not_unpacked() -> None:
+    """They leave as so many views; cold ones as so many records, each of which is checked."""
+    entries = [(200 * number + (1000 if number >= 300 else 0), 200, 0) for number in range(500)]
+
+    hot, cold = (choose_any(pack(entries), 0, 1 << 20, find) for find in (find_all, find_none))
+
+    assert (hot.positions, hot.sizes) == ((0, 61_000), (60_000, 40_000))
+    assert hot.span is not None
+    assert len(hot.span) == 101_000
+    assert len(cold.positions) == 500
+
+
+def test_positions_that_go_back_are_taken_one_by_one() -> None:
+    """A damaged index says where records are, but not in which order."""
+    entries = [(position + 200 * number, 200, 0) for position in (500_000, 100_000) for number in range(200)]
+
+    found = choose_any(pack(entries), 0, 1 << 20, find_all)
+
+    assert list(found.positions) == [position for position, _, _ in entries]
+
+
 def test_scattered_records_of_one_size_are_taken_up_to_the_limit() -> None:
     """The last of them is the last that fits."""
     entries = [(1000 * number, 200, 0) for number in range(100)]
