@@ -2,20 +2,21 @@
 
     pieces of many queues ─ entries that lie near each other in the log ─┬─ one gather of 88 bytes each: heads
                                                                          └─ one of the bytes behind each body: the topic
-    heads ─ put together as entries by record: what the log says ─ is it what the index says? ─ then that is it
+    heads ─ do they say what the index says, column by column? ─ then that, with the store times that they say
 
-Numbers are not turned round: what is put together is compared as a whole. Where entries lie close to each other the log
-is read from its beginning to its end, whichever queues they are of; where other things are between them, it is in
-memory only as pages that the system may take back. Whatever is not plain, and whatever is wrong, goes to the careful
-twin: it is right about everything, and names who is not.
+Numbers are not turned round: columns are compared as bytes, as they lie. A column that lies close together is copied to
+or from one that does not in a fifth of the time that it takes between two that do not: there is always one of these
+between them. Where entries lie close to each other the log is read from its beginning to its end, whichever queues they
+are of; where other things are between them, it is in memory only as pages that the system may take back. Whatever is
+not plain, and whatever is wrong, goes to the careful twin: it is right about everything, and names who is not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -35,52 +36,48 @@ def _as_it_lies(value: int) -> np.int32:
     return found
 
 
+def _fields(width: int, /, **fields: tuple[str, int]) -> np.dtype[Any]:
+    """Return some fields of something that has *width* bytes: of each its kind, and where it begins."""
+    kinds, places = zip(*fields.values(), strict=True)
+    return np.dtype({"names": list(fields), "formats": kinds, "offsets": places, "itemsize": width})
+
+
 _INNER_BITS: Final = _as_it_lies(0xC0)
 _HOST_BITS: Final = _as_it_lies(0x30)
 _HOST_V6_EXTRA: Final = 12
-_UNIT: Final = np.dtype(
-    {
-        "names": ["entry", "position", "size", "tags", "store_ms", "first", "end"],
-        "formats": [f"V{ENTRY.itemsize}", ">i8", ">i4", ">i8", ">i8", ">i8", "V10"],
-        "offsets": [0, 0, 8, 12, 20, 28, 36],
-        "itemsize": UNIT.itemsize,
-    }
-)
-"""An entry by record, once more: with the entry by message that it begins with as one, and its constant end as one."""
-_RAW_ENTRY: Final = np.dtype({"names": ["size"], "formats": ["=i4"], "offsets": [8], "itemsize": ENTRY.itemsize})
 _BLANK_SIZE: Final = _as_it_lies(BLANK_ENTRY_SIZE)
-_END: Final = np.frombuffer(np.array([(1, -1, 0)], [("count", ">i2"), ("compacted", ">i4"), ("rest", ">i4")]), "V10")
+_END: Final = np.array([(1, -1, 0)], [("count", ">i2"), ("compacted", ">i4"), ("rest", ">i4")]).tobytes()
+
+_ENTRY_FIELDS: Final = {
+    "entry": (f"V{ENTRY.itemsize}", 0),
+    "position": ("=i8", 0),
+    "size": ("=i4", 8),
+    "tags": (">i8", 12),
+}
+_ENTRY: Final = _fields(ENTRY.itemsize, **_ENTRY_FIELDS)
+_UNIT: Final = _fields(
+    UNIT.itemsize, **_ENTRY_FIELDS, store_ms=("=i8", 20), first=("=i8", 28), end=(f"V{len(_END)}", 36)
+)
+"""Entries of both kinds once more: as they lie, but for the tags, and with what both begin with as one."""
 
 
 def _head(born: int, store: int) -> np.dtype[Any]:
-    """Return the fixed part of a record whose hosts are so much longer than IPv4 ones.
-
-    What is only compared with one number is taken as it lies.
-    """
-    fields: dict[str, tuple[str, int]] = {
-        "size": (">i4", 0),
-        "magic": ("=i4", 4),
-        "queue_id": ("=i4", 12),
-        "first": (">i8", 20),
-        "position": (">i8", 28),
-        "flag": ("=i4", 36),
-        "store_ms": (">i8", 56 + born),
-        "body_size": (">i4", 84 + born + store),
-    }
-    return np.dtype(
-        {
-            "names": list(fields),
-            "formats": [kind for kind, _ in fields.values()],
-            "offsets": [at for _, at in fields.values()],
-            "itemsize": 88 + born + store,
-        }
+    """Return the fixed part of a record whose hosts are so much longer than IPv4 ones."""
+    return _fields(
+        88 + born + store,
+        size=("=i4", 0),
+        magic=("=i4", 4),
+        queue_id=("=i4", 12),
+        first=("=i8", 20),
+        position=("=i8", 28),
+        flag=("=i4", 36),
+        store_ms=("=i8", 56 + born),
+        body_size=(">u4", 84 + born + store),
     )
 
 
 # Indexed by the two host bits of the flag: neither, born, store, both.
-_HEADS: Final = tuple(
-    _head(born, store) for born, store in ((0, 0), (_HOST_V6_EXTRA, 0), (0, _HOST_V6_EXTRA), (_HOST_V6_EXTRA,) * 2)
-)
+_HEADS: Final = tuple(_head(born, store) for store in (0, _HOST_V6_EXTRA) for born in (0, _HOST_V6_EXTRA))
 
 ROWS: Final = 8192
 """Entries that are looked up at a time: what the log says of them is still in the processor's cache when compared."""
@@ -92,68 +89,33 @@ KEPT: Final = 24 << 20
 Column = npt.NDArray[Any]
 
 
-class _Part(msgspec.Struct):
-    """A piece on its way.
+class _Part(NamedTuple):
+    """A piece on its way: what the index says of each of its messages, as it lies.
 
     Attributes:
-        queue_id: As it lies in a record.
-        first: The offset of each entry.
-        entries: Those of messages. Both as mere bytes: numpy would copy field by field, and turn them round.
-        positions: Where they lead to.
-        made: What becomes of them.
-        done: How many have been made.
+        entry: All that an entry by message says.
+        store_ms: Where the index says nothing of it, what the log says, as far as it was looked up.
     """
 
-    queue_id: np.int32
+    queue_id: bytes
+    entry: Column
+    position: Column
+    size: Column
     first: Column
-    entries: Column
-    positions: Places
-    made: Column
-    done: int = 0
+    store_ms: Column
 
-    def size_at(self, number: int) -> int:
-        """Return the size of a record."""
-        return int.from_bytes(self.entries[number].tobytes()[8:12], "big")
+    def end_at(self, number: int) -> int:
+        """Return where a record ends."""
+        return int(self.position[number].byteswap()) + int(self.size[number].byteswap())
 
 
-class _Rows(NamedTuple):
-    """Entries that lie near each other in one file of the log, of many pieces.
-
-    Attributes:
-        end: Where the last of their records ends, as they say.
-    """
-
-    queue_ids: Column
-    first: Column
-    entries: Column
-    positions: Places
-    end: int
-
-    @classmethod
-    def of(cls, taken: list[tuple[_Part, int]]) -> _Rows:
-        """Return what is taken of pieces: of each all up to an entry that have not been made."""
-        return cls(
-            np.repeat([part.queue_id for part, _ in taken], [end - part.done for part, end in taken]),
-            np.concatenate([part.first[part.done : end] for part, end in taken]),
-            np.concatenate([part.entries[part.done : end] for part, end in taken]),
-            np.concatenate([part.positions[part.done : end] for part, end in taken]),
-            max(int(part.positions[end - 1]) + part.size_at(end - 1) for part, end in taken),
-        )
+_Taken = list[tuple[_Part, int, int]]
+"""Of some pieces the entries [start, end)."""
 
 
-class _Heads(NamedTuple):
-    """Heads of records.
-
-    Attributes:
-        rows: Which of those that were looked up.
-        data: A part of the log.
-        starts: Where in it they are.
-    """
-
-    rows: Places | slice
-    data: Block
-    starts: Places
-    heads: Column
+def _join(taken: _Taken, name: str) -> bytes:
+    """Return a column of all of them."""
+    return b"".join([getattr(part, name)[start:end] for part, start, end in taken])
 
 
 class ColumnCraft:
@@ -165,147 +127,127 @@ class ColumnCraft:
         # Memory that was used before is quicker than new one. The C library gives back at once what is larger than
         # anything that was freed so far: it is shown how much will come and go.
         np.empty(KEPT, np.uint8)
-        self._rooms: list[Column] = []
-        self._told = np.empty(0, _UNIT)
+        self._room = np.empty(0, _UNIT)
 
-    def make(self, plan: Plan, olds: Sequence[OldPiece]) -> list[Bytes]:
-        """Return what each of *olds* becomes: good until others are made."""
+    def make(self, plan: Plan, olds: Sequence[OldPiece]) -> Iterable[Bytes]:
+        """Return what each of *olds* becomes: proven now, but put together one after the other, in the same place."""
         try:
-            return self._make(plan, olds)
+            parts = [_begin(plan, old) for old in olds]
+            self._prove(plan, parts)
         except (IndexError, StoreError):
             # Who is to blame, and what is merely unusual, is found out piece by piece.
             if len(olds) == 1:
                 return self._careful.make(plan, olds)
-            return [bytes(self.make(plan, [old])[0]) for old in olds]
+            return [bytes(made) for old in olds for made in self.make(plan, [old])]
+        return map(self._to_units if plan.to == "batch" else _to_entries, parts)
 
-    def _make(self, plan: Plan, olds: Sequence[OldPiece]) -> list[Bytes]:
-        """Return the same.
+    def _to_units(self, part: _Part) -> Bytes:
+        """Return a piece as entries by record: good until the next is."""
+        if len(self._room) < len(part.first):
+            self._room = np.empty(len(part.first), _UNIT)
+            self._room["end"] = _END
+        made = self._room[: len(part.first)]
+        for name in ("entry", "store_ms", "first"):
+            made[name] = getattr(part, name)
+        return made.view(np.uint8).data
+
+    def _prove(self, plan: Plan, parts: list[_Part]) -> None:
+        """Require that the log says the same as the index; take the store times from it where the index has none.
 
         Raises:
             IndexError: a record would end behind its file.
-            StoreError: something is not plain.
+            StoreError: it does not, or something is not plain.
         """
-        parts = [self._begin(plan, old, number) for number, old in enumerate(olds)]
-        magic, topic = Owner(plan.topic, 0).magic, Owner(plan.topic, 0).topic_part
+        owner = Owner(plan.topic, 0)
         for taken in self._near_each_other(parts):
-            told = self._tell(_as_it_lies(magic), topic, _Rows.of(taken))
-            made = told.view(f"V{_UNIT.itemsize}") if plan.to == "batch" else told["entry"]
-            at = 0
-            for part, end in taken:
-                part.made[part.done : end] = made[at : at + end - part.done]
-                at += end - part.done
-                part.done = end
-        return [part.made.view(np.uint8).data for part in parts]
+            times, at = self._look_up(owner, taken), 0
+            for part, start, end in taken:
+                mine = times[at : at + end - start]
+                at += end - start
+                if plan.to == "batch":
+                    part.store_ms[start:end] = mine
+                elif part.store_ms[start:end].tobytes() != mine.tobytes():
+                    raise StoreError("the log has other store times")
 
-    def _begin(self, plan: Plan, old: OldPiece, number: int) -> _Part:
-        """Return a piece of which nothing is made."""
-        if old.queue.is_gone:
-            raise StoreError("there is no record of it left")
-        if plan.to == "batch":
-            offsets, entries = _messages(old.entries, old.piece.start)
-        else:
-            entries = np.frombuffer(old.entries, _UNIT)
-            offsets = np.arange(old.piece.target, old.piece.target + len(entries))
-        size = len(entries) * plan.target.entry_size
-        if number == len(self._rooms):
-            self._rooms.append(np.empty(0, np.uint8))
-        if len(self._rooms[number]) < size:
-            self._rooms[number] = np.empty(size, np.uint8)
-        return _Part(
-            _as_it_lies(old.piece.queue_id),
-            offsets.astype(">i8").view("V8"),
-            entries.view(f"V{entries.dtype.itemsize}"),
-            entries["position"].astype(np.int64),
-            self._rooms[number][:size].view(f"V{plan.target.entry_size}"),
-        )
+    def _near_each_other(self, parts: list[_Part]) -> Iterator[_Taken]:
+        """Yield what is looked up at a time: it lies in one file of the log.
 
-    def _near_each_other(self, parts: list[_Part]) -> Iterator[list[tuple[_Part, int]]]:
-        """Yield from which pieces what comes next in the log is to be taken, up to which entry."""
-        left = [part for part in parts if len(part.positions)]
-        if not left:
+        Raises:
+            StoreError: positions do not rise, or there is no such log.
+        """
+        parts = [part for part in parts if len(part.first)]
+        if not parts:
             return
-        ends = [int(part.positions[-1]) for part in left]
-        reach = 1 + (max(ends) - min(int(part.positions[0]) for part in left)) * ROWS // sum(
-            len(part.positions) for part in left
-        )
-        while left:
-            low = min(int(part.positions[part.done]) for part in left)
-            high = min(low + reach, low - low % self._files.size + self._files.size)
-            taken = [
-                (part, int(part.positions.searchsorted(high))) for part in left if part.positions[part.done] < high
-            ]
-            if any(end <= part.done for part, end in taken):
-                raise StoreError("positions do not rise")
-            yield taken
-            left = [part for part in left if part.done < len(part.positions)]
+        positions = [part.position.byteswap() for part in parts]
+        low, high = min(int(places[0]) for places in positions), max(int(places[-1]) for places in positions)
+        if not self._files.start <= low <= high < self._files.end:
+            raise StoreError("there is no such log")
+        size = self._files.size
+        reach = 1 + (high - low) * ROWS // sum(map(len, positions))
+        bounds = sorted({*range(low + reach, high, reach), *range(low - low % size + size, high + 1, size)})
+        cuts = [[0, *places.searchsorted(bounds).tolist(), len(places)] for places in positions]
+        if any(cut != sorted(cut) for cut in cuts):
+            raise StoreError("positions do not rise")
+        for starts, ends in pairwise(zip(*cuts, strict=True)):
+            taken = [(part, start, end) for part, start, end in zip(parts, starts, ends, strict=True) if start < end]
+            if taken:
+                yield taken
 
-    def _tell(self, magic: np.int32, topic: bytes, rows: _Rows) -> Column:
-        """Return the entries by record that the log has where *rows* lead to; only the tags are theirs.
+    def _look_up(self, owner: Owner, taken: _Taken) -> Column:
+        """Return the store times of all records that *taken* lead to.
 
         Raises:
             IndexError: a record would end behind its file.
-            StoreError: they do not say the same, or not all are plain.
+            StoreError: the log says other things than the index, or not all are plain.
         """
-        count, kind = len(rows.positions), ENTRY if rows.entries.itemsize == ENTRY.itemsize else _UNIT
-        if len(self._told) < count:
-            self._told = np.empty(count, _UNIT)
-            self._told["end"] = _END
-        told = self._told[:count]
-        for found in self._gather(rows.positions, rows.end):
-            if not _is_of(rows.queue_ids[found.rows], magic, topic, found):
-                raise StoreError("there are other records")
-            for name in ("position", "size", "store_ms", "first"):
-                told[name][found.rows] = found.heads[name]
-        told["tags"] = rows.entries.view(kind)["tags"]
-        said = told["entry"].tobytes() if kind == ENTRY else told.tobytes()
-        if (
-            said != rows.entries.tobytes()
-            or told["first"].tobytes() != rows.first.tobytes()
-            or told["tags"].astype(np.int64).min() < TAGS_MIN
-        ):
-            raise StoreError("the log says other things, or a tag is none")
-        return told
+        said = {name: _join(taken, name) for name in ("position", "size", "first")}
+        said["queue_id"] = b"".join([part.queue_id * (end - start) for part, start, end in taken])
+        positions = np.frombuffer(said["position"], "=i8").byteswap()
+        said["magic"] = _as_it_lies(owner.magic).tobytes() * len(positions)
+        data, starts = self._read(positions, max(part.end_at(end - 1) for part, _, end in taken))
+        heads = _take(data, starts, _HEADS[0])
+        if any(heads[name].tobytes() != column for name, column in said.items()):
+            raise StoreError("the log says other things")
+        flags = np.bitwise_or.reduce(heads["flag"])
+        if flags & _INNER_BITS == _INNER_BITS:
+            raise StoreError("there may be batches")
+        if not flags & _HOST_BITS:
+            _require_topic(owner, data, starts, heads)
+            return heads["store_ms"].copy()
+        times, kinds = np.empty(len(starts), "=i8"), (heads["flag"] & _HOST_BITS).view(">i4") >> 4
+        for kind, head in enumerate(_HEADS):
+            rows = np.flatnonzero(kinds == kind)
+            heads = _take(data, starts[rows], head)
+            _require_topic(owner, data, starts[rows], heads)
+            times[rows] = heads["store_ms"]
+        return times
 
-    def _gather(self, positions: Places, end: int) -> list[_Heads]:
-        """Return the heads of the records at *positions*, all in one file, the last of which ends at *end*."""
+    def _read(self, positions: Places, end: int) -> tuple[Block, Places]:
+        """Return a part of the log, and where in it *positions* are; the last record of them ends at *end*."""
         low = int(positions.min())
         found = self._files.find(low)
         if found is None:
             raise StoreError(f"there is no log at position {low}")
         size = min(end, found.start + self._files.size) - low
         if 0 < size <= DENSE * min(len(positions), ROWS):
-            data: Block = found.file.read(low - found.start, low - found.start + size)
-            starts = positions - low
-        else:
-            data, starts = found.file.view(0, self._files.size), positions - found.start
-        heads = _take(data, starts, _HEADS[0])
-        if not np.bitwise_or.reduce(heads["flag"]) & _HOST_BITS:
-            return [_Heads(slice(None), data, starts, heads)]
-        kinds = (heads["flag"] & _HOST_BITS).view(">i4") >> 4
-        alike = [np.flatnonzero(kinds == kind) for kind in range(len(_HEADS))]
-        return [
-            _Heads(rows, data, starts[rows], _take(data, starts[rows], head))
-            for rows, head in zip(alike, _HEADS, strict=True)
-            if len(rows)
-        ]
+            return found.file.read(low - found.start, low - found.start + size), positions - low
+        return found.file.view(0, self._files.size), positions - found.start
 
 
-def _is_of(queue_ids: Column, magic: np.int32, topic: bytes, found: _Heads) -> bool:
-    """Return whether all records are single messages of these queues of a topic.
+def _require_topic(owner: Owner, data: Block, starts: Places, heads: Column) -> None:
+    """Require that all records are of the topic.
 
     Raises:
         IndexError: one would end behind its file.
+        StoreError: one is not.
     """
-    heads = found.heads
-    sizes = heads["body_size"].astype(np.int64)
-    return bool(
-        (heads["queue_id"] == queue_ids).all()
-        and (heads["magic"] == magic).all()
-        and np.bitwise_or.reduce(heads["flag"]) & _INNER_BITS != _INNER_BITS
-        and sizes.min() >= 0
-        and _take(found.data, found.starts + heads.dtype.itemsize + sizes, np.dtype(f"V{len(topic)}")).tobytes()
-        == topic * len(heads)
-    )
+    # Sizes are numbers without a sign: a body of less than nothing ends behind every file.
+    ends = heads["body_size"].astype(np.int64)
+    ends += starts
+    ends += heads.dtype.itemsize
+    topics = _take(data, ends, np.dtype(f"V{len(owner.topic_part)}"))
+    if topics.tobytes() != owner.topic_part * len(starts):
+        raise StoreError("there are records of another topic")
 
 
 def _take(data: Block, starts: Places, kind: np.dtype[Any]) -> Column:
@@ -313,9 +255,33 @@ def _take(data: Block, starts: Places, kind: np.dtype[Any]) -> Column:
     return at_any_byte(data, f"V{kind.itemsize}")[starts].view(kind)
 
 
-def _messages(entries: Bytes, first: int) -> tuple[Places, Column]:
-    """Return the offsets and the entries of messages: of *entries* by message, without blanks."""
-    found = np.frombuffer(entries, ENTRY)
-    offsets = np.arange(first, first + len(found), dtype=np.int64)
-    is_message = found.view(_RAW_ENTRY)["size"] != _BLANK_SIZE
-    return (offsets, found) if is_message.all() else (offsets[is_message], found[is_message])
+def _begin(plan: Plan, old: OldPiece) -> _Part:
+    """Return a piece of which nothing is proven.
+
+    Raises:
+        StoreError: something is not plain.
+    """
+    if old.queue.is_gone:
+        raise StoreError("there is no record of it left")
+    entries = np.frombuffer(old.entries, _ENTRY if plan.to == "batch" else _UNIT)
+    size = entries["size"].copy()
+    if plan.to == "batch":
+        first = np.arange(old.piece.start, old.piece.end).byteswap(inplace=True)
+        is_blank = size == _BLANK_SIZE
+        if is_blank.any():
+            entries, size, first = entries[~is_blank], size[~is_blank], first[~is_blank]
+        store_ms = np.empty(len(entries), "=i8")
+    else:
+        first = np.arange(old.piece.target, old.piece.target + len(entries)).byteswap(inplace=True)
+        store_ms = entries["store_ms"]
+        if entries["first"].tobytes() != first.tobytes() or entries["end"].tobytes() != _END * len(entries):
+            raise StoreError("not every offset has a message, or a record is of many")
+    if entries["tags"].astype(np.int64).min(initial=0) < TAGS_MIN:
+        raise StoreError("a tag is none")
+    queue_id = old.piece.queue_id.to_bytes(4, "big")
+    return _Part(queue_id, entries["entry"], entries["position"].copy(), size, first, store_ms)
+
+
+def _to_entries(part: _Part) -> Bytes:
+    """Return a piece as entries by message."""
+    return part.entry.tobytes()

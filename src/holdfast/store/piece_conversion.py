@@ -6,7 +6,7 @@ of them make the same bytes of the same entries, so that a piece may be converte
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from holdfast.model.errors import StoreError
@@ -37,8 +37,8 @@ class OldPiece(NamedTuple):
 class Craft(Protocol):
     """Makes entries of one kind of others, and proves that they are right."""
 
-    def make(self, plan: Plan, olds: Sequence[OldPiece]) -> list[Bytes]:
-        """Return what each of *olds* becomes, proven: the log says so too. It may change when others are made.
+    def make(self, plan: Plan, olds: Sequence[OldPiece]) -> Iterable[Bytes]:
+        """Return what each of *olds* becomes, proven: the log says so too. It may change when the next is taken.
 
         Raises:
             StoreError: they cannot become anything, or the log says other things; the text names the first that is

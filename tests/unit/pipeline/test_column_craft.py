@@ -1,10 +1,12 @@
 """Column by column the same bytes come out as entry by entry, and the same is refused."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 
+import msgspec
 import pytest
-from tests.support.conversions import convert, damaged_disk, fill, plain_disk
-from tests.support.stores import SMALL, append_batch, batched_disk, open_store
+from tests.support.conversions import HOST_V6, convert, damaged_disk, fill, plain_disk
+from tests.support.stores import HOST, NOW_MS, SMALL, append, append_batch, batched_disk, open_store
 
 from holdfast.model.errors import StoreError
 from holdfast.pipeline import column_craft
@@ -13,6 +15,7 @@ from holdfast.sim.disk import SimDisk
 from holdfast.store.conversion_plan import Plan, Target
 from holdfast.store.index_conversion import IndexConversion
 from holdfast.store.log_file import LogFiles
+from holdfast.store.message_store import MessageStore
 from holdfast.store.piece_conversion import Bytes, OldPiece, PieceCraft
 from holdfast.store.record_heads import RecordHeads
 
@@ -135,6 +138,43 @@ def test_no_wrong_byte_of_a_record_passes():
             quick.make(plan, olds[:2])
         log.write(start + at, [good])
     assert [bytes(made) for made in quick.make(plan, olds[:2])] == slow.make(plan, olds[:2])
+
+
+def test_a_flag_that_says_another_layout_or_a_batch_does_not_pass():
+    """Hosts of other lengths than there are; many messages in one, which the careful one has to look at."""
+    disk = plain_disk()
+    fill(disk, 31)
+    _, quick, careful = crafts(disk)
+    plan, olds = pieces(disk, "batch", 10)
+    log = disk.open("commitlog/00000000000000000000")
+    at = int.from_bytes(olds[0].entries[:8], "big") + 39
+    good = log.read(at, at + 1)
+    for bits in (0x10, 0x20, 0x30):
+        log.write(at, [bytes([good[0] ^ bits])])
+        with pytest.raises(StoreError, match="message 0 at position"):
+            quick.make(plan, olds[:2])
+    asked = careful.asked
+    log.write(at, [bytes([good[0] | 0xC0])])
+    with suppress(StoreError):
+        quick.make(plan, olds[:2])
+    assert careful.asked == asked + 1
+
+
+@pytest.mark.parametrize("store_host", [HOST, HOST_V6])
+@pytest.mark.parametrize("host", [HOST, HOST_V6])
+def test_records_with_hosts_of_any_kind_are_made_quickly(host: bytes, store_host: bytes):
+    """Each of the four layouts has its store time and its topic elsewhere."""
+    disk = plain_disk()
+    options = msgspec.structs.replace(SMALL, store_host=store_host)
+    store = MessageStore.open(disk, options, NOW_MS)
+    for number in range(9):
+        append(store, b"%d" % number, host=host, now_ms=NOW_MS + number * 3)
+    store.close(NOW_MS)
+    slow, quick, careful = crafts(disk)
+    plan, olds = pieces(disk, "batch", 4)
+
+    assert [bytes(made) for made in quick.make(plan, olds)] == slow.make(plan, olds)
+    assert careful.asked == 0
 
 
 @pytest.mark.parametrize("position", [5, 1000, 1_000_000])
