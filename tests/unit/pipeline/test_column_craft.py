@@ -160,6 +160,33 @@ def test_a_flag_that_says_another_layout_or_a_batch_does_not_pass():
     assert careful.asked == asked + 1
 
 
+def test_a_body_of_less_than_nothing_is_left_to_the_careful_one():
+    """Behind it there may be a topic: that of an earlier record."""
+    disk = plain_disk()
+    fill(disk, 3, queues=1)
+    _, quick, careful = crafts(disk)
+    plan, olds = pieces(disk, "batch", 10)
+    log = disk.open("commitlog/00000000000000000000")
+    first, second = (int.from_bytes(olds[0].entries[at : at + 8], "big") for at in (0, 20))
+    topic = first + 88 + int.from_bytes(log.read(first + 84, first + 88), "big")
+    log.write(second + 84, [(topic - second - 88).to_bytes(4, "big", signed=True)])
+
+    quick.make(plan, olds)
+
+    assert careful.asked == 1
+
+
+def test_positions_far_behind_the_log_take_no_memory():
+    """The log is not cut into files up to there."""
+    disk = plain_disk()
+    fill(disk, 31)
+    _, quick, _ = crafts(disk)
+    plan, olds = pieces(disk, "batch", 10)
+
+    with pytest.raises(StoreError, match=f"position {1 << 60}"):
+        quick.make(plan, [changed(olds[0], 9 * 20, (1 << 60).to_bytes(8, "big"))])
+
+
 @pytest.mark.parametrize("store_host", [HOST, HOST_V6])
 @pytest.mark.parametrize("host", [HOST, HOST_V6])
 def test_records_with_hosts_of_any_kind_are_made_quickly(host: bytes, store_host: bytes):
