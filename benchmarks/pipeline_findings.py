@@ -151,9 +151,15 @@ class PipelineFindings(msgspec.Struct, kw_only=True):
                 what = f"{job}, MB/s of log per core"
                 found.append(PipelineTarget(what=what, measured=largest.mb_per_core, wanted=MB_PER_CORE))
             if job == CONVERT:
-                what = f"{job}, entries/s per core / numpy alone"
-                ratio = largest.entries_per_core / self.converted[cores]
-                found.append(PipelineTarget(what=what, measured=ratio, wanted=OF_PLAIN))
+                by_core = {each.cores: each.entries_per_core for each in sorted(mine, key=lambda each: each.size)}
+                for what, ratio in (
+                    (f"{job} on {cores} cores, entries/s / numpy alone", cores * by_core[cores] / self.converted[1]),
+                    *(
+                        (f"{job} on {each}, entries/s per core / numpy alone on as many", rate / self.converted[each])
+                        for each, rate in by_core.items()
+                    ),
+                ):
+                    found.append(PipelineTarget(what=what, measured=ratio, wanted=OF_PLAIN))
             if len(full) > 1:
                 ratio = largest.median_s / full[0].median_s * 2 * full[0].size / largest.size
                 what = f"{job}, time for twice the data"

@@ -36,10 +36,9 @@ from holdfast.store.record_heads import RecordHeads
 
 PIECE_SIZE: Final = 16_384
 """Entries of a piece. Those of as many as are made together are in memory: some 25 MB, however long the index is."""
-GROUP: Final = 128
-"""Pieces of one task, at most. They follow each other in the log: what several queues have there is read once."""
-TASKS_PER_CORE: Final = 2
-"""As many tasks there are of less than that: each costs Spark some 60 ms, and the last one keeps others waiting."""
+GROUP: Final = 512
+"""Pieces of one task, at most: a second of work. They follow each other in the log: what several queues have there is
+read once. Of less there is one task for each core: they are alike, and each costs Spark some 60 ms."""
 SETTLED: Final = 32
 """Pieces that are brought to disk together, while the next ones are converted."""
 WAVE: Final = 32
@@ -135,7 +134,7 @@ def _build(tasks: Tasks, store: str, conversion: IndexConversion, progress: Prog
 
 def _group(pieces: list[PiecePlan], cores: int) -> list[list[PiecePlan]]:
     """Return the pieces of each task."""
-    size = max(1, min(GROUP, -(-len(pieces) // (TASKS_PER_CORE * cores))))
+    size = max(1, min(GROUP, -(-len(pieces) // cores)))
     return [pieces[at : at + size] for at in range(0, len(pieces), size)]
 
 
