@@ -42,7 +42,7 @@ class Stopped(BaseException):
 class StoppedTasks(InProcess):
     """Ends after some tasks, of which there is one for each piece."""
 
-    cores = 4
+    cores = 8
 
     def __init__(self, count: int) -> None:
         self._left = count
