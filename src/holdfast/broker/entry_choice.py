@@ -35,6 +35,8 @@ _unpack_place: Final = struct.Struct(">qi").unpack_from  # of an entry: position
 _SIZE_COLUMNS: Final = (11, 10, 9, 8)  # of an entry: the bytes of its size, the lowest first
 _SUCCESS: Final = ResponseCode.SUCCESS
 _RUN_COUNT_MIN: Final = 128  # records that a run of neighbours must have on average to be worth looking for
+_FEW: Final = 128  # entries of a usual pull
+_ROUND: Final = 128
 _SAMPLE: Final = 64  # entries that tell how large the records of a queue are
 
 
@@ -121,13 +123,13 @@ def _choose_alike(
         span = find_hot(first, positions[-1] + sizes[-1] - first)
         if span is not None:
             return Scan(_SUCCESS, "FOUND", offset + count, positions, sizes, total, count, span=span)
-    places = _unpacker("q12x", count)(raw)
+    places = _unpack("q12x", raw, count)
     return Scan(_SUCCESS, "FOUND", offset + count, places, (size,) * count, total, count, each=size)
 
 
 def choose_tagged(raw: bytes | bytearray, offset: int, count_max: int, size_max: int, codes: frozenset[int]) -> Scan:
     """Choose from entries, which begin at *offset*, those whose tags code is one of *codes*."""
-    flat = _unpacker("qiq", len(raw) // ENTRY_SIZE)(raw)
+    flat = _unpack("qiq", raw, len(raw) // ENTRY_SIZE)
     return _select(offset, flat[0::3], flat[1::3], [tag in codes for tag in flat[2::3]], count_max, size_max)
 
 
@@ -214,7 +216,7 @@ def _find_adjacent(raw: bytes | bytearray, offset: int, size_max: int) -> Scan |
         middle = (low + high + 1) // 2
     if low < len(raw) // ENTRY_SIZE and span + _unpack_place(raw, low * ENTRY_SIZE)[1] <= size_max:
         return None  # There is something between this and the next, which would fit.
-    sizes = _unpacker("8xi8x", low)(raw)
+    sizes = _unpack("8xi8x", raw, low)
     # Where none is too small, none is larger than all of them.
     if sum(sizes) != span or min(sizes) < RECORD_SIZE_MIN or span > FRAME_SIZE_MAX:
         return None
@@ -244,13 +246,13 @@ def _guess_count(raw: bytes | bytearray, count: int, size_max: int) -> int:
     """Return how many of *count* entries a pull of that size can want, going by how large the first ones are."""
     if count <= _SAMPLE:
         return count
-    sampled: int = sum(_unpacker("8xi8x", _SAMPLE)(raw))
+    sampled: int = sum(_unpack("8xi8x", raw, _SAMPLE))
     return min(count, size_max * _SAMPLE // max(sampled, 1) * 9 // 8 + 1)
 
 
 def _unpack_places(raw: bytes | bytearray, count: int) -> tuple[Sequence[int], Sequence[int]]:
     """Return the positions and the sizes of the first *count* entries."""
-    flat = _unpacker("qi8x", count)(raw)
+    flat = _unpack("qi8x", raw, count)
     return flat[0::2], flat[1::2]
 
 
@@ -267,9 +269,20 @@ def join_neighbours(positions: Sequence[int], sizes: Sequence[int]) -> list[tupl
     return list(zip(starts, [*(ends[at - 1] for at in breaks), ends[-1]], strict=True))
 
 
-@lru_cache(maxsize=4096)
+def _unpack(layout: str, raw: bytes | bytearray, count: int) -> tuple[Any, ...]:
+    """Return the fields of the first *count* entries, all in one tuple: several times faster than one by one.
+
+    What unpacks so many at once is kept, and is large: beyond a few it is there for round numbers only.
+    """
+    if count <= _FEW:
+        return _unpacker(layout, count)(raw)
+    rounded = -(-count // _ROUND) * _ROUND
+    flat = _unpacker(layout, rounded)(raw.ljust(rounded * ENTRY_SIZE, b"\0"))
+    return flat[: len(flat) // rounded * count]
+
+
+@lru_cache(maxsize=1024)
 def _unpacker(layout: str, count: int) -> Callable[[bytes | bytearray], tuple[Any, ...]]:
-    """Return what unpacks *count* entries at once, to one flat tuple: several times faster than one by one."""
     return struct.Struct(">" + layout * count).unpack_from
 
 
