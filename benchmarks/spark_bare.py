@@ -1,12 +1,13 @@
 """Data sources that do next to nothing: what is left of a query is Spark's own work, and no source can be faster.
 
-The reader yields one ready-made batch again and again; the writer throws rows away.
+The reader yields ready-made batches that are in memory: all rows, as any source of them must, each once; or only the
+first batch again and again, which never leaves the processor's cache. The writer throws rows away.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -22,21 +23,24 @@ from pyspark.sql.types import StructType
 
 
 class BareReader(DataSourceReader):
-    """Yields as many rows as are asked for, in as many tasks as our source would have."""
+    """Yields the rows of a file, in as many tasks as our source would have."""
 
-    def __init__(self, rows: int, tasks: int, file: str) -> None:
-        self._rows, self._tasks, self._file = rows, tasks, file
+    def __init__(self, file: str, tasks: int, rows_again: int | None) -> None:
+        self._file, self._tasks, self._rows_again = file, tasks, rows_again
 
     def partitions(self) -> list[InputPartition]:
-        ends = [self._rows * n // self._tasks for n in range(self._tasks + 1)]
-        return [InputPartition(end - start) for start, end in itertools.pairwise(ends)]
+        return [InputPartition(number) for number in range(self._tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        left = int(partition.value)
-        batch = read_batch(self._file)
+        batches = read_batches(self._file)
+        first, last = (len(batches) * number // self._tasks for number in (partition.value, partition.value + 1))
+        if self._rows_again is None:
+            yield from batches[first:last]
+            return
+        left = self._rows_again // self._tasks
         while left > 0:
-            yield batch.slice(0, left)
-            left -= len(batch)
+            yield batches[0].slice(0, left)
+            left -= len(batches[0])
 
 
 class BareWriter(DataSourceArrowWriter):
@@ -49,29 +53,34 @@ class BareWriter(DataSourceArrowWriter):
 
 
 class Bare(DataSource):
-    """`format("bare")`; its columns are those of the batch in the option `file`."""
+    """`format("bare")`; its rows are those in the option `file`: all once, or the first as often as `again` says."""
 
     @classmethod
     def name(cls) -> str:
         return "bare"
 
     def schema(self) -> StructType:
-        return from_arrow_schema(read_batch(self.options["file"]).schema)
+        with pa.OSFile(self.options["file"]) as source:
+            return from_arrow_schema(pa.ipc.open_stream(source).schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002
-        return BareReader(int(self.options["rows"]), int(self.options["tasks"]), self.options["file"])
+        again = self.options.get("again")
+        return BareReader(self.options["file"], int(self.options["tasks"]), None if again is None else int(again))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: ARG002, FBT001
         return BareWriter()
 
 
-def keep_batch(batch: pa.RecordBatch, file: str) -> None:
-    """Keep *batch* where `read_batch` finds it."""
-    with pa.OSFile(file, "wb") as out, pa.ipc.new_stream(out, batch.schema) as stream:
-        stream.write_batch(batch)
+def keep_batches(batches: Iterable[pa.RecordBatch], file: str) -> None:
+    """Keep *batches*, one at least, where `read_batches` finds them."""
+    first, *rest = batches
+    with pa.OSFile(file, "wb") as out, pa.ipc.new_stream(out, first.schema) as stream:
+        for batch in (first, *rest):
+            stream.write_batch(batch)
 
 
-def read_batch(file: str) -> pa.RecordBatch:
-    """Return the batch that was kept."""
+@lru_cache(maxsize=2)
+def read_batches(file: str) -> list[pa.RecordBatch]:
+    """Return the batches that were kept. They stay in memory: reading them is no part of handing them over."""
     with pa.OSFile(file) as source:
-        return pa.ipc.open_stream(source).read_next_batch()
+        return list(pa.ipc.open_stream(source))

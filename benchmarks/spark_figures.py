@@ -5,7 +5,7 @@
 
 topic       our source: all columns, without properties, and two columns by schema
 whole       the same from a topic that keeps as one record what the sink sends at once, and our sink into such topics
-bare        a data source that yields one ready-made batch of the same columns again and again: what Spark can take
+bare        a data source that yields the same rows, which it has in memory, and does nothing else: what Spark can take
 parquet     Spark's own reader, on the same rows and columns in a file
 Kafka       one broker beside our one, and Spark's connector in the newest Spark that it can be had for (kafka.py)
 cold        the first query of a Spark that was just started, each in a process of its own
@@ -180,10 +180,9 @@ class SparkBench:
         everything = {"kafka.bootstrap.servers": self._kafka.address, "subscribe": topic, **options}
         return {"work": "read", "format": "kafka", "options": everything}
 
-    def _bare(self, name: str, rows: int | None = None) -> Job:
-        wanted = str(self._extent.rows if rows is None else rows)
-        options = {"file": self._file(name), "rows": wanted, "tasks": str(os.cpu_count() or 1)}
-        return {"work": "read", "format": "bare", "options": options}
+    def _bare(self, name: str, **options: str) -> Job:
+        tasks = str(os.cpu_count() or 1)
+        return {"work": "read", "format": "bare", "options": {"file": self._file(name), "tasks": tasks, **options}}
 
     def _parquet(self) -> Job:
         return {"work": "read", "format": "parquet", "options": {"path": self._file("parquet")}}
@@ -221,7 +220,7 @@ class SparkBench:
         self._keep_bare(FIGURES, "bare")
 
     def _keep_bare(self, topic: str, name: str) -> None:
-        """Keep a batch of *topic* for the bare source."""
+        """Keep the rows of *topic* for the bare source."""
         # In a process of its own: a reader keeps its connections for the next call, and there is none.
         command = [sys.executable, "-m", "benchmarks.spark_rows", self._namesrv, topic, self._file(name)]
         subprocess.run(command, check=True, cwd=SOURCES.parent)
@@ -269,6 +268,7 @@ class SparkBench:
             Case(spark_findings.TOPIC_SLIM, "ours", self._topic(FIGURES, "body binary, offset bigint")),
             Case(spark_findings.TOPIC_WHOLE_SLIM, "ours", self._topic(FIGURES + WHOLE, "body binary, offset bigint")),
             Case(spark_findings.BARE_SLIM, "ours", self._bare("bare-slim")),
+            Case(spark_findings.BARE_AGAIN, "ours", self._bare("bare", again=str(self._extent.rows))),
         ]
         seconds: dict[str, list[float]] = {case.name: [] for case in cases}
         for case in cases:  # For the compilers of Java: either Spark has run equally many queries before any counts.
@@ -344,7 +344,7 @@ class SparkBench:
                 self._tell(f"{place}, write", name, taken[f"{name} sink"].seconds[-1], rows)
                 self._tell(place, name, taken[name].seconds[-1], rows)
             self._keep_bare(topic, bare)
-            seconds = ours.ask({**self._bare(bare, rows), "times": 3})[1:]
+            seconds = ours.ask({**self._bare(bare), "times": 3})[1:]
             shutil.rmtree(self._folder / file)
             found.growth.append(
                 GrowthPoint(

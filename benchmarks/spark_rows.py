@@ -1,6 +1,6 @@
 """The rows that Spark is measured with. Needs pyarrow.
 
-    python -m benchmarks.spark_rows NAMESRV TOPIC FILE      keeps a batch of the topic for the bare source
+    python -m benchmarks.spark_rows NAMESRV TOPIC FILE      keeps the topic's rows for the bare source
 
 Keys repeat and decide on the queue. Bodies are random and differ from each other: nothing can be compressed away, and
 no file format can keep one of them for all.
@@ -8,7 +8,6 @@ no file format can keep one of them for all.
 
 from __future__ import annotations
 
-import itertools
 import os
 import sys
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet
-from benchmarks.spark_bare import keep_batch
+from benchmarks.spark_bare import keep_batches
 
 from holdfast import arrow
 
@@ -45,10 +44,10 @@ def write_rows(folder: Path, rows: int, size: int) -> None:
 
 
 def keep_bare(namesrv: str, topic: str, file: str) -> None:
-    """Keep one batch of *topic* for the bare source, with all columns and with two: in *file* and *file*-slim."""
+    """Keep the rows of *topic* for the bare source, with all columns and with two: in *file* and *file*-slim."""
     for ending, columns in BARE.items():
-        first = itertools.islice(arrow.read(namesrv, topic, columns=columns), 16)
-        keep_batch(pa.Table.from_batches(first).combine_chunks().to_batches(BATCH_ROWS)[0], file + ending)
+        rows = pa.Table.from_batches(arrow.read(namesrv, topic, columns=columns))
+        keep_batches(rows.combine_chunks().to_batches(BATCH_ROWS), file + ending)
 
 
 if __name__ == "__main__":
