@@ -37,6 +37,12 @@ def files_below(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.fixture(autouse=True)
+def several_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a small index be more than one task for each core."""
+    monkeypatch.setattr("holdfast.pipeline.convert_index.GROUP", 4)
+
+
 def test_tasks_of_spark_make_what_the_command_makes(spark: SparkSession, folder: Path, tmp_path: Path):
     """Byte for byte; and back again what there was."""
     shutil.copytree(folder, tmp_path / "other")
@@ -79,10 +85,12 @@ def test_what_a_task_finds_wrong_is_told_by_name(spark: SparkSession, folder: Pa
 
 DRIVER = """
     import sys
-    from holdfast.pipeline.convert_index import convert_index
+    from holdfast.pipeline import convert_index as conversion
     from holdfast.pipeline.spark_tasks import SparkTasks
     from holdfast.spark import session
     from holdfast.store.options import StoreOptions
+
+    conversion.GROUP = 8
 
     class Waves(SparkTasks):
         def run(self, *arguments):
@@ -95,7 +103,7 @@ DRIVER = """
     spark = session("loopback", master=master, config=config)
     spark.sparkContext.setLogLevel("OFF")
     options = StoreOptions(log_file_size=1 << 16, queue_file_size=20 * 200, batch_file_size=46 * 200)
-    found = convert_index(Waves(spark), [folder], "orders", "batch", options=options, piece_size=40, wave=2)
+    found = conversion.convert_index(Waves(spark), [folder], "orders", "batch", options=options, piece_size=40, wave=2)
     spark.stop()
     print("converted", found.stores[0].converted, flush=True)
 """
