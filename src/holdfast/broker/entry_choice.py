@@ -36,7 +36,7 @@ _SIZE_COLUMNS: Final = (11, 10, 9, 8)  # of an entry: the bytes of its size, the
 _SUCCESS: Final = ResponseCode.SUCCESS
 _RUN_COUNT_MIN: Final = 128  # records that a run of neighbours must have on average to be worth looking for
 _FEW: Final = 128  # entries of a usual pull
-_ROUND: Final = 128
+_ROUND: Final = 128  # of more, so many at a time
 _SAMPLE: Final = 64  # entries that tell how large the records of a queue are
 
 
