@@ -141,7 +141,7 @@ def find_starts(block: Block) -> Places:
 def follow_sizes(block: Block) -> tuple[Places, int]:
     """Return where records begin, going from one to the next by their sizes, and where that leads nowhere any more."""
     runs: list[Places] = []
-    at, end, ahead = 0, len(block), _AHEAD_MIN
+    at, end, ahead, has_lanes = 0, len(block), _AHEAD_MIN, True
     while (size := _size_at(block, at)) is not None:
         count = min((end - at) // size, ahead)
         sizes = np.ndarray(shape=(count,), dtype=">i4", buffer=block, offset=at, strides=(size,))
@@ -153,7 +153,9 @@ def follow_sizes(block: Block) -> tuple[Places, int]:
             ahead *= 8
             continue
         ahead = _AHEAD_MIN
-        found, at = _walk_in_lanes(block, at) or _walk(block, at)
+        walked = _walk_in_lanes(block, at) if has_lanes else None
+        has_lanes = walked is not None  # What kept them from arriving once may well do so again.
+        found, at = walked or _walk(block, at)
         runs.append(found)
     return (np.concatenate(runs) if runs else np.empty(0, dtype=np.int64)), at
 
