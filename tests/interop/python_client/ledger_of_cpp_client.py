@@ -83,6 +83,9 @@ def message(ledger: Ledger, topic: str, number: int, body: str | None = None) ->
 
 def consumer(group: str, topic: str, handler: Callable[[Any], None], *, orderly: bool = False) -> PushConsumer:
     made = PushConsumer(prefix + group, orderly=orderly)
+    # A refused message is sent back once, and forgotten if that fails: as it does while another thread of the library
+    # is still connecting to the same broker ("response is null" in its log). One thread waits for its own connection.
+    made.set_thread_count(1)
     made.set_instance_name(f"{group}-{os.getpid()}")
     made.set_namesrv_addr(name_server)
     made.subscribe(prefix + topic, handler)
@@ -90,18 +93,36 @@ def consumer(group: str, topic: str, handler: Callable[[Any], None], *, orderly:
     return made
 
 
-def concurrent(producer: Producer) -> None:
-    """Sync, oneway and a body over 4 KiB (compressed), consumed concurrently."""
-    ledger = Ledger()
-    consuming = consumer("plain", "plain", ledger.receive)
-    for number in range(10):
-        producer.send_sync(message(ledger, "plain", number))
-    for number in range(10, 15):
-        producer.send_oneway(message(ledger, "plain", number))
-    producer.send_sync(message(ledger, "plain", 15, "z" * 5000))
-    ledger.wait_for_all()
-    consuming.shutdown()
-    ledger.require_each(1)
+class Plain:
+    """A group that consumes concurrently, and once more after it was shut down."""
+
+    def __init__(self) -> None:
+        self._first = Ledger()
+
+    def concurrent(self, producer: Producer) -> None:
+        """Sync, oneway and a body over 4 KiB (compressed), consumed concurrently."""
+        ledger = self._first
+        consuming = consumer("plain", "plain", ledger.receive)
+        for number in range(10):
+            producer.send_sync(message(ledger, "plain", number))
+        for number in range(10, 15):
+            producer.send_oneway(message(ledger, "plain", number))
+        producer.send_sync(message(ledger, "plain", 15, "z" * 5000))
+        ledger.wait_for_all()
+        consuming.shutdown()
+        ledger.require_each(1)
+
+    def come_back(self, producer: Producer) -> None:
+        """Go on where it stopped: only what it was handling while it was shut down may come again."""
+        ledger = Ledger()
+        consuming = consumer("plain", "plain", ledger.receive)
+        for number in range(100, 110):
+            producer.send_sync(message(ledger, "plain", number))
+        ledger.wait_for_all()
+        consuming.shutdown()
+        handled_last = self._first.received[-1]["key"]
+        ledger.received = [seen for seen in ledger.received if seen["key"] != handled_last]
+        ledger.require_each(1)
 
 
 def ordered(producer: Producer) -> None:
@@ -166,17 +187,6 @@ def made_by_sending(producer: Producer) -> None:
     ledger.require_each(1)
 
 
-def come_back(producer: Producer) -> None:
-    """A group that was shut down goes on where it stopped."""
-    ledger = Ledger()
-    consuming = consumer("plain", "plain", ledger.receive)
-    for number in range(100, 110):
-        producer.send_sync(message(ledger, "plain", number))
-    ledger.wait_for_all()
-    consuming.shutdown()
-    ledger.require_each(1)
-
-
 def check(name: str, run: Callable[[], object], results: list[bool]) -> None:
     report: dict[str, Any] = {"check": name, "ok": True}
     try:
@@ -194,10 +204,10 @@ def main() -> None:
     producer.set_namesrv_addr(name_server)
     producer.start()
     results: list[bool] = []
-    retry = Retry()
+    plain, retry = Plain(), Retry()
     # One after the other: a sender gets no route while another thread of the library is asking for one.
     check("refuse", lambda: retry.begin(producer), results)
-    for run in (concurrent, ordered, pulled, made_by_sending, come_back):
+    for run in (plain.concurrent, ordered, pulled, made_by_sending, plain.come_back):
         check(run.__name__, lambda run=run: run(producer), results)
     check("retry", retry.finish, results)
     check("shut_down", producer.shutdown, results)
