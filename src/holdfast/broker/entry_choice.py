@@ -4,10 +4,9 @@
 
 Mostly an entry is that of one message. Those of an index by record may hold many, and are few: see `choose_records`.
 
-Where one queue gets most messages its records lie one behind the other, and leave as one view; scattered ones are
-gathered one by one. That all have one size is tried first: then nothing is unpacked of neighbours, also in a few long
-runs, and of scattered ones nothing but positions. Of neighbours of many sizes these are unpacked. A filter looks at
-each tags code.
+Where one queue gets most messages its records lie one behind the other, in one run or a few, and leave as so many
+views; scattered ones are gathered one by one. That all have one size is tried first: then nothing is unpacked of runs,
+and of scattered ones nothing but positions. Of runs of many sizes these are unpacked. A filter looks at each tags code.
 
 Runs once per pull over up to thousands of entries: whole columns are handled by one call each. Knows no bytes of
 records, and nothing of who pulls.
@@ -16,10 +15,10 @@ records, and nothing of who pulls.
 from __future__ import annotations
 
 import struct
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from itertools import compress
+from itertools import accumulate, compress
 from operator import add, ne
 from typing import Any, Final
 
@@ -80,14 +79,27 @@ def choose_any(
         size_max: What their records may have together.
         find_hot: Returns a range of the log that is in memory. Cold records are read, and checked, each for itself.
     """
-    count = _count_like(raw, size_max)
-    if count:
-        return _choose_alike(raw, offset, count, find_hot)
-    adjacent = _find_adjacent(raw, offset, size_max)
-    if adjacent is not None:
-        adjacent.span = find_hot(adjacent.positions[0], adjacent.size)
-        if adjacent.span is not None:
-            return adjacent
+    alike = _count_like(raw, size_max)
+    sums = _sum_alike(raw, alike) if alike else _sum_up(raw, size_max) if _begins_with_run(raw) else []
+    runs = _find_runs(raw, sums) if sums else []
+    if runs:
+        positions, sizes = zip(*runs, strict=True)
+        span = find_hot(positions[0], positions[-1] + sizes[-1] - positions[0])
+        if span is not None:
+            count = len(sums) - 1
+            return Scan(_SUCCESS, "FOUND", offset + count, positions, sizes, sums[-1], count, span=span)
+    return _take_alike(raw, offset, alike) if alike else _take_any(raw, offset, size_max)
+
+
+def _take_alike(raw: bytes | bytearray, offset: int, count: int) -> Scan:
+    """Choose the first *count* entries, whose records have one size."""
+    size: int = _unpack_place(raw, 0)[1]
+    places = _unpack("q12x", raw, count)
+    return Scan(_SUCCESS, "FOUND", offset + count, places, (size,) * count, size * count, count, each=size)
+
+
+def _take_any(raw: bytes | bytearray, offset: int, size_max: int) -> Scan:
+    """Choose entries whose records may be of any size and anywhere."""
     count = len(raw) // ENTRY_SIZE
     taken = _guess_count(raw, count, size_max)
     positions, sizes = _unpack_places(raw, taken)
@@ -105,26 +117,6 @@ def choose_any(
             total -= sizes[taken]
         positions, sizes = positions[:taken], sizes[:taken]
     return Scan(_SUCCESS, "FOUND", offset + taken, positions, sizes, total, taken)
-
-
-def _choose_alike(
-    raw: bytes | bytearray, offset: int, count: int, find_hot: Callable[[int, int], memoryview | None]
-) -> Scan:
-    """Choose the first *count* entries, whose records have one size."""
-    first, size = _unpack_place(raw, 0)
-    total = size * count
-    # They lie one behind the other if the last is where it then has to be: positions rise.
-    if _unpack_place(raw, (count - 1) * ENTRY_SIZE)[0] - first == total - size:
-        runs = [(first, total)]
-    else:
-        runs = _find_runs(raw, count, size)
-    if runs:
-        positions, sizes = zip(*runs, strict=True)
-        span = find_hot(first, positions[-1] + sizes[-1] - first)
-        if span is not None:
-            return Scan(_SUCCESS, "FOUND", offset + count, positions, sizes, total, count, span=span)
-    places = _unpack("q12x", raw, count)
-    return Scan(_SUCCESS, "FOUND", offset + count, places, (size,) * count, total, count, each=size)
 
 
 def choose_tagged(raw: bytes | bytearray, offset: int, count_max: int, size_max: int, codes: frozenset[int]) -> Scan:
@@ -172,55 +164,64 @@ def may_match(tag: int, size: int, codes: frozenset[int] | None) -> bool:
     return (codes is None or tag in codes or tag == 0) and RECORD_SIZE_MIN <= size <= FRAME_SIZE_MAX
 
 
-def _find_runs(raw: bytes | bytearray, count: int, size: int) -> list[tuple[int, int]]:
-    """Return (position, size) of runs of records that lie one behind the other, all of one *size*; nothing if many.
+def _begins_with_run(raw: bytes | bytearray) -> bool:
+    """Return whether the first two records are neighbours: where several queues grow at once, hardly any are."""
+    position, size = _unpack_place(raw, 0)
+    return len(raw) > ENTRY_SIZE and position + size == _unpack_place(raw, ENTRY_SIZE)[0]
+
+
+def _sum_alike(raw: bytes | bytearray, count: int) -> Sequence[int]:
+    """Return how much lies before each of *count* records, which have one size, and how much all are."""
+    size: int = _unpack_place(raw, 0)[1]
+    return range(0, size * count + 1, size)
+
+
+def _sum_up(raw: bytes | bytearray, size_max: int) -> Sequence[int]:
+    """Return how much lies before each record of those that fit, and how much all are; nothing if one is no record."""
+    count = len(raw) // ENTRY_SIZE
+    taken = _guess_count(raw, count, size_max)
+    sizes = _unpack("8xi8x", raw, taken)
+    sums = list(accumulate(sizes, initial=0))
+    if sums[-1] <= size_max and taken < count:  # Small records behind large ones: the guess was too low.
+        sizes = _unpack("8xi8x", raw, count)
+        sums = list(accumulate(sizes, initial=0))
+    # Where none is too small, none is larger than all of them.
+    if min(sizes) < RECORD_SIZE_MIN or sums[-1] > FRAME_SIZE_MAX:
+        return []
+    return sums if sums[-1] <= size_max else sums[: max(2, bisect_right(sums, size_max))]
+
+
+def _find_runs(raw: bytes | bytearray, sums: Sequence[int]) -> list[tuple[int, int]]:
+    """Return (position, size) of runs of records that lie one behind the other; nothing if these are many.
 
     Producers that send batches leave few long ones. Where each ends is found by halving: positions rise, so that a
-    record that is where it has to be has no gap before it.
+    record that is where it has to be, going by all the sizes before it, has no gap before it.
+
+    Args:
+        raw: The entries.
+        sums: How much lies before each of them, and how much all are.
     """
+    count = len(sums) - 1
+    start: int = _unpack_place(raw, 0)[0]
+    if _unpack_place(raw, (count - 1) * ENTRY_SIZE)[0] == start + sums[-2]:
+        return [(start, sums[-1])]
     runs: list[tuple[int, int]] = []
     at = 0
     while at < count:
         if (1 + len(runs)) * _RUN_COUNT_MIN > count:
             return []
-        start: int = _unpack_place(raw, at * ENTRY_SIZE)[0]
+        start = _unpack_place(raw, at * ENTRY_SIZE)[0]
         if runs and start < sum(runs[-1]):
             return []  # The index is damaged.
-        first = at
+        before = sums[at]
 
-        def is_behind_gap(number: int, start: int = start, first: int = first) -> bool:
+        def is_behind_gap(number: int, zero: int = start - before) -> bool:
             place: int = _unpack_place(raw, number * ENTRY_SIZE)[0]
-            return place - start != (number - first) * size
+            return place != zero + sums[number]
 
         at = bisect_left(range(count), True, at + 1, key=is_behind_gap)
-        runs.append((start, (at - first) * size))
+        runs.append((start, sums[at] - before))
     return runs
-
-
-def _find_adjacent(raw: bytes | bytearray, offset: int, size_max: int) -> Scan | None:
-    """Return the records of entries that lie one behind the other in the log, as one; None when they do not.
-
-    If the last one ends too far behind the first, the last that does not is found by halving, as positions rise.
-    """
-    first, size = _unpack_place(raw, 0)
-    low, high, span = 1, len(raw) // ENTRY_SIZE, size
-    if high > 1 and _unpack_place(raw, ENTRY_SIZE)[0] != first + size:
-        return None  # As nearly always where several queues grow at once.
-    middle = high
-    while low < high:
-        position, size = _unpack_place(raw, (middle - 1) * ENTRY_SIZE)
-        if position + size - first <= size_max:
-            low, span = middle, position + size - first
-        else:
-            high = middle - 1
-        middle = (low + high + 1) // 2
-    if low < len(raw) // ENTRY_SIZE and span + _unpack_place(raw, low * ENTRY_SIZE)[1] <= size_max:
-        return None  # There is something between this and the next, which would fit.
-    sizes = _unpack("8xi8x", raw, low)
-    # Where none is too small, none is larger than all of them.
-    if sum(sizes) != span or min(sizes) < RECORD_SIZE_MIN or span > FRAME_SIZE_MAX:
-        return None
-    return Scan(_SUCCESS, "FOUND", offset + low, (first,), (span,), span, low)
 
 
 def _count_like(raw: bytes | bytearray, size_max: int) -> int:

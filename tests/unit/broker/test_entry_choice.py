@@ -1,5 +1,7 @@
 """Which entries a pull gets, beside a twin that looks at one after the other."""
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -131,19 +133,37 @@ def test_a_smaller_one_behind_records_of_one_size_is_not_left_out() -> None:
     assert (found.count, found.size) == (3, 400 + RECORD_SIZE_MIN)
 
 
-@given(st.lists(st.tuples(st.integers(1, 400), st.sampled_from([0, 1, 200, 5000])), min_size=1, max_size=6))
-def test_runs_of_one_size_are_what_looking_at_each_finds(runs: list[tuple[int, int]]) -> None:
-    """As batches of several producers leave them: few long ones, or many short ones."""
+@given(
+    st.lists(st.tuples(st.integers(1, 400), st.sampled_from([0, 1, 200, 5000])), min_size=1, max_size=6),
+    st.lists(st.integers(200, 260), min_size=1, max_size=9),
+)
+def test_runs_are_what_looking_at_each_finds(runs: list[tuple[int, int]], sizes_told: list[int]) -> None:
+    """As batches of several producers leave them: few long ones, or many short ones, of one size or of several."""
     entries, position = [], 1000
     for count, gap in runs:
-        entries += [(position + 200 * number, 200, 0) for number in range(count)]
-        position += 200 * count + gap
+        for size in itertools.islice(itertools.cycle(sizes_told), count):
+            entries.append((position, size, 0))
+            position += size
+        position += gap
 
     found = choose_any(pack(entries), 7, 200 * 900, find_all)
 
-    expected = entries[:900]
-    assert (found.count, found.size, found.next_offset) == (len(expected), 200 * len(expected), 7 + len(expected))
-    assert join_neighbours(found.positions, found.sizes) == join_neighbours(*list(zip(*expected, strict=True))[:2])
+    expected = slow_choice(entries, 7, 200 * 900)
+    assert (found.count, found.size, found.next_offset) == (expected.count, expected.size, expected.next_offset)
+    assert join_neighbours(found.positions, found.sizes) == join_neighbours(expected.positions, expected.sizes)
+
+
+def test_long_runs_of_many_sizes_are_not_looked_at_one_by_one() -> None:
+    """They leave as so many views, up to the last that fits."""
+    sizes_told = [200 + number % 7 for number in range(600)]
+    starts = list(itertools.accumulate(sizes_told, initial=0))
+    entries = [(starts[number] + (1000 if number >= 300 else 0), size, 0) for number, size in enumerate(sizes_told)]
+
+    found = choose_any(pack(entries), 0, starts[500] + 199, find_all)
+
+    assert found.positions == (0, starts[300] + 1000)
+    assert found.sizes == (starts[300], starts[500] - starts[300])
+    assert (found.count, found.size) == (500, starts[500])
 
 
 def test_a_few_long_runs_are_not_unpacked() -> None:
