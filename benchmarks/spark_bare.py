@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from itertools import islice
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -32,15 +33,16 @@ class BareReader(DataSourceReader):
         return [InputPartition(number) for number in range(self._tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        batches = read_batches(self._file)
-        first, last = (len(batches) * number // self._tasks for number in (partition.value, partition.value + 1))
         if self._rows_again is None:
+            batches = read_batches(self._file)
+            first, last = (len(batches) * number // self._tasks for number in (partition.value, partition.value + 1))
             yield from batches[first:last]
             return
+        (batch,) = read_batches(self._file, 1)
         left = self._rows_again // self._tasks
         while left > 0:
-            yield batches[0].slice(0, left)
-            left -= len(batches[0])
+            yield batch.slice(0, left)
+            left -= len(batch)
 
 
 class BareWriter(DataSourceArrowWriter):
@@ -79,8 +81,8 @@ def keep_batches(batches: Iterable[pa.RecordBatch], file: str) -> None:
             stream.write_batch(batch)
 
 
-@lru_cache(maxsize=2)
-def read_batches(file: str) -> list[pa.RecordBatch]:
-    """Return the batches that were kept. They stay in memory: reading them is no part of handing them over."""
+@lru_cache(maxsize=3)
+def read_batches(file: str, count: int | None = None) -> list[pa.RecordBatch]:
+    """Return the batches that were kept, or the first ones. They stay in memory, as reading is no handing over."""
     with pa.OSFile(file) as source:
-        return list(pa.ipc.open_stream(source))
+        return list(islice(pa.ipc.open_stream(source), count))
