@@ -59,8 +59,8 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True):
     memory_limit: Annotated[int, msgspec.Meta(ge=32 * 1024 * 1024)] = 256 * 1024 * 1024
 
     # What it hands out.
-    pull_count_max: Positive = 4096
-    pull_size_max: Positive = 4 * 1024 * 1024
+    pull_count_max: Positive = 16384
+    pull_size_max: Positive = 8 * 1024 * 1024
     pull_size_default: Positive = 256 * 1024  # for clients that name no limit of their own
 
     # Delayed messages and transactions.

@@ -56,9 +56,9 @@ from holdfast.wire.route import MAPPING_FIELD, TopicList
 
 log = logging.getLogger("holdfast.spark")
 
-PULL_COUNT_MAX: Final = 4096
-# Less than the 4 MiB that a broker gives: with its head, as much just exceeds what a socket's buffers take at once.
-PULL_BYTES_MAX: Final = 4032 * 1024
+# What a broker gives at most. A pull costs as much as a thousand of its rows, whatever it brings.
+PULL_COUNT_MAX: Final = 16384
+PULL_BYTES_MAX: Final = 8 * 1024 * 1024
 _PULL_TIMEOUT_S: Final = 15.0
 _PAUSE_S: Final = 0.05
 _PAUSE_S_MAX: Final = 1.0

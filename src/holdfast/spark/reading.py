@@ -29,7 +29,7 @@ from holdfast.spark.plan import Range
 from holdfast.spark.pull_line import PullLine, a_line
 from holdfast.spark.subjects import Queues, find_queues, resolve
 
-# What one Arrow batch holds: larger ones cost cache misses, smaller ones a round through Spark each.
+# What is enough for one Arrow batch: smaller ones cost a round through Spark each. A pull that brought more is one.
 _BATCH_ROWS: Final = 4_096
 _BATCH_BYTES: Final = 3 * 1024 * 1024
 
