@@ -60,7 +60,7 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     # What it hands out.
     pull_count_max: Positive = 16384
-    pull_size_max: Positive = 8 * 1024 * 1024
+    pull_size_max: Positive = 12 * 1024 * 1024
     pull_size_default: Positive = 256 * 1024  # for clients that name no limit of their own
 
     # Delayed messages and transactions.

@@ -58,7 +58,7 @@ log = logging.getLogger("holdfast.spark")
 
 # What a broker gives at most. A pull costs as much as a thousand of its rows, whatever it brings.
 PULL_COUNT_MAX: Final = 16384
-PULL_BYTES_MAX: Final = 8 * 1024 * 1024
+PULL_BYTES_MAX: Final = 12 * 1024 * 1024
 _PULL_TIMEOUT_S: Final = 15.0
 _PAUSE_S: Final = 0.05
 _PAUSE_S_MAX: Final = 1.0

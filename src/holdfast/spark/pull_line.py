@@ -23,7 +23,7 @@ from holdfast.wire.command import Command, decode_command, encode_command
 from holdfast.wire.frame import Frame, frame_size_wanted, split_frames
 
 _SIZE: Final = 4
-_BUFFER_SIZE: Final = 9 * 1024 * 1024  # an answer with as much as a broker gives; larger ones let it grow
+_BUFFER_SIZE: Final = 13 * 1024 * 1024  # an answer with as much as a broker gives; larger ones let it grow
 _opaques: Final = itertools.count(1)
 
 
