@@ -185,10 +185,12 @@ def _sum_up(raw: bytes | bytearray, size_max: int) -> Sequence[int]:
     if sums[-1] <= size_max and taken < count:  # Small records behind large ones: the guess was too low.
         sizes = _unpack("8xi8x", raw, count)
         sums = list(accumulate(sizes, initial=0))
-    # Where none is too small, none is larger than all of them.
-    if min(sizes) < RECORD_SIZE_MIN or sums[-1] > FRAME_SIZE_MAX:
+    if min(sizes) < RECORD_SIZE_MIN:
         return []
-    return sums if sums[-1] <= size_max else sums[: max(2, bisect_right(sums, size_max))]
+    if sums[-1] > size_max:
+        sums = sums[: max(2, bisect_right(sums, size_max))]
+    # Where none is too small, none is larger than all of them.
+    return sums if sums[-1] <= FRAME_SIZE_MAX else []
 
 
 def _find_runs(raw: bytes | bytearray, sums: Sequence[int]) -> list[tuple[int, int]]:

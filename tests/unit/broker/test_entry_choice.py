@@ -166,6 +166,18 @@ def test_long_runs_of_many_sizes_are_not_looked_at_one_by_one() -> None:
     assert (found.count, found.size) == (500, starts[500])
 
 
+def test_a_run_before_an_offset_without_a_message_is_one_range() -> None:
+    """What comes behind is for the next pull; a blank that comes first is passed over."""
+    entries = [(200 * number + number * (number - 1) // 2, 200 + number, 0) for number in range(20)]
+    blank = (entries[-1][0] + 219, BLANK, 0)
+
+    before = choose_any(pack([*entries, blank, *entries]), 0, 1 << 20, find_all)
+    behind = choose_any(pack([blank, *entries]), 20, 1 << 20, find_all)
+
+    assert (before.positions, before.sizes, before.next_offset) == ((0,), (sum(size for _, size, _ in entries),), 20)
+    assert (len(behind.positions), behind.next_offset) == (20, 41)
+
+
 def test_a_few_long_runs_are_not_unpacked() -> None:
     """They leave as so many views; cold ones as so many records, each of which is checked."""
     entries = [(200 * number + (1000 if number >= 300 else 0), 200, 0) for number in range(500)]
