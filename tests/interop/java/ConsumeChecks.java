@@ -4,7 +4,6 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
-import java.util.TreeMap;
 import java.util.TreeSet;
 import java.util.stream.Collectors;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
@@ -39,6 +38,7 @@ final class ConsumeChecks {
         List<DefaultMQPushConsumer> consumers = new ArrayList<>();
         consumers.add(cluster.consumingInOrder("ordered", topic, ledger));
         consumers.add(cluster.consumingInOrder("ordered", topic, ledger));
+        awaitShares(topic, consumers);
 
         sendByKey(cluster, topic, ledger, producer, 0, COUNT);
         ledger.awaitAll();
@@ -62,18 +62,9 @@ final class ConsumeChecks {
     static void groupSharesQueues(Cluster cluster) throws Exception {
         String topic = cluster.topic("shares", 4);
         Ledger ledger = new Ledger();
-        Map<Integer, Set<MessageQueue>> owned = new TreeMap<>();
         List<DefaultMQPushConsumer> consumers = new ArrayList<>();
-        for (int i = 0; i < 2; i++) {
-            DefaultMQPushConsumer consumer = cluster.consuming("shares", topic, "*", ledger);
-            consumers.add(consumer);
-        }
-        Cluster.retry(() -> {
-            for (int i = 0; i < 2; i++) owned.put(i, queuesOf(consumers.get(i), topic));
-            int half = 4 * cluster.brokers.size() / 2;
-            if (owned.values().stream().anyMatch(queues -> queues.size() != half)) throw new IllegalStateException("not shared evenly yet: " + owned);
-            return owned;
-        });
+        for (int i = 0; i < 2; i++) consumers.add(cluster.consuming("shares", topic, "*", ledger));
+        List<Set<MessageQueue>> owned = awaitShares(topic, consumers);
         DefaultMQProducer producer = cluster.producer("shares");
 
         for (int i = 0; i < COUNT; i++) producer.send(ledger.sent(cluster.message(topic, i)));
@@ -82,6 +73,17 @@ final class ConsumeChecks {
         Set<MessageQueue> all = new TreeSet<>(owned.get(0));
         all.addAll(owned.get(1));
         Cluster.require(all.size() == 4 * cluster.brokers.size(), "shared: " + owned);
+    }
+
+    /** Waits until each has as many queues of a topic, and together all. A queue that changes hands while a message is handled gives it twice. */
+    private static List<Set<MessageQueue>> awaitShares(String topic, List<DefaultMQPushConsumer> consumers) throws Exception {
+        return Cluster.retry(() -> {
+            int all = consumers.get(0).fetchSubscribeMessageQueues(topic).size();
+            List<Set<MessageQueue>> owned = consumers.stream().map(consumer -> queuesOf(consumer, topic)).collect(Collectors.toList());
+            boolean isShared = owned.stream().allMatch(queues -> queues.size() == all / consumers.size());
+            if (!isShared) throw new IllegalStateException("not shared evenly yet: " + owned);
+            return owned;
+        });
     }
 
     private static Set<MessageQueue> queuesOf(DefaultMQPushConsumer consumer, String topic) {
