@@ -166,6 +166,37 @@ def test_long_runs_of_many_sizes_are_not_looked_at_one_by_one() -> None:
     assert (found.count, found.size) == (500, starts[500])
 
 
+@pytest.mark.parametrize("wrong", [5, BLANK])
+@pytest.mark.parametrize("place", [0, 2])
+def test_what_cannot_be_a_record_is_no_part_of_a_run(wrong: int, place: int) -> None:
+    """Though everything lies where it has to be, going by such sizes."""
+    sizes_told = [200 + number for number in range(6)]
+    sizes_told[place] = wrong
+    starts = itertools.accumulate(sizes_told, initial=1000)
+    entries = [(start, size, 0) for start, size in zip(starts, sizes_told, strict=False)]
+
+    found = choose_any(pack(entries), 0, 1 << 20, find_all)
+
+    assert all(
+        start not in range(position, position + size)
+        for start, size_told, _ in entries
+        if size_told == wrong
+        for position, size in zip(found.positions, found.sizes, strict=True)
+    )
+    assert found.size == sum(found.sizes) > 0
+
+
+def test_small_records_behind_large_ones_are_not_left_out_of_a_run() -> None:
+    """The guess that was too low is made good there, too."""
+    sizes_told = [8000 + number % 2 for number in range(64)] + [200] * 536
+    starts = list(itertools.accumulate(sizes_told, initial=0))
+    entries = list(zip(starts[:-1], sizes_told, [0] * 600, strict=True))
+
+    found = choose_any(pack(entries), 0, starts[564], find_all)
+
+    assert (found.positions, found.sizes, found.count) == ((0,), (starts[564],), 564)
+
+
 def test_a_run_before_an_offset_without_a_message_is_one_range() -> None:
     """What comes behind is for the next pull; a blank that comes first is passed over."""
     entries = [(200 * number + number * (number - 1) // 2, 200 + number, 0) for number in range(20)]
