@@ -29,6 +29,7 @@ from holdfast.broker.stats import BrokerStats
 from holdfast.broker.topics import TopicTable
 from holdfast.broker.waits import Procedure
 from holdfast.machine.effects import Piece
+from holdfast.machine.pressure import MemoryPressure
 from holdfast.model.filter import is_tag_type, parse_tags, wanted_codes
 from holdfast.model.topic import Permission
 from holdfast.store.message_store import MessageStore
@@ -82,6 +83,10 @@ class Pulls:
         self.led: Collection[tuple[str, int]] = self._logical.led
         self.holds: Holds[QueueLog] = Holds()
         self.to_wake: list[QueueLog] = []
+
+    def watch(self, pressure: MemoryPressure) -> None:
+        """Give small answers while connections hold much: large ones that wait for their readers would stop senders."""
+        self._reading.pressure = pressure
 
     def take(self, header: PullHeader, puller: Puller) -> Pulled:
         """Answer a pull, or park it until there is something to say."""

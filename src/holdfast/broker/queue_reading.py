@@ -34,6 +34,7 @@ from holdfast.broker.split_reading import Wanted, read_parts
 from holdfast.broker.stats import BrokerStats
 from holdfast.machine.effects import Piece
 from holdfast.machine.events import ChannelId
+from holdfast.machine.pressure import MemoryPressure
 from holdfast.model.errors import CorruptRecord, DiskFailed
 from holdfast.store.message_store import MessageStore
 from holdfast.store.queue_index import QueueLog, Stretch
@@ -45,6 +46,9 @@ from holdfast.wire.pull import PullFields, PullHeader, prepared_answer_head, pul
 
 _SCAN_MAX: Final = 800  # index entries looked at for one answer when a filter lets few of them through
 _AHEAD: Final = 6400  # index entries read ahead when they are cold: as many as the kernel would
+# Answers that wait for their readers are held: from a fraction of the limit on they are as large as a socket takes.
+_HELD_PART: Final = 4
+_SIZE_UNDER_PRESSURE: Final = 2 * 1024 * 1024
 _RUN_SIZE_MIN: Final = 32 * 1024  # what a view of the log must have to leave as it is, on average
 _GAP_MAX: Final = 64 * 1024  # what lies between two cold ranges is read too when it is not larger than this
 
@@ -108,6 +112,7 @@ class QueueReading:
 
     Attributes:
         answered: Told of every pull that is answered, and the offset at which its reader shall go on.
+        pressure: What connections make the broker hold: while that is much, answers are small.
     """
 
     def __init__(
@@ -121,6 +126,8 @@ class QueueReading:
     ) -> None:
         self._count_limit = options.pull_count_max
         self._size_default, self._size_limit = options.pull_size_default, options.pull_size_max
+        self._held_much = options.memory_limit // _HELD_PART
+        self.pressure = MemoryPressure()
         self._store = store
         self._opened = opened
         self._handed = handed
@@ -188,8 +195,8 @@ class QueueReading:
         return self._count_limit if count > 0 else 1
 
     def _size_max(self, fields: PullFields) -> int:
-        size = fields.max_msg_bytes or self._size_default
-        return min(size, self._size_limit)
+        size = min(fields.max_msg_bytes or self._size_default, self._size_limit)
+        return size if self.pressure.held < self._held_much else min(size, _SIZE_UNDER_PRESSURE)
 
     def respond(self, asked: Asked, queue: QueueLog, scan: Scan) -> list[Piece] | Steps[list[Piece]]:
         """Answer with what a scan found, now or when its cold bytes are there."""

@@ -176,6 +176,7 @@ class Rooms:
         self.pulls = Pulls(
             options, store, self.topics, self.groups, self.clients, self.offsets, self.stats, self.static_reads
         )
+        self.pulls.watch(self.pressure)
         self.opened = self.pulls.opened
         self.whereabouts = Whereabouts(self.view, self.opened, self.pulls.handed)
         self.send_backs = SendBacks(

@@ -97,6 +97,19 @@ def test_the_count_is_limited_by_the_request(desk: BrokerDesk) -> None:
     assert answer.fields["nextBeginOffset"] == "2"
 
 
+def test_answers_are_small_while_connections_hold_much(desk: BrokerDesk) -> None:
+    """Large ones that many readers leave waiting would have senders told to wait."""
+    fill(desk, 4, size=900_000)
+    large = a_pull(maxMsgBytes=str(12 * 1024 * 1024))
+
+    desk.pressure.held = 64 * 1024 * 1024
+    (under_pressure,) = desk.ask(large)
+    desk.pressure.held -= 1
+    (eased,) = desk.ask(large)
+
+    assert (len(bodies(under_pressure)), len(bodies(eased))) == (2, 4)
+
+
 def test_the_size_is_limited_but_never_to_nothing(desk: BrokerDesk) -> None:
     """A message larger than the limit comes alone."""
     fill(desk, 4, size=1000)
