@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 import msgspec
-from benchmarks.pipeline_findings import BACKFILL, CONVERT, DriverPlan, JobReading
+from benchmarks.pipeline_findings import BACKFILL, CONVERT, SINK, DriverPlan, JobReading
 from benchmarks.pipeline_stores import QUEUES, TOPIC
 
 from holdfast.pipeline.archive import archive
@@ -94,6 +94,7 @@ class Jobs:
             "stats": [partial(self._stats, store) for store in plan.logs],
             "archive": [partial(self._archive, store) for store in plan.logs],
             CONVERT: [partial(self._convert, store) for store in plan.indexes],
+            SINK: [partial(self._write, plan.rows * number) for number in (1, 2)],
             BACKFILL: [partial(self._backfill, plan.rows * number) for number in (1, 2)],
         }
 
@@ -116,6 +117,13 @@ class Jobs:
         queues = found.stores[0].queues
         return sum(queue.bytes for queue in queues), sum(queue.entries for queue in queues)
 
+    def _write(self, rows: int) -> tuple[int, int]:
+        table = read_archive(self._spark, self._target("table")).where(f"offset < {rows // QUEUES}")
+        writer = table.select("key", "body", "tags").write.format("holdfast").mode("append")
+        writer.options(namesrv=self._plan.namesrv, topic=self._plan.topic, exactlyOnce="true").save()
+        count = rows // QUEUES * QUEUES
+        return int(count * self._row_size), count
+
     def _backfill(self, rows: int) -> tuple[int, int]:
         self._states += 1
         found = backfill(
@@ -133,7 +141,7 @@ class Jobs:
         if job == CONVERT:
             for store in self._plan.indexes:
                 convert_index(self._tasks, [store], TOPIC, "simple")
-        if job == BACKFILL and not Path(self._target("table")).exists():
+        if job in {SINK, BACKFILL} and not Path(self._target("table")).exists():
             made = archive(self._tasks, [self._plan.logs[0]], self._target("table"), holds=False)
             self._row_size = made.read / sum(made.rows.values())
         os.sync()

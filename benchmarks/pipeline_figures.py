@@ -1,7 +1,8 @@
 """Jobs over stored logs: what they do in a second for each core, beside plain reading and plain numpy in the same run.
 
     two stores, one twice as large ─> plain reading, cached and from disk ─> numpy alone
-    ─> Spark on one core, then on all ─> audit, stats, archive, convert-index over either store; backfill to a broker
+    ─> Spark on one core, then on all ─> audit, stats, archive, convert-index over either store
+                                      ─> the sink and backfill to a broker
 
 Each number of cores is one Spark process that stays, and one for backfills, as the command would start them; its first
 run of each job warms it. Times are those of the whole
@@ -21,7 +22,15 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-from benchmarks.pipeline_findings import BACKFILL, BY_TASKS, DriverPlan, JobReading, PipelineExtent, PipelineFindings
+from benchmarks.pipeline_findings import (
+    BACKFILL,
+    BY_TASKS,
+    SINK,
+    DriverPlan,
+    JobReading,
+    PipelineExtent,
+    PipelineFindings,
+)
 from benchmarks.pipeline_stores import QUEUES, convert_everywhere, make_store, read_plainly
 from benchmarks.programs import BenchmarkFailed
 from benchmarks.servers import Fleet
@@ -68,7 +77,7 @@ class PipelineBench:
         where = ["--namesrv", name_server.name_server, "--logical-queues", str(QUEUES)]
         subprocess.run([HOLDFAST, "topic", "create", _TARGET, *where], check=True, stdout=subprocess.DEVNULL)
         (self._folder / "scratch").mkdir()
-        for cores, jobs in itertools.product(_CORES, ([*BY_TASKS], [BACKFILL])):
+        for cores, jobs in itertools.product(_CORES, ([*BY_TASKS], [SINK, BACKFILL])):
             plan = DriverPlan(
                 jobs=jobs,
                 cores=cores,

@@ -13,6 +13,9 @@ TWICE: Final = 2.1
 JUDGED: Final = ("audit", "archive")
 CONVERT: Final = "convert-index"
 BACKFILL: Final = "backfill"
+SINK: Final = "sink"
+"""The same rows through the exact sink alone: what a backfill is judged by."""
+OF_SINK: Final = 0.5
 BY_TASKS: Final = ("audit", "stats", "archive", CONVERT)
 """Jobs that need nothing of Spark but that it runs tasks."""
 
@@ -160,11 +163,18 @@ class PipelineFindings(msgspec.Struct, kw_only=True):
                     ),
                 ):
                     found.append(PipelineTarget(what=what, measured=ratio, wanted=OF_PLAIN))
+            if job == BACKFILL:
+                beside = [each for each in self.readings if each.job == SINK and each.cores == cores]
+                found += [self._beside_sink(largest, each) for each in beside if each.entries == largest.entries]
             if len(full) > 1:
                 ratio = largest.median_s / full[0].median_s * 2 * full[0].size / largest.size
                 what = f"{job}, time for twice the data"
                 found.append(PipelineTarget(what=what, measured=ratio, wanted=TWICE, at_most=True))
         return found
+
+    def _beside_sink(self, backfill: JobReading, sink: JobReading) -> PipelineTarget:
+        ratio = backfill.entries_per_core / sink.entries_per_core
+        return PipelineTarget(what="backfill, rows/s / the sink's", measured=ratio, wanted=OF_SINK)
 
     @property
     def growths(self) -> list[JobGrowth]:

@@ -30,8 +30,9 @@ LONGEST = (
     "tests/push",
     "tests/docs",
 )
-# What many tests share stays open to the end: a loop in the background, the way to a JVM.
-DESCRIPTORS_MAX = 50
+# What many tests share stays open to the end: a loop in the background, the way to a JVM, and a link with its loop for
+# each cluster, group and unit that Spark's driver reads.
+DESCRIPTORS_MAX = 80
 
 settings.register_profile("gate", derandomize=True, deadline=None)
 settings.register_profile("explore", deadline=None)

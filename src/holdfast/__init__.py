@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         ConfigError,
         ConnectionLost,
         CorruptRecord,
+        ForkedClient,
         HoldfastError,
         LocalProtocolError,
         ProducerFull,
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
     from holdfast.model.queue import MessageQueue
     from holdfast.wire.compression import Codec
 
+    __version__: str
+
 __all__ = [
     "Batching",
     "BrokerRefused",
@@ -55,6 +58,7 @@ __all__ = [
     "ConfigError",
     "ConnectionLost",
     "CorruptRecord",
+    "ForkedClient",
     "HoldfastError",
     "Listener",
     "LocalProtocolError",
@@ -98,6 +102,7 @@ _HOMES = {
         "ConfigError",
         "ConnectionLost",
         "CorruptRecord",
+        "ForkedClient",
         "HoldfastError",
         "LocalProtocolError",
         "ProducerFull",
@@ -118,6 +123,9 @@ def __getattr__(name: str) -> object:
     """Return a public name, and keep it."""
     if name == "blocking":
         return importlib.import_module("holdfast.blocking")
+    if name == "__version__":
+        globals()[name] = _find_version()
+        return globals()[name]
     for module, names in _HOMES.items():
         if name in names:
             found: object = getattr(importlib.import_module(module), name)
@@ -126,5 +134,14 @@ def __getattr__(name: str) -> object:
     raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
 
 
+def _find_version() -> str:
+    from importlib import metadata  # noqa: PLC0415 - it loads half of the standard library
+
+    try:
+        return metadata.version("holdfast")
+    except metadata.PackageNotFoundError:  # Shipped as a plain folder or archive, as Spark does it.
+        return "unknown"
+
+
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, "__version__"})

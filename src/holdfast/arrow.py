@@ -9,7 +9,7 @@
     table = pyarrow.Table.from_batches(arrow.read("127.0.0.1:9876", "orders"))     # everything that is in it now
 
 It is what the Spark source reads with, and follows queues that move in the same way; it needs no Spark. Programs that
-use asyncio call it in a thread. `pip install 'holdfast[arrow]'` brings pyarrow.
+use asyncio call it in a thread. It needs pyarrow and numpy, which the extra `arrow` brings.
 """
 
 from __future__ import annotations
@@ -17,19 +17,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
+from holdfast.runtime.extras import describe_missing
+
 try:
-    import numpy as np  # noqa: F401 - needed further down: who lacks it shall be told here
+    import numpy as np  # noqa: F401 - needed further down, and reported here where it is missing
     import pyarrow as pa
 except ImportError as error:
-    raise ImportError(f"holdfast.arrow needs {error.name}: pip install 'holdfast[arrow]'", name=error.name) from None
+    raise ImportError(describe_missing("holdfast.arrow", error, "arrow"), name=error.name) from None
 
+from holdfast.bulk.link import Link, Unavailable, link_to
+from holdfast.bulk.ranges import DataLost, find_bounds, hold_ranges, read_ranges
+from holdfast.bulk.read_options import DEFAULT_GROUP, Bound, Range, ReadOptions
 from holdfast.client.queue_calls import Start
 from holdfast.columns.message_columns import TYPES, schema_of
 from holdfast.model.errors import ConfigError
-from holdfast.spark.link import Link, Unavailable, link_to
-from holdfast.spark.options import DEFAULT_GROUP, Bound, SourceOptions
-from holdfast.spark.plan import Range
-from holdfast.spark.reading import DataLost, find_bounds, hold_ranges, read_ranges
 
 __all__ = ["COLUMNS", "DataLost", "Place", "Unavailable", "read", "schema_of"]
 
@@ -66,13 +67,13 @@ def read(
     Raises:
         ConfigError: there is no such topic, queue or column.
         DataLost: messages are gone.
-        Unavailable: a broker was away for too long.
+        Unavailable: no name server answers now, or a broker was away for too long.
     """
     unknown = [name for name in columns if name not in TYPES]
     if unknown:
         raise ConfigError(f"there is no column {unknown[0]!r}; there are {', '.join(COLUMNS)}")
     queues = start if isinstance(start, Mapping) else end if isinstance(end, Mapping) else None
-    options = SourceOptions(
+    options = ReadOptions(
         namesrv=namesrv,
         topics=(topic,),
         assigned=None if queues is None else {topic: tuple(queues)},
@@ -86,8 +87,9 @@ def read(
     return read_ranges(options, tuple(columns), _plan(options))
 
 
-def _plan(options: SourceOptions) -> tuple[Range, ...]:
+def _plan(options: ReadOptions) -> tuple[Range, ...]:
     link: Link = link_to(options.namesrv, options.group or DEFAULT_GROUP, options.patience_s, options.unit)
+    link.require_name_server()
     _, starts, ends = find_bounds(link, options)
     return tuple(hold_ranges(link, options, starts, ends))
 

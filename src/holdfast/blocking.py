@@ -6,32 +6,37 @@
         producer.send("orders", b"one book", key="customer-17")
 
 All of them share one event loop in one background thread, which is started with the first and ends with the process.
-Calls may be made from any thread. Listeners that are plain functions run in threads of their own, as ever.
+Calls may be made from any thread. Listeners that are plain functions run in other threads.
+
+A forked child has its own loop. It cannot use clients that its parent opened (`ForkedClient`): create them after the
+fork.
 """
 
 from __future__ import annotations
 
-import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self, TypedDict, TypeVar, Unpack
+from typing import Final, Self, TypedDict, TypeVar, Unpack, overload
 
 from holdfast.client import producer as async_producer
 from holdfast.client import pull_consumer as async_pull_consumer
 from holdfast.client import push_consumer as async_push_consumer
+from holdfast.client import transaction as async_transaction
+from holdfast.client.arguments import check_message, check_queue
 from holdfast.client.gathering import KEEP_BYTES, Batching
 from holdfast.client.listener import Listener
 from holdfast.client.pull_plan import Prefetch
 from holdfast.client.queue_calls import Start
-from holdfast.client.transaction import Checker, Transaction
-from holdfast.model.errors import HoldfastError, ProducerFull
+from holdfast.client.transaction import Checker
+from holdfast.model.errors import ProducerFull
 from holdfast.model.filter import EVERYTHING
 from holdfast.model.message import Message, ReceivedMessage, SendResult
 from holdfast.model.queue import MessageQueue
+from holdfast.runtime.background_loop import BackgroundLoop
+from holdfast.runtime.fork import in_forked_child
 from holdfast.wire.compression import Codec
 
 _T = TypeVar("_T")
@@ -82,28 +87,8 @@ class PullOptions(TypedDict, total=False):
     unit: str | None
 
 
-_starting: Final = threading.Lock()
-_loops: Final[list[asyncio.AbstractEventLoop]] = []
-
-
-def _loop() -> asyncio.AbstractEventLoop:
-    """Return the loop that all blocking clients share, started with the first call."""
-    with _starting:
-        if not _loops:
-            loop = asyncio.new_event_loop()
-            threading.Thread(target=loop.run_forever, name="holdfast", daemon=True).start()
-            _loops.append(loop)
-        return _loops[0]
-
-
-def _wait(work: Coroutine[Any, Any, _T]) -> _T:
-    """Run *work* on the shared loop and return its result. An interrupt of the caller cancels it."""
-    future = asyncio.run_coroutine_threadsafe(work, _loop())
-    try:
-        return future.result()
-    except BaseException:
-        future.cancel()
-        raise
+_background: Final = BackgroundLoop("holdfast")
+_wait: Final = _background.wait
 
 
 async def _call(function: Callable[[], _T]) -> _T:
@@ -119,8 +104,15 @@ class Producer:
     ) -> None:
         self._producer = _wait(_call(lambda: async_producer.Producer(namesrv, group, **options)))
         self._giving = threading.Lock()
-        self._given: list[tuple[Message, Future[SendResult]]] = []  # by threads, and not yet to the loop
+        # What threads have given, and the loop has not accepted yet: message, queue, future.
+        self._given: list[tuple[Message, MessageQueue | None, Future[SendResult]]] = []
         self._given_bytes = 0
+        in_forked_child(self._disown)
+
+    def _disown(self) -> None:
+        """Be usable in a forked child, as far as to say that it is not: a thread of the parent may hold the lock."""
+        self._giving = threading.Lock()
+        self._given, self._given_bytes = [], 0
 
     def start(self) -> None:
         """Get ready."""
@@ -137,7 +129,30 @@ class Producer:
     def __exit__(self, *error: object) -> None:
         self.close()
 
+    @property
+    def client_id(self) -> str:
+        """The name under which brokers know this producer."""
+        return self._producer.client_id
+
+    @overload
     def send(
+        self, message: Message, *, queue: MessageQueue | None = None, timeout_s: float | None = None
+    ) -> SendResult: ...
+    @overload
+    def send(
+        self,
+        message: str,
+        body: bytes,
+        *,
+        key: str | None = None,
+        tags: str | None = None,
+        keys: Sequence[str] = (),
+        delay_level: int = 0,
+        properties: Mapping[str, str] | None = None,
+        queue: MessageQueue | None = None,
+        timeout_s: float | None = None,
+    ) -> SendResult: ...
+    def send(  # noqa: PLR0913 - one name for each part of a message
         self,
         message: Message | str,
         body: bytes = b"",
@@ -147,12 +162,12 @@ class Producer:
         keys: Sequence[str] = (),
         delay_level: int = 0,
         properties: Mapping[str, str] | None = None,
+        queue: MessageQueue | None = None,
         timeout_s: float | None = None,
     ) -> SendResult:
         """Send one message, given whole or as topic and body. See `holdfast.Producer.send`."""
-        if isinstance(message, str):
-            message = Message(message, body, tags, key, tuple(keys), delay_level, 0, properties or {})
-        return _wait(self._producer.send(message, timeout_s=timeout_s))
+        whole = async_producer.whole_message(message, body, key, tags, keys, delay_level, properties)
+        return _wait(self._producer.send(whole, queue=queue, timeout_s=timeout_s))
 
     def set_name_servers(self, namesrv: str) -> None:
         """Use other name servers from now on. See `holdfast.Producer.set_name_servers`."""
@@ -166,42 +181,50 @@ class Producer:
         """Send many messages in few requests. See `holdfast.Producer.send_many`."""
         return _wait(self._producer.send_many(list(messages), timeout_s=timeout_s))
 
-    def send_nowait(self, message: Message) -> Future[SendResult]:
-        """Take *message*, to be sent a moment later together with others. See `holdfast.Producer.send_nowait`.
+    def send_nowait(self, message: Message, *, queue: MessageQueue | None = None) -> Future[SendResult]:
+        """Accept *message*, to be sent a moment later together with others. See `holdfast.Producer.send_nowait`.
 
-        A message that cannot be sent as it is ends its future with `LocalProtocolError`.
+        A message that cannot be sent unchanged ends its future with `LocalProtocolError`.
 
         Raises:
-            ProducerFull: more waits for acknowledgement than `batching` allows. The message was not taken.
+            ProducerFull: more waits for acknowledgement than `batching` allows. The message was not accepted.
+            TypeError: an argument has a wrong type.
         """
+        check_message(message)
+        if queue is not None:
+            check_queue("queue", queue)
         future: Future[SendResult] = Future()
         future.set_running_or_notify_cancel()  # There is no way back.
         with self._giving:
             if not self._producer.has_room(len(message.body), ahead=self._given_bytes):
                 raise ProducerFull("too much waits for acknowledgement: wait for a future")
             is_first = not self._given
-            self._given.append((message, future))
+            self._given.append((message, queue, future))
             self._given_bytes += len(message.body) + KEEP_BYTES
         if is_first:
-            # Whoever comes before the loop has woken up goes with this one.
-            _loop().call_soon_threadsafe(self._hand_over)
+            # What other threads give before the loop has woken up is accepted with this one.
+            _background.call_soon(self._hand_over)
         return future
 
     def _hand_over(self) -> None:
         with self._giving:
             given, self._given, self._given_bytes = self._given, [], 0
-        for message, future in given:
+        for message, queue, future in given:
             try:
-                self._producer.hand_over(message, future)
-            except HoldfastError as error:
+                self._producer.hand_over(message, future, queue)
+            except Exception as error:  # noqa: BLE001 - whatever is wrong with one of them is no matter of the others
                 future.set_exception(error)
 
-    def send_soon(self, message: Message) -> Future[SendResult]:
-        """Do the same as `send_nowait`, but wait for room if there is none. See `holdfast.Producer.send_soon`."""
+    def send_soon(self, message: Message, *, queue: MessageQueue | None = None) -> Future[SendResult]:
+        """Accept *message* as `send_nowait` does, but wait instead of raising. See `holdfast.Producer.send_soon`."""
         future: Future[SendResult] = Future()
         future.set_running_or_notify_cancel()
-        _wait(self._producer.hand_over_soon(message, future))
+        _wait(self._producer.hand_over_soon(message, future, queue))
         return future
+
+    def has_room(self, byte_count: int, *, ahead: int = 0) -> bool:
+        """Say whether `send_nowait` would accept *byte_count* bytes now. See `holdfast.Producer.has_room`."""
+        return self._producer.has_room(byte_count, ahead=ahead + self._given_bytes)
 
     def flush(self) -> None:
         """Return when every future that was given out is done. See `holdfast.Producer.flush`."""
@@ -211,25 +234,61 @@ class Producer:
         """Send one message without waiting for an answer. See `holdfast.Producer.send_oneway`."""
         _wait(self._producer.send_oneway(message))
 
-    @contextmanager
-    def transaction(self, message: Message, *, timeout_s: float | None = None) -> Iterator[Transaction]:
-        """Deliver *message* if the block ends normally, never if it raises. See `holdfast.Producer.transaction`."""
-        transaction = self._producer.transaction(message, timeout_s=timeout_s)
-        _wait(transaction.__aenter__())
-        try:
-            yield transaction
-        except BaseException as error:
-            _wait(transaction.__aexit__(type(error), error, error.__traceback__))
-            raise
-        _wait(transaction.__aexit__(None, None, None))
+    def transaction(self, message: Message, *, timeout_s: float | None = None) -> Transaction:
+        """Return a transaction: `with producer.transaction(message) as transaction: ...`.
+
+        The message is delivered if the block ends normally, and never if it raises.
+        See `holdfast.Producer.transaction`.
+        """
+        return Transaction(self._producer.transaction(message, timeout_s=timeout_s))
 
     def request(self, message: Message, *, timeout_s: float = 10.0) -> ReceivedMessage:
-        """Send *message* and return the reply of whoever consumes it. See `holdfast.Producer.request`."""
+        """Send *message* and return the reply of the consumer that gets it. See `holdfast.Producer.request`."""
         return _wait(self._producer.request(message, timeout_s=timeout_s))
 
-    def reply(self, request: ReceivedMessage, body: bytes) -> SendResult:
+    def reply(self, request: ReceivedMessage, body: bytes, *, timeout_s: float | None = None) -> SendResult:
         """Reply to a message that was sent with `request`. See `holdfast.Producer.reply`."""
-        return _wait(self._producer.reply(request, body))
+        return _wait(self._producer.reply(request, body, timeout_s=timeout_s))
+
+
+class Transaction:
+    """One transactional message: `with producer.transaction(message) as transaction: ...`.
+
+    Entering stores the half message, which no consumer sees. Leaving normally commits it; leaving with an exception
+    rolls it back and lets the exception through. `commit` and `roll_back` decide earlier.
+    """
+
+    def __init__(self, transaction: async_transaction.Transaction) -> None:
+        self._transaction = transaction
+
+    @property
+    def message_id(self) -> str:
+        """The id of the message; consumers see the same."""
+        return self._transaction.message_id
+
+    @property
+    def queue(self) -> MessageQueue:
+        """The queue that the message will be in."""
+        return self._transaction.queue
+
+    def __enter__(self) -> Self:
+        """Store the half message."""
+        _wait(self._transaction.__aenter__())
+        return self
+
+    def commit(self) -> SendResult:
+        """Let the message be delivered. See `holdfast.Transaction.commit`."""
+        return _wait(self._transaction.commit())
+
+    def roll_back(self) -> None:
+        """Let the message never be delivered. See `holdfast.Transaction.roll_back`."""
+        _wait(self._transaction.roll_back())
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Commit, or roll back if the block raised, unless that was decided before."""
+        _wait(self._transaction.__aexit__(kind, error, traceback))
 
 
 class PushConsumer:
@@ -247,7 +306,7 @@ class PushConsumer:
         _wait(self._consumer.set_name_servers(namesrv))
 
     def queues(self, topic: str) -> list[MessageQueue]:
-        """Return all queues of *topic*, whoever consumes them."""
+        """Return all queues of *topic*, also those that other members consume."""
         return _wait(self._consumer.queues(topic))
 
     def unsubscribe(self, topic: str) -> None:
@@ -275,12 +334,7 @@ class PushConsumer:
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
         """Iterate over messages; each is done when the loop asks for the next one. See `holdfast.PushConsumer`."""
-        iterator = aiter(self._consumer)
-        while True:
-            try:
-                yield _wait(_next(iterator))
-            except StopAsyncIteration:
-                return
+        return _iterate(aiter(self._consumer))
 
     def ack(self, message: ReceivedMessage) -> None:
         """Say that a message of the loop is done, before the loop asks for the next one."""
@@ -289,6 +343,11 @@ class PushConsumer:
     def retry(self, message: ReceivedMessage, delay_level: int = 0) -> None:
         """Let a message of the loop come again later."""
         _wait(self._consumer.retry(message, delay_level))
+
+    @property
+    def client_id(self) -> str:
+        """The name under which brokers know this member."""
+        return self._consumer.client_id
 
     @property
     def assignment(self) -> list[MessageQueue]:
@@ -320,8 +379,12 @@ class PullConsumer:
         self.close(last_poll_done=error is None)
 
     def subscribe(self, topic: str, tags: str = EVERYTHING) -> None:
-        """Read *topic* together with the other members of the group."""
+        """Read *topic* together with the other members of the group. See `holdfast.PullConsumer.subscribe`."""
         _wait(_call(lambda: self._consumer.subscribe(topic, tags)))
+
+    def unsubscribe(self, topic: str) -> None:
+        """Read *topic* no more."""
+        _wait(_call(lambda: self._consumer.unsubscribe(topic)))
 
     def set_name_servers(self, namesrv: str) -> None:
         """Use other name servers from now on. See `holdfast.PullConsumer.set_name_servers`."""
@@ -332,7 +395,7 @@ class PullConsumer:
         return _wait(self._consumer.queues(topic))
 
     def assign(self, queues: Iterable[MessageQueue], tags: str = EVERYTHING) -> None:
-        """Read exactly *queues*, whoever else does."""
+        """Read exactly *queues*, also if other members read them. See `holdfast.PullConsumer.assign`."""
         _wait(self._consumer.assign(list(queues), tags))
 
     @property
@@ -343,13 +406,15 @@ class PullConsumer:
     def poll(
         self, timeout_s: float = 1.0, *, messages_max: int = async_pull_consumer.POLL_MAX
     ) -> list[ReceivedMessage]:
-        """Return the next messages; an empty list if none came in time. What the last poll returned is now done."""
+        """Return the next messages; an empty list if none came in time, or if another thread closes the consumer.
+
+        What the last poll returned is now done. See `holdfast.PullConsumer.poll`.
+        """
         return _wait(self._consumer.poll(timeout_s, messages_max=messages_max))
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
-        """Iterate over messages as they come; each is done when the loop asks for the next one."""
-        while True:
-            yield from self.poll(timeout_s=1, messages_max=1)
+        """Iterate over messages as they come, until the consumer is closed; each is done when the next is asked for."""
+        return _iterate(aiter(self._consumer))
 
     def seek(self, queue: MessageQueue, to: int | Start) -> None:
         """Go on at an offset, at either end, or at a time."""
@@ -371,6 +436,10 @@ class PullConsumer:
         """Return the offset of the next message that `poll` returns of *queue*."""
         return self._consumer.position(queue)
 
+    def offset_of(self, queue: MessageQueue, at: Start) -> int:
+        """Return which offset *at* means in *queue* now."""
+        return _wait(self._consumer.offset_of(queue, at))
+
     def committed(self, queue: MessageQueue) -> int | None:
         """Return what the group committed for *queue*, or None when it never did."""
         return _wait(self._consumer.committed(queue))
@@ -378,6 +447,16 @@ class PullConsumer:
     def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
         """Commit *offsets*, or everything that polls have returned."""
         _wait(self._consumer.commit(offsets))
+
+
+def _iterate(messages: AsyncIterator[ReceivedMessage]) -> Iterator[ReceivedMessage]:
+    """Yield *messages*, waiting for each. Ends when they end: when the consumer is closed, from whichever thread."""
+    while True:
+        try:
+            message = _wait(_next(messages))
+        except StopAsyncIteration:
+            return
+        yield message
 
 
 async def _next(iterator: AsyncIterator[ReceivedMessage]) -> ReceivedMessage:

@@ -5,12 +5,14 @@
     [namesrv]                           [broker]                      [log]             [up]
     listen = "127.0.0.1:9876"           flush = "async"               level = "info"    brokers = 3
 
-Nothing is ignored: an option that nobody knows is refused with the nearest one that exists, a value of the wrong type
-with the name of its option and the place it came from. Does not know what the options mean.
+An unknown option is refused with the nearest one that exists, and a value of the wrong type with the name of its option
+and its source. Unknown `HOLDFAST_*` variables are only worth a warning (`variable_warnings`), because other software
+defines some too; those of Kubernetes services are ignored. This module does not know what the options mean.
 """
 
 from __future__ import annotations
 
+import re
 import tomllib
 import types
 from collections.abc import Mapping, Sequence
@@ -61,8 +63,15 @@ SECTIONS: Final[dict[str, type[msgspec.Struct]]] = {
     "log": LogOptions,
     "up": UpOptions,
 }
-# Variables that are not options of a section: what the client side of the command line reads.
-CLIENT_VARIABLES: Final = frozenset({"HOLDFAST_NAMESRV", "HOLDFAST_PROFILE", "HOLDFAST_CONFIG", "HOLDFAST_TIMEOUT"})
+# Variables that are not options of a section: those that the command line reads.
+CLIENT_VARIABLES: Final = frozenset(
+    {"HOLDFAST_NAMESRV", "HOLDFAST_PROFILE", "HOLDFAST_CONFIG", "HOLDFAST_TIMEOUT", "HOLDFAST_UNIT"}
+)
+# Kubernetes gives every container the addresses of the services around it, in variables that begin with their names.
+SERVICE_LINK: Final = re.compile(rf"{PREFIX}(\w+_)?(SERVICE_HOST|SERVICE_PORT\w*|PORT|PORT_\d+_\w+)")
+# A misspelt variable of these kinds would leave a cluster open that its operator believes to be closed.
+_PROTECTS: Final = re.compile("TLS|AUTH|ACL|KEY|SECRET")
+_OF_PORTS: Final = "_NUMBER"
 
 
 class Sources(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,12 +108,26 @@ def load(section: str, kind: type[_Options], sources: Sources) -> _Options:
     settings: dict[str, _Setting] = {}
     settings |= _from_file(section, hints, sources.file)
     settings |= _from_environment(section, hints, sources.environment)
-    settings |= _from_pairs(section, hints, sources.pairs)
-    for name, value in sources.flags.items():
-        assert name in hints, f"flag {name} is no option of {section}"
-        if value is not None:
-            settings[name] = _Setting(value, f"--{name.replace('_', '-')}", is_text=isinstance(value, str))
+    pairs = _from_pairs(section, hints, sources.pairs)
+    flags = _from_flags(section, hints, sources.flags)
+    for name in pairs.keys() & flags.keys():
+        _require_same(hints[name], pairs[name], flags[name])
+    settings |= pairs | flags
     return kind(**{name: _convert(hints[name], setting) for name, setting in settings.items()})
+
+
+def variable_warnings(environment: Mapping[str, str]) -> list[str]:
+    """Return a warning for every variable that looks like one of ours and has no effect."""
+    known = _variables()
+    warnings = []
+    for variable in sorted(environment):
+        if not variable.startswith(PREFIX) or variable in known:
+            continue
+        if not SERVICE_LINK.fullmatch(variable):
+            warnings.append(f"unknown variable {variable} has no effect{nearest(variable, known)}")
+        elif variable + _OF_PORTS in known and environment[variable].isdecimal():  # Kubernetes writes URLs there
+            warnings.append(f"{variable} has no effect: the variable of this option is {variable}{_OF_PORTS}")
+    return warnings
 
 
 def read_toml(file: Path) -> dict[str, Any]:
@@ -142,7 +165,8 @@ def _from_file(section: str, hints: Mapping[str, Any], file: Path | None) -> dic
 def _from_environment(section: str, hints: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, _Setting]:
     known = _variables()
     for variable in environment:
-        if variable.startswith(PREFIX) and variable not in known:
+        is_unknown = variable.startswith(PREFIX) and variable not in known and not SERVICE_LINK.fullmatch(variable)
+        if is_unknown and _PROTECTS.search(variable):
             raise ConfigError(f"environment: unknown variable {variable}{nearest(variable, known)}")
     settings = {}
     for name in hints:
@@ -155,6 +179,8 @@ def _from_environment(section: str, hints: Mapping[str, Any], environment: Mappi
 
 def _variables_of(section: str, option: str) -> tuple[str, ...]:
     """Return the variables that set an option, the strongest first."""
+    if option.endswith("_port"):  # Kubernetes may define variables that end in _PORT
+        option += _OF_PORTS
     exact = f"{PREFIX}{section}_{option}".upper()
     # A role's options need no section: a process is one role, and what both have is meant for both.
     return (exact, f"{PREFIX}{option}".upper()) if section in {"namesrv", "broker"} else (exact,)
@@ -182,6 +208,21 @@ def _from_pairs(section: str, hints: Mapping[str, Any], pairs: Sequence[str]) ->
             raise ConfigError(f"--set: unknown {section} option {name!r}{nearest(name, hints)}")
         settings[name] = _Setting(value.strip(), f"--set {name}", is_text=True)
     return settings
+
+
+def _from_flags(section: str, hints: Mapping[str, Any], flags: Mapping[str, object]) -> dict[str, _Setting]:
+    settings = {}
+    for name, value in flags.items():
+        assert name in hints, f"flag {name} is no option of {section}"
+        if value is not None:
+            settings[name] = _Setting(value, f"--{name.replace('_', '-')}", is_text=isinstance(value, str))
+    return settings
+
+
+def _require_same(hint: Any, pair: _Setting, flag: _Setting) -> None:
+    """Refuse a `--set` and a flag that want different values for one option."""
+    if _convert(hint, pair) != _convert(hint, flag):
+        raise ConfigError(f"{pair.origin}={pair.value} and {flag.origin} {flag.value} contradict each other: give one")
 
 
 def _convert(hint: Any, setting: _Setting) -> object:

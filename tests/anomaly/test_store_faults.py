@@ -20,7 +20,7 @@ from tests.support.store_ledger import (
 
 from holdfast.model.errors import DiskFailed, DiskFull, StoreError
 from holdfast.sim.disk import SimDisk
-from holdfast.store import housekeeping
+from holdfast.store import batch_queue, consume_queue, housekeeping, key_index
 from holdfast.store.message_store import MessageStore
 
 LATER_MS = START_MS + 10**9
@@ -188,6 +188,107 @@ def test_a_log_that_has_no_room_for_its_nth_file_goes_on_when_there_is(n: int, *
     check(store, ledger)
     disk.crash(random)
     check(MessageStore.open(disk, options, LATER_MS), ledger)
+
+
+class FullDisk:
+    """A hook: from the n-th change of a file outside the log on, there is no space for any; until `left` is raised."""
+
+    def __init__(self, n: int) -> None:
+        self.left = n
+        self.refused = 0
+
+    def __call__(self, call: str, path: str) -> None:
+        """Count the changes that take space and that nothing was reserved for."""
+        if call in {"write", "create", "replace"} and not path.startswith("commitlog/"):
+            self.left -= 1
+            if self.left <= 0:
+                self.refused += 1
+                raise DiskFull(f"there is no space for {path}")
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_index_writes_that_found_no_space_are_made_when_there_is_some(part: int, monkeypatch: pytest.MonkeyPatch):
+    """Whichever is refused first: no record is taken meanwhile, all can be read, and no restart is needed."""
+    monkeypatch.setattr(consume_queue, "FLUSH_SIZE", 60)
+    monkeypatch.setattr(batch_queue, "FLUSH_SIZE", 92)
+    monkeypatch.setattr(housekeeping, "FLUSH_SIZE", 60)
+    monkeypatch.setattr(key_index, "REGION_KEYS", 8)
+    for n in range(1 + part, 200, PARTS):
+        disk, ledger, random = fresh_disk(), Ledger(), Random(n)
+        store = MessageStore.open(disk, SMALL, START_MS)
+        disk.before = hook = FullDisk(n)
+
+        now_ms, refused, after = START_MS, 0, 0
+        while after < 20:
+            now_ms += 1000
+            housekeep(store, now_ms)
+            if store.has_room():
+                append_some(store, ledger, random, now_ms)
+                after += bool(hook.refused and store.shortage is None)
+            elif (refused := refused + 1) == 5:
+                check(store, ledger)
+                hook.left = 1 << 40
+        housekeep(store, now_ms + 5000)
+
+        assert (refused, store.fault, store.shortage) == (5, None, None)
+        assert (store.index_behind, store.checkpoint_behind) == (0, 0)
+        check(store, ledger)
+        check_keys(store)
+        disk.before = None
+        disk.crash(random)
+        survive(disk, ledger, n)
+
+
+def test_a_checkpoint_passes_no_index_write_that_found_no_space():
+    """Whichever write of a round is refused, and though nothing comes after it: a crash finds all of the index."""
+    for n in range(1, 16):
+        disk, ledger, random = fresh_disk(), Ledger(), Random(n)
+        store = MessageStore.open(disk, SMALL, START_MS)
+        for step in range(4):
+            append_some(store, ledger, random, START_MS + step)
+        disk.before = FullDisk(n)
+        for step in range(1, 5):
+            housekeep(store, START_MS + step * 5000)
+        disk.before = None
+        for step in range(5, 9):
+            housekeep(store, START_MS + step * 5000)
+        assert store.checkpoint_behind == 0
+        disk.crash(random)
+
+        again = MessageStore.open(disk, SMALL, LATER_MS)
+        check(again, ledger)
+        housekeep(again, LATER_MS)
+        check_keys(again)
+
+
+def test_a_store_that_ends_on_a_full_disk_loses_nothing():
+    """It is not noted as closed: the next start makes the index again from the log."""
+    disk, ledger, random = fresh_disk(), Ledger(), Random(1)
+    store = MessageStore.open(disk, SMALL, START_MS)
+    disk.before = FullDisk(1)
+    append_some(store, ledger, random, START_MS)
+
+    store.close(START_MS)
+    disk.crash(random)
+
+    survive(disk, ledger, 1)
+
+
+def test_a_deletion_that_found_no_space_has_not_happened():
+    """Nor is it persisted with the next one, when new messages are in the topic."""
+    disk, ledger, random = fresh_disk(), Ledger(), Random(1)
+    store = MessageStore.open(disk, SMALL, START_MS)
+    while ("orders", 0) not in ledger.ends:
+        append_some(store, ledger, random, START_MS)
+    disk.before = FullDisk(1)
+    with pytest.raises(DiskFull):
+        store.delete_topic("orders")
+    disk.before = None
+
+    store.delete_topic("another")
+    disk.crash(random)
+
+    survive(disk, ledger, 1)
 
 
 def test_without_syncs_a_power_cut_may_lose_messages_but_never_order():

@@ -9,6 +9,7 @@ import pytest
 from tests.support.batch_bytes import (
     UNIT,
     Said,
+    Unit,
     a_batch,
     a_single,
     drain,
@@ -219,3 +220,73 @@ def test_what_retention_takes_is_gone_from_the_beginning_and_offsets_stay():
     stop(desk)
     again = a_desk(desk.disk, retention_hours=1)
     assert pull(again, 3)[:4] == pulled[:4]
+
+
+def damage_count(desk: BrokerDesk, unit: int, said: int) -> None:
+    """Let the record of an index entry say another number of messages; no checksum covers that."""
+    place = units(desk.disk)[unit]
+    log = desk.disk.read_file("commitlog/" + "0" * 20) or b""
+    name = b"INNER_NUM\x01"
+    at = log.index(name, place.position, place.position + place.size) + len(name)
+    end = log.index(b"\x02", at)
+    overwrite(desk.disk, "commitlog/" + "0" * 20, at, b"%0*d" % (end - at, said))
+
+
+@pytest.mark.parametrize("codec", ["plain", "lz4"])
+@pytest.mark.parametrize("said_now", [4, 9])
+def test_a_damaged_count_hides_no_later_record(codec: str, said_now: int):
+    """Though the index is made again from the log: the next record's offset says where the batch ends."""
+    desk = a_desk()
+    make_topic(desk)
+    for start in (0, 3, 6):
+        send(desk, a_batch(some(3, start=start), codec=codec))
+    send(desk, a_single(some(1, start=9)[0]))
+    stop(desk)
+    position = units(desk.disk)[1].position
+    damage_count(desk, 1, said_now)
+    desk.disk.remove("batchconsumequeue")
+
+    again = a_desk(desk.disk)
+
+    assert [(unit.base, unit.count) for unit in units_after(again)] == [(0, 3), (3, 3), (6, 3), (9, 1)]
+    assert [offset for offset, _ in said(drain(again))] == [0, 1, 2, 6, 7, 8, 9]
+    (damage,) = again.store.recovered.damages
+    assert damage.position == position
+    assert f"offset 3 says {said_now} messages" in damage.reason
+    assert send(again, a_single(some(1)[0])).fields["queueOffset"] == "10"
+
+
+def units_after(desk: BrokerDesk) -> list[Unit]:
+    """Return the entries of the index, all of them on disk."""
+    for queue in desk.store.list_queues():
+        queue.flush()
+    return units(desk.disk)
+
+
+def test_a_wrong_offset_does_not_shorten_a_batch_that_holds_what_it_says():
+    """The later record is the damaged one then, and is reported."""
+    desk = a_desk()
+    make_topic(desk)
+    send(desk, a_batch(some(3)))
+    send(desk, a_single(some(1, start=3)[0]))
+    stop(desk)
+    last = units(desk.disk)[1]
+    overwrite(desk.disk, "commitlog/" + "0" * 20, last.position + 20, struct.pack(">q", 2))
+    desk.disk.remove("batchconsumequeue")
+
+    again = a_desk(desk.disk)
+
+    assert [(unit.base, unit.count) for unit in units_after(again)] == [(0, 3)]
+    assert [damage.position for damage in again.store.recovered.damages] == [last.position]
+
+
+def test_an_index_entry_that_covers_the_next_ones_hides_none_of_them():
+    """Its file was damaged: each offset is read in the record that has it."""
+    desk = filled()
+    stop(desk)
+    name = desk.disk.list("batchconsumequeue/T/0")[0]
+    overwrite(desk.disk, f"batchconsumequeue/T/0/{name}", 36, struct.pack(">h", 14))
+
+    again = a_desk(desk.disk)
+
+    assert [offset for offset, _ in said(drain(again))] == [number for number, _ in EVERYTHING]

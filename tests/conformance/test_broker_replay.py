@@ -4,6 +4,7 @@ Positions and times are other ones here, because a record of ours has other prop
 compared is the code, the names of the header fields and the shape of the body. Requests that carry a position are not.
 """
 
+import struct
 from typing import Any
 
 import pytest
@@ -27,9 +28,39 @@ SCENARIOS = (
     "consumer-admin",
     "reset-serverside",
     "runtime",
+    "ha-slave",
+    "ha-more",
 )
 COMPARED = frozenset(
-    {14, 15, 17, 21, 25, 26, 28, 29, 30, 31, 32, 34, 35, 38, 41, 42, 200, 201, 202, 203, 204, 207, 208, 215, 222}
+    {
+        14,
+        15,
+        17,
+        21,
+        25,
+        26,
+        28,
+        29,
+        30,
+        31,
+        32,
+        34,
+        35,
+        38,
+        41,
+        42,
+        60,
+        61,
+        200,
+        201,
+        202,
+        203,
+        204,
+        207,
+        208,
+        215,
+        222,
+    }
     | {300, 303, 305, 306, 307, 315, 316, 317, 321, 328, 329, 343, 345, 351, 907}
 )
 # What a Java broker has and we have not, or the other way round, and why.
@@ -122,3 +153,26 @@ def test_every_answer_has_the_shape_of_javas(prefix: str) -> None:
             compared.add(recorded.code)
 
     assert len(compared) >= 30
+
+
+def test_a_java_slave_gets_a_timer_checkpoint_that_it_can_read() -> None:
+    """Seven numbers: all read until now, an empty timer wheel; and metrics of no topic, whose version stays."""
+    replay = Replay()
+    answers = [pair for name in ("ha-slave", "ha-more") for pair in replay.run(f"5.5.0-json-{name}")]
+    checkpoints = [(theirs, ours) for theirs, ours in answers if theirs.code == 60]
+    (metrics,) = [(theirs, ours) for theirs, ours in answers if theirs.code == 61]
+
+    for theirs, ours in [*checkpoints, metrics]:
+        assert ours is not None, f"no answer to {theirs}"
+        assert (ours.code, ours.fields) == (0, theirs.command.fields)
+    for theirs, ours in checkpoints:
+        assert ours is not None
+        read_ms, *positions, version_ms, _ = struct.unpack(">7q", ours.body)
+        their_read_ms, *their_positions, their_version_ms, _ = struct.unpack(">7q", theirs.command.body)
+        assert positions == their_positions == [0, 0, 0, 0]
+        assert version_ms - version_ms % 1000 == read_ms
+        assert their_version_ms - their_version_ms % 1000 == their_read_ms
+    assert metrics[1] is not None
+    theirs, ours = java_json.loads(metrics[0].command.body), java_json.loads(metrics[1].body)
+    assert theirs["dataVersion"].keys() == ours["dataVersion"].keys()
+    assert theirs["timingCount"] == ours["timingCount"] == {}

@@ -4,6 +4,7 @@ import ast
 import asyncio
 import os
 import re
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -137,3 +138,53 @@ def _pattern(shown: str) -> str:
     """Return a pattern for what is shown, with other ids and places."""
     pattern = re.sub(r"[0-9A-F]{32}", "[0-9A-F]{32}", re.escape(shown))
     return re.sub(r"broker\\-.\\ queue\\ \d+\\ offset\\ \d+", r"broker-. queue \\d+ offset \\d+", pattern)
+
+
+def advice() -> list[str]:
+    """Return every `pip install` that the pages and the code give as advice."""
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "src").rglob("*.py")]
+    texts = [page.read_text(encoding="utf-8") for page in pages]
+    return [match for text in texts for match in re.findall(r"pip install [^`#\n]+", text)]
+
+
+def test_no_advice_needs_an_index_that_has_holdfast():
+    """It is on none; and brackets are quoted, because zsh expands them."""
+    assert len(advice()) > 5
+    for command in advice():
+        assert not re.search(r"install ['\"]?holdfast", command), command
+        assert "[" not in command or re.search(r"\"[^\"]*\[[a-z,]+\]\"", command), command
+
+
+@pytest.mark.parametrize("source", ["clone", "wheel"])
+def test_holdfast_installs_with_an_extra_from_a_clone_and_from_a_wheel(source: str, tmp_path: Path):
+    """As the README shows it; without its packages, which need an index."""
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+    offline = ["--no-index", "--no-deps", "--no-build-isolation"]
+    clone = tmp_path / "clone"
+    ignored = shutil.ignore_patterns(".*", "tests", "docs", "benchmarks", "__pycache__")
+    shutil.copytree(ROOT, clone, ignore=ignored)
+    target = str(clone)
+    if source == "wheel":
+        subprocess.run([*pip, "wheel", "--quiet", *offline, "--wheel-dir", str(tmp_path), target], check=True)
+        (wheel,) = tmp_path.glob("*.whl")
+        assert f'"dist/{wheel.name}[spark]"' in README
+        target = str(wheel)
+
+    done = subprocess.run(
+        [*pip, "install", "--dry-run", "--ignore-installed", *offline, f"{target}[spark]"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert "Would install holdfast-" in done.stdout, done.stderr
+
+
+def test_the_reservation_is_as_small_as_the_readme_says(tmp_path: Path):
+    """With the option that it names a broker takes 16 MiB of disk, not 1 GiB."""
+    (option,) = re.findall(r"--set (log_file_size=\d+)", README)
+    with Up(tmp_path, "--brokers", "1", "--set", option) as up:
+        typed(up, [HOLDFAST, "send", "small", "x"])
+        used = sum(path.stat().st_blocks * 512 for path in tmp_path.rglob("*") if path.is_file())
+
+    assert 16 << 20 <= used < 18 << 20

@@ -166,6 +166,66 @@ def test_a_message_is_sent_and_found_by_key_and_by_both_ids(ask: Ask, say: Say, 
     assert "no message" in fail("message", "query", "cli-find", "--id", "0" * 32)
 
 
+def test_a_topic_that_a_message_creates_is_announced(cluster: Up, ask: Ask, capsys: pytest.CaptureFixture[str]):
+    """A typing error makes a topic: people read it on standard error, programs find it in the document."""
+    ask("topic", "create", "cli-announced", "--queues", "1")
+
+    assert ask("send", "cli-announced", "x")["created"] is False
+    assert main(["send", "cli-anounced", "x", "--namesrv", cluster.namesrv]) == 0
+    said = capsys.readouterr()
+    assert said.out.startswith("sent ")
+    assert "topic cli-anounced did not exist and was created" in said.err
+    assert "If you meant cli-announced: `holdfast topic delete cli-anounced` removes it" in said.err
+    assert main(["send", "cli-anounced", "x", "--namesrv", cluster.namesrv]) == 0
+    assert capsys.readouterr().err == ""
+    assert ask("send", "cli-another", "x")["created"] is True
+
+
+def test_a_misspelt_topic_or_group_gets_the_one_that_was_meant(ask: Ask, fail: Say):
+    """One good guess; where there is none, the command that lists them."""
+    ask("topic", "create", "cli-invoices", "--queues", "1")
+    ask("group", "create", "cli-bookkeeping")
+
+    assert "topic 'cli-invoces' does not exist; did you mean 'cli-invoices'?" in fail("tail", "cli-invoces")
+    assert "group 'cli-bookeeping' does not exist; did you mean 'cli-bookkeeping'?" in fail(
+        "group", "lag", "cli-bookeeping"
+    )
+    assert "does not exist; `holdfast topic list` shows those that do" in fail("topic", "describe", "xyzzy")
+
+
+def test_dead_letters_show_where_they_came_from(cluster: Up, ask: Ask, say: Say):
+    """Topic, queue and offset of the message that could not be consumed, of a normal and of a static topic."""
+    ask("topic", "create", "cli-dead", "--queues", "3")
+    ask("topic", "create", "cli-dead-static", "--logical-queues", "3")
+    sent = {topic: ask("send", topic, "x", "--key", "k1")["messages"][0] for topic in ("cli-dead", "cli-dead-static")}
+
+    async def scenario() -> None:
+        failed: set[str] = set()
+        all_failed = asyncio.Event()
+
+        async def listen(message: ReceivedMessage) -> None:
+            failed.add(message.topic)
+            if failed == set(sent):
+                all_failed.set()
+            raise ValueError("cannot be consumed")
+
+        consumer = PushConsumer(cluster.namesrv, "cli-dying", listener=listen, start="earliest", retries_max=0)
+        for topic in sent:
+            consumer.subscribe(topic)
+        async with consumer:
+            await all_failed.wait()
+
+    asyncio.run(scenario())
+
+    letters = ask("tail", "%DLQ%cli-dying")["messages"]
+    assert {letter["origin"]["topic"] for letter in letters} == set(sent)
+    for letter in letters:
+        origin, was = letter["origin"], sent[letter["origin"]["topic"]]
+        assert (origin["broker"], origin["queue"], origin["offset"]) == (was["broker"], was["queue"], was["offset"])
+        assert f"from {origin['topic']} {origin['broker']}/" in say("tail", "%DLQ%cli-dying")
+    assert "from  " in say("message", "query", "%DLQ%cli-dying", "--id", sent["cli-dead"]["id"])
+
+
 def test_lines_of_standard_input_are_messages(ask: Ask, monkeypatch: pytest.MonkeyPatch):
     """One message per line that is not empty; keys before a separator."""
     lines = io.TextIOWrapper(io.BytesIO(b"a|one\n\nb|two\r\n"))
@@ -210,7 +270,10 @@ def test_tail_shows_the_last_the_matching_and_the_tagged(ask: Ask, say: Say):
     assert bodies("--from", "earliest") == [f"m{number}" for number in range(12)]
     assert bodies("--from", "-3") == ["m9", "m10", "m11"]
     assert bodies() == [f"m{number}" for number in range(2, 12)]
-    assert bodies("--from", "earliest", "--tag", "odd", "-n", "2") == ["m1", "m3"]
+    assert bodies("-n", "1") == bodies("--max", "1") == ["m11"]
+    assert bodies("-n", "2", "--tag", "even") == ["m8", "m10"]
+    assert bodies("-n", "1", "--filter", "^m.$") == ["m9"]
+    assert bodies("--from", "earliest", "--tag", "odd", "--max", "2") == ["m1", "m3"]
     assert bodies("--from", "1h", "--filter", "^m1.$") == ["m10", "m11"]
     assert bodies("--from", "latest") == []
     assert say("tail", "cli-tail", "--from", "-1").endswith("[odd]  m11\n")
@@ -226,6 +289,27 @@ def test_tail_follows_what_arrives(cluster: Up, ask: Ask):
         ask("send", "cli-follow", "after")
 
         tail.wait_for_line("^after$", timeout_s=READY_TIMEOUT_S)
+
+
+def test_tail_shows_the_newest_of_a_static_topic_and_follows_from_there(cluster: Up, ask: Ask):
+    """Over a queue that has moved, one that is empty, and those of another broker; no message is lost or repeated."""
+    ask("topic", "create", "cli-static-tail", "--logical-queues", "3", "--brokers", "broker-a")
+    for number in range(4):
+        ask("send", "cli-static-tail", f"m{number}", "--key", f"k{number % 2}")
+    ask("topic", "move", "cli-static-tail", "--to", "broker-b")
+    ask("send", "cli-static-tail", "m4", "--key", "k0")
+
+    found = ask("tail", "cli-static-tail", "-n", "3")["messages"]
+    words = ["tail", "cli-static-tail", "-n", "2", "-f", "--max", "4", "--format", "body", "--namesrv", cluster.namesrv]
+    with Child([HOLDFAST, *words], name="tail") as tail:
+        tail.wait_for_line("^m4$", timeout_s=READY_TIMEOUT_S)
+        for number in (5, 6):
+            ask("send", "cli-static-tail", f"m{number}", "--key", f"k{number}")
+        assert tail.wait(timeout_s=READY_TIMEOUT_S) == 0
+
+    assert [message["body"] for message in found] == ["m2", "m3", "m4"]
+    assert tail.lines()[:2] == ["m3", "m4"]
+    assert sorted(tail.lines()[2:]) == ["m5", "m6"]
 
 
 def test_a_group_lives_and_its_lag_and_offsets_are_shown_and_reset(ask: Ask, say: Say, fail: Say):

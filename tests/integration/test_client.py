@@ -5,7 +5,7 @@ import os
 from collections import Counter, defaultdict
 
 import pytest
-from tests.support.client_stories import Inbox, read_all, run
+from tests.support.client_stories import Inbox, new_name, read_all, run, until
 
 import holdfast
 from holdfast import (
@@ -222,6 +222,25 @@ def test_a_request_gets_its_reply(namesrv: str, topic: str, group: str):
     run(story())
 
 
+@pytest.mark.skipif("HOLDFAST_TEST_NAMESRV" in os.environ, reason="Java brokers create topics where messages go")
+def test_a_topic_that_a_send_creates_is_on_every_broker(namesrv: str):
+    """One message is enough; each has four queues, as the client asks for fewer than the broker would make."""
+
+    async def story() -> None:
+        created = new_name("created")
+        async with Producer(namesrv) as producer:
+            await producer.send(created, b"x")
+
+            def queues() -> dict[str, int]:
+                route = producer._client.routes.find(created)
+                known = () if route is None or route.is_borrowed else route.publishable
+                return dict(Counter(queue.broker_name for queue in known))
+
+            await until(lambda: queues() == {"broker-a": 4, "broker-b": 4})
+
+    run(story())
+
+
 def test_no_name_server_is_said_so():
     """By a producer when it sends, by a consumer when it starts."""
 
@@ -279,3 +298,24 @@ def test_the_blocking_face_does_the_same(namesrv: str, topic: str, group: str):
             polled += [message.body for message in puller.poll(timeout_s=20)]
 
     assert set(taken) == set(polled) == {b"one", b"two", b"three"}
+
+
+def test_a_blocking_transaction_is_decided_by_its_calls(namesrv: str, topic: str):
+    """A message that is rolled back, by a call or an exception, is never delivered; a committed one is, once."""
+    with blocking.Producer(namesrv, "tx-" + topic) as producer:
+        with producer.transaction(Message(topic, b"rolled back")) as transaction:
+            assert transaction.roll_back() is None
+        with producer.transaction(Message(topic, b"committed")) as transaction:
+            result = transaction.commit()
+            assert (result.message_id, result.queue) == (transaction.message_id, transaction.queue)
+            with pytest.raises(holdfast.LocalProtocolError, match="decided already"):
+                transaction.roll_back()
+        with pytest.raises(ValueError, match="mine"), producer.transaction(Message(topic, b"raised")):
+            raise ValueError("mine")
+        with producer.transaction(Message(topic, b"left")):
+            pass
+        # A broker has decided about all of the former when it delivers this one.
+        producer.send(topic, b"last")
+
+    messages = asyncio.run(read_all(namesrv, topic, 3))
+    assert {message.body for message in messages} == {b"committed", b"left", b"last"}

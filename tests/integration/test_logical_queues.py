@@ -16,6 +16,7 @@ from tests.support.stage import TOPIC, Stage, on_stage
 from holdfast import Message, Producer, PullConsumer, PushConsumer, ReceivedMessage, SendResult
 from holdfast.admin.operations import Admin
 from holdfast.client.cluster_client import ClusterClient
+from holdfast.model.errors import SendFailed
 from holdfast.wire.codes import RequestCode
 from holdfast.wire.command import Command
 from holdfast.wire.moves import CopiedOffsets, OffsetQuestion, decode_body, encode_body
@@ -470,3 +471,24 @@ def test_a_forced_move_of_a_busy_queue_loses_nothing_that_was_acknowledged(tmp_p
         assert not ledger.shared()
 
     on_stage(tmp_path, story, flush="sync")
+
+
+def test_a_send_to_a_queue_whose_mapping_was_deleted_says_so_and_was_not_stored(tmp_path: Path):
+    """With the words of the broker and what to do; messages for any queue go to the others."""
+
+    async def story(stage: Stage) -> None:
+        await stage.start("a", "b")
+        await stage.create("a", "b", queues=2)
+        async with Producer(stage.namesrv, timeout_s=20) as producer:
+            gone = (await producer.queues(TOPIC))[1]
+            await producer.send(Message(TOPIC, b"0"), queue=gone)
+            await stage.operator.run("queue", "unset", TOPIC, "1", "--yes")
+
+            with pytest.raises(SendFailed, match=f"has no leader.*holdfast queue set {TOPIC} 1") as caught:
+                await producer.send(Message(TOPIC, b"1"), queue=gone)
+
+            assert not caught.value.maybe_stored
+            results = [await producer.send(Message(TOPIC, b"%d" % number)) for number in range(4)]
+            assert {result.queue.queue_id for result in results} == {0}
+
+    on_stage(tmp_path, story)

@@ -23,7 +23,7 @@ from holdfast.nameserver.service import NameServerService
 from holdfast.wire.codes import RequestCode
 from holdfast.wire.command import Command, decode_command, encode_command
 from holdfast.wire.frame import split_frames
-from holdfast.wire.push_state import decode_push_state
+from holdfast.wire.push_state import LinkCapacityTold, decode_push_state
 from holdfast.wire.watch import ROUTES_CHANGED
 
 
@@ -302,10 +302,11 @@ def test_a_busy_machine_is_noticed_and_told_and_what_waits_is_sent_when_it_is_no
 
 
 def test_a_name_server_of_its_own_reads_the_machine_it_runs_on():
-    """Memory and load are known on every Linux."""
+    """Memory and load are known on every Linux; the capacity of the link is what the operator states."""
 
     async def scenario() -> None:
-        service = NameServerService(NameServerOptions(listen="127.0.0.1:0"), lambda _: None)
+        options = NameServerOptions(listen="127.0.0.1:0", link_capacity_mbit=2500)
+        service = NameServerService(options, lambda _: None)
         await service.start()
         host, port = service.address.rsplit(":", 1)
         peer = Peer(*await asyncio.open_connection(host, int(port)))
@@ -315,5 +316,6 @@ def test_a_name_server_of_its_own_reads_the_machine_it_runs_on():
 
         assert isinstance(state.readings.memory, float)
         assert isinstance(state.readings.load, float)
+        assert state.link_capacity == LinkCapacityTold(mbit=2500, source="stated")
 
     asyncio.run(scenario())

@@ -67,6 +67,18 @@ def test_a_role_reads_its_options_from_file_and_environment(tmp_path: Path):
     assert line["listen"] != "127.0.0.1:1"
 
 
+def test_a_role_starts_among_the_variables_of_other_software():
+    """Those of Kubernetes services mean nothing; an unknown one is a warning with the name that was perhaps meant."""
+    environment = {"HOLDFAST_PORT": "tcp://10.43.0.9:9876", "HOLDFAST_NAMESRV_SERVICE_HOST": "10.43.0.9"}
+    environment |= {"HOLDFAST_DAAT": "ns"}
+    words = ["serve", "namesrv", "--listen", "127.0.0.1:0", "--json", "--log-level", "warning"]
+    with Child([HOLDFAST, *words], name="namesrv", environment=environment) as child:
+        ready(child)
+
+    (warning,) = (line for line in child.lines() if "variable" in line)
+    assert "unknown variable HOLDFAST_DAAT has no effect; did you mean 'HOLDFAST_DATA'?" in warning
+
+
 def test_a_port_that_is_taken_is_one_line_and_status_one():
     """Told by number; no traceback, and nobody says that something stopped which never ran."""
     with Child([HOLDFAST, "serve", "namesrv", "--listen", "127.0.0.1:0", "--json"], name="first") as first:

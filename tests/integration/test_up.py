@@ -131,6 +131,25 @@ def test_a_role_that_cannot_start_ends_everything(tmp_path: Path):
     assert "could not start" in up.said()
 
 
+def test_a_cluster_starts_again_with_as_many_brokers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The folder decides where the command does not; a variable without effect is reported once, not by each role."""
+    monkeypatch.setenv("HOLDFAST_HOME", "/opt/holdfast")
+    with Up(tmp_path / "data", "--brokers", "1"):
+        pass
+
+    with Up(tmp_path / "data") as cluster:
+        assert list(cluster.brokers) == ["broker-a"]
+        assert len([line for line in cluster.child.lines() if "HOLDFAST_HOME has no effect" in line]) == 1
+
+
+def test_settings_that_contradict_the_plan_are_refused(tmp_path: Path):
+    """`up` gives each broker its store: a second one by `--set` is refused, and not silently ignored."""
+    up = Child([HOLDFAST, "up", "--data", str(tmp_path), "--base-port", "0", "--set", "store=/elsewhere"], name="up")
+    assert up.wait(timeout_s=READY_TIMEOUT_S) == 1
+
+    assert "--set store=/elsewhere and --store" in up.said()
+
+
 @pytest.mark.parametrize("role", ["up", "namesrv"])
 def test_listening_beyond_loopback_is_said_loudly(tmp_path: Path, role: str):
     """At every start, one warning."""

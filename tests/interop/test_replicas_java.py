@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,18 +10,19 @@ import pytest
 from tests.interop.conftest import fetched
 from tests.interop.java_shell import JavaShell
 from tests.support.child import Child, ChildFailed
-from tests.support.client_stories import run
-from tests.support.cluster import Broker, Processes, ask, free_port, make_topic
+from tests.support.client_stories import run, until_queues
+from tests.support.cluster import Broker, Processes, ask, free_port, make_topic, wait_until_gone
 from tests.support.java_peer import JavaPeer
 from tests.support.operator import Operator
 
-from holdfast import Message, Producer
+from holdfast import Message, Producer, PullConsumer
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(170)]
 
 LOG_FILE_SIZE = 1 << 20
 _CLUSTER_INFO = 106
 _GET_ALL_TOPIC_CONFIG = 21
+_GET_TOPIC_CONFIG = 351
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +63,15 @@ def wait_for_copy(master: Path, replica: Path, said: Processes) -> None:
         time.sleep(0.1)
 
 
+def wait_for_timer_checkpoint(slave: Path, after_ms: int) -> None:
+    """Return once a slave has a checkpoint of its master's timer wheel: request 60, every 3 s."""
+    deadline = time.monotonic() + 60
+    file = slave / "config" / "timercheck"
+    while not file.is_file() or int.from_bytes(file.read_bytes()[:8]) < after_ms:
+        assert time.monotonic() < deadline, "the slave never got a timer checkpoint"
+        time.sleep(0.1)
+
+
 def wait_for_route(name_server: str, address: str) -> None:
     """Return once the name server knows *address*."""
     deadline = time.monotonic() + 60
@@ -88,10 +99,13 @@ def test_a_java_slave_follows_our_master(peer: JavaPeer, processes: Processes, t
     make_topic(name_server, [master.address], "topic", queues=2)
     run(send(name_server, "topic", 150, 20_000))
     port = free_port()
-    slave = start_java(peer, name_server, port, tmp_path / "slave", brokerRole="SLAVE", brokerId="1")
+    began_ms = time.time_ns() // 1_000_000
+    role = {"brokerRole": "SLAVE", "brokerId": "1", "timerWheelEnable": "true"}
+    slave = start_java(peer, name_server, port, tmp_path / "slave", **role)
     try:
         wait_for_route(name_server, f"1:127.0.0.1:{port}")
         wait_for_copy(master.store, tmp_path / "slave", processes)
+        wait_for_timer_checkpoint(tmp_path / "slave", began_ms)
         run(send(name_server, "topic", 20, 100))
         master.child.kill()
         master = processes.start_broker("pair", name_server, port=master.port, store=master.store, settings=settings)
@@ -155,3 +169,60 @@ def test_java_consumers_read_our_replica_while_the_master_is_down(
         consumed = shell.run("consume", "topic", "group", "*", 20, "-")[1]
 
     assert len([line for line in consumed if "xxxxxxxxxx" in line]) == 20, consumed
+
+
+def test_our_replica_serves_the_static_topics_of_a_java_master(
+    peer: JavaPeer, processes: Processes, tmp_path: Path
+) -> None:
+    """No log has their mappings. The topic grows while the replica follows; when the master dies, it is read there."""
+    name_server, port = processes.start_name_server(), free_port()
+    master = start_java(peer, name_server, port, tmp_path / "master", brokerRole="ASYNC_MASTER")
+    try:
+        wait_for_route(name_server, f"0:127.0.0.1:{port}")
+        settings = {"log_file_size": LOG_FILE_SIZE, "replica_of": "pair"}
+        replica = processes.start_broker("pair", name_server, store=tmp_path / "replica", settings=settings)
+        wait_for_route(name_server, f"1:{replica.address}")
+        with JavaShell(peer, name_server, tmp_path / "shell") as shell:
+            for count in ("2", "3"):
+                shell.mqadmin("updateStaticTopic", "-t", "fixed", "-qn", count, "-b", "pair")
+        run(send_to_all(name_server, "fixed", queues=3, rounds=5))
+        wait_for_copy(tmp_path / "master", replica.store, processes)
+        wait_for_mapping(replica, "fixed", queues=3)
+    finally:
+        master.kill()
+    wait_until_gone(name_server, [f"127.0.0.1:{port}"])
+
+    bodies = asyncio.run(read_all(name_server, "fixed", count=15))
+
+    assert bodies == {number: [f"{number} {at}" for at in range(5)] for number in range(3)}
+
+
+async def send_to_all(name_server: str, topic: str, *, queues: int, rounds: int) -> None:
+    """Send to every logical queue, as soon as all of them are known."""
+    async with Producer(name_server) as producer:
+        await until_queues(producer, topic, queues)
+        for at in range(rounds):
+            for queue in await producer.queues(topic):
+                await producer.send(Message(topic, f"{queue.queue_id} {at}".encode()), queue=queue)
+
+
+async def read_all(name_server: str, topic: str, *, count: int) -> dict[int, list[str]]:
+    """Return what the queues hold, in order."""
+    found: dict[int, list[str]] = defaultdict(list)
+    async with PullConsumer(name_server, "auditors", auto_commit=False) as consumer:
+        queues = await consumer.queues(topic)
+        assert {queue.broker_name for queue in queues} == {"__syslo__global__"}
+        await consumer.assign(queues)
+        await consumer.seek_all("earliest")
+        for _ in range(count):
+            (message,) = await consumer.poll(timeout_s=30, messages_max=1)
+            found[message.queue.queue_id].append(message.body.decode())
+    return dict(found)
+
+
+def wait_for_mapping(replica: Broker, topic: str, *, queues: int) -> None:
+    """Return once a replica knows so many logical queues of a topic."""
+    deadline = time.monotonic() + 60
+    while f'"totalQueues":{queues}' not in ask(replica.address, _GET_TOPIC_CONFIG, {"topic": topic, "lo": "true"})[1]:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)

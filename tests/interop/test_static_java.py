@@ -18,6 +18,8 @@ from tests.support.cluster import Processes
 from tests.support.java_peer import JavaPeer
 from tests.support.operator import Operator
 
+from holdfast import Message, Producer
+
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
 
 CLUSTER = "DefaultCluster"
@@ -82,6 +84,17 @@ class Brokers:
     def leads(self, topic: str) -> Counter[str]:
         """Return how many queues of *topic* each broker leads."""
         return Counter(asyncio.run(Operator(self.name_server).leaders(topic)).values())
+
+
+def send_to(name_server: str, topic: str, queue: int, *, count: int) -> list[int]:
+    """Send messages to one logical queue; return their offsets."""
+
+    async def send() -> list[int]:
+        async with Producer(name_server, timeout_s=30) as producer:
+            target = (await producer.queues(topic))[queue]
+            return [(await producer.send(Message(topic, b"x"), queue=target)).offset for _ in range(count)]
+
+    return asyncio.run(send())
 
 
 @pytest.fixture(scope="module")
@@ -164,6 +177,22 @@ def test_mqadmin_creates_grows_and_remaps_a_static_topic(
         sums = load.settle()
 
     assert sums | NOTHING == sums
+
+
+def test_mqadmin_grows_a_topic_of_which_a_queue_was_set_again(brokers: Brokers, shell: JavaShell) -> None:
+    """It refuses to touch a topic while a queue is missing, and reads the new mapping, which begins above 0."""
+    topic = "set-again"
+    update = ("updateStaticTopic", "-t", topic, "-b", "broker-a,broker-b", "-qn")
+    shell.mqadmin(*update, "4")
+    assert send_to(brokers.name_server, topic, 3, count=10) == list(range(10))
+    brokers.operate("queue", "unset", topic, "3", "--yes")
+
+    assert "does not match the real hosted queues 4 != 3" in shell.mqadmin(*update, "4")
+    brokers.operate("queue", "set", topic, "3", "--broker", "broker-a")
+    printed = shell.mqadmin(*update, str(QUEUES))
+
+    assert brokers.leads(topic).total() == QUEUES, printed
+    assert send_to(brokers.name_server, topic, 3, count=5) == list(range(10, 15))
 
 
 def test_mqadmin_reads_a_static_topic(brokers: Brokers, shell: JavaShell) -> None:

@@ -1,7 +1,7 @@
 """Two units, and a group with Java 5.5.0, Java 4.9.7 and our own members in them: a unit is opened and closed.
 
-Java 5 is told its unit as its zone, Java 4 by a hook that adds a field. All keep their own unit; while the other one is
-open all share the queues of both, and none of them writes into the other.
+Java clients name their unit by a hook that adds a field. All keep their own unit; while the other one is open all share
+the queues of both, and none of them writes into the other.
 """
 
 import asyncio
@@ -99,10 +99,9 @@ def sites(peer_4: JavaPeer, peer_5: JavaPeer, tmp_path_factory: pytest.TempPathF
             processes.start_broker(f"in-{unit}", name_server, cluster=unit)
             sites.operate("topic", "create", TOPIC, "--logical-queues", str(QUEUES), "--unit", unit)
         place = (name_server, TOPIC, GROUP)
-        zone = "-Drocketmq.zone={} -Drocketmq.zone.mode=true"
         sites.members += [
-            java_member(peer_5, "west-java-5", *place, folder / "west-5", zone.format("west").split()),
-            java_member(peer_5, "east-java-5", *place, folder / "east-5", zone.format("east").split()),
+            java_member(peer_5, "west-java-5", *place, folder / "west-5", ["-Dunit=west"]),
+            java_member(peer_5, "east-java-5", *place, folder / "east-5", ["-Dunit=east"]),
             java_member(peer_4, "west-java-4", *place, folder / "west-4", ["-Dunit=west"]),
             our_member("west", name_server),
         ]

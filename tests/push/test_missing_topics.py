@@ -3,13 +3,15 @@
 import asyncio
 
 import pytest
-from tests.support.client_stories import queue_count, run, until_queues
+from tests.support.client_stories import queue_count, run, until, until_queues
 from tests.support.fake_name_server import FakeNameServer
 from tests.support.name_servers import a_topic
+from tests.support.scripted_server import ScriptedServer
 from tests.support.watchers import pushing
 
 from holdfast import Message, Producer, PullConsumer, RouteNotFound, SendFailed
 from holdfast.model.topic import AUTO_CREATE_TOPIC
+from holdfast.wire.codes import RequestCode, ResponseCode
 
 
 async def refusal(producer: Producer, topic: str) -> str:
@@ -217,5 +219,95 @@ def test_a_real_name_server_tells_a_producer_of_a_topic_that_it_asked_for_in_vai
             await broker.register(a_topic("orders", 6))
 
             await until_queues(producer, "orders", 6)
+
+    run(story())
+
+
+# Topics that were deleted.
+
+
+async def fail(producer: Producer, topic: str) -> SendFailed:
+    """Send, which does not work, and return how it failed."""
+    with pytest.raises(SendFailed) as failed:
+        await producer.send(topic, b"x")
+    return failed.value
+
+
+@pytest.mark.parametrize("creates", [True, False])
+@pytest.mark.parametrize("is_pushed", [True, False])
+def test_a_deleted_topic_is_missing_from_then_on(*, creates: bool, is_pushed: bool):
+    """It costs the one lookup that finds it out, pushed or polled, and a create brings it back."""
+
+    async def story() -> None:
+        async with FakeNameServer(pushes=is_pushed) as server, Producer(server.address) as producer:
+            server.serve("orders", queues=2)
+            if creates:
+                server.serve(AUTO_CREATE_TOPIC, queues=4)
+            assert await queue_count(producer, "orders") == 2
+            del server.routes["orders"]
+            server.deleted.add("orders")
+
+            if is_pushed:
+                server.notify("orders")
+            else:
+                producer._client.doubt("orders")
+            await until(lambda: producer._client.routes.is_missing("orders"))
+            failures = [await fail(producer, "orders") for _ in range(20)]
+
+            (text,) = {str(failure) for failure in failures}
+            assert text.startswith("send failed (tried once): the topic 'orders' was deleted; create it again")
+            assert server.lookups("orders") == 2
+            assert server.lookups(AUTO_CREATE_TOPIC) == 0
+
+            server.serve("orders", queues=3)
+            if is_pushed:
+                server.notify("orders")
+            else:
+                producer._client.doubt("orders")
+            await until_queues(producer, "orders", 3)
+
+    run(story())
+
+
+@pytest.mark.parametrize("is_concurrent", [True, False])
+def test_a_topic_that_brokers_and_name_servers_do_not_have_is_missing(*, is_concurrent: bool):
+    """Java name servers do not say that it was deleted: the first refusal of a broker asks, and the others do not."""
+
+    async def story() -> None:
+        async with (
+            FakeNameServer(pushes=False) as server,
+            ScriptedServer() as broker,
+            Producer(server.address) as producer,
+        ):
+            broker.refuse(RequestCode.SEND_MESSAGE_V2, ResponseCode.TOPIC_NOT_EXIST)
+            server.serve("orders", queues=2, broker=broker.address)
+            assert await queue_count(producer, "orders") == 2
+            del server.routes["orders"]
+
+            if is_concurrent:
+                failures = await asyncio.gather(*(fail(producer, "orders") for _ in range(20)))
+            else:
+                failures = [await fail(producer, "orders") for _ in range(20)]
+
+            assert all("'orders' does not exist" in str(failure) for failure in failures)
+            assert server.lookups("orders") == 2
+            assert server.lookups(AUTO_CREATE_TOPIC) == 1
+            assert len(broker.heard_of(RequestCode.SEND_MESSAGE_V2)) == (20 if is_concurrent else 1)
+
+    run(story())
+
+
+def test_what_a_broker_says_alone_makes_no_topic_missing():
+    """The name server knows it: the broker may have been emptied, and another one has the queues now."""
+
+    async def story() -> None:
+        async with FakeNameServer() as server, ScriptedServer() as broker, Producer(server.address) as producer:
+            broker.refuse(RequestCode.SEND_MESSAGE_V2, ResponseCode.TOPIC_NOT_EXIST)
+            server.serve("orders", queues=2, broker=broker.address)
+
+            failure = await fail(producer, "orders")
+
+            assert "tried 3 times" in str(failure)
+            assert await queue_count(producer, "orders") == 2
 
     run(story())

@@ -4,11 +4,11 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from tests.support.client_stories import queue_count, run, until_queues
-from tests.support.cluster import Processes, make_topic
+from tests.support.client_stories import queue_count, run, until, until_queues
+from tests.support.cluster import Processes, make_topic, wait_until_registered
 from tests.support.watchers import connected
 
-from holdfast import Producer
+from holdfast import Producer, SendFailed
 from holdfast.cli.main import main
 
 BEFORE_A_POLL_S = 15
@@ -105,6 +105,43 @@ def test_a_name_server_that_comes_back_is_watched_again(tmp_path: Path):
 
             async with asyncio.timeout(BEFORE_A_POLL_S):
                 await until_queues(producer, "orders", 6)
+
+    with Processes(tmp_path) as processes:
+        run(story(processes))
+
+
+@pytest.mark.parametrize("creates", [True, False])
+def test_a_deleted_static_topic_stays_deleted_until_it_is_created_again(tmp_path: Path, *, creates: bool):
+    """Also over a restart of the name server; sends fail at once, and the same producer then uses the new topic."""
+
+    async def story(processes: Processes) -> None:
+        namesrv = processes.start_name_server()
+        settings = {"auto_create_topics": str(creates).lower()}
+        brokers = [processes.start_broker(name, namesrv, settings=settings) for name in ("broker-a", "broker-b")]
+
+        def restart_name_server() -> None:
+            processes.name_servers[namesrv].kill()
+            processes.start_name_server(port=int(namesrv.rsplit(":", 1)[1]))
+            wait_until_registered(namesrv, [broker.address for broker in brokers])
+
+        async def topic(*words: str) -> None:
+            assert await asyncio.to_thread(main, ["topic", *words, "--namesrv", namesrv]) == 0
+
+        await topic("create", "orders", "--logical-queues", "4")
+        async with Producer(namesrv) as producer, asyncio.timeout(60):
+            await producer.send("orders", b"x")
+            await topic("delete", "orders", "--yes")
+            await until(lambda: producer._client.routes.is_deleted("orders"))
+            for _ in range(20):
+                with pytest.raises(SendFailed, match=r"tried once.*'orders' was deleted"):
+                    await producer.send("orders", b"x")
+            await asyncio.to_thread(restart_name_server)
+            async with Producer(namesrv) as other:
+                with pytest.raises(SendFailed, match=r"tried once.*'orders' was deleted"):
+                    await other.send("orders", b"x")
+            await topic("create", "orders", "--logical-queues", "3")
+            await until_queues(producer, "orders", 3)
+            await producer.send("orders", b"x")
 
     with Processes(tmp_path) as processes:
         run(story(processes))

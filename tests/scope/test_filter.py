@@ -104,13 +104,13 @@ def test_a_global_topic_belongs_to_every_unit_as_a_whole(fleet: Fleet, kind: str
         assert told.writes == told.reads == {("__syslo__global__", number) for number in range(4)}
 
 
-def test_java_names_its_unit_by_its_zone(fleet: Fleet):
-    """Its own words, in every request; they count only while its zone mode is on."""
+def test_a_zone_is_no_unit(fleet: Fleet):
+    """These brokers registered no zone: a client in zone mode sees none of them, whatever their clusters are called."""
     topic = new_name("topic")
     make_normal(fleet, topic, "east", "west")
     zone = {"__ZONE_NAME": "west", "__ZONE_MODE": "true"}
 
-    assert fleet.route(topic, kind={**JAVA_5, "extFields": zone}).brokers == {"w1"}
+    assert fleet.route(topic, kind={**JAVA_5, "extFields": zone}).brokers == set()
     assert fleet.route(topic, kind={**JAVA_5, "extFields": {**zone, "__ZONE_MODE": "false"}}).brokers == {"e1", "w1"}
 
 

@@ -271,7 +271,7 @@ MOVES |= {
     # Power was lost while a grant was on its way to disk. It was kept, and messages before it were torn: nobody had
     # been told of them, nor of the grant. But now the target was, and its readers waited for what no longer is there.
     "a torn grant promises no more than is there": (
-        (137,),
+        (137, 122),
         replace(
             MOVING,
             messages=300,
@@ -377,7 +377,7 @@ MOVES |= {
     # A leader was replaced with its grant, so that a home was listed at the target that perhaps had been opened. The
     # queue came to the target and left it before that had looked; it had recorded what others told it, without an end,
     # and told the same to everybody who asked.
-    "a broker records no home of its own without an end": ((20, 29), HARASSED),
+    "a broker records no home of its own without an end": ((20, 29, 76), HARASSED),
     # A leader was fenced by what its successor told of itself while that was still on its way to a slow disk. Then the
     # successor lost power: nobody led the queue any more.
     "a leader is told of when it is on disk": ((73,), HARASSED),
@@ -419,12 +419,14 @@ def test_the_story_ends_well(story: str, seed: int):
 def test_the_story_of_a_move_ends_well(story: str):
     """With the seeds by which it was found, or its mistake was when it was made again, and one more."""
     seeds, plan = MOVES[story]
+    moves = 0
 
     for seed in (*seeds, 0):
         verdict = run_seed(seed, plan=plan)
 
         assert verdict.violation is None, "\n".join([verdict.line(), *verdict.tail[-20:], verdict.detail or ""])
-        assert verdict.moves
+        moves += verdict.moves
+    assert moves  # by some seed: dead leaders may leave no time for orders in one of them
 
 
 @pytest.mark.slow

@@ -2,12 +2,13 @@
 
 import pytest
 
+from holdfast.bulk.link import Link
+from holdfast.bulk.ranges import DataLost
+from holdfast.bulk.read_options import Queue
 from holdfast.model.mapping import LogicalQueue, first_home
 from holdfast.model.queue import MessageQueue
-from holdfast.spark.link import Link
-from holdfast.spark.offsets import Position, Queue
+from holdfast.spark.offsets import Position
 from holdfast.spark.options import read_source_options
-from holdfast.spark.reading import DataLost
 from holdfast.spark.stream_reader import HoldfastStreamReader
 
 NAMES = [("orders", "0"), ("orders", "1")]
@@ -20,6 +21,11 @@ class PlayedLink:
     def __init__(self) -> None:
         self.told: dict[Queue, int] = {NAMES[0]: 10, NAMES[1]: 10}
         self.patience_s = 600.0
+        self.contacts = 0
+        self.has_unit = False
+
+    def require_name_server(self) -> None:
+        self.contacts += 1
 
     def ends(self, queues: dict[Queue, MessageQueue]) -> dict[Queue, int]:
         return {name: self.told[name] for name in queues if name in self.told}
@@ -62,6 +68,16 @@ def test_a_broker_that_is_silent_keeps_its_queues_where_they_are(monkeypatch: py
 
     assert after is not None
     assert after.ends == {NAMES[0]: 4, NAMES[1]: 10}
+
+
+def test_name_servers_must_answer_when_a_query_begins_but_not_later(monkeypatch: pytest.MonkeyPatch):
+    """A wrong address fails within seconds; an outage is waited for."""
+    stage = Stage(monkeypatch)
+
+    stage.advance(4, 4)
+    stage.advance(10, 10)
+
+    assert stage.link.contacts == 1
 
 
 def test_when_there_is_nothing_new_there_is_no_batch(monkeypatch: pytest.MonkeyPatch):

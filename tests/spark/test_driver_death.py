@@ -14,7 +14,7 @@ import pytest
 from tests.spark.conftest import Cluster, Read, numbers_of
 from tests.support.child import Child
 
-from holdfast.spark.offsets import flat
+from holdfast.bulk.read_options import flat
 
 DRIVER = """
     import sys

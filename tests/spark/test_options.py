@@ -2,8 +2,9 @@
 
 import pytest
 
+from holdfast.bulk.read_options import Bound
 from holdfast.model.errors import ConfigError
-from holdfast.spark.options import Bound, read_source_options
+from holdfast.spark.options import read_source_options
 from holdfast.spark.sink_options import read_sink_options
 
 BASE = {"namesrv": "ns:9876", "subscribe": "orders"}
@@ -39,7 +40,10 @@ def test_times_go_before_offsets():
     ("options", "said"),
     [
         ({"startingOffset": "latest"}, "did you mean 'startingOffsets'"),
-        ({"kafka.bootstrap.servers": "x"}, "no option 'kafka.bootstrap.servers'"),
+        ({"kafka.bootstrap.servers": "x"}, "no option 'kafka.bootstrap.servers': it is called 'namesrv' here"),
+        ({"kafka.group.id": "x"}, "no option 'kafka.group.id': it is called 'groupId' here"),
+        ({"kafka.security.protocol": "SSL"}, "option 'kafka.security.protocol' is for Kafka's client"),
+        ({"topic": "orders"}, "no option 'topic': it is called 'subscribe' here"),
         ({"startingOffsets": "newest"}, "'startingOffsets' is no JSON"),
         ({"startingOffsets": '{"orders":[1]}'}, "'startingOffsets' must be such as"),
         ({"endingOffsets": '{"orders":{"0":-2}}'}, "'endingOffsets' must be such as"),
@@ -95,3 +99,16 @@ def test_source_and_sink_may_have_a_unit():
     sink = {"namesrv": "ns:9876", "topic": "orders"}
     assert read_sink_options({**sink, "unit": "east"}).unit == "east"
     assert read_sink_options(sink).unit is None
+
+
+def test_the_name_of_another_system_is_refused_before_ours_is_missed(monkeypatch: pytest.MonkeyPatch):
+    """Users of Kafka give its servers instead of ours."""
+    monkeypatch.delenv("HOLDFAST_NAMESRV", raising=False)
+    servers = {"kafka.bootstrap.servers": "b:9092"}
+
+    with pytest.raises(ConfigError, match="it is called 'namesrv' here"):
+        read_source_options({**servers, "subscribe": "orders"}, is_stream=True)
+    with pytest.raises(ConfigError, match="it is called 'namesrv' here"):
+        read_sink_options({**servers, "topic": "orders"})
+    with pytest.raises(ConfigError, match="no option 'subscribe': it is called 'topic' here"):
+        read_sink_options({"namesrv": "ns:1", "subscribe": "orders"})

@@ -23,6 +23,8 @@ from holdfast.pipeline.read_only import replace_small
 from holdfast.pipeline.spark_tasks import SparkTasks
 from holdfast.pipeline.stats import stats
 from holdfast.pipeline.tasks import InProcess, TaskFailed
+from holdfast.spark import sink_requests
+from holdfast.spark.delivery import Delivery
 
 SETTLE_S = 60.0
 
@@ -155,21 +157,30 @@ def test_a_backfill_that_is_stopped_anywhere_writes_each_row_once(
     def run() -> backfill_job.Backfilled:
         return backfill(rows, cluster.namesrv, topic, state, source=str(source), rows_per_piece=110)
 
-    def half(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in in_order(batches):
-            is_last = "key-3" in batch.column("key").to_pylist()
-            yield batch.slice(0, batch.num_rows // 2) if is_last else batch
-            if is_last:
+    def half(batches: Iterator[pa.RecordBatch], **how: object) -> Iterator[pa.RecordBatch]:
+        parts = list(batches)
+        rows_max, insist = sink_requests.REQUEST_ROWS_MAX, Delivery._insist
+
+        async def die(self: Delivery, queue: object, requests: object, at: int) -> object:
+            if at:
                 raise RuntimeError("the power is gone")
+            return await insist(self, queue, requests, at)  # type: ignore[arg-type]
+
+        if any("key-3" in part.column("key").to_pylist() for part in parts):
+            sink_requests.REQUEST_ROWS_MAX, Delivery._insist = 5, die  # type: ignore[misc, assignment, method-assign]
+        try:
+            yield from write(iter(parts), **how)
+        finally:  # The process is used again.
+            sink_requests.REQUEST_ROWS_MAX, Delivery._insist = rows_max, insist  # type: ignore[misc, method-assign]
 
     def dying(path: Path, data: bytes) -> None:
         if path.name == "progress.json":
             raise KeyboardInterrupt
         replace_small(path, data)
 
-    in_order = backfill_job._in_order
-    with monkeypatch.context() as patch:  # One task has written all of its part, another one half of it.
-        patch.setattr(backfill_job, "_in_order", half)
+    write = backfill_job._write_partition
+    with monkeypatch.context() as patch:  # One task has written all of its part, another one a few rows of each queue.
+        patch.setattr(backfill_job, "_write_partition", half)
         with pytest.raises(PySparkException):
             run()
     with monkeypatch.context() as patch:  # A piece is written, and nobody takes note of it.

@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.bulk.read_options import Range
 from holdfast.model.errors import ConfigError
 from holdfast.spark.offsets import Position, begins_of, read_position
-from holdfast.spark.plan import CUT_OVER, Range, admit, divide
+from holdfast.spark.plan import CUT_OVER, admit, divide
 
 COUNTS = st.dictionaries(st.tuples(st.just("t"), st.integers(0, 20).map(str)), st.integers(0, 10**6), min_size=1)
 RANGES = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 300_000)), max_size=12).map(

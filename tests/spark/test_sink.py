@@ -13,10 +13,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 from tests.spark.conftest import Cluster, Read, numbers_of
 
+from holdfast.bulk.link import Link, link_to
 from holdfast.client.send_plan import queue_for_key
 from holdfast.client.sender import Sender
 from holdfast.spark.delivery import Delivery, SinkRefused
-from holdfast.spark.link import Link, link_to
 from holdfast.spark.sink_options import read_sink_options
 from holdfast.spark.sink_requests import REQUEST_ROWS_MAX, WriteName
 from holdfast.spark.sink_rows import BadRow, Messages, to_rows

@@ -7,10 +7,10 @@ from tests.spark.conftest import Cluster, Read
 from tests.spark.test_sink import ROWS, Killed, Writer
 
 from holdfast import arrow
+from holdfast.bulk.link import link_to
+from holdfast.bulk.pull_line import PullLine
 from holdfast.columns.inner_batches import are_batches
 from holdfast.columns.records import Records, read_records
-from holdfast.spark.link import link_to
-from holdfast.spark.pull_line import PullLine
 from holdfast.spark.sink_options import read_sink_options
 from holdfast.spark.writer import write_rows
 

@@ -1,5 +1,6 @@
 """An HTTP server that tells clients who the name servers are."""
 
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,8 +18,8 @@ class AddressServer:
 
 
 @contextmanager
-def an_address_server(body: bytes) -> Iterator[AddressServer]:
-    """Serve *body* while the block lasts."""
+def an_address_server(body: bytes, context: ssl.SSLContext | None = None) -> Iterator[AddressServer]:
+    """Serve *body* while the block lasts, by TLS if there is a *context*."""
     server = AddressServer(body)
 
     class Handler(BaseHTTPRequestHandler):
@@ -33,9 +34,13 @@ def an_address_server(body: bytes) -> Iterator[AddressServer]:
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
+        place = "http://127.0.0.1"
+        if context is not None:
+            place = "https://localhost"
+            http.socket = context.wrap_socket(http.socket, server_side=True, do_handshake_on_connect=False)
         thread = threading.Thread(target=http.serve_forever, args=(0.01,))
         thread.start()
-        server.url = f"http://127.0.0.1:{http.server_port}/rocketmq/nsaddr?unit=a"
+        server.url = f"{place}:{http.server_port}/rocketmq/nsaddr?unit=a"
         try:
             yield server
         finally:

@@ -23,6 +23,7 @@ def a_heartbeat(
     topics: tuple[dict[str, Any], ...] = (),
     produces: str | None = None,
     model: str = "CLUSTERING",
+    begins: str = "CONSUME_FROM_LAST_OFFSET",
     version: int = VERSION,
     language: str = "JAVA",
 ) -> Command:
@@ -36,7 +37,7 @@ def a_heartbeat(
                 "groupName": consumes,
                 "consumeType": "CONSUME_PASSIVELY",
                 "messageModel": model,
-                "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
+                "consumeFromWhere": begins,
                 "subscriptionDataSet": list(topics),
                 "unitMode": False,
             }

@@ -17,6 +17,7 @@ from tests.support.pushing_server import ROUTE, PushingServer
 from holdfast.model.route import BrokerData, QueueData, Route
 from holdfast.wire.codes import ResponseCode
 from holdfast.wire.command import Command, encode_command, response
+from holdfast.wire.deletions import DELETED_FIELD
 from holdfast.wire.route import encode_route
 from holdfast.wire.watch import TOPICS_FIELD, UNWATCH, WATCH_FIELD, split_topics
 
@@ -29,6 +30,7 @@ class FakeNameServer(PushingServer):
 
     Attributes:
         routes: What it answers: topic to route.
+        deleted: Topics of which it says, while it does not serve them, that they were deleted.
         is_holding: Whether queries wait for `release`.
         is_silent: Whether nothing is answered any more, as if the process hung.
     """
@@ -36,6 +38,7 @@ class FakeNameServer(PushingServer):
     def __init__(self, *, host: str = "127.0.0.1", port: int = 0, pushes: bool = True) -> None:
         super().__init__(pushes=pushes)
         self.routes: dict[str, Route] = {}
+        self.deleted: set[str] = set()
         self.is_holding = False
         self.is_silent = False
         self._host, self._port = host, port
@@ -55,11 +58,11 @@ class FakeNameServer(PushingServer):
 
     # What it knows.
 
-    def serve(self, *topics: str, queues: int = 1) -> None:
-        """Let *topics* exist, with as many queues."""
+    def serve(self, *topics: str, queues: int = 1, broker: str = BROKER) -> None:
+        """Let *topics* exist, with as many queues, at the address of a broker."""
         for topic in topics:
             self.routes[topic] = Route(
-                broker_datas=[BrokerData(cluster="c", broker_name="broker-a", broker_addrs={0: BROKER})],
+                broker_datas=[BrokerData(cluster="c", broker_name="broker-a", broker_addrs={0: broker})],
                 queue_datas=[QueueData(broker_name="broker-a", read_queues=queues, write_queues=queues, permission=6)],
             )
 
@@ -97,7 +100,8 @@ class FakeNameServer(PushingServer):
     def _route(self, command: Command) -> Command:
         route = self.routes.get(command.fields["topic"])
         if route is None:
-            return response(command, ResponseCode.TOPIC_NOT_EXIST, "no such topic")
+            fields = {DELETED_FIELD: "true"} if command.fields["topic"] in self.deleted else {}
+            return response(command, ResponseCode.TOPIC_NOT_EXIST, "no such topic", fields=fields)
         return response(command, body=encode_route(route))
 
     async def _take(self, command: Command, writer: asyncio.StreamWriter) -> None:

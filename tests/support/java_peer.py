@@ -81,6 +81,7 @@ class JavaPeer:
         name_server: str,
         store: Path,
         settings: Mapping[str, str] | None = None,
+        options: Sequence[str] = (),
     ) -> Child:
         """Start a broker on loopback and return it once it serves. It takes port - 2 and port + 1 as well."""
         home = store / ".peer"
@@ -101,7 +102,8 @@ class JavaPeer:
         configuration = _write_properties(home / "broker.conf", everything)
         self._furnish(home)
         main = "org.apache.rocketmq.broker.BrokerStartup"
-        child = Child(self._command(home, [main, "-c", str(configuration)]), name=f"Java {self.version} broker {name}")
+        command = self._command(home, [*options, main, "-c", str(configuration)])
+        child = Child(command, name=f"Java {self.version} broker {name}")
         return _ready(child)
 
     def start_program(self, main: str, arguments: Sequence[str], *, home: Path, options: Sequence[str] = ()) -> Child:

@@ -7,6 +7,7 @@ is left of its disk.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -27,6 +28,7 @@ from holdfast.model.scope import GLOBAL, covers, mock_broker
 from holdfast.model.topic import TopicConfig
 from holdfast.nameserver.core import NameServer
 from holdfast.nameserver.fences import FILE as STATIC_FILE
+from holdfast.nameserver.kv import FILE as KV_FILE
 from holdfast.nameserver.options import NameServerOptions
 from holdfast.nameserver.queue_leases import FILE as LEASES_FILE
 from holdfast.sim.client import SimClient
@@ -152,9 +154,9 @@ class MovingCluster:
 
     def _boot_name_server(self, around: Surroundings, _now_ms: int) -> Booted:
         assert around.disk is not None
-        static, leases = map(around.disk.read_file, (STATIC_FILE, LEASES_FILE))
+        static, leases, kv = map(around.disk.read_file, (STATIC_FILE, LEASES_FILE, KV_FILE))
         options = NameServerOptions(data="kv", broker_timeout_ms=60_000)
-        return Booted(NameServer(options, around.chance, static_content=static, lease_content=leases))
+        return Booted(NameServer(options, around.chance, kv_content=kv, static_content=static, lease_content=leases))
 
     def put_broker(self, name: str, address: str, disk: SimDisk | None = None) -> Node:
         """Return a host for a broker, with the disk of another if there was one."""
@@ -271,6 +273,17 @@ class MovingCluster:
             state.move.state in FINISHED for rooms in self.rooms.values() for state in rooms.mappings.moves().values()
         )
 
+    def delete_topic(self, topic: str = TOPIC, *brokers: str) -> None:
+        """Delete a topic as tools do: at *brokers* first, then at the name servers that run."""
+        for name in brokers:
+            assert self.ask(name, RequestCode.DELETE_TOPIC_IN_BROKER, topic=topic).code == ResponseCode.SUCCESS
+        for node in self.name_servers:
+            if node.is_up:
+                got: list[Command | HoldfastError] = []
+                command = Command(code=RequestCode.DELETE_TOPIC_IN_NAMESRV, fields={"topic": topic})
+                self._do(self.hand, partial(self.hand.ask, node._addresses[0], command, got.append))
+                assert self.run(5_000, partial(bool, got))
+
     def begin(
         self, name: str, command: Command, timeout_ms: int = 30_000, by: Hand | None = None
     ) -> list[Command | HoldfastError]:
@@ -359,15 +372,22 @@ class MovingCluster:
         fields = QueryOffsetFields(consumer_group=group, topic=TOPIC, queue_id=queue, set_zero_if_not_found=False)
         return self.ask(name, RequestCode.QUERY_CONSUMER_OFFSET, None, **to_fields(fields))
 
-    def lock(self, name: str, client: str, *queues: int, code: int = RequestCode.LOCK_BATCH_MQ) -> list[int]:
-        """Lock queues, or unlock them, by way of a broker; return those that the client holds then."""
-        wanted = [MessageQueue(TOPIC, mock_broker("__global__"), queue) for queue in queues]
+    def lock(
+        self, name: str, client: str, *queues: int, code: int = RequestCode.LOCK_BATCH_MQ, named: str | None = None
+    ) -> list[int]:
+        """Lock queues, or unlock them, by way of a broker; return those that the client holds then.
+
+        *named* is the broker name that the client uses for the queues, instead of the usual mock name.
+        """
+        wanted = [MessageQueue(TOPIC, named or mock_broker("__global__"), queue) for queue in queues]
         body = LockBody(client_id=client, consumer_group="consumers", mq_set=wanted)
         answer = self.ask_command(name, Command(code=code, body=java_json.encode(body)))
         assert answer.code == ResponseCode.SUCCESS, answer.remark
         if not answer.body:
             return []
-        return sorted(queue.queue_id for queue in java_json.decode(answer.body, LockAnswer).lockOKMQSet)
+        granted = java_json.decode(answer.body, LockAnswer).lockOKMQSet
+        assert set(granted) <= set(wanted), "a client finds its queues by the names that it used"
+        return sorted(queue.queue_id for queue in granted)
 
     # Looking.
 

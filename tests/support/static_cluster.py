@@ -10,6 +10,7 @@
 Names of refusals and states are those of the brokers; how they reach them is not looked at here.
 """
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Self
@@ -18,7 +19,11 @@ import msgspec
 import pytest
 from tests.support.scripted_reach import Asked, Reply, ScriptedReach
 
+from holdfast.admin.floors import find_starts
+from holdfast.admin.static_topics import ClusterMappings
+from holdfast.admin.topic_plans import RepairPlan, repair_plan, unled_queues
 from holdfast.model.errors import ConnectionLost, MappingRefused
+from holdfast.model.floor import floor_of
 from holdfast.model.mapping import LogicalQueue, Segment, TopicMapping, first_home
 from holdfast.model.scope import GLOBAL, covers
 from holdfast.model.topic import TopicConfig
@@ -32,6 +37,7 @@ from holdfast.wire.moves import (
     AbandonOrder,
     DiscardOrder,
     DrainOrder,
+    FloorQuestion,
     ForceOrder,
     ForgetOrder,
     Mappings,
@@ -39,12 +45,21 @@ from holdfast.wire.moves import (
     MoveList,
     MoveName,
     MoveOrder,
+    QueueFloor,
+    QueueFloors,
     Stamp,
     decode_body,
     encode_body,
 )
 
 JAVA_4 = 407
+
+
+def plan_repair(cluster: "StaticCluster", view: ClusterMappings, *, force: bool = False, now_ms: int = 1) -> RepairPlan:
+    """Return how the topic `t` would be repaired, as the command line finds it out."""
+    topic = view.topics["t"]
+    starts = asyncio.run(find_starts(cluster, view, topic, unled_queues(topic)))
+    return repair_plan(view, topic, starts=starts, force=force, now_ms=now_ms)
 
 
 @dataclass
@@ -66,6 +81,7 @@ class StaticCluster(ScriptedReach):
     refusing: dict[str, str] = field(default_factory=dict)
     name_server_version: int = 479
     state_of_new_moves: str = "done"
+    copied: int | None = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -76,6 +92,7 @@ class StaticCluster(ScriptedReach):
             RequestCode.UPDATE_AND_CREATE_TOPIC: self._put_normal,
             RequestCode.PUT_STAMP: self._stamp,
             RequestCode.DELETE_MAPPING: self._delete_mapping,
+            RequestCode.FIND_FLOORS: self._floors,
             RequestCode.DELETE_TOPIC_IN_BROKER: self._delete_topic,
             RequestCode.MOVE_QUEUES: self._move,
             RequestCode.LIST_MOVES: lambda name, _: encode_body(MoveList(moves=self.moves.get(name, []))),
@@ -251,8 +268,16 @@ class StaticCluster(ScriptedReach):
         topic, queue = asked.fields["topic"], int(asked.fields["queue"])
         record = self.records[name].pop(topic)
         if queue >= 0:
-            self.records[name][topic] = record.without(queue)
+            end = self.ends.get((topic, queue))
+            self.records[name][topic] = record.retire(queue, floor_of(record.queues[queue], end))
         return {}
+
+    def _floors(self, name: str, asked: Asked) -> Reply:
+        question = decode_body(asked.body, FloorQuestion)
+        record = self.records.get(name, {}).get(question.topic)
+        floors = {} if record is None else wire.to_floors(record.floors)
+        known = [QueueFloor(queue=queue, floor=floors[queue]) for queue in question.queues if queue in floors]
+        return encode_body(QueueFloors(queues=known))
 
     def _delete_topic(self, name: str, asked: Asked) -> Reply:
         self.records.get(name, {}).pop(asked.fields["topic"], None)
@@ -269,6 +294,7 @@ class StaticCluster(ScriptedReach):
             source=name,
             target=order.target,
             state=state,
+            copied=self.copied if state == "done" else None,
         )
         self.moves.setdefault(name, []).append(move)
         if state == "done":

@@ -29,11 +29,13 @@ BELOW: dict[str, set[str]] = {
     "broker": {"store", "machine", "wire", "model"},
     "client": {"machine", "wire", "model"},
     "columns": {"wire", "model"},
+    "bulk": {"client", "columns", "wire", "model"},
+    "arrow": {"bulk", "client", "columns", "model", "runtime"},
     "runtime": {"machine", "store", "wire", "model"},
     "sim": {"nameserver", "broker", "client", "store", "machine", "wire", "model"},
 }
 # Rooms that put everything together: they may import whatever is not a simulator.
-TOP = {"admin", "arrow", "cli", "config", "demo", "pipeline", "spark", "blocking", "__init__", "__main__"}
+TOP = {"admin", "cli", "config", "demo", "pipeline", "spark", "blocking", "__init__", "__main__"}
 # The one thing of the store that the words between roles and shells know.
 ONLY_OF_STORE_IN_MACHINE = "holdfast.store.disk"
 
@@ -43,7 +45,7 @@ PURE_ROOMS = {"model", "wire", "columns", "machine", "store", "nameserver", "bro
 SHELLS = {"nameserver/service.py", "broker/service.py"}
 
 FUNCTION_LINES_MAX = 70
-FILE_LINES_MAX = 500
+FILE_LINES_MAX = 600
 
 # Modules whose behaviour is stated elsewhere, and where.
 TESTED_ELSEWHERE = {
@@ -72,6 +74,7 @@ TESTED_ELSEWHERE = {
 }
 # Rooms that are one thing seen from outside, and where they are looked at as a whole. Twins are welcome there too.
 TESTED_AS_A_WHOLE = {
+    "bulk": "tests/unit/bulk",
     "cli": "tests/integration/test_cli.py",
     "columns": "tests/unit/columns",
     "demo": "tests/integration/test_demo.py",

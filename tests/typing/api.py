@@ -106,13 +106,21 @@ def block() -> None:
         result: SendResult = producer.send("orders", b"x", key="k")
         with producer.transaction(Message("orders", b"x")) as transaction:
             use(transaction.message_id, result)
+            result = transaction.commit()
+        undecided: blocking.Transaction = producer.transaction(Message("orders", b"x"), timeout_s=1)
+        with undecided:
+            undecided.roll_back()
+        result = producer.send(Message("orders", b"x"), queue=undecided.queue)
+        name: str = producer.client_id
+        use(result, name, holdfast.__version__)
     with blocking.PushConsumer(NAMESRV, "billing", start="earliest", ordered=True) as pushed:
         pushed.subscribe("orders")
         for message in pushed:
             use(message.body)
     with blocking.PullConsumer(NAMESRV, "report", start="latest") as pulled:
         pulled.assign(pulled.queues("orders"))
-        use(pulled.poll(timeout_s=1))
+        use(pulled.poll(timeout_s=1), [pulled.offset_of(queue, "earliest") for queue in pulled.assignment])
+        pulled.unsubscribe("orders")
 
 
 async def fail() -> None:
@@ -122,5 +130,7 @@ async def fail() -> None:
             await producer.send_many([Message("orders", b"x")])
         except holdfast.SendManyFailed as error:
             use(error.results, error.maybe_stored, error.code, error.cause)
+        except holdfast.ForkedClient as error:
+            use(error)
         except holdfast.HoldfastError as error:
             use(error)

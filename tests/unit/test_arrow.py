@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 
 def test_who_lacks_pyarrow_is_told_in_one_line_what_to_install():
     """It is an extra: everything else works without."""
@@ -10,4 +12,19 @@ def test_who_lacks_pyarrow_is_told_in_one_line_what_to_install():
 
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
 
-    assert done.stderr.splitlines()[-1].endswith("holdfast.arrow needs numpy: pip install 'holdfast[arrow]'")
+    assert done.stderr.splitlines()[-1].endswith(
+        "holdfast.arrow needs numpy, which is not installed: run `pip install 'numpy>=2' 'pyarrow>=18'`"
+    )
+
+
+def test_arrow_needs_no_spark():
+    """Not a module of the Spark source is loaded, and pyspark may be missing."""
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed: make install-spark")
+    script = (
+        "import sys; sys.modules.update(pyspark=None); import holdfast.arrow; "
+        "print(*(name for name in sys.modules if name.startswith('holdfast.spark')))"
+    )
+
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == ""

@@ -209,3 +209,117 @@ def test_name_servers_can_be_others(server: ScriptedServer):
         consumer.set_name_servers(server.namesrv)
         assert consumer.queues("t") == [QUEUE]
         consumer.close()
+
+
+@pytest.mark.parametrize("make", [blocking.PushConsumer, blocking.PullConsumer])
+def test_closing_ends_a_loop_in_another_thread(server: ScriptedServer, make: type[blocking.PullConsumer]):
+    """Whether it waits for a message or begins only now; and a closed consumer is not started again."""
+    ScriptedGroup(server, end=1)
+    consumer = make(server.namesrv, "g", start="earliest")
+    consumer.subscribe("t")
+    consumer.start()
+    seen = threading.Event()
+
+    def loop() -> None:
+        for _ in consumer:
+            seen.set()
+
+    looping = threading.Thread(target=loop, daemon=True)
+    looping.start()
+    assert seen.wait(30)
+    consumer.close()
+    looping.join(30)
+
+    assert not looping.is_alive()
+    assert list(consumer) == []
+    with pytest.raises(LocalProtocolError, match="closed"):
+        consumer.start()
+
+
+def test_a_closed_consumer_does_not_poll(server: ScriptedServer):
+    """A poll that waits returns when another thread closes the consumer; the next one raises, so no loop spins."""
+    ScriptedGroup(server, end=0)
+    consumer = blocking.PullConsumer(server.namesrv, "g", start="earliest")
+    consumer.start()
+    consumer.assign([QUEUE])
+    polls: list[list[ReceivedMessage]] = []
+    failures: list[Exception] = []
+
+    def poll_for_ever() -> None:
+        try:
+            while True:
+                polls.append(consumer.poll(600))
+        except LocalProtocolError as error:
+            failures.append(error)
+
+    polling = threading.Thread(target=poll_for_ever, daemon=True)
+    polling.start()
+    consumer.close()
+    polling.join(30)
+
+    assert not polling.is_alive()
+    assert len(polls) <= 1
+    assert "closed" in str(failures[0])
+
+
+def test_a_blocking_call_on_the_loop_is_refused(server: ScriptedServer):
+    """It would wait for itself: an async listener has the asyncio client."""
+    server.serve_topic("t")
+    with blocking.Producer(server.namesrv) as producer:
+
+        async def listen() -> None:
+            producer.send("t", b"x")
+
+        with pytest.raises(LocalProtocolError, match="plain function"):
+            blocking._wait(listen())
+
+
+def test_a_transaction_can_be_decided_early(server: ScriptedServer):
+    """By plain calls that have happened when they return."""
+    server.serve_topic("t")
+    for code in (RequestCode.SEND_MESSAGE_V2, RequestCode.END_TRANSACTION):
+        server.on(code, **STORED)
+    with blocking.Producer(server.namesrv) as producer:
+        with producer.transaction(Message("t", b"x")) as transaction:
+            transaction.roll_back()
+            assert len(server.heard_of(RequestCode.END_TRANSACTION)) == 1
+        with producer.transaction(Message("t", b"x")) as transaction:
+            assert transaction.commit().queue == transaction.queue == QUEUE
+
+    outcomes = [command.fields["commitOrRollback"] for command in server.heard_of(RequestCode.END_TRANSACTION)]
+    assert outcomes == ["12", "8"]
+
+
+def test_one_message_that_cannot_be_sent_fails_alone(server: ScriptedServer):
+    """Of those that threads give, and the loop finds out about later."""
+    server.serve_topic("t")
+    for code in (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE):
+        server.on(code, **STORED)
+    with blocking.Producer(server.namesrv) as producer:
+
+        def give() -> list[Future[SendResult]]:
+            bodies = [b"good", b"", b"good"]
+            return [producer.send_nowait(Message("t", body), queue=QUEUE) for body in bodies]
+
+        before, bad, after = blocking._wait(blocking._call(give))
+
+        assert before.result().queue == after.result().queue == QUEUE
+        assert isinstance(bad.exception(), LocalProtocolError)
+        with pytest.raises(TypeError, match="body must be bytes"):
+            producer.send_nowait(Message("t", "text"))  # type: ignore[arg-type]
+
+
+def test_what_the_async_ones_know_is_known(server: ScriptedServer):
+    """Ids, queues to send to, offsets, and topics to leave."""
+    ScriptedGroup(server, end=5)
+    server.on(RequestCode.SEND_MESSAGE_V2, **STORED)
+    with blocking.Producer(server.namesrv) as producer:
+        assert "@" in producer.client_id
+        assert producer.send("t", b"x", queue=QUEUE).queue == QUEUE
+        assert producer.has_room(1)
+    with blocking.PushConsumer(server.namesrv, "g") as pushing:
+        assert "@" in pushing.client_id
+    with blocking.PullConsumer(server.namesrv, "g") as consumer:
+        consumer.subscribe("t")
+        consumer.unsubscribe("t")
+        assert [consumer.offset_of(queue, "latest") for queue in consumer.queues("t")] == [5]

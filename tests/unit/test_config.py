@@ -2,10 +2,20 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from holdfast.broker.options import BrokerOptions
-from holdfast.config import LogOptions, Sources, UpOptions, load
+from holdfast.config import (
+    SECTIONS,
+    SERVICE_LINK,
+    LogOptions,
+    Sources,
+    UpOptions,
+    _variables_of,
+    load,
+    variable_warnings,
+)
 from holdfast.model.errors import ConfigError
 from holdfast.nameserver.options import NameServerOptions
 
@@ -37,7 +47,7 @@ def test_each_source_overrides_the_weaker_ones(tmp_path: Path):
     sources = Sources(
         file=file, environment=environment, pairs=["store=pair", "retention-hours=3"], flags={"name": None}
     )
-    flagged = Sources(file=file, environment=environment, pairs=["store=pair"], flags={"store": "flag"})
+    flagged = Sources(file=file, environment=environment, flags={"store": "flag"})
 
     options = load("broker", BrokerOptions, sources)
 
@@ -91,10 +101,78 @@ def test_an_option_outside_of_every_section_is_told_where_it_belongs(tmp_path: P
         load("namesrv", NameServerOptions, Sources(file=write(tmp_path, 'broker_events = "off"\n')))
 
 
-def test_an_unknown_variable_is_refused_with_the_nearest():
-    """A variable with our prefix means something or is a mistake."""
-    with pytest.raises(ConfigError, match="unknown variable HOLDFAST_FLUHS; did you mean 'HOLDFAST_FLUSH'"):
-        load("broker", BrokerOptions, Sources(environment={"HOLDFAST_FLUHS": "sync"}))
+LINKS = {
+    "HOLDFAST_PORT": "tcp://10.43.0.9:9876",
+    "HOLDFAST_SERVICE_HOST": "10.43.0.9",
+    "HOLDFAST_SERVICE_PORT": "9876",
+    "HOLDFAST_SERVICE_PORT_TLS": "9876",
+    "HOLDFAST_PORT_9876_TCP": "tcp://10.43.0.9:9876",
+    "HOLDFAST_PORT_9876_TCP_ADDR": "10.43.0.9",
+    "HOLDFAST_NAMESRV_SERVICE_HOST": "10.43.0.9",
+    "HOLDFAST_NAMESRV_PORT_9876_TCP_PORT": "9876",
+    "HOLDFAST_AUTH_SERVICE_HOST": "10.43.0.9",
+    "HOLDFAST_HA_PORT": "tcp://10.43.0.9:10912",
+}
+
+
+def test_variables_of_kubernetes_services_are_ignored():
+    """A service called holdfast, holdfast-namesrv or holdfast-ha configures nothing and stops nothing."""
+    assert load("broker", BrokerOptions, Sources(environment=LINKS)) == BrokerOptions()
+    assert variable_warnings(LINKS) == []
+
+
+@pytest.mark.parametrize("section", list(SECTIONS))
+def test_no_option_has_a_variable_that_kubernetes_may_define(section: str):
+    """Or a service beside us would set it."""
+    for field in msgspec.structs.fields(SECTIONS[section]):
+        for variable in _variables_of(section, field.name):
+            assert not SERVICE_LINK.fullmatch(variable), f"{section}.{field.name} is set by {variable}"
+
+
+def test_a_port_has_a_variable_that_kubernetes_does_not_define():
+    """The old name is not read any more, which is said where it cannot be a service's."""
+    options = load("broker", BrokerOptions, Sources(environment={"HOLDFAST_HA_PORT_NUMBER": "10999"}))
+
+    assert options.ha_port == 10_999
+    assert variable_warnings({"HOLDFAST_UP_BASE_PORT": "20911"}) == [
+        "HOLDFAST_UP_BASE_PORT has no effect: the variable of this option is HOLDFAST_UP_BASE_PORT_NUMBER"
+    ]
+
+
+def test_an_unknown_variable_is_a_warning_with_the_nearest():
+    """Other software may define it; after a typing error the warning names the right one."""
+    environment = {"HOLDFAST_FLUHS": "sync", "HOLDFAST_HOME": "/opt/holdfast", "PATH": "/bin"}
+
+    assert load("broker", BrokerOptions, Sources(environment=environment)) == BrokerOptions()
+    misspelt, foreign = variable_warnings(environment)
+    assert misspelt == "unknown variable HOLDFAST_FLUHS has no effect; did you mean 'HOLDFAST_FLUSH'?"
+    assert foreign.startswith("unknown variable HOLDFAST_HOME has no effect")
+
+
+@pytest.mark.parametrize("kind", ["TLS_MODE", "BROKER_AUTH", "ACL", "SSL_KEY_FILE", "CLIENT_SECRET"])
+def test_an_unknown_variable_that_should_protect_is_refused(kind: str):
+    """Started without it, a role would be open while its operator believes it closed."""
+    with pytest.raises(ConfigError, match=f"environment: unknown variable HOLDFAST_{kind}"):
+        load("broker", BrokerOptions, Sources(environment={f"HOLDFAST_{kind}": "x"}))
+
+
+def test_a_known_variable_with_a_bad_value_is_refused():
+    """It is certainly meant for us."""
+    with pytest.raises(ConfigError, match="HOLDFAST_FLUSH is 'maybe': expected 'sync' or 'async'"):
+        load("broker", BrokerOptions, Sources(environment={"HOLDFAST_FLUSH": "maybe"}))
+
+
+def test_variables_of_the_client_are_known_to_the_roles():
+    """One environment serves both."""
+    assert variable_warnings({"HOLDFAST_UNIT": "east", "HOLDFAST_PROFILE": "local", "HOLDFAST_TIMEOUT": "9"}) == []
+
+
+def test_a_pair_and_a_flag_that_contradict_are_refused():
+    """Neither wins silently; saying the same twice is no contradiction."""
+    with pytest.raises(ConfigError, match="--set flush=async and --flush sync contradict each other"):
+        load("broker", BrokerOptions, Sources(pairs=["flush=async"], flags={"flush": "sync"}))
+
+    assert load("broker", BrokerOptions, Sources(pairs=["flush=sync"], flags={"flush": "sync"})).flush == "sync"
 
 
 def test_variables_of_the_other_role_are_left_alone():
@@ -138,6 +216,17 @@ def test_a_value_of_the_wrong_type_is_refused_by_name(tmp_path: Path, text: str,
     assert complaint in str(refused.value)
 
 
+def test_the_capacity_of_the_link_is_a_positive_number():
+    """From the environment, as from everywhere; unless it is stated, none is."""
+    stated = Sources(environment={"HOLDFAST_NAMESRV_LINK_CAPACITY_MBIT": "2500"})
+    wrong = Sources(environment={"HOLDFAST_NAMESRV_LINK_CAPACITY_MBIT": "0"})
+
+    assert load("namesrv", NameServerOptions, stated).link_capacity_mbit == 2500
+    assert load("namesrv", NameServerOptions, Sources()).link_capacity_mbit is None
+    with pytest.raises(ConfigError, match=r"LINK_CAPACITY_MBIT.*: expected a whole number, 1 or more"):
+        load("namesrv", NameServerOptions, wrong)
+
+
 def test_a_file_that_is_no_toml_or_not_there_is_refused(tmp_path: Path):
     """Neither is taken for an empty file."""
     with pytest.raises(ConfigError, match="is not TOML"):
@@ -150,5 +239,4 @@ def test_sections_that_are_no_role_have_only_their_own_variables():
     """`HOLDFAST_LEVEL` would be too short a name: the section belongs to it."""
     assert load("log", LogOptions, Sources(environment={"HOLDFAST_LOG_LEVEL": "error"})).level == "error"
     assert load("up", UpOptions, Sources(environment={"HOLDFAST_UP_BROKERS": "3"})).brokers == 3
-    with pytest.raises(ConfigError, match="unknown variable HOLDFAST_LEVEL"):
-        load("log", LogOptions, Sources(environment={"HOLDFAST_LEVEL": "error"}))
+    assert load("log", LogOptions, Sources(environment={"HOLDFAST_LEVEL": "error"})) == LogOptions()

@@ -90,7 +90,7 @@ def plan_cluster(options: UpOptions, folder: Path) -> ClusterPlan:
         ConfigError: a port is taken; the text says which and what to do.
     """
     present = sorted(path.name for path in folder.glob("broker-*") if path.is_dir())
-    count = options.brokers or max(DEFAULT_BROKERS, len(present))
+    count = options.brokers or len(present) or DEFAULT_BROKERS
     names = broker_names(count)
     default = "127.0.0.1:0" if options.base_port == 0 else DEFAULT_NAMESRV
     host, port = split_address(options.namesrv or default)

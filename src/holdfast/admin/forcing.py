@@ -26,7 +26,7 @@ from holdfast.model.segment import Segment
 from holdfast.wire.admin import GroupNames
 from holdfast.wire.codes import RequestCode
 from holdfast.wire.mapping import to_extras
-from holdfast.wire.moves import AbandonOrder, ForceOrder, Move, QueueHomes, encode_body
+from holdfast.wire.moves import AbandonOrder, ForceOrder, Move, QueueHomes, encode_body, read_copied
 from holdfast.wire.offsets import OffsetAnswer, QueryOffsetFields
 
 
@@ -111,14 +111,22 @@ class Forcing:
             target, body = item
             numbers = [queue.queue for queue in body.queues]
             source = plan.view.leaders[body.topic.name][numbers[0]]
-            state, reason = "done", "forced"
+            state, reason, copied = "done", "forced", None
             try:
                 address = plan.view.holders[target].address
-                await self._reach.ask(address, RequestCode.FORCE_QUEUES, body=encode_body(body))
+                answer = await self._reach.ask(address, RequestCode.FORCE_QUEUES, body=encode_body(body))
+                copied = read_copied(answer)
             except HoldfastError as error:
                 state, reason = "refused", str(error)
             return Move(
-                id="", topic=body.topic.name, queues=numbers, source=source, target=target, state=state, reason=reason
+                id="",
+                topic=body.topic.name,
+                queues=numbers,
+                source=source,
+                target=target,
+                state=state,
+                reason=reason,
+                copied=copied,
             )
 
         return await gather(to_force_orders(plan.view, plan.moves, self._now_ms()), order)

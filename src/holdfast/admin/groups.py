@@ -9,10 +9,11 @@ import msgspec
 
 from holdfast.admin.reach import Broker, NotFound, Reach, body_of, gather
 from holdfast.model.errors import BrokerRefused, ConfigError
-from holdfast.model.group import GroupConfig, Subscription
+from holdfast.model.group import GroupConfig, Subscription, find_group_fault
 from holdfast.model.mapping import merge_scopes
+from holdfast.model.nearest import did_you_mean
 from holdfast.model.queue import MessageQueue
-from holdfast.model.topic import RETRY_PREFIX, find_name_fault, retry_topic
+from holdfast.model.topic import RETRY_PREFIX, retry_topic
 from holdfast.wire import java_json
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.mapping import from_info
@@ -43,10 +44,10 @@ class QueueLag(msgspec.Struct, frozen=True):
     """How far a group is behind in one queue.
 
     Attributes:
-        committed: The offset where it goes on; None when it never committed.
+        committed: The offset of the next message to consume; None if the group committed nothing.
         end: The offset of the next message that will be stored.
-        lag: How many messages it is behind; offsets that hold none are not counted.
-        gap: How many offsets between the two hold none.
+        lag: How many messages it is behind. A group that committed nothing lags from where its consumer would start.
+        gap: How many offsets before the end do not count: they hold no message, or the group will not read them.
         consumed_ms: When the last consumed message was stored.
     """
 
@@ -69,13 +70,22 @@ class DownQueue(msgspec.Struct, frozen=True):
 
 
 class GroupLag(msgspec.Struct, frozen=True):
-    """How far a group is behind, in all and queue by queue; those of which nothing is known are not counted."""
+    """How far a group is behind, in all and queue by queue.
+
+    Attributes:
+        lag: The sum over the topics that it subscribes to; queues in `unknown` are not counted.
+        retry_lag: How many of its messages wait in its retry topic for another attempt; no part of `lag`.
+        queues: The queues of its topics.
+        retries: The queues of its retry topic.
+    """
 
     group: str
     lag: int
     consumes_per_second: float
     queues: list[QueueLag]
     unknown: list[DownQueue] = []
+    retry_lag: int = 0
+    retries: list[QueueLag] = []
 
 
 class GroupDescription(msgspec.Struct, frozen=True):
@@ -90,6 +100,7 @@ class GroupDescription(msgspec.Struct, frozen=True):
     begins: str | None
     subscriptions: dict[str, str]
     lag: int
+    retry_lag: int = 0
 
 
 class _Connection(msgspec.Struct, frozen=True, rename="camel"):
@@ -160,6 +171,7 @@ class Groups:
         configs = await self._get_configs(name)
         connections = await self._connections(await self._reach.readers(), name)
         summary = _summary(name, connections)
+        lag = await self.lag(name)
         return GroupDescription(
             name=name,
             config=next(iter(configs.values())),
@@ -173,7 +185,8 @@ class Groups:
                 for part in connections
                 for topic, subscription in sorted(part.subscription_table.items())
             },
-            lag=(await self.lag(name)).lag,
+            lag=lag.lag,
+            retry_lag=lag.retry_lag,
         )
 
     async def members(self, name: str) -> list[Member]:
@@ -186,20 +199,48 @@ class Groups:
         Raises:
             NotFound: no broker knows the group.
         """
-        await self._get_configs(name)
-        # Of static topics the logical queues are wanted: a physical one knows only its own part of the way.
-        fields = {"consumerGroup": name, "lo": "true"} | ({"topic": topic} if topic is not None else {})
+        configs = await self._get_configs(name)
         brokers = await self._reach.readers()
-        found = await gather(brokers, lambda broker: self._consume_stats(broker, fields))
-        queues = sorted(
-            (_queue_lag(key, pair) for stats in found for key, pair in stats.offset_table.items()),
-            key=lambda queue: (queue.topic, queue.broker, queue.queue),
-        )
-        rate = sum(stats.consume_tps for stats in found)
-        topics = sorted({queue.topic for queue in queues} if topic is None else {topic})
+        # A group may not consume other clusters at all: its clients may belong to a unit.
+        clusters = {broker.cluster for broker in brokers if broker.name in configs}
+        asked = [broker for broker in brokers if broker.cluster in clusters]
+        found = await self._stats_of(name, asked, topic)
+        # During a move, or after a forced one, two brokers may answer for a queue: the newer leader knows a higher end.
+        queues: dict[tuple[str, str, int], QueueLag] = {}
+        for each in (_queue_lag(key, pair) for stats in found for key, pair in stats.offset_table.items()):
+            known = queues.get((each.topic, each.broker, each.queue))
+            if known is None or known.end < each.end:
+                queues[each.topic, each.broker, each.queue] = each
+        rows = [queues[place] for place in sorted(queues)]
+        retries = [row for row in rows if row.topic.startswith(RETRY_PREFIX)]
+        subscribed = [row for row in rows if not row.topic.startswith(RETRY_PREFIX)]
+        topics = sorted({row.topic for row in rows} if topic is None else {topic})
         alive = {broker.name for broker in brokers}
-        unknown = [queue for part in await gather(topics, lambda each: self._down(each, alive)) for queue in part]
-        return GroupLag(name, sum(queue.lag for queue in queues), rate, queues, unknown)
+        return GroupLag(
+            group=name,
+            lag=sum(row.lag for row in subscribed),
+            consumes_per_second=sum(stats.consume_tps for stats in found),
+            queues=subscribed,
+            unknown=[queue for part in await gather(topics, lambda each: self._down(each, alive)) for queue in part],
+            retry_lag=sum(row.lag for row in retries),
+            retries=retries,
+        )
+
+    async def _stats_of(self, name: str, brokers: Sequence[Broker], topic: str | None) -> list[_ConsumeStats]:
+        """Return what the brokers answer to 208, for one topic or for all that the group consumes.
+
+        A broker where the group committed nothing may not know that the group consumes a topic: it is asked for each
+        topic that another broker, or a subscription, names.
+        """
+        found = await gather(brokers, lambda broker: self._consume_stats(broker, name, topic))
+        if topic is not None:
+            return found
+        told = {broker.name: _topics_in(stats) for broker, stats in zip(brokers, found, strict=True)}
+        connections = await self._connections(brokers, name)
+        subscribed = (part.subscription_table for part in connections if part.message_model != "BROADCASTING")
+        topics = set().union(*told.values(), *subscribed)
+        missing = [(broker, each) for broker in brokers for each in sorted(topics - told[broker.name])]
+        return found + await gather(missing, lambda pair: self._consume_stats(pair[0], name, pair[1]))
 
     async def _down(self, topic: str, alive: Container[str]) -> list[DownQueue]:
         """Return the logical queues of *topic* whose leader is down."""
@@ -221,9 +262,8 @@ class Groups:
         Raises:
             ConfigError: the name cannot be a group.
         """
-        fault = find_name_fault(config.group_name)
-        if fault is not None:
-            raise ConfigError(fault.replace("topic name", "group name"))
+        if fault := find_group_fault(config):
+            raise ConfigError(fault)
         masters = await self._reach.masters(cluster=cluster, names=brokers)
         body = java_json.encode(config)
         await gather(
@@ -263,10 +303,11 @@ class Groups:
         await self._get_configs(name)
 
     async def _get_configs(self, name: str) -> dict[str, GroupConfig]:
-        configs = (await self.configs()).get(name)
-        if configs is None:
-            raise NotFound(f"group {name!r} does not exist; `holdfast group list` shows those that do")
-        return configs
+        known = await self.configs()
+        if name not in known:
+            hint = did_you_mean(name, known) or "`holdfast group list` shows those that do"
+            raise NotFound(f"group {name!r} does not exist; {hint}")
+        return known[name]
 
     async def _table(self, broker: Broker) -> dict[str, GroupConfig]:
         answer = await self._reach.ask(broker.address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
@@ -285,9 +326,15 @@ class Groups:
 
         return await gather(brokers, ask)
 
-    async def _consume_stats(self, broker: Broker, fields: dict[str, str]) -> _ConsumeStats:
+    async def _consume_stats(self, broker: Broker, name: str, topic: str | None) -> _ConsumeStats:
+        # Of static topics the logical queues are wanted: a physical one knows only its own part of the way.
+        fields = {"consumerGroup": name, "lo": "true"} | ({} if topic is None else {"topic": topic})
         answer = await self._reach.ask(broker.address, RequestCode.GET_CONSUME_STATS, fields)
         return body_of(answer, _ConsumeStats)
+
+
+def _topics_in(stats: _ConsumeStats) -> set[str]:
+    return {msgspec.json.decode(key, type=MessageQueue).topic for key in stats.offset_table}
 
 
 def _queue_lag(key: str, pair: _OffsetPair) -> QueueLag:

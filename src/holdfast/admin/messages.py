@@ -8,10 +8,12 @@ import msgspec
 
 from holdfast.admin.reach import Broker, NotFound, Reach, gather
 from holdfast.client.received import read_messages
-from holdfast.model.errors import BrokerRefused, RemoteProtocolError
+from holdfast.model import property_names as names
+from holdfast.model.errors import BrokerRefused, HoldfastError, RemoteProtocolError
 from holdfast.model.message import ReceivedMessage
 from holdfast.model.route import MASTER_ID
-from holdfast.model.scope import mock_broker
+from holdfast.model.scope import mock_broker, to_shown_broker
+from holdfast.model.topic import DEAD_LETTER_PREFIX, RETRY_PREFIX
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.inner_batch import Opening
 from holdfast.wire.mapping import from_info
@@ -31,6 +33,21 @@ class FoundMessage(msgspec.Struct, frozen=True):
     broker: str
     message: ReceivedMessage
     queue_broker: str = ""
+
+
+class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where a message was before its group could not consume it.
+
+    Attributes:
+        id: By which it is found in *topic*.
+        broker: The broker name of its queue; None, like queue and offset, if it is no longer stored.
+    """
+
+    topic: str
+    id: str | None = None
+    broker: str | None = None
+    queue: int | None = None
+    offset: int | None = None
 
 
 class Messages:
@@ -63,6 +80,26 @@ class Messages:
         if not found:
             raise NotFound(f"no message {message_id} in topic {topic!r}")
         return await self._name(topic, found)
+
+    async def find_origin(self, message: ReceivedMessage) -> Origin | None:
+        """Return where a dead letter, or a message that is tried again, came from; None of any other message."""
+        topic = message.properties.get(names.RETRY_TOPIC)
+        if topic is None or not message.queue.topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)):
+            return None
+        message_id = message.properties.get(names.ORIGIN_MESSAGE_ID)
+        if message_id is None:
+            return Origin(topic)
+        try:
+            (found, *_) = await self.by_id(topic, message_id)
+        except HoldfastError:  # expired, of a deleted topic, or on a broker that is down
+            return Origin(topic, message_id)
+        return Origin(
+            topic,
+            message_id,
+            to_shown_broker(found.queue_broker),
+            found.message.queue.queue_id,
+            found.message.offset,
+        )
 
     async def _name(self, topic: str, found: list[FoundMessage]) -> list[FoundMessage]:
         """Return *found* with the broker names of their queues."""

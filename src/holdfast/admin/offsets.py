@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Literal
+from typing import Literal
 
 import msgspec
 
@@ -12,11 +12,9 @@ from holdfast.model.errors import BrokerRefused
 from holdfast.model.mapping import LogicalQueue, merge_scopes
 from holdfast.model.queue import MessageQueue
 from holdfast.model.scope import mock_broker
-from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.codes import FIRST_5, RequestCode, ResponseCode
 from holdfast.wire.mapping import from_info
 from holdfast.wire.offsets import OffsetAnswer, QueryOffsetFields, QueueFields, SearchOffsetFields
-
-FIRST_5: Final = 413
 
 
 class Target(msgspec.Struct, frozen=True):

@@ -16,16 +16,11 @@ from holdfast.model.placement import Move
 
 
 class Preview(msgspec.Struct, frozen=True, kw_only=True):
-    """The tables of one topic before and after.
-
-    Attributes:
-        bytes_copied: How many bytes of messages travel: none ever, only the mapping moves.
-    """
+    """The tables of one topic before and after."""
 
     topic: str
     before: list[Row]
     after: list[Row]
-    bytes_copied: int = 0
 
 
 def preview_moves(

@@ -16,7 +16,7 @@ import msgspec
 
 from holdfast.client.cluster_client import ClusterClient
 from holdfast.model.errors import BrokerRefused, ConnectionLost, HoldfastError, RequestTimeout, RouteNotFound
-from holdfast.model.nearest import nearest
+from holdfast.model.nearest import did_you_mean, nearest
 from holdfast.model.route import MASTER_ID, BrokerData, Route
 from holdfast.model.scope import covers
 from holdfast.wire import java_json
@@ -24,7 +24,7 @@ from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command
 from holdfast.wire.fields import from_fields, to_fields
 from holdfast.wire.mapping import Info
-from holdfast.wire.route import REPORTS_FIELD, ClusterInfo, decode_route
+from holdfast.wire.route import REPORTS_FIELD, ClusterInfo, TopicList, decode_route
 from holdfast.wire.units import SCOPE_FIELD
 
 # How many servers or topics are asked at once; more only makes all of them slower.
@@ -175,7 +175,7 @@ class Reach:
         """
         found = await self._find_told(topic, self.unit)
         if found is None:
-            raise _no_topic(topic)
+            raise await self._no_topic(topic)
         return found[0]
 
     async def _find_told(self, topic: str, unit: str | None) -> tuple[Route, dict[str, Info]] | None:
@@ -228,8 +228,13 @@ class Reach:
         """
         found = await self.find_route_and_rows(topic)
         if found is None:
-            raise _no_topic(topic)
+            raise await self._no_topic(topic)
         return found
+
+    async def _no_topic(self, topic: str) -> RouteNotFound:
+        answer = await self.ask_name_server(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        hint = did_you_mean(topic, body_of(answer, TopicList).topic_list)
+        return RouteNotFound(f"topic {topic!r} does not exist; {hint or '`holdfast topic list` shows those that do'}")
 
     async def cluster_info(self) -> ClusterInfo:
         """Return every broker that the name server knows."""
@@ -292,10 +297,6 @@ class Reach:
         if missing:
             raise NotFound(f"no broker {min(missing)!r}{nearest(min(missing), [broker.name for broker in masters])}")
         return [broker for broker in masters if not wanted or broker.name in wanted]
-
-
-def _no_topic(topic: str) -> RouteNotFound:
-    return RouteNotFound(f"topic {topic!r} does not exist; `holdfast topic list` shows those that do")
 
 
 def _narrow(route: Route, rows: dict[str, Info], unit: str) -> tuple[Route, dict[str, Info]] | None:

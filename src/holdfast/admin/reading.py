@@ -1,7 +1,8 @@
 """Reading queues from outside any group: nothing is committed, nobody is rebalanced, a look leaves no trace.
 
     history   [start, end) of every queue, merged by store time       ends
-    follow    everything from where each queue is, as it arrives      never ends
+    newest    the last messages before the ends of the queues         ends
+    follow    everything from the end of each queue, as it arrives    never ends
 
 The group named in the pulls is the one that every broker keeps for tools.
 """
@@ -9,10 +10,13 @@ The group named in the pulls is the one that every broker keeps for tools.
 from __future__ import annotations
 
 import asyncio
+import heapq
 import logging
 from collections import deque
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Final
+
+import msgspec
 
 from holdfast.admin.offsets import QueueRange
 from holdfast.admin.reach import Reach, header_of
@@ -65,8 +69,30 @@ class Reader:
                 else:
                     del pending[turn]
 
+    async def newest(
+        self, ranges: Sequence[QueueRange], count: int, wants: Callable[[ReceivedMessage], bool]
+    ) -> list[ReceivedMessage]:
+        """Return the *count* newest messages over all queues that *wants* accepts, by store time, the oldest first."""
+        of_queues = [await self._newest_of(held, count, wants) for held in ranges]
+        return list(heapq.merge(*of_queues, key=lambda message: message.stored_ms))[-count:]
+
+    async def _newest_of(
+        self, held: QueueRange, count: int, wants: Callable[[ReceivedMessage], bool]
+    ) -> list[ReceivedMessage]:
+        """Search one queue backwards: not every offset has a message, and not every message is wanted."""
+        found: list[ReceivedMessage] = []
+        end, width = held.end, count
+        while end > held.start and len(found) < count:
+            start = max(held.start, end - width)
+            earlier: deque[ReceivedMessage] = deque(maxlen=count - len(found))
+            async for messages in self._batches(msgspec.structs.replace(held, start=start, end=end)):
+                earlier.extend(filter(wants, messages))
+            found = [*earlier, *found]
+            end, width = start, 2 * width
+        return found
+
     async def follow(self, ranges: Sequence[QueueRange]) -> AsyncGenerator[ReceivedMessage, None]:
-        """Yield whatever arrives behind the end of each queue, for ever. A broker that goes away is waited for."""
+        """Yield every message that arrives after the end of each queue, for ever. Wait for a broker that goes away."""
         arrived: asyncio.Queue[ReceivedMessage | Exception] = asyncio.Queue(_QUEUED_MAX)
         tasks = [asyncio.create_task(self._follow(held, arrived)) for held in ranges]
         try:

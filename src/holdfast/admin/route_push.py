@@ -7,7 +7,7 @@ import msgspec
 from holdfast.admin.reach import Reach, gather
 from holdfast.model.errors import HoldfastError
 from holdfast.wire.codes import RequestCode
-from holdfast.wire.push_state import PUSH_KEY, PushState, ReadingsTold, decode_push_state
+from holdfast.wire.push_state import PUSH_KEY, LinkCapacityTold, PushState, ReadingsTold, decode_push_state
 
 
 class RoutePushStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -17,6 +17,7 @@ class RoutePushStatus(msgspec.Struct, frozen=True, kw_only=True):
         pushes: False: its clients poll, as those of every Java name server.
         pace: `every second`, `every 10 s` or `paused`.
         reason: The readings that are to blame for the pace; empty at full pace.
+        link_capacity: What the network reading is a percentage of.
         fault: Why it did not answer.
     """
 
@@ -30,6 +31,7 @@ class RoutePushStatus(msgspec.Struct, frozen=True, kw_only=True):
     pace: str | None = None
     reason: str | None = None
     readings: ReadingsTold | None = None
+    link_capacity: LinkCapacityTold | None = None
     fault: str | None = None
 
 
@@ -61,4 +63,5 @@ def _to_status(address: str, state: PushState) -> RoutePushStatus:
         pace=state.pace,
         reason=state.reason,
         readings=state.readings,
+        link_capacity=state.link_capacity,
     )

@@ -7,12 +7,13 @@ name server goes on serving the last whole state, and the failure says who took 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Final, TypeVar
 
+from holdfast.admin.floors import find_starts
 from holdfast.admin.reach import Broker, NotAllowed, Reach, gather, header_of
 from holdfast.admin.static_topics import ClusterMappings, StaticTopic
-from holdfast.admin.topic_plans import RecordChange, RepairPlan, TopicPlan, members_of
+from holdfast.admin.topic_plans import KnownStart, RecordChange, RepairPlan, TopicPlan, members_of
 from holdfast.model.errors import BrokerRefused, HoldfastError, RequestTimeout
 from holdfast.model.mapping import merge
 from holdfast.model.scope import GLOBAL
@@ -125,6 +126,12 @@ class StaticChanges:
         fields = header if scope == GLOBAL else {**header, "clusterName": scope}
         await self._reach.ask_all_name_servers(RequestCode.DELETE_TOPIC_IN_NAMESRV, fields)
         return having
+
+    async def find_starts(
+        self, view: ClusterMappings, topic: StaticTopic, queues: Collection[int]
+    ) -> dict[int, KnownStart]:
+        """Return where each of *queues*, which have no leader, may begin: above every offset that it ever used."""
+        return await find_starts(self._reach, view, topic, queues)
 
     # From a normal topic to a static one.
 

@@ -1,34 +1,29 @@
 """How answers look to people, and to programs.
 
 A table has a header, aligned columns and no lines between them: it reads well on a terminal and cuts well with `awk`.
-Where standard output is no terminal nothing is coloured, wrapped or shortened.
+On a terminal it is made to fit (`table_layout`). Otherwise nothing is coloured, wrapped, shortened or left out.
 """
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from holdfast.admin.table_layout import EMPTY, GAP, Column, Fitted, fit
+
 # Wider than any row: a pipe has no width.
 _PIPE_WIDTH: Final = 100_000
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 
 Cell = str | int | float | None
-Align = Literal["left", "right"]
-
-
-class Column(msgspec.Struct, frozen=True):
-    """A heading and what stands below it."""
-
-    heading: str
-    align: Align = "left"
 
 
 class Table(msgspec.Struct, frozen=True):
@@ -64,6 +59,24 @@ def right(*headings: str) -> list[Column]:
     return [Column(heading, "right") for heading in headings]
 
 
+def whole(*headings: str) -> list[Column]:
+    """Return columns of ids, addresses or times: they are never wrapped or shortened."""
+    return [Column(heading, flow="whole") for heading in headings]
+
+
+def cut(*headings: str) -> list[Column]:
+    """Return columns of text of any length: on a narrow terminal its end is cut off."""
+    return [Column(heading, flow="text") for heading in headings]
+
+
+def spare(rank: int, columns: Iterable[Column]) -> list[Column]:
+    """Return *columns* as those that a narrow terminal may leave out, those of the highest rank first.
+
+    A rank below 0 keeps them as long as the others can be shortened.
+    """
+    return [msgspec.structs.replace(column, spare=rank) for column in columns]
+
+
 def print_all(parts: Iterable[Printable]) -> None:
     """Print *parts* to standard output, an empty line between them."""
     console = _console()
@@ -72,7 +85,7 @@ def print_all(parts: Iterable[Printable]) -> None:
             if number and not isinstance(part, str):
                 console.print()
             _print(console, part)
-    # Columns are padded to their width; behind the last one that is only noise.
+    # Columns are padded to their width; after the last one that is only noise.
     lines = (line.rstrip() for line in captured.get().splitlines())
     sys.stdout.write("\n".join(lines) + "\n")
     sys.stdout.flush()
@@ -90,7 +103,7 @@ def print_json(value: object) -> None:
 def count_text(value: Cell) -> str:
     """Return a cell as it is printed."""
     if value is None:
-        return "-"
+        return EMPTY
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):
@@ -145,10 +158,34 @@ def _print_facts(console: Console, facts: Facts) -> None:
 
 
 def _print_table(console: Console, table: Table) -> None:
-    grid = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for column in table.columns:
-        grid.add_column(column.heading, justify=column.align, overflow="fold", no_wrap=column.align == "right")
     for row in table.rows:
         assert len(row) == len(table.columns), f"a row of {len(row)} cells does not fit {len(table.columns)} columns"
-        grid.add_row(*(Text(count_text(cell)) for cell in row))
-    console.print(grid)
+    fitted = fit(table.columns, [[count_text(cell) for cell in row] for row in table.rows], console.width)
+    # Printed as finished lines: rich would crop one that is too long because of an id.
+    _print_row(console, fitted, [column.heading for column in fitted.columns], style="bold")
+    for cells in fitted.rows:
+        _print_row(console, fitted, cells)
+    if fitted.left_out:
+        text = f"not shown: {', '.join(fitted.left_out)} (use a wider terminal, or --json)"
+        console.print(Text(text, style="dim"))
+
+
+def _print_row(console: Console, fitted: Fitted, cells: Sequence[str], style: str = "") -> None:
+    columns = [
+        _lines(console, cell, column, width)
+        for cell, column, width in zip(cells, fitted.columns, fitted.widths, strict=True)
+    ]
+    for parts in itertools.zip_longest(*columns):
+        line = Text(style=style)
+        for part, column, width in zip(parts, fitted.columns, fitted.widths, strict=True):
+            text = part or Text()
+            text.align(column.align, width)
+            line.append_text(text).append(" " * GAP)
+        line.rstrip()
+        console.print(line, no_wrap=True, overflow="ignore", crop=False)
+
+
+def _lines(console: Console, cell: str, column: Column, width: int) -> list[Text]:
+    if column.flow != "words" or column.align == "right":
+        return [Text(cell)]
+    return list(Text(cell).wrap(console, width)) or [Text()]

@@ -11,13 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from math import gcd
+from types import MappingProxyType
+from typing import Final
 
 import msgspec
 
 from holdfast.admin.reach import NotAllowed
 from holdfast.admin.static_topics import ClusterMappings, Holder, StaticTopic
+from holdfast.model.floor import NO_FLOOR, Floor
 from holdfast.model.mapping import (
-    FORCED_GAP,
     LogicalQueue,
     MergedTopic,
     TopicMapping,
@@ -30,6 +32,32 @@ from holdfast.model.placement import count_leads, plan_create, plan_grow
 from holdfast.model.scope import GLOBAL, covers, overlap, to_shown_scope
 from holdfast.model.topic import TopicConfig
 from holdfast.wire.moves import Stamp
+
+
+class KnownStart(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a queue may begin, as far as the cluster knows.
+
+    Attributes:
+        floor: No offset at or above it was ever used, as far as those say who were asked.
+        silent: Brokers that may know more, and do not answer.
+    """
+
+    floor: Floor
+    silent: list[str] = []
+
+    @property
+    def first(self) -> int:
+        """Where its next home begins."""
+        return self.floor.next_first(is_certain=not self.silent)
+
+    @property
+    def generation(self) -> int:
+        """The generation of its next home."""
+        return self.floor.next_generation(is_certain=not self.silent)
+
+
+NEW: Final = KnownStart(floor=NO_FLOOR)
+"""Of a queue that never had a home."""
 
 
 class RecordChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -207,8 +235,17 @@ def convert_plan(
     return layout.to_plan()
 
 
-def set_plan(
-    view: ClusterMappings, topic: StaticTopic, queue: int, broker: str, *, queue_id: int | None, first: int, now_ms: int
+def set_plan(  # noqa: PLR0913 - one name for each option
+    view: ClusterMappings,
+    topic: StaticTopic,
+    queue: int,
+    broker: str,
+    *,
+    start: KnownStart,
+    queue_id: int | None = None,
+    first: int | None = None,
+    force: bool = False,
+    now_ms: int,
 ) -> TopicPlan:
     """Return how a logical queue that nobody leads gets a home by hand.
 
@@ -217,12 +254,15 @@ def set_plan(
         topic: The topic.
         queue: The logical queue.
         broker: Who shall lead it.
+        start: Where it may begin at the lowest.
         queue_id: Which physical queue becomes it; where left out, a new one.
-        first: Its first logical offset.
+        first: Its first logical offset; where left out, the lowest that it may have.
+        force: Brokers that do not answer are dead for good: the queue begins a forced gap above what the others know.
         now_ms: The time here.
 
     Raises:
-        NotAllowed, NotFound: the queue has a leader, or the broker cannot take part; the text says what to do.
+        NotAllowed, NotFound: the queue has a leader, the broker cannot take part, a broker that may have held the queue
+            does not answer, or *first* was used before; the text says what to do.
         MappingRefused: the physical queue belongs to another logical queue.
     """
     merged = topic.merged
@@ -237,12 +277,38 @@ def set_plan(
             f" --to {broker}` moves it"
         )
     _choose(view, members_of(view, merged.scope), [broker])
+    if start.silent and not force:
+        raise NotAllowed(
+            f"{', '.join(start.silent)} does not answer, and may have held logical queue {queue} of {topic.name}: start"
+            f" it first. If it is dead for good, --force lets the queue begin at {start.first}, a gap above all offsets"
+            " that it may have used"
+        )
+    if first is not None and first < start.first:
+        raise NotAllowed(
+            f"logical queue {queue} of {topic.name} cannot begin at {first}: offsets below {start.first} were used, or"
+            f" may have been, and groups that consumed them would skip new messages. Leave --first out, or say"
+            f" {start.first} or more"
+        )
     layout = _Layout(view, topic.config, merged.scope, next_epoch(merged.epoch, now_ms), merged.total, topic)
-    layout.add(queue, broker, queue_id=queue_id, first=first)
+    chosen = start.first if first is None else first
+    layout.add(queue, broker, queue_id=queue_id, first=chosen, generation=start.generation)
     return layout.to_plan()
 
 
-def repair_plan(view: ClusterMappings, topic: StaticTopic, *, force: bool = False, now_ms: int) -> RepairPlan:
+def unled_queues(topic: StaticTopic) -> list[int]:
+    """Return the queues that a repair may give a home."""
+    total = max(record.total for record in topic.records.values())
+    return [number for number in range(total) if number not in topic.merged.queues]
+
+
+def repair_plan(
+    view: ClusterMappings,
+    topic: StaticTopic,
+    *,
+    starts: Mapping[int, KnownStart],
+    force: bool = False,
+    now_ms: int,
+) -> RepairPlan:
     """Return what brings the records of a topic together: the newest epoch everywhere, a leader for every queue.
 
     A queue that never had a home gets one; one whose leader is dead does not: that is for a forced move.
@@ -250,6 +316,7 @@ def repair_plan(view: ClusterMappings, topic: StaticTopic, *, force: bool = Fals
     Args:
         view: The cluster.
         topic: The topic.
+        starts: Where each queue without a leader may begin.
         force: Who does not answer is dead for good. What it alone may have been told to lead opens elsewhere, in a
             later generation and behind a gap: should it return all the same, it is fenced, and no offset is used twice.
         now_ms: The time here.
@@ -271,6 +338,7 @@ def repair_plan(view: ClusterMappings, topic: StaticTopic, *, force: bool = Fals
     faults += [f"nobody leads queue {number}, which went to {broker}: start {broker}" for number, broker in lost]
     # A broker that is away may hold them: nobody may give them a second home.
     away = {name for name, holder in members.items() if holder.fault is not None} | {*merged.missing}
+    away |= {name for number in unknown for name in starts[number].silent}
     homes = None
     if unknown and away and not force:
         faults.append(
@@ -279,7 +347,8 @@ def repair_plan(view: ClusterMappings, topic: StaticTopic, *, force: bool = Fals
         )
     elif unknown:
         leaders, chosen = merged.leaders | dict(lost), _choose(view, members, ())
-        homes = _fill(view, agreed, leaders, merged.total, chosen, behind_gap=bool(away), now_ms=now_ms)
+        begin = {number: msgspec.structs.replace(starts[number], silent=sorted(away)) for number in unknown}
+        homes = _fill(view, agreed, leaders, merged.total, chosen, starts=begin, now_ms=now_ms)
     stamp = Stamp(topic=topic.config, scope=merged.scope, epoch=merged.epoch, total=merged.total)
     late = {
         name: stamp
@@ -296,14 +365,15 @@ def _fill(
     total: int,
     targets: Collection[str],
     *,
-    behind_gap: bool = False,
+    starts: Mapping[int, KnownStart] = MappingProxyType({}),
     now_ms: int,
 ) -> TopicPlan:
-    """Return how the queues below *total* that are not in *leaders* get their homes."""
+    """Return how the queues below *total* that are not in *leaders* get their homes: new ones begin at 0."""
     merged = topic.merged
     layout = _Layout(view, topic.config, merged.scope, next_epoch(merged.epoch, now_ms), total, topic)
     for move in plan_grow(topic.name, leaders, total, targets, load=_load_beside(view, topic.name)):
-        layout.add(move.queue, move.target, behind_gap=behind_gap)
+        start = starts.get(move.queue, NEW)
+        layout.add(move.queue, move.target, first=start.first, generation=start.generation)
     return layout.to_plan()
 
 
@@ -357,21 +427,13 @@ class _Layout:
         self._added: dict[str, list[LogicalQueue]] = {}
         self._next: dict[str, int] = {}
 
-    def add(
-        self, queue: int, broker: str, *, queue_id: int | None = None, first: int = 0, behind_gap: bool = False
-    ) -> None:
-        """Give a logical queue its first home; without a *queue_id* a physical queue that was never used.
-
-        With *behind_gap* as a forced move would, away from one that somebody may have who cannot be asked.
-        """
+    def add(self, queue: int, broker: str, *, queue_id: int | None = None, first: int = 0, generation: int = 0) -> None:
+        """Give a logical queue its only home; without a *queue_id* a physical queue that was never used."""
         fresh = self._next.get(broker, 0 if self._topic is None else self._topic.next_physical(broker))
         chosen = fresh if queue_id is None else queue_id
         self._next[broker] = max(fresh, chosen + 1)
         (home,) = first_home(queue, broker, chosen).segments
-        if behind_gap:
-            home = msgspec.structs.replace(home, generation=home.generation + 1, first=FORCED_GAP)
-        elif first:
-            home = msgspec.structs.replace(home, first=first)
+        home = msgspec.structs.replace(home, generation=generation, first=first)
         self._added.setdefault(broker, []).append(LogicalQueue(queue, (home,)))
 
     def to_plan(self) -> TopicPlan:

@@ -353,7 +353,7 @@ def _to_backlog(lag: GroupLag, openings: Sequence[Opening]) -> GroupBacklog:
 
     return GroupBacklog(
         lag.group,
-        sum(queue.lag for queue in lag.queues if is_open(queue.topic)),
+        sum(queue.lag for queue in (*lag.queues, *lag.retries) if is_open(queue.topic)),
         sum(is_open(queue.topic) for queue in lag.unknown),
     )
 

@@ -14,7 +14,7 @@ from holdfast.broker.cluster_view import ClusterView
 from holdfast.broker.envelopes import Place, Target
 from holdfast.broker.mappings import Mappings
 from holdfast.broker.waits import Procedure
-from holdfast.model.leadership import Leader
+from holdfast.model.leadership import NO_LEADER, Leader
 from holdfast.model.queue import MessageQueue
 from holdfast.model.scope import NOBODY, mock_broker
 from holdfast.wire.command import Command
@@ -32,6 +32,8 @@ class Beliefs:
     def find(self, place: Place) -> Leader:
         """Return who leads a queue, by what is known here without asking; nobody when that is not known."""
         found, told = self._mappings.place(*place), self._view.find_leader(*place)
+        if told.broker == self._mappings.broker and found.state == "elsewhere" and not found.leader:
+            return NO_LEADER  # It did lead, until its mapping was deleted.
         is_own_newest = told.broker == NOBODY or told.generation <= found.generation
         return Leader(found.leader, found.generation) if found.leader and is_own_newest else told
 
@@ -39,6 +41,22 @@ class Beliefs:
         """Return the name of who leads a queue; None when that is not known."""
         leader = self.find(place)
         return None if leader.broker == NOBODY else leader.broker
+
+    def is_unled(self, place: Place, *, is_told: bool = True) -> bool:
+        """Say whether no leader is known of a queue that its topic has.
+
+        Args:
+            place: The queue.
+            is_told: Whether a name server must have said so; without it this broker goes by its own record.
+        """
+        found = self._mappings.place(*place)
+        if found.state != "elsewhere" or found.leader or (is_told and not self._view.is_told(place[0])):
+            return False
+        return self.find(place).broker == NOBODY
+
+    def forget(self, place: Place) -> None:
+        """Believe nothing of who leads a queue: the broker that was believed to lead it says that none does."""
+        self._view.forget_leader(*place)
 
     def address(self, leader: Leader) -> str:
         """Return where a leader is reached; nothing when that is not known."""

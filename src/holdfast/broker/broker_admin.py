@@ -1,8 +1,9 @@
-"""The broker itself as tools see it: figures, settings, clean-up (25, 26, 28, 45, 306, 315, 329, 402, 907)."""
+"""The broker itself as tools see it: figures, settings, clean-up (25, 26, 28, 45, 60, 61, 306, 315, 329, 402, 907)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import struct
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from holdfast.broker.delays import Delays
@@ -20,9 +21,12 @@ from holdfast.wire import java_json
 from holdfast.wire.admin import StatsFields
 from holdfast.wire.codes import VERSION, RequestCode, ResponseCode
 from holdfast.wire.fields import from_fields
+from holdfast.wire.registration import DataVersion
 from holdfast.wire.route import Table
 
 VERSION_NAME: Final = "V5_3_3"
+# Last read time, flushed position of the timer log, queue offset, that of the master, and the version of all that.
+_TIMER_CHECKPOINT: Final = struct.Struct(">7q")
 _SPANS_MS: Final = (10_000, 60_000, 600_000)
 _GIB: Final = 1 << 30
 
@@ -65,6 +69,7 @@ class BrokerAdmin:
         self._stats = stats
         self._delays = delays
         self.replication: ReplicaReport | None = None  # Given once there is one.
+        self.note_report: Callable[[Mapping[str, str]], None] = lambda _fields: None
 
     def handlers(self) -> Handlers:
         """Return what this room answers."""
@@ -73,6 +78,8 @@ class BrokerAdmin:
             RequestCode.GET_BROKER_CONFIG: self.get_settings,
             RequestCode.GET_BROKER_RUNTIME_INFO: self.get_figures,
             RequestCode.GET_ALL_DELAY_OFFSET: self.get_delays,
+            RequestCode.GET_TIMER_CHECK_POINT: self.get_timer_checkpoint,
+            RequestCode.GET_TIMER_METRICS: self.get_timer_metrics,
             RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self.clean,
             RequestCode.DELETE_EXPIRED_COMMITLOG: self.clean,
             RequestCode.VIEW_BROKER_STATS_DATA: self.get_counter,
@@ -83,7 +90,8 @@ class BrokerAdmin:
     # Figures.
 
     def get_figures(self, request: Request) -> Steps[Answer]:
-        """Answer 28."""
+        """Answer 28. A replica of ours reports with it where it stands."""
+        self.note_report(request.command.fields)
         earliest_ms = yield from self._earliest_ms()
         figures = self._figures(request.now_ms) | {"earliestMessageTimeStamp": str(earliest_ms)}
         return request.answer(body=java_json.encode(Table(figures)))
@@ -99,6 +107,15 @@ class BrokerAdmin:
     def get_delays(self, request: Request) -> Answer:
         """Answer 45."""
         return request.answer(body=java_json.encode(self._delays.to_wire()))
+
+    def get_timer_checkpoint(self, request: Request) -> Answer:
+        """Answer 60, which Java replicas ask every 3 s: a timer wheel that is empty, and delivered all until now."""
+        last_read_ms = request.now_ms // 1000 * 1000
+        return request.answer(body=_TIMER_CHECKPOINT.pack(last_read_ms, 0, 0, 0, 0, request.now_ms, 0))
+
+    def get_timer_metrics(self, request: Request) -> Answer:
+        """Answer 61: no topic has messages in the timer wheel. The version stays, so that nothing is saved for it."""
+        return request.answer(body=java_json.encode({"dataVersion": DataVersion(), "timingCount": {}}))
 
     def get_request_modes(self, request: Request) -> Answer:
         """Answer 402: every group pulls."""

@@ -75,6 +75,12 @@ class CarefulSends:
         """Return why the broker takes no message at all now, or None."""
         store = self._store
         if not store.has_room():
+            if store.shortage is not None:
+                return Refusal(
+                    ResponseCode.SERVICE_NOT_AVAILABLE,
+                    f"the disk of broker {self._options.name} has no space for the index of its messages; free space "
+                    "or shorten the retention: sends are taken again within a second, and reading continues",
+                )
             return Refusal(
                 ResponseCode.SERVICE_NOT_AVAILABLE,
                 f"the disk of broker {self._options.name} is more than {self._options.disk_full_percent} % full, or "

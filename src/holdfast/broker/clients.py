@@ -108,6 +108,7 @@ class ClientTable:
     """Producers and consumers by group and by channel.
 
     Attributes:
+        note_consumer: Receives each group and hosted topic that a heartbeat subscribes to, unless it is broadcast.
         on_change: Is told each consumer group whose members or topics changed.
         far_subscription: Says what a group wants of a topic whose members are connected elsewhere.
     """
@@ -118,6 +119,7 @@ class ClientTable:
         self._doubt_end_ms = 0
         self._topics = topics
         self._groups = groups
+        self.note_consumer: Callable[[str, str], None] = lambda _group, _topic: None
         self.on_change: Callable[[str], None] = lambda _group: None
         self.far_subscription: Callable[[str, str], Subscription | None] = lambda _group, _topic: None
         self._producers: dict[str, dict[ChannelId, Client]] = {}
@@ -300,6 +302,10 @@ class ClientTable:
         membership.members[client.channel] = client
         if not beat.without_sub:
             changed = membership.subscribe(consumer) or changed
+        if not membership.is_broadcast:
+            for topic in membership.subscriptions:
+                if self._topics.find(topic) is not None:
+                    self.note_consumer(name, topic)
         if changed and config.notify_consumer_ids_changed_enable:
             _notify(name, membership, request.effects)
         if changed:

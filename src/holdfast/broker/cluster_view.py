@@ -9,29 +9,51 @@ doubts it here, and asks the name servers again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
+
+import msgspec
 
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.waits import Pause, PeerCall, Procedure, ask_all
 from holdfast.model.errors import MappingRefused, PeerFailed, RemoteProtocolError
 from holdfast.model.leadership import NO_LEADER, Leader, advance, find_leaders
-from holdfast.model.mapping import LogicalQueue, TopicMapping
+from holdfast.model.mapping import UNKNOWN_GENERATION, LogicalQueue, TopicMapping
 from holdfast.model.queue import MessageQueue
-from holdfast.model.route import MASTER_ID
+from holdfast.model.route import MASTER_ID, Route
 from holdfast.model.scope import GLOBAL, NOBODY, covers
 from holdfast.wire import java_json
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command
+from holdfast.wire.deletions import DELETIONS_FIELD
 from holdfast.wire.route import MAPPING_FIELD, REPORTS_FIELD, ClusterInfo, decode_route
 from holdfast.wire.units import SCOPE_FIELD
 
 ASK_TIMEOUT_MS: Final = 1_000
 _WAIT_MS: Final = 20
+_TOPICS_AT_ONCE: Final = 128
+
+
+class Survey(msgspec.Struct, frozen=True, kw_only=True):
+    """What name servers tell at one moment of a topic and of those who may have a part in it.
+
+    Attributes:
+        is_told: Whether any of them answered; also where there is none to ask.
+        brokers: The brokers that they list in the topic's scope, and where each is reached.
+        records: What brokers reported of the topic last, those that are down too.
+    """
+
+    is_told: bool
+    brokers: dict[str, str]
+    records: list[TopicMapping]
 
 
 class ClusterView:
-    """Addresses by broker name, and leaders by topic and queue."""
+    """Addresses by broker name, and leaders by topic and queue.
+
+    Attributes:
+        on_markers: Is called with the deletion markers of a topic that a name server sent along.
+    """
 
     def __init__(self, options: BrokerOptions) -> None:
         self._name = options.name
@@ -41,10 +63,12 @@ class ClusterView:
         self._addresses: dict[str, str] = {options.name: options.address}
         self._replicas: dict[str, str] = {}  # of each broker that has one, the one with the lowest number
         self._leaders: dict[str, dict[MessageQueue, Leader]] = {}
+        self._retired: dict[str, dict[str, dict[int, int]]] = {}  # topic, broker, queue: the generation it forgot last
         self._asking: set[str] = set()
         self._told: set[str] = set()  # topics of which a name server knew, and "" when one told addresses
         self._static: set[str] = set()  # topics that are static, by what a name server said last
         self._is_doubted = False
+        self.on_markers: Callable[[str], None] = lambda _: None
 
     # Asking what is believed.
 
@@ -95,11 +119,18 @@ class ClusterView:
         return found.broker if found.generation > generation and found.broker != NOBODY else None
 
     def require_newest(self, topic: str, queue: LogicalQueue) -> None:
-        """See that nobody else leads a logical queue in a newer generation than it has.
+        """See that no other broker leads a logical queue in a newer generation, and that its leader did not forget it.
 
         Raises:
-            MappingRefused: somebody does.
+            MappingRefused: another leads it, or it was forgotten: its next home begins above its floor.
         """
+        retired = self._retired.get(topic, {}).get(queue.leader.broker, {})
+        if retired.get(queue.queue, UNKNOWN_GENERATION) >= queue.generation > UNKNOWN_GENERATION:
+            raise MappingRefused(
+                "never twice",
+                f"{queue.leader.broker} was made to forget logical queue {queue.queue} of {topic}: give it a new home"
+                f" with `holdfast queue set {topic} {queue.queue}`",
+            )
         newer = self.leader_above(topic, queue.queue, queue.generation)
         if newer is not None and newer != self._name:
             raise MappingRefused(
@@ -131,6 +162,9 @@ class ClusterView:
         """
         ours = [record for record in records if covers(record.scope, self._cluster)]
         self._leaders[topic] = advance(self._leaders.get(topic, {}), find_leaders(topic, ours))
+        self._retired.setdefault(topic, {}).update(
+            (record.broker, {number: floor.generation for number, floor in record.floors.items()}) for record in ours
+        )
 
     def forget(self, address: str) -> None:
         """Believe no longer that somebody is reached at *address*."""
@@ -146,6 +180,7 @@ class ClusterView:
     def forget_topic(self, topic: str) -> None:
         """Believe nothing of a topic: it was deleted."""
         self._leaders.pop(topic, None)
+        self._retired.pop(topic, None)
         self._told.discard(topic)
         self._static.discard(topic)
 
@@ -180,11 +215,45 @@ class ClusterView:
                     self._take_addresses(answer)
                 elif topic is not None:
                     kinds.add(self._take_leaders(answer, topic))
-            if topic is not None and kinds != {None}:
-                (self._static.add if True in kinds else self._static.discard)(topic)
+            if topic is not None:
+                self._note_kind(topic, kinds)
         finally:
             self._asking.discard(key)
             self._is_doubted = False
+
+    def refresh_topics(self, topics: Sequence[str]) -> Procedure[None]:
+        """Ask the name servers about *topics*, many at a time. Where none of them answers, the old belief stays."""
+        for at in range(0, len(topics), _TOPICS_AT_ONCE):
+            chunk = topics[at : at + _TOPICS_AT_ONCE]
+            asked = [(topic, self._ask_leaders(server, topic)) for topic in chunk for server in self._namesrv]
+            answers = yield from ask_all(call for _, call in asked)
+            kinds: dict[str, set[bool | None]] = {}
+            for (topic, _), answer in zip(asked, answers, strict=True):
+                kinds.setdefault(topic, set()).add(self._take_leaders(answer, topic))
+            for topic, found in kinds.items():
+                self._note_kind(topic, found)
+
+    def survey(self, topic: str, scope: str) -> Procedure[Survey]:
+        """Ask all name servers at once what they know of *topic*, and of the brokers in *scope*."""
+        calls = [call for server in self._namesrv for call in self._questions(server, topic)]
+        answers = yield from ask_all(calls)
+        brokers: dict[str, str] = {}
+        records: list[TopicMapping] = []
+        is_told = not calls
+        for call, answer in zip(calls, answers, strict=True):
+            if call.command.code == RequestCode.GET_BROKER_CLUSTER_INFO:
+                self._take_addresses(answer)
+                info = _read_info(answer)
+                is_told = is_told or info is not None
+                brokers |= {} if info is None else info.masters
+            elif (route := _read_route(answer)) is not None:
+                records += [record for record in route.mappings.values() if record.scope == scope]
+        inside = {
+            name: address
+            for name, address in brokers.items()
+            if name != self._name and covers(scope, self.cluster_of(name))
+        }
+        return Survey(is_told=is_told, brokers=inside, records=records)
 
     def find_address(self, broker: str) -> Procedure[str]:
         """Return where *broker* is reached, asking if that is unknown.
@@ -200,12 +269,14 @@ class ClusterView:
             raise PeerFailed(f"broker {broker} is not known to any name server: it is down", is_unsent=True)
         return found
 
+    def _note_kind(self, topic: str, kinds: set[bool | None]) -> None:
+        """Take note of whether *topic* is static; *kinds* has what each name server says, None where one is silent."""
+        if kinds != {None}:
+            (self._static.add if True in kinds else self._static.discard)(topic)
+
     def _take_addresses(self, answer: Command | PeerFailed) -> None:
-        if isinstance(answer, PeerFailed) or answer.code != ResponseCode.SUCCESS:
-            return
-        try:
-            info = java_json.decode(answer.body, ClusterInfo)
-        except RemoteProtocolError:
+        info = _read_info(answer)
+        if info is None:
             return
         self._told.add("")
         for name, data in info.broker_addr_table.items():
@@ -222,14 +293,15 @@ class ClusterView:
         """Learn who leads the queues of a topic; return whether it is static, if that is said."""
         if isinstance(answer, PeerFailed):
             return None
+        if DELETIONS_FIELD in answer.fields:
+            self.on_markers(answer.fields[DELETIONS_FIELD])
         if answer.code == ResponseCode.SYSTEM_BUSY:
             self._told.add(topic)
             return True
         if answer.code != ResponseCode.SUCCESS:
             return False if answer.code == ResponseCode.TOPIC_NOT_EXIST else None
-        try:
-            route = decode_route(answer.body)
-        except RemoteProtocolError:
+        route = _read_route(answer)
+        if route is None:
             return None
         self._told.add(topic)
         for data in route.broker_datas:
@@ -242,7 +314,29 @@ class ClusterView:
         """Return what a name server is asked: where brokers are, and who leads the queues of *topic*."""
         calls = [PeerCall(server, Command(code=RequestCode.GET_BROKER_CLUSTER_INFO), ASK_TIMEOUT_MS)]
         if topic is not None:
-            fields = {"topic": topic, MAPPING_FIELD: "1", REPORTS_FIELD: "1", SCOPE_FIELD: self._cluster}
-            command = Command(code=RequestCode.GET_ROUTEINFO_BY_TOPIC, fields=fields)
-            calls.append(PeerCall(server, command, ASK_TIMEOUT_MS))
+            calls.append(self._ask_leaders(server, topic))
         return calls
+
+    def _ask_leaders(self, server: str, topic: str) -> PeerCall:
+        fields = {"topic": topic, MAPPING_FIELD: "1", REPORTS_FIELD: "1", SCOPE_FIELD: self._cluster}
+        return PeerCall(server, Command(code=RequestCode.GET_ROUTEINFO_BY_TOPIC, fields=fields), ASK_TIMEOUT_MS)
+
+
+def _read_info(answer: Command | PeerFailed) -> ClusterInfo | None:
+    """Return the brokers that a name server lists; None if it does not tell."""
+    if isinstance(answer, PeerFailed) or answer.code != ResponseCode.SUCCESS:
+        return None
+    try:
+        return java_json.decode(answer.body, ClusterInfo)
+    except RemoteProtocolError:
+        return None
+
+
+def _read_route(answer: Command | PeerFailed) -> Route | None:
+    """Return the route that a name server tells; None if it does not."""
+    if isinstance(answer, PeerFailed) or answer.code != ResponseCode.SUCCESS:
+        return None
+    try:
+        return decode_route(answer.body)
+    except RemoteProtocolError:
+        return None

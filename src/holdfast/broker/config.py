@@ -55,5 +55,11 @@ def save_config(disk: Disk, name: str, value: msgspec.Struct) -> None:
 
 
 def write_config(disk: Disk, name: str, value: msgspec.Struct) -> list[WriteFile]:
-    """Return the effects that put *value* on disk off the loop."""
-    return [WriteFile(*write) for write in config_files.plan_save(disk, name, java_json.encode(value))]
+    """Return the effects that put *value* on disk off the loop, however long the disk has no space for it."""
+    return write_bytes(disk, name, java_json.encode(value))
+
+
+def write_bytes(disk: Disk, name: str, data: bytes) -> list[WriteFile]:
+    """Return the effects that put *data* on disk off the loop, however long the disk has no space for it."""
+    writes = config_files.plan_save(disk, name, data)
+    return [WriteFile(path, content, is_retried=True) for path, content in writes]

@@ -62,6 +62,7 @@ class Broker:
         self._leases = rooms.leases if rooms.leases.is_on else None
         self._warming = 0  # The token of what is read for the store's sake.
         self._told_fault = False
+        self._logged_shortage = False
         self._on: dict[type, Callable[[Any], list[Effect]]] = {
             FramesReceived: self._intake.take_read,
             ReadsReceived: self._intake.take_reads,
@@ -73,7 +74,7 @@ class Broker:
             LogRead: self._log_read,
             TimerFired: self._timer_fired,
             FilesSynced: self._files_synced,
-            FileWritten: lambda _event: [],
+            FileWritten: lambda event: self._rooms.unwritten.written(event.path),
             DiskFault: self._disk_fault,
             Started: self._started,
             Leaving: lambda _event: self._rooms.leaving(),
@@ -221,6 +222,7 @@ class Broker:
             self._stepper.run(work, finish, effects, event.now_ms)
 
     def _housekeep(self, effects: list[Effect], now_ms: int) -> None:
+        self._log_shortage(effects)  # Also one that this call ends.
         work = self._store.housekeep(now_ms)
         if work.files:
             effects.append(SyncFiles(work.files, self._stepper.next_token()))
@@ -231,12 +233,29 @@ class Broker:
         if not self._store.writable and not self._told_fault:
             self._told_fault = True
             effects.append(Log("error", "no more messages are taken until a restart", {"reason": self._store.fault}))
+        self._log_shortage(effects)
+
+    def _log_shortage(self, effects: list[Effect]) -> None:
+        """Log once when index writes begin to find no space, and once when all of them have succeeded."""
+        shortage = self._store.shortage
+        if (shortage is not None) == self._logged_shortage:
+            return
+        self._logged_shortage = shortage is not None
+        if shortage is not None:
+            hint = "free space, or shorten the retention; they are taken again when the index is written"
+            effects.append(
+                Log("error", "no space for the index, messages are refused", {"reason": shortage, "hint": hint})
+            )
+        else:
+            effects.append(Log("info", "the index is written again, messages are taken", {}))
 
     def _files_synced(self, event: FilesSynced) -> list[Effect]:
         self._store.checkpoint(event.now_ms)
         return []
 
     def _disk_fault(self, event: DiskFault) -> list[Effect]:
+        if event.is_full and event.path is not None:
+            return self._rooms.unwritten.failed(event.path, event.reason)
         self._store.fail(event.reason)
         effects: list[Effect] = [Log("error", "disk failed", {"reason": event.reason})]
         self._outflow.disk_failed(event.reason, event.token, effects, event.now_ms)

@@ -34,12 +34,14 @@ from holdfast.broker.forwarding import Forwards, Origin
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.records import properties_of, read_entries, read_scheduled, to_draft
 from holdfast.broker.request import Refusal, Steps
+from holdfast.broker.unwritten_files import UnwrittenFiles
 from holdfast.broker.waits import Procedure
 from holdfast.broker.writer import REAL_QUEUE, REAL_TOPIC, LogWriter
 from holdfast.machine.effects import Effect, Log, SetTimer, SyncLog
 from holdfast.model.delay import DelayLevels
 from holdfast.model.numbers import parse_count
 from holdfast.model.topic import HALF_TOPIC, SCHEDULE_TOPIC
+from holdfast.store.config_files import config_path
 from holdfast.store.disk import Disk
 from holdfast.store.message_store import MessageStore
 from holdfast.store.queue_index import BLANK_ENTRY_SIZE, QueueLog
@@ -48,6 +50,7 @@ from holdfast.wire.record import TRANSACTION_MASK, StoredRecord
 from holdfast.wire.registration import DataVersion
 
 NAME: Final = "delayOffset.json"
+PATH: Final = config_path(NAME)
 TIMER: Final = "delays"
 RUN_MAX: Final = 256  # messages delivered before other events get their turn
 _BATCH: Final = 32
@@ -74,12 +77,19 @@ class Delays:
     """
 
     def __init__(
-        self, disk: Disk, options: BrokerOptions, levels: DelayLevels, store: MessageStore, writer: LogWriter
+        self,
+        disk: Disk,
+        options: BrokerOptions,
+        levels: DelayLevels,
+        store: MessageStore,
+        writer: LogWriter,
+        unwritten: UnwrittenFiles,
     ) -> None:
         self._disk = disk
         self._levels = levels
         self._store = store
         self._writer = writer
+        self._unwritten = unwritten
         self._save_interval_ms = options.offset_save_interval_ms
         saved = load_config(disk, NAME, DelayOffsets) or DelayOffsets(position=0)
         self._offsets = dict(saved.offset_table)
@@ -143,8 +153,10 @@ class Delays:
         """Save the offsets, now that everything they count as delivered is on disk."""
         if self._unsaved is not None and self._unsaved[0] <= position:
             saving, self._unsaved = self._unsaved[1], None
-            # What was saved before this is on disk by now; of what is saved now nobody tells when it is.
-            self._settled_offsets, self._saved_offsets = self._saved_offsets, saving.offset_table
+            if PATH not in self._unwritten:
+                # The previous save is on disk by now; whether this one is will be known at the next.
+                self._settled_offsets = self._saved_offsets
+            self._saved_offsets = saving.offset_table
             effects += write_config(self._disk, NAME, saving)
 
     def stop(self, now_ms: int, effects: list[Effect]) -> None:

@@ -19,6 +19,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Literal
 
+import msgspec
+
 from holdfast.broker.errands import Errands
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.shipping import LIFE_MS, PURPOSE, SILENCE_MAX_MS
@@ -204,6 +206,8 @@ class Following:
             self._stick("broken", _no_record(error), now_ms)
         except (StoreError, DiskFailed) as error:
             self._stick("broken", str(error), now_ms)
+        damages, self._store.replica.damages = self._store.replica.damages, []
+        effects += [Log("error", "log damaged", msgspec.structs.asdict(damage)) for damage in damages]
         if self._is_deaf:
             effects.append(CloseChannel(channel))
         elif self.state != was and self.state == "following":
@@ -231,11 +235,13 @@ class Following:
         return self._durable
 
     def enter(self, now_ms: int) -> None:
-        """Go on with records that waited for their topics to be known."""
+        """Continue with records that waited for their topics to be known."""
         try:
             self._store.replica.enter()
         except CorruptRecord as error:
             self._stick("broken", _no_record(error), now_ms)
+        except StoreError as error:
+            self._stick("broken", str(error), now_ms)
 
     # What comes.
 

@@ -40,8 +40,9 @@ from holdfast.model.errors import DiskFailed, MappingRefused, PeerFailed, Record
 from holdfast.model.mapping import LogicalQueue, Segment, TopicMapping, next_epoch
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command
+from holdfast.wire.fields import to_fields
 from holdfast.wire.mapping import from_detail
-from holdfast.wire.moves import AbandonOrder, ForceOrder, decode_body, encode_body
+from holdfast.wire.moves import AbandonOrder, ForceOrder, OpenedFields, decode_body, encode_body
 from holdfast.wire.moves import Mappings as EveryMapping
 
 TIMER: Final = "fences"
@@ -100,11 +101,11 @@ class Forcing:
         for queue in map(to_queue, order.queues):
             # It comes late, or its sender read too little: in the same generation two leaders could not be told apart.
             self._view.require_newest(order.topic.name, queue)
-        yield from self.open_forced(order)
-        return request.answer()
+        copied = yield from self.open_forced(order)
+        return request.answer(fields=to_fields(OpenedFields(copied=copied)))
 
-    def open_forced(self, order: ForceOrder) -> Procedure[None]:
-        """Open queues whose leader cannot be asked.
+    def open_forced(self, order: ForceOrder) -> Procedure[int]:
+        """Open queues whose leader cannot be asked. Return how many bytes of messages their new homes had already.
 
         Raises:
             MappingRefused: they cannot be opened here.
@@ -133,10 +134,12 @@ class Forcing:
         for queue in forced:
             self._end_incoming(order.topic.name, queue.queue)
         self._relaying.release(order.topic.name, [queue.queue for queue in forced])
+        ends = self._mappings.find_ends(order.topic.name, opened)
         yield Synced(position)
         copied = len(copies.keys() & {queue.queue for queue in forced})
         self._tell("warning", "queues opened by force", topic=order.topic.name, queues=len(opened), copied=copied)
         self._errands.work.append(self._handover.stamp_all(order.topic.name))
+        return self._mappings.count_bytes(order.topic.name, ends)
 
     def _newest(self, mapping: TopicMapping, told: LogicalQueue) -> LogicalQueue:
         """Return what is known best of a queue: a record of one's own may be newer than what an operator saw.

@@ -14,15 +14,14 @@ from typing import Literal
 import msgspec
 
 from holdfast.broker.clients import ClientTable
-from holdfast.broker.groups import GroupTable, find_group_fault
+from holdfast.broker.groups import GroupTable
+from holdfast.broker.lag import Lags, QueueLag
 from holdfast.broker.offsets import OffsetTable
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.request import Answer, Handlers, Refusal, Request, Steps
-from holdfast.broker.static_reads import StaticReads
 from holdfast.broker.stats import BrokerStats
 from holdfast.broker.topics import TopicTable
-from holdfast.model.group import GroupConfig
-from holdfast.model.mapping import TopicMapping
+from holdfast.model.group import GroupConfig, find_group_fault
 from holdfast.model.queue import MessageQueue
 from holdfast.model.scope import mock_broker
 from holdfast.store.message_store import MessageStore
@@ -64,7 +63,7 @@ class GroupAdmin:
         groups: GroupTable,
         clients: ClientTable,
         offsets: OffsetTable,
-        reads: StaticReads,
+        lags: Lags,
         store: MessageStore,
         stats: BrokerStats,
     ) -> None:
@@ -73,7 +72,8 @@ class GroupAdmin:
         self._groups = groups
         self._clients = clients
         self._offsets = offsets
-        self._reads = reads
+        self._lags = lags
+        self._mappings = lags.mappings
         self._store = store
         self._stats = stats
 
@@ -177,7 +177,7 @@ class GroupAdmin:
         if fields.topic:
             topics = [fields.topic]
         elif not fields.topic_list:
-            topics = self._offsets.topics_of(group)
+            topics = self._lags.topics_of(group)
         style: _Style = "ours"
         if not fields.is_logical:
             command = request.command
@@ -185,7 +185,7 @@ class GroupAdmin:
         rows: _Rows = []
         tps = 0.0
         for topic in topics:
-            if self._is_consumed(group, topic):
+            if self._lags.is_consumed(group, topic):
                 rows += yield from self._follow(group, topic, style)
                 tps += self._stats.get_tps(group, topic)
         body = ConsumeStats(offset_table=java_json.object_map(rows), consume_tps=tps)
@@ -202,8 +202,8 @@ class GroupAdmin:
                 config = self._topics.find(topic)
                 if config is None or (only_ordered and not config.order):
                     continue
-                rows = yield from self._follow(group, topic, "ours")
-                lag += sum(row.broker_offset - row.consumer_offset - row.gap for _, row in rows)
+                rows = yield from self._follow(group, topic, "old")
+                lag += sum(max(0, row.broker_offset - row.consumer_offset) for _, row in rows)
                 in_flight += sum(row.pull_offset - row.consumer_offset for _, row in rows)
                 tps = self._stats.get_tps(group, topic)
                 of_group.append(ConsumeStats(offset_table=java_json.object_map(rows), consume_tps=tps))
@@ -223,7 +223,7 @@ class GroupAdmin:
         if config is None:
             return Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{fields.topic}] not exist")
         spans = []
-        mapping = self._reads.mappings.find(fields.topic)
+        mapping = self._mappings.find(fields.topic)
         if mapping is None:
             for queue_id in range(config.read_queues):
                 place = MessageQueue(fields.topic, self._options.name, queue_id)
@@ -231,7 +231,7 @@ class GroupAdmin:
                 log = self._store.find_queue(fields.topic, queue_id)
                 span = yield from self._span(place, log, committed, request.now_ms)
                 spans.append(span)
-        for number in () if mapping is None else self._reads.mappings.led(fields.topic):
+        for number in () if mapping is None else self._mappings.led(fields.topic):
             assert mapping is not None
             leader = mapping.queues[number].leader
             place = MessageQueue(fields.topic, mock_broker(mapping.scope), number)
@@ -242,70 +242,22 @@ class GroupAdmin:
             spans.append(span)
         return request.answer(body=java_json.encode(TimeSpans(consume_time_span_set=spans)))
 
-    def _is_consumed(self, group: str, topic: str) -> bool:
-        """Say whether *topic* is hosted and *group*, if it is connected, still subscribes to it."""
-        living = self._clients.find_membership(group)
-        is_left = living is not None and bool(living.subscriptions) and topic not in living.subscriptions
-        return self._topics.find(topic) is not None and not is_left
-
     def _follow(self, group: str, topic: str, style: _Style) -> Steps[_Rows]:
-        mapping = self._reads.mappings.find(topic)
-        if mapping is not None:
-            return (yield from self._follow_static(group, mapping, style))
-        config = self._topics.find(topic)
-        count = config.read_queues if config is not None else 0
+        """Return a row for each queue of *topic* that this broker answers for."""
+        mapping = self._mappings.find(topic)
         rows: _Rows = []
-        for queue_id in range(count):
-            row = yield from self._follow_queue(group, topic, queue_id)
-            rows.append((MessageQueue(topic, self._options.name, queue_id), row))
-        return rows
-
-    def _follow_static(self, group: str, mapping: TopicMapping, style: _Style) -> Steps[_Rows]:
-        """Return the rows of those logical queues that are led here.
-
-        Java's tool since 5.0 knows physical queues: it adds to our end what a logical queue has before it, and takes
-        the consumer's offset as it is. Told so, it shows the truth. Older ones show what they are told. Gaps that the
-        consumer has before it are no messages that it is behind by: tools that know none are told an offset as if
-        they were passed already.
-        """
-        topic = mapping.topic
-        rows: _Rows = []
-        for number in self._reads.mappings.led(topic):
-            leader = mapping.queues[number].leader
-            log = self._store.queue(topic, leader.queue_id)
-            committed = self._offsets.find(group, topic, number)
+        for found in self._lags.queues(group, topic):
+            home = None if mapping is None else mapping.queues[found.number].leader
+            last = (found.committed or 0) - found.delta - 1
             consumed_ms = None
-            if committed is not None and committed > leader.first:
-                consumed_ms = yield from self._store.store_time(log, leader.to_physical(committed - 1))
-            at, end = committed or 0, log.offset_max + leader.delta
-            gap = max(0, end - at) - mapping.queues[number].count_held(at, end)
-            told = at if style == "ours" else at + gap
-            pulled = self._offsets.find_pulled(group, topic, number)
-            row = ConsumerOffset(
-                broker_offset=log.offset_max if style == "java 5" else end,
-                consumer_offset=told,
-                pull_offset=max(pulled or 0, told),
-                last_timestamp=consumed_ms or 0,
-                gap=gap if style == "ours" else 0,
-            )
-            logical, physical = (mock_broker(mapping.scope), number), (self._options.name, leader.queue_id)
-            place = physical if style == "java 5" else logical
+            if found.log is not None and last >= (0 if home is None else home.start):  # Else it is at another broker.
+                consumed_ms = yield from self._store.store_time(found.log, last)
+            place = (self._options.name if mapping is None else mock_broker(mapping.scope), found.number)
+            if home is not None and style == "java 5":
+                place = (self._options.name, home.queue_id)
+            row = _row(found, style, consumed_ms or 0, self._offsets.find_pulled(group, topic, found.number) or 0)
             rows.append((MessageQueue(topic, *place), row))
         return rows
-
-    def _follow_queue(self, group: str, topic: str, queue_id: int) -> Steps[ConsumerOffset]:
-        queue = self._store.find_queue(topic, queue_id)
-        committed = self._offsets.find(group, topic, queue_id)
-        consumed_ms = None
-        if queue is not None and committed:
-            consumed_ms = yield from self._store.store_time(queue, committed - 1)
-        pulled = self._offsets.find_pulled(group, topic, queue_id)
-        return ConsumerOffset(
-            broker_offset=queue.offset_max if queue is not None else 0,
-            consumer_offset=committed or 0,
-            pull_offset=max(pulled or 0, committed or 0),
-            last_timestamp=consumed_ms or 0,
-        )
 
     def _span(self, place: MessageQueue, queue: QueueLog | None, committed: int, now_ms: int) -> Steps[TimeSpan]:
         first_ms = last_ms = consumed_ms = next_ms = None
@@ -335,6 +287,28 @@ class GroupAdmin:
                 return Refusal(ResponseCode.INVALID_PARAMETER, fault)
         self._groups.put_all(configs, request.now_ms)
         return request.answer()
+
+
+def _row(found: QueueLag, style: _Style, consumed_ms: int, pulled: int) -> ConsumerOffset:
+    """Return the lag in a queue as a kind of tool understands it.
+
+    Tools that know of no gaps are given an offset as if the gaps were passed already, so that their difference is the
+    lag. Java's tool since 5.0 adds the offsets before the physical queue to the end itself. Ours shows which groups
+    committed nothing: all that they will not read counts as gap then.
+    """
+    if style != "ours":
+        told = found.next + found.gap
+        end = found.end - found.delta if style == "java 5" else found.end
+        return ConsumerOffset(
+            broker_offset=end, consumer_offset=told, pull_offset=max(pulled, told), last_timestamp=consumed_ms
+        )
+    return ConsumerOffset(
+        broker_offset=found.end,
+        consumer_offset=-1 if found.committed is None else found.committed,
+        pull_offset=max(pulled, found.next),
+        last_timestamp=consumed_ms,
+        gap=found.gap + (found.next if found.committed is None else 0),
+    )
 
 
 def _format_time(time_ms: int) -> str:

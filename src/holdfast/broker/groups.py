@@ -6,7 +6,6 @@ somebody consumes are kept by `keep`, some seconds later: should a crash be fast
 
 from __future__ import annotations
 
-import re
 from typing import Any, Final
 
 import msgspec
@@ -15,8 +14,7 @@ from holdfast.broker.config import load_config, save_config
 from holdfast.broker.creation_limit import CreationLimit
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.request import Refusal
-from holdfast.model.group import GroupConfig
-from holdfast.model.topic import RETRY_PREFIX, RETRY_TOPIC_LENGTH_MAX
+from holdfast.model.group import GroupConfig, find_group_fault
 from holdfast.store.disk import Disk
 from holdfast.wire.codes import ResponseCode
 from holdfast.wire.registration import DataVersion
@@ -24,9 +22,6 @@ from holdfast.wire.registration import DataVersion
 NAME: Final = "subscriptionGroup.json"
 SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"
-GROUP_LENGTH_MAX: Final = RETRY_TOPIC_LENGTH_MAX - len(RETRY_PREFIX)  # The retry topic is a folder, and must fit too.
-RETRY_QUEUES_MAX: Final = 1024
-_LEGAL_NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 # Tools and proxies of every version use these without asking; Java brokers know them from birth.
 SYSTEM_GROUPS: Final = (
@@ -123,15 +118,3 @@ class GroupTable:
             state_version=version.state_version, timestamp=now_ms, counter=version.counter + 1
         )
         self._is_kept = False
-
-
-def find_group_fault(config: GroupConfig) -> str | None:
-    """Return why *config* cannot be taken, or None when it can."""
-    name = config.group_name
-    if not name or len(name) > GROUP_LENGTH_MAX:
-        return f"a group name has 1 to {GROUP_LENGTH_MAX} characters, not {len(name)}"
-    if not _LEGAL_NAME.fullmatch(name):
-        return f"the group name {name!r} may only contain letters, digits, '%', '|', '_' and '-'"
-    if not 0 <= config.retry_queue_nums <= RETRY_QUEUES_MAX:
-        return f"{config.retry_queue_nums} retry queues are outside 0..{RETRY_QUEUES_MAX}"
-    return None

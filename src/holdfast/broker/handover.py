@@ -54,6 +54,7 @@ from holdfast.wire.moves import (
     Stamp,
     decode_body,
     encode_body,
+    read_copied,
 )
 
 PREPARE_PATIENCE_MS: Final = 15_000
@@ -353,6 +354,7 @@ class Handover:
     def _hand_over(self, name: str) -> Procedure[None]:
         """Let the target open, as often as it takes; then pass on what was held."""
         pause_ms = _PAUSE_MIN_MS
+        copied: int | None = None
         while self._state(name) == "granted":
             state = self._mappings.moves()[name]
             if not self._left(state):
@@ -363,6 +365,7 @@ class Handover:
                 reason = str(error)
             else:
                 if answer.code == ResponseCode.SUCCESS:
+                    copied = read_copied(answer)
                     break
                 reason = f"{state.move.target} refused: {answer.remark}"
                 self._relaying.suspect(state.move.topic)  # Somebody else may have been made leader.
@@ -372,7 +375,7 @@ class Handover:
             pause_ms = min(2 * pause_ms, _PAUSE_MAX_MS)
         if self._state(name) != "granted":
             return  # A forced move decided otherwise.
-        self._finish(self._mappings.moves()[name])
+        self._finish(self._mappings.moves()[name], copied)
 
     def _left(self, state: MoveState) -> list[int]:
         """Return the queues of a granted move that are still sealed here, for its target to open."""
@@ -396,12 +399,12 @@ class Handover:
         )
         return self._luggage.pack(opening, numbers)
 
-    def _finish(self, state: MoveState) -> None:
+    def _finish(self, state: MoveState, copied: int | None) -> None:
         """Record that the target leads, let go of what was held, and wake those who wait for messages here."""
         move, now_ms = state.move, self._errands.now_ms
         mapping, left = self._mapping(move.topic), self._left(state)
         logs = [self._mappings.place(move.topic, number).queue_log for number in left]
-        done = msgspec.structs.replace(move, state="done", reason="", changed_ms=now_ms)
+        done = msgspec.structs.replace(move, state="done", reason="", changed_ms=now_ms, copied=copied)
         self._mappings.change(
             mapping.put(*(_opened(mapping.queues[number]) for number in left)),
             now_ms=now_ms,
@@ -413,11 +416,10 @@ class Handover:
         self._tell("info", "queues moved", move, queues=len(move.queues))
 
     def wake(self, logs: Iterable[QueueLog]) -> None:
-        """Let pulls that wait for these queues ask again: what they wait for will be elsewhere."""
+        """Let pulls that wait for these queues ask again: their messages will be stored elsewhere."""
         for log in logs:
             for hold in self._pulls.holds.wake(log):
-                answer = self._pulls.put_off(hold.header, hold.serializer)
-                self._errands.effects.append(SendBytes(hold.channel, [answer]))
+                self._errands.effects.append(SendBytes(hold.channel, [self._pulls.send_away(hold)]))
 
     # Ends that are none.
 

@@ -18,6 +18,7 @@ from holdfast.broker.options import BrokerOptions
 from holdfast.broker.registration import Registrar
 from holdfast.broker.replica_sync import Commits
 from holdfast.broker.shipping import SEEN_PATH
+from holdfast.broker.topics import TopicTable
 from holdfast.broker.waits import PeerCall, Procedure, ask_all
 from holdfast.machine.effects import Effect, Log
 from holdfast.model.errors import PeerFailed, RemoteProtocolError
@@ -35,10 +36,17 @@ class Homecoming:
     """What a master does before it registers."""
 
     def __init__(
-        self, options: BrokerOptions, disk: Disk, offsets: OffsetTable, registration: Registrar, errands: Errands
+        self,
+        options: BrokerOptions,
+        disk: Disk,
+        topics: TopicTable,
+        offsets: OffsetTable,
+        registration: Registrar,
+        errands: Errands,
     ) -> None:
         self._options = options
         self._disk = disk
+        self._topics = topics
         self._offsets = offsets
         self._registration = registration
         self._errands = errands
@@ -83,6 +91,8 @@ class Homecoming:
         with suppress(RemoteProtocolError):
             for key, queues in java_json.decode(answer.body, Commits).offset_table.items():
                 topic, _, group = key.partition("@")
+                if self._topics.find(topic) is None:
+                    continue  # It was deleted while the replica was away.
                 for queue_id, offset in queues.items():
                     known = self._offsets.find(group, topic, queue_id)
                     if known is None or offset > known:

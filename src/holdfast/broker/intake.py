@@ -48,6 +48,7 @@ _OF_MASTERS: Final = frozenset(
         RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
         RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC,
         RequestCode.DELETE_TOPIC_IN_BROKER,
+        RequestCode.CREATE_FROM_TEMPLATE,
         RequestCode.CLEAN_UNUSED_TOPIC,
         RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
         RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
@@ -59,6 +60,7 @@ _OF_MASTERS: Final = frozenset(
         RequestCode.PREPARE_QUEUES,
         RequestCode.OPEN_QUEUES,
         RequestCode.DISCARD_SEGMENTS,
+        RequestCode.DELETE_MAPPING,
     }
 )
 _DECODE_ERRORS: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
@@ -237,7 +239,10 @@ class Intake:
         if self._handed_out > _HANDED_OUT_MAX:
             answers.append(self._rooms.pulls.put_off(header, serializer))
             return
-        pulled = self._rooms.pulls.take(header, Puller(event.channel, serializer, event.now_ms))
+        puller = Puller(event.channel, serializer, event.now_ms)
+        # A reader without a unit reads here, whatever is open.
+        answering = self._rooms.pulls if header.fields.unit is None else self._rooms.local_reads
+        pulled = answering.take(header, puller)
         if isinstance(pulled, list):
             self._handed_out += sum(map(len, pulled))
             answers += pulled

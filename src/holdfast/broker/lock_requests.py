@@ -58,7 +58,8 @@ class LockRequests:
                     got = java_json.decode(answer.body, LockAnswer).lockOKMQSet
                 except RemoteProtocolError:
                     continue  # A leader that speaks nonsense has locked nothing.
-                taken += [queue for queue in got if queue in queues]
+                granted = {queue.queue_id for queue in got if queue.topic == queues[0].topic}
+                taken += [queue for queue in queues if queue.queue_id in granted]
         return request.answer(body=java_json.encode(LockAnswer(lockOKMQSet=taken)))
 
     def unlock(self, request: Request) -> Answer | Procedure[Answer]:

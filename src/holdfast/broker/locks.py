@@ -2,6 +2,10 @@
 
 A lock belongs to a client and lapses a minute after it was last taken; clients take theirs again every 20 seconds. The
 locks are in memory only: after a restart a client simply takes them again.
+
+A lock is keyed by topic and queue number, never by the broker name in the request. A broker has one queue of each
+number in a topic: its own, or the logical queue of a static topic. Clients name the broker of a logical queue in
+several ways (`__syslo__global__`, `__logic__global`, or the broker they found it on): all mean the same queue.
 """
 
 from __future__ import annotations
@@ -18,12 +22,15 @@ from holdfast.wire.offsets import LockAnswer, LockBody
 
 LOCK_LIFE_MS: Final = 60_000
 
+Place = tuple[str, int]
+"""Topic and queue number."""
+
 
 class QueueLocks:
     """Which client holds which queue of which group, and since when."""
 
     def __init__(self) -> None:
-        self._held: dict[str, dict[MessageQueue, tuple[str, int]]] = {}
+        self._held: dict[str, dict[Place, tuple[str, int]]] = {}
 
     def handlers(self) -> Handlers:
         """Return what this room answers."""
@@ -37,28 +44,29 @@ class QueueLocks:
         held = self._held.setdefault(group, {})
         taken = []
         for queue in queues:
-            owner, since_ms = held.get(queue, (client_id, now_ms))
+            place = _place(queue)
+            owner, since_ms = held.get(place, (client_id, now_ms))
             if owner == client_id or now_ms - since_ms > LOCK_LIFE_MS:
-                held[queue] = (client_id, now_ms)
+                held[place] = (client_id, now_ms)
                 taken.append(queue)
         return taken
 
     def unlock(self, group: str, client_id: str, queues: list[MessageQueue]) -> None:
         """Give back those of *queues* that the client holds."""
         held = self._held.get(group, {})
-        for queue in queues:
-            owner, _ = held.get(queue, (None, 0))
+        for place in map(_place, queues):
+            owner, _ = held.get(place, (None, 0))
             if owner == client_id:
-                del held[queue]
+                del held[place]
         if not held:
             self._held.pop(group, None)
 
     def expire(self, now_ms: int) -> None:
         """Forget locks that have lapsed, so that groups that are gone cost nothing."""
         for group, held in list(self._held.items()):
-            for queue, (_, since_ms) in list(held.items()):
+            for place, (_, since_ms) in list(held.items()):
                 if now_ms - since_ms > LOCK_LIFE_MS:
-                    del held[queue]
+                    del held[place]
             if not held:
                 del self._held[group]
 
@@ -67,23 +75,23 @@ class QueueLocks:
     def held_of(self, topic: str, queues: Collection[int]) -> list[LockHeld]:
         """Return the locks on these queues of *topic*."""
         return [
-            LockHeld(group=group, client=client, queue=queue.queue_id, taken_ms=since_ms)
+            LockHeld(group=group, client=client, queue=number, taken_ms=since_ms)
             for group, held in self._held.items()
-            for queue, (client, since_ms) in held.items()
-            if queue.topic == topic and queue.queue_id in queues
+            for (name, number), (client, since_ms) in held.items()
+            if name == topic and number in queues
         ]
 
-    def adopt(self, topic: str, broker_name: str, locks: Iterable[LockHeld]) -> None:
-        """Take over locks of a topic whose queues clients know under *broker_name*."""
+    def adopt(self, topic: str, locks: Iterable[LockHeld]) -> None:
+        """Accept the locks that came with queues of *topic*."""
         for lock in locks:
             held = self._held.setdefault(lock.group, {})
-            held[MessageQueue(topic, broker_name, lock.queue)] = (lock.client, lock.taken_ms)
+            held[topic, lock.queue] = (lock.client, lock.taken_ms)
 
     def forget_queues(self, topic: str, queues: Collection[int]) -> None:
         """Forget the locks on these queues of *topic*: they are elsewhere."""
         for group, held in list(self._held.items()):
-            for queue in [queue for queue in held if queue.topic == topic and queue.queue_id in queues]:
-                del held[queue]
+            for place in [(name, number) for name, number in held if name == topic and number in queues]:
+                del held[place]
             if not held:
                 del self._held[group]
 
@@ -98,3 +106,7 @@ class QueueLocks:
         body = java_json.decode(request.command.body, LockBody)
         self.unlock(body.consumer_group, body.client_id, body.mq_set)
         return request.answer()
+
+
+def _place(queue: MessageQueue) -> Place:
+    return queue.topic, queue.queue_id

@@ -285,7 +285,7 @@ class LogicalPulls:
 
     def _introduced(self, header: PullHeader) -> PullFields:
         """Return a pull that tells who reads: the other broker sees but us, and may never have heard of the group."""
-        fields = msgspec.structs.replace(header.fields, opens_batches=header.opening.value)
+        fields = msgspec.structs.replace(header.fields, opens_batches=header.opening.value, unit=None)
         if fields.sys_flag & SUBSCRIPTION:
             return fields
         known = self._clients.subscription(fields.consumer_group, fields.topic)

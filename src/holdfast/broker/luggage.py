@@ -22,8 +22,7 @@ from holdfast.broker.mapping_records import MoveState
 from holdfast.broker.offsets import OffsetTable
 from holdfast.broker.sink_book import SinkBook
 from holdfast.model.mapping import LogicalQueue, TopicMapping
-from holdfast.model.scope import mock_broker
-from holdfast.wire.moves import Move, OffsetCopy, Opening
+from holdfast.wire.moves import Move, OffsetCopy, Opening, QueueFloor
 
 
 class Luggage:
@@ -60,15 +59,14 @@ class Luggage:
         )
 
     def _pack_offsets(self, topic: str, queues: Collection[int]) -> dict[str, dict[int, int]]:
-        """Return the committed offsets of these queues: group to queue to offset."""
-        packed: dict[str, dict[int, int]] = {}
-        for group in self._offsets.groups_of(topic):
-            found = {
-                queue: offset for queue, offset in self._offsets.queues_of(group, topic).items() if queue in queues
-            }
-            if found:
-                packed[group] = found
-        return packed
+        """Return the committed offsets of these queues: group to queue to offset.
+
+        A group that committed nothing in them is packed, too: it lags there, and the new leader may not know it yet.
+        """
+        return {
+            group: {queue: offset for queue, offset in self._offsets.queues_of(group, topic).items() if queue in queues}
+            for group in self._offsets.groups_of(topic)
+        }
 
     def leave(self, topic: str, queues: Collection[int]) -> None:
         """Forget the locks on queues that are elsewhere, whom to send where, and what sinks wrote to them."""
@@ -77,9 +75,23 @@ class Luggage:
         self._sinks.forget(topic, queues)
 
     def found(
-        self, mapping: TopicMapping, queues: Sequence[LogicalQueue], copies: Iterable[OffsetCopy], now_ms: int
+        self,
+        mapping: TopicMapping,
+        queues: Sequence[LogicalQueue],
+        copies: Iterable[OffsetCopy | QueueFloor],
+        now_ms: int,
+        *,
+        reason: str = "forced",
     ) -> MoveState | None:
-        """Return how to record a forced move, with what *copies* of its *queues* were found; None if of no queue."""
+        """Return how to record that *queues* came here without their luggage; None if there are none.
+
+        Args:
+            mapping: The record with them.
+            queues: As they were before.
+            copies: How far groups have consumed them, where that was found.
+            now_ms: The time.
+            reason: Why there was no luggage.
+        """
         if not queues:
             return None
         offsets: dict[str, dict[int, int]] = {}
@@ -89,7 +101,7 @@ class Luggage:
                 offsets.setdefault(group, {})[copy.queue] = offset
             for group in copy.resets:
                 resets.setdefault(group, []).append(copy.queue)
-        source, name = queues[0].leader.broker, f"{mapping.broker}.{now_ms:x}.forced"
+        source, name = queues[0].leader.broker, f"{mapping.broker}.{now_ms:x}.{reason.replace(' ', '-')}"
         move = Move(
             id=name,
             topic=mapping.topic,
@@ -97,7 +109,7 @@ class Luggage:
             source=source,
             target=mapping.broker,
             state="done",
-            reason="forced",
+            reason=reason,
             started_ms=now_ms,
             changed_ms=now_ms,
         )
@@ -125,12 +137,13 @@ class Luggage:
         """Take over what came with *opening* for these of its queues."""
         for group, offsets in opening.offsets.items():
             self._groups.ensure(group, now_ms)
+            self._offsets.note_consumer(group, opening.topic)
             untold = opening.resets.get(group, ())
             for queue, offset in offsets.items():
                 if queue in queues:
                     self._offsets.reset(group, opening.topic, queue, offset, deliver=queue in untold)
         locks = [lock for lock in opening.locks if lock.queue in queues]
-        self._locks.adopt(opening.topic, mock_broker(opening.scope), locks)
+        self._locks.adopt(opening.topic, locks)
         self._forwarded.adopt(mark for mark in opening.forwarded if mark.queue in queues)
         self._sinks.adopt(opening.topic, [state for state in opening.sinks if state.queue in queues])
 

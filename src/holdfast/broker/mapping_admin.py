@@ -11,12 +11,14 @@ by the way.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
 from holdfast.broker.cluster_view import ClusterView
 from holdfast.broker.errands import Errands
+from holdfast.broker.floors import Floors
+from holdfast.broker.handover import Handover
 from holdfast.broker.mapping_records import MappingSnapshot, describe
 from holdfast.broker.mappings import Mappings
 from holdfast.broker.request import Answer, Handlers, Request
@@ -42,7 +44,8 @@ class MappingAdmin:
         mappings: Mappings,
         view: ClusterView,
         topics: TopicTable,
-        stamp: Callable[[str], Procedure[None]],
+        floors: Floors,
+        handover: Handover,
         delete_topic: Callable[[Request, str], Procedure[Answer]],
         errands: Errands,
     ) -> None:
@@ -50,7 +53,8 @@ class MappingAdmin:
         self._mappings = mappings
         self._view = view
         self._topics = topics
-        self._stamp = stamp
+        self._floors = floors
+        self._handover = handover
         self._delete_topic = delete_topic
         self._errands = errands
 
@@ -108,8 +112,18 @@ class MappingAdmin:
                 "one move at a time", f"logical queue {moving[0]} of {fields.topic} is being moved: wait, or cancel it"
             )
         if fields.queue >= 0:
-            yield Synced(self._change(mapping.without(fields.queue)))
+            yield Synced(self._forget_queue(mapping, fields.queue))
+            self._errands.work.append(self._handover.stamp_all(fields.topic))
             return request.answer()
+        if mapping.floors:
+            yield from self._view.refresh(fields.topic)
+        if kept := list(self._find_needed_floors(mapping)):
+            raise MappingRefused(
+                "never twice",
+                f"{self._mappings.broker} remembers which offsets logical queue {kept[0]} of {fields.topic} has used,"
+                f" and no broker leads it: set it first with `holdfast queue set {fields.topic} {kept[0]}`, or delete"
+                " the topic everywhere",
+            )
         if held := [number for number, queue in mapping.queues.items() if self._holds(queue)]:
             raise MappingRefused(
                 "messages first",
@@ -117,6 +131,24 @@ class MappingAdmin:
                 " and let them expire, or delete the topic everywhere",
             )
         return (yield from self._delete_topic(request, fields.topic))
+
+    def _forget_queue(self, mapping: TopicMapping, number: int) -> int:
+        """Record one queue no longer, and where it may begin again. Return the position to wait for.
+
+        From this event on it takes no sends, so the floor is above every send that was ever accepted.
+        """
+        if number not in mapping.queues:
+            return self._mappings.position
+        log = self._mappings.place(mapping.topic, number).queue_log
+        position = self._change(self._floors.retire(mapping, number))
+        self._handover.wake([] if log is None else [log])
+        return position
+
+    def _find_needed_floors(self, mapping: TopicMapping) -> Iterable[int]:
+        """Return the forgotten queues that no broker has led again since, as far as is known here."""
+        for number, floor in mapping.floors.items():
+            if self._view.leader_above(mapping.topic, number, floor.generation) is None:
+                yield number
 
     def _holds(self, queue: LogicalQueue) -> bool:
         return any(segment.broker == self._mappings.broker for segment in queue.readable)
@@ -134,7 +166,7 @@ class MappingAdmin:
         expired = queue.expire(order.generation, segment.queue_id)
         if expired != queue:
             yield Synced(self._change(mapping.put(expired)))
-            self._errands.work.append(self._stamp(order.topic))
+            self._errands.work.append(self._handover.stamp_all(order.topic))
         if segment.broker == self._mappings.broker:
             self._store.erase_queue(order.topic, segment.queue_id)
         return request.answer()
@@ -154,13 +186,14 @@ class MappingAdmin:
             # Of a queue that has moved on, only its leader knows what expired since; the copy here may name anybody.
             queues = [mapping.queues[number].prune(removed) for number in mapping.led]
             changed = [queue for queue in queues if queue != mapping.queues[queue.queue]]
-            if changed:
+            forgotten = mapping.forget_holders(removed)
+            if changed or forgotten != mapping:
                 gone = [queue.queue for queue in changed if not queue.segments]
-                pruned.append(mapping.put(*changed).without(*gone))
+                pruned.append(forgotten.put(*changed).without(*gone))
         for mapping in pruned:  # Only when every topic lets go of it.
             self._change(mapping)
         yield Synced(self._mappings.position)
-        self._errands.work += [self._stamp(mapping.topic) for mapping in pruned]
+        self._errands.work += [self._handover.stamp_all(mapping.topic) for mapping in pruned]
         self._view.forget_broker(*removed)
         return request.answer()
 

@@ -19,7 +19,7 @@ from holdfast.model.numbers import Int32, Int64
 from holdfast.model.scope import covers, to_shown_scope
 from holdfast.model.topic import MAPPING_TOPIC, TopicConfig
 from holdfast.store.message_store import MessageStore
-from holdfast.wire.mapping import RECORD_VERSION, Home, from_home, to_home
+from holdfast.wire.mapping import RECORD_VERSION, Home, KnownFloor, from_floors, from_home, to_floors, to_home
 from holdfast.wire.moves import Move, Opening
 from holdfast.wire.registration import DataVersion
 
@@ -51,6 +51,7 @@ class MappingChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         broker: Whose record it is, so that a copy is noticed elsewhere; empty where nobody said.
         queues: All homes of each queue that changed.
         dropped: Queues that are no longer recorded.
+        floors: Where forgotten queues may begin again, of each that changed.
         is_whole: There are no queues but these.
         is_deleted: The topic is static no more.
         config: How the broker hosts the topic, should its own file be older.
@@ -64,6 +65,7 @@ class MappingChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     total: Int32 = 0
     queues: dict[Int32, list[Home]] = {}
     dropped: list[Int32] = []
+    floors: dict[Int32, KnownFloor] = {}
     is_whole: bool = False
     is_deleted: bool = False
     config: TopicConfig | None = None
@@ -110,6 +112,7 @@ def describe(mapping: TopicMapping, config: TopicConfig | None = None) -> Mappin
         epoch=mapping.epoch,
         total=mapping.total,
         queues=_homes(mapping.queues),
+        floors=to_floors(mapping.floors),
         is_whole=True,
         config=config,
     )
@@ -119,6 +122,8 @@ def split_change(old: TopicMapping | None, new: TopicMapping, config: TopicConfi
     """Return what turns *old* into *new*: one change, unless it is of more queues than a record holds."""
     known = {} if old is None else old.queues
     changed = {number: queue for number, queue in new.queues.items() if known.get(number) != queue}
+    lower = {} if old is None else old.floors
+    floors = to_floors({number: floor for number, floor in new.floors.items() if lower.get(number) != floor})
     numbers = sorted(changed)
     parts = [numbers[at : at + QUEUES_PER_RECORD] for at in range(0, len(numbers), QUEUES_PER_RECORD)] or [[]]
     return [
@@ -131,6 +136,7 @@ def split_change(old: TopicMapping | None, new: TopicMapping, config: TopicConfi
             total=new.total,
             queues=_homes({number: changed[number] for number in part}),
             dropped=sorted(known.keys() - new.queues.keys()) if part is parts[0] else [],
+            floors=floors if part is parts[0] else {},
             is_whole=old is None and part is parts[0],
             config=config,
         )
@@ -145,6 +151,7 @@ def apply_change(old: TopicMapping | None, change: MappingChange, broker: str) -
     known = {} if old is None or change.is_whole else old.queues
     told = {number: LogicalQueue(number, tuple(map(from_home, homes))) for number, homes in change.queues.items()}
     queues = {number: queue for number, queue in known.items() if number not in change.dropped} | told
+    floors = {} if old is None or change.is_whole else old.floors
     return TopicMapping(
         topic=change.topic,
         broker=broker,
@@ -152,6 +159,7 @@ def apply_change(old: TopicMapping | None, change: MappingChange, broker: str) -
         epoch=change.epoch,
         total=change.total,
         queues=dict(sorted(queues.items())),
+        floors=floors | from_floors(change.floors),
     )
 
 

@@ -14,12 +14,12 @@ Invariant: a queue is sealed and its end is taken in one event, so the end count
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Literal
 
 import msgspec
 
-from holdfast.broker.config import load_config, write_config
+from holdfast.broker.config import load_config, write_bytes, write_config
 from holdfast.broker.mapping_records import (
     ChangeRecord,
     MappingChange,
@@ -250,6 +250,7 @@ class Mappings:
         self._table.pop(topic, None)
         self._sealed.pop(topic, None)
         self._strangers.pop(topic, None)
+        self._forget_moves(topic)
         self._unannounced.append((position, topic, None))
         self._note_changed()
         return position
@@ -312,6 +313,21 @@ class Mappings:
         """Return a physical queue of this broker, or None when nothing was ever stored in it."""
         return self._store.find_queue(topic, queue_id)
 
+    def find_ends(self, topic: str, queues: Iterable[LogicalQueue]) -> dict[int, int]:
+        """Return where the physical queues of the leaders of *queues* end here, by their numbers."""
+        logs = {queue.leader.queue_id: self._store.find_queue(topic, queue.leader.queue_id) for queue in queues}
+        return {number: log.next_offset for number, log in logs.items() if log is not None}
+
+    def count_bytes(self, topic: str, ends: Mapping[int, int]) -> int:
+        """Return how many bytes of records physical queues hold before *ends*; all of them must be readable."""
+        records: dict[int, int] = {}  # A batch that is one record has an entry for each of its messages.
+        for queue_id, end in ends.items():
+            log = self._store.find_queue(topic, queue_id)
+            start = end if log is None else log.offset_min
+            entries = [] if log is None else log.entries(start, max(end - start, 0))
+            records |= {position: size for position, size, _ in entries}
+        return sum(records.values())
+
     @property
     def position(self) -> int:
         """What to wait for with `Synced` so that everything recorded so far is on disk."""
@@ -346,6 +362,12 @@ class Mappings:
         finished = [key for key, known in self._moves.items() if known.move.state in FINISHED]
         for key in finished[:-_FINISHED_KEPT]:
             del self._moves[key]
+
+    def _forget_moves(self, topic: str) -> None:
+        """Remember no finished move of a deleted topic: it brought offsets, which the next of its name must not get."""
+        for state in list(self._moves.values()):
+            if state.move.topic == topic and state.move.state in FINISHED:
+                del self._moves[state.move.id]
 
     # Keeping it.
 
@@ -387,8 +409,7 @@ class Mappings:
         )
         details = {topic: to_detail(mapping, version=RECORD_VERSION) for topic, mapping in self._table.items()}
         file = MappingFile(data_version=self._java_version, topic_queue_mapping_info_map=details)
-        java = [WriteFile(*write) for write in config_files.plan_save(self._disk, JAVA_NAME, encode_file(file))]
-        return [*write_config(self._disk, NAME, snapshot), *java]
+        return [*write_config(self._disk, NAME, snapshot), *write_bytes(self._disk, JAVA_NAME, encode_file(file))]
 
     def _write(self, records: Sequence[ChangeRecord], now_ms: int) -> int:
         """Write records at once: what follows from them cannot be taken back when the event fails later."""
@@ -455,6 +476,7 @@ class Mappings:
         mapping = apply_change(self._table.get(change.topic), change, self.broker)
         if mapping is None:
             self._table.pop(change.topic, None)
+            self._forget_moves(change.topic)
             return
         self._table[change.topic] = fill_ends(mapping, self._store)
         self._owners[change.topic] = change.broker

@@ -5,7 +5,6 @@ Labels are names of topics and groups: as many series as a broker has of them, n
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
@@ -35,7 +34,7 @@ def broker_samples(options: BrokerOptions, store: MessageStore, rooms: Rooms) ->
     yield from _store(store)
     yield from _tables(rooms)
     yield from rooms.replication.samples()
-    yield from _lag(store, rooms)
+    yield from _lag(rooms)
 
 
 def _traffic(rooms: Rooms) -> Iterator[Sample]:
@@ -75,7 +74,9 @@ def _store(store: MessageStore) -> Iterator[Sample]:
     about = "Behind the checkpoint: read again after a crash."
     yield Sample("broker_checkpoint_behind_bytes", "gauge", about, store.checkpoint_behind)
     yield Sample("broker_disk_used_percent", "gauge", "How full the disk of the store is.", store.disk_use.percent)
-    yield Sample("broker_disk_full", "gauge", "1 while writes are refused: the disk is nearly full.", store.disk_full)
+    yield Sample(
+        "broker_disk_full", "gauge", "1 while writes are refused: the disk is full, or nearly.", store.disk_full
+    )
     yield Sample("broker_writable", "gauge", "0 after a disk error, until a restart.", store.writable)
 
 
@@ -85,13 +86,15 @@ def _tables(rooms: Rooms) -> Iterator[Sample]:
     yield Sample("broker_groups", "gauge", "Consumer groups, the system's own among them.", len(rooms.groups.all()))
     yield Sample("broker_producers", "gauge", "Connections that produce.", producing)
     yield Sample("broker_consumers", "gauge", "Connections that consume.", consuming)
+    about = "Configuration files that the disk has no space for."
+    yield Sample("broker_unwritten_files", "gauge", about, len(rooms.unwritten))
     yield Sample("broker_parked_pulls", "gauge", "Pulls that wait for messages.", len(rooms.pulls.holds))
     about = "Bytes of unfinished requests and of answers not taken, where a connection holds many."
     yield Sample("broker_held_bytes", "gauge", about, rooms.pressure.held)
     held = sum(
         rooms.relaying.is_held((topic, number))
-        for topic, mapping in rooms.mappings.topics().items()
-        for number in mapping.led
+        for topic in rooms.mappings.topics()
+        for number in rooms.mappings.led(topic)
     )
     yield Sample("broker_static_queues_held", "gauge", "Logical queues led here that take nothing just now.", held)
     about = "Sends passed on to the leaders of their logical queues."
@@ -100,14 +103,26 @@ def _tables(rooms: Rooms) -> Iterator[Sample]:
     yield Sample("broker_registered", "gauge", "1 while a name server knows this broker.", registered)
 
 
-def _lag(store: MessageStore, rooms: Rooms) -> Iterator[Sample]:
-    """Messages behind the committed offset, for every group that committed anything here."""
+def _lag(rooms: Rooms) -> Iterator[Sample]:
+    """Return the lag of every group, in the queues that this broker leads and of which it is sure that it does.
+
+    A queue whose lead is being handed over, or has yet to be confirmed after a start, may have its series elsewhere
+    already: no two brokers report one queue. A replica reports none.
+    """
+    if rooms.options.is_replica:
+        return
     about = "Messages that a group has not consumed, by topic and group."
-    behind: Counter[tuple[str, str]] = Counter()
-    for key, offsets in rooms.offsets.to_wire().offset_table.items():
-        topic, _, group = key.partition("@")
-        for queue_id, committed in offsets.items():
-            queue = store.find_queue(topic, queue_id)
-            behind[topic, group] += max(0, queue.offset_max - committed) if queue is not None else 0
-    for (topic, group), lag in behind.items():
+    for topic, group in rooms.lags.pairs():
+        if rooms.mappings.is_static(topic):
+            led = [number for number in rooms.mappings.led(topic) if _is_leader(rooms, topic, number)]
+            if not led:
+                continue
+            found = rooms.lags.logical_queues(group, topic, led)
+        else:
+            found = rooms.lags.queues(group, topic)
+        lag = sum(queue.lag for queue in found)
         yield Sample("broker_group_lag", "gauge", about, lag, {"topic": topic, "group": group})
+
+
+def _is_leader(rooms: Rooms, topic: str, number: int) -> bool:
+    return rooms.mappings.place(topic, number).state == "open" and not rooms.relaying.is_held((topic, number))

@@ -3,15 +3,19 @@
     send to an unknown topic ─> have name servers heard of a static one of that name? asked once, and held meanwhile
                                 ├─ yes ─> not for this broker: passed on to the leader of its queue (`relaying.py`)
                                 └─ no, or nobody answers ─> taken anew, and the topic is created here
+    created here for a send ─ 7022 ─> the other brokers of the cluster that create topics create it, too
 
 A static topic is on some brokers only, and a client that once found no route to it sends to any. A normal topic of its
 name would keep messages that no consumer ever sees, and no queue could move to that broker. What name servers told
 counts for a moment: a topic may be deleted, or made.
+
+A topic that a send creates has the smaller of the client's and the broker's number of queues, on every broker of the
+cluster that creates topics. Were it only where the first messages went, it would stay there: clients learn its route.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from typing import Final
 
 import msgspec
@@ -19,14 +23,19 @@ import msgspec
 from holdfast.broker.cluster_view import ClusterView
 from holdfast.broker.envelopes import Place
 from holdfast.broker.errands import Errands
+from holdfast.broker.mappings import Mappings
 from holdfast.broker.options import BrokerOptions
+from holdfast.broker.registration import Registrar
 from holdfast.broker.relaying import Relaying
+from holdfast.broker.request import Answer, Handlers, Refusal, Request
 from holdfast.broker.topics import TopicTable
-from holdfast.broker.waits import Pause, Procedure
+from holdfast.broker.waits import Pause, PeerCall, Procedure, ask_all
 from holdfast.machine.effects import SendBytes
 from holdfast.machine.events import ChannelId
-from holdfast.wire.codes import ResponseCode
+from holdfast.wire.admin import CreateTopicFields
+from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command, encode_command, response
+from holdfast.wire.fields import from_fields, to_fields
 from holdfast.wire.frame import Frame
 from holdfast.wire.relay import copy_frame
 from holdfast.wire.send import SendFields
@@ -48,16 +57,32 @@ class NewTopics:
     """Asks before a topic comes into being by itself."""
 
     def __init__(
-        self, options: BrokerOptions, topics: TopicTable, view: ClusterView, relaying: Relaying, errands: Errands
+        self,
+        options: BrokerOptions,
+        topics: TopicTable,
+        mappings: Mappings,
+        view: ClusterView,
+        relaying: Relaying,
+        registrar: Registrar,
+        errands: Errands,
     ) -> None:
+        self._cluster = options.cluster
         self._has_name_servers = bool(options.namesrv)
         self._topics = topics
+        self._mappings = mappings
+        self._registrar = registrar
         self._view = view
         self._relaying = relaying
         self._errands = errands
         self._told: OrderedDict[str, _Told] = OrderedDict()
         self._held: dict[str, list[tuple[ChannelId, bytes]]] = {}
         self._size = 0
+        self._created: deque[CreateTopicFields] = deque()  # here, and not yet at the other brokers
+        topics.on_created = self._spread
+
+    def handlers(self) -> Handlers:
+        """Return what this component answers."""
+        return {RequestCode.CREATE_FROM_TEMPLATE: self.create}
 
     def is_doubtful(self, fields: SendFields, now_ms: int) -> bool:
         """Say whether a send must not be taken now, as it would create a topic that may be another's."""
@@ -96,3 +121,35 @@ class NewTopics:
         for channel, data in self._held.pop(topic):
             self._size -= len(data)
             self._errands.frames.append((channel, data))
+
+    # On every broker that creates topics.
+
+    def create(self, request: Request) -> Procedure[Answer]:
+        """Answer 7022: create a topic that a send created at another broker, unless this one creates none."""
+        fields = from_fields(CreateTopicFields, request.command.fields)
+        if self._mappings.draining or not self._topics.is_creatable(fields.topic, fields.default_topic):
+            return request.answer()
+        yield from self._view.refresh(fields.topic)
+        if self._view.is_static(fields.topic) or self._topics.find(fields.topic) is not None:
+            return request.answer()
+        created = self._topics.create_from_template(
+            fields.topic, fields.default_topic, fields.write_queue_nums, request.now_ms
+        )
+        if isinstance(created, Refusal):
+            return created
+        return self._registrar.answer_registered(request, request.answer())
+
+    def _spread(self, topic: str, template: str, queues: int) -> None:
+        if not self._created:
+            self._errands.work.append(self._ask_others())
+        self._created.append(CreateTopicFields(topic=topic, default_topic=template, write_queue_nums=queues))
+
+    def _ask_others(self) -> Procedure[None]:
+        """Ask the other brokers of the cluster to create what sends created here. One that is down gets none."""
+        while self._created:
+            fields = to_fields(self._created[0])
+            others = [name for name in self._view.brokers() if self._view.cluster_of(name) == self._cluster]
+            addresses = [address for name in others if (address := self._view.address(name)) is not None]
+            command = Command(code=RequestCode.CREATE_FROM_TEMPLATE, fields=fields)
+            yield from ask_all(PeerCall(address, command) for address in addresses)
+            self._created.popleft()

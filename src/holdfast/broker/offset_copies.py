@@ -22,7 +22,7 @@ from typing import Final
 import msgspec
 
 from holdfast.broker.cluster_view import ClusterView
-from holdfast.broker.config import load_config, write_config
+from holdfast.broker.config import load_config, save_config, write_config
 from holdfast.broker.errands import Errands
 from holdfast.broker.mappings import Mappings
 from holdfast.broker.offsets import OffsetTable
@@ -153,6 +153,12 @@ class OffsetCopies:
         if self._is_dirty:
             self._is_dirty = False
             effects += write_config(self._disk, NAME, CopiedOffsets(copies=list(self._kept.values())))
+
+    def drop_topic(self, topic: str) -> None:
+        """Keep nothing of a topic that is deleted, on disk neither: it may be made again at once."""
+        if any(name == topic for name, _ in self._kept):
+            self._forget_topics({topic})
+            save_config(self._disk, NAME, CopiedOffsets(copies=list(self._kept.values())))
 
     def collect(self, topic: str, queues: Iterable[int]) -> Procedure[dict[int, OffsetCopy]]:
         """Return the newest copies that any broker has of these queues, as far as brokers answer soon."""

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.broker.config import load_config, write_config
+from holdfast.broker.config import load_config, save_config, write_config
 from holdfast.broker.groups import GroupTable
 from holdfast.broker.logical_pull import not_leader_to_read
 from holdfast.broker.mappings import Mappings
@@ -29,7 +29,7 @@ from holdfast.broker.topics import TopicTable
 from holdfast.broker.waits import Procedure
 from holdfast.machine.effects import Effect, Log, SetTimer
 from holdfast.model.errors import PeerFailed
-from holdfast.model.mapping import Segment
+from holdfast.model.mapping import LogicalQueue, Segment
 from holdfast.model.numbers import parse_count
 from holdfast.store.disk import Disk
 from holdfast.store.message_store import MessageStore
@@ -107,16 +107,26 @@ class OffsetTable:
             self.own.setdefault(key, {})[queue_id] = offset
         return True
 
+    def note_consumer(self, group: str, topic: str) -> None:
+        """Remember that *group* consumes *topic*, though it may not have committed anything yet: it lags all the same.
+
+        A replica learns of it from its master.
+        """
+        key = _key(group, topic)
+        if self.own is None and key not in self._committed:
+            self._committed[key] = {}
+            self._dirty = True
+
     def take_over(self, told: Offsets) -> None:
         """Let a replica know what its master does, but for what was committed here and the master has yet to hear."""
         committed = {key: dict(queues) for key, queues in told.offset_table.items()}
         for key, queues in (self.own or {}).items():
             committed.setdefault(key, {}).update(queues)
-        if committed == self._committed:
+        resets = {(key, queue) for key, queues in (told.resets or {}).items() for queue in queues}
+        if (committed, resets) == (self._committed, self._resets):
             return
-        self._committed = committed
+        self._committed, self._resets = committed, resets
         self._pulled = {key: dict(queues) for key, queues in told.pull_offset_table.items()}
-        self._resets = {(key, queue) for key, queues in (told.resets or {}).items() for queue in queues}
         self._dirty = True
 
     def note_pull(self, group: str, topic: str, queue_id: int, offset: int) -> None:
@@ -199,11 +209,11 @@ class OffsetTable:
                 self._dirty = True
 
     def topics_of(self, group: str) -> list[str]:
-        """Return the topics in which *group* has committed, sorted."""
+        """Return the topics that *group* has consumed, sorted."""
         return sorted(topic for topic, name in map(_split, self._committed) if name == group)
 
     def groups_of(self, topic: str) -> list[str]:
-        """Return the groups that have committed in *topic*, sorted."""
+        """Return the groups that have consumed *topic*, sorted."""
         return sorted(name for other, name in map(_split, self._committed) if other == topic)
 
     def clone(self, source: str, target: str, topic: str) -> None:
@@ -219,7 +229,16 @@ class OffsetTable:
 
     def forget_topic(self, topic: str) -> None:
         """Drop every offset in *topic*: should it be made again, its offsets start at 0."""
-        self._forget({key for key in (*self._committed, *self._pulled) if _split(key)[0] == topic})
+        self._forget({key for key in (*self._committed, *self._pulled, *(self.own or ())) if _split(key)[0] == topic})
+
+    def drop_topic(self, topic: str, now_ms: int) -> None:
+        """Drop every offset in *topic*, and put that on disk before returning: a crash must not bring them back."""
+        is_committed = any(_split(key)[0] == topic for key in self._committed)
+        self.forget_topic(topic)
+        if is_committed:
+            self._stamp(now_ms)
+            save_config(self._disk, NAME, self.to_wire())
+            self._dirty = True  # An earlier save may still be under way, off the loop.
 
     def to_wire(self) -> Offsets:
         """Return the whole table."""
@@ -305,6 +324,8 @@ class OffsetTable:
         for key in keys:
             self._committed.pop(key, None)
             self._pulled.pop(key, None)
+            if self.own is not None:
+                self.own.pop(key, None)
         self._resets = {place for place in self._resets if place[0] not in keys}
         self._dirty = self._dirty or bool(keys)
 
@@ -346,7 +367,7 @@ class OffsetRequests:
             return self._query_static(request, fields)
         offset = self._offsets.find(fields.consumer_group, fields.topic, fields.queue_id)
         if offset is None and fields.set_zero_if_not_found is not False:
-            offset = self._first_offset(fields.topic, fields.queue_id)
+            offset = find_first(self._store, fields.topic, fields.queue_id)
         return _tell(request, offset)
 
     def _query_static(self, request: Request, fields: QueryOffsetFields) -> Answer | Procedure[Answer]:
@@ -364,9 +385,8 @@ class OffsetRequests:
             return _tell(request, self._reads.minimum(topic, queue))
         if foreign := [home for home in queue.readable[:-1] if home.is_decided and not home.is_sealed]:
             return self._ask_old_homes(request, fields, foreign)
-        home = queue.leader
-        if len(queue.readable) == 1 and home.first == home.start == 0 and fields.set_zero_if_not_found is not False:
-            offset = self._first_offset(topic, home.queue_id)
+        if fields.set_zero_if_not_found is not False:
+            offset = find_first_logical(self._store, topic, queue)
         return _tell(request, offset)
 
     def _ask_old_homes(self, request: Request, fields: QueryOffsetFields, homes: list[Segment]) -> Procedure[Answer]:
@@ -427,12 +447,21 @@ class OffsetRequests:
         """Answer 43."""
         return request.answer(body=java_json.encode(self._offsets.to_wire()))
 
-    def _first_offset(self, topic: str, queue_id: int) -> int | None:
-        queue = self._store.find_queue(topic, queue_id)
-        if queue is None or queue.offset_min > 0 or queue.offset_max == 0:
-            return None
-        (entry,) = queue.entries(0, 1) or [(0, 0, 0)]
-        return 0 if self._store.is_hot(entry[0]) else None
+
+def find_first(store: MessageStore, topic: str, queue_id: int) -> int | None:
+    """Return 0 if a physical queue has its very first message in memory; else None."""
+    queue = store.find_queue(topic, queue_id)
+    if queue is None or queue.offset_min > 0 or queue.offset_max == 0:
+        return None
+    (entry,) = queue.entries(0, 1) or [(0, 0, 0)]
+    return 0 if store.is_hot(entry[0]) else None
+
+
+def find_first_logical(store: MessageStore, topic: str, queue: LogicalQueue) -> int | None:
+    """Return 0 if a logical queue that never moved has its very first message in memory; else None."""
+    home = queue.leader
+    is_first = len(queue.readable) == 1 and home.first == home.start == 0
+    return find_first(store, topic, home.queue_id) if is_first else None
 
 
 def _tell(request: Request, offset: int | None) -> Answer:

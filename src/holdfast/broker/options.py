@@ -31,6 +31,7 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True):
     # Who it is and where it is reached.
     name: Name = "broker-a"
     cluster: Name = "DefaultCluster"
+    zone: Name | None = None  # which clients in zone mode see it: those of this zone
     namesrv: tuple[str, ...] = ("127.0.0.1:9876",)
     listen: str = "127.0.0.1:10911"
     advertise: str | None = None  # what clients dial; the listening address if not set
@@ -76,6 +77,9 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True):
     # Replication: a replica is its master's log, somewhere else. It has its master's name, and an id above 0.
     replica_of: Name | None = None  # the broker whose replica this one is
     replica_id: Positive = 1  # which replica of it
+    replica_unit: Name | None = None  # the unit in which it stands: its consumers read here while units are open
+    # A replica that lacks nothing older has caught up, and is read; its master is asked for its end every 3 s.
+    replica_read_lag_ms: Annotated[int, msgspec.Meta(ge=5_000)] = 10_000
     # `sync` acknowledges a message when a replica has it, too; `async` does not wait for replicas.
     replication: Literal["async", "sync"] = "async"
     replica_timeout_ms: Positive = 3_000  # then the sender is told that no replica has it: FLUSH_SLAVE_TIMEOUT

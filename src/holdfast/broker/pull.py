@@ -114,7 +114,11 @@ class Pulls:
 
     def put_off(self, header: PullHeader, serializer: int) -> bytes:
         """Return the answer to a pull that came with too many others: ask again, for the same."""
-        return _ask_again(header, serializer, "TOO_MANY_PULLS_AT_ONCE")
+        return ask_again(header, serializer, "TOO_MANY_PULLS_AT_ONCE")
+
+    def send_away(self, hold: Hold) -> bytes:
+        """Return the answer to a parked pull whose queue another broker leads now: ask again, for the same."""
+        return ask_again(hold.header, hold.serializer, "QUEUE_MOVED")
 
     def retry(self, queue: QueueLog, hold: Hold, *, final: bool) -> Pulled:
         """Look again for a parked pull; park it again when there is nothing for it and this is not its last look."""
@@ -174,7 +178,7 @@ class Pulls:
         group, topic, number = fields.consumer_group, fields.topic, fields.queue_id
         led = self._logical.find_led(topic, number)
         if led is None:
-            return [_ask_again(hold.header, hold.serializer, "QUEUE_MOVED")]
+            return [self.send_away(hold)]
         puller = Puller(hold.channel, hold.serializer)
         reset = None if led.is_sealed else self._offsets.reset_pending(group, topic, number, fields.queue_offset)
         if reset is not None:
@@ -266,7 +270,8 @@ def _codes_of_text(topic: str, expression: str) -> frozenset[int] | None:
     return wanted_codes(parse_tags(topic, expression))
 
 
-def _ask_again(header: PullHeader, serializer: int, remark: str) -> bytes:
+def ask_again(header: PullHeader, serializer: int, remark: str) -> bytes:
+    """Return an answer without messages that lets the reader ask for the same again, at the master."""
     offset = header.fields.queue_offset
     offsets = (offset, 0, offset)
     return pull_answer_head(serializer, header.opaque, ResponseCode.PULL_RETRY_IMMEDIATELY, remark, offsets, 0)

@@ -126,6 +126,7 @@ class QueueReading:
     ) -> None:
         self._count_limit = options.pull_count_max
         self._size_default, self._size_limit = options.pull_size_default, options.pull_size_max
+        self._is_replica = options.is_replica
         self._held_much = options.memory_limit // _HELD_PART
         self.pressure = MemoryPressure()
         self._store = store
@@ -142,13 +143,16 @@ class QueueReading:
         """Look at the index from *offset* on."""
         offset_min, offset_max = queue.offset_min, queue.offset_max
         if offset_max == 0:
-            if offset == 0:
-                return Scan(ResponseCode.PULL_NOT_FOUND, "NO_MESSAGE_IN_QUEUE", 0)
+            if offset == 0 or (self._is_replica and offset > 0):
+                return Scan(ResponseCode.PULL_NOT_FOUND, "NO_MESSAGE_IN_QUEUE", offset)
             return Scan(ResponseCode.PULL_OFFSET_MOVED, "NO_MESSAGE_IN_QUEUE", 0)
         if offset < offset_min:
             return Scan(ResponseCode.PULL_OFFSET_MOVED, "OFFSET_TOO_SMALL", offset_min)
         if offset == offset_max:
             return Scan(ResponseCode.PULL_NOT_FOUND, "OFFSET_OVERFLOW_ONE", offset)
+        if offset > offset_max and self._is_replica:
+            # The master may have more: the shorter end of its replica moves no reader back.
+            return Scan(ResponseCode.PULL_NOT_FOUND, "NOT_YET_HERE", offset)
         if offset > offset_max:
             return Scan(ResponseCode.PULL_OFFSET_MOVED, "OFFSET_OVERFLOW_BADLY", offset_max)
         stretch = queue.stretch(offset, self._count_entries(asked, offset, codes))

@@ -28,11 +28,15 @@ import msgspec
 from holdfast.broker.mappings import Mappings
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.request import Request
+from holdfast.broker.topics import NAME as TOPICS_FILE
 from holdfast.broker.topics import TopicTable
 from holdfast.broker.unit_switch import UnitSwitch
+from holdfast.broker.unwritten_files import UnwrittenFiles
 from holdfast.machine.effects import CloseChannel, Effect, Log, OpenChannel, SendBytes, SetTimer
 from holdfast.machine.events import ChannelId
-from holdfast.model.errors import DiskFailed
+from holdfast.model.errors import DiskFailed, DiskFull
+from holdfast.model.topic import RETRY_PREFIX
+from holdfast.store.config_files import config_path
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command, encode_command
 from holdfast.wire.fields import from_fields, to_fields
@@ -85,8 +89,14 @@ class Registrar:
     """The broker's card, and who has it."""
 
     def __init__(
-        self, options: BrokerOptions, topics: TopicTable, mappings: Mappings, units: UnitSwitch | None = None
+        self,
+        options: BrokerOptions,
+        topics: TopicTable,
+        mappings: Mappings,
+        unwritten: UnwrittenFiles,
+        units: UnitSwitch | None = None,
     ) -> None:
+        self._unwritten = unwritten
         self._units = units
         self._options = options
         self._topics = topics
@@ -98,6 +108,7 @@ class Registrar:
         self.is_leaving = False
         if units is not None:
             units.on_change = self._round
+        topics.deletions.on_change = self._round
         self.on_master: Callable[[str, str], None] = lambda _ha_address, _address: None
 
     def is_registered(self) -> bool:
@@ -137,11 +148,13 @@ class Registrar:
             return
         try:
             self._topics.keep()
+        except DiskFull as error:
+            # Members of a new group may read meanwhile: a heartbeat made its retry topic, which holds no message yet.
+            if not all(name.startswith(RETRY_PREFIX) for name in self._topics.changed):
+                _break_promises(effects)
+            effects += self._unwritten.failed(config_path(TOPICS_FILE), str(error))
         except DiskFailed as error:
-            # Messages of a topic that the disk does not know must not be taken for safe: nobody is told so.
-            effects[:] = [
-                CloseChannel(effect.channel) if isinstance(effect, SendBytes) else effect for effect in effects
-            ]
+            _break_promises(effects)
             effects.append(Log("error", "disk failed", {"reason": str(error)}))
         self._round(effects, is_change=True)
 
@@ -237,6 +250,8 @@ class Registrar:
         server.wants_single = is_taken and bool(told.wants_single)
         if is_taken and self._units is not None:
             self._units.hear(told.units, effects)
+        if is_taken:
+            self._topics.deletions.hear(told.deletions, effects)
         if is_taken and told.ha_server_addr is not None:
             self.on_master(told.ha_server_addr, told.master_addr or "")
         if not is_taken:
@@ -297,7 +312,9 @@ class Registrar:
             # A replica speaks for nobody: what it hosts is its master's word.
             enable_acting_master=None if self._options.is_replica else False,
             body_crc32=zlib.crc32(body) & _CRC_MASK,
+            zone_name=self._options.zone,
             units=None if self._units is None else self._units.text,
+            deletions=self._topics.deletions.text,
         )
         server.waiting_opaque = self._next_opaque()
         for held in self._held:
@@ -354,3 +371,8 @@ class Registrar:
     def _next_opaque(self) -> int:
         self._opaque = (self._opaque + 1) & 0x7FFFFFFF
         return self._opaque
+
+
+def _break_promises(effects: list[Effect]) -> None:
+    """Close channels instead of answering: messages of a topic that the disk does not know must not count as safe."""
+    effects[:] = [CloseChannel(effect.channel) if isinstance(effect, SendBytes) else effect for effect in effects]

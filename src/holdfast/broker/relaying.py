@@ -43,6 +43,7 @@ from holdfast.machine.events import ChannelId
 from holdfast.model.errors import PeerFailed
 from holdfast.model.leadership import NO_LEADER, Leader
 from holdfast.model.numbers import parse_count
+from holdfast.model.scope import NOBODY
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command, encode_command, response
 from holdfast.wire.frame import Frame
@@ -167,7 +168,7 @@ class Relaying:
                     remark = f"queue {place[1]} of {place[0]} waits until {doubt}; try again in a moment"
                     self._refuse(waiting, ResponseCode.SYSTEM_BUSY, remark)
                 else:
-                    self._refuse(waiting)
+                    self._refuse_away(waiting, place)
         self._set_timer()
 
     def stop(self) -> None:
@@ -241,7 +242,7 @@ class Relaying:
             self.moving.setdefault(place, []).append(waiting)
             self._set_timer(waiting.deadline_ms)
         elif waiting.hops >= HOPS_MAX or (command.code in RELAYED_SENDS and self._is_astray(waiting, place)):
-            self._refuse(waiting)
+            self._refuse_away(waiting, place)
         elif command.code in RELAYED_SENDS:
             self._size += len(waiting.frame)
             line = self._lines.get(place)
@@ -284,7 +285,7 @@ class Relaying:
             if is_unheard_of or waiting.deadline_ms <= now_ms or self._is_astray(waiting, place):
                 line.waiting.remove(waiting)
                 self._size -= len(waiting.frame)
-                self._refuse(waiting)
+                self._refuse_away(waiting, place)
 
     def _is_astray(self, waiting: Waiting, place: Place) -> bool:
         """Return whether another broker brought a send here in error; with the refusal it is told who leads."""
@@ -344,6 +345,8 @@ class Relaying:
                 self._handed.note_sent(waiting.channel, waiting.command, command)
                 told = self._name_leader(place, command) if self._is_curious(waiting, place) else data
                 self._errands.effects.append(SendBytes(waiting.channel, [told]))
+        if any(answers[opaque][0].fields.get(LEADER_FIELD) == NOBODY for opaque in refused & answers.keys()):
+            self._beliefs.forget(place)
         if refused and not is_news:
             self._beliefs.doubt()
         return is_news or not refused
@@ -357,7 +360,7 @@ class Relaying:
             answer = yield from self._ask(waiting, place, timeout_ms)
         except PeerFailed as error:
             if self._is_unheard_of(place):
-                self._refuse(waiting)
+                self._refuse_away(waiting, place)
             else:
                 self._refuse(waiting, ResponseCode.SYSTEM_ERROR, str(error))
             return
@@ -470,14 +473,29 @@ class Relaying:
         answer.fields |= {LEADER_FIELD: leader.broker, GENERATION_FIELD: str(leader.generation)}
         return encode_command(answer)
 
+    def _refuse_away(self, waiting: Waiting, place: Place) -> None:
+        """Refuse a request for a queue that is not led here; say so if no broker leads it.
+
+        For another broker the own record is enough: it then asks the name servers instead of this broker.
+        """
+        if not self._beliefs.is_unled(place, is_told=not waiting.hops):
+            self._refuse(waiting)
+            return
+        remark = (
+            f"logical queue {place[1]} of {place[0]} has no leader, as its mapping was deleted; assign it to a broker"
+            f" with `holdfast queue set {place[0]} {place[1]} --broker BROKER`"
+        )
+        self._refuse(waiting, remark=remark, fields={LEADER_FIELD: NOBODY})
+
     def _refuse(
         self,
         waiting: Waiting,
         code: ResponseCode = ResponseCode.NOT_LEADER_FOR_QUEUE,
         remark: str = "the queue is moving, or its leader cannot be reached; ask the name server, and try again",
+        fields: dict[str, str] | None = None,
     ) -> None:
         if not waiting.command.is_one_way:
-            answer = encode_command(response(waiting.command, code, remark))
+            answer = encode_command(response(waiting.command, code, remark, fields=fields))
             self._errands.effects.append(SendBytes(waiting.channel, [answer]))
 
     def _set_timer(self, deadline_ms: int | None = None) -> None:

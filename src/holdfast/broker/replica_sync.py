@@ -4,8 +4,8 @@
         21 topics, 201 groups ─> taken at once            43 offsets, 45 delays ─> taken when the log is as far as the
         7033 logical queues ─> once per master                    master's was when it told them (28)
 
-The requests are those with which Java's slaves ask; 7033 is ours, and a Java master does not know it. Offsets are never
-ahead of the log: a group, or a schedule, would skip what is not here yet.
+The requests are those with which Java's slaves ask; 7033 is ours. A Java master does not know it, and sends its logical
+queues with its topics. Offsets are never ahead of the log: a group, or a schedule, would skip what is not here yet.
 
 What groups commit here while the master is away is kept, on disk too, and told to the master first of all when it is
 back (15): only then its offsets count here. An offset that is behind the master's is old, and is dropped.
@@ -13,7 +13,7 @@ back (15): only then its offsets count here. An offset that is behind the master
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Final, TypeVar
 
 import msgspec
@@ -24,6 +24,7 @@ from holdfast.broker.delays import DelayOffsets, Delays
 from holdfast.broker.errands import Errands
 from holdfast.broker.following import Following
 from holdfast.broker.groups import Groups, GroupTable
+from holdfast.broker.local_reads import CatchUp
 from holdfast.broker.mapping_records import MappingSnapshot
 from holdfast.broker.mappings import Mappings
 from holdfast.broker.offsets import Offsets, OffsetTable
@@ -76,6 +77,8 @@ class ReplicaSync:
         master: Where the master answers; None until a name server has said so.
         is_current: Whether the master was heard since this broker started.
         entered: Makes records readable that waited for their topics.
+        catch_up: How far the log here is behind the master's.
+        report: Returns the header fields with which this replica reports to its master.
     """
 
     def __init__(
@@ -97,10 +100,13 @@ class ReplicaSync:
         self.master: str | None = None
         self.is_current = False
         self.entered: Callable[[list[Effect], int], None] = lambda _effects, _now_ms: None
+        self.catch_up = CatchUp()
+        self.report: Callable[[], dict[str, str]] = dict
         self._is_busy = False
         self._is_failing = False
         self._due_ms = 0
         self._told_by: str | None = None  # Who told of its logical queues.
+        self._is_java = False  # Whether that is a Java broker.
         self._their_groups: set[str] = set()
         # Topics that the master does not have either; of records before a position: one may be made anew.
         self._orphans: set[str] = set()
@@ -143,6 +149,11 @@ class ReplicaSync:
         """Take note that the master is back: what it has to hear comes first."""
         self._due_ms = 0
 
+    @property
+    def _copied_mappings(self) -> CopiedMappings:
+        assert isinstance(self._mappings, CopiedMappings), "only a replica syncs"
+        return self._mappings
+
     # The passing of time.
 
     def start(self, now_ms: int, effects: list[Effect]) -> None:
@@ -170,11 +181,9 @@ class ReplicaSync:
 
     def grown(self) -> None:
         """Apply what became readable of the master's logical queues."""
-        mappings = self._mappings
-        assert isinstance(mappings, CopiedMappings)
         start, self._applied = self._applied, self._store.confirmed
         try:
-            mappings.catch_up(start)
+            self._copied_mappings.catch_up(start)
         except StoreError as error:
             self._errands.effects.append(Log("error", "logical queues not followed", {"reason": str(error)}))
 
@@ -183,17 +192,22 @@ class ReplicaSync:
     def _sync(self, address: str) -> Procedure[None]:
         try:
             waited_for, end = self._store.replica.waits_for, int(self._store.written)
-            yield from self._take_tables(address)
+            mapped = yield from self._take_tables(address)
             if waited_for is not None and self._topics.find(waited_for) is None:
                 self._orphans.add(waited_for)
                 self._orphan_end = end
             yield from self._ask_queues(address)
+            if self._is_java:
+                self._copied_mappings.keep_only(mapped)
+            # Now: should the master die before it answers the rest, these records are readable already.
+            self._following.enter(self._errands.now_ms)
+            self.entered(self._errands.effects, self._errands.now_ms)
             yield from self._carry_back(address)
             offsets = _read(Offsets, (yield _call(address, RequestCode.GET_ALL_CONSUMER_OFFSET)))
             delays = _read(DelayOffsets, (yield _call(address, RequestCode.GET_ALL_DELAY_OFFSET)))
-            figures = _read(Table, (yield _call(address, RequestCode.GET_BROKER_RUNTIME_INFO)))
-            position = parse_count(figures.table.get("commitLogMaxOffset"), 0)
+            position = yield from self._ask_end(address)
         except (PeerFailed, ProtocolError, StoreError) as error:
+            self.catch_up.failed()
             if not self._is_failing:
                 self._errands.effects.append(
                     Log("warning", "master's tables not copied", {"master": address, "reason": str(error)})
@@ -204,14 +218,24 @@ class ReplicaSync:
             self._is_busy = False
         self.is_current, self._is_failing = True, False
         self._waiting = (position, offsets, delays)
-        self._following.enter(self._errands.now_ms)
-        self.entered(self._errands.effects, self._errands.now_ms)
         self._settle(self._errands.effects)
 
-    def _take_tables(self, address: str) -> Procedure[None]:
-        """Host the topics and know the groups that the master does, and no others."""
+    def _ask_end(self, address: str) -> Procedure[int]:
+        """Return the end of the master's log, and tell the master how far this replica is."""
+        asked_ms = self._errands.now_ms
+        command = Command(code=RequestCode.GET_BROKER_RUNTIME_INFO, fields=self.report())
+        figures = _read(Table, (yield PeerCall(address, command)))
+        position = parse_count(figures.table.get("commitLogMaxOffset"), 0)
+        self.catch_up.heard(asked_ms, position)
+        return position
+
+    def _take_tables(self, address: str) -> Procedure[Container[str]]:
+        """Host the topics and know the groups that the master does, and no others; return those that Java mapped."""
         now_ms = self._errands.now_ms
-        told = _read(Topics, (yield _call(address, RequestCode.GET_ALL_TOPIC_CONFIG))).topic_config_table
+        topics = _read(Topics, (yield _call(address, RequestCode.GET_ALL_TOPIC_CONFIG)))
+        told, mapped = topics.topic_config_table, topics.topic_queue_mapping_detail_map
+        # Before its topic: without its mapping a static one would be read as a normal one.
+        self._errands.effects += self._copied_mappings.adopt(mapped)
         changed = [config for name, config in told.items() if self._topics.find(name) != config]
         if changed:
             self._topics.put_all(changed, now_ms)
@@ -228,6 +252,7 @@ class ReplicaSync:
         for name in [name for name in known if name not in groups.subscription_group_table]:
             if not self._has_own(name):
                 self._groups.delete(name, now_ms)
+        return mapped
 
     def _has_own(self, group: str) -> bool:
         return any(key.partition("@")[2] == group for key in self._offsets.own or ())
@@ -238,9 +263,8 @@ class ReplicaSync:
             return
         answer = yield _call(address, RequestCode.GET_MAPPING_SNAPSHOT)
         if answer.code == ResponseCode.SUCCESS:
-            mappings = self._mappings
-            assert isinstance(mappings, CopiedMappings)
-            mappings.take_over(decode_body(answer.body, MappingSnapshot))
+            self._copied_mappings.take_over(decode_body(answer.body, MappingSnapshot))
+        self._is_java = answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
         self._told_by = address
 
     # Offsets.
@@ -274,6 +298,7 @@ class ReplicaSync:
 
     def _settle(self, effects: list[Effect]) -> None:
         """Take the master's offsets, once the log here is as far as the master's was."""
+        self.catch_up.reached(self._store.confirmed)
         if self._waiting is not None and self._waiting[0] <= self._store.confirmed:
             _, offsets, delays = self._waiting
             self._waiting = None

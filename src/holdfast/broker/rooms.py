@@ -18,14 +18,18 @@ from holdfast.broker.clients import TIMER as CLIENTS_TIMER
 from holdfast.broker.clients import ClientTable
 from holdfast.broker.cluster_view import ClusterView
 from holdfast.broker.config import report_fallbacks
+from holdfast.broker.consumed_topics import TIMER as CONSUMED_TIMER
+from holdfast.broker.consumed_topics import ConsumedTopics
 from holdfast.broker.copied_mappings import CopiedMappings
 from holdfast.broker.delays import NAME as DELAYS_FILE
 from holdfast.broker.delays import TIMER as DELAYS_TIMER
 from holdfast.broker.delays import Delays
+from holdfast.broker.deletions import NAME as DELETIONS_FILE
 from holdfast.broker.errands import Errands
 from holdfast.broker.expiry import TIMER as EXPIRY_TIMER
 from holdfast.broker.expiry import Expiry
 from holdfast.broker.far_transactions import FarTransactions
+from holdfast.broker.floors import Floors
 from holdfast.broker.following import TIMER as FOLLOWING_TIMER
 from holdfast.broker.following import Following
 from holdfast.broker.forcing import TIMER as FENCES_TIMER
@@ -38,8 +42,10 @@ from holdfast.broker.groups import GroupTable
 from holdfast.broker.guests import Guests
 from holdfast.broker.handover import Handover
 from holdfast.broker.homecoming import Homecoming
+from holdfast.broker.lag import Lags
 from holdfast.broker.leases import TIMER as LEASES_TIMER
 from holdfast.broker.leases import Leases
+from holdfast.broker.local_reads import LocalReads
 from holdfast.broker.lock_requests import LockRequests
 from holdfast.broker.locks import QueueLocks
 from holdfast.broker.luggage import Luggage
@@ -93,6 +99,7 @@ from holdfast.broker.transactions import TIMER as TRANSACTIONS_TIMER
 from holdfast.broker.transactions import Transactions
 from holdfast.broker.unit_switch import NAME as UNITS_FILE
 from holdfast.broker.unit_switch import UnitSwitch
+from holdfast.broker.unwritten_files import UnwrittenFiles
 from holdfast.broker.waits import Procedure
 from holdfast.broker.whereabouts import Whereabouts
 from holdfast.broker.writer import LogWriter
@@ -100,7 +107,8 @@ from holdfast.machine.effects import Effect, Log
 from holdfast.machine.events import ChannelId
 from holdfast.machine.pressure import MemoryPressure
 from holdfast.model.delay import DelayLevels
-from holdfast.model.errors import DiskFailed
+from holdfast.model.errors import DiskFailed, DiskFull
+from holdfast.store.config_files import config_path
 from holdfast.store.disk import Disk
 from holdfast.store.message_store import MessageStore
 from holdfast.wire.command import Command
@@ -117,6 +125,7 @@ _CONFIG_FILES: Final = (
     COPIES_FILE,
     UNITS_FILE,
     COMMITS_FILE,
+    DELETIONS_FILE,
 )
 
 
@@ -136,6 +145,7 @@ class Rooms:
         levels = DelayLevels(options.delay_levels)
         self.options = options
         self.store = store
+        self.unwritten = UnwrittenFiles()
         self._repairs = report_fallbacks(disk, _CONFIG_FILES)
         self.topics = TopicTable(disk, options, now_ms, store)
         self.mappings = (CopiedMappings if options.is_replica else Mappings)(options, disk, store, self.topics)
@@ -150,14 +160,16 @@ class Rooms:
         self.pressure = pressure or MemoryPressure()
         self.stats = BrokerStats(now_ms)
         self.clients = ClientTable(options, self.topics, self.groups)
+        self.clients.note_consumer = self.offsets.note_consumer
+        self.lags = Lags(self.topics, self.clients, self.offsets, self.static_reads, store)
         self.locks = QueueLocks()
         self.relays = Relays()
         self.calls = Calls()
         self.units = UnitSwitch(disk)
         self.units.on_close = self.clients.doubt
-        self.registration = Registrar(options, self.topics, self.mappings, self.units)
+        self.registration = Registrar(options, self.topics, self.mappings, self.unwritten, self.units)
         self.writer = LogWriter(store, levels, self.mappings, message_size_max=options.message_size_max)
-        self.delays = Delays(disk, options, levels, store, self.writer)
+        self.delays = Delays(disk, options, levels, store, self.writer, self.unwritten)
         self.transactions = Transactions(
             options, store, self.topics, self.clients, self.offsets, self.writer, store_host=host
         )
@@ -196,18 +208,15 @@ class Rooms:
         self.queries = Queries(store, self.clients, self.static_reads, self.opened, self.whereabouts)
         self.offset_requests = OffsetRequests(self.offsets, self.topics, self.groups, store, self.static_reads)
         self.offset_resets = OffsetResets(options, self.topics, self.clients, self.offsets, store, self.static_reads)
-        self.topic_admin = TopicAdmin(
-            options, self.topics, self.offsets, self.static_reads, store, self.stats, self.registration
-        )
-        self.static_admin = StaticAdmin(self.topics, self.mappings, self.offsets, self.registration)
         self.group_admin = GroupAdmin(
-            options, self.topics, self.groups, self.clients, self.offsets, self.static_reads, store, self.stats
+            options, self.topics, self.groups, self.clients, self.offsets, self.lags, store, self.stats
         )
         self.client_admin = ClientAdmin(options, self.clients, self.relays)
         self.broker_admin = BrokerAdmin(options, self.topics, self.mappings, store, self.stats, self.delays)
 
     def _build_replication(self, options: BrokerOptions, disk: Disk) -> None:
         """Build the rooms through which a log is copied."""
+        self.view.on_markers = lambda text: self.topics.deletions.hear(text, self.errands.effects)
         self.shipping = Shipping(options, self.store, self.errands)
         self.replica_gate = ReplicaGate(options, self.store, self.shipping)
         self.sinks.is_settled = self.replica_gate.is_settled
@@ -220,7 +229,10 @@ class Rooms:
             self.following,
             self.errands,
         )
-        self.homecoming = Homecoming(options, disk, self.offsets, self.registration, self.errands)
+        self.local_reads = LocalReads(options, self.pulls, self.units.opens, self.replica_sync.catch_up, self.errands)
+        self.replica_sync.report = self.local_reads.report
+        self.broker_admin.note_report = self.local_reads.note_report
+        self.homecoming = Homecoming(options, disk, self.topics, self.offsets, self.registration, self.errands)
         self.registration.on_master = self._learn_master
         self.replication = self.broker_admin.replication = ReplicaReport(
             options, self.store, self.shipping, self.replica_gate, self.following
@@ -230,7 +242,9 @@ class Rooms:
         """Build the rooms in which logical queues come and go."""
         self.guests = Guests(now_ms, self.errands)
         self.relaying = Relaying(options, self.mappings, self.view, self.guests, self.errands, self.pulls.handed)
-        self.new_topics = NewTopics(options, self.topics, self.view, self.relaying, self.errands)
+        self.new_topics = NewTopics(
+            options, self.topics, self.mappings, self.view, self.relaying, self.registration, self.errands
+        )
         self.sends.is_away, self.sends.away = self.relaying.is_away, []
         self.sends.is_doubtful = self.new_topics.is_doubtful
         self.writer.is_held = self.relaying.is_held
@@ -263,10 +277,11 @@ class Rooms:
         self.leases = Leases(options, self.mappings, self.topics, self.relaying, self.forcing, self.errands, disk)
         self.forwards = Forwards(options.name, self.relaying, self.writer, forwarded, self.careful.find_refusal)
         self.delays.forwards = self.forwards
-        self.static_admin.hand_over = self.handover.carry_out
         self.members = GroupMembers(
             options, self.clients, self.groups, self.mappings, self.view, self.calls, self.errands
         )
+        self.consumed = ConsumedTopics(options, self.topics, self.offsets, self.view, self.errands)
+        self.lags.far_pairs = self.consumed.pairs
         self.far_transactions = FarTransactions(
             self.clients,
             self.members,
@@ -279,12 +294,32 @@ class Rooms:
         self.transactions.far = self.far_transactions
         self.handover.introduce = self.members.tell
         self.expiry = Expiry(self.store, self.mappings, self.static_reads, self.handover, self.errands)
+        self._build_mapping_desks(luggage)
+
+    def _build_mapping_desks(self, luggage: Luggage) -> None:
+        """Build the components through which tools change topics and their logical queues."""
+        self.topic_admin = TopicAdmin(
+            self.topics,
+            self.offsets,
+            self.offset_copies,
+            self.static_reads,
+            self.store,
+            self.stats,
+            self.registration,
+            self.view,
+        )
+        self.floors = Floors(self.mappings, self.view, self.offsets, self.offset_copies)
+        self.static_admin = StaticAdmin(
+            self.topics, self.mappings, self.offsets, self.registration, self.view, self.floors, luggage
+        )
+        self.static_admin.hand_over = self.handover.carry_out
         self.mapping_admin = MappingAdmin(
             self.store,
             self.mappings,
             self.view,
             self.topics,
-            self.handover.stamp_all,
+            self.floors,
+            self.handover,
             self.topic_admin.delete_static,
             self.errands,
         )
@@ -301,6 +336,7 @@ class Rooms:
             LEASES_TIMER: self.leases.on_timer,
             EXPIRY_TIMER: self.expiry.on_timer,
             MEMBERS_TIMER: self.members.on_timer,
+            CONSUMED_TIMER: self.consumed.on_timer,
             COPIES_TIMER: self.offset_copies.on_timer,
             REGISTRATION_TIMER: self.registration.on_timer,
             REGISTRATION_HELD_TIMER: self.registration.on_timer,
@@ -320,13 +356,16 @@ class Rooms:
         for room in (
             self.clients,
             self.members,
+            self.consumed,
             self.units,
             self.lock_requests,
+            self.new_topics,
             self.guests,
             self.handover,
             self.takeover,
             self.forcing,
             self.offset_copies,
+            self.floors,
             self.replica_sync,
             self.mapping_admin,
             self.transactions,
@@ -365,6 +404,7 @@ class Rooms:
             self.leases,
             self.expiry,
             self.members,
+            self.consumed,
             self.offset_copies,
         ):
             worker.start(now_ms, effects)
@@ -424,11 +464,14 @@ class Rooms:
         self.mappings.offer_save(now_ms, effects)
         self.sinks.offer_save(effects)
         self.offset_copies.offer_save(effects)
-        try:
-            self.topics.keep()
-            self.groups.keep()
-        except DiskFailed as error:
-            effects.append(Log("error", "disk failed", {"reason": str(error)}))
+        for path, table in ((config_path(TOPICS_FILE), self.topics), (config_path(GROUPS_FILE), self.groups)):
+            try:
+                table.keep()
+                effects += self.unwritten.written(path)
+            except DiskFull as error:
+                effects += self.unwritten.failed(path, str(error))
+            except DiskFailed as error:
+                effects.append(Log("error", "disk failed", {"reason": str(error)}))
 
     def _clients_timer(self, name: str, now_ms: int, effects: list[Effect]) -> None:
         self.clients.on_timer(name, now_ms, effects)

@@ -155,7 +155,7 @@ class Shipping:
         follower.sent = follower.acked = end
         if not self._is_seen:
             self._is_seen = True
-            effects.append(WriteFile(SEEN_PATH, b""))
+            effects.append(WriteFile(SEEN_PATH, b"", is_retried=True))
         effects.append(Log("info", "replica follows", {"peer": follower.peer, "from": end, "behind": confirmed - end}))
 
     def _complain(self, follower: Follower, event: str, reason: str, now_ms: int) -> Log:

@@ -5,15 +5,22 @@
     a home of ours, undecided       prepared: it takes no writes until it is known where it begins
     our queue, next home elsewhere  handed over there, to the exact offset; where that broker cannot take it so, sealed
     an offset for a decided home    acknowledged and ignored: the queue is open there since its exact end
+    a queue without a leader        opened here at or above every offset that it ever used (`floors.py`)
 
 What happened stays: homes, ends and decided offsets are never changed by a tool.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
+import msgspec
+
+from holdfast.broker.cluster_view import ClusterView
+from holdfast.broker.floors import Finding, Floors, place
+from holdfast.broker.luggage import Luggage
+from holdfast.broker.mapping_records import MoveState
 from holdfast.broker.mappings import Mappings
 from holdfast.broker.offsets import OffsetTable
 from holdfast.broker.registration import Registrar
@@ -42,11 +49,23 @@ class StaticAdmin:
         hand_over: How a queue gets to its next home without a hole; None while nobody can do that.
     """
 
-    def __init__(self, topics: TopicTable, mappings: Mappings, offsets: OffsetTable, registrar: Registrar) -> None:
+    def __init__(
+        self,
+        topics: TopicTable,
+        mappings: Mappings,
+        offsets: OffsetTable,
+        registrar: Registrar,
+        view: ClusterView,
+        floors: Floors,
+        luggage: Luggage,
+    ) -> None:
         self._topics = topics
         self._mappings = mappings
         self._offsets = offsets
         self._registrar = registrar
+        self._view = view
+        self._floors = floors
+        self._luggage = luggage
         self.hand_over: HandOver | None = None
 
     def handlers(self) -> Handlers:
@@ -56,21 +75,24 @@ class StaticAdmin:
     def put(self, request: Request) -> Procedure[Answer]:
         """Answer 513 when the record is on disk, queues that go elsewhere are gone, and name servers know it."""
         fields = from_fields(CreateTopicFields, request.command.fields)
+        if self._topics.find(fields.topic) is None:
+            yield from self._view.refresh_topics([fields.topic])  # The answers bring its deletion markers along.
+        fresh: list[int] = []
         try:
             told = from_detail(decode(request.command.body, Detail))
             accepted = self._accept(fields.topic, told)
-            config = self._configure(fields, accepted)
+            self._configure(fields, accepted)  # If it is refused, no broker need be asked.
+            fresh = self._find_fresh(accepted)
+            self._floors.claim(fields.topic, fresh)
+            findings = (yield from self._floors.find(told, fresh)) if fresh else {}
+            if (before := self._mappings.find(fields.topic)) is not None and _is_old_news(before, told):
+                return request.answer()
+            position = self._record(fields, told, findings, request.now_ms)
+            self._topics.deletions.lift(fields.topic, request.now_ms, request.effects)
         except (MappingRefused, RemoteProtocolError) as error:
             return Refusal(_REFUSED, str(error))
-        before = self._mappings.find(fields.topic)
-        if before is not None and _is_old_news(before, told):
-            return request.answer()
-        position = self._mappings.change(accepted, now_ms=request.now_ms, config=config)
-        if before is None and self._topics.find(fields.topic) is not None:
-            # A normal topic becomes static: what groups committed is of physical queues.
-            self._offsets.adopt_physical(self._mappings, fields.topic)
-        self._topics.put(config, request.now_ms)
-        self._topics.changed.discard(fields.topic)  # Name servers hear of it when its record is on disk.
+        finally:
+            self._floors.disclaim(fields.topic, fresh)
         yield Synced(position)
         for target, queues in self._leaving(fields.topic).items():
             yield from self._let_go(MoveOrder(topic=fields.topic, queues=queues, target=target), request.now_ms)
@@ -82,7 +104,55 @@ class StaticAdmin:
             raise MappingRefused("own record", f"the record of {told.topic} was sent for {topic}")
         check(told, owner=self._mappings.broker, cluster=self._mappings.cluster)
         known = self._mappings.find(topic)
-        return told if known is None or _is_old_news(known, told) else accept_update(known, told)
+        if known is None:
+            return msgspec.structs.replace(told, floors={})  # No tool knows the floors of this broker.
+        return told if _is_old_news(known, told) else accept_update(known, told)
+
+    def _record(
+        self, fields: CreateTopicFields, told: TopicMapping, findings: Mapping[int, Finding], now_ms: int
+    ) -> int:
+        """Record what a tool told, and host the topic so. Return the position to wait for."""
+        before, accepted = self._mappings.find(fields.topic), self._accept(fields.topic, told)
+        # A queue that was recorded during the inquiry is open already.
+        fresh = [number for number in self._find_fresh(accepted) if number in findings]
+        ends = self._mappings.find_ends(fields.topic, [accepted.queues[number] for number in fresh])
+        begun = [
+            place(fields.topic, queue, findings[queue.queue], ends.get(queue.leader.queue_id, 0))
+            for queue in map(accepted.queues.__getitem__, fresh)
+        ]
+        accepted = accepted.put(*begun)
+        config = self._configure(fields, accepted)
+        state = self._find_luggage(accepted, fresh, findings, now_ms)
+        position = self._mappings.change(accepted, now_ms=now_ms, config=config, move=state)
+        if before is None and self._topics.find(fields.topic) is not None:
+            # A normal topic becomes static: what groups committed is of physical queues.
+            self._offsets.adopt_physical(self._mappings, fields.topic)
+        self._luggage.replace(state, now_ms)
+        self._topics.put(config, now_ms)
+        self._topics.changed.discard(fields.topic)  # Name servers hear of it when its record is on disk.
+        return position
+
+    # Queues that begin here.
+
+    def _find_fresh(self, accepted: TopicMapping) -> list[int]:
+        """Return the queues that open here with this record: no broker may have used their offsets."""
+        known = self._mappings.find(accepted.topic)
+        fresh = []
+        for number, queue in accepted.queues.items():
+            leader = queue.leader
+            ours = None if known is None or number not in known.queues else known.queues[number].find(leader.generation)
+            is_known = ours is not None and ours.is_decided
+            if leader.broker == self._mappings.broker and leader.is_open and not is_known:
+                fresh.append(number)
+        return fresh
+
+    def _find_luggage(
+        self, accepted: TopicMapping, fresh: Collection[int], findings: Mapping[int, Finding], now_ms: int
+    ) -> MoveState | None:
+        """Return how to record where groups are in queues that begin again; None if no group was in any of them."""
+        known = [found for number in fresh if (found := findings[number].offsets) is not None]
+        queues = [accepted.queues[found.queue] for found in known]
+        return self._luggage.found(accepted, queues, known, now_ms, reason="set again")
 
     def _configure(self, fields: CreateTopicFields, mapping: TopicMapping) -> TopicConfig:
         """Return how the topic is hosted: with a physical queue for every home, and never with fewer than before."""

@@ -64,6 +64,7 @@ class StaticReads:
         """Remember nothing of a topic that is gone."""
         self._minimums = {key: offset for key, offset in self._minimums.items() if key[0] != topic}
         self.minimums_told += 1
+        self._view.forget_topic(topic)  # Its leaders may have later generations than those of its successor.
 
     # Bounds.
 

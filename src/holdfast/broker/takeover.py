@@ -39,11 +39,13 @@ from holdfast.model.scope import require_home, to_shown_scope
 from holdfast.model.topic import TopicConfig
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command
+from holdfast.wire.fields import to_fields
 from holdfast.wire.mapping import from_home
 from holdfast.wire.moves import (
     Move,
     MoveQuestion,
     MoveVerdict,
+    OpenedFields,
     Opening,
     Prepare,
     Prepared,
@@ -183,8 +185,12 @@ class Takeover:
         opening = decode_body(request.command.body, Opening)
         self._require_kept(opening)
         yield from self._require_newest(opening)
-        yield Synced(self._apply(opening))
-        return request.answer()
+        opened = self._find_news(opening)
+        position = self._apply(opening)
+        ends = self._mappings.find_ends(opening.topic, opened)  # In the same event, so before any send.
+        yield Synced(position)
+        copied = self._mappings.count_bytes(opening.topic, ends) if len(opened) == len(opening.queues) else None
+        return request.answer(fields=to_fields(OpenedFields(copied=copied)))
 
     def _require_kept(self, opening: Opening) -> None:
         """See that nothing is handed over that was forgotten here, as it was passed over, though it came here later.
@@ -228,6 +234,21 @@ class Takeover:
         own = None if mapping is None else mapping.queues.get(told.queue)
         return own is not None and own.generation >= told.generation
 
+    def _find_record(self, opening: Opening) -> TopicMapping:
+        mapping = self._mappings.find(opening.topic)
+        if mapping is None:
+            raise MappingRefused("prepare first", f"{self._name} has no record of {opening.topic}")
+        return mapping
+
+    def _find_news(self, opening: Opening) -> list[LogicalQueue]:
+        """Return the queues of *opening* that have still to be opened here.
+
+        Raises:
+            MappingRefused: one of them was not prepared here.
+        """
+        mapping = self._find_record(opening)
+        return [queue for queue in map(to_queue, opening.queues) if self._is_news(mapping, queue)]
+
     def _apply(self, opening: Opening) -> int:
         """Lead the queues of *opening* from now on. Return the position to wait for.
 
@@ -235,11 +256,8 @@ class Takeover:
             MappingRefused: it is not what was prepared here.
         """
         now_ms = self._errands.now_ms
-        mapping = self._mappings.find(opening.topic)
-        if mapping is None:
-            raise MappingRefused("prepare first", f"{self._name} has no record of {opening.topic}")
-        news = [queue for queue in map(to_queue, opening.queues) if self._is_news(mapping, queue)]
-        opened = [_with_own_ends(mapping, queue) for queue in news]
+        mapping = self._find_record(opening)
+        opened = [_with_own_ends(mapping, queue) for queue in self._find_news(opening)]
         known = self._mappings.moves().get(opening.move)
         if opened:
             self.luggage.unpack(opening, {queue.queue for queue in opened}, now_ms)

@@ -4,6 +4,10 @@ Of a static topic, 202 tells of the physical queues here to tools that know of m
 `lo=false`; with `lo=true` of the logical ones that are led here. Tools that know of no mapping see one broker, which
 tells them of all logical queues, whoever leads them.
 
+An explicit create (17, 18) of a topic that is new here asks the name servers first. If it is static there, it is
+refused: a normal topic of that name would keep messages that no consumer sees. If it was deleted, the create lifts its
+deletion marker (`deletions.py`).
+
 How many queues a static topic has is not changed here: they belong to logical queues (513, and moves).
 """
 
@@ -13,8 +17,9 @@ import contextlib
 
 import msgspec
 
+from holdfast.broker.cluster_view import ClusterView
+from holdfast.broker.offset_copies import OffsetCopies
 from holdfast.broker.offsets import OffsetTable
-from holdfast.broker.options import BrokerOptions
 from holdfast.broker.registration import Registrar
 from holdfast.broker.request import Answer, Handlers, Refusal, Request, Steps
 from holdfast.broker.static_reads import StaticReads
@@ -50,22 +55,24 @@ class TopicAdmin:
 
     def __init__(
         self,
-        options: BrokerOptions,
         topics: TopicTable,
         offsets: OffsetTable,
+        copies: OffsetCopies,
         reads: StaticReads,
         store: MessageStore,
         stats: BrokerStats,
         registrar: Registrar,
+        view: ClusterView,
     ) -> None:
-        self._options = options
         self._topics = topics
         self._offsets = offsets
+        self._copies = copies
         self._reads = reads
         self._mappings = reads.mappings
         self._store = store
         self._stats = stats
         self._registrar = registrar
+        self._view = view
 
     def handlers(self) -> Handlers:
         """Return what this room answers."""
@@ -80,7 +87,7 @@ class TopicAdmin:
             RequestCode.GET_TOPIC_CONFIG: self.get,
         }
 
-    def put(self, request: Request) -> Answer:
+    def put(self, request: Request) -> Answer | Procedure[Answer]:
         """Answer 17."""
         fields = from_fields(CreateTopicFields, request.command.fields)
         known = self._topics.find(fields.topic)
@@ -101,7 +108,7 @@ class TopicAdmin:
         )
         return self._put_all([config], request)
 
-    def put_list(self, request: Request) -> Answer:
+    def put_list(self, request: Request) -> Procedure[Answer]:
         """Answer 18."""
         told = java_json.decode(request.command.body, TopicConfigs).topic_config_list
         return self._put_all([self._alter(config) for config in told], request)
@@ -125,6 +132,7 @@ class TopicAdmin:
             return Refusal(ResponseCode.INVALID_PARAMETER, fault)
         if self._topics.is_system(name):
             return Refusal(ResponseCode.INVALID_PARAMETER, f"The topic[{name}] is conflict with system topic.")
+        self._topics.deletions.hold(name, request.now_ms)
         if self._mappings.is_static(name):
             return self.delete_static(request, name)
         return self._forget(request, name)
@@ -139,8 +147,10 @@ class TopicAdmin:
     def _forget(self, request: Request, name: str) -> Answer:
         # The queues first: were they left by a crash, nobody would know any more how they are indexed.
         self._store.delete_topic(name)
+        # On disk, too, before the topic goes: one of its name that is made later begins at 0, with its groups.
+        self._offsets.drop_topic(name, request.now_ms)
+        self._copies.drop_topic(name)
         self._topics.delete(name, request.now_ms)
-        self._offsets.forget_topic(name)
         self._stats.forget_topic(name)
         return request.answer()
 
@@ -194,7 +204,7 @@ class TopicAdmin:
         rows = []
         for queue_id in range(count):
             ends = yield from self._queue_ends(name, queue_id)
-            rows.append((MessageQueue(name, self._options.name, queue_id), ends))
+            rows.append((MessageQueue(name, self._mappings.broker, queue_id), ends))
         body = TopicStats(offset_table=java_json.object_map(rows), topic_put_tps=self._stats.put_tps(name))
         return request.answer(body=java_json.encode(body))
 
@@ -233,11 +243,16 @@ class TopicAdmin:
             min_offset=queue.offset_min, max_offset=queue.offset_max, last_update_timestamp=grown_ms or 0
         )
 
-    def _put_all(self, configs: list[TopicConfig], request: Request) -> Answer:
+    def _put_all(self, configs: list[TopicConfig], request: Request) -> Procedure[Answer]:
+        names = [config.name for config in configs if find_topic_fault(config) is None]
+        # The answers bring deletion markers along. Where no name server answers, nothing speaks against a topic.
+        yield from self._view.refresh_topics([name for name in names if self._topics.find(name) is None])
         for config in configs:
             fault = find_topic_fault(config) or self._find_conflict(config)
             if fault is not None:
                 return Refusal(ResponseCode.INVALID_PARAMETER, fault)
+        for config in configs:
+            self._topics.deletions.lift(config.name, request.now_ms, request.effects)
         if len(configs) == 1:
             self._topics.put(configs[0], request.now_ms)
         else:
@@ -256,4 +271,9 @@ class TopicAdmin:
                     f"topic {config.name} is static: its queues belong to logical queues, of which it has a fixed "
                     "number. Grow it by holdfast topic grow, or by mqadmin updateStaticTopic"
                 )
+        elif self._topics.find(config.name) is None and self._view.is_static(config.name):
+            return (
+                f"topic {config.name} is static on other brokers: a normal one of that name would not be served. Move "
+                "queues here by holdfast queue migrate, or delete the static topic first"
+            )
         return self._topics.find_kind_fault(config)

@@ -14,12 +14,14 @@ takes a broker that presents a single topic for an incremental update.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
 
 from holdfast.broker.config import load_config, save_config
 from holdfast.broker.creation_limit import CreationLimit
+from holdfast.broker.deletions import DeletionMarkers
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.request import Refusal
 from holdfast.model.delay import DelayLevels
@@ -71,12 +73,16 @@ class TopicTable:
         store: Who keeps the queues of the topics.
 
     Attributes:
+        deletions: Which topics must not be created for sends.
+        on_created: Is called with a topic that a send created, its template, and the queues that its sender wants.
         data_version: Rises with every change; name servers compare it.
         changed: Names of the topics that changed since they were last registered.
     """
 
     def __init__(self, disk: Disk, options: BrokerOptions, now_ms: int = 0, store: MessageStore | None = None) -> None:
         self._disk = disk
+        self.deletions = DeletionMarkers(disk, options)
+        self.on_created: Callable[[str, str, int], None] = lambda _name, _template, _queues: None
         self._store = store
         self._options = options
         saved = load_config(disk, NAME, _Saved) or _Saved(data_version=DataVersion(timestamp=now_ms))
@@ -154,15 +160,28 @@ class TopicTable:
         return base is not None and bool(base.permission & Permission.INHERIT)
 
     def create_for_send(self, name: str, template: str, queues: int, now_ms: int) -> TopicConfig | Refusal:
-        """Create a topic that somebody sends to, after the topic *template*, if that may be inherited from."""
+        """Create a topic that a client sends to, after the topic *template*, if that may be inherited from."""
         known = self._topics.get(name)
         if known is not None:
             return known
+        created = self.create_from_template(name, template, queues, now_ms)
+        if isinstance(created, TopicConfig) and not name.startswith(RETRY_PREFIX):
+            self.on_created(name, template, queues)
+        return created
+
+    def create_from_template(self, name: str, template: str, queues: int, now_ms: int) -> TopicConfig | Refusal:
+        """Create a topic that is not here, with the smaller of *queues* and the number that *template* has."""
         fault = find_name_fault(name)
         if fault is not None:
             return Refusal(ResponseCode.INVALID_PARAMETER, fault)
         if name.startswith(RETRY_PREFIX):
             return self.ensure(name, 1, now_ms)
+        if self.deletions.is_deleted(name, now_ms):
+            return Refusal(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{name}] was deleted and is not created by a send; create it again first, by holdfast topic "
+                "create or mqadmin updateTopic",
+            )
         base = self._topics.get(template)
         if base is None or not base.permission & Permission.INHERIT:
             return Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please!")

@@ -48,6 +48,10 @@ class UnitSwitch:
         """What a registration says of it; None where there is nothing to say."""
         return to_text(self._switch)
 
+    def opens(self, topic: str, group: str) -> bool:
+        """Return whether consumers of *group* see the queues of *topic* in other units."""
+        return any(opening.serves(topic, group) for opening in self._switch.openings)
+
     def hear(self, text: str | None, effects: list[Effect]) -> None:
         """Take what a name server told."""
         if not text:

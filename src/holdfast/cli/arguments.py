@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from holdfast.cli.completion import complete_broker, complete_topic
 
+CLUSTER_PANEL: Final = "Cluster"
+
+NamesrvOption = Annotated[
+    str | None,
+    typer.Option(
+        envvar="HOLDFAST_NAMESRV",
+        metavar="HOST:PORT",
+        help="Name servers, ';' between them.",
+        rich_help_panel=CLUSTER_PANEL,
+    ),
+]
+ProfileOption = Annotated[
+    str | None,
+    typer.Option(
+        envvar="HOLDFAST_PROFILE", metavar="NAME", help="Use this saved profile.", rich_help_panel=CLUSTER_PANEL
+    ),
+]
 TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.", autocompletion=complete_topic)]
 BrokersOption = Annotated[
     str | None,

@@ -13,13 +13,16 @@ from holdfast.admin.draining import Hold, Home, hold_text, latest
 from holdfast.admin.moves import MovePlan
 from holdfast.admin.operations import Admin
 from holdfast.admin.reach import NotAllowed
-from holdfast.admin.tables import Facts, Printable, Table, left, right, time_text
+from holdfast.admin.tables import Printable, Table, left, right, spare, time_text, whole
+from holdfast.cli.broker_keys import figure_rows, setting_rows
 from holdfast.cli.completion import complete_broker
 from holdfast.cli.moving import (
     EvenIfAliveOption,
     ForceOption,
     NoWaitOption,
     carry_out,
+    copied_text,
+    count_copied,
     count_text,
     follow,
     show_outcome,
@@ -28,6 +31,7 @@ from holdfast.cli.moving import (
 )
 from holdfast.cli.session import DryRunOption, Session, YesOption, cluster_command
 from holdfast.model.placement import count_leads
+from holdfast.wire.versions import version_name
 
 # Figures that only mean something for a broker with thread pools, or that the first table has already.
 _NOISE: Final = re.compile("ThreadPool|Transient|^timer|^brokerVersion|^dispatchMaxBuffer|LockTime|EntireTimeMax")
@@ -69,7 +73,7 @@ def describe(
     *,
     broker: Annotated[str, typer.Argument(metavar="BROKER", help="Name or address.", autocompletion=complete_broker)],
 ) -> None:
-    """Show everything that a broker tells about itself: figures and settings.
+    """Show the figures and settings that a broker reports, and what each of them means.
 
     Example: holdfast broker describe broker-a
     """
@@ -77,8 +81,9 @@ def describe(
     parts: list[Printable] = []
     for each in found:
         parts.append(status_table([each.status]))
-        parts.append(Facts([pair for pair in each.runtime.items() if not _NOISE.search(pair[0])], title="Figures"))
-        parts.append(Facts(list(each.config.items()), title="Settings"))
+        figures = {key: value for key, value in each.runtime.items() if not _NOISE.search(key)}
+        parts.append(Table(left("KEY", "VALUE", "MEANING"), figure_rows(figures), title="Figures"))
+        parts.append(Table(left("KEY", "VALUE", "MEANING"), setting_rows(each.config), title="Settings"))
     session.show({"brokers": found}, *parts)
 
 
@@ -123,7 +128,7 @@ def drain(
         dropped += _wait(session, broker, groups)
     holds = session.ask(lambda admin: admin.draining.holds(broker))
     moved = sum(len(move.queues) for move in made)
-    text = f"{broker} leads nothing; {count_text(moved, 'logical queue')} moved, bytes copied: 0"
+    text = f"{broker} leads nothing; {count_text(moved, 'logical queue')} moved{copied_text(made)}"
     if dropped:
         text += f"; old messages in {count_text(len(dropped), 'home')} dropped"
     session.show(
@@ -134,7 +139,7 @@ def drain(
             "kept": [] if wait else kept,
             "holds": holds,
             "removable": not holds,
-            "bytes_copied": 0,
+            "bytes_copied": count_copied(made),
         },
         text,
         f"it gets no new ones until `holdfast broker spread {broker}` gives it its share again",
@@ -249,7 +254,9 @@ def hold_parts(broker: str, holds: Sequence[Hold]) -> list[Printable]:
     if not holds:
         return [f"nothing holds {broker}: it can be removed with `holdfast broker remove {broker}`"]
     rows = [(hold_text(hold), time_text(hold.until_ms), hold.remedy) for hold in holds]
-    return [Table(left("STILL NEEDED", "UNTIL", "WHAT ENDS IT"), rows, title=f"What still holds {broker}")]
+    return [
+        Table([*left("STILL NEEDED"), *whole("UNTIL"), *left("WHAT ENDS IT")], rows, title=f"What still holds {broker}")
+    ]
 
 
 def status_table(statuses: list[BrokerStatus]) -> Printable:
@@ -265,7 +272,7 @@ def status_table(statuses: list[BrokerStatus]) -> Printable:
             status.cluster,
             status.id,
             status.address,
-            status.version,
+            version_name(status.version),
             status.puts_per_second,
             status.gets_per_second,
             status.puts_today,
@@ -278,11 +285,15 @@ def status_table(statuses: list[BrokerStatus]) -> Printable:
         for status in statuses
     ]
     columns = [
-        *left("BROKER", "CLUSTER"),
+        *left("BROKER"),
+        *spare(2, left("CLUSTER")),
         *right("ID"),
-        *left("ADDRESS", "VERSION"),
-        *right("PUT/S", "GET/S", "PUT TODAY", "DISK"),
-        *left("UP SINCE"),
+        *whole("ADDRESS"),
+        *spare(5, left("PROTOCOL")),
+        *spare(1, right("PUT/S", "GET/S")),
+        *spare(4, right("PUT TODAY")),
+        *spare(3, right("DISK")),
+        *spare(6, whole("UP SINCE")),
         *([*right("LEADS"), *left("STATE")] if has_static else []),
         *(left("REPLICATION") if has_replicas else []),
         *([] if all(each.fault is None for each in statuses) else left("FAULT")),

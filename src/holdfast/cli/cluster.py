@@ -7,12 +7,12 @@ from typing import Annotated
 import typer
 
 from holdfast.admin.route_push import RoutePushStatus
-from holdfast.admin.tables import Cell, Facts, Table, left, right
+from holdfast.admin.tables import Cell, Facts, Table, left, right, spare, whole
 from holdfast.cli.broker import status_table
 from holdfast.cli.completion import complete_topic
 from holdfast.cli.moving import NoWaitOption, carry_out
 from holdfast.cli.session import DryRunOption, Session, cluster_command
-from holdfast.wire.push_state import Percent, ReadingsTold
+from holdfast.wire.push_state import UNKNOWN, LinkCapacityTold, Percent, ReadingsTold
 
 app = typer.Typer(no_args_is_help=True, help="Look at the whole cluster, and share its logical queues out evenly.")
 
@@ -35,17 +35,29 @@ def describe(session: Session) -> None:
         ("topics", found.topics),
         ("puts per second", found.puts_per_second),
         ("gets per second", found.gets_per_second),
+        *link_facts(found.route_push),
     ]
     session.show(found, Facts(facts), status_table(found.brokers), push_table(found.route_push))
+
+
+def link_facts(statuses: list[RoutePushStatus]) -> list[tuple[str, str]]:
+    """Return the link capacity of every name server that pushes routes, and how it is known."""
+    return [(f"link of {each.address}", _link(each.link_capacity)) for each in statuses if each.link_capacity]
+
+
+def _link(capacity: LinkCapacityTold) -> str:
+    if capacity.mbit == UNKNOWN:
+        return "unknown: the back-off ignores the network; state link_capacity_mbit"
+    return f"{capacity.mbit} Mbit/s ({capacity.source})"
 
 
 def push_table(statuses: list[RoutePushStatus]) -> Table:
     """Return what name servers do about changed routes as a table."""
     columns = [
-        *left("NAME SERVER"),
+        *whole("NAME SERVER"),
         *right("CLIENTS", "TOPICS", "PENDING"),
         *left("NOTICES"),
-        *right("MEMORY", "LOAD", "NETWORK"),
+        *spare(1, right("MEMORY", "LOAD", "NETWORK")),
     ]
     return Table(columns, [_push_row(status) for status in statuses], title="Route push")
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.admin.tables import Printable, Table, left, right, time_text
+from holdfast.admin.tables import Printable, Table, left, right, time_text, whole
 from holdfast.admin.units import DisasterStatus, ServerSwitch, SwitchChange, UnitStatus
 from holdfast.cli.completion import complete_topic
 from holdfast.cli.session import DryRunOption, Session, cluster_command
@@ -110,7 +110,7 @@ def _show(session: Session, change: SwitchChange, text: str) -> None:
 
 def _server_table(found: DisasterStatus) -> Printable:
     rows = [(server.address, _state_text(server)) for server in found.name_servers]
-    return Table(left("NAME SERVER", "LAST CHANGE"), rows)
+    return Table([*whole("NAME SERVER"), *left("LAST CHANGE")], rows)
 
 
 def _state_text(server: ServerSwitch) -> str:

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
 import typer
 
-from holdfast.admin.groups import GroupLag, Member
+from holdfast.admin.groups import GroupLag, Member, QueueLag
 from holdfast.admin.offsets import OffsetChange
 from holdfast.admin.operations import Admin
 from holdfast.admin.reach import NotAllowed
-from holdfast.admin.tables import Facts, Table, left, right, time_text
+from holdfast.admin.tables import Facts, Table, left, right, spare, time_text, whole
 from holdfast.cli.arguments import TopicArgument
 from holdfast.cli.completion import complete_group, complete_topic
 from holdfast.cli.places import local_now, parse_target
 from holdfast.cli.session import DryRunOption, Session, YesOption, cluster_command
 from holdfast.model.group import GroupConfig
 from holdfast.model.scope import to_shown_broker, to_wire_broker
+from holdfast.wire.versions import version_text
 
 app = typer.Typer(no_args_is_help=True, help="Look at consumer groups, their lag and offsets.")
 
@@ -41,7 +43,7 @@ def list_groups(
     """
     groups = session.ask(lambda admin: admin.groups.summaries(with_system=everything))
     rows = [(group.name, group.members, group.kind, group.model, ", ".join(group.topics) or None) for group in groups]
-    columns = [*left("GROUP"), *right("MEMBERS"), *left("KIND", "MODEL", "TOPICS")]
+    columns = [*left("GROUP"), *right("MEMBERS"), *spare(1, left("KIND", "MODEL")), *left("TOPICS")]
     empty = "no groups yet; a group appears when its first consumer starts"
     session.show({"groups": groups}, Table(columns, rows, empty=empty))
 
@@ -59,6 +61,7 @@ def describe(session: Session, *, group: GroupArgument) -> None:
         ("kind", found.kind),
         ("model", found.model),
         ("lag", found.lag),
+        ("waiting for a retry", found.retry_lag),
         ("may consume", found.config.consume_enable),
         ("retries", found.config.retry_max_times),
     ]
@@ -125,7 +128,7 @@ def lag(
     *,
     group: GroupArgument,
     topic: Annotated[
-        str | None, typer.Argument(metavar="[TOPIC]", help="This topic only.", autocompletion=complete_topic)
+        str | None, typer.Argument(metavar="TOPIC", help="This topic only.", autocompletion=complete_topic)
     ] = None,
 ) -> None:
     """Show how far a group is behind, queue by queue.
@@ -133,7 +136,21 @@ def lag(
     Example: holdfast group lag billing
     """
     found = _shown(session.ask(lambda admin: admin.groups.lag(group, topic)))
-    has_gap = any(each.gap for each in found.queues)
+    facts: list[tuple[str, str | int | float | None]] = [
+        ("group", found.group),
+        ("lag", found.lag),
+        ("waiting for a retry", found.retry_lag),
+        ("consumes per second", found.consumes_per_second),
+    ]
+    retries = [_lag_table(found.retries)] if found.retry_lag else []
+    down = [
+        f"not counted: queue {each.queue} of {each.topic}, whose leader {each.leader} is down" for each in found.unknown
+    ]
+    session.show(found, Facts(facts), _lag_table(found.queues), *retries, *down)
+
+
+def _lag_table(queues: Sequence[QueueLag]) -> Table:
+    has_gap = any(each.gap for each in queues)
     rows = [
         (
             each.topic,
@@ -145,19 +162,11 @@ def lag(
             *([each.gap] if has_gap else []),
             time_text(each.consumed_ms),
         )
-        for each in found.queues
+        for each in queues
     ]
     numbers = ("QUEUE", "COMMITTED", "END", "LAG", *(["GAP"] if has_gap else []))
-    columns = [*left("TOPIC", "BROKER"), *right(*numbers), *left("LAST CONSUMED")]
-    facts: list[tuple[str, str | int | float | None]] = [
-        ("group", found.group),
-        ("lag", found.lag),
-        ("consumes per second", found.consumes_per_second),
-    ]
-    down = [
-        f"not counted: queue {each.queue} of {each.topic}, whose leader {each.leader} is down" for each in found.unknown
-    ]
-    session.show(found, Facts(facts), Table(columns, rows, empty="it has not committed anything yet"), *down)
+    columns = [*left("TOPIC", "BROKER"), *right(*numbers), *spare(1, whole("LAST CONSUMED"))]
+    return Table(columns, rows, empty="it consumes nothing yet")
 
 
 @cluster_command(app, "reset")
@@ -201,10 +210,14 @@ def reset(
 
 def _shown(lag: GroupLag) -> GroupLag:
     """Return a lag with the broker names that people see."""
-    queues = [msgspec.structs.replace(each, broker=to_shown_broker(each.broker)) for each in lag.queues]
-    return msgspec.structs.replace(lag, queues=queues)
+
+    def shown(queues: Sequence[QueueLag]) -> list[QueueLag]:
+        return [msgspec.structs.replace(each, broker=to_shown_broker(each.broker)) for each in queues]
+
+    return msgspec.structs.replace(lag, queues=shown(lag.queues), retries=shown(lag.retries))
 
 
 def _member_table(members: list[Member]) -> Table:
-    rows = [(member.client_id, member.address, member.language, str(member.version)) for member in members]
-    return Table(left("MEMBER", "ADDRESS", "LANGUAGE", "VERSION"), rows, empty="nobody is online")
+    rows = [(member.client_id, member.address, member.language, version_text(member.version)) for member in members]
+    columns = [*whole("MEMBER"), *spare(1, whole("ADDRESS")), *spare(3, left("LANGUAGE")), *spare(2, left("PROTOCOL"))]
+    return Table(columns, rows, empty="no member is online")

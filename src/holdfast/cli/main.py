@@ -18,6 +18,7 @@ from typing import Annotated, Final
 import typer
 from typer.exceptions import TyperException
 
+from holdfast.cli.help_style import HELP_NAMES, build_command
 from holdfast.model.errors import ConfigError, HoldfastError
 from holdfast.model.nearest import nearest
 
@@ -60,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # The client logs what it gets over by itself; a command has only its own answer to give.
     logging.getLogger("holdfast").addHandler(logging.NullHandler())
     try:
-        command = typer.main.get_command(build(words))
+        command = build_command(build(words))
         status = command.main(words, prog_name=PROGRAM, standalone_mode=False)
     except BrokenPipeError:
         # Whoever read our output has seen enough. Python would complain again when it closes the stream.
@@ -77,7 +78,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def build(words: Sequence[str]) -> typer.Typer:
     """Return the tree of commands, as much of it as *words* need."""
-    app = typer.Typer(name=PROGRAM, no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False)
+    app = typer.Typer(
+        name=PROGRAM,
+        no_args_is_help=True,
+        rich_markup_mode="rich",
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": HELP_NAMES},
+    )
     app.callback()(_root)
     asked = words[0] if words else ""
     # Completion has no words of its own: the shell hands them over in a variable.

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
-from holdfast.admin.messages import FoundMessage
+from holdfast.admin.messages import FoundMessage, Origin
 from holdfast.admin.operations import Admin
-from holdfast.admin.tables import Facts, Printable, Table, left, right, size_text, time_text
+from holdfast.admin.tables import Facts, Printable, Table, cut, left, right, size_text, spare, time_text, whole
 from holdfast.cli.arguments import TopicArgument
-from holdfast.cli.message_text import body_text, to_object
+from holdfast.cli.message_text import body_text, origin_text, to_object
 from holdfast.cli.places import local_now, parse_time
 from holdfast.cli.session import Session, cluster_command
 from holdfast.model.errors import ConfigError
 from holdfast.model.scope import to_shown_broker
+
+_BODY_MAX: Final = 60
 
 app = typer.Typer(no_args_is_help=True, help="Find stored messages.")
 
@@ -50,23 +52,27 @@ def query(
     start_ms = parse_time(since, now) if since is not None else 0
     end_ms = parse_time(until, now) if until is not None else 0x7FFFFFFFFFFFFFFF
 
-    async def find(admin: Admin) -> list[FoundMessage]:
+    async def find(admin: Admin) -> tuple[list[FoundMessage], list[Origin | None]]:
         if message_id is not None:
-            return await admin.messages.by_id(topic, message_id)
-        assert key is not None
-        return await admin.messages.by_key(topic, key, start_ms=start_ms, end_ms=end_ms, count_max=count)
+            found = await admin.messages.by_id(topic, message_id)
+        else:
+            assert key is not None
+            found = await admin.messages.by_key(topic, key, start_ms=start_ms, end_ms=end_ms, count_max=count)
+        return found, [await admin.messages.find_origin(each.message) for each in found]
 
-    found = session.ask(find)
+    found, origins = session.ask(find)
     objects = [
-        to_object(each.message) | {"broker": to_shown_broker(each.queue_broker), "stored_on": each.broker}
-        for each in found
+        to_object(each.message, origin) | {"broker": to_shown_broker(each.queue_broker), "stored_on": each.broker}
+        for each, origin in zip(found, origins, strict=True)
     ]
-    session.show({"topic": topic, "messages": objects}, *_printed(found, f"no message in {topic} has the key {key!r}"))
+    empty = f"no message in {topic} has the key {key!r}"
+    session.show({"topic": topic, "messages": objects}, *_printed(found, origins, empty))
 
 
-def _printed(found: list[FoundMessage], empty: str) -> list[Printable]:
+def _printed(found: list[FoundMessage], origins: list[Origin | None], empty: str) -> list[Printable]:
     if len(found) == 1:
-        return [_facts(found[0])]
+        return [_facts(found[0], origins[0])]
+    has_origin = any(origins)
     rows = [
         (
             each.message.message_id,
@@ -76,15 +82,24 @@ def _printed(found: list[FoundMessage], empty: str) -> list[Printable]:
             time_text(each.message.stored_ms),
             each.message.tags,
             size_text(len(each.message.body)),
-            body_text(each.message)[:60],
+            *([None if origin is None else origin_text(origin)] if has_origin else []),
+            body_text(each.message)[:_BODY_MAX],
         )
-        for each in found
+        for each, origin in zip(found, origins, strict=True)
     ]
-    columns = [*left("ID", "BROKER"), *right("QUEUE", "OFFSET"), *left("STORED", "TAG"), *right("SIZE"), *left("BODY")]
+    columns = [
+        *whole("ID"),
+        *left("BROKER"),
+        *right("QUEUE", "OFFSET"),
+        *spare(1, whole("STORED")),
+        *spare(2, left("TAG")),
+        *spare(3, right("SIZE")),
+        *([*left("FROM"), *spare(4, cut("BODY"))] if has_origin else cut("BODY")),
+    ]
     return [Table(columns, rows, empty=empty)]
 
 
-def _facts(found: FoundMessage) -> Printable:
+def _facts(found: FoundMessage, origin: Origin | None) -> Printable:
     message = found.message
     return Facts(
         [
@@ -92,6 +107,7 @@ def _facts(found: FoundMessage) -> Printable:
             ("offset id", message.offset_id),
             ("topic", message.topic),
             ("queue", f"{to_shown_broker(found.queue_broker)} {message.queue.queue_id}"),
+            *([] if origin is None else [("from", origin_text(origin))]),
             ("stored on", found.broker),
             ("offset", message.offset),
             ("stored", time_text(message.stored_ms)),

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from holdfast.admin.messages import Origin
 from holdfast.admin.tables import time_text
 from holdfast.model.message import ReceivedMessage
 from holdfast.model.scope import to_shown_broker
@@ -15,7 +16,7 @@ from holdfast.model.scope import to_shown_broker
 Format = Literal["text", "json", "body", "raw"]
 
 
-def to_object(message: ReceivedMessage) -> dict[str, Any]:
+def to_object(message: ReceivedMessage, origin: Origin | None = None) -> dict[str, Any]:
     """Return *message* as plain values; a body that is no text is in `body_base64` instead of `body`."""
     found = {
         "topic": message.topic,
@@ -32,6 +33,7 @@ def to_object(message: ReceivedMessage) -> dict[str, Any]:
         "reconsume_times": message.reconsume_times,
         "properties": message.user_properties,
         "size": len(message.body),
+        **({} if origin is None else {"origin": msgspec.to_builtins(origin)}),
     }
     try:
         return found | {"body": message.body.decode()}
@@ -39,7 +41,14 @@ def to_object(message: ReceivedMessage) -> dict[str, Any]:
         return found | {"body_base64": base64.b64encode(message.body).decode()}
 
 
-def to_line(message: ReceivedMessage) -> str:
+def origin_text(origin: Origin) -> str:
+    """Return where a message was before its group could not consume it."""
+    if origin.queue is None:
+        return f"{origin.topic} (queue unknown: no longer stored)"
+    return f"{origin.topic} {origin.broker}/{origin.queue}@{origin.offset}"
+
+
+def to_line(message: ReceivedMessage, origin: Origin | None = None) -> str:
     """Return *message* on one line: when, where, what it is about, what it says."""
     marks = [f"[{message.tags}]"] if message.tags else []
     marks += [f"{key}" for key in message.keys] or ([message.key] if message.key else [])
@@ -50,6 +59,7 @@ def to_line(message: ReceivedMessage) -> str:
         for part in (
             time_text(message.stored_ms) or "-",
             f"{place}@{message.offset}",
+            f"from {origin_text(origin)}" if origin else "",
             " ".join(marks),
             body_text(message),
         )
@@ -66,13 +76,13 @@ def body_text(message: ReceivedMessage) -> str:
     return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
 
 
-def write_message(message: ReceivedMessage, style: Format) -> None:
+def write_message(message: ReceivedMessage, style: Format, origin: Origin | None = None) -> None:
     """Write *message* to standard output."""
     match style:
         case "text":
-            line = (to_line(message) + "\n").encode()
+            line = (to_line(message, origin) + "\n").encode()
         case "json":
-            line = msgspec.json.encode(to_object(message)) + b"\n"
+            line = msgspec.json.encode(to_object(message, origin)) + b"\n"
         case "body":
             line = message.body + b"\n"
         case "raw":

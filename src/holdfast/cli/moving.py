@@ -15,7 +15,7 @@ import typer
 from holdfast.admin.moves import FINISHED, MovePlan
 from holdfast.admin.operations import Admin
 from holdfast.admin.previews import Preview
-from holdfast.admin.tables import Printable, Table, left, right, time_text
+from holdfast.admin.tables import Printable, Table, left, right, spare, time_text, whole
 from holdfast.cli.progress import show_progress
 from holdfast.cli.session import Session
 from holdfast.model.mapping import Row
@@ -99,14 +99,14 @@ def follow(session: Session, moves: Sequence[Move], *, no_wait: bool = False) ->
 
 
 def show_plan(session: Session, plan: MovePlan, *, what: str, dry_run: bool) -> None:
-    """Print what would be moved: the tables before and after, and the bytes that travel."""
-    value = {"dry_run": dry_run, "moves": plan.moves, "tables": plan.previews, "bytes_copied": 0}
+    """Print what would be moved, and the tables before and after."""
+    value = {"dry_run": dry_run, "moves": plan.moves, "tables": plan.previews}
     if not plan.moves:
         session.show(value, f"nothing to move: {what}")
         return
     rows = [(move.topic, move.queue, move.source, move.target) for move in plan.moves]
     moves = Table([*left("TOPIC"), *right("QUEUE"), *left("FROM", "TO")], rows, title="Moves")
-    session.show(value, moves, *preview_parts(plan.previews), "bytes copied: 0")
+    session.show(value, moves, *preview_parts(plan.previews))
 
 
 def show_outcome(session: Session, plan: MovePlan, made: Sequence[Move]) -> None:
@@ -118,11 +118,12 @@ def show_outcome(session: Session, plan: MovePlan, made: Sequence[Move]) -> None
     bad = [move for move in made if move.state in FINISHED - {"done"}]
     going = [move for move in made if move.state not in FINISHED]
     done = sum(len(move.queues) for move in made if move.state == "done")
-    value = {"dry_run": False, "moves": plan.moves, "outcome": made, "done": done, "bytes_copied": 0}
+    copied = count_copied(made)
+    value = {"dry_run": False, "moves": plan.moves, "outcome": made, "done": done, "bytes_copied": copied}
     parts: list[Printable] = []
     if done:
         brokers = ", ".join(sorted({move.target for move in made if move.state == "done"}))
-        parts.append(f"{brokers} took over {count_text(done, 'logical queue')}; bytes copied: 0")
+        parts.append(f"{brokers} took over {count_text(done, 'logical queue')}{copied_text(made)}")
     if going or bad:
         parts.append(move_table([*bad, *going]))
     if going:
@@ -132,6 +133,19 @@ def show_outcome(session: Session, plan: MovePlan, made: Sequence[Move]) -> None
     session.show(value, *parts)
     if bad:
         raise typer.Exit(1)
+
+
+def count_copied(moves: Sequence[Move]) -> int | None:
+    """Return how many bytes of messages the new leaders had when they opened; None unless all of them counted."""
+    counts = [move.copied for move in moves if move.state == "done"]
+    known = [count for count in counts if count is not None]
+    return sum(known) if known and len(known) == len(counts) else None
+
+
+def copied_text(moves: Sequence[Move]) -> str:
+    """Return what to add to a line about finished moves."""
+    copied = count_copied(moves)
+    return "" if copied is None else f"; bytes copied: {copied:,}"
 
 
 def move_table(moves: Sequence[Move], empty: str = "no moves") -> Table:
@@ -149,7 +163,15 @@ def move_table(moves: Sequence[Move], empty: str = "no moves") -> Table:
         )
         for move in moves
     ]
-    columns = left("ID", "TOPIC", "QUEUES", "FROM", "TO", "STATE", "SINCE", "REASON")
+    columns = [
+        *whole("ID"),
+        *left("TOPIC", "QUEUES"),
+        *spare(-2, left("FROM")),  # an id begins with it
+        *spare(-1, left("TO")),
+        *left("STATE"),
+        *spare(1, whole("SINCE")),
+        *left("REASON"),
+    ]
     return Table(columns, rows, empty=empty)
 
 

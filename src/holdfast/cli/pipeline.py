@@ -10,17 +10,21 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
 from holdfast.admin.tables import print_all, print_json
+from holdfast.cli.arguments import NamesrvOption, ProfileOption
 from holdfast.cli.profiles import find_namesrv
 from holdfast.cli.progress import show_progress
-from holdfast.cli.shared_options import command_with
+from holdfast.cli.shared_options import command_with, flag_of
 from holdfast.model.errors import ConfigError
+from holdfast.runtime.extras import describe_missing
 from holdfast.store.conversion_plan import Target
 
 if TYPE_CHECKING:
@@ -92,12 +96,15 @@ class Run:
         self._bar.close()
         return self._bar.enter_context(show_progress(what, count, quiet=self._as_json))
 
-    def tell(self, value: object, report: Report) -> None:
-        """Tell what came of it, to programs or to people, and write the page."""
+    def tell(self, value: object, report: Report, folders: Sequence[str]) -> None:
+        """Tell what came of work on *folders*, to programs or to people, and write the page."""
         if self._page is not None:
-            from holdfast.pipeline.report_page import to_page  # noqa: PLC0415 - only who wants one needs it
-
-            self._page.write_text(to_page(report), encoding="utf-8")
+            try:
+                from holdfast.pipeline.report_page import Origin, to_page  # noqa: PLC0415 - draws with matplotlib
+            except ImportError as error:
+                raise _missing(error) from error
+            origin = Origin(made=datetime.now(UTC), version=version("holdfast"), folders=folders)
+            self._page.write_text(to_page(report, origin), encoding="utf-8")
         if self._as_json:
             print_json(value)
         else:
@@ -107,7 +114,7 @@ class Run:
 
 
 def _missing(error: ImportError) -> ConfigError:
-    return ConfigError(f"holdfast pipeline needs {error.name}: pip install 'holdfast[spark]'")
+    return ConfigError(describe_missing("holdfast pipeline", error, "spark"))
 
 
 def _common_options(
@@ -157,7 +164,7 @@ def audit(run: Run, *, stores: StoresArgument) -> None:
         from holdfast.pipeline import audit as job  # noqa: PLC0415
 
         found = job.audit(tasks, stores, show=run.show)
-    run.tell(found, job.to_report(found))
+    run.tell(found, job.to_report(found), stores)
     if not found.is_right:
         raise typer.Exit(_FAULTY)
 
@@ -177,7 +184,7 @@ def stats(
         from holdfast.pipeline import stats as job  # noqa: PLC0415
 
         found = job.stats(tasks, stores, hot_max=hot, show=run.show)
-    run.tell(found, job.to_report(found))
+    run.tell(found, job.to_report(found), stores)
 
 
 @pipeline_command("convert-index")
@@ -200,7 +207,7 @@ def convert_index(
 
         paths = [store.partition("=")[2] or store for store in stores]
         found = job.convert_index(tasks, paths, topic, to, show=run.show)
-    run.tell(found, job.to_report(found))
+    run.tell(found, job.to_report(found), stores)
 
 
 @pipeline_command("archive")
@@ -228,7 +235,7 @@ def archive(
         from holdfast.pipeline import archive as job  # noqa: PLC0415
 
         found = job.archive(tasks, stores, target, topics=topics or (), holds=hold, show=run.show)
-    run.tell(found, job.to_report(found))
+    run.tell(found, job.to_report(found), stores)
     if not found.is_whole or found.stuck:
         raise typer.Exit(_FAULTY)
 
@@ -249,6 +256,7 @@ def release(stores: StoresArgument) -> None:
 def backfill(
     run: Run,
     *,
+    context: typer.Context,
     source: Annotated[str, typer.Argument(metavar="ARCHIVE", help="An archive, or a table with its columns.")],
     topic: Annotated[str, typer.Option("--to", metavar="TOPIC", help="The static topic that gets the messages.")],
     state: Annotated[
@@ -260,19 +268,15 @@ def backfill(
         typer.Option("--format", metavar="NAME", help="Read it with this format of Spark.", show_default="an archive"),
     ] = None,
     rows: Annotated[int, typer.Option(min=1, help="About how many to write at once.")] = 200_000,
-    namesrv: Annotated[
-        str | None,
-        typer.Option(envvar="HOLDFAST_NAMESRV", metavar="HOST:PORT", help="Name servers, ';' between them."),
-    ] = None,
-    profile: Annotated[
-        str | None, typer.Option(envvar="HOLDFAST_PROFILE", metavar="NAME", help="Use this saved profile.")
-    ] = None,
+    namesrv: NamesrvOption = None,
+    profile: ProfileOption = None,
 ) -> None:
     """Write an archive back to a topic: each message once, those of one key in their order. Stop it, and run it again.
 
     Example: holdfast pipeline backfill /archive --to orders-again --where "topic = 'orders'" --state backfill-1
     """
-    address, _ = find_namesrv(namesrv, profile, os.environ)
+    del namesrv, profile  # `flag_of` reads them: a flag wins over both variables
+    address, _ = find_namesrv(flag_of(context, "namesrv"), flag_of(context, "profile"), os.environ)
     with run.tasks(BACKFILL) as tasks:
         spark = getattr(tasks, "spark", None)
         if spark is None:
@@ -283,4 +287,4 @@ def backfill(
         found = job.backfill(
             frame, address, topic, state, source=source, where=where, rows_per_piece=rows, show=run.show
         )
-    run.tell(found, job.to_report(found))
+    run.tell(found, job.to_report(found), [source])

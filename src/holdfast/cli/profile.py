@@ -35,7 +35,7 @@ def list_profiles(*, as_json: Annotated[bool, typer.Option("--json", help="Print
         tables.print_json({"file": str(file), "default": saved.default, "profiles": saved.profiles})
         return
     rows = [
-        (name, profile.namesrv, "default" if name == saved.default else None)
+        (name, profile.namesrv.replace(";", "; "), "default" if name == saved.default else None)
         for name, profile in sorted(saved.profiles.items())
     ]
     empty = f'none; write [profiles.NAME] with namesrv = "HOST:PORT" into {file}'

@@ -8,8 +8,13 @@
     [profiles.staging]
     namesrv = "10.0.0.4:9876;10.0.0.5:9876"
 
-The name server is looked for in this order: `--namesrv` or `HOLDFAST_NAMESRV`, `--profile` or `HOLDFAST_PROFILE`, the
-default profile, 127.0.0.1:9876.
+The first of these that is given decides which name server a command asks:
+
+    1. --namesrv, --profile        both only if they name the same cluster
+    2. HOLDFAST_NAMESRV
+    3. HOLDFAST_PROFILE
+    4. the default profile
+    5. 127.0.0.1:9876
 """
 
 from __future__ import annotations
@@ -23,7 +28,6 @@ import msgspec
 from holdfast.client.name_servers import is_url
 from holdfast.config import read_toml
 from holdfast.model.errors import ConfigError
-from holdfast.model.nearest import nearest
 from holdfast.runtime.address import split_address
 
 DEFAULT_NAMESRV: Final = "127.0.0.1:9876"
@@ -64,31 +68,57 @@ def load_profiles(environment: Mapping[str, str]) -> Profiles:
 
 
 def find_namesrv(flag: str | None, profile: str | None, environment: Mapping[str, str]) -> tuple[str, str]:
-    """Return the name servers to ask, `;` between them, and the words for how we came to them.
+    """Return the name servers to ask, `;` between them, and the words for where they were named.
+
+    Args:
+        flag: The value of `--namesrv`, only where the command line gives it: the environment is read here.
+        profile: The value of `--profile`, likewise.
+        environment: Usually `os.environ`.
 
     Raises:
-        ConfigError: there is no such profile, or an address is not HOST:PORT. An address server stands as it is.
+        ConfigError: the flags contradict each other, there is no such profile, or an address is not HOST:PORT.
     """
-    namesrv, origin = _choose(flag, profile, environment)
+    if flag is not None and profile is not None:
+        return _agreed(_parse(flag), _of_profile(profile, environment, "--profile"), profile), "--namesrv"
+    if flag is not None:
+        return _parse(flag), "--namesrv"
+    if profile is not None:
+        return _of_profile(profile, environment, "--profile"), f"profile {profile}"
+    if variable := environment.get("HOLDFAST_NAMESRV"):
+        return _parse(variable), "HOLDFAST_NAMESRV"
+    if variable := environment.get("HOLDFAST_PROFILE"):
+        return _of_profile(variable, environment, "HOLDFAST_PROFILE"), f"profile {variable}"
+    default = load_profiles(environment).default
+    if default is not None:
+        return _of_profile(default, environment, "default"), f"profile {default}"
+    return DEFAULT_NAMESRV, "the default"
+
+
+def _agreed(namesrv: str, of_profile: str, profile: str) -> str:
+    if namesrv != of_profile:
+        raise ConfigError(
+            f"--namesrv {namesrv} and --profile {profile} ({of_profile}) name different clusters: give one of them"
+        )
+    return namesrv
+
+
+def _of_profile(name: str, environment: Mapping[str, str], origin: str) -> str:
+    """Return the name servers of a profile that *origin* names."""
+    saved = load_profiles(environment).profiles
+    if name in saved:
+        return _parse(saved[name].namesrv)
+    file = profiles_file(environment)
+    known = f"known are {', '.join(sorted(saved))}" if saved else f"there is none in {file}"
+    raise ConfigError(f"no profile {name!r} ({origin}); {known}")
+
+
+def _parse(namesrv: str) -> str:
+    """Return addresses in one spelling; the URL of an address server is left unchanged."""
     if is_url(namesrv):
-        return namesrv.strip(), origin
+        return namesrv.strip()
     addresses = [part.strip() for part in namesrv.replace(",", ";").split(";") if part.strip()]
     for address in addresses:
         split_address(address)
     if not addresses:
         raise ConfigError("the name server is empty; say --namesrv HOST:PORT")
-    return ";".join(addresses), origin
-
-
-def _choose(flag: str | None, profile: str | None, environment: Mapping[str, str]) -> tuple[str, str]:
-    if flag is not None:
-        return flag, "HOLDFAST_NAMESRV" if environment.get("HOLDFAST_NAMESRV") == flag else "--namesrv"
-    saved = load_profiles(environment)
-    name = profile or saved.default
-    if name is None:
-        return DEFAULT_NAMESRV, "the default"
-    if name not in saved.profiles:
-        file = profiles_file(environment)
-        hint = nearest(name, saved.profiles) if saved.profiles else f"; there is none in {file}"
-        raise ConfigError(f"no profile {name!r}{hint}")
-    return saved.profiles[name].namesrv, f"profile {name}"
+    return ";".join(addresses)

@@ -10,8 +10,8 @@ from holdfast.admin.moves import get_leader
 from holdfast.admin.operations import Admin, now_ms
 from holdfast.admin.previews import preview_queues
 from holdfast.admin.static_topics import ClusterMappings, StaticTopic
-from holdfast.admin.tables import Facts, Printable, Table, left, right, time_text
-from holdfast.admin.topic_plans import RepairPlan, TopicPlan, repair_plan, set_plan
+from holdfast.admin.tables import Facts, Printable, Table, left, right, spare, time_text, whole
+from holdfast.admin.topic_plans import RepairPlan, TopicPlan, repair_plan, set_plan, unled_queues
 from holdfast.cli.arguments import TopicArgument
 from holdfast.cli.completion import complete_broker
 from holdfast.cli.moving import (
@@ -136,26 +136,54 @@ def set_queue(
     physical: Annotated[
         int | None, typer.Option(min=0, help="Its physical queue there.", show_default="a new one")
     ] = None,
-    first: Annotated[int, typer.Option(min=0, help="The logical offset of its first message.")] = 0,
+    first: Annotated[
+        int | None,
+        typer.Option(min=0, help="The logical offset of its first message.", show_default="the first never used"),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Brokers that do not answer are dead: begin a gap above what they may have.")
+    ] = False,
+    yes: YesOption = False,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Give a logical queue that nobody leads a home by hand. A queue that has a leader is moved with `queue migrate`.
+    """Give a logical queue that no broker leads a home by hand. It continues above every offset that it ever used.
+
+    A queue that has a leader is moved with `queue migrate`.
 
     Example: holdfast queue set orders 3 --broker broker-b
     """
 
-    async def work(admin: Admin) -> TopicPlan:
+    async def make_plan(admin: Admin) -> tuple[TopicPlan, list[str]]:
         await admin.static.require_support()
         view = await admin.static.read()
-        plan = set_plan(view, view.get_topic(topic), queue, broker, queue_id=physical, first=first, now_ms=now_ms())
-        if not dry_run:
-            await admin.changes.apply(plan)
-        return plan
+        found = view.get_topic(topic)
+        start = (await admin.changes.find_starts(view, found, [queue]))[queue]
+        plan = set_plan(
+            view,
+            found,
+            queue,
+            broker,
+            start=start,
+            queue_id=physical,
+            first=first,
+            force=force,
+            now_ms=now_ms(),
+        )
+        return plan, start.silent
 
-    plan = session.ask(work)
+    plan, silent = session.ask(make_plan)
+    (home,) = next(each for each in plan.after if each.queue == queue).segments
+    if not dry_run:
+        if silent:
+            session.confirm(
+                f"Open logical queue {queue} of {topic} at offset {home.first}, though {', '.join(silent)} does not"
+                " answer? It must be dead for good.",
+                yes=yes,
+            )
+        session.ask(lambda admin: admin.changes.apply(plan))
     preview = preview_queues(topic, plan.before, plan.after)
-    text = f"{broker} {'would lead' if dry_run else 'leads'} logical queue {queue} of {topic}"
-    session.show({"dry_run": dry_run, "tables": [preview], "bytes_copied": 0}, text, *preview_parts([preview]))
+    text = f"{broker} {'would lead' if dry_run else 'leads'} logical queue {queue} of {topic}, from offset {home.first}"
+    session.show({"dry_run": dry_run, "tables": [preview], "first": home.first}, text, *preview_parts([preview]))
 
 
 @cluster_command(app, "unset")
@@ -172,21 +200,23 @@ def unset_queue(
     Example: holdfast queue unset orders 3 --dry-run
     """
 
-    async def look(admin: Admin) -> ClusterMappings:
+    async def look(admin: Admin) -> tuple[ClusterMappings, StaticTopic, int]:
         view = await admin.static.read(topic=topic)
         get_leader(view, topic, queue)
-        return view
+        found = view.get_topic(topic)
+        start = (await admin.changes.find_starts(view, found, [queue]))[queue]
+        return view, found, start.floor.offset
 
-    view = session.ask(look)
-    found = view.get_topic(topic)
+    view, found, floor = session.ask(look)
     queues = found.merged.queues.values()
     preview = preview_queues(topic, queues, [each for each in queues if each.queue != queue])
     if not dry_run:
         session.confirm(f"Forget logical queue {queue} of {topic}, with the way to its messages?", yes=yes)
         session.ask(lambda admin: admin.changes.unset(view, found, queue))
     text = f"{'would forget' if dry_run else 'forgot'} logical queue {queue} of {topic}"
-    hint = f"it gets a new home with `holdfast queue set {topic} {queue} --broker BROKER`"
-    session.show({"dry_run": dry_run, "tables": [preview], "bytes_copied": 0}, text, hint, *preview_parts([preview]))
+    set_it = f"`holdfast queue set {topic} {queue} --broker BROKER`"
+    hint = f"it gets a new home with {set_it}, and continues there at offset {floor} or above"
+    session.show({"dry_run": dry_run, "tables": [preview], "floor": floor}, text, hint, *preview_parts([preview]))
 
 
 @cluster_command(app, "repair")
@@ -208,7 +238,9 @@ def repair(
     async def look(admin: Admin) -> tuple[ClusterMappings, RepairPlan]:
         await admin.static.require_support()
         view = await admin.static.read()
-        return view, repair_plan(view, view.get_topic(topic), force=force, now_ms=now_ms())
+        found = view.get_topic(topic)
+        starts = await admin.changes.find_starts(view, found, unled_queues(found))
+        return view, repair_plan(view, found, starts=starts, force=force, now_ms=now_ms())
 
     view, plan = session.ask(look)
     if plan.is_needed and not dry_run:
@@ -275,10 +307,14 @@ def home_table(queues: list[LogicalQueue], title: str = "") -> Table:
         for home in queue.segments
     ]
     columns = [
-        *right("QUEUE", "HOME"),
+        *right("QUEUE"),
+        *spare(2, right("HOME")),
         *left("BROKER"),
-        *right("PHYSICAL", "FIRST", "END"),
-        *left("STATUS", "LAST STORED", "NOTE"),
+        *spare(1, right("PHYSICAL")),
+        *right("FIRST", "END"),
+        *left("STATUS"),
+        *spare(3, whole("LAST STORED")),
+        *left("NOTE"),
     ]
     return Table(columns, rows, title=title, empty="no logical queues")
 

@@ -13,12 +13,14 @@ import msgspec
 import typer
 
 from holdfast.admin.operations import Admin
+from holdfast.admin.topics import kind_of
 from holdfast.cli.arguments import TopicArgument
 from holdfast.cli.progress import show_progress
 from holdfast.cli.session import Session, cluster_command, parse_pairs
 from holdfast.client.producer import Producer
 from holdfast.model.errors import ConfigError, HoldfastError
 from holdfast.model.message import Message, SendResult
+from holdfast.model.nearest import closest
 from holdfast.model.scope import to_shown_broker
 
 GROUP: Final = "holdfast-cli"
@@ -36,7 +38,7 @@ def send(
     topic: TopicArgument,
     body: Annotated[
         str | None,
-        typer.Argument(metavar="[BODY]", help="The message; '-' or nothing reads lines from standard input."),
+        typer.Argument(metavar="BODY", help="The message; '-' or nothing reads lines from standard input."),
     ] = None,
     file: Annotated[Path | None, typer.Option(metavar="FILE", help="Send the content of this file.")] = None,
     lines: Annotated[
@@ -53,25 +55,48 @@ def send(
     delay_level: Annotated[int, typer.Option(min=0, max=18, help="Deliver later: 1 is 1 s, 5 is 1 m, 18 is 2 h.")] = 0,
     count: Annotated[int, typer.Option(min=1, help="Send it this often.")] = 1,
 ) -> None:
-    """Send messages. A topic that does not exist is created, where brokers are allowed to.
+    """Send messages. A topic that does not exist is created, where brokers are allowed to, and that is said.
 
     Example: holdfast send orders '{"id": 17}' --key customer-17 --tag paid
     """
     extra = parse_pairs(properties or [], option="--property")
     base = Message(topic, b"", tag, key, (), delay_level, 0, extra)
     messages, total = _messages(base, body, file, lines=lines, separator=key_separator, count=count)
+    existed = session.ask(lambda admin: _exists(admin, topic))
     started_s = time.monotonic()
     results = session.run(_send_all(session, messages, total))
     seconds = time.monotonic() - started_s
+    if results and not existed:
+        session.note(session.ask(lambda admin: _created_text(admin, topic)))
     session.show(
         {
             "topic": topic,
+            "created": bool(results) and not existed,
             "sent": len(results),
             "seconds": round(seconds, 3),
             "messages": [_place(result) for result in results],
         },
         _said(results, seconds),
     )
+
+
+async def _exists(admin: Admin, topic: str) -> bool:
+    """Return whether there is such a topic. Fails clearly when there is no cluster to send to."""
+    return await admin.reach.find_route_and_rows(topic) is not None
+
+
+async def _created_text(admin: Admin, topic: str) -> str:
+    """Return the words for a topic that the first message has made: its name may be a typing error."""
+    found = await admin.reach.find_route_and_rows(topic)  # its broker may not have registered it yet
+    queues = (
+        ""
+        if found is None
+        else ", ".join(f"{data.write_queues} on {data.broker_name}" for data in found[0].queue_datas)
+    )
+    others = {name for name in await admin.topics.names() if name != topic and kind_of(name, set()) == "normal"}
+    meant = closest(topic, others)
+    hint = "" if meant is None else f". If you meant {meant}: `holdfast topic delete {topic}` removes it"
+    return f"topic {topic} did not exist and was created{f', queues: {queues}' if queues else ''}{hint}"
 
 
 def _messages(
@@ -118,8 +143,6 @@ def _from_lines(base: Message, file: Path | None, separator: str | None) -> Iter
 
 async def _send_all(session: Session, messages: Iterator[Message], total: int | None) -> list[SendResult]:
     """Send everything, many in flight; after the first failure nothing new is sent."""
-    async with Admin(session.namesrv, timeout_s=session.timeout_s, unit=session.unit) as admin:
-        await admin.reach.cluster_info()  # says clearly when there is no cluster to send to
     results: list[SendResult] = []
     failures: list[HoldfastError] = []
     async with Producer(session.namesrv, GROUP, timeout_s=session.timeout_s, unit=session.unit) as producer:

@@ -19,7 +19,8 @@ import msgspec
 import typer
 
 from holdfast.cli.shared_options import command_with
-from holdfast.config import LogOptions, Sources, load
+from holdfast.config import LogOptions, Sources, load, variable_warnings
+from holdfast.machine.effects import Log
 from holdfast.model.errors import ConfigError
 from holdfast.runtime.address import split_address
 from holdfast.runtime.libc import keep_freed_memory
@@ -32,6 +33,8 @@ _Options = TypeVar("_Options", bound=msgspec.Struct)
 
 _COLLECT_EVERY: Final = 20_000  # objects made and not freed since the last time
 
+_NEEDED: Final = ("fdatasync", "posix_fallocate")
+
 LogLevel = Literal["debug", "info", "warning", "error"]
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", envvar="HOLDFAST_CONFIG", metavar="FILE", help="TOML file with settings.")
@@ -42,7 +45,10 @@ SetOption = Annotated[
 MetricsOption = Annotated[
     str | None, typer.Option("--metrics-listen", metavar="HOST:PORT", help="Serve /metrics and /health here.")
 ]
-LevelOption = Annotated[LogLevel | None, typer.Option("--log-level", help="The lowest level that is logged.")]
+LevelOption = Annotated[
+    LogLevel | None,
+    typer.Option("--log-level", metavar="LEVEL", help="Log this level and above: debug, info, warning, error."),
+]
 LogJsonOption = Annotated[bool | None, typer.Option("--log-json/--log-text", help="Log JSON lines instead of text.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON line when ready.")]
 ParentOption = Annotated[bool, typer.Option("--with-parent", hidden=True, help="Stop when standard input ends.")]
@@ -86,11 +92,34 @@ class RoleStart(msgspec.Struct, frozen=True, kw_only=True):
         """Return what writes log lines, each with *bound* in it."""
         flags = {"level": self.log_level, "json": self.log_json}
         options = load("log", LogOptions, Sources(file=self.file, environment=os.environ, flags=flags))
-        return start_logging(level=options.level, json=options.json, bound=bound or None)
+        emit = start_logging(level=options.level, json=options.json, bound=bound or None)
+        if not self.with_parent:  # a parent has the same environment and warned about it
+            warn_of_variables(emit)
+        return emit
 
     def run(self, service: Service, announced: dict[str, str]) -> None:
-        """Run *service* until somebody wants it to stop; what it is, is *announced* once it serves."""
+        """Run *service* until it is asked to stop; *announced* is printed once it serves."""
         _run(_serve(service, announced, as_json=self.as_json, with_parent=self.with_parent))
+
+
+def warn_of_variables(emit: Emit) -> None:
+    """Log the variables of this process that look like settings and are none."""
+    for text in variable_warnings(os.environ):
+        emit(Log("warning", text, {}))
+
+
+def _require_linux() -> None:
+    """Refuse a system on which data could not be kept safe.
+
+    Raises:
+        ConfigError: it lacks a system call.
+    """
+    missing = [name for name in _NEEDED if not hasattr(os, name)]
+    if missing:
+        raise ConfigError(
+            f"servers run on Linux: this system has no {' and no '.join(missing)}, which they need to keep data safe."
+            " The client library and the other commands work here"
+        )
 
 
 def _role_options(
@@ -105,6 +134,7 @@ def _role_options(
 ) -> RoleStart:
     """Return how the common options want a role to start. `--debug` is read by `main`, which catches the failures."""
     del debug
+    _require_linux()
     return RoleStart(
         file=config,
         pairs=settings or [],
@@ -142,6 +172,7 @@ def serve_broker(
     cluster: Annotated[
         str | None, typer.Option(help="The cluster it belongs to.", show_default="DefaultCluster")
     ] = None,
+    zone: Annotated[str | None, typer.Option(help="Its zone: clients in zone mode see the brokers of theirs.")] = None,
     namesrv: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="Name servers, ';' between.", show_default="127.0.0.1:9876")
     ] = None,
@@ -161,6 +192,9 @@ def serve_broker(
     replica_of: Annotated[
         str | None, typer.Option(metavar="NAME", help="Be a replica of this broker: copy its log, take no messages.")
     ] = None,
+    replica_unit: Annotated[
+        str | None, typer.Option(metavar="UNIT", help="The unit in which this replica stands: its consumers read here.")
+    ] = None,
     metrics_listen: MetricsOption = None,
 ) -> None:
     """Run a broker: it takes messages, keeps them and hands them out."""
@@ -170,16 +204,23 @@ def serve_broker(
     flags = {
         "name": name,
         "cluster": cluster,
+        "zone": zone,
         "namesrv": namesrv,
         "listen": listen,
         "advertise": advertise,
         "store": store,
         "flush": flush,
         "replica_of": replica_of,
+        "replica_unit": replica_unit,
         "metrics_listen": metrics_listen,
     }
     options = start.load("broker", BrokerOptions, flags)
     _check_replica(name, options.replica_of, options.ha_master)
+    if options.replica_unit is not None and not options.is_replica:
+        raise ConfigError(
+            f"replica_unit {options.replica_unit} is where a replica stands, and this broker is none: "
+            "say whose replica it is with --replica-of, or leave replica_unit out"
+        )
     if options.advertise is None:
         options = msgspec.structs.replace(options, advertise=_advertised(options.listen))
     name = options.replica_of or options.name

@@ -21,12 +21,12 @@ import typer
 from holdfast.admin import tables
 from holdfast.admin.operations import Admin
 from holdfast.admin.reach import NameServerUnreachable
+from holdfast.cli.arguments import CLUSTER_PANEL, NamesrvOption, ProfileOption
 from holdfast.cli.profiles import find_namesrv
-from holdfast.cli.shared_options import command_with
+from holdfast.cli.shared_options import command_with, flag_of, is_flag_given
 from holdfast.model.errors import ConfigError, HoldfastError
 
 DEFAULT_TIMEOUT_S: Final = 5.0
-_COMMON: Final = "Cluster"
 
 _Result = TypeVar("_Result")
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -86,13 +86,13 @@ class Session:
             return await work
 
     def run(self, work: Coroutine[Any, Any, _Result]) -> _Result:
-        """Run *work* to its end; where no name server answers, say what to do about it."""
+        """Run *work* to its end; where no name server answers, say why and what to do about it."""
         try:
             return asyncio.run(self._carefully(work))
         except NameServerUnreachable as error:
             raise NameServerUnreachable(
-                f"no name server answers at {self.namesrv} ({self._origin}): "
-                "start one with `holdfast up`, or say where it is with --namesrv HOST:PORT"
+                f"no name server answers at {self.namesrv} ({self._origin}): {error}. "
+                "Start one with `holdfast up`, or say where it is with --namesrv HOST:PORT"
             ) from error
 
     def show(self, value: object, *printed: tables.Printable) -> None:
@@ -128,25 +128,15 @@ def cluster_command(app: typer.Typer, name: str, **settings: Any) -> Callable[[_
 def _common_options(
     *,
     context: typer.Context,
-    namesrv: Annotated[
-        str | None,
-        typer.Option(
-            envvar="HOLDFAST_NAMESRV",
-            metavar="HOST:PORT",
-            help="Name servers, ';' between them.",
-            rich_help_panel=_COMMON,
-        ),
-    ] = None,
-    profile: Annotated[
-        str | None,
-        typer.Option(
-            envvar="HOLDFAST_PROFILE", metavar="NAME", help="Use this saved profile.", rich_help_panel=_COMMON
-        ),
-    ] = None,
+    namesrv: NamesrvOption = None,
+    profile: ProfileOption = None,
     timeout: Annotated[
         float,
         typer.Option(
-            envvar="HOLDFAST_TIMEOUT", metavar="SECONDS", help="Wait this long for an answer.", rich_help_panel=_COMMON
+            envvar="HOLDFAST_TIMEOUT",
+            metavar="SECONDS",
+            help="Wait this long for an answer.",
+            rich_help_panel=CLUSTER_PANEL,
         ),
     ] = DEFAULT_TIMEOUT_S,
     unit: Annotated[
@@ -155,24 +145,29 @@ def _common_options(
             envvar="HOLDFAST_UNIT",
             metavar="CLUSTER",
             help="See what clients of this unit see; with `dr`: the unit that is opened or closed.",
-            rich_help_panel=_COMMON,
+            rich_help_panel=CLUSTER_PANEL,
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.", rich_help_panel=_COMMON)] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON document.", rich_help_panel=CLUSTER_PANEL)
+    ] = False,
     debug: Annotated[
-        bool, typer.Option("--debug", help="Show the traceback of a failure.", rich_help_panel=_COMMON)
+        bool, typer.Option("--debug", help="Show the traceback of a failure.", rich_help_panel=CLUSTER_PANEL)
     ] = False,
 ) -> Session:
     """Return the session that the common options describe. `--debug` is read by `main`, which catches the failures."""
-    del debug
+    del debug, namesrv, profile  # `flag_of` reads them: a flag wins over both variables
     if timeout <= 0:
         raise ConfigError("--timeout must be more than 0")
     if unit == "":
         raise ConfigError("--unit is empty, which would mean all of them: name one, or leave it out")
-    source = context.get_parameter_source("unit")
-    is_unit_said = source is not None and source.name == "COMMANDLINE"
     return Session(
-        namesrv=namesrv, profile=profile, timeout_s=timeout, as_json=as_json, unit=unit, is_unit_said=is_unit_said
+        namesrv=flag_of(context, "namesrv"),
+        profile=flag_of(context, "profile"),
+        timeout_s=timeout,
+        as_json=as_json,
+        unit=unit,
+        is_unit_said=is_flag_given(context, "unit"),
     )
 
 

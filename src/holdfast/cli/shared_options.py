@@ -41,3 +41,14 @@ def command_with(
         return function
 
     return register
+
+
+def is_flag_given(context: typer.Context, name: str) -> bool:
+    """Return whether the command line gives the option *name*: its value is neither the environment's nor a default."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def flag_of(context: typer.Context, name: str) -> Any:
+    """Return what the command line gives for the option *name*, or None: the environment and defaults are left out."""
+    return context.params[name] if is_flag_given(context, name) else None

@@ -309,9 +309,8 @@ def _show(session: Session, plan: TopicPlan, *texts: str, dry_run: bool, **value
             "dry_run": dry_run,
             "tables": [preview],
             "skipped": plan.skipped,
-            "bytes_copied": 0,
         },
         *texts,
         *skipped,
-        *([*preview_parts([preview]), "bytes copied: 0"] if dry_run else []),
+        *(preview_parts([preview]) if dry_run else []),
     )

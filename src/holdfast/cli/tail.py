@@ -1,4 +1,4 @@
-"""`holdfast tail`: print messages of a topic, the last ones or all of them, and go on printing what arrives."""
+"""`holdfast tail`: print messages of a topic, the newest or all of them, and then those that arrive."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from holdfast.model.message import ReceivedMessage
 from holdfast.model.scope import to_wire_broker
 
 DEFAULT_LAST: Final = 10
-_LAST_N: Final = re.compile(r"-(\d+)")
+_LAST_N: Final = re.compile(r"-([1-9]\d*)")
 
 
 def register(root: typer.Typer) -> None:
@@ -53,16 +53,19 @@ def tail(
         typer.Option(
             "--from",
             metavar="PLACE",
-            help="earliest, latest, a time, an offset, or -N for the last N.",
-            show_default="-10",
+            help="Begin here: earliest, latest, a time, an offset.",
+            show_default="the newest 10",
         ),
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what arrives, until Ctrl-C.")] = False,
+    last: Annotated[int | None, typer.Option("--last", "-n", min=1, help="The newest N, over all queues.")] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Then print messages as they arrive, until Ctrl-C.")
+    ] = False,
     tag: Annotated[str, typer.Option(metavar="A || B", help="Only messages with one of these tags.")] = "*",
     pattern: Annotated[
         str | None, typer.Option("--filter", metavar="REGEX", help="Only where body, keys or properties match.")
     ] = None,
-    count: Annotated[int | None, typer.Option("--max", "-n", min=1, help="Stop after this many.")] = None,
+    count: Annotated[int | None, typer.Option("--max", min=1, help="Stop after this many.")] = None,
     queue: Annotated[int | None, typer.Option(min=0, help="Only the queues of this number.")] = None,
     broker: Annotated[str | None, typer.Option(help="Only the queues of this broker.")] = None,
     style: Annotated[
@@ -71,13 +74,16 @@ def tail(
 ) -> None:
     """Print messages of a topic without consuming them: no group sees them gone.
 
-    Without --from the last 10 are printed, with --follow only what arrives from now on. A time is
-    2026-11-15T17:50, 17:50 (today), 10m (ago) or @MILLISECONDS.
+    Without --from it prints the newest 10 messages that --tag and --filter select, or as many as -n says; with --follow
+    and without -n only those that arrive from now on. A time is 2026-11-15T17:50, 17:50 (today), 10m (ago) or
+    @MILLISECONDS.
+
+    Example: holdfast tail orders -n 3
 
     Example: holdfast tail orders --from 10m --filter 'customer-1[0-9]' --follow
     """
     selection = _Selection(_compile(pattern), count)
-    place = start or ("latest" if follow else f"-{DEFAULT_LAST}")
+    place = _place(start, last, count, follow=follow)
 
     async def print_all(admin: Admin) -> list[dict[str, Any]]:
         collected = []
@@ -87,14 +93,15 @@ def tail(
             session.warn(f"{describe_down(topic, readable.down)}: what they hold is not shown")
         ranges = readable.ranges
         shown = 0
-        async with contextlib.aclosing(_read(admin, ranges, place, tag, follow=follow)) as messages:
+        async with contextlib.aclosing(_read(admin, ranges, place, selection, tag, follow=follow)) as messages:
             async for message in messages:
                 if not selection.wants(message):
                     continue
+                origin = await admin.messages.find_origin(message)
                 if session.as_json and not follow:
-                    collected.append(to_object(message))
+                    collected.append(to_object(message, origin))
                 else:
-                    write_message(message, "json" if session.as_json else style)
+                    write_message(message, "json" if session.as_json else style, origin)
                 shown += 1
                 if shown == selection.count_max:
                     break
@@ -105,12 +112,27 @@ def tail(
         print_json({"topic": topic, "messages": collected})
 
 
+def _place(start: str | None, last: int | None, count: int | None, *, follow: bool) -> str:
+    """Return where to begin, as `--from` says it.
+
+    Raises:
+        ConfigError: the options contradict each other.
+    """
+    if last is None:
+        return start or ("latest" if follow else f"-{count or DEFAULT_LAST}")
+    if start is not None:
+        raise ConfigError("-n shows the newest and --from says where to begin: give one of them. --max ends the output")
+    if count is not None and not follow:
+        raise ConfigError("-n and --max both say how many: give one of them")
+    return f"-{last}"
+
+
 async def _read(
-    admin: Admin, ranges: Sequence[QueueRange], place: str, tag: str, *, follow: bool
+    admin: Admin, ranges: Sequence[QueueRange], place: str, selection: _Selection, tag: str, *, follow: bool
 ) -> AsyncGenerator[ReceivedMessage, None]:
     reader = Reader(admin.reach, tag)
     if last := _LAST_N.fullmatch(place):
-        for message in await _last(reader, ranges, int(last[1])):
+        for message in await reader.newest(ranges, int(last[1]), selection.wants):
             yield message
     else:
         target = parse_target(place, local_now())
@@ -123,13 +145,6 @@ async def _read(
         async with contextlib.aclosing(reader.follow(ranges)) as messages:
             async for message in messages:
                 yield message
-
-
-async def _last(reader: Reader, ranges: Sequence[QueueRange], count: int) -> list[ReceivedMessage]:
-    """Return the last *count* messages over all queues. They are among the last *count* of each."""
-    tails = [msgspec.structs.replace(held, start=max(held.start, held.end - count)) for held in ranges]
-    found = [message async for message in reader.history(tails)]
-    return found[-count:] if count else []
 
 
 def _compile(pattern: str | None) -> re.Pattern[str] | None:

@@ -12,7 +12,7 @@ import typer
 from holdfast.admin.operations import Admin
 from holdfast.admin.reach import Broker, NotAllowed
 from holdfast.admin.static_topics import ClusterMappings
-from holdfast.admin.tables import Facts, Printable, Table, left, right, size_text, time_text
+from holdfast.admin.tables import Facts, Printable, Table, left, right, size_text, spare, time_text, whole
 from holdfast.admin.topics import (
     QueueState,
     TopicChange,
@@ -216,7 +216,12 @@ def route(session: Session, *, topic: TopicArgument) -> None:
         )
         for data in sorted(found.queue_datas, key=lambda data: data.broker_name)
     ]
-    columns = [*left("BROKER", "CLUSTER"), *right("READ", "WRITE"), *left("ALLOWS", "ADDRESSES BY ID")]
+    columns = [
+        *left("BROKER"),
+        *spare(1, left("CLUSTER")),
+        *right("READ", "WRITE"),
+        *left("ALLOWS", "ADDRESSES BY ID"),
+    ]
     logical = _logical_parts(topic, found)
     table = Table(columns, rows, title="Who has them" if logical else "")
     session.show({"topic": topic, **msgspec.to_builtins(found, str_keys=True)}, *logical, table)
@@ -370,7 +375,15 @@ def _host_table(hosts: Sequence[TopicHost]) -> Printable:
         )
         for host in hosts
     ]
-    return Table([*left("BROKER", "ADDRESS"), *right("READ", "WRITE"), *left("ALLOWS", "ORDER", "ATTRIBUTES")], rows)
+    columns = [
+        *left("BROKER"),
+        *spare(2, whole("ADDRESS")),
+        *right("READ", "WRITE"),
+        *left("ALLOWS"),
+        *spare(1, left("ORDER")),
+        *left("ATTRIBUTES"),
+    ]
+    return Table(columns, rows)
 
 
 def _logical_parts(topic: str, route: Route) -> list[Printable]:
@@ -390,7 +403,7 @@ def _queue_table(states: Sequence[QueueState], title: str = "") -> Printable:
         (state.broker, state.queue, state.offset_min, state.offset_max, state.messages, time_text(state.last_stored_ms))
         for state in states
     ]
-    columns = [*left("BROKER"), *right("QUEUE", "FIRST", "END", "MESSAGES"), *left("LAST STORED")]
+    columns = [*left("BROKER"), *right("QUEUE", "FIRST", "END", "MESSAGES"), *spare(1, whole("LAST STORED"))]
     return Table(columns, rows, title=title, empty="no queues")
 
 

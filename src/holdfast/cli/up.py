@@ -23,7 +23,7 @@ import msgspec
 import typer
 
 from holdfast.admin.cluster_start import ClusterPlan, plan_cluster, wait_until_registered
-from holdfast.cli.serve import ConfigOption, DebugOption, LevelOption, LogJsonOption
+from holdfast.cli.serve import ConfigOption, DebugOption, LevelOption, LogJsonOption, warn_of_variables
 from holdfast.config import LogOptions, Sources, UpOptions, load
 from holdfast.machine.effects import Log
 from holdfast.runtime.address import is_loopback, split_address
@@ -83,6 +83,7 @@ def up(
     options = load("up", UpOptions, Sources(file=config, environment=os.environ, flags=flags))
     logs = load("log", LogOptions, Sources(file=config, environment=os.environ, flags={"json": log_json}))
     emit = start_logging(level=log_level or logs.level, json=logs.json)
+    warn_of_variables(emit)
     # One line per registration is news to an operator, not to somebody who tries things out.
     roles_level = log_level or (logs.level if logs.level != LogOptions().level else "warning")
     folder = Path(options.data).resolve()

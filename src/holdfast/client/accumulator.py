@@ -20,6 +20,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import Final
 
+from holdfast.client.arguments import NO_KEYS, ZERO
 from holdfast.client.batching import can_be_batched, encode_messages, pack_whole
 from holdfast.client.cluster_client import ClusterClient
 from holdfast.client.gathering import KEEP_BYTES, Batch, Batching, Item, Line, TopicLines, Waiter
@@ -108,10 +109,11 @@ class Accumulator:
             lines is None
             or queue is not None
             or self._entering
-            or message.keys
+            or message.keys is not NO_KEYS
             or message.properties
-            or message.delay_level
-            or message.flag
+            or message.delay_level is not ZERO
+            or message.flag is not ZERO
+            or message.body.__class__ is not bytes
         ):
             self._put_carefully(message, future, queue)
             return
@@ -123,7 +125,7 @@ class Accumulator:
         else:
             self._put_carefully(message, future, queue)
             return
-        if message.tags:
+        if message.tags is not None:
             text += describe_tag(message.tags)
         size = self._overhead + body_size + len(text)
         waiting = self._waiting + size + KEEP_BYTES

@@ -15,6 +15,7 @@ import asyncio
 import ipaddress
 import logging
 import socket
+import ssl
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from http import HTTPStatus
@@ -151,13 +152,23 @@ def _fetch(url: str) -> str:
         OSError, HTTPException, ValueError: it does not say anything that can be read.
     """
     parts = urlsplit(url)
+    host = parts.hostname or ""
     kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-    with closing(kind(parts.hostname or "", parts.port, timeout=_TIMEOUT_S)) as link:
-        link.connect()
-        with _cut_off(link.sock):
+    with closing(kind(host, parts.port)) as link:
+        plain = socket.create_connection((host, link.port), timeout=_TIMEOUT_S)
+        # A handshake takes the socket away from *plain*, and is a part of the time: a second handle can cut it off.
+        with plain, plain.dup() as handle, _cut_off(handle):
+            link.sock = _secure(plain, host) if kind is HTTPSConnection else plain
             link.request("GET", (parts.path or "/") + (f"?{parts.query}" if parts.query else ""))
             with link.getresponse() as answer:
                 return _read_body(answer).decode("ascii").strip()
+
+
+def _secure(plain: socket.socket, host: str) -> ssl.SSLSocket:
+    """Return a TLS connection over *plain* to a server that proves to be *host*."""
+    context = ssl.create_default_context()
+    context.set_alpn_protocols(["http/1.1"])
+    return context.wrap_socket(plain, server_hostname=host)
 
 
 @contextmanager
@@ -165,7 +176,7 @@ def _cut_off(link: socket.socket) -> Iterator[None]:
     """Let *link* end in time: its own time-out is one of each read, however little that brings.
 
     Raises:
-        TimeoutError: it was cut off, whatever that looked like to whoever was reading or writing.
+        TimeoutError: it was cut off, whatever that looked like to the code that was reading or writing.
     """
     is_cut = False
 

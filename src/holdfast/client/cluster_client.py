@@ -24,6 +24,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from random import Random
 from typing import Any, Final, Self
 
+from holdfast.client.arguments import check_seconds, check_text
 from holdfast.client.heartbeat import INTERVAL_MS as HEARTBEAT_INTERVAL_MS
 from holdfast.client.name_server_link import NameServerLink, describe
 from holdfast.client.route_keeper import RouteKeeper
@@ -32,7 +33,7 @@ from holdfast.model.errors import BrokerRefused, ConnectionLost, HoldfastError, 
 from holdfast.model.leadership import Leader
 from holdfast.model.queue import MessageQueue
 from holdfast.model.route import MASTER_ID
-from holdfast.runtime.pool import Connection, ConnectionPool
+from holdfast.runtime.pool import Connection, ConnectionPool, is_caller_cancelled
 from holdfast.wire import java_json
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command, response
@@ -99,6 +100,11 @@ class ClusterClient:
         unit: str | None = None,
         group: str | None = None,
     ) -> None:
+        check_text("namesrv", namesrv)
+        check_seconds("timeout_s", timeout_s)
+        check_seconds("name_server_refresh_s", name_server_refresh_s, optional=True)
+        check_seconds("topic_expiry_s", topic_expiry_s, optional=True)
+        check_text("unit", unit, optional=True)
         self.random = Random()
         self.timeout_s = timeout_s
         self.client_id = ""
@@ -136,10 +142,11 @@ class ClusterClient:
             remembers_missing=remembers_missing,
             forgotten=topics_forgotten,
         )
-        self._unit = unit
+        self.unit = unit
         self.routes = self._keeper.table
         self._tasks: set[asyncio.Task[None]] = set()
         self._capabilities: dict[str, frozenset[str]] = {}  # of brokers, by address
+        self._versions: dict[str, int] = {}  # of brokers, by address
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -153,19 +160,37 @@ class ClusterClient:
 
         Raises:
             ConnectionLost: the address server does not tell any name server.
+            ForkedClient: this process is a fork of the one that opened the client.
         """
+        self._pool.check_process()
+        self._pool.bind()
         await self._name_servers.start()
         self.local_address = _local_address(self._name_servers.current)
         # Unique among everything that ever runs on this machine: membership is by this text.
         self.client_id = f"{self.local_address}@{os.getpid()}#{time.time_ns()}{self.random.randrange(1000):03}"
-        if self._unit is not None:
-            self.client_id += f"@{self._unit}"  # As Java's clients have it: people see where a member is.
+        if self.unit is not None:
+            self.client_id += f"@{self.unit}"  # As Java's clients have it: people see where a member is.
         self.spawn(self._keeper.poll_forever())
         if self._heartbeat is not None:
             self.spawn(self._beat_forever())
 
+    @property
+    def is_inherited(self) -> bool:
+        """Whether this process is a fork of the one that opened the client, and cannot use it."""
+        return self._pool.is_inherited
+
+    def check_process(self) -> None:
+        """Check that this process is the one that opened the client.
+
+        Raises:
+            ForkedClient: it is a fork of that one.
+        """
+        self._pool.check_process()
+
     async def close(self) -> None:
-        """Say good-bye to the brokers we are connected to and close everything."""
+        """Say good-bye to the brokers we are connected to and close everything. A forked child closes nothing."""
+        if self.is_inherited:
+            return
         await self.stop_tasks()
         if self._goodbyes is not None:
             for command in self._goodbyes():
@@ -261,6 +286,8 @@ class ClusterClient:
             ConfigError: it cannot be used.
             ConnectionLost: the address server does not tell. Then everything stays as it was.
         """
+        check_text("namesrv", namesrv)
+        self.check_process()
         await self._name_servers.change(namesrv)
 
     # Routes and brokers.
@@ -272,7 +299,8 @@ class ClusterClient:
             RouteNotFound: no name server knows the topic.
             ConnectionLost, RequestTimeout: no name server answered.
         """
-        return await self._keeper.route(topic, refresh=refresh)
+        self.check_process()
+        return await self._wait_for(self._keeper.route(topic, refresh=refresh))
 
     async def publish_route(self, topic: str, *, refresh: bool = False, timeout_s: float | None = None) -> TopicRoute:
         """Return who takes messages for *topic*; if it does not exist, who would create it on the first send.
@@ -283,9 +311,31 @@ class ClusterClient:
             RouteNotFound: it does not exist, and no broker creates topics by itself.
             ConnectionLost, RequestTimeout: no name server answered.
         """
+        self.check_process()
         try:
             async with asyncio.timeout(timeout_s):
-                return await self._keeper.publish_route(topic, refresh=refresh)
+                return await self._wait_for(self._keeper.publish_route(topic, refresh=refresh))
+        except TimeoutError:
+            raise RequestTimeout(f"no name server told the route of {topic!r} in time") from None
+
+    async def _wait_for(self, lookup: Awaitable[TopicRoute]) -> TopicRoute:
+        """Return the route that *lookup* finds. Callers share lookups: if the client is closed they get an error."""
+        try:
+            return await lookup
+        except asyncio.CancelledError:
+            if is_caller_cancelled():
+                raise
+            raise ConnectionLost("this client was closed while a route was looked up") from None
+
+    async def recheck_route(self, topic: str, timeout_s: float) -> None:
+        """Look *topic* up after a broker said that it does not have it; if name servers agree, it is missing.
+
+        Raises:
+            ConnectionLost, RequestTimeout: no name server answered.
+        """
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._keeper.recheck(topic)
         except TimeoutError:
             raise RequestTimeout(f"no name server told the route of {topic!r} in time") from None
 
@@ -349,10 +399,14 @@ class ClusterClient:
         """Return what the broker at *address* said last that it can, beyond what every broker can."""
         return self._capabilities.get(address, _NO_CAPABILITIES)
 
+    def version_of(self, address: str) -> int:
+        """Return the version of the broker at *address*, as requests carry it; 0 before it answered a heartbeat."""
+        return self._versions.get(address, 0)
+
     def _tell_change(self, topic: str) -> None:
         if self._routes_changed is not None:
             self._routes_changed(topic)
-        if self._unit is not None and self._find_strangers():
+        if self.unit is not None and self._find_strangers():
             self.spawn(self._part())
 
     def _find_strangers(self) -> list[str]:
@@ -389,6 +443,7 @@ class ClusterClient:
 
     def _note_capabilities(self, address: str, answer: Command) -> None:
         """Take note of what the answer to a heartbeat says."""
+        self._versions[address] = answer.version
         text = answer.fields.get(CAPABILITIES_FIELD)
         if text:
             self._capabilities[address] = frozenset(text.split(","))
@@ -425,6 +480,7 @@ class ClusterClient:
             self._name_servers.closed(connection.address)
             return
         self._capabilities.pop(connection.address, None)
+        self._versions.pop(connection.address, None)
         self._keeper.doubt_broker(connection.address)
         if self._broker_down is not None:
             self._broker_down(connection.address)

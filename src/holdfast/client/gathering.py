@@ -13,6 +13,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from holdfast.client.arguments import check_kind, check_seconds
 from holdfast.client.batching import place_each
 from holdfast.client.key_order import Turn
 from holdfast.client.outgoing import Outgoing
@@ -50,6 +51,10 @@ class Batching(msgspec.Struct, frozen=True):
     codec: Codec | None = None
 
     def __post_init__(self) -> None:
+        check_seconds("linger_s", self.linger_s)
+        for name in ("bytes_max", "messages_max", "waiting_bytes_max"):
+            check_kind(name, getattr(self, name), int)
+        check_kind("codec", self.codec, Codec, optional=True)
         if not (self.linger_s >= 0 and self.bytes_max > 0 and self.waiting_bytes_max > 0):
             raise ConfigError(f"{self}: times and sizes of batches cannot be negative, and sizes not 0")
         if not 1 <= self.messages_max <= _MESSAGES_MAX:
@@ -61,8 +66,10 @@ def check_batch_size(bytes_max: int) -> None:
     """Check that a batch of so many bytes goes into a request: a broker hangs up on one that is larger.
 
     Raises:
+        TypeError: *bytes_max* is no number.
         ConfigError: it does not.
     """
+    check_kind("the size of a batch", bytes_max, int)
     if bytes_max > OPENED_SIZE_MAX:
         raise ConfigError(
             f"a batch may have up to {OPENED_SIZE_MAX} bytes, not {bytes_max}: no broker takes larger ones"

@@ -18,16 +18,18 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final
 
+from holdfast.client.arguments import check_name, check_start, check_text
 from holdfast.client.cluster_client import ClusterClient, Handler, monotonic_ms, now_ms
 from holdfast.client.heartbeat import consumer_data, heartbeat_command, unregister_command
 from holdfast.client.namespace import with_namespace
 from holdfast.client.queue_calls import QueueCalls, Start, start_code
 from holdfast.client.rebalance import AssignmentChange, allocate_average, plan_change
-from holdfast.model.errors import BrokerRefused, HoldfastError, LocalProtocolError, RouteNotFound
+from holdfast.client.route_table import TopicRoute
+from holdfast.model.errors import BrokerRefused, HoldfastError, RouteNotFound
 from holdfast.model.filter import EVERYTHING, parse_tags
 from holdfast.model.group import Subscription
 from holdfast.model.queue import MessageQueue
-from holdfast.model.topic import find_name_fault, retry_topic
+from holdfast.model.topic import retry_topic
 from holdfast.wire.codes import RequestCode
 from holdfast.wire.command import Command
 
@@ -82,9 +84,10 @@ class GroupMember:
         name_server_refresh_s: float | None = None,
         unit: str | None = None,
     ) -> None:
-        fault = find_name_fault(group)
-        if fault is not None:
-            raise LocalProtocolError(f"consumer group: {fault}")
+        check_name("consumer group", group)
+        if namespace:
+            check_name("namespace", namespace)
+        check_start("start", start)
         self.namespace = namespace
         self.group = with_namespace(namespace, group)
         self.start_at = start
@@ -96,6 +99,7 @@ class GroupMember:
         self._broker_up = broker_up
         self._on_route_change = route_changed
         self._members: dict[str, set[str]] = {}  # by topic, as of the last round
+        self._missing: set[str] = set()  # topics that do not exist, as far as the log knows
         self._reunion_until_ms = 0
         self._wake = asyncio.Event()
         self._is_started = False
@@ -119,11 +123,13 @@ class GroupMember:
         """Want *topic*: everything of it, or the messages with one of `tag || tag || ...`.
 
         Raises:
+            TypeError, ValueError: an argument has a wrong type, or a value that cannot work.
             LocalProtocolError: the topic cannot exist.
+            ForkedClient: this process is a fork of the one that opened the consumer.
         """
-        fault = find_name_fault(topic)
-        if fault is not None:
-            raise LocalProtocolError(fault)
+        check_name("topic", topic)
+        check_text("tags", tags)
+        self.client.check_process()
         name = with_namespace(self.namespace, topic)
         self.subscriptions[name] = parse_tags(name, tags, version=now_ms())
         self.client.routes.watch(name)
@@ -131,7 +137,11 @@ class GroupMember:
 
     def unsubscribe(self, topic: str) -> None:
         """Want *topic* no more."""
-        self.subscriptions.pop(with_namespace(self.namespace, topic), None)
+        check_name("topic", topic)
+        self.client.check_process()
+        name = with_namespace(self.namespace, topic)
+        self.subscriptions.pop(name, None)
+        self._missing.discard(name)
         self._subscriptions_changed()
 
     def subscription(self, topic: str) -> Subscription:
@@ -145,13 +155,14 @@ class GroupMember:
         if self._is_push and not self.is_broadcast:
             name = retry_topic(self.group)
             self.subscriptions[name] = parse_tags(name, EVERYTHING, version=now_ms())
-        for topic in list(self.subscriptions):
-            await self._find_route(topic)
+        await self._find_routes()
         await self.client.beat()
         self.client.spawn(self._rebalance_forever())
 
     async def stop(self) -> None:
         """Work out nothing any more. Requests can still be made."""
+        if self.client.is_inherited:
+            return
         self._is_started = False
         async with self._turn:  # a change that is under way is finished first
             await self.client.stop_tasks()
@@ -185,7 +196,9 @@ class GroupMember:
     async def _ours(self, topic: str) -> list[MessageQueue] | None:
         """Return our queues of *topic*, or None when that cannot be found out now."""
         try:
-            route = await self.client.route(topic)
+            route = await self._find_route(topic)
+            if route is None:
+                return None
             if self.is_broadcast:
                 return list(route.readable)
             members = await self._find_members(topic)
@@ -247,13 +260,41 @@ class GroupMember:
             except TimeoutError:
                 continue
 
-    async def _find_route(self, topic: str) -> None:
+    async def _find_route(self, topic: str) -> TopicRoute | None:
+        """Return the route of *topic*, or None when it does not exist, which is logged once: its name may be mistyped.
+
+        Raises:
+            HoldfastError: no name server answered, or one refused.
+        """
         try:
-            await self.client.route(topic)
+            route = await self.client.route(topic)
         except RouteNotFound:
-            log.debug("topic %s does not exist yet", topic)
-        except BrokerRefused as refusal:
-            log.debug("topic %s is not ready yet: %s", topic, refusal)
+            # The retry topic of a group comes with the first message that fails.
+            if topic not in self._missing and topic != retry_topic(self.group):
+                self._missing.add(topic)
+                log.warning(
+                    "group %s subscribes to the topic %s, which does not exist: nothing of it is consumed until it is "
+                    "created. Check its name, or create it with `holdfast topic create`",
+                    self.group,
+                    topic,
+                )
+            return None
+        if topic in self._missing:
+            self._missing.discard(topic)
+            log.info("group %s: the topic %s exists now", self.group, topic)
+        return route
+
+    async def _find_routes(self) -> None:
+        """Look up every topic that we subscribe to, so that its brokers get our heartbeats.
+
+        Raises:
+            ConnectionLost, RequestTimeout: no name server answered.
+        """
+        for topic in list(self.subscriptions):
+            try:
+                await self._find_route(topic)
+            except BrokerRefused as refusal:
+                log.debug("topic %s is not ready yet: %s", topic, refusal)
 
     def _subscriptions_changed(self) -> None:
         if self._is_started:
@@ -261,8 +302,7 @@ class GroupMember:
 
     async def _announce(self) -> None:
         try:
-            for topic in list(self.subscriptions):
-                await self._find_route(topic)
+            await self._find_routes()
         except HoldfastError as error:
             log.warning("group %s: routes could not be looked up: %s", self.group, error)
         await self.client.beat()

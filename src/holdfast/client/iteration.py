@@ -10,7 +10,7 @@ earlier that it is done.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from holdfast.client.lock_keeper import ReaderLocks
 from holdfast.client.queue_reader import Delivery, QueueReader
@@ -24,10 +24,12 @@ class IterationWork:
 
     Args:
         locks: Who may consume which queue, if order matters; then there can be one loop only.
+        check_process: Raises in a forked child, which must neither read nor finish the messages of its parent.
     """
 
-    def __init__(self, locks: ReaderLocks | None) -> None:
+    def __init__(self, locks: ReaderLocks | None, check_process: Callable[[], None]) -> None:
         self._locks = locks
+        self._check_process = check_process
         self._inbox: asyncio.Queue[Delivery | None] = asyncio.Queue()
         self._in_hand: dict[tuple[MessageQueue, int], Delivery] = {}
         self._loops = 0
@@ -52,6 +54,7 @@ class IterationWork:
 
     async def iterate(self) -> AsyncIterator[ReceivedMessage]:
         """Yield messages; each is done when the next one is asked for. Ends when the consumer is closed."""
+        self._check_process()
         if self._locks is not None and self._loops:
             raise LocalProtocolError("an ordered consumer can have one loop only: two would break the order")
         self._loops += 1
@@ -60,6 +63,7 @@ class IterationWork:
                 message = delivery.message
                 self._in_hand[message.queue, message.offset] = delivery
                 yield message
+                self._check_process()
                 self.ack(message)
         finally:
             self._loops -= 1

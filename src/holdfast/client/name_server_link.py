@@ -35,8 +35,8 @@ Spawn = Callable[[Coroutine[Any, Any, None]], object]
 _KNOWN_TO_ALL: Final = frozenset({RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.GET_BROKER_CLUSTER_INFO})
 
 
-def _require_name_server(address: str, command: Command, answer: Command) -> None:
-    """Refuse the answer of somebody who does not know what every name server knows.
+def require_name_server(address: str, command: Command, answer: Command) -> None:
+    """Refuse the answer of a server that does not know what every name server knows.
 
     Raises:
         ConnectionLost: it is no name server.
@@ -204,7 +204,7 @@ class NameServerLink:
             command = question(address)
             try:
                 answer = await self._pool.invoke(address, command, self._timeout_s if timeout_s is None else timeout_s)
-                _require_name_server(address, command, answer)
+                require_name_server(address, command, answer)
             except (ConnectionLost, RequestTimeout) as error:
                 tried[address] = error
                 self._give_up(address, error)

@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from holdfast.client.arguments import NO_KEYS, ZERO, check_message, check_text, is_encodable
 from holdfast.model import property_names as names
 from holdfast.model.errors import LocalProtocolError
 from holdfast.model.message import KEY_SEPARATOR, Message, find_message_fault
@@ -51,11 +52,12 @@ def pack(message: Message, message_id: str, packing: Packing, extra: Mapping[str
     """Return *message* as it goes out. *extra* are properties of the system.
 
     Raises:
-        LocalProtocolError: it cannot be sent as it is; the text says why.
+        TypeError: a part of it has a wrong type.
+        LocalProtocolError: it cannot be sent unchanged; the text says why.
     """
+    text = unique_key(message_id) + describe(message, extra)
     body, sys_flag = shrink(message.body, packing)
     check_body_size(len(body), packing.body_size_max)
-    text = unique_key(message_id) + describe(message, extra)
     # Four bytes is the most that a character takes: only long texts are worth encoding to count.
     if len(text) * 4 > PROPERTIES_SIZE_MAX:
         check_properties_size(len(text.encode()))
@@ -77,11 +79,13 @@ def unique_key(message_id: str) -> str:
 
 
 def describe(message: Message, extra: Mapping[str, str] | None = None) -> str:
-    """Return the properties of *message* behind its id. *extra* are properties of the system.
+    """Return the properties of *message* that follow its id. *extra* are properties of the system.
 
     Raises:
-        LocalProtocolError: it cannot be sent as it is; the text says why.
+        TypeError: a part of it has a wrong type.
+        LocalProtocolError: it cannot be sent unchanged; the text says why.
     """
+    check_message(message)
     fault = find_message_fault(message)
     if fault is not None:
         raise LocalProtocolError(fault)
@@ -96,29 +100,40 @@ def describe(message: Message, extra: Mapping[str, str] | None = None) -> str:
         text += format_properties(message.properties)
     if extra:
         text += format_properties(extra)
+    if not (text.isascii() or is_encodable(text)):
+        raise LocalProtocolError(
+            f"{text!r} cannot be encoded as UTF-8: a key, the tag or a property holds half of a surrogate pair"
+        )
     return text
 
 
 def describe_key(key: str) -> bytes:
-    """Return the same of a message that has nothing but a key."""
+    """Return the properties of a message that has a key and nothing else."""
     return _keys(key, ()).encode() if key else b""
 
 
 @lru_cache(maxsize=256)
 def describe_tag(tag: str) -> bytes:
-    """Return what stands behind that if it has a tag, too. The latest are remembered: tags repeat."""
-    return _tag(tag).encode()
+    """Return the properties of a message that has a tag and nothing else. The latest are cached: tags repeat.
+
+    Raises:
+        TypeError, ValueError: it is not a text, or not one that can be encoded.
+        LocalProtocolError: it cannot be sent unchanged; the text says why.
+    """
+    check_text("tags", tag)
+    return _tag(tag).encode() if tag else b""
 
 
 def describe_all(messages: Sequence[Message]) -> list[bytes]:
-    """Return the properties of each of *messages* behind its id, and see that all of them can be sent as they are.
+    """Return the properties of each of *messages* that follow its id, and check that all of them can be sent unchanged.
 
     Raises:
+        TypeError: one is not a message, or has a part of a wrong type.
         LocalProtocolError: one cannot; the text says why.
     """
+    texts = [b"" if is_plain(message) else describe(message).encode() for message in messages]
     for one_of_its_topic in {message.topic: message for message in messages}.values():
         describe(one_of_its_topic)
-    texts = [b"" if is_plain(message) else describe(message).encode() for message in messages]
     check_body_size(max((len(message.body) for message in messages), default=0))
     check_properties_size(UNIQUE_KEY_SIZE_MAX + max(map(len, texts), default=0))
     return texts
@@ -127,12 +142,14 @@ def describe_all(messages: Sequence[Message]) -> list[bytes]:
 def is_plain(message: Message) -> bool:
     """Say whether *message* is a topic and a body and nothing else: then there is nothing to describe, nor to check."""
     return not (
-        message.key is not None
-        or message.tags
-        or message.keys
+        message.__class__ is not Message
+        or message.key is not None
+        or message.tags is not None
+        or message.keys is not NO_KEYS
         or message.properties
-        or message.delay_level
-        or message.flag
+        or message.delay_level is not ZERO
+        or message.flag is not ZERO
+        or message.body.__class__ is not bytes
         or not message.body
     )
 

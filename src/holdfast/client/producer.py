@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import math
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,6 +24,16 @@ from typing import Final, Self, overload
 import msgspec
 
 from holdfast.client.accumulator import Accumulator
+from holdfast.client.arguments import (
+    check_callable,
+    check_count,
+    check_keys,
+    check_kind,
+    check_message,
+    check_name,
+    check_queue,
+    check_seconds,
+)
 from holdfast.client.batch_sender import BatchSender
 from holdfast.client.batching import BATCH_BYTES_MAX
 from holdfast.client.cluster_client import ClusterClient, now_ms
@@ -48,6 +59,7 @@ from holdfast.model.message import Message, ReceivedMessage, SendResult
 from holdfast.model.queue import MessageQueue
 from holdfast.model.scope import is_mock_broker
 from holdfast.model.unique_id import UniqueIds
+from holdfast.runtime.fork import in_forked_child
 from holdfast.wire.codes import RequestCode
 from holdfast.wire.command import Command
 from holdfast.wire.compression import Codec
@@ -96,6 +108,15 @@ class Producer:
         name_server_refresh_s: float | None = None,
         unit: str | None = None,
     ) -> None:
+        check_name("group", group)
+        if namespace:
+            check_name("namespace", namespace)
+        check_seconds("timeout_s", timeout_s, least=0)
+        check_count("retries", retries)
+        check_count("compress_over", compress_over, optional=True)
+        check_kind("codec", codec, Codec)
+        check_kind("batching", batching, Batching, optional=True)
+        check_callable("transaction_checker", transaction_checker)
         self._namespace = namespace
         self._group = with_namespace(namespace, group)
         self._timeout_s = timeout_s
@@ -134,8 +155,10 @@ class Producer:
 
         Raises:
             ConnectionLost: the address server does not tell any name server.
+            ForkedClient: this process is a fork of the one that opened the producer.
         """
         await self._client.start()
+        in_forked_child(self._disown)
         ids = self._ids = UniqueIds(
             host=ipaddress.ip_address(self._client.local_address).packed,
             process=os.getpid(),
@@ -152,7 +175,12 @@ class Producer:
         )
 
     async def close(self) -> None:
-        """Let every send in flight end, say good-bye and close. Sends that come later fail."""
+        """Let every send in flight end, say good-bye and close. Sends that come later fail.
+
+        In a forked child nothing happens: the producer is the parent's.
+        """
+        if self._client.is_inherited:
+            return
         self._ids = None
         accumulator, self._accumulator = self._accumulator, None
         if accumulator is not None:
@@ -189,6 +217,7 @@ class Producer:
         Raises:
             RouteNotFound: nobody serves the topic.
         """
+        check_name("topic", topic)
         return list((await self._client.publish_route(with_namespace(self._namespace, topic))).publishable)
 
     # Sending.
@@ -239,15 +268,20 @@ class Producer:
 
         Raises:
             SendFailed: it was not acknowledged. `maybe_stored` says whether it may be there all the same.
-            LocalProtocolError: it cannot be sent as it is; the text says why.
+            TypeError, ValueError: an argument has a wrong type, or a value that cannot work.
+            LocalProtocolError: it cannot be sent unchanged; the text says why.
         """
-        if isinstance(message, str):
-            message = Message(message, body, tags, key, tuple(keys), delay_level, 0, properties or {})
+        message = whole_message(message, body, key, tags, keys, delay_level, properties)
         if self._namespace:
             message = self._on_wire(message)
-        parcel = Parcel(message.topic, self._pack(message), message.key, queue)
+        outgoing = self._pack(message)
+        if queue is not None:
+            check_queue("queue", queue)
         if timeout_s is None:
             timeout_s = self._timeout_s
+        else:
+            check_seconds("timeout_s", timeout_s)
+        parcel = Parcel(message.topic, outgoing, message.key, queue)
         with self._in_flight:
             if message.key is None:
                 return (await self._sender.send(parcel, timeout_s)).result
@@ -266,8 +300,10 @@ class Producer:
 
         Raises:
             SendManyFailed: some were not acknowledged; `results` says what became of each.
-            LocalProtocolError: one cannot be sent as it is; then none was sent.
+            TypeError, ValueError: an argument has a wrong type, or a value that cannot work.
+            LocalProtocolError: one cannot be sent unchanged; then none was sent.
         """
+        check_seconds("timeout_s", timeout_s, optional=True)
         everything = [self._on_wire(message) for message in messages] if self._namespace else [*messages]
         texts = describe_all(everything)
         keys = {(message.topic, message.key) for message in everything if message.key is not None}
@@ -299,19 +335,24 @@ class Producer:
 
         Raises:
             ProducerFull: more waits for acknowledgement than `batching` allows. The message was not taken.
-            LocalProtocolError: it cannot be sent as it is; the text says why.
+            TypeError: an argument has a wrong type.
+            LocalProtocolError: it cannot be sent unchanged; the text says why.
         """
-        if self._accumulator is None:
-            raise LocalProtocolError(_NOT_OPEN)
-        future: asyncio.Future[SendResult] = self._accumulator.loop.create_future()
-        self._accumulator.put(self._on_wire(message) if self._namespace else message, future, queue)
+        accumulator = self._accumulator
+        if accumulator is None:
+            accumulator = self._open_accumulator()
+        if queue is not None or self._namespace or message.__class__ is not Message:
+            message = self._on_wire(message, queue)
+        future: asyncio.Future[SendResult] = accumulator.loop.create_future()
+        accumulator.put(message, future, queue)
         return future
 
     async def send_soon(self, message: Message, *, queue: MessageQueue | None = None) -> asyncio.Future[SendResult]:
-        """Do the same as `send_nowait`, but wait for room if there is none.
+        """Accept *message* as `send_nowait` does, but wait while as much waits for acknowledgement as may.
 
         Raises:
-            LocalProtocolError: it cannot be sent as it is; the text says why.
+            TypeError: an argument has a wrong type.
+            LocalProtocolError: it cannot be sent unchanged; the text says why.
         """
         future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
         await self.hand_over_soon(message, future, queue)
@@ -322,6 +363,7 @@ class Producer:
 
         Every future is done then. Whether messages failed is told by their futures alone.
         """
+        self._client.check_process()
         if self._accumulator is not None:
             await self._accumulator.flush()
 
@@ -335,26 +377,30 @@ class Producer:
         Raises:
             LocalProtocolError: the producer is not open.
         """
+        check_count("byte_count", byte_count)
+        check_count("ahead", ahead)
         return self._open_accumulator().has_room(byte_count, ahead)
 
     def hand_over(self, message: Message, future: Waiter, queue: MessageQueue | None = None) -> None:
-        """Do what `send_nowait` does for whoever brings a future of another kind, and has asked whether there is room.
+        """Do what `send_nowait` does, for a caller that brings its own future and has called `has_room`.
 
         Raises:
-            LocalProtocolError: it cannot be sent as it is; the text says why.
+            TypeError: an argument has a wrong type.
+            LocalProtocolError: it cannot be sent unchanged; the text says why.
         """
-        self._open_accumulator().put_admitted(self._on_wire(message), future, queue)
+        self._open_accumulator().put_admitted(self._on_wire(message, queue), future, queue)
 
     async def hand_over_soon(self, message: Message, future: Waiter, queue: MessageQueue | None = None) -> None:
-        """Do what `send_soon` does for whoever brings a future of another kind."""
-        await self._open_accumulator().put_soon(self._on_wire(message), future, queue)
+        """Do what `send_soon` does, for a caller that brings its own future."""
+        await self._open_accumulator().put_soon(self._on_wire(message, queue), future, queue)
 
     async def send_oneway(self, message: Message) -> None:
         """Send one message without waiting for an answer: fast, and nobody tells whether it arrived.
 
         Raises:
             SendFailed: there is no way to any broker; it was certainly not stored.
-            LocalProtocolError: it cannot be sent as it is; the text says why.
+            TypeError: an argument has a wrong type.
+            LocalProtocolError: it cannot be sent unchanged; the text says why.
         """
         message = self._on_wire(message)
         with self._in_flight:
@@ -365,7 +411,11 @@ class Producer:
 
         The message is delivered if the block ends normally, and never if it raises. If this process dies in between,
         the broker asks a producer of the same group, whose `transaction_checker` decides.
+
+        Raises:
+            TypeError, ValueError: an argument has a wrong type, or a value that cannot work.
         """
+        check_seconds("timeout_s", timeout_s, optional=True)
         message = self._on_wire(message)
 
         async def send() -> Receipt:
@@ -388,15 +438,22 @@ class Producer:
         Raises:
             RequestTimeout: nobody replied in time.
             SendFailed: the request could not be sent.
+            TypeError, ValueError: an argument has a wrong type, or a value that cannot work.
         """
+        check_seconds("timeout_s", timeout_s, least=0)
+        if math.isinf(timeout_s):
+            raise ValueError(
+                "timeout_s must be finite: the request carries it, so that a consumer knows how long a reply is of use"
+            )
         message = self._on_wire(message)
         correlation_id, reply = self._replies.begin()
         extra = request_properties(correlation_id, self._client.client_id, timeout_s)
         try:
+            parcel = Parcel(message.topic, self._pack(message, extra), message.key)
             async with asyncio.timeout(timeout_s):
                 await self._be_known(message.topic)
                 with self._in_flight:
-                    await self._carry(Parcel(message.topic, self._pack(message, extra), message.key), timeout_s)
+                    await self._carry(parcel, timeout_s)
                 return await reply
         except TimeoutError:
             raise RequestTimeout(f"nobody replied to a request in {message.topic!r} within {timeout_s:g} s") from None
@@ -408,8 +465,11 @@ class Producer:
 
         Raises:
             SendFailed: no broker could pass it on; the requester may be gone.
+            TypeError, ValueError: an argument has a wrong type, or a value that cannot work.
             LocalProtocolError: *request* wants no reply.
         """
+        check_kind("request", request, ReceivedMessage)
+        check_seconds("timeout_s", timeout_s, optional=True)
         message, extra = reply_to(request, body)
         outgoing = self._pack(message, extra)
         queues = (await self._client.publish_route(message.topic)).publishable
@@ -437,13 +497,19 @@ class Producer:
 
     def _open_ids(self) -> UniqueIds:
         if self._ids is None:
+            self._client.check_process()
             raise LocalProtocolError(_NOT_OPEN)
         return self._ids
 
     def _open_accumulator(self) -> Accumulator:
         if self._accumulator is None:
+            self._client.check_process()
             raise LocalProtocolError(_NOT_OPEN)
         return self._accumulator
+
+    def _disown(self) -> None:
+        """Be closed in a forked child, without a good-bye: the producer belongs to the parent."""
+        self._ids = self._accumulator = None
 
     def _forget(self, topics: list[str]) -> None:
         self._sender.forget(topics)
@@ -451,8 +517,15 @@ class Producer:
         if self._accumulator is not None:
             self._accumulator.forget(topics)
 
-    def _on_wire(self, message: Message) -> Message:
-        """Return *message* with its topic as the wire knows it."""
+    def _on_wire(self, message: Message, queue: MessageQueue | None = None) -> Message:
+        """Return *message* with its topic as the wire knows it, and check the types of both arguments.
+
+        Raises:
+            TypeError: one is wrong.
+        """
+        check_message(message)
+        if queue is not None:
+            check_queue("queue", queue)
         if not self._namespace:
             return message
         return msgspec.structs.replace(message, topic=with_namespace(self._namespace, message.topic))
@@ -465,6 +538,30 @@ class Producer:
 
     async def _check_transaction(self, address: str, command: Command) -> None:
         await self._desk.check(address, command)
+
+
+def whole_message(
+    message: Message | str,
+    body: bytes,
+    key: str | None,
+    tags: str | None,
+    keys: Sequence[str],
+    delay_level: int,
+    properties: Mapping[str, str] | None,
+) -> Message:
+    """Return the message that was given to `send`, whole or in parts.
+
+    Raises:
+        TypeError: it was given whole, and parts beside it.
+    """
+    if isinstance(message, str):
+        if keys.__class__ is not tuple:
+            check_keys(keys)
+            keys = tuple(keys)
+        return Message(message, body, tags, key, keys, delay_level, 0, properties or {})
+    if body or key or tags or keys or delay_level or properties:
+        raise TypeError("a whole message was given: its parts belong in Message(...), not in send(...)")
+    return message
 
 
 def _maker_of(ids: UniqueIds) -> Callable[[int], list[str]]:

@@ -23,6 +23,16 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from types import TracebackType
 from typing import Final, Self
 
+from holdfast.client.arguments import (
+    check_count,
+    check_kind,
+    check_name,
+    check_place,
+    check_queue,
+    check_seconds,
+    check_start,
+    check_text,
+)
 from holdfast.client.group_member import GroupMember
 from holdfast.client.namespace import with_namespace
 from holdfast.client.offset_keeper import OffsetKeeper
@@ -69,6 +79,8 @@ class PullConsumer:
         name_server_refresh_s: float | None = None,
         unit: str | None = None,
     ) -> None:
+        check_kind("auto_commit", auto_commit, bool)
+        check_kind("prefetch", prefetch, Prefetch, optional=True)
         self._readers: dict[MessageQueue, QueueReader] = {}
         self._buffers: dict[MessageQueue, deque[Delivery]] = {}
         self._turn: deque[MessageQueue] = deque()
@@ -112,12 +124,15 @@ class PullConsumer:
         """Get ready.
 
         Raises:
-            HoldfastError: no name server answers.
+            HoldfastError: no name server answers, or the consumer was closed.
         """
+        self._check_open()
         try:
             await self._member.start()
+            self._check_open()  # It may have been closed meanwhile.
         except BaseException:
             await self.close()
+            await self._member.close()  # also what was begun after another task had closed it
             raise
         if self._auto_commit:
             self._member.client.spawn(self._commit_forever())
@@ -127,8 +142,10 @@ class PullConsumer:
 
         Args:
             last_poll_done: Whether what the last poll returned counts as consumed.
+
+        In a forked child nothing happens: the consumer is the parent's.
         """
-        if self._is_closed:
+        if self._is_closed or self._member.client.is_inherited:
             return
         self._is_closed = True
         self._arrived.set()
@@ -155,6 +172,7 @@ class PullConsumer:
         """Read *topic* together with the other members of the group.
 
         Raises:
+            TypeError, ValueError: an argument has a wrong type, or a value that cannot work.
             LocalProtocolError: the topic cannot exist.
         """
         self._member.subscribe(topic, tags)
@@ -178,6 +196,7 @@ class PullConsumer:
         Raises:
             RouteNotFound: nobody serves it.
         """
+        check_name("topic", topic)
         return list((await self._member.client.route(with_namespace(self._member.namespace, topic))).readable)
 
     async def assign(self, queues: Iterable[MessageQueue], tags: str = EVERYTHING) -> None:
@@ -187,8 +206,13 @@ class PullConsumer:
 
         Raises:
             HoldfastError: it could not be found out where to begin.
+            TypeError, ValueError: an argument has a wrong type, or a value that cannot work.
         """
         wanted = list(queues)
+        for queue in wanted:
+            check_queue("every one of queues", queue)
+        check_text("tags", tags)
+        self._member.client.check_process()
         self._assigned_tags = {queue.topic: parse_tags(queue.topic, tags) for queue in wanted}
         change = plan_change(self._by_hand & set(self._readers), wanted)
         self._by_hand = set(wanted)
@@ -218,7 +242,17 @@ class PullConsumer:
     # Reading.
 
     async def poll(self, timeout_s: float = 1.0, *, messages_max: int = POLL_MAX) -> list[ReceivedMessage]:
-        """Return the next messages; an empty list if none came in time. What the last poll returned is now done."""
+        """Return the next messages; an empty list if none came in time, or if the consumer is closed meanwhile.
+
+        What the last poll returned is now done.
+
+        Raises:
+            LocalProtocolError: the consumer was closed before.
+            TypeError, ValueError: an argument has a wrong type, or a value that cannot work.
+        """
+        check_seconds("timeout_s", timeout_s)
+        check_count("messages_max", messages_max)
+        self._check_open()
         self._record()
         messages = self._take(messages_max)
         if messages or timeout_s <= 0:
@@ -239,6 +273,7 @@ class PullConsumer:
         Each is done when the loop asks for the next one; the last one of a loop that is left counts as done when the
         consumer is closed normally.
         """
+        self._member.client.check_process()
         while not self._is_closed:
             for message in await self.poll(timeout_s=60, messages_max=1):
                 yield message
@@ -254,7 +289,9 @@ class PullConsumer:
 
         Raises:
             HoldfastError: the broker could not be asked.
+            TypeError, ValueError: an argument has a wrong type, or a value that cannot work.
         """
+        check_place("to", to)
         reader = self._reader(queue)
         offset = to if isinstance(to, int) else await self._member.calls.offset_of(queue, to)
         self._buffers[queue].clear()
@@ -265,7 +302,10 @@ class PullConsumer:
 
         Raises:
             HoldfastError: a broker could not be asked.
+            TypeError, ValueError: *to* has a wrong type, or a value that cannot work.
         """
+        check_start("to", to)
+        self._member.client.check_process()
         for queue in list(self._readers):
             await self.seek(queue, to)
 
@@ -274,7 +314,11 @@ class PullConsumer:
 
         Raises:
             HoldfastError: the broker could not be asked.
+            TypeError, ValueError: an argument has a wrong type, or a value that cannot work.
         """
+        check_queue("queue", queue)
+        check_start("at", at)
+        self._member.client.check_process()
         return await self._member.calls.offset_of(queue, at)
 
     async def committed(self, queue: MessageQueue) -> int | None:
@@ -282,7 +326,10 @@ class PullConsumer:
 
         Raises:
             HoldfastError: the broker could not be asked.
+            TypeError: *queue* is no queue.
         """
+        check_queue("queue", queue)
+        self._member.client.check_process()
         return await self._member.calls.committed(queue)
 
     async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
@@ -290,8 +337,15 @@ class PullConsumer:
 
         Raises:
             HoldfastError: a broker did not take it.
+            TypeError, ValueError: an argument has a wrong type, or a value that cannot work. Nothing was committed.
         """
-        if offsets is None:
+        self._member.client.check_process()
+        if offsets is not None:
+            check_kind("offsets", offsets, Mapping)
+            for queue, offset in offsets.items():
+                check_queue("every queue of offsets", queue)
+                check_count(f"the offset of {queue}", offset)
+        else:
             offsets = {queue: reader.window.commit_offset for queue, reader in self._readers.items()}
         for queue, offset in offsets.items():
             await self._member.calls.commit(queue, offset)
@@ -301,7 +355,14 @@ class PullConsumer:
 
     # Inside.
 
+    def _check_open(self) -> None:
+        self._member.client.check_process()
+        if self._is_closed:
+            raise LocalProtocolError("this consumer is closed: create a new one")
+
     def _reader(self, queue: MessageQueue) -> QueueReader:
+        check_queue("queue", queue)
+        self._member.client.check_process()
         reader = self._readers.get(queue)
         if reader is None:
             raise LocalProtocolError(

@@ -15,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from holdfast.client.arguments import check_count
 from holdfast.client.process_queue import ProcessQueue
 from holdfast.client.received import read_some
 from holdfast.model import property_names as names
@@ -105,6 +106,10 @@ class Prefetch(msgspec.Struct, frozen=True):
 
     message_count_max: int = 10_000
     byte_count_max: int = 64 * 1024 * 1024
+
+    def __post_init__(self) -> None:
+        check_count("message_count_max", self.message_count_max)
+        check_count("byte_count_max", self.byte_count_max)
 
     def share(self, queue_count: int) -> PullLimits:
         """Return what one of *queue_count* queues may have: a part, but at least what one pull brings."""

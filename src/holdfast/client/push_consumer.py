@@ -25,10 +25,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from typing import Final, Self
 
+from holdfast.client.arguments import (
+    check_callable,
+    check_count,
+    check_delay_level,
+    check_kind,
+    check_name,
+    check_seconds,
+)
 from holdfast.client.concurrent_work import ConcurrentWork
 from holdfast.client.consumer_desk import ConsumerDesk
 from holdfast.client.group_member import GroupMember
@@ -96,10 +105,19 @@ class PushConsumer:
         name_server_refresh_s: float | None = None,
         unit: str | None = None,
     ) -> None:
+        check_kind("ordered", ordered, bool)
+        check_kind("broadcast", broadcast, bool)
         if broadcast != (offset_file is not None):
             raise LocalProtocolError(
                 "a broadcasting consumer, and no other, needs offset_file: where its offsets are kept"
             )
+        check_callable("listener", listener)
+        check_kind("offset_file", offset_file, str | os.PathLike, optional=True)
+        check_count("concurrency", concurrency, least=1)
+        check_count("retries_max", retries_max, least=-1, optional=True)
+        check_seconds("pause_s", pause_s, least=0)
+        check_kind("prefetch", prefetch, Prefetch, optional=True)
+        check_seconds("close_timeout_s", close_timeout_s, least=0)
         self._readers: dict[MessageQueue, QueueReader] = {}
         self._prefetch = prefetch or Prefetch()
         self._retries_max = retries_max
@@ -144,7 +162,7 @@ class PushConsumer:
     ) -> ConcurrentWork | OrderedWork | IterationWork:
         locks = self._locks or NoLocks()
         if call is None:
-            return IterationWork(locks if ordered else None)
+            return IterationWork(locks if ordered else None, self._member.client.check_process)
         if not ordered:
             return ConcurrentWork(call, self._failed, concurrency)
         return OrderedWork(
@@ -162,6 +180,7 @@ class PushConsumer:
         """Consume *topic*: everything of it, or the messages with one of `tag || tag || ...`. At any time.
 
         Raises:
+            TypeError, ValueError: an argument has a wrong type, or a value that cannot work.
             LocalProtocolError: the topic cannot exist.
         """
         self._member.subscribe(topic, tags)
@@ -174,13 +193,16 @@ class PushConsumer:
         """Join the group and begin to consume.
 
         Raises:
-            HoldfastError: no name server answers.
+            HoldfastError: no name server answers, or the consumer was closed.
         """
+        self._check_open()
         self._work.start()
         try:
             await self._member.start()
+            self._check_open()  # It may have been closed meanwhile.
         except BaseException:
             await self.close()
+            await self._member.close()  # also what was begun after another task had closed it
             raise
         self._member.client.spawn(self._commit_forever())
         if self._locks is not None:
@@ -191,8 +213,9 @@ class PushConsumer:
 
         Pulls no more, waits for listeners that run, gives back what does not end in time, commits, and says good-bye,
         so that the other members take over at once. Not to be called by a listener: it would wait for itself.
+        In a forked child nothing happens: the consumer is the parent's.
         """
-        if self._closed.is_set():
+        if self._closed.is_set() or self._member.client.is_inherited:
             return
         self._closed.set()
         await self._member.stop()
@@ -206,7 +229,8 @@ class PushConsumer:
         await self._member.close()
 
     async def run(self) -> None:
-        """Return when the consumer is closed by somebody else; until then there is nothing to do."""
+        """Return when another task closes the consumer; until then there is nothing to do."""
+        self._member.client.check_process()
         await self._closed.wait()
 
     async def __aenter__(self) -> Self:
@@ -241,6 +265,7 @@ class PushConsumer:
         Raises:
             RouteNotFound: nobody serves it.
         """
+        check_name("topic", topic)
         return list((await self._member.client.route(with_namespace(self._member.namespace, topic))).readable)
 
     # Without a listener.
@@ -254,10 +279,13 @@ class PushConsumer:
         Raises:
             LocalProtocolError: there is a listener, which gets the messages.
         """
+        self._member.client.check_process()
         return self._iteration().iterate()
 
     def ack(self, message: ReceivedMessage) -> None:
         """Say that a message of the loop is done, before the loop asks for the next one."""
+        check_kind("message", message, ReceivedMessage)
+        self._member.client.check_process()
         self._iteration().ack(message)
 
     async def retry(self, message: ReceivedMessage, delay_level: int = 0) -> None:
@@ -265,9 +293,18 @@ class PushConsumer:
 
         Raises:
             HoldfastError: the broker did not take it back; it is not done.
+            TypeError, ValueError: an argument has a wrong type, or a value that cannot work.
         """
+        check_kind("message", message, ReceivedMessage)
+        check_delay_level(delay_level, least=TO_DEAD_LETTER)
+        self._member.client.check_process()
         await self._member.calls.send_back(message, delay_level, self._retries_max)
         self._iteration().ack(message)
+
+    def _check_open(self) -> None:
+        self._member.client.check_process()
+        if self._closed.is_set():
+            raise LocalProtocolError("this consumer is closed: create a new one")
 
     def _iteration(self) -> IterationWork:
         if not isinstance(self._work, IterationWork):

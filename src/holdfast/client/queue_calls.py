@@ -111,7 +111,7 @@ class QueueCalls:
         route = self._client.routes.find(queue.topic)
         if route is not None and route.leaders:
             # A replica answers for what its master leads, to readers, while the master is away.
-            return route.address_of(queue) or route.any_address_of(route.broker_of(queue))
+            return route.any_address_of(route.broker_of(queue), broker_id)
         found = None if route is None else route.any_address_of(queue.broker_name, broker_id)
         return found or self._client.routes.find_address(queue.broker_name)
 

@@ -24,6 +24,7 @@ import msgspec
 from holdfast.client.cluster_client import ClusterClient, now_ms
 from holdfast.client.process_queue import ProcessQueue
 from holdfast.client.pull_plan import (
+    SUSPEND_MS,
     TIMEOUT_S,
     PullLimits,
     PullOutcome,
@@ -42,11 +43,16 @@ from holdfast.model.queue import MessageQueue
 from holdfast.model.route import MASTER_ID
 from holdfast.model.scope import is_mock_broker
 from holdfast.wire.relay import leader_in
+from holdfast.wire.units import SCOPE_FIELD
 
 log = logging.getLogger("holdfast.client")
 
 _CORRUPT_PAUSE_S: Final = 30.0
 _FLOW_CONTROL: Final = 215
+# A replica that hangs is noticed sooner than a master: there is another place to read.
+_REPLICA_SUSPEND_MS: Final = 3_000
+_REPLICA_TIMEOUT_S: Final = 8.0
+_SHUN_S: Final = 30.0  # after a failure: until then the master has noticed, too
 _FLOW_CONTROL_PAUSE_S: Final = 0.02
 
 
@@ -88,7 +94,8 @@ class QueueReader:
         self.offset_end = offset
         self.is_paused = False
         self._plan = plan
-        self._broker_id = MASTER_ID
+        self._broker_id = MASTER_ID  # where to pull: a master may name a replica beside us
+        self._shuns_replicas_until_s = 0.0
         self._pulled_at: str | None = None  # where the last pull went
         self._leader: Leader | None = None  # who leads the queue, if the last answer was another broker's
         self._wake = asyncio.Event()
@@ -133,9 +140,10 @@ class QueueReader:
         """Pull from the new leader of a logical queue, if the last pull went to another; say whether that was so."""
         if self._pulled_at is None or not is_mock_broker(self.queue.broker_name):
             return False
-        if self._plan.calls.find_address(self.queue) in {None, self._pulled_at}:
+        if self._plan.calls.find_address(self.queue, self._broker_id) in {None, self._pulled_at}:
             return False
         self._pulled_at = None
+        self._broker_id = MASTER_ID  # The next leader has other replicas.
         self._failures = 0
         self.stop()
         self.start()
@@ -176,21 +184,27 @@ class QueueReader:
     async def _pull(self) -> PullOutcome:
         plan, window = self._plan, self.window
         subscription = plan.subscription(self.queue.topic)
+        is_at_master = self._broker_id == MASTER_ID
         command = pull_command(
             group=plan.group,
             queue=self.queue,
             offset=window.next_offset,
             subscription=subscription,
+            suspend_ms=SUSPEND_MS if is_at_master else _REPLICA_SUSPEND_MS,
             with_subscription=plan.with_subscription,
         )
+        if plan.client.unit is not None:
+            command.fields[SCOPE_FIELD] = plan.client.unit  # A broker of another unit may name a replica in this one.
         self.pulled_ms = now_ms()
         self._pulled_at = plan.calls.address(self.queue, self._broker_id)
-        answer = await plan.client.ask(self._pulled_at, command, TIMEOUT_S)
+        timeout_s = TIMEOUT_S if is_at_master else _REPLICA_TIMEOUT_S
+        answer = await plan.client.ask(self._pulled_at, command, timeout_s)
         self._leader = leader_in(answer)
         return read_pull_answer(answer, self.queue, subscription, namespace=plan.namespace)
 
     def _take(self, outcome: PullOutcome) -> None:
-        self._broker_id = outcome.broker_id
+        is_shunned = outcome.broker_id != MASTER_ID and asyncio.get_running_loop().time() < self._shuns_replicas_until_s
+        self._broker_id = MASTER_ID if is_shunned else outcome.broker_id
         self.offset_end = outcome.offset_max
         if outcome.status is PullStatus.MOVED:
             log.warning(
@@ -211,6 +225,8 @@ class QueueReader:
         """Return how long to wait before the next pull, after doing what may help."""
         if isinstance(error, BrokerRefused) and error.code == _FLOW_CONTROL:
             return _FLOW_CONTROL_PAUSE_S
+        if self._broker_id != MASTER_ID:
+            return await self._leave_replica(error)
         if isinstance(error, CorruptRecord):
             # It will not mend by itself. The queue stands still, loudly: skipping would lose a message in silence.
             log.error("queue %s at offset %d: %s", self.queue, self.window.next_offset, error)
@@ -222,12 +238,28 @@ class QueueReader:
             return backoff_ms(self._failures) / 1000
         level = logging.WARNING if self._failures == 1 else logging.DEBUG
         log.log(level, "pull of %s at offset %d failed: %s", self.queue, self.window.next_offset, error)
-        if isinstance(error, BrokerRefused) and error.code in UNKNOWN_TO_BROKER:
+        if _is_unknown_there(error):
             with contextlib.suppress(RouteNotFound):
-                await self._plan.client.beat_one(self._plan.calls.address(self.queue, self._broker_id))
-        self._broker_id = MASTER_ID
+                await self._plan.client.beat_one(self._plan.calls.address(self.queue))
         self._plan.client.doubt(self.queue.topic)
         return error_pause_s(self._failures)
+
+    async def _leave_replica(self, error: HoldfastError) -> float:
+        """Pull from the master again, at once; but a replica that only does not know us yet is asked again."""
+        log.debug("pull of %s at replica %d failed: %s", self.queue, self._broker_id, error)
+        if _is_unknown_there(error) and not self._failures:
+            self._failures += 1
+            with contextlib.suppress(RouteNotFound):
+                await self._plan.client.beat_one(self._plan.calls.address(self.queue, self._broker_id))
+            return 0.0
+        self._broker_id = MASTER_ID
+        self._shuns_replicas_until_s = asyncio.get_running_loop().time() + _SHUN_S
+        self._plan.client.doubt(self.queue.topic)
+        return 0.0
+
+
+def _is_unknown_there(error: HoldfastError) -> bool:
+    return isinstance(error, BrokerRefused) and error.code in UNKNOWN_TO_BROKER
 
 
 class Delivery(msgspec.Struct, frozen=True, eq=False, gc=False):

@@ -7,8 +7,9 @@
 What a producer knows to be missing costs nothing: `publish_route` says so from memory, until a poll or a notice finds
 the topic.
 
-    topic missing? ── and the template of automatic creation? ── known ──> borrowed: a broker will create the topic
-                                                            └── missing, too ──> RouteNotFound, without asking anybody
+    topic missing? ─┬─ deleted ──> RouteNotFound, without asking: only an explicit create brings it back
+                    └─ and the template of automatic creation? ── known ──> borrowed: a broker will create the topic
+                                                              └── missing, too ──> RouteNotFound, without asking
 
 The asyncio shell around `route_table`. Knows which questions to ask, but not whom: that is `name_server_link`.
 """
@@ -30,6 +31,7 @@ from holdfast.model.route import Route
 from holdfast.model.topic import AUTO_CREATE_TOPIC
 from holdfast.wire.codes import ResponseCode
 from holdfast.wire.command import Command
+from holdfast.wire.deletions import DELETED_FIELD
 from holdfast.wire.route import decode_route
 from holdfast.wire.send_request import AUTO_CREATE_QUEUES
 
@@ -39,6 +41,8 @@ _SWEEP_S: Final = 30.0
 _SURVEY_S: Final = 0.5
 # Thousands of topics may be due together. More questions than this on the way make no answer come sooner.
 _LOOKUPS_MAX: Final = 128
+
+_DELETED: Final = "the topic {!r} was deleted; create it again before you use it"
 
 log = logging.getLogger("holdfast.client")
 
@@ -102,6 +106,8 @@ class RouteKeeper:
         if found is None or found.is_borrowed:
             found = await self._look_up(topic)
         if found is None:
+            if self.table.is_deleted(topic):
+                raise RouteNotFound(_DELETED.format(topic))
             raise RouteNotFound(f"no name server knows the topic {topic!r}; create it, or let a broker create topics")
         return found
 
@@ -124,7 +130,13 @@ class RouteKeeper:
             self.table.use(topic, time.monotonic())
 
     async def _borrow(self, topic: str) -> TopicRoute:
-        """Return the route of the template of automatic creation under the name of *topic*, which does not exist."""
+        """Return the route of the template of automatic creation under the name of *topic*, which does not exist.
+
+        Raises:
+            RouteNotFound: it was deleted, or no broker creates topics.
+        """
+        if self.table.is_deleted(topic) and self.table.find(topic) is None:
+            raise RouteNotFound(_DELETED.format(topic))
         template = self.table.use(AUTO_CREATE_TOPIC, time.monotonic())
         if template is None and not self._is_known_missing(AUTO_CREATE_TOPIC):
             template = await self._look_up(AUTO_CREATE_TOPIC)
@@ -133,7 +145,7 @@ class RouteKeeper:
             return known  # It was created meanwhile.
         if template is None:
             if self._remembers_missing:
-                self._forget(self.table.drop(topic))
+                self._drop(topic)
             text = f"the topic {topic!r} does not exist and no broker creates topics by itself; create it first"
             raise RouteNotFound(text)
         self.table.put_template(topic, template.route, self._now_ms(), queues_max=AUTO_CREATE_QUEUES)
@@ -144,6 +156,12 @@ class RouteKeeper:
     def _is_known_missing(self, topic: str) -> bool:
         # While it is looked up, whoever asks waits for the answer: it may just have been created.
         return self._remembers_missing and self.table.is_missing(topic) and topic not in self._lookups
+
+    async def recheck(self, topic: str) -> None:
+        """Look *topic* up after a broker said that it does not have it; if name servers agree, it is missing."""
+        await self._look_up(topic)
+        if self.table.is_unlisted(topic):
+            self._drop(topic)
 
     def doubt(self, topic: str) -> None:
         """Look up the route of *topic* again, soon: something about it seems to be out of date."""
@@ -219,9 +237,11 @@ class RouteKeeper:
     async def _fetch(self, topic: str) -> TopicRoute | None:
         address, answer = await self._name_servers.ask_route(topic)
         if answer.code == ResponseCode.TOPIC_NOT_EXIST:
-            self._forget(self.table.put_missing(topic, self._now_ms()))
-            if topic == AUTO_CREATE_TOPIC and self._remembers_missing:
-                self._forget(self.table.drop(topic))  # A template that is gone serves nobody.
+            is_deleted = DELETED_FIELD in answer.fields
+            self._forget(self.table.put_missing(topic, self._now_ms(), is_deleted=is_deleted))
+            # A template that is gone serves no topic. Consumers keep what they have read of a deleted one.
+            if self._remembers_missing and (is_deleted or topic == AUTO_CREATE_TOPIC):
+                self._drop(topic)
         elif answer.code != ResponseCode.SUCCESS:
             raise BrokerRefused(answer.code, answer.remark or "", address=address)
         elif self.table.put(topic, decode_route(answer.body), self._now_ms()):
@@ -286,6 +306,13 @@ class RouteKeeper:
         except HoldfastError as error:
             log.debug("name server %s does not tell the route of %s: %s", address, topic, error)
             return None
+
+    def _drop(self, topic: str) -> None:
+        """Let *topic*, which the name server does not know, be missing, and report that its queues are gone."""
+        was_known = self.table.find(topic) is not None
+        self._forget(self.table.drop(topic))
+        if was_known:
+            self._changed(topic)
 
     def _forget(self, topics: list[str]) -> None:
         if topics:

@@ -4,9 +4,13 @@
        ├──── put_template: the topic does not exist yet, a broker will create it on the first send ──> borrowed
        └──── put_missing: nobody knows it ──> missing ── poll finds it ──> known
 
+    known ── put_missing: it was deleted ──────────────────────────────────────────────> missing
+          └─ put_missing, no word of a deletion ──> known ── a broker does not have it either: drop ──> missing
+
 Whoever only sends may forget: a topic that nobody uses (`expire`), and the oldest of too many missing ones.
 
-A route that cannot be found any more stays: brokers may still take what they took a moment ago, and they know better.
+A route that a name server does not know any more stays: the name server may have been restarted, and brokers know
+better whether they still accept messages.
 
 A broker that drops out of a route has crashed, is being restarted, or is gone for good; nobody can tell at first. So it
 is remembered for as long as a client that polls would not have noticed. Meanwhile its queues count as readable, so that
@@ -104,6 +108,8 @@ class _Entry(msgspec.Struct):
         leaders: Of a static topic: who is believed to lead each logical queue.
         used_s: When somebody sent to it last, by a clock that never goes back; None when nobody did yet.
         is_kept: Whether it is wanted however long nobody uses it.
+        is_unlisted: Whether the name server did not know it when it was last asked.
+        is_deleted: Whether the name server said that it was deleted.
     """
 
     route: TopicRoute | None = None
@@ -113,6 +119,8 @@ class _Entry(msgspec.Struct):
     leaders: dict[MessageQueue, Leader] = {}
     used_s: float | None = None
     is_kept: bool = False
+    is_unlisted: bool = False
+    is_deleted: bool = False
 
 
 class RouteTable:
@@ -177,6 +185,16 @@ class RouteTable:
     def is_missing(self, topic: str) -> bool:
         """Say whether it is known that *topic* does not exist."""
         return topic in self._missing
+
+    def is_unlisted(self, topic: str) -> bool:
+        """Say whether the name server did not know *topic* when it was last asked."""
+        entry = self._entries.get(topic)
+        return entry is not None and entry.is_unlisted
+
+    def is_deleted(self, topic: str) -> bool:
+        """Say whether the name server said that *topic* was deleted when it was last asked."""
+        entry = self._entries.get(topic)
+        return entry is not None and entry.is_deleted
 
     def watch(self, topic: str) -> None:
         """Let *topic* be polled even before its route was found."""
@@ -243,26 +261,29 @@ class RouteTable:
         )
         return True
 
-    def put_missing(self, topic: str, now_ms: int) -> list[str]:
-        """Take note that nobody knew *topic* just now. What was known before stays.
+    def put_missing(self, topic: str, now_ms: int, *, is_deleted: bool = False) -> list[str]:
+        """Take note that the name server did not know *topic* just now, perhaps because it was deleted.
+
+        A route that was known before stays; see `drop`.
 
         Returns:
             The topics that were forgotten because too many are missing.
         """
         entry = self._entries.setdefault(topic, _Entry())
         entry.checked_ms = now_ms
+        entry.is_unlisted, entry.is_deleted = True, is_deleted
         return [] if entry.route is not None else self._add_missing(topic)
 
     def drop(self, topic: str) -> list[str]:
-        """Let *topic*, which nobody knew just now, be missing, whatever was known of it before.
+        """Let *topic*, which the name server did not know just now, be missing, whatever was known of it before.
 
         Returns:
-            The same.
+            The topics that were forgotten because too many are missing.
         """
         entry = self._entries.get(topic)
         if entry is None:
             return []
-        entry.route = None
+        entry.route, entry.leaders, entry.missing, entry.parting = None, {}, {}, {}
         return self._add_missing(topic)
 
     def due(self, now_ms: int) -> list[str]:
@@ -351,6 +372,8 @@ class RouteTable:
         entry = self._entries.setdefault(topic, _Entry())
         entry.checked_ms = now_ms
         self._missing.discard(topic)
+        if not is_borrowed:
+            entry.is_unlisted = entry.is_deleted = False
         old = entry.route
         reach = self._reach(entry, route, now_ms)
         entry.leaders = leaders = self._advance(entry, route, topic) if route.mappings else {}

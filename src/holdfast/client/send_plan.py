@@ -96,6 +96,11 @@ def is_moved(error: HoldfastError) -> bool:
     return isinstance(error, BrokerRefused) and error.code == ResponseCode.NOT_LEADER_FOR_QUEUE
 
 
+def is_topic_unknown(error: HoldfastError) -> bool:
+    """Say whether a broker does not have the topic: it was deleted, or never existed."""
+    return isinstance(error, BrokerRefused) and error.code == ResponseCode.TOPIC_NOT_EXIST
+
+
 def only_time_helps(error: HoldfastError, *, has_queue: bool, had_left: bool, stays: bool, is_static: bool) -> bool:
     """Say whether there is nothing to do about *error* but to wait: as long as there is time, it costs no attempt.
 

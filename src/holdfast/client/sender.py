@@ -35,6 +35,7 @@ from holdfast.client.send_plan import (
     is_moved,
     is_retryable,
     is_route_stale,
+    is_topic_unknown,
     only_time_helps,
     queue_for_key,
 )
@@ -44,6 +45,7 @@ from holdfast.model.errors import (
     ConnectionLost,
     HoldfastError,
     LocalProtocolError,
+    NoLeader,
     RemoteProtocolError,
     RequestTimeout,
     RouteNotFound,
@@ -54,7 +56,7 @@ from holdfast.model.message import SendResult, SendStatus
 from holdfast.model.queue import MessageQueue
 from holdfast.model.scope import NOBODY, is_mock_broker
 from holdfast.runtime.pool import Connection
-from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.codes import FIRST_5, RequestCode, ResponseCode
 from holdfast.wire.host import pack_host
 from holdfast.wire.send_request import OutgoingFields, SendReply, SendTemplate
 
@@ -65,6 +67,9 @@ _ROUNDS_AT_ONCE: Final = 3
 
 # How often it is looked up who leads a topic whose answers come from elsewhere: an address may simply be another name.
 _LOOK_AGAIN_S: Final = 1.0
+
+# How long a queue that has no leader is not chosen, where there are others.
+_UNLED_S: Final = 30.0
 
 # What an attempt may end with; anything else is a mistake of somebody's.
 _Failure = BrokerRefused | ConnectionLost | RequestTimeout | RouteNotFound
@@ -134,6 +139,7 @@ class Sender:
         self._templates: dict[tuple[str, str], SendTemplate] = {}
         self._hosts: dict[str, str] = {}  # address to how ids of messages that it stored begin
         self._looked_s: dict[str, float] = {}
+        self._unled_s: dict[MessageQueue, float] = {}  # when a broker said that the queue has no leader
 
     async def send(self, parcel: Parcel, timeout_s: float, retries: int | None = None) -> Receipt:
         """Carry *parcel* and return where it is. It gets *retries* more attempts, or as many as every other.
@@ -150,21 +156,29 @@ class Sender:
             attempt = self._attempt_in_lane if route.leaders else self._attempt
             return await attempt(parcel, route, queue, min(ATTEMPT_TIMEOUT_S, timeout_s))
         except _FAILURES as error:
-            tries = _Tries(1 + (self._retries if retries is None else retries), begun_s + timeout_s)
+            tries = _Tries(1 + (self._retries if retries is None else retries), begun_s, begun_s + timeout_s)
             return await self._go_on(parcel, tries, queue, error)
 
     async def _go_on(self, parcel: Parcel, tries: _Tries, queue: MessageQueue | None, error: _Failure) -> Receipt:
         """Try again after an attempt that ended with *error*, until it works or may not be tried any more."""
         stays = parcel.key is not None or parcel.queue is not None
+        took_s = monotonic() - tries.begun_s
         while True:
             known = self._client.routes.find(parcel.topic)
             is_static = known is not None and bool(known.leaders)
             tries.note(error, queue, stays=stays, is_static=is_static)
             if tries.is_over or monotonic() >= tries.deadline_s:
-                raise SendFailed(error, attempts=max(1, tries.count), maybe_stored=tries.maybe_stored) from error
+                raise tries.to_failure(error)
+            if isinstance(error, NoLeader) and queue is not None:
+                self._unled_s[queue] = monotonic()
+            if stays and is_moved(error) and queue is not None:
+                is_late = isinstance(error, NoLeader) or took_s > tries.left_s
+                if is_late and not await self._finds_leader(queue):
+                    raise tries.to_failure(error)
             avoid = await self._prepare_retry(parcel, queue, error, tries)
             if parcel.key is None:
                 queue = None
+            begun_s = monotonic()
             try:
                 route = self._client.routes.find(parcel.topic)
                 route = route or await self._client.publish_route(parcel.topic, timeout_s=tries.left_s)
@@ -172,7 +186,21 @@ class Sender:
                 attempt = self._attempt_in_lane if route.leaders else self._attempt
                 return await attempt(parcel, route, queue, min(ATTEMPT_TIMEOUT_S, tries.left_s))
             except _FAILURES as again:
-                error = again
+                error, took_s = again, monotonic() - begun_s
+
+    async def _finds_leader(self, queue: MessageQueue) -> bool:
+        """Return whether a name server knows another leader of *queue* than the broker that refused a send.
+
+        That broker has waited for a leader before it refused. If it knows that there is none, none comes by waiting. If
+        less time is left than it waited, the next attempt would end without an answer, and leave it open whether the
+        message was stored. The refusal says more.
+        """
+        known = self._client.routes.find(queue.topic)
+        before = NOBODY if known is None else known.broker_of(queue)
+        with contextlib.suppress(*_FAILURES):
+            await self._client.refresh_leaders(queue.topic)
+        route = self._client.routes.find(queue.topic)
+        return route is not None and route.broker_of(queue) not in {before, NOBODY}
 
     async def send_one_way(self, parcel: Parcel, timeout_s: float = SEND_TIMEOUT_S) -> None:
         """Hand *parcel* to the network. Nobody tells whether it arrives.
@@ -197,6 +225,7 @@ class Sender:
         gone = {*topics}
         self._turn.forget(gone)
         self._templates = {key: template for key, template in self._templates.items() if key[0] not in gone}
+        self._unled_s = {queue: told_s for queue, told_s in self._unled_s.items() if queue.topic not in gone}
         for topic in gone:
             self._looked_s.pop(topic, None)
 
@@ -214,9 +243,17 @@ class Sender:
             return queue_for_key(parcel.key, route.publishable)
         # If no leader is up, anybody's: one of them will be back before the others.
         queues = route.sendable or route.publishable
+        if self._unled_s:
+            queues = self._without_unled(queues)
         if route.leaders and avoid is not None:
             queues = tuple(queue for queue in queues if route.broker_of(queue) != avoid) or queues
         return self._turn.choose(parcel.topic, queues, avoid)
+
+    def _without_unled(self, queues: tuple[MessageQueue, ...]) -> tuple[MessageQueue, ...]:
+        """Return *queues* without those of which a broker said a moment ago that they have no leader; all if none."""
+        now_s = monotonic()
+        self._unled_s = {queue: told_s for queue, told_s in self._unled_s.items() if now_s - told_s < _UNLED_S}
+        return tuple(queue for queue in queues if queue not in self._unled_s) or queues
 
     async def _attempt_in_lane(
         self, parcel: Parcel, route: TopicRoute, queue: MessageQueue, timeout_s: float
@@ -267,8 +304,15 @@ class Sender:
         if not connection.is_open:
             raise ConnectionLost(f"the connection to {connection.address} is closed; the message was not sent")
         outgoing = whole or parcel.outgoing
+        if parcel.whole is not None and whole is None and self._client.version_of(connection.address) < FIRST_5:
+            # Brokers of 4.x append the properties of the batch to those of its messages: all would have its id.
+            outgoing = msgspec.structs.replace(outgoing, properties="")
         opaque, waiting = connection.begin_send(max(0.001, timeout_s))
-        connection.write(self._head(parcel, outgoing, queue, broker, opaque), outgoing.body)
+        try:
+            connection.write(self._head(parcel, outgoing, queue, broker, opaque), outgoing.body)
+        except BaseException:
+            connection.forget(opaque)
+            raise
         reply = await waiting
         if whole is not None and not (reply.code in _STORED or reply.code in RETRYABLE_CODES):
             # It was not stored. Whatever it has against a whole batch, it takes one that every broker takes.
@@ -293,7 +337,10 @@ class Sender:
     async def _connect(self, route: TopicRoute, queue: MessageQueue) -> Connection:
         broker = route.broker_of(queue)
         if broker == NOBODY:
-            raise RouteNotFound(f"logical queue {queue.queue_id} of {queue.topic!r} has no leader now")
+            raise RouteNotFound(
+                f"logical queue {queue.queue_id} of {queue.topic!r} has no leader now: it is moving, or its mapping was"
+                f" deleted; `holdfast queue list {queue.topic}` shows who leads what"
+            )
         address = route.masters.get(broker) or self._client.routes.find_address(broker)
         if address is None:
             raise RouteNotFound(f"nobody knows where the master of broker {broker!r} is")
@@ -323,11 +370,16 @@ class Sender:
         # If nobody tells in half of the time, the next attempt goes by what is known and says what is wrong.
         before = self._client.routes.find(parcel.topic)
         with contextlib.suppress(*_FAILURES):
-            if is_moved(error) or (is_route_stale(error) and before is not None and before.leaders):
+            if is_topic_unknown(error):
+                await self._client.recheck_route(parcel.topic, tries.left_s / 2)
+            known = self._client.routes.find(parcel.topic)
+            if is_moved(error) or (is_route_stale(error) and known is not None and known.leaders):
                 await self._client.refresh_leaders(parcel.topic)
-            elif is_route_stale(error):
+            elif is_route_stale(error) and not is_topic_unknown(error):
                 await self._client.publish_route(parcel.topic, refresh=True, timeout_s=tries.left_s / 2)
         route = self._client.routes.find(parcel.topic)
+        if route is None and is_topic_unknown(error):
+            return None  # It is missing: the next attempt says so without a pause.
         avoid = None
         if queue is not None and before is not None and route is not None:
             if is_moved(error) and route.broker_of(queue) != before.broker_of(queue):
@@ -344,6 +396,7 @@ class _Tries:
     """What became of one send so far.
 
     Attributes:
+        begun_s: When the first attempt began.
         deadline_s: When there is no more time.
         count: How many attempts there were, but for those that a broker sent elsewhere.
         rounds: How many there were altogether.
@@ -351,7 +404,8 @@ class _Tries:
         is_over: Whether there is no use, or no right, to try again.
     """
 
-    def __init__(self, allowed: int, deadline_s: float) -> None:
+    def __init__(self, allowed: int, begun_s: float, deadline_s: float) -> None:
+        self.begun_s = begun_s
         self.deadline_s = deadline_s
         self.count = 0
         self.rounds = 0
@@ -363,6 +417,12 @@ class _Tries:
     def left_s(self) -> float:
         """How much time there is."""
         return max(0.0, self.deadline_s - monotonic())
+
+    def to_failure(self, error: HoldfastError) -> SendFailed:
+        """Return how the send failed if its last attempt ended with *error*."""
+        failure = SendFailed(error, attempts=max(1, self.count), maybe_stored=self.maybe_stored)
+        failure.__cause__ = error
+        return failure
 
     def note(self, error: HoldfastError, queue: MessageQueue | None, *, stays: bool, is_static: bool) -> None:
         """Take note of an attempt that ended with *error*."""
@@ -403,6 +463,8 @@ def _read_receipt(reply: SendReply, parcel: Parcel, queue: MessageQueue, address
     """
     status = _STORED.get(reply.code)
     if status is None:
+        if reply.code == ResponseCode.NOT_LEADER_FOR_QUEUE and reply.fields.leader == NOBODY:
+            raise NoLeader(reply.code, reply.remark or "", address=address)
         raise BrokerRefused(reply.code, reply.remark or "", address=address)
     fields = reply.fields
     queue_id, offset = fields.queue_id, fields.queue_offset

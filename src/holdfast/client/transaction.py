@@ -175,7 +175,10 @@ class Transaction:
 
         Raises:
             SendFailed: it could not be sent; the block is not entered.
+            LocalProtocolError: it has begun already.
         """
+        if self._receipt is not None:
+            raise LocalProtocolError("the transaction has begun already: create another one for another message")
         self._receipt = await self._send()
         return self
 
@@ -215,8 +218,9 @@ class Transaction:
     async def _decide(self, outcome: TransactionOutcome) -> None:
         if self._is_decided:
             raise LocalProtocolError("this transaction is decided already")
+        receipt = self._sent()
         self._is_decided = True
-        await self._desk.end(self._sent(), self._topic, outcome)
+        await self._desk.end(receipt, self._topic, outcome)
 
     def _sent(self) -> Receipt:
         if self._receipt is None:

@@ -59,24 +59,35 @@ class WholeBatches:
         self._kinds = {place: known for place, known in self._kinds.items() if place[0] not in gone}
 
     def forget_broker(self, address: str) -> None:
-        """Keep nothing about a broker that went away: another one may come back."""
+        """Keep nothing about a broker that went away: another one may come back.
+
+        Answers of the old one that are still on their way to us count for nothing.
+        """
         self._kinds = {place: known for place, known in self._kinds.items() if place[1] != address}
+        self._asking = {place: asking for place, asking in self._asking.items() if place[1] != address}
 
     async def _ask(self, topic: str, address: str) -> None:
-        command = Command(code=RequestCode.GET_TOPIC_CONFIG, fields={"topic": topic})
         place = (topic, address)
+        is_whole = await self._hear(topic, address)
+        if self._asking.get(place) is not asyncio.current_task():
+            return  # The broker that was asked is gone.
+        del self._asking[place]
+        if is_whole is None:
+            self._kinds.pop(place, None)
+        else:
+            self._kinds[place] = is_whole
+
+    async def _hear(self, topic: str, address: str) -> bool | None:
+        """Ask the broker at *address*; None when it may know later."""
+        command = Command(code=RequestCode.GET_TOPIC_CONFIG, fields={"topic": topic})
         try:
             if not self._client.capabilities_of(address):
                 await self._client.beat_one(address)
             if KEEPS_BATCHES_WHOLE not in self._client.capabilities_of(address):
-                self._kinds[place] = False
-                return
+                return False
             answer = await self._client.invoke(address, command)
-            self._kinds[place] = java_json.decode(answer.body, TopicConfig).has_batch_index
-        except HoldfastError as error:
-            if not isinstance(error, BrokerRefused) or error.code == ResponseCode.TOPIC_NOT_EXIST:
-                self._kinds.pop(place, None)  # It may know later.
-            else:
-                self._kinds[place] = False
-        finally:
-            del self._asking[place]
+            return java_json.decode(answer.body, TopicConfig).has_batch_index
+        except BrokerRefused as error:
+            return None if error.code == ResponseCode.TOPIC_NOT_EXIST else False
+        except HoldfastError:
+            return None

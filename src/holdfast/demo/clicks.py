@@ -85,7 +85,7 @@ class Play:
             restarts=restarts,
             stored=stored,
             rows=len(clicks) + len(counts),
-            copied=copied,
+            copied=max(copied, self._stage.copied),
             left=leftovers,
         )
 

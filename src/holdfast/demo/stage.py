@@ -50,10 +50,14 @@ class Stage:
         plan: All brokers that there will ever be.
         supervisor: Who starts and stops them.
         screen: Where it is told.
+
+    Attributes:
+        copied: Bytes of messages in moved queues from before their new leaders opened them.
     """
 
     def __init__(self, plan: ClusterPlan, supervisor: Supervisor, screen: Screen) -> None:
         self.plan = plan
+        self.copied = 0
         self._supervisor = supervisor
         self._screen = screen
 
@@ -129,6 +133,7 @@ class Stage:
         for move in made:
             if move.state != "done":
                 raise DemoFailed(f"{len(move.queues)} queues to {move.target}: {move.state}, {move.reason}")
+        self.copied += sum(move.copied or 0 for move in made)
         count = sum(len(move.queues) for move in made)
         return f"{count} logical queue{'' if count == 1 else 's'}"
 

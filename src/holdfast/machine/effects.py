@@ -83,10 +83,16 @@ class ReadLog(msgspec.Struct, frozen=True):
 
 
 class WriteFile(msgspec.Struct, frozen=True):
-    """Replace a small file durably off the loop (`Disk.replace`), then `FileWritten(path)`."""
+    """Replace a small file durably off the loop (`Disk.replace`), then `FileWritten(path)`.
+
+    Attributes:
+        is_retried: Where the disk has no space, try again until it has, or until the path is written once more. Every
+            attempt that fails is a `DiskFault` with `is_full`.
+    """
 
     path: str
     data: bytes
+    is_retried: bool = False
 
 
 class Log(msgspec.Struct, frozen=True):

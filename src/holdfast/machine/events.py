@@ -106,12 +106,14 @@ class DiskFault(msgspec.Struct, frozen=True):
     Attributes:
         token: That of the `ReadLog`, if it was a read: somebody waits for its bytes.
         path: That of the `WriteFile`, if it was one.
+        is_full: The write of *path* found no space, and nothing else is wrong: the store continues.
     """
 
     reason: str
     now_ms: int
     token: int | None = None
     path: str | None = None
+    is_full: bool = False
 
 
 class LogRead(msgspec.Struct, frozen=True):

@@ -11,6 +11,7 @@ HoldfastError
   SendFailed              a message could not be sent, after every attempt; says whether it may be stored
     SendManyFailed          some of many messages could not be sent; says which
   ProducerFull            too much is waiting to be sent; nothing was taken
+  ForkedClient            a client that was opened before a fork is used in the child
   StoreError              the log engine
     CorruptRecord           bytes on disk that are not what was written
     DiskFailed              the disk refused; the store takes no more writes
@@ -56,6 +57,10 @@ class BrokerRefused(HoldfastError):
         self.code = code
         self.remark = remark
         self.address = address
+
+
+class NoLeader(BrokerRefused):
+    """A broker waited for a logical queue to get a leader, and knows of none: the queue has no mapping."""
 
 
 class UnreadableBatch(RemoteProtocolError):
@@ -132,6 +137,16 @@ class ProducerFull(HoldfastError):
     """A producer holds as much as it may that is not acknowledged. The message was not taken; try it again later."""
 
 
+class ForkedClient(HoldfastError):
+    """A client was opened before this process was forked from its parent. Only the parent can use it."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "this client was opened by the parent process, before the fork; its connections and threads are not in "
+            "this process. Create a client after the fork, in the process that uses it"
+        )
+
+
 class StoreError(HoldfastError):
     """The log engine cannot do what was asked."""
 
@@ -159,7 +174,7 @@ class DiskFailed(StoreError):
 
 
 class DiskFull(DiskFailed):
-    """The disk has no room for a new file. Nothing of it was made: it can be tried again."""
+    """The disk has no space left for a write or a new file. The same call can be made again later."""
 
 
 class MappingRefused(HoldfastError):

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from holdfast.model.numbers import Int32, Int64
+from holdfast.model.topic import LEGAL_NAME, RETRY_PREFIX, RETRY_TOPIC_LENGTH_MAX
+
+GROUP_LENGTH_MAX: Final = RETRY_TOPIC_LENGTH_MAX - len(RETRY_PREFIX)  # The retry topic is a folder, and must fit too.
+RETRY_QUEUES_MAX: Final = 1024
 
 
 class GroupConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -36,3 +42,15 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     sub_version: Int64 = 0
     expression_type: str = "TAG"
     class_filter_mode: bool = False
+
+
+def find_group_fault(config: GroupConfig) -> str | None:
+    """Return why *config* is refused, or None if it is valid."""
+    name = config.group_name
+    if not name or len(name) > GROUP_LENGTH_MAX:
+        return f"a group name has 1 to {GROUP_LENGTH_MAX} characters, not {len(name)}"
+    if not LEGAL_NAME.fullmatch(name):
+        return f"the group name {name!r} may only contain letters, digits, '%', '|', '_' and '-'"
+    if not 0 <= config.retry_queue_nums <= RETRY_QUEUES_MAX:
+        return f"{config.retry_queue_nums} retry queues are outside 0..{RETRY_QUEUES_MAX}"
+    return None

@@ -10,13 +10,14 @@ every home, and decides who leads. Knows neither clocks nor who is alive.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import pairwise
 from typing import Final
 
 import msgspec
 
 from holdfast.model.errors import MappingRefused
+from holdfast.model.floor import OFFSET_MAX, Floor, highest
 from holdfast.model.logical_queue import FORCED_GAP, LogicalQueue, Row, first_home
 from holdfast.model.scope import require_home
 from holdfast.model.segment import UNKNOWN, UNKNOWN_GENERATION, Segment, Status
@@ -58,6 +59,7 @@ class TopicMapping(msgspec.Struct, frozen=True, kw_only=True):
         epoch: Rises with every change of the topic, anywhere.
         total: How many logical queues the topic has on all brokers together.
         queues: Those with which this broker has to do.
+        floors: Of queues that were forgotten here: no home of theirs may begin below. A floor outlives the next home.
     """
 
     topic: str
@@ -66,6 +68,7 @@ class TopicMapping(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int = 0
     total: int = 0
     queues: dict[int, LogicalQueue] = {}
+    floors: dict[int, Floor] = {}
 
     @property
     def led(self) -> dict[int, int]:
@@ -85,6 +88,19 @@ class TopicMapping(msgspec.Struct, frozen=True, kw_only=True):
         """Return the record without the queues of these numbers."""
         kept = {number: queue for number, queue in self.queues.items() if number not in numbers}
         return msgspec.structs.replace(self, queues=kept)
+
+    def retire(self, number: int, floor: Floor) -> TopicMapping:
+        """Return the record without a queue that was forgotten, and with the floor of its next home."""
+        raised = highest([floor, *([self.floors[number]] if number in self.floors else [])])
+        return msgspec.structs.replace(self.without(number), floors={**self.floors, number: raised})
+
+    def forget_holders(self, brokers: Collection[str]) -> TopicMapping:
+        """Return the record with floors that name none of *brokers*: those were removed, and cannot be asked."""
+        floors = {
+            number: msgspec.structs.replace(floor, brokers=tuple(name for name in floor.brokers if name not in brokers))
+            for number, floor in self.floors.items()
+        }
+        return msgspec.structs.replace(self, floors=floors)
 
     def decided(self) -> TopicMapping:
         """Return the record without homes that were prepared and never opened, for whoever tells it to its broker.
@@ -170,6 +186,9 @@ def check(mapping: TopicMapping, *, owner: str | None = None, cluster: str | Non
         require_home(mapping.scope, cluster, mapping.broker, mapping.topic)
     if not 0 <= mapping.total <= QUEUES_MAX:
         raise MappingRefused("number of queues", f"{mapping.topic} cannot have {mapping.total} logical queues")
+    for number, floor in mapping.floors.items():
+        if not (0 <= number < mapping.total and 0 <= floor.offset <= OFFSET_MAX):
+            raise MappingRefused("floors", f"{mapping.topic} cannot have a logical queue {number} up to {floor.offset}")
     places: dict[tuple[str, int], int] = {}
     for number, queue in mapping.queues.items():
         if number != queue.queue or not 0 <= number < mapping.total:
@@ -288,7 +307,7 @@ def accept_update(old: TopicMapping, new: TopicMapping) -> TopicMapping:
         number: _accept_queue(old.queues[number], queue, is_same=is_same) if number in old.queues else queue
         for number, queue in new.queues.items()
     }
-    accepted = msgspec.structs.replace(new, queues={**old.queues, **known})
+    accepted = msgspec.structs.replace(new, queues={**old.queues, **known}, floors=old.floors)
     check(accepted)
     return accepted
 

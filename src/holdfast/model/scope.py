@@ -5,7 +5,7 @@
     clusterA                 clusterA     __syslo__clusterA         __logic__clusterA
     clusterA_clusterB        the same     __syslo__clusterA_clusterB, a set of clusters: read, but not made here
 
-Hashes and locks compare the text of a broker name, so the wire has one form only; both are accepted from people.
+Clients hash and compare the text of a broker name, so brokers answer with one form only. Both forms are accepted.
 """
 
 from __future__ import annotations

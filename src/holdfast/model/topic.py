@@ -48,7 +48,7 @@ SIMPLE_QUEUE = "SimpleCQ"
 BATCH_QUEUE = "BatchCQ"
 """By record, which may hold a batch."""
 
-_LEGAL_NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
+LEGAL_NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
 TOPIC_LENGTH_MAX = 127
 RETRY_TOPIC_LENGTH_MAX = 255
 
@@ -109,9 +109,9 @@ def find_name_fault(name: str) -> str | None:
     """Return why *name* cannot be a topic, or None when it can."""
     longest = RETRY_TOPIC_LENGTH_MAX if name.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)) else TOPIC_LENGTH_MAX
     if not name:
-        return "the topic name is empty"
+        return "the name is empty"
     if len(name) > longest:
-        return f"the topic name has {len(name)} characters, at most {longest} are allowed"
-    if not _LEGAL_NAME.fullmatch(name):
-        return f"the topic name {name!r} may only contain letters, digits, '%', '|', '_' and '-'"
+        return f"the name has {len(name)} characters, at most {longest} are allowed"
+    if not LEGAL_NAME.fullmatch(name):
+        return f"the name {name!r} may only contain letters, digits, '%', '|', '_' and '-'"
     return None

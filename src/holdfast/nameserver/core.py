@@ -34,6 +34,7 @@ from holdfast.machine.readings import Readings
 from holdfast.machine.reads import answer_apart
 from holdfast.model.errors import RemoteProtocolError
 from holdfast.nameserver.answers import RouteAnswers
+from holdfast.nameserver.deletions import DeletionMarkers
 from holdfast.nameserver.fences import FILE as FENCES_FILE
 from holdfast.nameserver.fences import TIMER as FENCES_TIMER
 from holdfast.nameserver.fences import Fences
@@ -111,17 +112,24 @@ class NameServer:
         self.queue_leases = QueueLeases(self.routes.static, lease_content, is_durable=options.data is not None)
         self._scan_ms = 0  # how long the scan timer was set for
         self.units = UnitDesk(self._kv, self.routes)
+        self._deletions = DeletionMarkers(self._kv)
         self._registry = Registry(
-            self.routes, self.leases, self._kv, self._settings, self.units, self.queue_leases.heard
+            self.routes, self.leases, self._kv, self._settings, self.units, self._deletions, self.queue_leases.heard
         )
         self._desk = RouteDesk(
-            self.routes, self._answers, self._kv, self._settings, lambda: self.units.switch, self.counters
+            self.routes,
+            self._answers,
+            self._kv,
+            self._deletions,
+            self._settings,
+            lambda: self.units.switch,
+            self.counters,
         )
         self.push = RoutePush(options, random, readings or Readings(), self._desk.look)
         self._peers: dict[ChannelId, str] = {}
         self._handlers: Handlers = {
             **self._registry.handlers(),
-            **TopicDesk(self.routes, self.leases, random).handlers(),
+            **TopicDesk(self.routes, self.leases, self._deletions, random).handlers(),
             **self._kv_desk.handlers(),
             **self.units.handlers(),
             **self.queue_leases.handlers(),
@@ -304,6 +312,9 @@ class NameServer:
         if self.units.fault is not None:
             told: dict[str, object] = {"file": KV_FILE, "reason": self.units.fault}
             effects.append(Log("warning", "what is open is forgotten: it cannot be read", told))
+        if self._deletions.fault is not None:
+            lost: dict[str, object] = {"file": KV_FILE, "reason": self._deletions.fault}
+            effects.append(Log("warning", "deletion markers forgotten: they cannot be read", lost))
         self._settle(effects, event.now_ms, Occasion.BROKER)
         return effects + self._set_scan(event)
 

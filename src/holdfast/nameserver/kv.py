@@ -22,6 +22,8 @@ from holdfast.wire.command import Command
 
 FILE: Final = "kvConfig.json"
 ORDER_TOPICS: Final = "ORDER_TOPIC_CONFIG"
+DELETIONS: Final = "HOLDFAST_DELETIONS"
+"""Where deletion markers are kept."""
 UNITS: Final = "HOLDFAST_UNITS"
 """Where the switch for the loss of a site is kept. It has a version: it is changed as a whole, or not at all."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from holdfast.machine.effects import Effect, SendBytes
-from holdfast.nameserver.kv import ORDER_TOPICS, UNITS, KvStore, Waiter
+from holdfast.nameserver.kv import DELETIONS, ORDER_TOPICS, UNITS, KvStore, Waiter
 from holdfast.nameserver.request import Answer, Handlers, Refusal, Request
 from holdfast.wire import java_json
 from holdfast.wire.codes import RequestCode, ResponseCode
@@ -13,7 +13,10 @@ from holdfast.wire.command import encode_command, response
 from holdfast.wire.fields import BadField, from_fields
 from holdfast.wire.route import KvFields, NamespaceFields, Table
 
-_RESERVED: Final = f"{UNITS} holds what is open of other units: `holdfast dr open` and `holdfast dr close` change it"
+_RESERVED: Final = {
+    UNITS: f"{UNITS} holds which units are open to others: `holdfast dr open` and `holdfast dr close` change it",
+    DELETIONS: f"{DELETIONS} holds which topics were deleted: `holdfast topic delete` and `topic create` change it",
+}
 
 
 class KvDesk:
@@ -41,15 +44,15 @@ class KvDesk:
         fields = from_fields(KvFields, request.command.fields)
         if fields.value is None:
             raise BadField("field 'value' is missing")
-        if fields.namespace == UNITS:
-            return Refusal(ResponseCode.ILLEGAL_OPERATION, _RESERVED)
+        if fields.namespace in _RESERVED:
+            return Refusal(ResponseCode.ILLEGAL_OPERATION, _RESERVED[fields.namespace])
         self._kv.put(fields.namespace, fields.key, fields.value)
         return self._save(request, fields, "setting changed")
 
     def _delete(self, request: Request) -> Answer:
         fields = from_fields(KvFields, request.command.fields)
-        if fields.namespace == UNITS:
-            return Refusal(ResponseCode.ILLEGAL_OPERATION, _RESERVED)
+        if fields.namespace in _RESERVED:
+            return Refusal(ResponseCode.ILLEGAL_OPERATION, _RESERVED[fields.namespace])
         self._kv.delete(fields.namespace, fields.key)
         return self._save(request, fields, "setting deleted")
 

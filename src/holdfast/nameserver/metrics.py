@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-import msgspec
-
 from holdfast.machine.sample import Sample
 from holdfast.nameserver.core import NameServer
 from holdfast.nameserver.push import RoutePush
@@ -52,7 +50,7 @@ def _push_samples(push: RoutePush) -> Iterator[Sample]:
     yield Sample("namesrv_notices_sent", "counter", "Notices of changed routes sent.", notices.sent)
     interval_ms = push.burden.pace.interval_ms
     yield Sample("namesrv_notice_interval_seconds", "gauge", _INTERVAL, (interval_ms or 0) / 1000)
-    readings = msgspec.structs.asdict(push.readings)
+    readings = {name: getattr(push.readings, name) for name in _READINGS}
     known = {name: percent for name, percent in readings.items() if percent is not None}
     yield Sample("namesrv_readings_known", "gauge", "How many of memory, load and network are known.", len(known))
     for name, percent in known.items():

@@ -96,8 +96,7 @@ class Notices:
     def add(self, changes: Iterable[tuple[str, Collection[ChannelId]]], occasion: Occasion) -> None:
         """Owe every change, a topic with its watchers, to all of them."""
         if occasion is Occasion.BROKER and self._broker_events == "off":
-            for _ in changes:
-                pass  # The new routes have been seen: they are no change when the next one comes.
+            # Not even inspected: the routes still differ from those that clients know when a change of them comes.
             return
         owed, next_tick = self._owed, self._tick + 1
         for topic, channels in changes:

@@ -34,6 +34,7 @@ class NameServerOptions(msgspec.Struct, frozen=True, kw_only=True):
     broker_event_spread_ms: Annotated[int, msgspec.Meta(ge=0)] = 5_000
     notify_rate_max: Annotated[int, msgspec.Meta(ge=1)] = 20_000  # frames a second
     notify_back_off: bool = True  # tell less often, or not at all, while memory, load or network are short
+    link_capacity_mbit: Annotated[int, msgspec.Meta(ge=1)] | None = None  # of each interface; None: as it reports
     watches_per_channel_max: Annotated[int, msgspec.Meta(ge=0)] = 10_000  # 0: nobody is told anything
     watches_max: Annotated[int, msgspec.Meta(ge=0)] = 2_000_000  # of all connections together
 

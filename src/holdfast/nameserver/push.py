@@ -26,7 +26,7 @@ from holdfast.nameserver.vision import Viewer
 from holdfast.nameserver.watches import Watches
 from holdfast.wire.codes import RequestCode
 from holdfast.wire.command import ONE_WAY, Command, encode_command
-from holdfast.wire.push_state import PushState, ReadingsTold, encode_push_state, to_percent
+from holdfast.wire.push_state import LinkCapacityTold, PushState, ReadingsTold, encode_push_state, to_percent
 from holdfast.wire.watch import ROUTES_CHANGED, TOPICS_FIELD, UNWATCH, split_topics
 
 TIMER: Final = "notify"
@@ -92,7 +92,7 @@ class RoutePush:
         return request.answer()
 
     def _tell_state(self, request: Request) -> Answer:
-        burden, readings = self.burden, self.readings
+        burden, readings, link = self.burden, self.readings, self.readings.link
         state = PushState(
             broker_events=self._broker_events,
             watching_clients=self.watches.channel_count,
@@ -105,6 +105,7 @@ class RoutePush:
             readings=ReadingsTold(
                 memory=to_percent(readings.memory), load=to_percent(readings.load), network=to_percent(readings.network)
             ),
+            link_capacity=LinkCapacityTold(mbit=link.mbit, source=link.source) if link else LinkCapacityTold(),
         )
         return request.answer(body=encode_push_state(state))
 

@@ -22,6 +22,7 @@ from holdfast.machine.effects import CloseChannel, Effect, Log
 from holdfast.machine.events import ChannelId
 from holdfast.model.route import MASTER_ID
 from holdfast.model.topic import SELF_TEST_TOPIC
+from holdfast.nameserver.deletions import DeletionMarkers
 from holdfast.nameserver.kv import ORDER_TOPICS, KvStore
 from holdfast.nameserver.leases import Lease, Leases
 from holdfast.nameserver.notices import Occasion, judge_registration
@@ -52,6 +53,13 @@ QUEUES_MAX: Final = 65_536  # Every client that hears of a queue makes an object
 _CRC_MASK: Final = 0x7FFFFFFF  # 31 bits, as upstream masks every CRC
 
 
+class _News(msgspec.Struct, frozen=True):
+    """What a broker that registers has to learn; None where it knows as much as we do."""
+
+    units: str | None
+    deletions: str | None
+
+
 class Registry:
     """Keeps routes and leases in step.
 
@@ -66,6 +74,7 @@ class Registry:
         kv: KvStore,
         settings: Settings,
         units: UnitDesk,
+        deletions: DeletionMarkers,
         heard: Callable[[str], None],
     ) -> None:
         self._routes = routes
@@ -73,6 +82,7 @@ class Registry:
         self._kv = kv
         self._settings = settings
         self._units = units
+        self._deletions = deletions
         self._heard = heard
 
     def handlers(self) -> Handlers:
@@ -94,7 +104,8 @@ class Registry:
             request.log("warning", "registration damaged", broker=fields.broker_name)
             return Refusal(ResponseCode.SYSTEM_ERROR, "crc32 not match")
         self._heard(fields.broker_name)
-        news = self._units.hear(fields.units, request)  # Before its routes are taken.
+        # Before its routes are accepted.
+        news = _News(self._units.hear(fields.units, request), self._deletions.hear(fields.deletions, request))
         digest = hash((msgspec.structs.replace(fields, body_crc32=0), registration_digest(body)))
         lease = self._leases.find(fields.broker_addr)
         if lease is not None and lease.registration == digest:
@@ -146,7 +157,10 @@ class Registry:
             zone=fields.zone_name,
             acting=bool(fields.enable_acting_master),
         )
-        refused = self._take_topics(name, topics) if self._decides_topics(fields) else []
+        refused = self._take_topics(request, fields, topics) if self._decides_topics(fields) else []
+        if self._settings.broker_events == "off" and request.occasion is Occasion.CHANGE:
+            # A Java broker registers all topics every 30 s: this change may have come with them, without a notice.
+            self._routes.compare_again(topics.topic_config_table)
         self._routes.set_filter_servers(name, address, registration.filter_server_list)
         self._leases.grant(
             Lease(
@@ -175,10 +189,11 @@ class Registry:
             )
         return refused
 
-    def _take_topics(self, name: str, topics: Topics) -> list[str]:
-        """Take a broker's topics; return what cannot be served, in words."""
+    def _take_topics(self, request: Request, fields: RegisterFields, topics: Topics) -> list[str]:
+        """Accept a broker's topics; return what cannot be served, in words."""
+        name = fields.broker_name
         configs = topics.topic_config_table
-        refused = self._routes.map_queues(name, topics.topic_queue_mapping_info_map)
+        refused = self._map_queues(request, fields, topics)
         if SELF_TEST_TOPIC in configs:  # Every broker has it, and names it only among all the others.
             self._routes.static.heard_all(name)
         # Without its mapping a static topic would look like a normal one.
@@ -186,6 +201,21 @@ class Registry:
         hosted = configs.values()
         self._routes.host(name, [config for config in hosted if config.name not in unknown] if unknown else hosted)
         return [*refused.values(), *self._routes.find_intrusions(name, configs)]
+
+    def _map_queues(self, request: Request, fields: RegisterFields, topics: Topics) -> dict[str, str]:
+        """Accept a broker's static topics; return those that are refused, and why."""
+        name, cluster, infos = fields.broker_name, fields.cluster_name, topics.topic_queue_mapping_info_map
+        deleted = {topic for topic in infos if self._deletions.is_deleted(topic, cluster)}
+        if fields.deletions is None:
+            # A Java broker cannot say that it was asked to create the topic. But only an explicit create maps queues.
+            refused = self._routes.map_queues(name, infos)
+            for topic in deleted - refused.keys():
+                self._deletions.lift(topic, cluster, request)
+            return refused
+        left = {topic: f"{topic} was deleted, but {name} still has it: delete it there too" for topic in deleted}
+        return left | self._routes.map_queues(
+            name, {topic: info for topic, info in infos.items() if topic not in deleted} if deleted else infos
+        )
 
     def _make_room(self, request: Request, fields: RegisterFields) -> None:
         """End what the newcomer replaces: another broker at its address, or another address under its id."""
@@ -208,9 +238,9 @@ class Registry:
         lowest = min(self._routes.brokers[fields.broker_name].addresses)
         return fields.enable_acting_master is not None and fields.broker_id == lowest
 
-    def _welcome(self, request: Request, fields: RegisterFields, news: str | None) -> Command:
+    def _welcome(self, request: Request, fields: RegisterFields, news: _News) -> Command:
         wants_single = True if self._settings.broker_events == "off" else None
-        answer = RegisterAnswer(wants_single=wants_single, units=news)
+        answer = RegisterAnswer(wants_single=wants_single, units=news.units, deletions=news.deletions)
         broker = self._routes.brokers[fields.broker_name]
         master = broker.addresses.get(MASTER_ID)
         lease = self._leases.find(master) if master is not None else None

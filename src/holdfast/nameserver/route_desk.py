@@ -1,6 +1,6 @@
 """Route queries (105) that the hot loop has no rendered answer for, and what those who watch a topic see of it.
 
-    who asks ─ its unit, its group ─> what it sees (`vision.py`) ─┬─ static topics of that name ─> aware, or mock
+    who asks ─ unit, group, zone ─> what it sees (`vision.py`) ─┬─ static topics of that name ─> aware, or mock
                                                                   └─ none of them ─> the normal topic, or none at all
 
 Where the unit of the client has a normal topic of the name, and another one a static one, it is told of its own: no
@@ -17,6 +17,7 @@ import msgspec
 from holdfast.model.opening import Switch
 from holdfast.model.scope import covers
 from holdfast.nameserver.answers import Proxies, RouteAnswers
+from holdfast.nameserver.deletions import DeletionMarkers
 from holdfast.nameserver.kv import ORDER_TOPICS, KvStore
 from holdfast.nameserver.request import Refusal, Request
 from holdfast.nameserver.routes import RouteTable
@@ -35,6 +36,7 @@ from holdfast.nameserver.static_topics import StaticTopic, shorten
 from holdfast.nameserver.vision import ANYBODY, EVERYTHING, Viewer, Vision, see, to_viewer
 from holdfast.wire.codes import ResponseCode
 from holdfast.wire.command import Command
+from holdfast.wire.deletions import DELETED_FIELD, DELETIONS_FIELD
 from holdfast.wire.fields import BadField, from_fields
 from holdfast.wire.route import QUOTED_KEYS_VERSION, AskerFields, RouteAnswer, RouteFields, is_mapping_aware
 
@@ -42,6 +44,11 @@ _MISSING: Final = (
     "No topic route info in name server for the topic: {}\n"
     "See https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 )
+_DELETED: Final = (
+    "No topic route info in name server for the topic: {}\n"
+    "It was deleted, and no broker creates it for a send: create it again to use it."
+)
+_GONE: Final = ResponseCode.TOPIC_NOT_EXIST
 _BUSY: Final = "the route of static topic {} cannot be told: {}"
 _NOBODY_ALIVE: Final = "no broker that has it is alive"
 _WAIT: Final = 1  # what a topic looks like whose route cannot be told
@@ -72,10 +79,10 @@ def viewer_of(fields: RouteFields, asker: AskerFields) -> Viewer:
     Raises:
         BadField: nothing has a name that long.
     """
-    unit = fields.unit
-    if max(len(unit), len(asker.group)) > _NAME_MAX:
-        raise BadField(f"a unit or group has at most {_NAME_MAX} characters in its name")
-    return to_viewer(unit, asker.group)
+    unit, zone = fields.scope, fields.wanted_zone
+    if max(len(unit), len(asker.group), len(zone)) > _NAME_MAX:
+        raise BadField(f"a unit, group or zone has at most {_NAME_MAX} characters in its name")
+    return to_viewer(unit, asker.group, zone)
 
 
 class RouteDesk:
@@ -86,6 +93,7 @@ class RouteDesk:
         routes: RouteTable,
         answers: RouteAnswers,
         kv: KvStore,
+        deletions: DeletionMarkers,
         settings: Settings,
         switch: Callable[[], Switch],
         counters: Counters,
@@ -93,12 +101,22 @@ class RouteDesk:
         self._routes = routes
         self._answers = answers
         self._kv = kv
+        self._deletions = deletions
         self._settings = settings
         self._switch = switch
         self._counters = counters
 
     def find(self, request: Request, fields: RouteFields, viewer: Viewer, asker: AskerFields) -> Command | Refusal:
         """Return the answer to a route query."""
+        answer = self._find(request, fields, viewer, asker)
+        topic = fields.topic
+        if asker.reads_mappings and answer.code == _GONE and self._deletions.is_deleted(topic, viewer.unit):
+            answer.fields[DELETED_FIELD] = "true"
+        if asker.wants_reports:
+            answer.fields[DELETIONS_FIELD] = self._deletions.text_of(topic)
+        return answer
+
+    def _find(self, request: Request, fields: RouteFields, viewer: Viewer, asker: AskerFields) -> Command | Refusal:
         topic = fields.topic
         if asker.wants_reports and topic in self._routes.static.by_name:
             return self._reports(request, topic, viewer)
@@ -110,6 +128,7 @@ class RouteDesk:
             return self._busy(topic, str(reason))
         if not parts:
             return self._normal(request, topic, vision, is_bare=is_bare)
+        vision = vision.in_all_zones()
         command = request.command
         if asker.reads_mappings or is_mapping_aware(command.language, command.version):
             return request.answer(body=self._aware(topic, vision, parts))
@@ -125,17 +144,18 @@ class RouteDesk:
             peer: Where it is.
             is_bare: It wants bare integer keys.
         """
-        # Of what those hear who name no unit there is one at a time, whatever is open.
-        vision = see(self._switch(), topic, viewer) if viewer.unit else EVERYTHING
+        vision = see(self._switch(), topic, viewer)
         answers = self._answers
         found = None
         if topic in self._routes.static.by_name:
+            # Clients without a unit share one answer, whatever is open.
+            seen = vision.in_all_zones() if vision.unit else EVERYTHING
             if is_aware:
-                found = self._recall_aware(topic, vision)
-            elif proxies := answers.find_proxies(topic, vision):
-                found = answers.find_special(topic, _mock_form(vision, peer, proxies), is_bare=is_bare)
-        if found is None and vision.unit:
-            # Where the unit has a normal topic of a static one's name, that is what it hears of.
+                found = self._recall_aware(topic, seen)
+            elif proxies := answers.find_proxies(topic, seen):
+                found = answers.find_special(topic, _mock_form(seen, peer, proxies), is_bare=is_bare)
+        if found is None and not vision.is_common:
+            # Where the unit has a normal topic of a static one's name, clients of the unit get its route.
             found = answers.find_special(topic, vision, is_bare=is_bare)
         return found
 
@@ -180,7 +200,7 @@ class RouteDesk:
     # How they are told.
 
     def _normal(self, request: Request, topic: str, vision: Vision, *, is_bare: bool) -> Command | Refusal:
-        is_common = not vision.unit
+        is_common = vision.is_common
         answer = (
             self._answers.find(topic, is_bare=is_bare)
             if is_common
@@ -234,8 +254,9 @@ class RouteDesk:
         return self._answers.keep_special(topic, form, body, is_bare=is_bare, is_kept=self._is_kept(vision))
 
     def _is_kept(self, vision: Vision) -> bool:
-        """Return whether what is rendered is kept: there is no end to the units that anybody may name."""
-        return not vision.unit or self._routes.has_cluster(vision.unit)
+        """Return whether to keep a rendered answer: there is no end to the units and zones that clients may name."""
+        is_unit_known = not vision.unit or self._routes.has_cluster(vision.unit)
+        return is_unit_known and (not vision.zone or self._routes.has_zone(vision.zone))
 
     def _reports(self, request: Request, topic: str, viewer: Viewer) -> Command:
         """Answer a broker that wants to know who leads, whatever clients are told."""
@@ -255,7 +276,9 @@ class RouteDesk:
         if fault is not None or any(vision.shows_scope(scope) for scope in known):
             return self._busy(topic, fault or _NOBODY_ALIVE)
         self._counters.route_misses += 1
-        return Refusal(ResponseCode.TOPIC_NOT_EXIST, _MISSING.format(topic))
+        if self._deletions.is_deleted(topic, vision.unit):
+            return Refusal(_GONE, _DELETED.format(topic))
+        return Refusal(_GONE, _MISSING.format(topic))
 
     def _busy(self, topic: str, reason: str) -> Refusal:
         # Told that it does not exist, a client would create a normal topic of that name.

@@ -117,6 +117,10 @@ class RouteTable:
         changed, self._changed = self._changed, set()
         return changed | self.static.take_changes()
 
+    def compare_again(self, topics: Iterable[str]) -> None:
+        """Count *topics* as changed, so that their routes are compared with those that clients were notified of."""
+        self._changed.update(topics)
+
     def _cluster_of(self, name: str) -> str | None:
         broker = self.brokers.get(name)
         return None if broker is None else broker.cluster
@@ -129,8 +133,8 @@ class RouteTable:
         if broker is None:
             broker = self.brokers[name] = Broker(name)
         elif broker_id != MASTER_ID:
-            # Where its master belongs to is the master's word: a replica may be anywhere.
-            cluster = broker.cluster
+            # The master decides where the name belongs: a replica may be anywhere.
+            cluster, zone = broker.cluster, broker.zone
         addresses = {number: other for number, other in broker.addresses.items() if other != address}
         addresses[broker_id] = address
         if (broker.addresses, broker.cluster, broker.zone, broker.is_acting_master_allowed) != (
@@ -261,9 +265,9 @@ class RouteTable:
     def find_body(
         self, topic: str, *, order_topic_conf: str | None = None, vision: Vision = EVERYTHING
     ) -> bytes | None:
-        """Return the body of the route answer of a normal topic, or None when nobody serves it."""
+        """Return the body of the route answer of a normal topic, or None when no broker serves it."""
         served = self._find_served(topic, vision)
-        if not served:
+        if not served and not self._is_in_other_zones(topic, vision):
             return None
         brokers = [broker for broker, _ in served]
         return join_route(
@@ -274,9 +278,9 @@ class RouteTable:
         )
 
     def look(self, topic: str, *, order_topic_conf: str | None = None, vision: Vision = EVERYTHING) -> int:
-        """Return a number that differs when `find_body` does, for a fraction of its price; 0 when nobody serves it."""
+        """Return a number that differs when `find_body` does, much cheaper than that; 0 when no broker serves it."""
         served = self._find_served(topic, vision)
-        if not served:
+        if not served and not self._is_in_other_zones(topic, vision):
             return 0
         filters = self._find_filter_servers([broker for broker, _ in served])
         order = self._narrow_order(order_topic_conf, vision)
@@ -286,6 +290,10 @@ class RouteTable:
     def is_normal_in(self, topic: str, unit: str) -> bool:
         """Return whether a broker of *unit* serves *topic* as a normal one."""
         return bool(self._find_served(topic, Vision(unit, is_wide=False)))
+
+    def _is_in_other_zones(self, topic: str, vision: Vision) -> bool:
+        """Return whether only its zone hides a topic from a client: upstream answers with an empty route then."""
+        return bool(vision.zone) and bool(self._find_served(topic, vision.in_all_zones()))
 
     def _find_served(self, topic: str, vision: Vision) -> list[tuple[Broker, bytes]]:
         """Return the brokers that serve a normal topic, by name, and how a route says what they have of it."""
@@ -297,7 +305,9 @@ class RouteTable:
             is_hidden = any(
                 name not in static.normal_hosts and covers(static.scope, broker.cluster) for static in statics
             )
-            if vision.shows(broker.cluster) and not is_hidden:
+            # A broker whose master is down is read at its replica, in whatever zone that is.
+            is_in_zone = MASTER_ID not in broker.addresses or vision.shows_zone(broker.zone)
+            if vision.shows(broker.cluster) and is_in_zone and not is_hidden:
                 served.append((broker, broker.say(hosts[name], is_foreign=not vision.writes(broker.cluster))))
         return served
 
@@ -325,6 +335,10 @@ class RouteTable:
     def has_cluster(self, cluster: str) -> bool:
         """Return whether a broker of *cluster* is here."""
         return any(broker.cluster == cluster for broker in self.brokers.values())
+
+    def has_zone(self, zone: str) -> bool:
+        """Return whether a broker registered with *zone*, which is in lower case."""
+        return any(broker.zone is not None and broker.zone.lower() == zone for broker in self.brokers.values())
 
     def clusters(self) -> dict[str, list[str]]:
         """Return the broker names of every cluster."""

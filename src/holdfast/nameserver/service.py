@@ -38,7 +38,7 @@ class NameServerService:
 
     def __init__(self, options: NameServerOptions, emit: Emit, readings: Readings | None = None) -> None:
         self._options = options
-        self._system = SystemReadings() if readings is None else None
+        self._system = SystemReadings(link_capacity_mbit=options.link_capacity_mbit) if readings is None else None
         self._readings = readings if self._system is None else self._system.readings
         self._reading: asyncio.TimerHandle | None = None
         self._emit = emit

@@ -6,6 +6,7 @@ from random import Random
 from typing import Final
 
 from holdfast.model.route import MASTER_ID, Route
+from holdfast.nameserver.deletions import DeletionMarkers
 from holdfast.nameserver.leases import Leases
 from holdfast.nameserver.request import Answer, Handlers, Refusal, Request
 from holdfast.nameserver.routes import RouteTable
@@ -23,8 +24,9 @@ _UNIT_SUBSCRIPTION: Final = 2
 class TopicDesk:
     """Answers from the route table, and changes it on an operator's word."""
 
-    def __init__(self, routes: RouteTable, leases: Leases, random: Random) -> None:
+    def __init__(self, routes: RouteTable, leases: Leases, deletions: DeletionMarkers, random: Random) -> None:
         self._routes = routes
+        self._deletions = deletions
         self._leases = leases
         self._random = random
 
@@ -101,11 +103,12 @@ class TopicDesk:
 
     def _delete(self, request: Request) -> Answer:
         fields = from_fields(DeleteTopicFields, request.command.fields)
-        if self._routes.delete_topic(fields.topic, cluster=fields.cluster_name or None):
-            # A broker that still has the topic brings it back with its next registration, as it should.
-            self._leases.distrust()
-            request.log("info", "topic deleted", topic=fields.topic, cluster=fields.cluster_name)
-        return request.answer()
+        if not self._routes.delete_topic(fields.topic, cluster=fields.cluster_name or None):
+            return request.answer()
+        # A broker that still has the topic brings it back with its next registration, as it should.
+        self._leases.distrust()
+        request.log("info", "topic deleted", topic=fields.topic, cluster=fields.cluster_name)
+        return self._deletions.delete(fields.topic, fields.cluster_name, request)
 
     def _register(self, request: Request) -> Answer:
         topic = from_fields(TopicFields, request.command.fields).topic
@@ -115,6 +118,7 @@ class TopicDesk:
         stranger = self._routes.host_queues(topic, route.queue_datas)
         if stranger is not None:
             return Refusal(ResponseCode.SYSTEM_ERROR, f"broker {stranger} of topic {topic} is not registered")
+        self._deletions.lift(topic, "", request)
         self._leases.distrust()
         return request.answer()
 

@@ -63,6 +63,7 @@ class Archived(msgspec.Struct, kw_only=True):
     """What a run did.
 
     Attributes:
+        read: Bytes of records that were read.
         rows: By topic.
         gaps: Those that this run found.
         outside: Messages of static topics that were never a part of a logical queue.
@@ -71,6 +72,7 @@ class Archived(msgspec.Struct, kw_only=True):
 
     run: int
     logs: list[LogProgress]
+    read: int
     rows: dict[str, int]
     days: dict[str, int]
     files: int
@@ -86,11 +88,6 @@ class Archived(msgspec.Struct, kw_only=True):
     def is_whole(self) -> bool:
         """Whether everything that was stored is in the archive."""
         return not self.counts and all(gap.is_known for gap in self.gaps) and not any(log.lost for log in self.logs)
-
-    @property
-    def read(self) -> int:
-        """Bytes of log that were read."""
-        return sum(log.end - log.start for log in self.logs)
 
 
 def archive(
@@ -280,6 +277,7 @@ def _sum_up(
     return Archived(
         run=manifest.run,
         logs=logs,
+        read=sum(each.size for each in done),
         rows=dict(sorted(rows.items())),
         days=dict(sorted(days.items())),
         files=len(files),

@@ -52,12 +52,14 @@ class RangeArchived(msgspec.Struct, kw_only=True):
 
     Attributes:
         offsets: By topic and queue, what is in the files.
+        size: Bytes of records.
         outside: Messages of static topics that are in no home: they were never a part of a logical queue.
     """
 
     range: LogRange
     first: int = 0
     behind: int = 0
+    size: int = 0
     rows: int = 0
     files: list[ArchivedFile] = []
     offsets: dict[str, dict[str, list[Interval]]] = {}
@@ -120,7 +122,7 @@ class _RangeArchiver:
                 self._take(chunk)
         for damage in scan.damages:
             self._tell("bytes", damage.position, f"{damage.size} bytes: {damage.reason}")
-        done.first, done.behind = scan.first, scan.behind
+        done.first, done.behind, done.size = scan.first, scan.behind, scan.size
         done.files = self._files.finish()
         done.rows = sum(file.rows for file in done.files)
         done.offsets = {

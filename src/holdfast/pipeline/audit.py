@@ -41,6 +41,7 @@ class StoreAudit(msgspec.Struct, kw_only=True):
     queues: int
     records: int = 0
     messages: int = 0
+    size: int = 0
     entries: int = 0
     unqueued: int = 0
     of_the_dead: int = 0
@@ -65,8 +66,8 @@ class Audit(msgspec.Struct, kw_only=True):
 
     @property
     def size(self) -> int:
-        """Bytes of log that were looked at."""
-        return sum(store.settled - store.start for store in self.stores)
+        """Bytes of records that were inspected."""
+        return sum(store.size for store in self.stores)
 
 
 def audit(
@@ -163,7 +164,7 @@ def _sum_up(number: int, folder: StoreFolder, indexes: list[IndexDone], ranges: 
     mine = [each for each in ranges if each.range.store == number]
     sums = {
         name: sum(getattr(each, name) for each in mine)
-        for name in ("records", "messages", "entries", "unqueued", "of_the_dead", "backwards")
+        for name in ("records", "messages", "size", "entries", "unqueued", "of_the_dead", "backwards")
     }
     return StoreAudit(
         broker=folder.broker,
@@ -203,7 +204,7 @@ def to_report(found: Audit) -> Report:
             store.records,
             store.messages,
             store.entries,
-            size_text(store.settled - store.start),
+            size_text(store.size),
         )
         for store in found.stores
     ]

@@ -46,6 +46,7 @@ class RangeAudit(msgspec.Struct, kw_only=True):
 
     Attributes:
         messages: Those in batches counted one by one.
+        size: Bytes of records.
         unqueued: Records that have no place in a queue: prepared, rolled back, fillers.
         of_the_dead: Records of topics or queues that were deleted since.
         backwards: Records that were stored before the one in front of them: somebody's clock was set back.
@@ -56,6 +57,7 @@ class RangeAudit(msgspec.Struct, kw_only=True):
     behind: int = 0
     records: int = 0
     messages: int = 0
+    size: int = 0
     entries: int = 0
     unqueued: int = 0
     of_the_dead: int = 0
@@ -116,7 +118,8 @@ class _RangeAuditor:
             return done
         for damage in scan.damages:
             self._tell_log("bytes", damage.position, f"{damage.size} bytes: {damage.reason}")
-        done.first, done.behind, done.records = scan.first, scan.behind, scan.count
+        done.first, done.behind = scan.first, scan.behind
+        done.records, done.size = scan.count, scan.size
         # Up to where the way led, not to the end of the range: so no byte is left between two tasks.
         mine = LogRange(self._range.store, scan.first, min(scan.behind, self._folder.settled), is_known=True)
         self._compare(_join(self._seen), _gather(self._folder, mine, self._unsound))

@@ -2,9 +2,12 @@
 
     source ─ plan of pieces, kept in a file ─ piece after piece: rows of a key to one task ─ in order ─ the exact sink
 
-Each piece is a write of the sink with a name (`txnAppId`, `txnVersion`): one that is repeated, because it was stopped
-or nobody heard of its end, adds only what is missing. Key, tag and the user's properties are those of the source; when
-and where a row was stored first is in properties of its own (`ORIGIN`), as a topic gives its own times and offsets.
+Each piece is an exact write of the sink under the plan's name and its own number: one that is repeated, because it was
+stopped or its end was not recorded, adds only the missing rows. Key, tag and the user's properties are those of the
+source. Properties of their own (`ORIGIN`) record when and where a row was stored first.
+
+A task orders its rows, makes messages of them as columns, and sends them (`_write_partition`): they pass from Java to
+Python once, and no row becomes a Python object.
 """
 
 from __future__ import annotations
@@ -12,6 +15,8 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -23,11 +28,16 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from holdfast.admin.tables import Cell as TableCell
 from holdfast.admin.tables import Table, right
+from holdfast.columns.slices import Places
 from holdfast.model.errors import ConfigError
 from holdfast.pipeline.backfill_plan import Cell, Piece, Plan, cut_pieces, in_order
 from holdfast.pipeline.read_only import replace_small
 from holdfast.pipeline.report import Report
 from holdfast.pipeline.tasks import ShowProgress, show_nothing
+from holdfast.spark.sink_contact import require_contact
+from holdfast.spark.sink_options import SinkOptions
+from holdfast.spark.sink_rows import Rows, check_separators, join_properties, join_rows, to_pairs, to_rows
+from holdfast.spark.writer import deliver_once
 
 ORIGIN: Final = {
     "originTopic": "topic",
@@ -45,7 +55,6 @@ ARCHIVE_SCHEMA: Final = (
 ROWS_PER_PIECE: Final = 200_000
 _NEEDED: Final = ("body", "queue", "offset", "storeTimestamp")
 _STEPS_MAX: Final = 50_000
-_SLICE_ROWS: Final = 4096
 _QUEUE: Final = "_queue"
 _FIRST: Final = "_first"
 _END: Final = "_end"
@@ -112,6 +121,7 @@ def backfill(
     missing = [name for name in _NEEDED if name not in rows.columns]
     if missing:
         raise ConfigError(f"there are no columns {', '.join(missing)}: a backfill needs {', '.join(_NEEDED)}")
+    require_contact(SinkOptions(namesrv=namesrv))
     chosen = rows.where(where) if where else rows
     named = chosen.withColumn(_QUEUE, _queue_name(rows.columns))
     plan = _load_plan(named, Path(state), source, where, topic, rows_per_piece)
@@ -165,18 +175,17 @@ def _load_plan(rows: DataFrame, state: Path, source: str, where: str, topic: str
 
 def _make_plan(rows: DataFrame, source: str, where: str, topic: str, rows_per_piece: int) -> Plan:
     seconds = F.unix_seconds("storeTimestamp")
-    full = F.count(F.when(F.length("body") > 0, 1))
-    bounds = rows.agg(F.min(seconds), F.max(seconds), F.count("*") - full).first()
+    bounds = rows.agg(F.min(seconds), F.max(seconds)).first()
     assert bounds is not None, "there is always one row of sums"
     low, high = int(bounds[0] or 0), int(bounds[1] or 0)
     step_s = max(1, -(-(high - low) // _STEPS_MAX))
+    offset = F.when(F.length("body") > 0, F.col("offset"))  # null where a row is empty
     found = (
-        _not_empty(rows)
-        .groupBy(_QUEUE, F.floor(seconds / step_s).cast("long").alias("step"))
-        .agg(F.count("*"), F.min("offset"), F.max("offset"))
+        rows.groupBy(_QUEUE, F.floor(seconds / step_s).cast("long").alias("step"))
+        .agg(F.count(offset), F.min(offset), F.max(offset), F.count("*") - F.count(offset))
         .collect()
     )
-    cells = [Cell(str(row[0]), int(row[1]), int(row[2]), int(row[3]), int(row[4])) for row in found]
+    cells = [Cell(str(row[0]), int(row[1]), int(row[2]), int(row[3]), int(row[4])) for row in found if row[2]]
     return Plan(
         name=f"backfill-{uuid.uuid4()}",
         source=source,
@@ -185,7 +194,7 @@ def _make_plan(rows: DataFrame, source: str, where: str, topic: str, rows_per_pi
         rows=sum(cell.rows for cell in cells),
         step_s=step_s,
         partitions=max(1, rows.sparkSession.sparkContext.defaultParallelism),
-        empty=int(bounds[2]),
+        empty=sum(int(row[5]) for row in found),
         pieces=cut_pieces(cells, rows_per_piece),
     )
 
@@ -198,21 +207,15 @@ def _not_empty(rows: DataFrame) -> DataFrame:
 
 
 def _write_piece(rows: DataFrame, plan: Plan, number: int, namesrv: str) -> None:
-    """Write a piece of the plan; what of it was written before is not written again."""
-    mine = _take_piece(rows, plan, plan.pieces[number])
+    """Write a piece of the plan; rows that were written before are not written again."""
+    options = SinkOptions(namesrv=namesrv, topic=plan.topic, is_exact=True, is_ordered=True)
+    wanted = [name for name in (_QUEUE, "body", "key", "tags", "properties", *ORIGIN.values()) if name in rows.columns]
+    mine = _take_piece(rows, plan, plan.pieces[number]).select(*wanted)
     key = F.col("key") if "key" in rows.columns else F.lit(None).cast("string")
     # Rows without a key keep the order of the queue that they were in.
     placed = mine.repartition(plan.partitions, F.coalesce(F.concat(F.lit("k"), key), F.concat(F.lit("q"), _QUEUE)))
-    ordered = placed.mapInArrow(_in_order, placed.schema)
-    columns = [F.col("body"), key.alias("key"), _tags(rows.columns), _properties(rows.columns)]
-    (
-        ordered.select(*columns)
-        .write.format("holdfast")
-        .mode("append")
-        .options(namesrv=namesrv, topic=plan.topic, exactlyOnce="true", inputOrdered="true")
-        .options(txnAppId=plan.name, txnVersion=str(number))
-        .save()
-    )
+    write = partial(_write_partition, options=options, name=plan.name, number=number)
+    placed.mapInArrow(write, "count long").collect()
 
 
 def _take_piece(rows: DataFrame, plan: Plan, piece: Piece) -> DataFrame:
@@ -232,37 +235,48 @@ def _day(seconds: int) -> str:
     return time.strftime("%Y-%m-%d", time.gmtime(seconds))
 
 
-def _in_order(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a partition such that each queue is in the order of its offsets, and queues go by time."""
-    parts = list(batches)
+# One partition of a piece, in a task.
+
+
+def _write_partition(
+    batches: Iterator[pa.RecordBatch], *, options: SinkOptions, name: str, number: int
+) -> Iterator[pa.RecordBatch]:
+    """Write the rows of a partition such that each queue is in the order of its offsets, and queues go by time."""
+    parts = [batch for batch in batches if batch.num_rows]
     if not parts:
         return
     table = pa.Table.from_batches(parts)
+    rows = join_rows([_to_messages(part, options.topic or "") for part in parts])
+    deliver_once(options, rows, _order(table), name, number)
+    yield pa.record_batch([pa.array([len(rows)])], names=["count"])
+
+
+def _order(table: pa.Table) -> Places:
     names = table.column(_QUEUE).combine_chunks().dictionary_encode()
     # By name, not by how they came: the order is the same whenever it is made.
     ranks = np.argsort(np.argsort(np.array(names.dictionary.to_pylist(), dtype=object)))
     times = table.column("storeTimestamp").cast(pa.int64()).to_numpy()
-    order = in_order(ranks[names.indices.to_numpy()], table.column("offset").to_numpy(), times)
-    yield from table.take(pa.array(order)).to_batches(max_chunksize=_SLICE_ROWS)
+    return in_order(ranks[names.indices.to_numpy()], table.column("offset").to_numpy(), times)
 
 
-def _tags(columns: list[str]) -> Column:
-    return (F.col("tags") if "tags" in columns else F.lit(None).cast("string")).alias("tags")
+def _to_messages(batch: pa.RecordBatch, topic: str) -> Rows:
+    """Return rows as messages that say where they came from."""
+    known = [name for name in ("body", "key", "tags", "properties") if name in batch.schema.names]
+    rows = to_rows(batch.select(known), topic, dropped=frozenset(ORIGIN))[topic]
+    origin = [
+        to_pairs(_to_text(batch.column(column)), name)
+        for name, column in ORIGIN.items()
+        if column in batch.schema.names
+    ]
+    return replace(rows, properties=join_properties(rows.properties, *origin))
 
 
-def _properties(columns: list[str]) -> Column:
-    """Return the properties of a row, and where it came from."""
-    origin: list[Column] = []
-    for name, column in ORIGIN.items():
-        if column in columns:
-            value = F.unix_millis(column) if column.endswith("Timestamp") else F.col(column)
-            origin += (F.lit(name), value.cast("string"))
-    made = F.create_map(*origin)
-    if "properties" not in columns:
-        return made.alias("properties")
-    known = F.expr("coalesce(properties, cast(map() as map<string,string>))")
-    kept = F.map_filter(known, lambda name, _: ~name.isin(*ORIGIN))
-    return F.map_concat(kept, made).alias("properties")
+def _to_text(column: pa.Array) -> pa.LargeStringArray:
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("ms", column.type.tz), safe=False).cast(pa.int64())
+    texts = column.cast(pa.large_string())
+    check_separators(texts)
+    return texts
 
 
 def to_report(found: Backfilled) -> Report:

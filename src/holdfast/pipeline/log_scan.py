@@ -113,6 +113,7 @@ class RangeScan:
         first, behind: As `log_ranges.RangeDone` has them.
         damages: Bytes that are no record.
         count: How many records there were.
+        size: Their bytes. The unused rest of a file is no part of it.
     """
 
     def __init__(self, log: LogFiles, mine: LogRange, log_end: int) -> None:
@@ -123,6 +124,7 @@ class RangeScan:
         self.first = self.behind = mine.start
         self.damages: list[Damage] = []
         self.count = 0
+        self.size = 0
 
     def __iter__(self) -> Iterator[Chunk]:
         if not self._range.is_known:
@@ -133,6 +135,7 @@ class RangeScan:
             chunk, used = self._take(block)
             if len(chunk):
                 self.count += len(chunk)
+                self.size += used
                 self.behind += used
                 window = CHUNK_SIZE
                 yield chunk
@@ -205,7 +208,7 @@ class RangeScan:
 def _find_candidates(block: bytes, position: int) -> list[int]:
     """Return where in *block* something has the magic of a record and says that it lies where it does."""
     count = len(block) - RECORD_SIZE_MIN + 1
-    if count <= 0:
+    if count <= 0 or not np.frombuffer(block, np.uint8).any():  # Unused: most of a file may be.
         return []
     own = at_any_byte(block, ">i8")[_OWN_AT : _OWN_AT + count]
     places = np.flatnonzero(own == np.arange(position, position + count))

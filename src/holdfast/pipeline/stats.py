@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from holdfast.admin.tables import Cell, Table, left, right, size_text, time_text
+from holdfast.admin.tables import Cell, Table, left, right, size_text, spare, time_text, whole
 from holdfast.pipeline.histogram import Histogram, add, by_power, quantile
 from holdfast.pipeline.log_ranges import LogRange, choose_size, cut_log
 from holdfast.pipeline.report import Plot, Report
@@ -123,7 +123,7 @@ def stats(
         keys=_add_hot(((each.keys, each.keys_missed) for each in done), hot_max),
         tags=_add_hot(((each.tags, each.tags_missed) for each in done), hot_max),
         bad=sum(each.bad for each in done),
-        size=sum(folder.settled - folder.start for folder in folders),
+        size=sum(each.size for each in done),
         seconds=time.monotonic() - began_s,
     )
 
@@ -196,8 +196,12 @@ def to_report(found: Stats) -> Report:
         ("seconds", round(found.seconds, 1)),
     ]
     columns = [
-        *right("MESSAGES", "RECORDS", "LOG", "BODY P50", "BODY P99", "LATE P50", "LATE P99"),
-        *left("FIRST", "LAST"),
+        *right("MESSAGES"),
+        *spare(4, right("RECORDS")),
+        *right("LOG"),
+        *spare(2, right("BODY P50", "BODY P99")),
+        *spare(3, right("LATE P50", "LATE P99")),
+        *spare(5, whole("FIRST", "LAST")),
     ]
     tables = [
         Table([*left("TOPIC"), *columns], [(each.topic, *_cells(each)) for each in topics], title="Topics"),

@@ -52,6 +52,7 @@ class RangeStats(msgspec.Struct, kw_only=True):
         times: By topic and begin of a step of time.
         keys, tags: By topic, how often the most frequent ones are there.
         keys_missed, tags_missed: By topic, how often at most one that is not told of was there.
+        size: Bytes of records.
         bad: Bytes that are no record.
     """
 
@@ -64,6 +65,7 @@ class RangeStats(msgspec.Struct, kw_only=True):
     tags: dict[str, dict[str, int]] = {}
     keys_missed: dict[str, int] = {}
     tags_missed: dict[str, int] = {}
+    size: int = 0
     bad: int = 0
 
 
@@ -78,7 +80,7 @@ def count_range(folder: StoreFolder, mine: LogRange, step_ms: int) -> RangeStats
     except FileNotFoundError:
         return RangeStats(range=mine, first=mine.start, behind=mine.start)  # Retention took it since it was listed.
     done = counter.finish()
-    done.first, done.behind = scan.first, scan.behind
+    done.first, done.behind, done.size = scan.first, scan.behind, scan.size
     done.bad = sum(damage.size for damage in scan.damages)
     return done
 

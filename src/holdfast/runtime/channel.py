@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol, cast
@@ -235,6 +236,20 @@ class Channel(asyncio.BufferedProtocol):
         self.closing_reason = self.closing_reason or reason
         if self._transport is not None:
             self._transport.abort()
+
+    def disown(self) -> None:
+        """Let go of the socket in a forked child: the parent's connection is not touched.
+
+        The descriptor becomes one of an empty file. Whatever the inherited event loop may still do with it reaches
+        neither the socket, whose bytes are for the parent alone, nor the parent's `epoll`, which the child shares.
+        """
+        plain_socket = None if self._transport is None else self._transport.get_extra_info("socket")
+        self._transport = None
+        if plain_socket is not None and plain_socket.fileno() >= 0:
+            with contextlib.suppress(OSError):
+                nothing = os.open(os.devnull, os.O_RDONLY)
+                os.dup2(nothing, plain_socket.fileno(), inheritable=False)
+                os.close(nothing)
 
     @property
     def is_open(self) -> bool:

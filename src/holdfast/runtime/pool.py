@@ -26,8 +26,9 @@ from typing import Final
 import msgspec
 
 from holdfast.machine.effects import Piece
-from holdfast.model.errors import ConnectionLost, RemoteProtocolError, RequestTimeout
+from holdfast.model.errors import ConnectionLost, ForkedClient, RemoteProtocolError, RequestTimeout
 from holdfast.runtime.channel import Channel
+from holdfast.runtime.fork import in_forked_child
 from holdfast.wire.command import ONE_WAY, RESPONSE, Command, decode_command, encode_command
 from holdfast.wire.exchange import Exchange
 from holdfast.wire.frame import JSON, Frame
@@ -44,6 +45,8 @@ REDIAL_S_MAX: Final = 2.0
 # A connection that held this long was a good one: when it breaks, dialling begins with the shortest pause.
 _GOOD_S: Final = 2.0
 
+_PIECES: Final = (bytes, bytearray, memoryview)
+
 Answer = asyncio.Future[Command]
 SendAnswer = asyncio.Future[SendReply]
 OnRequest = Callable[["Connection", Command], None]
@@ -56,6 +59,12 @@ def redial_pause_s(failures: int, chance: Random) -> float:
     A part of it is chance: when a server comes back, not all its clients shall knock at the same moment.
     """
     return float(min(REDIAL_S * 2 ** min(failures, 10), REDIAL_S_MAX)) * chance.uniform(0.7, 1.0)
+
+
+def is_caller_cancelled() -> bool:
+    """Say whether the running task is being cancelled, as opposed to work that it shares with others and waits for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 class _Asking(msgspec.Struct, frozen=True, gc=False):
@@ -148,15 +157,31 @@ class Connection:
         return exchange.begin(waiter, deadline_ms)
 
     def write(self, *pieces: Piece) -> None:
-        """Write at the end of this turn of the loop, together with everything else that is written in it."""
+        """Write at the end of this turn of the loop, together with everything else that is written in it.
+
+        Raises:
+            TypeError: a piece is not bytes. Nothing was written: one bad piece must not spoil the others' write.
+        """
+        for piece in pieces:
+            if not isinstance(piece, _PIECES):
+                raise TypeError(f"only bytes can be written, not {type(piece).__name__}")
         if not self._outgoing:
             self._loop.call_soon(self._flush)
         self._outgoing += pieces
 
+    def forget(self, opaque: int) -> None:
+        """Wait for no answer to a request that could not be written."""
+        self._exchange.finish(opaque)
+
     def request(self, command: Command, timeout_s: float) -> Answer:
         """Send *command* and return the future of its answer. See `begin`; the command's opaque is set here."""
         command.opaque, answer = self.begin(timeout_s)
-        self.write(encode_command(command))
+        try:
+            self.write(encode_command(command))
+        except BaseException:
+            # A request that never left must not time out: the peer, which is not at fault, would be taken for dead.
+            self.forget(command.opaque)
+            raise
         return answer
 
     def send_one_way(self, command: Command) -> None:
@@ -193,6 +218,12 @@ class Connection:
         done, _ = await asyncio.wait({self.closed}, timeout=_GOODBYE_TIMEOUT_S)
         if not done:
             channel.abort(reason)
+
+    def disown(self) -> None:
+        """Let go of the connection in a forked child. The parent's is not touched."""
+        if self._channel is not None:
+            self._channel.disown()
+            self._channel = None
 
     # What happens on the channel.
 
@@ -367,6 +398,33 @@ class ConnectionPool:
         self._redials: dict[str, asyncio.TimerHandle] = {}
         self._failures: dict[str, int] = {}
         self._is_closed = False
+        self._is_inherited = False
+
+    def bind(self) -> None:
+        """Belong to this process from now on: a forked child cannot use the pool any more."""
+        in_forked_child(self._disown)
+
+    def check_process(self) -> None:
+        """Check that this process is the one that opened the pool.
+
+        Raises:
+            ForkedClient: it is a fork of that one.
+        """
+        if self._is_inherited:
+            raise ForkedClient
+
+    @property
+    def is_inherited(self) -> bool:
+        """Whether this process is a fork of the one that opened the pool."""
+        return self._is_inherited
+
+    def _disown(self) -> None:
+        self._is_inherited = self._is_closed = True
+        for timer in self._redials.values():
+            timer.cancel()
+        for connection in self._connections.values():
+            connection.disown()
+        self._connections = {}
 
     def find(self, address: str) -> Connection | None:
         """Return the open connection to *address*, or None: then `connect`."""
@@ -386,13 +444,20 @@ class ConnectionPool:
 
         Raises:
             ConnectionLost: it cannot be made, or the pool is closed.
+            ForkedClient: this process is a fork of the one that opened the pool.
         """
         connection = self.find(address)
         if connection is not None:
             return connection
         if self._is_closed:
+            self.check_process()
             raise ConnectionLost(f"this client is closed; nothing was sent to {address}")
-        return await asyncio.shield(self._dialing.get(address) or self._begin_dial(address))
+        try:
+            return await asyncio.shield(self._dialing.get(address) or self._begin_dial(address))
+        except asyncio.CancelledError:
+            if is_caller_cancelled():
+                raise
+            raise ConnectionLost(f"this client was closed; nothing was sent to {address}") from None
 
     async def invoke(self, address: str, command: Command, timeout_s: float) -> Command:
         """Send *command* and return the answer, whatever its code.
@@ -415,6 +480,8 @@ class ConnectionPool:
 
     async def close(self) -> None:
         """Close every connection after what was written has left. Nothing can be dialled any more."""
+        if self._is_inherited:
+            return
         self._is_closed = True
         for timer in self._redials.values():
             timer.cancel()
@@ -425,6 +492,7 @@ class ConnectionPool:
         await asyncio.gather(*(connection.close() for connection in list(self._connections.values())))
 
     def _begin_dial(self, address: str) -> asyncio.Task[Connection]:
+        self.bind()
         dialing = asyncio.ensure_future(self._dial(address))
         self._dialing[address] = dialing
         dialing.add_done_callback(lambda task: self._dialed(address, task))

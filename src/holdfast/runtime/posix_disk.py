@@ -7,7 +7,8 @@
     erase   a hole, or zeros where the file system makes none
 
 Descriptors and mappings are let go of when nobody holds the file any more, so a sync in another thread never finds its
-file closed under it. Every failure is a `DiskFailed` that names the file.
+file closed under it. Every failure is a `DiskFailed` that names the file: a `DiskFull` where the file system has no
+space left, which may pass. A sync that fails for want of space is no such case: pages may be lost by then.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from holdfast.store.disk import File, Piece
 IOV_MAX = 1024
 _ZEROS = bytes(1 << 20)
 _LEAVES = frozenset({".", ".."})
-_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+_NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 _PUNCH_HOLE_KEEP_SIZE = 0x02 | 0x01
 
 _P = ParamSpec("_P")
@@ -41,16 +42,22 @@ _T = TypeVar("_T")
 
 
 def _failing(method: Callable[_P, _T]) -> Callable[_P, _T]:
-    """Turn what the operating system says into `DiskFailed`."""
+    """Turn an error of the operating system into `DiskFailed`."""
 
     @wraps(method)
     def guarded(*args: _P.args, **kwargs: _P.kwargs) -> _T:
         try:
             return method(*args, **kwargs)
         except OSError as error:
-            raise DiskFailed(f"{method.__name__} failed: {error}") from error
+            raise _failure(f"{method.__name__} failed", error) from error
 
     return guarded
+
+
+def _failure(action: str, error: OSError, path: str = "") -> DiskFailed:
+    """Return the error to raise for *error*: `DiskFull` where there is no space left, so that it can be retried."""
+    kind = DiskFull if error.errno in _NO_SPACE else DiskFailed
+    return kind(f"{action}: {error}" + (f" ({path})" if path else ""))
 
 
 def _tells_failures(release: str) -> bool:
@@ -150,7 +157,7 @@ class PosixFile:
                     self._write_rest(part, at, written)
                 at += part_size
         except OSError as error:
-            raise DiskFailed(f"write failed: {error}") from error
+            raise _failure("write failed", error, self.path) from error
 
     def _write_rest(self, pieces: Sequence[Piece], at: int, written: int) -> None:
         """Write what a short write left: rare enough to copy."""
@@ -182,13 +189,16 @@ class PosixFile:
             raise DiskFailed(f"read failed: {error}") from error
         return data
 
-    @_failing
     def sync(self) -> None:
         """Bring everything written to disk."""
-        os.fdatasync(self._descriptor)
-        if self._is_new:
-            self._is_new = False
-            self._folders.sync_above(self.path)
+        try:
+            os.fdatasync(self._descriptor)
+            if self._is_new:
+                self._is_new = False
+                self._folders.sync_above(self.path)
+        except OSError as error:
+            # Never a `DiskFull`: the kernel may have dropped the pages that it could not write.
+            raise DiskFailed(f"sync failed: {error} ({self.path})") from error
 
     @_failing
     def erase(self, start: int, end: int) -> None:
@@ -256,10 +266,12 @@ class PosixDisk:
         """Say whether this system can sync a whole file system and tells when that fails."""
         return _syncfs is not None
 
-    @_failing
     def sync(self) -> None:
         """Bring everything to disk, also where a folder leads to another file system."""
-        self._folders.sync_all(self._sync_file_systems)
+        try:
+            self._folders.sync_all(self._sync_file_systems)
+        except OSError as error:
+            raise DiskFailed(f"sync failed: {error}") from error  # Never a `DiskFull`: see `PosixFile.sync`.
 
     def _sync_file_systems(self) -> None:
         assert _syncfs is not None
@@ -316,8 +328,8 @@ class PosixDisk:
         try:
             return self._create(path, size, reserve=reserve)
         except OSError as error:
-            if reserve and error.errno in _NO_ROOM:
-                raise DiskFull(f"there is no room for {path}, which takes {size} bytes: {error}") from error
+            if reserve and error.errno in _NO_SPACE:
+                raise DiskFull(f"there is no space for {path}, which takes {size} bytes: {error}") from error
             raise
 
     def _create(self, path: str, size: int, *, reserve: bool) -> File:
@@ -330,17 +342,18 @@ class PosixDisk:
             descriptor = os.open(full, flags, 0o644)
         self._folders.note_new(path)
         file = PosixFile(self._folders, path, descriptor, size, is_new=True)
-        if reserve and size:
-            try:
+        try:
+            if reserve and size:
                 os.posix_fallocate(descriptor, 0, size)
                 os.fsync(descriptor)
-            except OSError:
-                # Half a file would be found by the next start; without it there is nothing to explain.
-                Path(full).unlink()
-                raise
+            else:
+                os.ftruncate(descriptor, size)
+        except OSError:
+            # Half a file would be found by the next start; without it there is nothing to explain.
+            Path(full).unlink()
+            raise
+        if reserve and size:
             file.sync()
-        else:
-            os.ftruncate(descriptor, size)
         return file
 
     @_failing
@@ -357,10 +370,14 @@ class PosixDisk:
         full = Path(self._at(path))
         full.parent.mkdir(parents=True, exist_ok=True)
         draft = full.with_name(full.name + ".tmp")
-        with draft.open("wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
+        try:
+            with draft.open("wb") as stream:
+                stream.write(data)
+                stream.flush()
+                os.fsync(stream.fileno())
+        except OSError:
+            draft.unlink(missing_ok=True)  # Half a draft would hold space that a full disk needs.
+            raise
         draft.replace(full)
         self._folders.note_new(path)
         self._folders.sync_above(path)

@@ -2,19 +2,21 @@
 
     memory    /proc/meminfo: what is not available, of all; or the control group's use of its limit, if that is lower
     load      /proc/loadavg: runnable tasks of the last minute for each processor
-    network   /proc/net/dev: bytes a second of the busiest interface, the busier direction, of its speed in /sys
+    network   /proc/net/dev: bytes a second of the busiest interface, the busier direction, of its speed in /sys, or of
+              the capacity that the operator stated
 
-Loopback has no speed and most virtual interfaces tell none: where no interface tells its own, the use of the network is
-not known. A few small files, read where the event loop runs: some 100 µs once a second.
+Loopback has no speed and most virtual interfaces report none: where no interface does and the operator stated no
+capacity, the use of the network is not known. A few small files, read where the event loop runs: some 100 µs once a
+second.
 """
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
-from holdfast.machine.readings import Readings
+from holdfast.machine.readings import LinkCapacity, Readings
 
 INTERVAL_S: Final = 1.0
 """How often whoever keeps the readings should take them."""
@@ -29,22 +31,30 @@ _LIMIT_FILES: Final = (
 )
 
 
+_Counted = tuple[float, dict[str, tuple[int, int]]]
+"""When, and the bytes received and sent by interface."""
+
+
 class SystemReadings:
     """Keeps `readings` up to date, whenever it is told to.
 
     Args:
         root: Where `proc` and `sys` are.
         processors: How many there are; None: ask the system.
+        link_capacity_mbit: What each interface but loopback can carry; None: ask the system.
 
     Attributes:
         readings: The last that were taken, for the role to read.
     """
 
-    def __init__(self, root: Path = Path("/"), processors: int | None = None) -> None:
+    def __init__(
+        self, root: Path = Path("/"), processors: int | None = None, *, link_capacity_mbit: int | None = None
+    ) -> None:
         self._root = root
         self._processors = processors or os.cpu_count() or 1
-        self._counted: tuple[float, dict[str, tuple[int, int]]] | None = None  # when, and bytes by interface
-        self._speeds: dict[str, int] = {}  # bytes a second
+        self._counted: _Counted | None = None
+        self._stated_mbit = link_capacity_mbit
+        self._speeds: dict[str, int] = {}  # megabits a second
         self._speeds_left = 0  # how many more readings these speeds are good for
         self.readings = Readings()
 
@@ -52,7 +62,7 @@ class SystemReadings:
         """Read everything; *now_s* is of a clock that is never set back."""
         self.readings.memory = self._memory()
         self.readings.load = self._load()
-        self.readings.network = self._network(now_s)
+        self._take_network(now_s)
 
     def _read(self, path: str) -> str:
         try:
@@ -93,29 +103,39 @@ class SystemReadings:
 
     # Network.
 
-    def _network(self, now_s: float) -> float | None:
+    def _take_network(self, now_s: float) -> None:
         counted = _traffic(self._read("proc/net/dev"))
         before, self._counted = self._counted, (now_s, counted)
         if self._speeds_left == 0:
-            self._speeds = {name: speed for name in counted if (speed := self._speed(name))}
+            self._speeds = {name: mbit for name in counted if (mbit := self._speed(name))}
             self._speeds_left = _SPEEDS_KEPT_READS
         self._speeds_left -= 1
-        if before is None or now_s <= before[0]:
-            return None
-        passed_s = now_s - before[0]
-        shares = [
-            max(now - then for now, then in zip(counted[name], before[1][name], strict=True)) / passed_s / speed
-            for name, speed in self._speeds.items()
-            if name in counted and name in before[1]
-        ]
-        return max(0.0, 100 * max(shares)) if shares else None
+        uses = self._uses(before, now_s)
+        percent, mbit = max(uses, default=(None, max(self._speeds.values(), default=self._stated_mbit)))
+        self.readings.network = percent
+        source: Literal["stated", "detected"] = "detected" if self._stated_mbit is None else "stated"
+        self.readings.link = None if mbit is None else LinkCapacity(mbit, source)
+
+    def _uses(self, before: _Counted | None, now_s: float) -> list[tuple[float, int]]:
+        """Return the use of every interface since *before*, in percent of its capacity, and that capacity."""
+        if before is None or self._counted is None or now_s <= before[0]:
+            return []
+        passed_s, counted = now_s - before[0], self._counted[1]
+        uses = []
+        for name, mbit in self._speeds.items():
+            if name in counted and name in before[1]:
+                carried = max(now - then for now, then in zip(counted[name], before[1][name], strict=True))
+                uses.append((max(0.0, 100 * 8 * carried / passed_s / (mbit * _BITS_PER_MBIT)), mbit))
+        return uses
 
     def _speed(self, interface: str) -> int | None:
-        """Return bytes a second; None where the interface does not say, or says -1."""
+        """Return megabits a second; None where the interface does not say, or says -1."""
         if interface == _LOOPBACK:
             return None
+        if self._stated_mbit is not None:
+            return self._stated_mbit
         speed = _number(self._read(f"sys/class/net/{interface}/speed"))
-        return speed * _BITS_PER_MBIT // 8 if speed is not None and speed > 0 else None
+        return speed if speed is not None and speed > 0 else None
 
 
 def _sizes(text: str) -> dict[str, int]:

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from holdfast.machine import effects, events
 from holdfast.machine.machine import Machine
-from holdfast.model.errors import DiskFailed
+from holdfast.model.errors import DiskFailed, DiskFull
 from holdfast.runtime.address import to_listen_error
 from holdfast.runtime.budget import MemoryBudget
 from holdfast.runtime.channel import KEPT_SIZE_MAX, Channel, ReceiveBuffer
@@ -37,6 +37,7 @@ CONNECT_TIMEOUT_S: Final = 3.0
 IDLE_TICK_S: Final = 30.0
 IDLE_TICKS_MAX: Final = 4
 FAULT_PAUSE_MS: Final = 10_000
+_RETRY_S: Final = 1.0
 Emit = Callable[[effects.Log], None]
 
 
@@ -82,6 +83,7 @@ class MachineServer:
         self._workers = ThreadPoolExecutor(max_workers=4, thread_name_prefix="disk")
         # One thread: of two writes of a file the later one must win.
         self._file_writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="files")
+        self._newest_writes: dict[str, effects.WriteFile] = {}  # By path; there are about ten.
         self._syncer = LogSyncer(self._loop, self._log_synced, self._disk_failed)
         self._turn_ms = 0
         self._stopped = False
@@ -298,15 +300,24 @@ class MachineServer:
     def _write_file(self, effect: effects.WriteFile) -> None:
         disk = self._disk
         assert disk is not None, "a role that writes files is given a disk"
+        self._newest_writes[effect.path] = effect
 
         def write() -> events.Event:
             try:
                 disk.replace(effect.path, effect.data)
             except DiskFailed as error:
-                return events.DiskFault(str(error), now_ms(), path=effect.path)
+                is_full = isinstance(error, DiskFull)
+                if is_full and effect.is_retried:
+                    self._loop.call_soon_threadsafe(self._loop.call_later, _RETRY_S, self._retry_file, effect)
+                return events.DiskFault(str(error), now_ms(), path=effect.path, is_full=is_full)
             return events.FileWritten(effect.path, now_ms())
 
         self._work(write, self._file_writer)
+
+    def _retry_file(self, effect: effects.WriteFile) -> None:
+        """Write a file for which there was no space, unless a later version of it was to be written since."""
+        if self._newest_writes.get(effect.path) is effect and not self._stopped:
+            self._write_file(effect)
 
     def _work(self, job: Callable[[], events.Event], threads: ThreadPoolExecutor | None = None) -> None:
         """Run *job* in a disk thread, or one of *threads*, and feed the machine what came of it."""

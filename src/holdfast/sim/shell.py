@@ -19,7 +19,7 @@ import msgspec
 
 from holdfast.machine import effects, events
 from holdfast.machine.machine import Machine
-from holdfast.model.errors import DiskFailed, RemoteProtocolError
+from holdfast.model.errors import DiskFailed, DiskFull, RemoteProtocolError
 from holdfast.sim.network import Network, Socket
 from holdfast.sim.world import World
 from holdfast.store.disk import Disk, File
@@ -27,6 +27,7 @@ from holdfast.wire.frame import split_frames
 
 _SCRIBBLE: Final = 0xDD
 _STOP_LOOK_MS: Final = 20
+_RETRY_MS: Final = 1000
 
 
 class DiskPace(msgspec.Struct):
@@ -81,6 +82,7 @@ class Shell:
         self._sync_position = 0
         self._is_syncing = False
         self._working = 0
+        self._newest_writes: dict[str, effects.WriteFile] = {}
         self._perform: dict[type, Callable[[Any], None]] = {
             effects.SendBytes: self._send,
             effects.CloseChannel: self._close_channel,
@@ -325,12 +327,20 @@ class Shell:
     def _write_file(self, effect: effects.WriteFile) -> None:
         disk = self._around.disk
         assert disk is not None, "a role that writes files is given a disk"
+        self._newest_writes[effect.path] = effect
+
+        def retry() -> None:
+            if self._newest_writes[effect.path] is effect:
+                self._write_file(effect)
 
         def write() -> events.Event:
             try:
                 disk.replace(effect.path, effect.data)
             except DiskFailed as error:
-                return events.DiskFault(str(error), self.now_ms, path=effect.path)
+                is_full = isinstance(error, DiskFull)
+                if is_full and effect.is_retried:
+                    self._later((_RETRY_MS, _RETRY_MS), retry)
+                return events.DiskFault(str(error), self.now_ms, path=effect.path, is_full=is_full)
             return events.FileWritten(effect.path, self.now_ms)
 
         self._work(f"wrote {effect.path}", write)

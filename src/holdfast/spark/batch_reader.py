@@ -12,14 +12,14 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
-from holdfast.spark.link import Link, link_to
-from holdfast.spark.offsets import Queue
-from holdfast.spark.options import DEFAULT_GROUP, SourceOptions
-from holdfast.spark.plan import Range, divide
+from holdfast.bulk.link import Link, link_to
+from holdfast.bulk.ranges import find_bounds, hold_ranges, read_ranges
+from holdfast.bulk.read_options import DEFAULT_GROUP, Queue, Range
+from holdfast.bulk.subjects import Queues
+from holdfast.spark.options import SourceOptions
+from holdfast.spark.plan import divide
 from holdfast.spark.pushdown import Narrowing, narrow
 from holdfast.spark.python_worker import settle
-from holdfast.spark.reading import find_bounds, hold_ranges, read_ranges
-from holdfast.spark.subjects import Queues
 
 
 class Share(InputPartition):
@@ -40,6 +40,7 @@ class HoldfastBatchReader(DataSourceReader):
         """Plan the query."""
         options = self._options
         link = link_to(options.namesrv, options.group or DEFAULT_GROUP, options.patience_s, options.unit)
+        link.require_name_server()
         return self._divide(link, *find_bounds(link, options))
 
     def _divide(

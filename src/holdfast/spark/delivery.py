@@ -23,10 +23,10 @@ from typing import Final, Self
 
 import msgspec
 
+from holdfast.bulk.link import Link, Unavailable
 from holdfast.client.sender import Sender
 from holdfast.model.errors import HoldfastError, SendFailed
 from holdfast.model.queue import MessageQueue
-from holdfast.spark.link import Link, Unavailable
 from holdfast.spark.sink_items import run_checksums
 from holdfast.spark.sink_requests import RowRequests, Stamps, WriteName
 from holdfast.spark.sink_rows import Messages

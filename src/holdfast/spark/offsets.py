@@ -11,22 +11,20 @@ Spark asks a new query for its first position twice, and once more when it is re
 then "latest" or a time may mean something else. So that position is believed only once: the batch that begins there
 says so itself, under "from", and whoever runs it again reads from there.
 
-A queue of a normal topic is called `broker-a/3`: it is where it is. Knows neither Spark nor brokers.
+A queue of a normal topic is called `broker-a/3`, after the broker that has it; a logical queue of another unit, which
+is or was open, `east/3`. Knows neither Spark nor brokers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from holdfast.bulk.read_options import Queue, QueueOffsets, flat
 from holdfast.model.errors import ConfigError
-from holdfast.spark.options import QueueOffsets
 
 VERSION: Final = 1
-
-Queue = tuple[str, str]
-"""Topic, and the name of the queue in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +77,6 @@ def read_position(written: Mapping[str, Any]) -> Position:
 def begins_of(start: Position, end: Position) -> dict[Queue, int]:
     """Return where the batch from *start* to *end* begins in each of its queues."""
     return {queue: end.begins.get(queue, start.ends.get(queue, 0)) for queue in end.ends}
-
-
-def flat(offsets: QueueOffsets) -> Iterator[tuple[Queue, int]]:
-    """Yield topic, queue and offset."""
-    for topic, queues in offsets.items():
-        for queue, offset in queues.items():
-            yield (topic, queue), offset
 
 
 def nest(offsets: Mapping[Queue, int]) -> QueueOffsets:

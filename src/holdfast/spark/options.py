@@ -14,52 +14,38 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from holdfast.bulk.read_options import EARLIEST, LATEST, Bound, QueueOffsets, ReadOptions
 from holdfast.model.errors import ConfigError
-from holdfast.model.filter import parse_tags
-
-QueueOffsets = dict[str, dict[str, int]]
-"""Topic to queue to offset, or time. A queue is "3"; of a normal topic "broker-a/3"."""
-
-EARLIEST: Final = -2
-LATEST: Final = -1
-DEFAULT_GROUP: Final = "holdfast-spark"
 
 _DURATION: Final = re.compile(r"(\d+)\s*(ms|s|m|h|d|)")
 _UNITS_MS: Final = {"ms": 1, "s": 1000, "": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+# What users of Kafka's source and sink, and of RocketMQ's clients, write out of habit, and what it is called here.
+_HABITS: Final = {
+    "kafka.bootstrap.servers": "namesrv",
+    "bootstrap.servers": "namesrv",
+    "namesrvaddr": "namesrv",
+    "nameserver": "namesrv",
+    "kafka.group.id": "groupId",
+    "groupidprefix": "groupId",
+    "kafkaconsumer.polltimeoutms": "brokerTimeout",
+    "fetchoffset.numretries": "brokerTimeout",
+    "fetchoffset.retryintervalms": "brokerTimeout",
+    "kafka.compression.type": "compression",
+}
+_SOURCE_HABITS: Final = {**_HABITS, "topic": "subscribe", "topics": "subscribe"}
+SINK_HABITS: Final = {**_HABITS, "subscribe": "topic"}
 _STREAM_ONLY: Final = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 _BATCH_ONLY: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "pushdown")
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
-    """Where reading begins or ends: at an end, at offsets, or at times (milliseconds)."""
-
-    kind: Literal["earliest", "latest", "offsets", "time", "times"]
-    offsets: QueueOffsets | None = None
-    time_ms: int = 0
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SourceOptions:
-    """What the source is told.
+class SourceOptions(ReadOptions):
+    """The options of the source.
 
     Attributes:
-        topics: Read exactly these; empty where *pattern* or *assigned* says what to read.
-        pattern: Read every topic whose whole name matches.
-        assigned: Read only these queues: topic to their names.
-        is_strict_time: A queue that has nothing at the starting time or later is an error, not read from its end.
-        patience_s: How long a broker may be away before the query fails.
-        unit: The unit, a cluster, that is read; None for all.
-        takes_filters: Spark tells of filters (a setting of its own says whether it does).
+        takes_filters: Spark pushes filters down (a setting of Spark enables that).
     """
 
-    namesrv: str
-    topics: tuple[str, ...] = ()
-    pattern: str | None = None
-    assigned: dict[str, tuple[str, ...]] | None = None
-    start: Bound
-    end: Bound
-    is_strict_time: bool = True
     rows_per_trigger_max: int | None = None
     bytes_per_trigger_max: int | None = None
     rows_per_trigger_min: int | None = None
@@ -67,19 +53,8 @@ class SourceOptions:
     partitions_min: int | None = None
     partitions_max: int | None = None
     rows_per_partition_max: int | None = None
-    fails_on_data_loss: bool = True
     has_properties: bool = True
-    tags: str = "*"
-    group: str | None = None
-    patience_s: float = 600.0
-    unit: str | None = None
     takes_filters: bool = False
-
-    @property
-    def tag_set(self) -> frozenset[str] | None:
-        """The tags that are wanted; None for all."""
-        tags = parse_tags("", self.tags).tags_set
-        return frozenset(tags) if tags and self.tags != "*" else None
 
 
 class OptionReader:
@@ -133,8 +108,20 @@ class OptionReader:
         except ValueError as error:
             raise refuse(name, text, f"is no JSON ({error})") from None
 
+    def refuse_habits(self, habits: Mapping[str, str]) -> None:
+        """Refuse the names that other systems have for our options, before their absence is complained about.
+
+        Raises:
+            ConfigError: there is one.
+        """
+        for name in sorted(self._given):
+            if name in habits:
+                raise ConfigError(f"holdfast has no option {name!r}: it is called {habits[name]!r} here")
+            if name.startswith("kafka."):
+                raise ConfigError(f"option {name!r} is for Kafka's client, which is not used here: leave it out")
+
     def finish(self) -> None:
-        """Refuse what nobody asked for.
+        """Refuse options that are not known.
 
         Raises:
             ConfigError: an option is unknown.
@@ -160,6 +147,7 @@ def read_source_options(options: Mapping[str, str], *, is_stream: bool) -> Sourc
         ConfigError: an option is unknown, bad, missing, or contradicts another.
     """
     reader = OptionReader(options)
+    reader.refuse_habits(_SOURCE_HABITS)
     read = SourceOptions(
         namesrv=read_namesrv(reader),
         unit=reader.text("unit"),
@@ -196,7 +184,10 @@ def read_namesrv(reader: OptionReader) -> str:
     """Return the name servers: what is said, else what the environment says."""
     found = reader.text("namesrv") or os.environ.get("HOLDFAST_NAMESRV")
     if not found:
-        raise ConfigError("option 'namesrv' is missing: the name servers, as host:port;host:port")
+        raise ConfigError(
+            "option 'namesrv' is missing: the name servers, as host:port;host:port. (Spark does not pass on the "
+            "options of a table that is read: for SQL, make a temporary view.)"
+        )
     return found
 
 

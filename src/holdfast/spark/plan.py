@@ -11,28 +11,14 @@ each task. Pure arithmetic: the same batch is always divided alike.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
-from holdfast.spark.offsets import Queue
+from holdfast.bulk.read_options import Queue, Range
 
 CUT_OVER: Final = 100_000
 """A range of more rows may be cut for the sake of an idle core."""
 ROWS_PER_TASK_MIN: Final = 2_000
 """Fewer rows are read faster than a task is started."""
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Range:
-    """A run of offsets of one queue, *end* exclusive."""
-
-    topic: str
-    queue: str
-    start: int
-    end: int
-
-    def __len__(self) -> int:
-        return self.end - self.start
 
 
 def admit(available: Mapping[Queue, int], most: int | None) -> dict[Queue, int]:

@@ -16,7 +16,7 @@ from typing import Any
 
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, In, LessThan, LessThanOrEqual
 
-from holdfast.spark.offsets import Queue
+from holdfast.bulk.read_options import Queue
 
 
 @dataclass(slots=True)

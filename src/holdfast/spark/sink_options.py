@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from holdfast.model.errors import ConfigError
-from holdfast.spark.options import OptionReader, read_namesrv, refuse
+from holdfast.spark.options import SINK_HABITS, OptionReader, read_namesrv, refuse
 from holdfast.wire.compression import Codec
 
 BODIES: Final = ("body", "value")
@@ -56,6 +56,7 @@ def read_sink_options(options: Mapping[str, str]) -> SinkOptions:
         ConfigError: an option is unknown, bad or missing.
     """
     reader = OptionReader(options)
+    reader.refuse_habits(SINK_HABITS)
     reader.text("checkpointLocation")  # Spark's own, which it passes on
     read = SinkOptions(
         namesrv=read_namesrv(reader),

@@ -8,7 +8,7 @@ Pure: knows neither brokers nor Spark.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -130,8 +130,13 @@ class QueueChoice:
         return numbers
 
 
-def to_rows(batch: pa.RecordBatch, topic: str | None) -> dict[str, Rows]:
+def to_rows(batch: pa.RecordBatch, topic: str | None, *, dropped: frozenset[str] = frozenset()) -> dict[str, Rows]:
     """Return the messages that rows are, by topic.
+
+    Args:
+        batch: The rows.
+        topic: Where rows go that name no topic.
+        dropped: Properties that rows bring and that are left out.
 
     Raises:
         BadRow: one cannot be a message.
@@ -142,7 +147,7 @@ def to_rows(batch: pa.RecordBatch, topic: str | None) -> dict[str, Rows]:
         raise BadRow("a row has no body, or an empty one, which is no message")
     keys = _to_texts(columns.get("key"), batch.num_rows)
     tags = _to_texts(columns.get("tags"), batch.num_rows)
-    rows = Rows(keys, tags, bodies, _properties(keys, tags, columns.get("properties")))
+    rows = Rows(keys, tags, bodies, _properties(keys, tags, columns.get("properties"), dropped))
     if "topic" not in columns:
         return {_require(topic): rows} if batch.num_rows else {}
     own = columns["topic"].cast(_TEXT)
@@ -172,23 +177,32 @@ def _to_texts(column: pa.Array | None, count: int) -> pa.LargeStringArray:
         return pa.array([None if key is None else key_text(key) for key in column.to_pylist()], _TEXT)
 
 
-def _properties(keys: pa.Array, tags: pa.Array, more: pa.Array | None) -> pa.LargeBinaryArray:
+def _properties(keys: pa.Array, tags: pa.Array, more: pa.Array | None, dropped: frozenset[str]) -> pa.LargeBinaryArray:
     """Return the properties of each message, as stored."""
     parts: list[pa.Array] = []
     for column, its_names in ((keys, (names.KEYS, names.SHARDING_KEY)), (tags, (names.TAGS,))):
         if column.null_count < len(column):
-            _check_separators(column)
-            parts.append(_pair(column, *its_names))
+            check_separators(column)
+            parts.append(to_pairs(column, *its_names))
     if more is not None:
-        parts.append(pa.array(map(_join_more, more.to_pylist()), BYTES))
-    joined = join_columns(*parts) if parts else pa.repeat(pa.scalar(b"", BYTES), len(keys))
+        parts.append(_join_maps(more, dropped))
+    return join_properties(*parts) if parts else pa.repeat(pa.scalar(b"", BYTES), len(keys))
+
+
+def join_properties(*parts: pa.Array) -> pa.LargeBinaryArray:
+    """Return the properties in each row of *parts*, joined.
+
+    Raises:
+        BadRow: those of one row are too large.
+    """
+    joined = join_columns(*parts)
     largest = pc.max(pc.binary_length(joined)).as_py() or 0
     if largest > PROPERTIES_SIZE_MAX:
         raise BadRow(f"the properties of a row have {largest} bytes, at most {PROPERTIES_SIZE_MAX} can be stored")
     return joined
 
 
-def _pair(values: pa.Array, *property_names: str) -> pa.LargeBinaryArray:
+def to_pairs(values: pa.Array, *property_names: str) -> pa.LargeBinaryArray:
     """Return the properties that all have the value of a column; nothing where it is null or empty."""
     raw = values.cast(BYTES)
     pieces: list[Any] = []
@@ -205,17 +219,33 @@ def join_columns(*columns: pa.Array | bytes) -> pa.LargeBinaryArray:
     return pc.binary_join_element_wise(*pieces, pa.scalar(b"", BYTES))
 
 
-def _join_more(properties: Iterable[tuple[str, str]] | None) -> bytes:
-    """Return properties that a row brings itself."""
-    # What a row brings along from a topic it was read from is this topic's to say.
-    own = [(name, value) for name, value in properties or () if name not in names.RESERVED and name and value]
-    text = "".join([f"{name}\x01{value}\x02" for name, value in own])
-    if text.count(VALUE_END) != len(own) or text.count(NAME_END) != len(own):
-        raise _has_separator(text)
-    return text.encode()
+def _join_maps(maps: pa.MapArray, dropped: frozenset[str]) -> pa.LargeBinaryArray:
+    """Return properties that rows bring themselves, without those that the topic sets."""
+    offsets = maps.offsets.to_numpy().astype(np.int64)
+    entries = slice(int(offsets[0]), int(offsets[-1]))
+    keys, values = (child[entries].cast(_TEXT) for child in (maps.keys, maps.items))
+    rows = np.repeat(np.arange(len(maps)), np.diff(offsets))
+    left_out = pc.is_in(keys, value_set=pa.array(sorted(names.RESERVED | dropped | {""}), _TEXT))
+    has_value = pc.not_equal(pc.fill_null(values, ""), "")
+    is_kept = pc.and_not(has_value, left_out).to_numpy(zero_copy_only=False)
+    is_kept &= maps.is_valid().to_numpy(zero_copy_only=False)[rows]
+    keys, values = (column.filter(pa.array(is_kept)) for column in (keys, values))
+    check_separators(keys)
+    check_separators(values)
+    pairs = join_columns(keys.cast(BYTES), b"\x01", values.cast(BYTES), b"\x02")
+    # The pairs of a row lie side by side: it begins where its first one does.
+    begins = np.frombuffer(pairs.buffers()[1], dtype=np.int64)[pairs.offset : pairs.offset + len(pairs) + 1]
+    counts = np.bincount(rows[is_kept], minlength=len(maps))
+    ends = begins[np.concatenate(([0], np.cumsum(counts)))] if len(pairs) else np.zeros(len(maps) + 1, np.int64)
+    return pa.LargeBinaryArray.from_buffers(BYTES, len(maps), [None, pa.py_buffer(ends.tobytes()), pairs.buffers()[2]])
 
 
-def _check_separators(column: pa.LargeStringArray) -> None:
+def check_separators(column: pa.LargeStringArray) -> None:
+    """Refuse texts that cannot be in a property.
+
+    Raises:
+        BadRow: one holds a separator.
+    """
     units = np.frombuffer(block_of(column), dtype=np.uint8)
     if not ((units == ord(NAME_END)) | (units == ord(VALUE_END))).any():
         return

@@ -38,8 +38,17 @@ class HoldfastSource(DataSource):
         return "holdfast"
 
     def schema(self) -> StructType:
-        """Return all columns."""
+        """Return all columns.
+
+        Raises:
+            ConfigError: it is asked for a table of Spark's catalog.
+        """
         options: Mapping[str, Any] = self.options
+        if "provider" in options:  # Set by CREATE TABLE. The table is then read without any of its options.
+            raise ConfigError(
+                "a topic cannot be a table of Spark's catalog, because Spark does not pass on the options of a table "
+                "that is read: use CREATE TEMPORARY VIEW name USING holdfast OPTIONS (...)"
+            )
         has_properties = str(options.get("includeHeaders", "true")).lower() != "false"
         names = [name for name in TYPES if has_properties or name != "properties"]
         return StructType([StructField(name, from_arrow_type(TYPES[name])) for name in names])
@@ -69,8 +78,11 @@ class HoldfastSource(DataSource):
     def _judge_sink(self, schema: StructType, *, is_overwrite: bool) -> SinkOptions:
         if is_overwrite:
             raise ConfigError("messages cannot be overwritten: write with mode('append')")
+        from holdfast.spark.sink_contact import require_contact  # noqa: PLC0415 - as above
+
         options = read_sink_options(self.options)
         check_columns({field.name: field.dataType.simpleString() for field in schema.fields}, options)
+        require_contact(options)
         return options
 
 

@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 from holdfast.model.errors import ConfigError
 from holdfast.spark.source import HoldfastSource
 
+# What is changed of Spark's defaults on one machine: `session` and docs/spark.md state it.
 _LOCAL: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -52,10 +53,18 @@ def session(
 ) -> SparkSession:
     """Return a session with the source registered; the one that runs already, if there is one.
 
+    On one machine (`local...`) it changes these defaults of Spark; on a cluster none of them:
+
+    - no web UI, and no progress bar (`spark.ui.enabled`, `spark.ui.showConsoleProgress`);
+    - 2 shuffle partitions instead of 200 (`spark.sql.shuffle.partitions`);
+    - Java and Python talk over sockets of the file system (`spark.python.unix.domain.socket.enabled`);
+    - checkpoints are written through the plain file system (`spark.sql.streaming.checkpointFileManagerClass`);
+    - Spark binds to 127.0.0.1 (`SPARK_LOCAL_IP`), unless the environment says otherwise.
+
     Args:
         name: The application's name.
         master: Where it runs; all cores of this machine when left out.
-        config: More of Spark's settings; they go before ours.
+        config: More of Spark's settings; they override ours: `{"spark.ui.enabled": "true"}`.
 
     Raises:
         ConfigError: there is no Java.

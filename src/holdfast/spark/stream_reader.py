@@ -5,12 +5,14 @@
 
 Lives in one process of the driver for as long as the query. A position names logical queues only, so nothing of it
 ceases to be true when they move. A broker that does not answer keeps its queues where they are for a batch, and the
-query goes on with the others. See `offsets` for how the first position is kept.
+query continues with the others. A unit that is closed keeps its queues where they are until it is opened again. See
+`offsets` for how the first position is kept.
 """
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any, Final
@@ -19,15 +21,16 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 
+from holdfast.bulk.link import PULL_COUNT_MAX, Link, link_to
+from holdfast.bulk.pull_line import a_line
+from holdfast.bulk.ranges import DataLost
+from holdfast.bulk.read_options import DEFAULT_GROUP, Queue
+from holdfast.bulk.subjects import Queues, find_queues, resolve
 from holdfast.model.errors import HoldfastError
 from holdfast.spark.batch_reader import parts_of, read_share, to_shares
-from holdfast.spark.link import PULL_COUNT_MAX, Link, link_to
-from holdfast.spark.offsets import Position, Queue, begins_of, nest, read_position
-from holdfast.spark.options import DEFAULT_GROUP, SourceOptions
+from holdfast.spark.offsets import Position, begins_of, nest, read_position
+from holdfast.spark.options import SourceOptions
 from holdfast.spark.plan import admit
-from holdfast.spark.pull_line import a_line
-from holdfast.spark.reading import DataLost
-from holdfast.spark.subjects import Queues, find_queues, resolve
 
 # Spark asks for the end again as soon as it has an answer: an idle stream waits here.
 _IDLE_S: Final = 0.2
@@ -52,11 +55,13 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._queues: Queues = {}
         self._discovered_s = 0.0
         self._latest: dict[Queue, int] = {}
+        self._reached: dict[Queue, int] = {}  # where the batch ends that Spark was last given
         self._batch_s = time.monotonic()
         self._shrunk_s: dict[Queue, float] = {}
         self._published: dict[Queue, int] = {}
         self._published_s = 0.0
         self._publishing: Future[None] | None = None
+        self._has_contact = False
 
     # Planning, on the driver.
 
@@ -87,14 +92,25 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             after = self._advance(before)
             if after is not None:
                 self._batch_s = time.monotonic()
+                self._reached = after.ends
                 return after.to_json()
             if self._target is not None or time.monotonic() > deadline_s:
+                self._reached = before.ends
                 return start
             time.sleep(_LOOK_S)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """Return the ends of all queues, as last seen: the difference to what was read is the lag."""
-        return {"v": 1, "q": nest(self._latest)} if self._latest else None
+        """Return the ends of all queues, as last seen, and how many messages of each topic are left after the batch.
+
+        The difference between ends and positions is no lag: a forced move leaves a gap that holds no messages.
+        """
+        if not self._latest:
+            return None
+        lag: Counter[str] = Counter()
+        for name, offset in self._reached.items():
+            end = self._latest.get(name, offset)
+            lag[name[0]] += sum(high - low for low, high in self._link.held(name, offset, end, skips_unknown=True))
+        return {"v": 1, "q": nest(self._latest), "lag": dict(sorted(lag.items()))}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Divide the batch between two positions."""
@@ -125,32 +141,47 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return  # Else the older could arrive behind the newer.
         now_s = time.monotonic()
         if done.ends != self._published or now_s - self._published_s >= _PUBLISH_S:
-            self._publishing = self._link.commit(done.ends)
+            link = self._link
+            self._discover(link)
+            closed = self._closed(link, done)
+            self._publishing = link.commit({name: end for name, end in done.ends.items() if name not in closed})
             self._published, self._published_s = done.ends, now_s
 
     @property
     def _link(self) -> Link:
         options = self._options
-        return link_to(options.namesrv, options.group or DEFAULT_GROUP, options.patience_s, options.unit)
+        link = link_to(options.namesrv, options.group or DEFAULT_GROUP, options.patience_s, options.unit)
+        if not self._has_contact:
+            link.require_name_server()  # Only once: a query that has begun waits for name servers that go away.
+            self._has_contact = True
+        return link
 
     def _discover(self, link: Link, *, is_due: bool = False) -> Queues:
         """Return the queues to read; look for new ones now and then."""
         if is_due or time.monotonic() - self._discovered_s > _DISCOVER_S:
             try:
-                self._queues = {**self._queues, **find_queues(link, self._options)}
+                found = find_queues(link, self._options)
+                kept = {name: queue for name, queue in self._queues.items() if not _may_close(link, name)}
+                self._queues = {**kept, **found}
             except HoldfastError:
                 if not self._queues:
                     raise  # A query that runs goes on with what it knows.
             self._discovered_s = time.monotonic()
         return self._queues
 
+    def _closed(self, link: Link, position: Position) -> set[Queue]:
+        """Return the queues of units that were open and are not any more: they keep their places until they are."""
+        return {name for name in position.ends if name not in self._queues and _may_close(link, name)}
+
     def _advance(self, before: Position) -> Position | None:
         """Return the end of the next batch, or None when there is nothing to do."""
         link = self._link
         queues = self._discover(link)
-        known = {name: queues.get(name) or link.find_queue(name) for name in before.ends}
+        closed = self._closed(link, before)
+        known = {name: queues.get(name) or link.find_queue(name) for name in before.ends.keys() - closed}
         new = {} if before.is_initial else {name: queue for name, queue in queues.items() if name not in before.ends}
-        self._latest = {**self._latest, **link.ends({**known, **new})}
+        seen = {name: end for name, end in self._latest.items() if name not in closed}
+        self._latest = {**seen, **link.ends({**known, **new})}
         ends = self._latest if self._target is None else self._target
         begins = dict(before.ends) if before.is_initial else {}
         begins |= {name: low for name, (low, _) in link.known_bounds(new).items()} if new else {}
@@ -219,6 +250,11 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return most
         by_size = max(1, bytes_max * count // len(pulled.block))
         return by_size if most is None else min(most, by_size)
+
+
+def _may_close(link: Link, name: Queue) -> bool:
+    """Say whether a queue may disappear with its unit, and come back with it. Own logical queues have bare numbers."""
+    return link.has_unit and "/" in name[1]
 
 
 def _walk(held: Iterable[tuple[int, int]], start: int, count: int) -> int:

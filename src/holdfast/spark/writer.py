@@ -24,15 +24,15 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from holdfast.bulk.link import Link, link_to
 from holdfast.client.sender import Sender
 from holdfast.model.errors import ConfigError
 from holdfast.model.queue import MessageQueue
 from holdfast.model.scope import is_mock_broker
 from holdfast.spark.delivery import Delivery
-from holdfast.spark.link import Link, link_to
 from holdfast.spark.sink_options import SinkOptions
 from holdfast.spark.sink_requests import WriteName
-from holdfast.spark.sink_rows import QueueChoice, join_rows, to_rows
+from holdfast.spark.sink_rows import Numbers, QueueChoice, Rows, join_rows, to_rows
 
 GROUP: Final = "holdfast-spark-sink"
 # At least once, rows leave as soon as there are so many bytes of them: enough to fill requests to many queues.
@@ -83,18 +83,13 @@ class HoldfastStreamWriter(DataSourceStreamArrowWriter):
 
 def write_rows(options: SinkOptions, batches: Iterable[pa.RecordBatch], query: str, batch: int) -> Written:
     """Write the rows of one task."""
-    task = TaskContext.get()
-    partition = 0 if task is None else task.partitionId()
-    link = link_to(options.namesrv, GROUP, options.patience_s, options.unit, is_producer=True)
-    name = WriteName(query, batch, partition, options.accepts_unknown) if options.is_exact else None
+    if options.is_exact:
+        return _write_once(options, batches, query, batch)
+    link, partition = _link(options), _partition()
     known: dict[str, tuple[MessageQueue, ...]] = {}
     choice = QueueChoice(known, partition)
-    with Delivery(link, Sender(link.client, GROUP, whole=link.whole), name, options.codec) as delivery:
-        if name is not None:
-            assert options.topic is not None, "looked at before"
-            known[options.topic] = _queues(link, options.topic, must_be_static=True)
-            return _write_once(options, batches, choice, delivery)
-        count = 0
+    count = 0
+    with Delivery(link, Sender(link.client, GROUP, whole=link.whole), None, options.codec) as delivery:
         for arrow in _gather(batches):
             for topic, rows in to_rows(arrow, options.topic).items():
                 if topic not in known:
@@ -102,7 +97,27 @@ def write_rows(options: SinkOptions, batches: Iterable[pa.RecordBatch], query: s
                 delivery.begin(dict(choice.spread(topic, rows, rows.in_order())))
             count += arrow.num_rows
         delivery.finish()
-        return Written(count)
+    return Written(count)
+
+
+def deliver_once(options: SinkOptions, rows: Rows, order: Numbers, query: str, batch: int) -> None:
+    """Write the rows of one task in this order, such that each is there once, however often that is tried."""
+    assert options.topic is not None, "validated before"
+    link, partition = _link(options), _partition()
+    queues = _queues(link, options.topic, must_be_static=True)
+    choice = QueueChoice({options.topic: queues}, partition)
+    name = WriteName(query, batch, partition, options.accepts_unknown)
+    with Delivery(link, Sender(link.client, GROUP, whole=link.whole), name, options.codec) as delivery:
+        delivery.deliver(dict(choice.spread(options.topic, rows, order)), len(queues))
+
+
+def _link(options: SinkOptions) -> Link:
+    return link_to(options.namesrv, GROUP, options.patience_s, options.unit, is_producer=True)
+
+
+def _partition() -> int:
+    task = TaskContext.get()
+    return 0 if task is None else task.partitionId()
 
 
 def _gather(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -119,19 +134,14 @@ def _gather(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.concat_batches(held)
 
 
-def _write_once(
-    options: SinkOptions, batches: Iterable[pa.RecordBatch], choice: QueueChoice, delivery: Delivery
-) -> Written:
-    """Write the rows of one task such that each is there once, however often that is tried."""
+def _write_once(options: SinkOptions, batches: Iterable[pa.RecordBatch], query: str, batch: int) -> Written:
     # The option says where they go, and a column, perhaps of the topic they were read from, does not.
     apart = [arrow.drop_columns(["topic"]) if "topic" in arrow.schema.names else arrow for arrow in batches]
     parts = [rows for arrow in apart for rows in to_rows(arrow, options.topic).values()]
     if not parts:
         return Written(0)
     rows = join_rows(parts)
-    topic = options.topic or ""
-    order = rows.in_order() if options.is_ordered else rows.sort()
-    delivery.deliver(dict(choice.spread(topic, rows, order)), len(choice.queues[topic]))
+    deliver_once(options, rows, rows.in_order() if options.is_ordered else rows.sort(), query, batch)
     return Written(len(rows))
 
 

@@ -95,6 +95,22 @@ class BatchQueue(QueueLog):
         self.settle()
         self.next_offset = self.offset_max
 
+    def shorten_last(self, end: int) -> None:
+        """Let the last entry end at *end*: its record says more messages than it holds, and hides later ones."""
+        number = self._entry_end - 1
+        entry = shortened(bytes(self._read(number, 1)), end)
+        if number >= self.tail_number:
+            at = (number - self.tail_number) * UNIT_SIZE
+            self.tail[at : at + UNIT_SIZE] = entry
+        else:
+            self.file_end = self.files.write(self.folder, number * UNIT_SIZE, memoryview(entry), self.file_end)
+        self.offset_max = self.next_offset = end
+        self.hot_offset = min(self.hot_offset, end)
+
+    def last_entry(self) -> bytes:
+        """Return the last entry; empty when there is none."""
+        return bytes(self._read(self._entry_end - 1, 1)) if self._entry_min < self._entry_end else b""
+
     def give_back(self, entry: bytes) -> None:
         """Take the offsets of *entry*, the last that was made, as not given."""
         self.next_offset = span_of(entry)[0]
@@ -350,8 +366,11 @@ class _Gathered:
 
     def add(self, data: bytes | bytearray, offset_max: int) -> None:
         """Take from *data* what still belongs to the stretch; nothing of the queue is behind *offset_max*."""
+        last = len(data) - UNIT_SIZE
         for at in range(0, len(data), UNIT_SIZE):
             first, end = span_of(data, at)
+            if at < last and first < (following := span_of(data, at + UNIT_SIZE)[0]) < end:
+                end = following  # It says too many: the messages of the next entry must not be hidden.
             if not self._start < end <= offset_max:
                 continue  # A damaged index may say anything; a reader must never be sent back, nor behind the end.
             self._left -= end - max(first, self._start)
@@ -374,6 +393,12 @@ def span_of(data: bytes | bytearray, at: int = 0) -> tuple[int, int]:
     """Return the offsets [first, behind last) of an entry's messages."""
     first, count = _SPAN.unpack_from(data, at + _SPAN_AT)
     return first, first + count
+
+
+def shortened(entry: bytes, end: int) -> bytes:
+    """Return *entry* with as many messages as end before the offset *end*."""
+    first, _ = span_of(entry)
+    return entry[:_SPAN_AT] + _SPAN.pack(first, end - first) + entry[_SPAN_AT + _SPAN.size :]
 
 
 def _search(low: int, high: int, is_before: Callable[[Unit], bool]) -> Search:

@@ -38,13 +38,13 @@ class SimpleQueue(QueueLog):
     def begin_at(self, offset: int) -> None:
         """Let an empty queue begin at *offset*: what was before is gone from the log."""
         assert not self.tail
+        base = file_end = offset * ENTRY_SIZE // self.files.file_size * self.files.file_size
+        if blanks := (offset * ENTRY_SIZE - base) // ENTRY_SIZE:
+            # Before anything changes: a disk without space refuses it, and then it is tried again.
+            file_end = self.files.write(self.folder, base, memoryview(PRE_BLANK * blanks), base)
         self.offset_min = self.offset_max = self.next_offset = offset
         self.tail_number = self.hot_offset = offset
-        base = offset * ENTRY_SIZE
-        base -= base % self.files.file_size
-        self.first_file = self.file_end = base
-        if blanks := (offset * ENTRY_SIZE - base) // ENTRY_SIZE:
-            self.file_end = self.files.write(self.folder, base, memoryview(PRE_BLANK * blanks), base)
+        self.first_file, self.file_end = base, file_end
 
     def settle(self) -> None:
         """Make entries that were added to the tail readable; write them once they are many.

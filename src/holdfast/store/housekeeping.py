@@ -12,11 +12,13 @@ wants to be called again.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from itertools import chain, islice
 
 import msgspec
 
+from holdfast.model.errors import DiskFailed
 from holdfast.store.checkpoint import Checkpoint
+from holdfast.store.consume_queue import FLUSH_SIZE
 from holdfast.store.disk import File, Syncable
 from holdfast.store.indexer import Indexer
 from holdfast.store.opening import ABORT_PATH, OpenedStore
@@ -128,6 +130,16 @@ class Housekeeper:
         is_far = indexes and confirmed - self._indexer.indexed > INDEX_FAR
         return Housekeeping(FAR_MS if is_far else BUSY_MS, files, read)
 
+    def flush_overdue(self) -> None:
+        """Write the tails that are longer than they should be: the disk refused them, and may have space again.
+
+        Raises:
+            DiskFailed: some are still in memory only.
+        """
+        for queue in self._opened.table:
+            if len(queue.tail) >= FLUSH_SIZE:
+                queue.flush()
+
     def _advance_index(self, confirmed: int) -> FileRange | None:
         """Index a slice. Return what has to be read first, if anything."""
         if self._warming is not None or not self._indexer.is_behind(confirmed):
@@ -165,8 +177,12 @@ class Housekeeper:
             return ()
         if not current.is_written:
             some = tuple(islice(current.queues, QUEUES_PER_CALL))
-            for queue in some:
-                queue.flush()
+            try:
+                for queue in some:
+                    queue.flush()
+            except DiskFailed:
+                current.queues = chain(some, current.queues)  # The mark must not pass them; flushing twice is harmless.
+                raise
             if len(some) == QUEUES_PER_CALL or not self._write_some_heads(current):
                 return ()
             self._finish_writing(current)
@@ -194,7 +210,11 @@ class Housekeeper:
             current.indexed = self._indexer.indexed
             current.index_ms = self._indexer.index.end_ms
             current.heads = self._indexer.index.write_heads()
-        return len(tuple(islice(current.heads, REGIONS_PER_CALL))) < REGIONS_PER_CALL
+        try:
+            return len(tuple(islice(current.heads, REGIONS_PER_CALL))) < REGIONS_PER_CALL
+        except DiskFailed:
+            current.heads = None  # It ended with the error: the next call begins again with the heads that are left.
+            raise
 
     def _finish_writing(self, current: _Round) -> None:
         current.is_written = True

@@ -73,6 +73,7 @@ class Indexer:
                 records_max -= count
         self.index.add(self._batch.take())
         self.indexed = min(position, confirmed)
+        self.index.write_due()
 
     def catch_up(self, confirmed: int) -> None:
         """Index what a query should not miss, if it is in memory."""

@@ -27,6 +27,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
+from holdfast.model.errors import DiskFailed
 from holdfast.store.disk import Disk, File
 from holdfast.store.options import StoreOptions
 from holdfast.store.steps import FileRange, Steps
@@ -92,11 +93,16 @@ class IndexFile:
             self._warm_end = max(self._warm_end, place.end)
 
     def add(self, keys: Sequence[IndexKey]) -> None:
-        """Add *keys*, in log order; there is room for them."""
+        """Add *keys*, in log order; the file has space for them.
+
+        Raises:
+            DiskFailed: none of them was added.
+        """
         assert len(keys) <= self.room
         if not keys:
             return
         number = known = self.count
+        used_before = self.used_slots
         if known == 1:
             _, self.begin_position, self.begin_ms = keys[0]
         items: list[bytes] = []
@@ -120,15 +126,40 @@ class IndexFile:
             items.append(pack(key_hash, position, seconds, previous))
             heads[region][slot] = number
             number += 1
-        self.file.write(self.items_at + ITEM.size * known, (b"".join(items),))
-        self.count = number
+        end_before = (self.end_position, self.end_ms)
         _, self.end_position, self.end_ms = keys[-1]
-        self._write_header()
+        self.count = number
+        try:
+            self.file.write(self.items_at + ITEM.size * known, (b"".join(items),))
+            self._write_header()
+        except DiskFailed:
+            self._take_back(items)
+            self.count, self.used_slots = known, used_before
+            self.end_position, self.end_ms = end_before
+            raise
         self._keys_since += len(keys)
+
+    def _take_back(self, items: list[bytes]) -> None:
+        """Let chains begin where they did before *items*, which the disk refused."""
+        for item in reversed(items):
+            key_hash, _, _, previous = ITEM.unpack(item)
+            slot = key_hash % self.slots
+            heads = self._heads[slot // REGION_SLOTS]
+            if previous:
+                heads[slot] = previous
+            else:
+                del heads[slot]
+
+    def write_due(self) -> None:
+        """Write the regions whose turn it is, by the number of keys that were added.
+
+        Raises:
+            DiskFailed: their heads stay in memory, and it is their turn again.
+        """
         while self._keys_since >= REGION_KEYS:
-            self._keys_since -= REGION_KEYS
             self._write_region(self._next_region)
-            self._next_region = (self._next_region + 1) % len(heads)
+            self._keys_since -= REGION_KEYS
+            self._next_region = (self._next_region + 1) % len(self._heads)
 
     def write_heads(self) -> Iterator[None]:
         """Write what is only in memory, a region at a time. Keys may be added in between; theirs may stay in memory."""
@@ -292,7 +323,11 @@ class KeyIndex:
         return self.files[-1].end_ms if self.files else 0
 
     def add(self, keys: Sequence[IndexKey]) -> None:
-        """Add *keys*, in log order."""
+        """Add *keys*, in log order.
+
+        Raises:
+            DiskFailed: some were not added. All of them may be added again: a record that is found twice counts once.
+        """
         while keys:
             if not self.files or not self.files[-1].room:
                 # All of the last file's heads, at once: it happens once in millions of keys.
@@ -311,13 +346,19 @@ class KeyIndex:
         name = f"{made:%Y%m%d%H%M%S}{store_ms % 1000:03d}"
         if name <= self._last_name:
             name = f"{int(self._last_name) + 1:0{NAME_LENGTH}d}"
-        self._last_name = name
         size = HEADER.size + SLOT.size * self._slots + ITEM.size * self._items
-        return IndexFile(self._disk.create(f"{FOLDER}/{name}", size), self._slots, is_new=True)
+        file = self._disk.create(f"{FOLDER}/{name}", size)
+        self._last_name = name
+        return IndexFile(file, self._slots, is_new=True)
 
     def search(self, key_hash: int, begin_ms: int, end_ms: int) -> Search:
         """Return a search for records that may have the key and were stored in [begin_ms, end_ms]."""
         return Search(self.files, key_hash, begin_ms, end_ms)
+
+    def write_due(self) -> None:
+        """Write heads that are only in memory, as many as were added."""
+        if self.files:
+            self.files[-1].write_due()
 
     def write_heads(self) -> Iterator[None]:
         """Write what is only in memory, in bounded pieces: everything that was added before this call."""

@@ -12,6 +12,10 @@ is refused then, nothing was begun; it is tried again at every look, and writing
 
 Log files take their whole space when they are made: that is when the disk is looked at anew, however many are made in a
 second, and once in a while for the sake of others.
+
+Index files are sparse: the disk may refuse a write to one although it seemed to have space. Everything that such a
+write contains is also in the log and in memory, so it is a shortage, not a fault: records are refused until the write
+succeeds.
 """
 
 from __future__ import annotations
@@ -32,6 +36,7 @@ class LogRoom:
 
     Attributes:
         use: How full the disk is, as of the last look.
+        shortage: Which index write the disk refused for want of space; None once all of them succeed again.
         sure: A log that ends here, or before, has room for an event: nothing has to be asked.
     """
 
@@ -42,6 +47,7 @@ class LogRoom:
         self._margin = max(files.size // 8, min(files.size // 2, _EVENT_MAX))
         self.use: DiskUse = measure_disk(disk, options)
         self._created_count = files.created_count
+        self.shortage: str | None = None
         self._is_last = False  # The disk has no room for another file, by its own account or as it refused one.
         self.measure()
 
@@ -50,8 +56,18 @@ class LogRoom:
         use = self.use = measure_disk(self._disk, self._options)
         self._created_count = self._files.created_count
         self._is_last = use.total - use.used <= self._files.size
-        self.sure = -1 if use.is_full else self._files.end - self._margin
+        self.sure = -1 if use.is_full or self.shortage is not None else self._files.end - self._margin
         return use
+
+    def begin_shortage(self, reason: str) -> None:
+        """Admit no more records: an index write was refused for want of space."""
+        self.shortage = self.shortage or reason
+        self.sure = -1
+
+    def end_shortage(self) -> None:
+        """Admit records again: the index writes that were refused have succeeded."""
+        self.shortage = None
+        self.measure()
 
     @property
     def has_next(self) -> bool:
@@ -62,7 +78,9 @@ class LogRoom:
         """Say whether a log that ends at *written* should take no more records, as far as is known."""
         if self._files.created_count != self._created_count:
             self.measure()
-        return self.use.is_full or (self._is_last and self._files.end - written < self._margin)
+        if self.shortage is not None or self.use.is_full:
+            return True
+        return self._is_last and self._files.end - written < self._margin
 
     def admits(self, written: int) -> bool:
         """Say whether a log that ends at *written* has room for an event. Asked before every event that adds records.
@@ -71,7 +89,7 @@ class LogRoom:
         """
         if written > self.sure and self._files.created_count != self._created_count:
             self.measure()
-        if written > self.sure and not self.use.is_full:
+        if written > self.sure and not self.use.is_full and self.shortage is None:
             self._make_next()
         return written <= self.sure
 

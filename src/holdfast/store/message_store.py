@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator
 
-from holdfast.model.errors import CorruptRecord, DiskFailed, StoreError
+from holdfast.model.errors import CorruptRecord, DiskFailed, DiskFull, StoreError
 from holdfast.model.queue import Position
 from holdfast.store.commit_log import CommitLog
 from holdfast.store.disk import Disk, File
@@ -123,6 +123,11 @@ class MessageStore:
         return self._room.is_spent(self.log.written)
 
     @property
+    def shortage(self) -> str | None:
+        """Which index write the disk refused for want of space; None while all succeed. It ends without a restart."""
+        return self._room.shortage
+
+    @property
     def disk_use(self) -> DiskUse:
         """How full the disk is, as of the last look."""
         return self._room.use
@@ -173,8 +178,7 @@ class MessageStore:
 
     def delete_topic(self, topic: str) -> None:
         """Remove the queues of *topic*; handles of them are dead. Its records go with their log files."""
-        self._deleted[topic] = self.log.staged_end
-        save_deleted(self._disk, self._deleted)
+        self._note_deleted(topic, self.log.staged_end)
         dead = {queue for queue in self._table if queue.topic == topic}
         self.log.forget(dead)
         self._housekeeper.forget(dead)
@@ -191,11 +195,20 @@ class MessageStore:
 
     def _erase(self, queue: QueueLog, position: int) -> None:
         """Empty a queue: what is before *position* is of an earlier life."""
-        self._deleted[erased_key(queue.topic, queue.queue_id)] = position
-        save_deleted(self._disk, self._deleted)
+        self._note_deleted(erased_key(queue.topic, queue.queue_id), position)
         self.log.forget({queue})
         self._housekeeper.forget({queue})
         self._table.remove_files(queue)
+
+    def _note_deleted(self, name: str, position: int) -> None:
+        """Persist that the records of *name* before *position* are void.
+
+        Raises:
+            DiskFailed: nothing has changed. In memory alone, a later deletion would persist this one too.
+        """
+        deleted = self._deleted | {name: position}
+        save_deleted(self._disk, deleted)
+        self._deleted = deleted
 
     # --- writing: see also `stage`, `write`, `discard`, `files_to_sync`
 
@@ -251,13 +264,20 @@ class MessageStore:
                 queue.settle()
             except DiskFailed as error:
                 # The entries stay readable in memory, and recovery makes them again; but no more may pile up.
-                self.fail(str(error))
+                self._index_failed(error)
         self._housekeeper.note_grown(grown)
         return list(grown)
 
     def fail(self, reason: str) -> None:
         """Take no more writes: a sync or an index write has failed, and what the disk holds is no longer known."""
         self.log.fault = self.log.fault or reason
+
+    def _index_failed(self, error: DiskFailed) -> None:
+        """Take no more records: until there is space again if that is all that is missing, else until a restart."""
+        if isinstance(error, DiskFull):
+            self._room.begin_shortage(str(error))
+        else:
+            self.fail(str(error))
 
     # --- reading
 
@@ -388,7 +408,10 @@ class MessageStore:
 
         Looks through a bounded part of what is not indexed yet.
         """
-        self._indexer.catch_up(self.confirmed)
+        try:
+            self._indexer.catch_up(self.confirmed)
+        except DiskFull as error:
+            self._index_failed(error)
         return self._indexer.find(topic, key, max_count, begin_ms, end_ms)
 
     # --- housekeeping
@@ -396,22 +419,27 @@ class MessageStore:
     def housekeep(self, now_ms: int) -> Housekeeping:
         """Do a bounded piece of the work that is due. Return when to call again and what to sync meanwhile.
 
-        A failing disk stops writes; it is not raised.
+        A failing disk stops writes; it is not raised. A shortage of space ends here, once the index writes succeed.
         """
         try:
             self._room.measure()
             self._room.prepare(self.log.written)
-            return self._housekeeper.run(self.confirmed, now_ms)
+            if self._room.shortage is not None:
+                self._housekeeper.flush_overdue()
+            work = self._housekeeper.run(self.confirmed, now_ms)
+            if self._room.shortage is not None:
+                self._room.end_shortage()
         except DiskFailed as error:
-            self.fail(str(error))
+            self._index_failed(error)
             return Housekeeping()
+        return work
 
     def checkpoint(self, now_ms: int) -> None:
         """Take note that what `housekeep` asked to sync is on disk."""
         try:
             self._housekeeper.synced(now_ms)
         except DiskFailed as error:
-            self.fail(str(error))
+            self._index_failed(error)
 
     def warmed(self) -> None:
         """Take note that what `housekeep` asked to read is in memory."""
@@ -447,11 +475,17 @@ class MessageStore:
     def close(self, now_ms: int) -> None:
         """End in order: everything is synced and noted, so that the next start need not look for it.
 
-        After a fault nothing is noted: the next start recovers.
+        After a fault, and on a disk without space, nothing is noted: the next start recovers.
         """
         self.discard()
         if self.fault is not None:
             return
+        try:
+            self._close(now_ms)
+        except DiskFull as error:
+            self._index_failed(error)
+
+    def _close(self, now_ms: int) -> None:
         if isinstance(self.log, ReplicaLog):
             self.log.drop_unfinished()
         self._housekeeper.sync_log()

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from holdfast.store.batch_overlap import find_overlap
 from holdfast.store.batch_queue import BatchQueue, pack_unit
 from holdfast.store.checkpoint import CheckpointFile
 from holdfast.store.consume_queue import FLUSH_SIZE, SimpleQueue
@@ -237,6 +238,11 @@ class Recovery:
             found.damages.append(Damage(record.position, record.size, "a batch whose offsets cannot be right"))
             return None
         entry = pack_unit(record.position, record.size, code, record.store_ms, first, count)
+        if queue.offset_min < first < queue.next_offset and queue.raw_unit(first) != entry:
+            damage = find_overlap(self._files, queue.last_entry(), first)
+            if damage is not None:
+                found.damages.append(damage)
+                queue.shorten_last(first)
         if first > queue.next_offset and not self._saw_all_behind(queue, found.start):
             return self._start_for(queue, found.start)
         if first >= queue.next_offset:

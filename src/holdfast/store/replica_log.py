@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from holdfast.model.errors import CorruptRecord, DiskFailed, RecordRefused, StoreError
-from holdfast.store.batch_queue import pack_unit
+from holdfast.store.batch_overlap import find_overlap
+from holdfast.store.batch_queue import BatchQueue, pack_unit, shortened
 from holdfast.store.commit_log import FOLDER, CommitLog, RecordDraft
 from holdfast.store.disk import Disk, Piece
 from holdfast.store.dispatch import NOT_QUEUED, inner_span, tags_code
@@ -22,6 +23,7 @@ from holdfast.store.log_walk import LogWalk, Stop, WalkedRecord, judge
 from holdfast.store.options import StoreOptions
 from holdfast.store.queue_index import BLANK_ENTRY_SIZE, ENTRY, QueueLog
 from holdfast.store.queue_table import QueueTable
+from holdfast.store.resync import Damage
 
 BLANKS_MAX = 300_000
 """As in a recovery: a wider gap in a queue is rather a damaged offset than so many lost messages."""
@@ -67,6 +69,7 @@ class ReplicaLog(CommitLog):
             be. The first record of a topic that is not known waits, and with it all behind it, until `enter` is called
             again.
         waits_for: The topic that `is_known` did not know.
+        damages: Records that were not what their master wrote, and that no checksum covers.
     """
 
     def __init__(
@@ -80,6 +83,7 @@ class ReplicaLog(CommitLog):
         self.is_known: Callable[[str], bool | None] = lambda _topic: True
         self.waits_for: str | None = None
         self.erase: Erase | None = None
+        self.damages: list[Damage] = []
 
     def stage_run(self, drafts: Sequence[RecordDraft], store_ms: int) -> list[tuple[int, int]]:  # noqa: ARG002
         """Refuse: what a replica wrote by itself would be in the way of its master's.
@@ -227,9 +231,11 @@ class ReplicaLog(CommitLog):
             queue = self._table.get(topic, record.queue_id) if is_known else None
         if queue is not None:
             code = tags_code(record.topic, record.properties, record.store_ms, self._levels)
-            if queue.is_batched:
+            if isinstance(queue, BatchQueue):
                 first, count = inner_span(record.sys_flag, record.properties, record.offset)
                 entry = pack_unit(record.position, record.size, code, record.store_ms, first, count)
+                if first < queue.next_offset:
+                    self._end_overlap(queue, first, queues, entries)
             else:
                 first, count = record.offset, 1
                 entry = ENTRY.pack(record.position, record.size, code)
@@ -239,6 +245,22 @@ class ReplicaLog(CommitLog):
                 entries.append(entry)
         self.store_ms = max(self.store_ms, record.store_ms)
         return True
+
+    def _end_overlap(self, queue: BatchQueue, first: int, queues: list[QueueLog], entries: list[bytes]) -> None:
+        """Shorten the last entry of *queue* if it is its record's fault that it reaches beyond *first*."""
+        waiting = [(queues, entries), *((some, their) for _, some, their in reversed(self.batches))]
+        for some, their in waiting:
+            at = next((at for at in reversed(range(len(some))) if some[at] is queue), None)
+            if at is not None:
+                if (damage := find_overlap(self.files, their[at], first)) is not None:
+                    their[at] = shortened(their[at], first)
+                    queue.next_offset = first
+                    self.damages.append(damage)
+                return
+        last = queue.last_entry()
+        if last and (damage := find_overlap(self.files, last, first)) is not None:
+            queue.shorten_last(first)
+            self.damages.append(damage)
 
     def _make_room(
         self, queue: QueueLog, offset: int, position: int, queues: list[QueueLog], entries: list[bytes]

@@ -39,6 +39,8 @@ class RequestCode(IntEnum):
     GET_ALL_CONSUMER_OFFSET = 43
     GET_ALL_DELAY_OFFSET = 45
     CHECK_CLIENT_CONFIG = 46
+    GET_TIMER_CHECK_POINT = 60
+    GET_TIMER_METRICS = 61
     PUT_KV_CONFIG = 100
     GET_KV_CONFIG = 101
     DELETE_KV_CONFIG = 102
@@ -120,8 +122,10 @@ class RequestCode(IntEnum):
     DISCARD_SEGMENTS = 7014
     FORGET_BROKER = 7015
     SET_DRAINING = 7016
+    FIND_FLOORS = 7017
     RELAY = 7020
     FORWARD_MESSAGE = 7021
+    CREATE_FROM_TEMPLATE = 7022
     SHARE_MEMBERS = 7030
     RENEW_LEASES = 7040
     GET_PUSH_STATE = 7050
@@ -131,6 +135,7 @@ class RequestCode(IntEnum):
     FIND_OFFSETS = 7032
     GET_MAPPING_SNAPSHOT = 7033
     GET_REPLICA_COMMITS = 7034
+    SHARE_CONSUMED = 7035
 
 
 class ResponseCode(IntEnum):
@@ -189,3 +194,5 @@ LANGUAGE_NAMES = (
     "NODE_JS",
 )
 OUR_LANGUAGE = "PYTHON"
+FIRST_5 = 413
+"""The version of RocketMQ 5.0.0, as requests and answers carry it."""

@@ -48,7 +48,8 @@ class Codec(IntEnum):
 def compress(body: Piece, codec: Codec) -> bytes:
     """Return *body* compressed, in the format that other clients read."""
     if codec is Codec.LZ4:
-        return bytes(lz4.frame.compress(body))
+        # Java's LZ4 reader accepts only frames of independent blocks. It drops the messages of any other frame.
+        return bytes(lz4.frame.compress(body, block_linked=False))
     if codec is Codec.ZSTD:
         return zstandard.ZstdCompressor(level=_ZSTD_LEVEL).compress(body)
     return bytes(_zlib.compress(body, _ZLIB_LEVEL))

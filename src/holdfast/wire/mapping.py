@@ -19,6 +19,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from holdfast.model.errors import RemoteProtocolError
+from holdfast.model.floor import Floor
 from holdfast.model.mapping import QUEUES_MAX, UNKNOWN, UNKNOWN_GENERATION, LogicalQueue, Segment, TopicMapping
 from holdfast.model.numbers import Int32, Int64
 from holdfast.model.topic import TopicConfig
@@ -64,9 +65,23 @@ class Home(msgspec.Struct, frozen=True, array_like=True):
     cut: bool = False
 
 
-class Extras(msgspec.Struct, frozen=True, kw_only=True):
-    """What upstream has no place for: all homes of each logical queue, expired ones too, oldest first."""
+class KnownFloor(msgspec.Struct, frozen=True, array_like=True):
+    """Below which a forgotten logical queue may not begin again. See `model.floor`."""
 
+    offset: Int64
+    generation: Int32 = UNKNOWN_GENERATION
+    brokers: list[str] = []
+
+
+class Extras(msgspec.Struct, frozen=True, kw_only=True):
+    """What upstream has no place for.
+
+    Attributes:
+        floors: Of logical queues that were forgotten; left out if there are none.
+        queues: All homes of each logical queue, expired ones too, oldest first.
+    """
+
+    floors: dict[Int32, KnownFloor] | None = None
     queues: dict[Int32, list[Home]] = {}
 
 
@@ -176,11 +191,28 @@ def to_detail(mapping: TopicMapping, *, with_extras: bool = True, version: str |
 def to_extras(mapping: TopicMapping) -> Extras:
     """Return what upstream has no place for."""
     return Extras(
+        floors=to_floors(mapping.floors) or None,
         queues={
             number: [to_home(segment) for segment in mapping.queues[number].segments]
             for number in sorted(mapping.queues)
-        }
+        },
     )
+
+
+def to_floors(floors: Mapping[int, Floor]) -> dict[int, KnownFloor]:
+    """Return floors as they are told and kept."""
+    return {
+        number: KnownFloor(floor.offset, floor.generation, list(floor.brokers))
+        for number, floor in sorted(floors.items())
+    }
+
+
+def from_floors(floors: Mapping[int, KnownFloor]) -> dict[int, Floor]:
+    """Return the floors that were told or kept. Not judged."""
+    return {
+        number: Floor(offset=told.offset, generation=told.generation, brokers=tuple(told.brokers))
+        for number, told in sorted(floors.items())
+    }
 
 
 def from_detail(detail: Detail) -> TopicMapping:
@@ -278,6 +310,7 @@ def _to_mapping(stamp: Info | Detail, queues: dict[int, LogicalQueue]) -> TopicM
         epoch=stamp.epoch,
         total=stamp.total,
         queues=dict(sorted(queues.items())),
+        floors=from_floors((stamp.extras.floors if stamp.extras is not None else None) or {}),
     )
 
 
@@ -287,7 +320,8 @@ def _require_sane(stamp: Info | Detail) -> None:
     hosted: Mapping[int, list[Item]] = stamp.hosted if isinstance(stamp, Detail) else {}
     if stamp.dirty:
         raise RemoteProtocolError(f"the mapping of {stamp.topic} on {stamp.broker} is marked dirty")
-    if not 0 <= stamp.total <= QUEUES_MAX or max(len(stamp.led), len(hosted), len(extras)) > QUEUES_MAX:
+    floors = (stamp.extras.floors if stamp.extras is not None else None) or {}
+    if not 0 <= stamp.total <= QUEUES_MAX or max(map(len, (stamp.led, hosted, extras, floors))) > QUEUES_MAX:
         raise RemoteProtocolError(f"the mapping of {stamp.topic} on {stamp.broker} claims {stamp.total} queues")
     counts = [*(len(items) for items in hosted.values()), *(len(homes) for homes in extras.values())]
     if counts and not 1 <= min(counts) <= max(counts) <= HOMES_MAX:
@@ -314,8 +348,21 @@ def convert_info(plain: Any) -> Info:
     Raises:
         RemoteProtocolError: it is none.
     """
+    return _convert(plain, Info)
+
+
+def convert_detail(plain: Any) -> Detail:
+    """Return the detail that an already decoded *plain* object is.
+
+    Raises:
+        RemoteProtocolError: it is none.
+    """
+    return _convert(plain, Detail)
+
+
+def _convert(plain: Any, kind: type[_T]) -> _T:
     try:
-        return msgspec.convert(plain, Info, strict=False)
+        return msgspec.convert(plain, kind, strict=False)
     except (msgspec.ValidationError, RecursionError) as error:
         raise RemoteProtocolError(f"a mapping cannot be read: {error}") from error
 

@@ -18,8 +18,10 @@ from holdfast.model.errors import RemoteProtocolError
 from holdfast.model.group import Subscription
 from holdfast.model.numbers import Int32, Int64
 from holdfast.model.topic import TopicConfig
+from holdfast.wire.command import Command
+from holdfast.wire.fields import BadField, from_fields
 from holdfast.wire.forward import ForwardMark
-from holdfast.wire.mapping import Home, MappedTopic
+from holdfast.wire.mapping import Home, KnownFloor, MappedTopic
 from holdfast.wire.sink import SinkState
 
 _Body = TypeVar("_Body", bound=msgspec.Struct)
@@ -39,6 +41,8 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         state: planned, prepared, granted, done, failed or cancelled.
         reason: Why it failed, or what it waits for.
+        copied: Bytes of messages in the new homes from before they took sends, as their broker counted them when it
+            opened them. None before that, and where the answer was lost, or came from a broker that does not count.
     """
 
     id: str
@@ -50,6 +54,13 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     started_ms: Int64 = 0
     changed_ms: Int64 = 0
+    copied: Int64 | None = None
+
+
+class OpenedFields(msgspec.Struct, frozen=True, kw_only=True):
+    """Header of the answers to 7005 and 7011: what `Move.copied` is."""
+
+    copied: Int64 | None = None
 
 
 class MoveList(msgspec.Struct, frozen=True, kw_only=True):
@@ -201,6 +212,46 @@ class DrainOrder(msgspec.Struct, frozen=True, kw_only=True):
     draining: bool
 
 
+class FloorQuestion(msgspec.Struct, frozen=True, kw_only=True):
+    """7017: what do you know of the offsets that these queues have used?"""
+
+    topic: str
+    queues: list[Int32]
+
+
+class QueueFloor(msgspec.Struct, frozen=True, kw_only=True):
+    """What a broker knows of the offsets of one logical queue.
+
+    Attributes:
+        floor: None of its offsets from there on was used, as far as this broker knows.
+        is_led: The broker leads the queue, or is about to open it.
+        offsets: Where groups are, as committed here or copied from the leader: group to offset.
+        resets: Groups whose offset was set from outside, and who have yet to hear of it.
+        copied: The generation of the leader whose word the offsets are.
+    """
+
+    queue: Int32
+    floor: KnownFloor
+    is_led: bool = False
+    offsets: dict[str, Int64] = {}
+    resets: list[str] = []
+    copied: Int32 = -1
+
+
+class QueueFloors(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer to 7017.
+
+    Attributes:
+        epoch: Of the broker's record of the topic; -1 if it has none.
+        total: How many logical queues the topic has by that record.
+        queues: The queues of which anything is known.
+    """
+
+    epoch: Int64 = -1
+    total: Int32 = 0
+    queues: list[QueueFloor] = []
+
+
 class Stamp(msgspec.Struct, frozen=True, kw_only=True):
     """7008: how many logical queues a topic has, and since which change."""
 
@@ -227,6 +278,17 @@ class Members(msgspec.Struct, frozen=True, kw_only=True):
     groups: dict[str, list[str]]
     subscriptions: dict[str, list[Subscription]] = {}
     producers: list[str] = []
+
+
+class Consumed(msgspec.Struct, frozen=True, kw_only=True):
+    """7035: which topics groups consume at a broker. Every report is complete.
+
+    Attributes:
+        groups: Group to topics.
+    """
+
+    broker: str
+    groups: dict[str, list[str]]
 
 
 class OffsetCopy(msgspec.Struct, frozen=True, kw_only=True):
@@ -274,6 +336,14 @@ class OffsetQuestion(msgspec.Struct, frozen=True, kw_only=True):
 
     topic: str
     queues: list[Int32]
+
+
+def read_copied(answer: Command) -> int | None:
+    """Return what an answer to 7005 or 7011 says of copied bytes; None if it says nothing."""
+    try:
+        return from_fields(OpenedFields, answer.fields).copied
+    except BadField:
+        return None
 
 
 def decode_body(data: bytes | memoryview, kind: type[_Body]) -> _Body:

@@ -38,7 +38,8 @@ def format_properties(properties: Mapping[str, str]) -> str:
     """
     for name, value in properties.items():
         if not name or NAME_END in name or VALUE_END in name or VALUE_END in value:
-            raise LocalProtocolError(f"property {name!r} cannot be stored: its name is empty or holds a separator")
+            fault = "holds a separator (\\x01 or \\x02)" if name else "has an empty name"
+            raise LocalProtocolError(f"property {name!r} with value {value!r} cannot be stored: it {fault}")
     return "".join(f"{name}{NAME_END}{value}{VALUE_END}" for name, value in properties.items() if value)
 
 

@@ -6,17 +6,19 @@ bytes that nobody copies.
 
 from __future__ import annotations
 
+import struct
 from typing import Final
 
 import msgspec
 
 from holdfast.model.numbers import Int32, Int64
-from holdfast.wire.codes import OUR_LANGUAGE, VERSION
-from holdfast.wire.command import Command, encode_command
+from holdfast.wire.codes import OUR_LANGUAGE, VERSION, ResponseCode
+from holdfast.wire.command import Command, decode_command, encode_command
 from holdfast.wire.fields import from_fields
-from holdfast.wire.frame import JSON, frame_prefix
+from holdfast.wire.frame import JSON, Frame, frame_prefix
 from holdfast.wire.inner_batch import OPENS_FIELD, Opening
 from holdfast.wire.route import MAPPING_FIELD
+from holdfast.wire.units import SCOPE_FIELD
 
 # Bits of `sys_flag` in a pull.
 COMMIT_OFFSET: Final = 1
@@ -50,6 +52,7 @@ class PullFields(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
     is_logical: bool | None = msgspec.field(default=None, name="lo")  # False: of a static topic a physical queue.
     reads_mappings: bool | None = msgspec.field(default=None, name=MAPPING_FIELD)
     opens_batches: str | None = msgspec.field(default=None, name=OPENS_FIELD)
+    unit: str | None = msgspec.field(default=None, name=SCOPE_FIELD)  # the reader's
 
 
 class PullHeader(msgspec.Struct, gc=False, kw_only=True):
@@ -106,6 +109,10 @@ _ANSWER: Final = (
     b'"topicSysFlag":"0","groupSysFlag":"0"},"flag":1,"language":"%b","opaque":%%d,"remark":"%%b",'
     b'"serializeTypeCurrentRPC":"JSON","version":%d}' % (OUR_LANGUAGE.encode(), VERSION)
 )
+_SUGGESTION: Final = "suggestWhichBrokerId"
+_TO_MASTER: Final = b'"%b":"0"' % _SUGGESTION.encode()
+_MOVED: Final = b'{"code":%d,' % ResponseCode.PULL_OFFSET_MOVED
+_PREFIX: Final = struct.Struct(">II")
 _LOGICAL_ANSWER: Final = _ANSWER.replace(b'"topicSysFlag"', b'"offsetDelta":"%d","topicSysFlag"')
 
 
@@ -151,6 +158,35 @@ def pull_answer_head(
     )
     header_size = len(whole) - 8
     return frame_prefix(serializer, header_size, body_size) + whole[8:]
+
+
+def suggest_broker(head: bytes, serializer: int, broker_id: int) -> bytes:
+    """Return the head of an answer that lets its reader pull from another broker of the same name next.
+
+    Args:
+        head: From `pull_answer_head` or `prepared_answer_head`; the head of a refusal is returned unchanged.
+        serializer: How it is written.
+        broker_id: The number of that broker.
+    """
+    frame_size, _ = _PREFIX.unpack_from(head)
+    header = head[_PREFIX.size :]
+    body_size = 4 + frame_size - len(head)
+    if serializer == JSON:
+        header = header.replace(_TO_MASTER, _TO_MASTER.replace(b"0", b"%d" % broker_id), 1)
+    else:
+        command = decode_command(Frame(serializer, memoryview(header), memoryview(b"")))
+        if _SUGGESTION not in command.fields:
+            return head
+        command.fields[_SUGGESTION] = str(broker_id)
+        header = encode_command(command)[_PREFIX.size :]
+    return frame_prefix(serializer, len(header), body_size) + header
+
+
+def is_moved_answer(head: bytes, serializer: int) -> bool:
+    """Return whether an answer sends its reader to another offset."""
+    if serializer == JSON:
+        return head.startswith(_MOVED, _PREFIX.size)
+    return int.from_bytes(head[_PREFIX.size : _PREFIX.size + 2], "big") == ResponseCode.PULL_OFFSET_MOVED
 
 
 def prepare_answer(offset_min: int, offset_delta: int) -> bytes:

@@ -31,6 +31,13 @@ class ReadingsTold(msgspec.Struct, frozen=True, kw_only=True):
     network: Percent = UNKNOWN
 
 
+class LinkCapacityTold(msgspec.Struct, frozen=True, kw_only=True):
+    """What the network is measured by, in megabits a second, and how the name server knows it."""
+
+    mbit: int | Literal["unknown"] = UNKNOWN
+    source: Literal["stated", "detected", "unknown"] = UNKNOWN
+
+
 class PushState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Who watches, who waits to be told, and how often they are.
 
@@ -52,6 +59,7 @@ class PushState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     pace: str = ""
     reason: str = ""
     readings: ReadingsTold = ReadingsTold()
+    link_capacity: LinkCapacityTold = LinkCapacityTold()
 
 
 def to_percent(reading: float | None) -> Percent:

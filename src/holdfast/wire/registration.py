@@ -19,9 +19,11 @@ from holdfast.model.errors import RemoteProtocolError
 from holdfast.model.numbers import Int64
 from holdfast.model.topic import TopicConfig
 from holdfast.wire import java_json
+from holdfast.wire.deletions import DELETIONS_FIELD
 from holdfast.wire.units import SWITCH_FIELD
 
 BODY_SIZE_MAX: Final = 32 * 1024 * 1024
+ZONE_FIELD: Final = "__ZONE_NAME"
 _STRAY_MAPPINGS_MAX: Final = 1000
 _I32 = struct.Struct(">i")
 _PACKED_MEMBERS: Final = ("topicName", "readQueueNums", "writeQueueNums", "perm", "topicFilterType")
@@ -47,8 +49,9 @@ class RegisterFields(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     enable_acting_master: bool | None = None
     compressed: bool = False
     body_crc32: int = 0
-    zone_name: str | None = msgspec.field(default=None, name="__ZONE_NAME")
+    zone_name: str | None = msgspec.field(default=None, name=ZONE_FIELD)
     units: str | None = msgspec.field(default=None, name=SWITCH_FIELD)
+    deletions: str | None = msgspec.field(default=None, name=DELETIONS_FIELD)
 
 
 class RegisterAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -58,12 +61,14 @@ class RegisterAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         wants_single: A topic that changed alone shall be registered alone. Our own name server says so where it takes a
             registration of more than one topic for the start of a broker.
         units: What is open, where the broker knows less.
+        deletions: The deletion markers, where the broker has others.
     """
 
     ha_server_addr: str | None = None
     master_addr: str | None = None
     wants_single: bool | None = msgspec.field(default=None, name="hf.single")
     units: str | None = msgspec.field(default=None, name=SWITCH_FIELD)
+    deletions: str | None = msgspec.field(default=None, name=DELETIONS_FIELD)
 
 
 class BrokerFields(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

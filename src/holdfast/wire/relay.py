@@ -73,7 +73,10 @@ class RelayAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 LEADER_FIELD: Final = "hf.leader"
-"""In the answer to a client that reads mappings, if its request was passed on: the broker that leads the queue."""
+"""In the answer to a client that reads mappings, if its request was passed on: the broker that leads the queue.
+
+A refusal names `__syslo__none__` if the queue has no leader.
+"""
 
 GENERATION_FIELD: Final = "hf.generation"
 """Beside it: the generation in which it leads."""

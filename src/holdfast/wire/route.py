@@ -11,12 +11,13 @@ import msgspec
 from holdfast.model.errors import RemoteProtocolError
 from holdfast.model.mapping import TopicMapping
 from holdfast.model.numbers import Int32
-from holdfast.model.route import BrokerData, QueueData, Route
+from holdfast.model.route import MASTER_ID, BrokerData, QueueData, Route
 from holdfast.wire import java_json
 from holdfast.wire.codes import OUR_LANGUAGE, VERSION
 from holdfast.wire.frame import JSON, frame_prefix
 from holdfast.wire.mapping import Info, encode, from_info, to_info
-from holdfast.wire.units import GROUP_FIELD, ZONE_FIELD, ZONE_MODE_FIELD
+from holdfast.wire.registration import ZONE_FIELD
+from holdfast.wire.units import GROUP_FIELD
 from holdfast.wire.watch import WATCHING_FIELD
 
 # From 4.9.4 on clients read quoted integer keys; before, at least one in the wild reads only bare ones.
@@ -33,21 +34,25 @@ _QUOTED_ID = re.compile(rb'(?<=[{,])"(\d+)":')
 
 
 class RouteFields(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    """Header fields of 105."""
+    """Header fields of 105.
+
+    Attributes:
+        scope: The client's unit; empty for none.
+        zone: The client's zone, which upstream's clients send with every request.
+        zone_mode: Whether the client wants only brokers of its zone, in Java's words.
+    """
 
     topic: str
     accept_standard_json_only: bool = False
     watch: bool = False
     scope: str = ""
     zone: str = msgspec.field(default="", name=ZONE_FIELD)
-    zone_mode: str = msgspec.field(default="", name=ZONE_MODE_FIELD)
+    zone_mode: str = msgspec.field(default="", name="__ZONE_MODE")
 
     @property
-    def unit(self) -> str:
-        """The unit that the client names as its own; empty for none."""
-        if self.scope:
-            return self.scope
-        return self.zone if self.zone_mode.lower() == "true" else ""
+    def wanted_zone(self) -> str:
+        """The zone whose brokers the client wants; empty for those of all zones."""
+        return self.zone if self.zone_mode.lower() == "true" and self.zone.strip() else ""
 
 
 class RouteHeader(msgspec.Struct, gc=False, kw_only=True):
@@ -278,6 +283,12 @@ class ClusterInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     broker_addr_table: dict[str, BrokerData] = {}
     cluster_addr_table: dict[str, list[str]] = {}
+
+    @property
+    def masters(self) -> dict[str, str]:
+        """Broker to the address of its master, for those that have one."""
+        data = self.broker_addr_table.items()
+        return {name: each.broker_addrs[MASTER_ID] for name, each in data if MASTER_ID in each.broker_addrs}
 
 
 class TopicList(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

@@ -1,7 +1,6 @@
 """Units on the wire: how a client says which is its own, and how the switch for the loss of a site travels.
 
     105  scope=NAME, hf.group=NAME          client ─> name server   my unit, and the group that I consume for
-         __ZONE_NAME=NAME, __ZONE_MODE=true                         the same of a Java 5.x client that is told its zone
     7051 body: the switch                   operator ─> name servers and brokers; one that has a newer refuses
     7052 ─> body: `UnitState`               what is open, and which units are there, as far as this server knows?
     103  hf.units=the switch, as text       broker <─> name server, in the request and in its answer
@@ -21,8 +20,6 @@ from holdfast.model.opening import CLOSED, OPENINGS_MAX, Switch
 SCOPE_FIELD: Final = "scope"
 GROUP_FIELD: Final = "hf.group"
 SWITCH_FIELD: Final = "hf.units"
-ZONE_FIELD: Final = "__ZONE_NAME"
-ZONE_MODE_FIELD: Final = "__ZONE_MODE"
 _TEXT_MAX: Final = 1024 * 1024
 
 

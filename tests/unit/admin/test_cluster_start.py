@@ -20,12 +20,13 @@ def test_a_new_folder_gets_two_brokers(tmp_path: Path):
     assert plan.idle == []
 
 
-def test_a_folder_with_three_brokers_gets_them_all_back(tmp_path: Path):
+@pytest.mark.parametrize("names", [["broker-a"], ["broker-a", "broker-b", "broker-c"]])
+def test_a_folder_gets_all_its_brokers_back_and_no_more(tmp_path: Path, names: list[str]):
     """The same command on the same folder starts the same cluster."""
-    for name in ("broker-a", "broker-b", "broker-c"):
+    for name in names:
         (tmp_path / name).mkdir()
 
-    assert len(plan_cluster(UpOptions(base_port=0), tmp_path).brokers) == 3
+    assert [broker.name for broker in plan_cluster(UpOptions(base_port=0), tmp_path).brokers] == names
 
 
 def test_brokers_that_are_left_out_are_named(tmp_path: Path):

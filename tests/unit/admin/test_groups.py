@@ -162,3 +162,51 @@ def test_queues_whose_leader_is_down_are_named_and_not_taken_for_consumed():
     found = asyncio.run(Groups(cluster).lag("g", "orders"))
 
     assert found.unknown == [DownQueue("orders", 1, "b")]
+
+
+def stats_of(rows: dict[tuple[str, str], list[tuple[str, int, int]]], asked: Asked) -> bytes:
+    """Answer 208 from rows by address and topic: broker name, end, committed. Without a topic: those of the address."""
+    found = {
+        f'{{"brokerName":"{broker}","queueId":0,"topic":"{topic}"}}': {"brokerOffset": end, "consumerOffset": committed}
+        for (address, topic), pairs in rows.items()
+        for broker, end, committed in pairs
+        if address == asked.address and asked.fields.get("topic") in ({topic} if committed < 0 else {None, topic})
+    }
+    return msgspec.json.encode({"consumeTps": 0.0, "offsetTable": found})
+
+
+def test_a_broker_where_nothing_was_committed_is_asked_for_the_topics_of_the_others():
+    """And for those that a member subscribes to; what waits for a retry is told apart."""
+    rows = {
+        ("a:1", "orders"): [("broker-a", 10, 4)],
+        ("b:1", "orders"): [("broker-b", 7, -1)],
+        ("b:1", "bills"): [("broker-b", 5, -1)],
+        ("a:1", "%RETRY%g"): [("broker-a", 3, 1)],
+    }
+    reach = a_cluster("g").on(RequestCode.GET_CONSUME_STATS, lambda asked: stats_of(rows, asked))
+    member = CONNECTED | {"subscriptionTable": {"bills": {"topic": "bills"}}}
+    reach.on(RequestCode.GET_CONSUMER_CONNECTION_LIST, lambda _: msgspec.json.encode(member))
+
+    found = asyncio.run(Groups(reach).lag("g"))
+    described = asyncio.run(Groups(reach).describe("g"))
+
+    assert [(row.topic, row.broker, row.lag) for row in found.queues] == [
+        ("bills", "broker-b", 5),
+        ("orders", "broker-a", 6),
+        ("orders", "broker-b", 7),
+    ]
+    assert (found.lag, found.retry_lag) == (described.lag, described.retry_lag) == (18, 2)
+    assert [row.topic for row in found.retries] == ["%RETRY%g"]
+
+
+def test_a_queue_for_which_two_brokers_answer_counts_once():
+    """As during a move, or when a leader returns that was replaced by force: the newer leader knows a higher end."""
+    rows = {
+        ("a:1", "orders"): [("__syslo__global__", 10, 4)],
+        ("b:1", "orders"): [("__syslo__global__", 12, 4)],
+    }
+    reach = a_cluster("g").on(RequestCode.GET_CONSUME_STATS, lambda asked: stats_of(rows, asked))
+
+    found = asyncio.run(Groups(reach).lag("g"))
+
+    assert [(row.end, row.lag) for row in found.queues] == [(12, 8)]

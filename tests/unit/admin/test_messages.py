@@ -5,8 +5,10 @@ import asyncio
 import pytest
 from tests.support.scripted_reach import ScriptedReach
 
-from holdfast.admin.messages import Messages
+from holdfast.admin.messages import Messages, Origin
 from holdfast.admin.reach import NotFound
+from holdfast.model.message import ReceivedMessage
+from holdfast.model.queue import MessageQueue
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.host import pack_host
 from holdfast.wire.message_id import format_message_id
@@ -55,6 +57,42 @@ def test_a_brokers_id_leads_straight_to_the_record():
     assert (found.broker, found.message.body) == ("broker-a", b"hello")
     (asked,) = reach.of(RequestCode.VIEW_MESSAGE_BY_ID)
     assert (asked.address, asked.fields["offset"]) == (ADDRESS, "700")
+
+
+def a_dead_letter(topic: str = "%DLQ%g", **properties: str) -> ReceivedMessage:
+    return ReceivedMessage(
+        topic, b"x", MessageQueue(topic, "broker-a", 0), 1, properties, 0, 0, 1, 0, 0, 0, bytes(8), bytes(8)
+    )
+
+
+def test_a_dead_letter_leads_to_where_it_came_from():
+    """Also one that a Java broker made: it has the topic and the id, and the stored message has the rest."""
+    message_id = format_message_id(pack_host(ADDRESS), 700)
+    reach = a_cluster().on(RequestCode.VIEW_MESSAGE_BY_ID, lambda _: a_record())
+
+    found = asyncio.run(Messages(reach).find_origin(a_dead_letter(RETRY_TOPIC="t", ORIGIN_MESSAGE_ID=message_id)))
+
+    assert found == Origin("t", message_id, "broker-a", 3, 17)
+
+
+def test_a_dead_letter_whose_message_is_gone_has_its_topic():
+    """It expired, or its topic was deleted."""
+    reach = a_cluster().on(RequestCode.QUERY_MESSAGE, lambda _: ResponseCode.QUERY_NOT_FOUND)
+
+    assert asyncio.run(Messages(reach).find_origin(a_dead_letter(RETRY_TOPIC="t", ORIGIN_MESSAGE_ID="gone"))) == Origin(
+        "t", "gone"
+    )
+    assert asyncio.run(
+        Messages(reach).find_origin(a_dead_letter(RETRY_TOPIC="deleted", ORIGIN_MESSAGE_ID="gone"))
+    ) == Origin("deleted", "gone")
+
+
+def test_other_messages_have_no_origin():
+    """Also if their sender writes the property: nothing is asked."""
+    reach = a_cluster()
+
+    assert asyncio.run(Messages(reach).find_origin(a_dead_letter("t", RETRY_TOPIC="other"))) is None
+    assert asyncio.run(Messages(reach).find_origin(a_dead_letter("%DLQ%g"))) is None
 
 
 def test_an_id_cannot_make_us_dial_a_stranger():

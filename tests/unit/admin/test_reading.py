@@ -66,6 +66,56 @@ def test_queues_are_merged_by_store_time():
     assert bodies == [f"{queue}:{offset}" for offset in range(5) for queue in (0, 1)]
 
 
+async def newest(queues: dict[int, list[bytes]], count: int, wants: str = "", **ranges: int) -> list[str]:
+    """Return the newest messages of whole queues that end with *wants*."""
+    held = [a_range(number, ranges.get("start", 0), ranges.get("end", len(queues[number]))) for number in queues]
+    reader = Reader(from_queues(queues))
+    return [
+        message.body.decode()
+        for message in await reader.newest(held, count, lambda message: message.body.endswith(wants.encode()))
+    ]
+
+
+def test_the_newest_are_counted_over_all_queues():
+    """By store time: a queue without recent messages, or without any, gives none of them."""
+    queues = {
+        0: [a_record(0, offset, offset) for offset in range(4)],
+        1: [a_record(1, offset, 100 + offset) for offset in range(2)],
+        2: [],
+    }
+
+    assert asyncio.run(newest(queues, 1)) == ["1:1"]
+    assert asyncio.run(newest(queues, 3)) == ["0:3", "1:0", "1:1"]
+    assert asyncio.run(newest(queues, 9)) == ["0:0", "0:1", "0:2", "0:3", "1:0", "1:1"]
+
+
+def test_the_newest_that_are_wanted_are_found_however_far_back():
+    """Not the wanted ones among the newest."""
+    queues = {0: [a_record(0, offset, offset) for offset in range(50)]}
+
+    assert asyncio.run(newest(queues, 3, "1")) == ["0:21", "0:31", "0:41"]
+    assert asyncio.run(newest(queues, 9, "47")) == ["0:47"]
+    assert asyncio.run(newest(queues, 2, "nothing")) == []
+
+
+def test_the_newest_are_found_where_offsets_have_no_messages():
+    """After a forced move, and where an index was cleaned, the last N offsets hold fewer than N messages."""
+    offsets = [0, 1, 2, 30, 31]
+    queue = dict(zip(offsets, (a_record(0, offset, offset) for offset in offsets), strict=True))
+
+    def pull(asked: Asked) -> Reply:
+        start = int(asked.fields["queueOffset"])
+        found = [offset for offset in offsets if offset >= start][:2]
+        if not found:
+            return an_answer(ResponseCode.PULL_OFFSET_MOVED, 60)
+        return an_answer(0, found[-1] + 1, b"".join(queue[offset] for offset in found))
+
+    reader = Reader(ScriptedReach().on(RequestCode.PULL_MESSAGE, pull))
+    found = asyncio.run(reader.newest([a_range(0, 0, 60)], 4, lambda _: True))
+
+    assert [message.offset for message in found] == [1, 2, 30, 31]
+
+
 def test_nothing_before_the_start_and_behind_the_end_is_read():
     """What arrives while we read is not history."""
     queues = {0: [a_record(0, offset, offset) for offset in range(9)]}

@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 from tests.support.scripted_reach import Asked, Reply, Script
-from tests.support.static_cluster import StaticCluster
+from tests.support.static_cluster import StaticCluster, plan_repair
 
 from holdfast.admin.reach import NotAllowed
 from holdfast.admin.static_changes import PartlyDone, StaticChanges
 from holdfast.admin.static_topics import ClusterMappings, StaticTopics
-from holdfast.admin.topic_plans import convert_plan, create_plan, repair_plan
+from holdfast.admin.topic_plans import convert_plan, create_plan
 from holdfast.model.errors import BrokerRefused
 from holdfast.model.topic import TopicConfig
 from holdfast.wire.codes import RequestCode
@@ -77,7 +77,7 @@ def test_a_change_that_only_some_took_says_who_and_what_to_run():
 
     cluster.refusing.clear()
     view = a_view(cluster)
-    asyncio.run(changes.repair(repair_plan(view, view.topics["t"], now_ms=9), view))
+    asyncio.run(changes.repair(plan_repair(cluster, view, now_ms=9), view))
     assert a_view(cluster).topics["t"].merged.complete
 
 
@@ -97,7 +97,7 @@ def test_a_late_stamp_is_put():
     del cluster.records["c"]["t"]
     view = a_view(cluster)
 
-    asyncio.run(StaticChanges(cluster).repair(repair_plan(view, view.topics["t"], now_ms=1), view))
+    asyncio.run(StaticChanges(cluster).repair(plan_repair(cluster, view), view))
 
     assert (cluster.records["c"]["t"].epoch, cluster.records["c"]["t"].total) == (5, 2)
 

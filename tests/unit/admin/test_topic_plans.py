@@ -4,20 +4,23 @@ import asyncio
 
 import msgspec
 import pytest
-from tests.support.static_cluster import StaticCluster
+from tests.support.static_cluster import StaticCluster, plan_repair
 
 from holdfast.admin.reach import NotAllowed, NotFound
+from holdfast.admin.static_changes import StaticChanges
 from holdfast.admin.static_topics import ClusterMappings, StaticTopics
 from holdfast.admin.topic_plans import (
+    NEW,
+    KnownStart,
     convert_plan,
     create_plan,
     grow_plan,
     members_of,
-    repair_plan,
     set_plan,
     share_of_keys_that_stay,
 )
 from holdfast.model.errors import MappingRefused
+from holdfast.model.floor import Floor
 from holdfast.model.mapping import FORCED_GAP, LogicalQueue, TopicMapping, first_home, merge
 from holdfast.model.topic import TopicConfig
 
@@ -162,15 +165,61 @@ def test_only_a_queue_without_a_leader_is_set_by_hand():
     cluster.put_topic("t", {0: "a"}, total=2)
     view = a_view(cluster)
 
-    plan = set_plan(view, view.topics["t"], 1, "b", queue_id=7, first=100, now_ms=1)
+    plan = set_plan(view, view.topics["t"], 1, "b", start=NEW, queue_id=7, first=100, now_ms=1)
 
     assert [(q.queue, q.leader.place, q.leader.first) for q in plan.after] == [(0, ("a", 0), 0), (1, ("b", 7), 100)]
     with pytest.raises(NotAllowed, match="holdfast queue migrate t 0 --to b"):
-        set_plan(view, view.topics["t"], 0, "b", queue_id=None, first=0, now_ms=1)
+        set_plan(view, view.topics["t"], 0, "b", start=NEW, now_ms=1)
     with pytest.raises(NotAllowed, match="0 to 1, no 2"):
-        set_plan(view, view.topics["t"], 2, "b", queue_id=None, first=0, now_ms=1)
+        set_plan(view, view.topics["t"], 2, "b", start=NEW, now_ms=1)
     with pytest.raises(MappingRefused, match="logical queues 0 and 1"):
-        set_plan(view, view.topics["t"], 1, "a", queue_id=0, first=0, now_ms=1)
+        set_plan(view, view.topics["t"], 1, "a", start=NEW, queue_id=0, now_ms=1)
+
+
+def test_a_queue_that_was_led_before_begins_where_its_offsets_are_new():
+    """In a later generation; lower than that, or while a broker that may know more is silent, only by force."""
+    cluster = StaticCluster()
+    cluster.put_topic("t", {0: "a"}, total=2)
+    view = a_view(cluster)
+    floor = Floor(offset=10, generation=3, brokers=("a",))
+    known, unsure = KnownStart(floor=floor), KnownStart(floor=floor, silent=["c"])
+
+    def begin(start: KnownStart, *, first: int | None = None, force: bool = False) -> tuple[int, int]:
+        plan = set_plan(view, view.topics["t"], 1, "b", start=start, first=first, force=force, now_ms=1)
+        home = plan.after[1].leader
+        return home.first, home.generation
+
+    assert begin(known) == begin(known, first=10) == begin(known, force=True) == (10, 4)
+    assert begin(known, first=12) == (12, 4)
+    assert begin(unsure, force=True) == (10 + FORCED_GAP, 5)
+    with pytest.raises(NotAllowed, match="cannot begin at 9: offsets below 10 were used"):
+        begin(known, first=9)
+    with pytest.raises(NotAllowed, match="c does not answer, and may have held logical queue 1 of t: start it"):
+        begin(unsure)
+    with pytest.raises(NotAllowed, match=f"offsets below {10 + FORCED_GAP} were used"):
+        begin(unsure, first=10, force=True)
+
+
+def test_a_repair_continues_where_a_forgotten_queue_ended():
+    """Not while a broker that held it is away, though the name server lists it no longer."""
+    cluster = StaticCluster(brokers_by_name=THREE)
+    cluster.put_topic("t", {0: "a", 1: "b"})
+    cluster.ends["t", 1] = 20
+    view = a_view(cluster)
+    asyncio.run(StaticChanges(cluster).unset(view, view.topics["t"], 1))
+
+    plan = plan_repair(cluster, a_view(cluster))
+    cluster.dead.add("b")
+    cluster.forgotten.add("b")
+    away = plan_repair(cluster, a_view(cluster))
+    forced = plan_repair(cluster, a_view(cluster), force=True)
+
+    assert plan.homes is not None
+    assert [(q.generation, q.leader.first) for q in plan.homes.after if q.queue == 1] == [(1, 20)]
+    assert away.homes is None
+    assert "start b first" in away.faults[0]
+    assert forced.homes is not None
+    assert [(q.generation, q.leader.first) for q in forced.homes.after if q.queue == 1] == [(2, 20 + FORCED_GAP)]
 
 
 def test_a_repair_brings_late_stamps():
@@ -181,7 +230,7 @@ def test_a_repair_brings_late_stamps():
     del cluster.records["c"]["t"]
     view = a_view(cluster)
 
-    plan = repair_plan(view, view.topics["t"], now_ms=1)
+    plan = plan_repair(cluster, view)
 
     assert {name: stamp.epoch for name, stamp in plan.stamps.items()} == {"a": 9, "c": 9}
     assert (plan.homes, plan.faults) == (None, [])
@@ -193,10 +242,10 @@ def test_a_repair_gives_homes_to_queues_that_nobody_ever_led():
     cluster.put_topic("t", {0: "a"}, total=2)
     view = a_view(cluster)
 
-    plan = repair_plan(view, view.topics["t"], now_ms=1)
+    plan = plan_repair(cluster, view)
     cluster.dead.add("c")
     view = a_view(cluster)
-    away = repair_plan(view, view.topics["t"], now_ms=1)
+    away = plan_repair(cluster, view)
 
     assert plan.homes is not None
     assert [queue.queue for queue in plan.homes.after] == [0, 1]
@@ -213,7 +262,7 @@ def test_a_repair_spreads_a_growth_that_only_some_heard_of(epoch: int):
     cluster.records["b"]["t"] = cluster.records["b"]["t"].put(epoch=epoch)
     view = a_view(cluster)
 
-    plan = repair_plan(view, view.topics["t"], now_ms=1)
+    plan = plan_repair(cluster, view)
 
     assert plan.homes is not None
     assert (plan.given, plan.homes.total, plan.faults) == ([3], 4, [])
@@ -230,7 +279,7 @@ def test_a_repair_tells_the_number_of_queues_where_only_that_was_missed():
     cluster.records["a"]["t"] = grown(cluster, "a", first_home(2, "a", 1), total=3, epoch=5)
     view = a_view(cluster)
 
-    plan = repair_plan(view, view.topics["t"], now_ms=1)
+    plan = plan_repair(cluster, view)
 
     assert {name: (stamp.epoch, stamp.total) for name, stamp in plan.stamps.items()} == {"b": (5, 3), "c": (5, 3)}
     assert (plan.homes, plan.faults) == (None, [])
@@ -243,8 +292,8 @@ def test_what_a_dead_broker_should_have_led_is_given_to_others_by_force():
     cluster.dead.add("b")
     view = a_view(cluster)
 
-    refused = repair_plan(view, view.topics["t"], now_ms=1)
-    plan = repair_plan(view, view.topics["t"], force=True, now_ms=1)
+    refused = plan_repair(cluster, view)
+    plan = plan_repair(cluster, view, force=True)
 
     assert any("holdfast queue repair t --force" in fault for fault in refused.faults)
     assert refused.homes is None
@@ -263,7 +312,7 @@ def test_a_queue_that_had_a_leader_gets_no_second_one():
     cluster.records["b"]["t"] = cluster.records["b"]["t"].without(0)
     view = a_view(cluster)
 
-    plan = repair_plan(view, view.topics["t"], force=True, now_ms=1)
+    plan = plan_repair(cluster, view, force=True)
 
     assert (plan.homes, plan.faults) == (None, ["nobody leads queue 0, which went to b: start b"])
 
@@ -275,7 +324,7 @@ def test_a_contradiction_is_left_to_the_operator():
     cluster.records["b"]["t"] = cluster.records["b"]["t"].put(first_home(0, "b", 0))
     view = a_view(cluster)
 
-    plan = repair_plan(view, view.topics["t"], now_ms=1)
+    plan = plan_repair(cluster, view)
 
     assert plan.homes is None
     assert "both newest" in plan.faults[0]

@@ -50,6 +50,14 @@ def test_twice_the_data_may_take_a_little_more_than_twice_the_time():
     ]
 
 
+def test_a_backfill_is_judged_beside_the_sink():
+    """By the same rows on as many cores."""
+    sink = [reading("sink", 10, 1.0, entries=600), reading("sink", 5, 0.1, cores=1, entries=600)]
+
+    assert missed(findings(*sink, reading("backfill", 10, 2.0, entries=600))) == []
+    assert missed(findings(*sink, reading("backfill", 10, 2.1, entries=600))) == ["backfill, rows/s / the sink's"]
+
+
 def test_a_conversion_is_judged_beside_numpy_alone():
     """The whole job against one core of numpy, and each core that it has against one of as many at once."""
     ours = [reading("convert-index", 1, 1.0, cores=1, entries=150), reading("convert-index", 1, 1.0, entries=600)]

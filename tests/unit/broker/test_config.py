@@ -56,8 +56,8 @@ def test_a_save_off_the_loop_writes_the_same_two_files() -> None:
     save_config(disk, "thing.json", Thing({1: 1}))
 
     assert write_config(disk, "thing.json", Thing({1: 2})) == [
-        WriteFile("config/thing.json.bak", b'{"table":{"1":1}}'),
-        WriteFile("config/thing.json", b'{"table":{"1":2}}'),
+        WriteFile("config/thing.json.bak", b'{"table":{"1":1}}', is_retried=True),
+        WriteFile("config/thing.json", b'{"table":{"1":2}}', is_retried=True),
     ]
     assert write_config(disk, "thing.json", Thing({1: 1})) == []
 

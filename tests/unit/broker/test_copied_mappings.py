@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from tests.support.broker_desk import a_pull, a_send, codes
 from tests.support.replicas import Pair, make_static
 
+from holdfast.broker.copied_mappings import CopiedMappings
 from holdfast.broker.offsets import TIMER as OFFSETS_TIMER
+from holdfast.model.mapping import TopicMapping, first_home
 from holdfast.wire.codes import ResponseCode
+from holdfast.wire.mapping import to_detail, to_plain
 
 
 @pytest.fixture
@@ -103,3 +108,70 @@ def test_a_replica_tells_name_servers_of_no_logical_queue(pair: Pair) -> None:
 
     assert told.topic_queue_mapping_info_map == {}
     assert "S" not in told.topic_config_table
+
+
+# A Java master, whose log says nothing of logical queues.
+
+
+def told_by_java(total: int = 2, **parts: Any) -> dict[str, Any]:
+    """Return what a Java master says of the topic S with its topics."""
+    homes = {number: first_home(number, "broker-a", number) for number in range(total)}
+    mapping = TopicMapping(topic="S", broker="broker-a", scope="__global__", epoch=7, total=total, queues=homes)
+    return {"S": to_plain(to_detail(mapping, with_extras=False)) | parts}
+
+
+def copied(pair: Pair) -> CopiedMappings:
+    """Return what the replica has."""
+    mappings = pair.replica.rooms.mappings
+    assert isinstance(mappings, CopiedMappings)
+    return mappings
+
+
+def test_mappings_of_a_java_master_are_adopted_and_change_with_it(pair: Pair) -> None:
+    """The topic grows, and goes; a mapping that comes again changes nothing."""
+    mappings = copied(pair)
+
+    assert mappings.adopt(told_by_java()) == []
+    assert mappings.led("S") == [0, 1]
+    version = mappings.version
+    assert mappings.adopt(told_by_java()) == []
+    assert mappings.version == version
+
+    mappings.adopt(told_by_java(3))
+    assert mappings.led("S") == [0, 1, 2]
+    mappings.keep_only({"S"})
+    assert mappings.is_static("S")
+    mappings.keep_only(set())
+    assert not mappings.is_static("S")
+    mappings.adopt(told_by_java())
+    assert mappings.is_static("S"), "it was made anew"
+
+
+@pytest.mark.parametrize(
+    "parts", [{"bname": "broker-x"}, {"totalQueues": 1}, {"totalQueues": "many"}, {"hostedQueues": {"0": []}}]
+)
+def test_a_mapping_that_cannot_be_is_told_once_and_left_out(pair: Pair, parts: dict[str, Any]) -> None:
+    """Another broker's, one with too many queues, or none at all."""
+    mappings = copied(pair)
+
+    (fault,) = mappings.adopt(told_by_java(**parts))
+
+    assert (fault.level, fault.fields["topic"]) == ("error", "S")
+    assert mappings.adopt(told_by_java(**parts)) == []
+    assert not mappings.is_static("S")
+    assert mappings.adopt(told_by_java()) == []
+    assert mappings.is_static("S")
+
+
+def test_a_replica_reads_the_logical_queues_of_a_java_master(pair: Pair) -> None:
+    """Records of a static topic are in physical queues, as ours are."""
+    pair.master.make_topic("S", queues=2)
+    pair.send(3, topic="S", queue=1)
+    pair.copy_tables()
+    pair.follow()
+    copied(pair).adopt(told_by_java())
+
+    (answer,) = pair.replica.ask(a_pull("S", queue=1))
+
+    assert (answer.code, answer.body.count(b"message")) == (0, 3)
+    assert answer.fields["offsetDelta"] == "0"

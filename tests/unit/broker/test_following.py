@@ -384,6 +384,22 @@ def test_a_copy_without_room_for_its_next_log_file_goes_on_when_there_is_some(pa
     assert pair.replica.store.writable
 
 
+def test_records_that_waited_for_their_topic_and_find_no_space_are_no_fault_of_the_broker(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The replica reports why it does not follow, and tries again."""
+    pair.follow()
+
+    def refuse() -> None:
+        raise DiskFull("there is no space for consumequeue/T/0/0")
+
+    monkeypatch.setattr(pair.replica.store.replica, "enter", refuse)
+
+    pair.replica.rooms.following.enter(pair.replica.now_ms)
+
+    assert pair.state == "broken"
+
+
 def test_a_broker_that_is_no_replica_dials_nobody(pair: Pair) -> None:
     """Nor does it want to be told of masters."""
     pair.master.rooms.following.learn("10.0.0.1:1")

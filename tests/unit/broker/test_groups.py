@@ -1,7 +1,7 @@
 import pytest
 
 from holdfast.broker.creation_limit import CREATED_AT_ONCE_MAX
-from holdfast.broker.groups import SYSTEM_GROUPS, GroupTable, find_group_fault
+from holdfast.broker.groups import SYSTEM_GROUPS, GroupTable
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.request import Refusal
 from holdfast.model.group import GroupConfig
@@ -103,21 +103,3 @@ def test_a_deleted_group_is_gone_for_good() -> None:
     table.delete("g", NOW_MS)
 
     assert a_table(disk).find("g") is None
-
-
-@pytest.mark.parametrize(
-    ("config", "part"),
-    [
-        (GroupConfig(group_name=""), "1 to 248"),
-        (GroupConfig(group_name="a b"), "a b"),
-        (GroupConfig(group_name="g", retry_queue_nums=-1), "retry queues"),
-    ],
-)
-def test_a_group_that_cannot_be_taken_is_refused_by_name(config: GroupConfig, part: str) -> None:
-    """The reason names what is wrong."""
-    assert part in (find_group_fault(config) or "")
-
-
-def test_a_group_without_retries_is_fine() -> None:
-    """Its failed messages are simply done with."""
-    assert find_group_fault(GroupConfig(group_name="g", retry_queue_nums=0)) is None

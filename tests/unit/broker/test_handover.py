@@ -295,6 +295,7 @@ def test_a_waiting_pull_is_told_at_once_to_ask_again() -> None:
     (answer,) = waiting
     assert not isinstance(answer, HoldfastError)
     assert answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY
+    assert answer.remark == "QUEUE_MOVED"
     assert answer.fields["nextBeginOffset"] == "0"
 
 

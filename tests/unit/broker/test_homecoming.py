@@ -11,6 +11,7 @@ from holdfast.broker.calls import PURPOSE as CALLS
 from holdfast.broker.shipping import SEEN_PATH
 from holdfast.machine.effects import OpenChannel
 from holdfast.machine.events import ChannelFailed, ChannelId, ChannelOpened, FramesReceived
+from holdfast.model.topic import TopicConfig
 from holdfast.sim.disk import SimDisk
 from holdfast.wire.codes import RequestCode
 from holdfast.wire.command import Command, encode_command
@@ -63,7 +64,10 @@ def desk() -> Returning:
     disk.replace(SEEN_PATH, b"")
     disk.replace("config/consumerOffset.json", b'{"offsetTable":{"T@g":{0:5,1:5}}}')
     disk.replace("config/topics.json", b'{"topicConfigTable":{}}')
-    return Returning(disk)
+    returning = Returning(disk)
+    returning.rooms.topics.put(TopicConfig(name="T"), 0)
+    returning.rooms.topics.changed.clear()
+    return returning
 
 
 def test_what_was_committed_at_the_replica_is_known_before_the_broker_registers(desk: Returning) -> None:
@@ -74,12 +78,13 @@ def test_what_was_committed_at_the_replica_is_known_before_the_broker_registers(
     assert asked.code == RequestCode.GET_BROKER_CLUSTER_INFO
     assert (desk.dialed(CALLS), desk.dialed("")) == ([NAME_SERVER, REPLICA], [])
 
-    asked = desk.take_call(REPLICA, 9, b'{"offsetTable":{"T@g":{"0":9,"1":3},"T@new":{"0":1}}}')
+    asked = desk.take_call(REPLICA, 9, b'{"offsetTable":{"T@g":{"0":9,"1":3},"T@new":{"0":1},"deleted@g":{"0":7}}}')
 
     assert asked is not None
     assert asked.code == RequestCode.GET_REPLICA_COMMITS
     offsets = desk.rooms.offsets
     assert [offsets.find("g", "T", 0), offsets.find("g", "T", 1), offsets.find("new", "T", 0)] == [9, 5, 1]
+    assert offsets.find("g", "deleted", 0) is None, "the replica was away when the topic was deleted"
     assert desk.dialed("") == [NAME_SERVER]
 
 

@@ -1,8 +1,12 @@
 """A client locks queues of several leaders with one request, at any broker."""
 
+import pytest
 from tests.support.moving_cluster import TOPIC, MovingCluster
 
 from holdfast.wire.codes import RequestCode
+
+# How clients name the broker of a logical queue: on the wire, as people see it, or by a real broker's name.
+NAMES = ("__syslo__global__", "__logic__global", "a", "b")
 
 
 def a_cluster() -> MovingCluster:
@@ -59,3 +63,34 @@ def test_queues_of_normal_topics_are_locked_here_as_ever() -> None:
     assert cluster.lock("a", "two", 1) == []
     cluster.lock("a", "one", 1, code=RequestCode.UNLOCK_BATCH_MQ)
     assert cluster.lock("a", "two", 1) == [1]
+
+
+@pytest.mark.parametrize("first", NAMES)
+@pytest.mark.parametrize("second", NAMES)
+def test_a_queue_has_one_lock_whatever_broker_name_clients_use(first: str, second: str) -> None:
+    """Refused to another client at the leader and at another broker; released under any of its names."""
+    cluster = a_cluster()
+
+    assert cluster.lock("a", "one", 0, 2, named=first) == [0, 2]
+    assert cluster.lock("a", "two", 0, 2, named=second) == []
+    assert cluster.lock("b", "two", 0, 2, named=second) == []
+    assert cluster.lock("c", "one", 0, 2, named=second) == [0, 2]
+    cluster.lock("b", "one", 0, 2, named=second, code=RequestCode.UNLOCK_BATCH_MQ)
+    assert cluster.lock("a", "two", 0, 2, named=first) == [0, 2]
+
+
+@pytest.mark.parametrize("first", NAMES)
+@pytest.mark.parametrize("second", NAMES)
+def test_a_lock_that_moved_with_its_queue_holds_whatever_broker_name_clients_use(first: str, second: str) -> None:
+    """At the new leader; and the old one keeps none, should the queue come back."""
+    cluster = a_cluster()
+    assert cluster.lock("a", "one", 0, named=first) == [0]
+    cluster.move("a", "b", 0)
+    assert cluster.run(5_000, lambda: cluster.open_on(0) == ["b"])
+
+    assert cluster.lock("b", "two", 0, named=second) == []
+    cluster.lock("b", "one", 0, named=second, code=RequestCode.UNLOCK_BATCH_MQ)
+    cluster.move("b", "a", 0)
+    assert cluster.run(5_000, lambda: cluster.open_on(0) == ["a"])
+
+    assert cluster.lock("a", "two", 0, named=first) == [0]

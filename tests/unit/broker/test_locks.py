@@ -47,6 +47,17 @@ def test_only_the_holder_can_give_a_lock_back() -> None:
     assert locks.lock("g", "two", QUEUES, 1) == QUEUES[:1]
 
 
+def test_the_broker_name_is_no_part_of_the_queue() -> None:
+    """Clients name the broker of a logical queue in several ways; it also lapses under every name at once."""
+    locks = QueueLocks()
+    other = [MessageQueue("T", "__logic__global", queue.queue_id) for queue in QUEUES]
+    locks.lock("g", "one", QUEUES, 0)
+
+    assert locks.lock("g", "two", other, LOCK_LIFE_MS) == []
+    assert locks.lock("g", "two", other, LOCK_LIFE_MS + 1) == other
+    assert locks.lock("g", "one", QUEUES, LOCK_LIFE_MS + 1) == []
+
+
 def test_lapsed_locks_are_forgotten() -> None:
     """A broker remembers no client for ever."""
     locks = QueueLocks()

@@ -12,6 +12,7 @@ from holdfast.broker.mapping_records import (
     split_change,
 )
 from holdfast.model.errors import StoreError
+from holdfast.model.floor import Floor
 from holdfast.model.mapping import TopicMapping, first_home
 from holdfast.model.topic import MAPPING_TOPIC, TopicConfig
 
@@ -42,6 +43,24 @@ def test_a_change_may_be_read_twice():
 
     assert once == new
     assert apply_change(once, change, "a") == new
+
+
+def test_where_a_forgotten_queue_may_begin_is_kept():
+    """In the change, in the next one that is of something else, and in the description of everything."""
+    old = a_mapping()
+    retired = old.retire(1, Floor(offset=10, generation=2, brokers=("a", "b")))
+    changes = [*split_change(old, retired, None), *split_change(retired, retired.put(epoch=9), None)]
+    raw = [msgspec.json.encode(ChangeRecord(mapping=change)) for change in changes]
+
+    read: TopicMapping | None = old
+    for body in raw:
+        change = msgspec.json.decode(body, type=ChangeRecord).mapping
+        assert change is not None
+        read = apply_change(read, change, "a")
+
+    assert read == retired.put(epoch=9)
+    assert changes[1].floors == {}
+    assert apply_change(None, describe(retired), "a") == retired
 
 
 def test_a_first_change_forgets_what_was_there_before():

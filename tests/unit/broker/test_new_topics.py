@@ -9,16 +9,25 @@ from holdfast.broker.new_topics import ASKED_MAX, KNOWN_MS
 from holdfast.broker.rooms import Rooms
 from holdfast.broker.waits import Pause, PeerCalls
 from holdfast.machine.events import ChannelId
-from holdfast.model.errors import HoldfastError, PeerFailed
+from holdfast.model.errors import PeerFailed
 from holdfast.model.leadership import Leader
 from holdfast.model.queue import MessageQueue
 from holdfast.model.topic import TopicConfig
+from holdfast.wire import java_json
+from holdfast.wire.admin import TopicConfigs
 from holdfast.wire.batch import encode_items
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import ONE_WAY, Command, encode_command
 from holdfast.wire.frame import split_frames
 from holdfast.wire.record import decode_records
 from holdfast.wire.send import SendFields
+
+
+def a_create(topic: str) -> Command:
+    """Return an operator's request for a normal topic."""
+    fields = {"topic": topic, "defaultTopic": "TBW102", "readQueueNums": "4", "writeQueueNums": "4", "perm": "6"}
+    more = {"topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false"}
+    return Command(code=RequestCode.UPDATE_AND_CREATE_TOPIC, fields=fields | more)
 
 
 @pytest.fixture
@@ -98,6 +107,41 @@ def test_what_another_broker_brings_in_error_makes_no_topic(cluster: MovingClust
     assert not hosted(cluster)
 
 
+def test_an_operator_cannot_make_a_normal_topic_of_its_name(cluster: MovingCluster) -> None:
+    """Name servers know better, though this broker has not heard of it; one that is new everywhere is created."""
+    answer = cluster.ask_command("c", a_create(TOPIC))
+
+    assert answer.code == ResponseCode.INVALID_PARAMETER
+    assert "static on other brokers" in (answer.remark or "")
+    assert not hosted(cluster)
+    assert cluster.ask_command("c", a_create("N")).code == 0
+    assert hosted(cluster, "N")
+
+
+def test_a_list_with_its_name_is_refused_as_a_whole(cluster: MovingCluster) -> None:
+    """18: all names are asked for at once, and none of them is created."""
+    configs = [*(TopicConfig(name=f"N{number}") for number in range(200)), TopicConfig(name=TOPIC)]
+    body = java_json.encode(TopicConfigs(topic_config_list=configs))
+
+    answer = cluster.ask_command("c", Command(code=RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body=body))
+
+    assert answer.code == ResponseCode.INVALID_PARAMETER
+    assert not hosted(cluster, "N0")
+    rest = java_json.encode(TopicConfigs(topic_config_list=configs[:-1]))
+    assert cluster.ask_command("c", Command(code=RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body=rest)).code == 0
+    assert hosted(cluster, "N199")
+
+
+def test_an_operator_can_make_a_topic_while_no_name_server_answers(cluster: MovingCluster) -> None:
+    """Nothing speaks against it."""
+    for node in cluster.name_servers:
+        node.kill()
+
+    assert cluster.ask_command("c", a_create("N")).code == 0
+
+    assert hosted(cluster, "N")
+
+
 # Topics that are new to everybody.
 
 
@@ -123,6 +167,34 @@ def test_a_topic_of_another_broker_is_created_here_too(cluster: MovingCluster) -
     assert hosted(cluster, "N")
 
 
+@pytest.mark.parametrize(("wanted", "default", "count"), [(4, 8, 4), (8, 8, 8), (16, 8, 8), (4, 2, 2)])
+def test_a_created_topic_is_on_every_broker_that_creates_topics(wanted: int, default: int, count: int) -> None:
+    """After one send; with the smaller of the numbers of queues that the client and the broker want."""
+    cluster = MovingCluster("a", "b", "x", clusters={"x": "other"}, default_topic_queues=default)
+    cluster.options["auto_create_topics"] = False
+    cluster.steps["d"] = 0
+    cluster.brokers["d"] = cluster.put_broker("d", "10.0.1.9:10911")
+    cluster.brokers["d"].start()
+    cluster.run(4_000)
+
+    assert cluster.ask_command("a", a_send("N", d=str(wanted))).code == 0
+    cluster.run(1_000)
+
+    configs = {name: rooms.topics.find("N") for name, rooms in cluster.rooms.items()}
+    counts = {name: (config.read_queues, config.write_queues) for name, config in configs.items() if config is not None}
+    assert counts == {"a": (count, count), "b": (count, count)}
+
+
+def test_a_broker_that_is_drained_gets_no_created_topic(cluster: MovingCluster) -> None:
+    """It would have to be drained again."""
+    cluster.rooms["b"].mappings.draining = True
+
+    assert cluster.ask_command("a", a_send("N")).code == 0
+    cluster.run(1_000)
+
+    assert [name for name, rooms in cluster.rooms.items() if rooms.topics.find("N")] == ["a", "c"]
+
+
 def test_where_no_name_server_answers_it_is_created(cluster: MovingCluster) -> None:
     """Whoever can send shall: nobody can say that there is another one."""
     for node in cluster.name_servers:
@@ -143,20 +215,18 @@ def test_one_name_server_that_knows_is_enough(cluster: MovingCluster) -> None:
 
 
 def test_what_was_told_counts_for_a_moment(cluster: MovingCluster) -> None:
-    """A topic that was deleted may come into being again, as a normal one."""
+    """A topic that was deleted does not come into being again, at any broker, but with an explicit create."""
     assert cluster.ask_command("c", a_send(TOPIC, queue=0)).code == 0
-    for name in "ab":
-        assert cluster.ask(name, RequestCode.DELETE_TOPIC_IN_BROKER, topic=TOPIC).code == 0
-    for node in cluster.name_servers:
-        got: list[Command | HoldfastError] = []
-        command = Command(code=RequestCode.DELETE_TOPIC_IN_NAMESRV, fields={"topic": TOPIC})
-        cluster._do(cluster.hand, lambda at=node, to=got, c=command: cluster.hand.ask(at._addresses[0], c, to.append))
-        assert cluster.run(5_000, lambda to=got: bool(to))
+    cluster.delete_topic(TOPIC, "a", "b")
     cluster.run(KNOWN_MS)
 
-    assert cluster.ask_command("c", a_send(TOPIC, queue=0)).code == 0
+    for name in "abc":
+        answer = cluster.ask_command(name, a_send(TOPIC, queue=0))
+        assert (answer.code, "was deleted" in (answer.remark or "")) == (ResponseCode.TOPIC_NOT_EXIST, True)
+        assert not hosted(cluster)
 
-    assert hosted(cluster)
+    assert cluster.ask_command("c", a_create(TOPIC)).code == 0
+    assert cluster.ask_command("c", a_send(TOPIC, queue=0)).code == 0
 
 
 def test_strangers_make_a_broker_ask_for_a_few_topics_at_once(cluster: MovingCluster) -> None:

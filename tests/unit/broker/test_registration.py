@@ -16,6 +16,7 @@ from holdfast.broker.registration import (
 from holdfast.broker.request import Request
 from holdfast.broker.service import store_options
 from holdfast.broker.topics import TopicTable
+from holdfast.broker.unwritten_files import UnwrittenFiles
 from holdfast.machine.effects import CloseChannel, Effect, Log, OpenChannel, SendBytes, SetTimer
 from holdfast.machine.events import ChannelId
 from holdfast.model.topic import TopicConfig
@@ -33,12 +34,12 @@ FIRST, SECOND = ChannelId(11), ChannelId(12)
 class Room:
     """A registrar, and what it asked for."""
 
-    def __init__(self, *servers: str) -> None:
-        options = BrokerOptions(name="a", cluster="C", namesrv=servers, listen="127.0.0.1:10911")
+    def __init__(self, *servers: str, zone: str | None = None) -> None:
+        options = BrokerOptions(name="a", cluster="C", zone=zone, namesrv=servers, listen="127.0.0.1:10911")
         disk = SimDisk()
         store = MessageStore.open(disk, store_options(options), NOW_MS)
         self.topics = TopicTable(disk, options, NOW_MS)
-        self.registrar = Registrar(options, self.topics, Mappings(options, disk, store, self.topics))
+        self.registrar = Registrar(options, self.topics, Mappings(options, disk, store, self.topics), UnwrittenFiles())
         self.effects: list[Effect] = []
         self.registrar.start(NOW_MS, self.effects)
 
@@ -122,6 +123,17 @@ def test_a_name_server_that_went_away_is_dialed_again_within_a_second(room: Room
     assert SetTimer(REDIAL_TIMER, NOW_MS + REDIAL_MS) in lost
     assert dialed == [OpenChannel("n1:9876")]
     assert failed == [SetTimer(REDIAL_TIMER, NOW_MS + 2 * REDIAL_MS)]
+
+
+@pytest.mark.parametrize(("zone", "fields"), [(None, {}), ("Hill", {"__ZONE_NAME": "Hill"})])
+def test_a_broker_registers_with_its_zone(zone: str | None, fields: dict[str, str]) -> None:
+    """If it has one: an empty zone would be a zone, too."""
+    room = Room("n1:9876", zone=zone)
+    room.open(FIRST, "n1:9876")
+
+    (command,) = room.sent(FIRST)
+
+    assert {name: text for name, text in command.fields.items() if name.startswith("__")} == fields
 
 
 def test_a_new_channel_gets_the_whole_card(room: Room) -> None:

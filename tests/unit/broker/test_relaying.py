@@ -485,3 +485,30 @@ def test_a_leader_that_has_sealed_a_queue_takes_no_word_of_progress_with_a_pull(
 
     assert len(list(decode_records(answer.body))) == 3
     assert cluster.rooms["a"].offsets.find("consumers", TOPIC, 0) == 1
+
+
+@pytest.mark.parametrize("asked", ["a", "b", "c"])
+def test_a_send_to_a_queue_without_a_leader_is_refused_with_what_to_do(asked: str) -> None:
+    """By the broker that led it, by one that passed requests on to it, and by one that never heard of it."""
+    cluster = a_cluster("a", "b", "c")
+    cluster.run(5_000, cluster.produce(0, 1, "b"))
+
+    cluster.ask("a", RequestCode.DELETE_MAPPING, None, topic=TOPIC, queue="0")
+    cluster.run(1_000)
+    answer = cluster.ask_command(asked, a_send(TOPIC, queue=0, body=b"x"))
+
+    assert answer.code == ResponseCode.NOT_LEADER_FOR_QUEUE
+    assert answer.remark is not None
+    assert f"holdfast queue set {TOPIC} 0 --broker" in answer.remark
+    assert answer.fields["hf.leader"] == "__syslo__none__"
+
+
+def test_a_queue_whose_leader_is_down_is_not_taken_for_one_without_a_leader() -> None:
+    """Its leader will be back."""
+    cluster = a_cluster()
+    cluster.brokers["a"].kill()
+
+    answer = cluster.ask_command("b", a_send(TOPIC, queue=0, body=b"x"))
+
+    assert answer.code == ResponseCode.NOT_LEADER_FOR_QUEUE
+    assert "hf.leader" not in answer.fields

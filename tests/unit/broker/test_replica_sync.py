@@ -11,7 +11,9 @@ from holdfast.broker.offset_copies import _newest
 from holdfast.broker.offsets import TIMER as OFFSETS_TIMER
 from holdfast.broker.replica_sync import NAME as COMMITS_FILE
 from holdfast.broker.replica_sync import TIMER
+from holdfast.broker.waits import Procedure
 from holdfast.machine.events import ChannelClosed
+from holdfast.model.errors import PeerFailed
 from holdfast.model.group import GroupConfig
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command
@@ -118,6 +120,27 @@ def test_a_topic_that_is_made_while_the_replica_follows_is_asked_for(pair: Pair)
     assert pair.replica.store.queue("B", 0).is_batched
     assert pair.replica.store.queue("B", 0).offset_max == 1
     assert codes(pair.replica.ask(a_pull(offset=10))) == [0]
+
+
+def test_records_of_a_new_topic_are_readable_though_the_master_dies_while_it_tells_the_rest(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their topic is known by then, and no later sync may ever come."""
+
+    def die(_address: str) -> Procedure[None]:
+        raise PeerFailed("the connection was closed")
+        yield
+
+    pair.copy_tables()
+    pair.follow()
+    pair.master.make_topic("new")
+    pair.master.ask(a_send("new"))
+    pair.exchange()
+    monkeypatch.setattr(pair.replica.rooms.replica_sync, "_carry_back", die)
+
+    pair.copy_tables(milliseconds=1)
+
+    assert codes(pair.replica.ask(a_pull("new"))) == [0]
 
 
 def test_records_of_a_topic_that_nobody_has_any_more_do_not_wait_for_ever(pair: Pair) -> None:

@@ -1,8 +1,8 @@
 """How the whole cluster looks to people."""
 
 from holdfast.admin.route_push import RoutePushStatus
-from holdfast.cli.cluster import push_table
-from holdfast.wire.push_state import ReadingsTold
+from holdfast.cli.cluster import link_facts, push_table
+from holdfast.wire.push_state import LinkCapacityTold, ReadingsTold
 
 
 def test_name_servers_are_shown_with_what_they_do_about_changed_routes():
@@ -30,4 +30,22 @@ def test_name_servers_are_shown_with_what_they_do_about_changed_routes():
         ["b:1", None, None, None, "every second", "unknown", "unknown", "unknown"],
         ["java:1", None, None, None, "does not push", None, None, None],
         ["dead:1", None, None, None, "unknown: cannot connect", None, None, None],
+    ]
+
+
+def test_the_capacity_of_a_link_is_shown_with_its_source():
+    """Of name servers that push: only their back-off needs it. Where it is unknown, the text says what to do."""
+    facts = link_facts(
+        [
+            RoutePushStatus(address="a:1", pushes=True, link_capacity=LinkCapacityTold(mbit=1000, source="stated")),
+            RoutePushStatus(address="b:1", pushes=True, link_capacity=LinkCapacityTold(mbit=25000, source="detected")),
+            RoutePushStatus(address="c:1", pushes=True, link_capacity=LinkCapacityTold()),
+            RoutePushStatus(address="java:1"),
+        ]
+    )
+
+    assert facts == [
+        ("link of a:1", "1000 Mbit/s (stated)"),
+        ("link of b:1", "25000 Mbit/s (detected)"),
+        ("link of c:1", "unknown: the back-off ignores the network; state link_capacity_mbit"),
     ]

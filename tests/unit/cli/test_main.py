@@ -1,11 +1,16 @@
 """The command as a whole: what it loads, how it fails, what it returns."""
 
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
+from tests.support.scripted_server import ScriptedServer
 
-from holdfast.cli.main import NOUNS, main
+from holdfast.cli.help_style import build_command
+from holdfast.cli.main import build, main
+from holdfast.runtime.background_loop import BackgroundLoop
 
 
 @pytest.fixture(autouse=True)
@@ -70,6 +75,23 @@ def test_a_cluster_that_is_not_there_says_what_to_do(capsys: pytest.CaptureFixtu
     assert "holdfast up" in line
 
 
+def test_a_broker_in_place_of_a_name_server_is_recognised(capsys: pytest.CaptureFixture[str]):
+    """The most usual mistake with addresses: the hint of the client library reaches the terminal."""
+    loop = BackgroundLoop("servers")
+
+    async def listen() -> ScriptedServer:
+        server = ScriptedServer()  # It answers as any broker does what only name servers know.
+        await server.listen(0)
+        return server
+
+    server = loop.wait(listen())
+    try:
+        assert main(["topic", "list", "--namesrv", server.address]) == 1
+    finally:
+        loop.wait(server.stop())
+    assert f"{server.address} is no name server but perhaps a broker; give the address of a name server" in said(capsys)
+
+
 def test_debug_lets_the_failure_through():
     """With --debug the traceback is what is wanted."""
     with pytest.raises(Exception, match="no name server answers"):
@@ -82,11 +104,28 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]):
     assert capsys.readouterr().out.startswith("holdfast ")
 
 
-@pytest.mark.parametrize("noun", list(NOUNS))
-def test_every_noun_has_help(noun: str, capsys: pytest.CaptureFixture[str]):
-    """Status 0, on standard output."""
-    assert main([noun, "--help"]) == 0
-    assert "Usage" in capsys.readouterr().out
+def every_command() -> list[list[str]]:
+    """Return the words of every command, of every noun, and of the root."""
+
+    def below(command: object, words: list[str]) -> Iterator[list[str]]:
+        yield words
+        for name, each in getattr(command, "commands", {}).items():
+            yield from below(each, [*words, name])
+
+    return list(below(build_command(build([])), []))
+
+
+@pytest.mark.parametrize("words", every_command(), ids=" ".join)
+def test_every_command_has_help_under_both_names(words: list[str], capsys: pytest.CaptureFixture[str]):
+    """`-h` as well as `--help`: status 0, on standard output; placeholders for people instead of Python's types."""
+    assert main([*words, "--help"]) == 0
+    text = capsys.readouterr().out
+    assert main([*words, "-h"]) == 0
+
+    assert capsys.readouterr().out == text
+    options = text.partition("─ Options ─")[2]
+    assert "--help" in options
+    assert not re.search("<(bool|int|str|float)", options)
 
 
 def test_a_role_does_not_load_what_it_does_not_need():

@@ -5,6 +5,7 @@ import base64
 import msgspec
 import pytest
 
+from holdfast.admin.messages import Origin
 from holdfast.cli.message_text import body_text, to_line, to_object, write_message
 from holdfast.model.message import ReceivedMessage
 from holdfast.model.queue import MessageQueue
@@ -36,6 +37,16 @@ def test_a_line_says_when_where_and_what():
     assert "[paid] k1 k2" in line
     assert line.endswith("  hello")
     assert "\n" not in line
+
+
+def test_a_dead_letter_says_where_it_came_from():
+    """Topic, queue and offset; only the topic once the message is no longer stored."""
+    origin = Origin("orders", "7F00", "broker-b", 3, 17)
+
+    assert "  from orders broker-b/3@17  " in to_line(a_message(), origin)
+    assert "  from orders (queue unknown: no longer stored)  " in to_line(a_message(), Origin("orders", "7F00"))
+    assert to_object(a_message(), origin)["origin"]["queue"] == 3
+    assert "origin" not in to_object(a_message())
 
 
 def test_an_object_has_the_body_as_text():

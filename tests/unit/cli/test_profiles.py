@@ -25,14 +25,42 @@ def environment(tmp_path: Path) -> dict[str, str]:
     return {"XDG_CONFIG_HOME": str(tmp_path)}
 
 
-def test_the_flag_wins_over_every_profile(environment: dict[str, str]):
-    """Whoever names the address means it."""
-    assert find_namesrv("h:1", "staging", environment) == ("h:1", "--namesrv")
+EVERYWHERE = {"HOLDFAST_NAMESRV": "v:1", "HOLDFAST_PROFILE": "local"}
 
 
-def test_the_variable_is_told_apart_from_the_flag(environment: dict[str, str]):
-    """The message for a cluster that is not there must name the right culprit."""
-    assert find_namesrv("h:1", None, environment | {"HOLDFAST_NAMESRV": "h:1"}) == ("h:1", "HOLDFAST_NAMESRV")
+def test_a_flag_beats_every_variable(environment: dict[str, str]):
+    """The command line is the strongest source, whichever of its two flags is used."""
+    assert find_namesrv("h:1", None, environment | EVERYWHERE) == ("h:1", "--namesrv")
+    assert find_namesrv(None, "staging", environment | EVERYWHERE) == ("10.0.0.4:9876;10.0.0.5:9876", "profile staging")
+
+
+def test_the_address_in_the_environment_beats_the_profile_there(environment: dict[str, str]):
+    """An address is more definite than a name; the profile is not even looked up."""
+    variables = {"HOLDFAST_NAMESRV": "v:1", "HOLDFAST_PROFILE": "gone"}
+
+    assert find_namesrv(None, None, environment | variables) == ("v:1", "HOLDFAST_NAMESRV")
+
+
+def test_a_profile_in_the_environment_beats_the_default_one(environment: dict[str, str]):
+    """The file is the weakest source."""
+    assert find_namesrv(None, None, environment | {"HOLDFAST_PROFILE": "staging"})[1] == "profile staging"
+
+
+def test_empty_variables_are_no_variables(environment: dict[str, str]):
+    """`HOLDFAST_NAMESRV= holdfast ...` is how a shell removes one for a single command."""
+    variables = {"HOLDFAST_NAMESRV": "", "HOLDFAST_PROFILE": ""}
+
+    assert find_namesrv(None, None, environment | variables) == ("127.0.0.1:9876", "profile local")
+
+
+def test_flags_that_name_different_clusters_are_refused(environment: dict[str, str]):
+    """Neither of them wins silently."""
+    with pytest.raises(ConfigError, match=r"--namesrv h:1 and --profile staging .* different clusters: give one"):
+        find_namesrv("h:1", "staging", environment)
+    with pytest.raises(ConfigError, match="no profile 'gone'"):
+        find_namesrv("h:1", "gone", environment)
+
+    assert find_namesrv("127.0.0.1:9876", "local", environment) == ("127.0.0.1:9876", "--namesrv")
 
 
 def test_a_profile_is_used_by_name_and_the_default_without(environment: dict[str, str]):
@@ -46,10 +74,14 @@ def test_without_a_file_the_local_cluster_is_meant(tmp_path: Path):
     assert find_namesrv(None, None, {"HOME": str(tmp_path)}) == ("127.0.0.1:9876", "the default")
 
 
-def test_an_unknown_profile_is_refused_with_the_nearest(environment: dict[str, str]):
-    """A misspelt profile does not fall back to another cluster."""
-    with pytest.raises(ConfigError, match="no profile 'stagng'; did you mean 'staging'"):
-        find_namesrv(None, "stagng", environment)
+@pytest.mark.parametrize("name", ["stagng", ""])
+def test_an_unknown_profile_is_refused_with_those_that_exist(environment: dict[str, str], name: str):
+    """A misspelt profile does not fall back to another cluster, whatever else names one."""
+    with pytest.raises(ConfigError, match=rf"no profile '{name}' \(--profile\); known are local, staging"):
+        find_namesrv(None, name, environment | EVERYWHERE)
+    if name:
+        with pytest.raises(ConfigError, match=rf"no profile '{name}' \(HOLDFAST_PROFILE\); known are local, staging"):
+            find_namesrv(None, None, environment | {"HOLDFAST_PROFILE": name})
 
 
 def test_commas_and_blanks_between_name_servers_are_accepted():

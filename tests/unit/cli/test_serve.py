@@ -96,6 +96,7 @@ def test_a_broker_that_listens_everywhere_advertises_an_address():
         (["--name", "x", "--replica-of", "a"], "a replica of a has its name: leave --name x out"),
         (["--replica-of", "a", "--set", "ha_master=nowhere"], "ha_master: 'nowhere' is not an address"),
         (["--replica-of", "a", "--set", "ha_master=10.0.0.1"], "write host:port"),
+        (["--replica-unit", "west"], "replica_unit west is where a replica stands, and this broker is none"),
     ],
 )
 def test_a_replica_that_is_told_nonsense_does_not_start(
@@ -104,3 +105,14 @@ def test_a_replica_that_is_told_nonsense_does_not_start(
     """It would dial nobody, without a word."""
     assert main(["serve", "broker", *words]) == 2
     assert hint in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("role", ["namesrv", "broker"])
+def test_a_system_that_cannot_keep_data_safe_is_named(
+    role: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    """On macOS, which has neither call, a role says so before it touches anything."""
+    monkeypatch.delattr(os, "posix_fallocate")
+
+    assert main(["serve", role]) == 2
+    assert "servers run on Linux: this system has no posix_fallocate" in capsys.readouterr().err

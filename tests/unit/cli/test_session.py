@@ -1,10 +1,11 @@
 """What commands share."""
 
-import os
+from pathlib import Path
 
 import pytest
 import typer
 
+from holdfast.cli.main import main
 from holdfast.cli.session import NotConfirmed, Session, cluster_command, parse_pairs
 from holdfast.model.errors import ConfigError
 
@@ -65,8 +66,28 @@ def test_every_command_gets_the_common_options():
     assert seen == [("h:1", True, 3)]
 
 
-def test_the_variables_are_read(monkeypatch: pytest.MonkeyPatch):
-    """HOLDFAST_NAMESRV is as good as the option."""
+PROFILES = """
+[profiles.staging]
+namesrv = "10.0.0.4:9876"
+"""
+
+
+@pytest.fixture
+def _staging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A profile of one cluster, and an environment that names another."""
+    file = tmp_path / "holdfast" / "config.toml"
+    file.parent.mkdir()
+    file.write_text(PROFILES, encoding="utf-8")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("HOLDFAST_NAMESRV", "v:1")
+
+
+@pytest.mark.usefixtures("_staging")
+@pytest.mark.parametrize(
+    ("words", "asked"), [([], "v:1"), (["--profile", "staging"], "10.0.0.4:9876"), (["--namesrv", "h:1"], "h:1")]
+)
+def test_a_flag_beats_the_environment(words: list[str], asked: str):
+    """HOLDFAST_NAMESRV holds only while the command line names no cluster, by either flag."""
     app = typer.Typer()
     seen: list[str] = []
 
@@ -75,10 +96,31 @@ def test_the_variables_are_read(monkeypatch: pytest.MonkeyPatch):
         """Look."""
         seen.append(session.namesrv)
 
-    monkeypatch.setitem(os.environ, "HOLDFAST_NAMESRV", "v:1")
-    typer.main.get_command(app).main([], standalone_mode=False)
+    typer.main.get_command(app).main(words, standalone_mode=False)
 
-    assert seen == ["v:1"]
+    assert seen == [asked]
+
+
+@pytest.mark.usefixtures("_staging")
+@pytest.mark.parametrize("words", [["topic", "list"], ["send", "t", "x"], ["tail", "t"], ["bench"], ["dr", "status"]])
+def test_no_command_falls_back_to_another_cluster(words: list[str], capsys: pytest.CaptureFixture[str]):
+    """A profile that does not exist, and flags that contradict each other, are wrong usage in every command."""
+    assert main([*words, "--profile", "stagng"]) == 2
+    assert "no profile 'stagng' (--profile); known are staging" in capsys.readouterr().err
+
+    assert main([*words, "--profile", "staging", "--namesrv", "h:1"]) == 2
+    assert "name different clusters" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("_staging")
+def test_a_backfill_follows_the_same_rule(capsys: pytest.CaptureFixture[str]):
+    """The one job of the pipeline that writes to a cluster."""
+    words = ["pipeline", "backfill", "archive", "--to", "t", "--state", "s", "--profile"]
+
+    assert main([*words, "stagng"]) == 2
+    assert "no profile 'stagng' (--profile)" in capsys.readouterr().err
+    assert main([*words, "staging", "--namesrv", "h:1"]) == 2
+    assert "name different clusters" in capsys.readouterr().err
 
 
 def test_a_timeout_of_nothing_is_refused():

@@ -1,29 +1,35 @@
 """Which messages tail shows."""
 
-import asyncio
+from typing import Any
 
 import pytest
-from tests.unit.admin.test_reading import a_record, from_queues
 from tests.unit.cli.test_message_text import a_message
 
-from holdfast.admin.offsets import QueueRange
-from holdfast.admin.reading import Reader
-from holdfast.cli.tail import _compile, _last, _Selection
+from holdfast.cli.tail import _compile, _place, _Selection
 from holdfast.model.errors import ConfigError
-from holdfast.model.queue import MessageQueue
 
 
-def test_the_last_n_are_counted_over_all_queues():
-    """A queue without recent messages gives none of them."""
-    queues = {
-        0: [a_record(0, offset, offset) for offset in range(4)],
-        1: [a_record(1, offset, 100 + offset) for offset in range(2)],
-    }
-    ranges = [QueueRange(MessageQueue("t", "broker-a", number), "a:1", 0, len(queues[number])) for number in queues]
+@pytest.mark.parametrize(
+    ("options", "place"),
+    [
+        ({}, "-10"),
+        ({"last": 1}, "-1"),
+        ({"count": 3}, "-3"),
+        ({"start": "earliest", "count": 3}, "earliest"),
+        ({"follow": True}, "latest"),
+        ({"follow": True, "last": 2, "count": 5}, "-2"),
+    ],
+)
+def test_without_a_place_the_newest_are_meant(options: dict[str, Any], place: str):
+    """However few are asked for: never the oldest of the last ten."""
+    assert _place(**{"start": None, "last": None, "count": None, "follow": False, **options}) == place
 
-    found = asyncio.run(_last(Reader(from_queues(queues)), ranges, 3))
 
-    assert [message.body for message in found] == [b"0:3", b"1:0", b"1:1"]
+@pytest.mark.parametrize("contradiction", [{"start": "earliest"}, {"count": 3}])
+def test_limits_that_contradict_each_other_are_refused(contradiction: dict[str, Any]):
+    """With the choice that there is."""
+    with pytest.raises(ConfigError, match="give one of them"):
+        _place(**{"start": None, "last": 2, "count": None, "follow": False, **contradiction})
 
 
 def test_a_pattern_is_looked_for_in_body_keys_and_properties():

@@ -1,10 +1,14 @@
 """Where the list of name servers comes from."""
 
 import asyncio
+import shutil
 import socket
+import ssl
+import subprocess
 import threading
 from contextlib import suppress
 from http.client import HTTPException
+from pathlib import Path
 
 import pytest
 from tests.support.address_server import an_address_server
@@ -157,6 +161,81 @@ def test_an_address_server_that_dribbles_its_head_is_left(monkeypatch: pytest.Mo
             asyncio.run(AddressSource(f"http://127.0.0.1:{listener.getsockname()[1]}").read())
         thread.join()
         assert sent < 100
+
+
+def test_an_address_server_that_dribbles_its_handshake_is_left(monkeypatch: pytest.MonkeyPatch):
+    """TLS is no reason to wait longer: each byte of its greeting comes in time, but not all of them."""
+    monkeypatch.setattr(address_source, "_TIMEOUT_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        sent = 0
+
+        def dribble() -> None:
+            nonlocal sent
+            peer, _ = listener.accept()
+            with peer, suppress(OSError):
+                peer.sendall(bytes.fromhex("16 03 03 3f ff 02 00 3f fb"))  # the head of a long record of a handshake
+                ticks = threading.Event()
+                while sent < 100 and not ticks.wait(0.05):
+                    peer.sendall(b"\0")
+                    sent += 1
+
+        thread = threading.Thread(target=dribble)
+        thread.start()
+        with pytest.raises(ConnectionLost, match="timed out"):
+            asyncio.run(AddressSource(f"https://127.0.0.1:{listener.getsockname()[1]}").read())
+        thread.join()
+        assert sent < 100
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> tuple[Path, ssl.SSLContext]:
+    """Of a server at `localhost`, and what the server does with it."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl makes the certificate")
+    key, file = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    make = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=DNS:localhost"
+    subprocess.run([*make.split(), "-keyout", key, "-out", file], check=True, capture_output=True)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(file, key)
+    return file, context
+
+
+def test_an_address_server_may_be_a_secure_one(
+    certificate: tuple[Path, ssl.SSLContext], monkeypatch: pytest.MonkeyPatch
+):
+    """One that proves who it is; a stranger is not believed."""
+    file, context = certificate
+    with an_address_server(b"10.0.0.1:9876", context) as server:
+        assert server.url.startswith("https://localhost:")
+        with pytest.raises(ConnectionLost, match="certificate"):
+            asyncio.run(AddressSource(server.url).read())
+        monkeypatch.setenv("SSL_CERT_FILE", str(file))
+        assert asyncio.run(AddressSource(server.url).read()) == ["10.0.0.1:9876"]
+    assert server.asked == ["/rocketmq/nsaddr?unit=a"]
+
+
+def test_the_handshake_is_a_part_of_the_time(certificate: tuple[Path, ssl.SSLContext], monkeypatch: pytest.MonkeyPatch):
+    """A server that takes most of it for the handshake, and as much again for the answer, is left."""
+    file, context = certificate
+    monkeypatch.setenv("SSL_CERT_FILE", str(file))
+    monkeypatch.setattr(address_source, "_TIMEOUT_S", 1)
+    pause = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def take_time() -> None:
+            peer, _ = listener.accept()
+            with peer, suppress(OSError):
+                pause.wait(0.7)
+                with context.wrap_socket(peer, server_side=True) as secure:
+                    secure.recv(4096)
+                    pause.wait(0.7)
+                    secure.sendall(b"HTTP/1.0 200 OK\r\n\r\n10.0.0.1:9876")
+
+        thread = threading.Thread(target=take_time)
+        thread.start()
+        with pytest.raises(ConnectionLost, match="timed out"):
+            asyncio.run(AddressSource(f"https://localhost:{listener.getsockname()[1]}").read())
+        thread.join()
 
 
 @pytest.mark.parametrize("error", [None, ConnectionResetError("reset by peer"), HTTPException("no status line")])

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -12,7 +13,7 @@ from holdfast.client.group_member import GroupMember
 from holdfast.client.rebalance import AssignmentChange
 from holdfast.model.errors import LocalProtocolError
 from holdfast.model.queue import MessageQueue
-from holdfast.wire.codes import RequestCode
+from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command, response
 
 MEMBERS = RequestCode.GET_CONSUMER_LIST_BY_GROUP
@@ -278,3 +279,29 @@ def test_those_who_have_not_come_back_yet_are_members_for_a_while(monkeypatch: p
             await close(consumer)
 
     asyncio.run(story())
+
+
+def test_a_topic_that_does_not_exist_is_logged_once(caplog: pytest.LogCaptureFixture):
+    """Nothing is consumed of one whose name is mistyped, and nothing else would say why. When it is created, too."""
+
+    async def story() -> None:
+        async with ScriptedServer() as server:
+            server.on(RequestCode.HEART_BEAT)
+            server.refuse(RequestCode.GET_ROUTEINFO_BY_TOPIC, ResponseCode.TOPIC_NOT_EXIST)
+            consumer = Consumer(server)
+            consumer.member.subscribe("t")
+            await consumer.member.start()
+            for _ in range(3):
+                assert not await consumer.member.rebalance()
+            (warning,) = [record for record in caplog.records if record.levelno == logging.WARNING]
+            assert "group g subscribes to the topic t, which does not exist" in warning.getMessage()
+            assert "holdfast topic create" in warning.getMessage()
+
+            tell_members(server, consumer)
+            server.serve_topic("t")
+            await consumer.until(1)
+            assert "the topic t exists now" in caplog.text
+            await close(consumer)
+
+    with caplog.at_level(logging.INFO, "holdfast.client"):
+        asyncio.run(story())

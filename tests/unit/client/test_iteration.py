@@ -15,7 +15,7 @@ def test_a_message_is_done_when_the_next_one_is_asked_for():
     """Not when it is handed out."""
 
     async def story() -> None:
-        work, reader = IterationWork(None), a_reader()
+        work, reader = IterationWork(None, lambda: None), a_reader()
         work.start()
         work.deliver(pulled(reader, 3))
         committed = []
@@ -35,7 +35,7 @@ def test_ack_is_earlier():
     """And may be said twice."""
 
     async def story() -> None:
-        work, reader = IterationWork(None), a_reader()
+        work, reader = IterationWork(None, lambda: None), a_reader()
         work.deliver(pulled(reader, 1))
 
         async for message in work.iterate():
@@ -52,7 +52,7 @@ def test_stopping_ends_every_loop():
     """What was not handed out is not done."""
 
     async def story() -> None:
-        work, reader = IterationWork(None), a_reader()
+        work, reader = IterationWork(None, lambda: None), a_reader()
 
         async def loop() -> list[int]:
             return [message.offset async for message in work.iterate()]
@@ -75,7 +75,7 @@ def test_what_nobody_waits_for_is_not_handed_out():
     """The window was reset meanwhile."""
 
     async def story() -> None:
-        work, reader = IterationWork(None), a_reader()
+        work, reader = IterationWork(None, lambda: None), a_reader()
         work.deliver(pulled(reader, 2))
         reader.window.reset(50)
         work.deliver(pulled(reader, 1))
@@ -98,7 +98,7 @@ def test_an_ordered_loop_waits_for_the_lock():
                 """Wait for the test."""
                 await locked.wait()
 
-        work, reader = IterationWork(Locks()), a_reader()
+        work, reader = IterationWork(Locks(), lambda: None), a_reader()
         work.deliver(pulled(reader, 1))
         iterator = work.iterate()
         waiting = asyncio.create_task(anext(iterator))

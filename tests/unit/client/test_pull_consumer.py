@@ -10,7 +10,8 @@ from tests.support.scripted_server import ScriptedServer
 
 from holdfast.client import pull_consumer
 from holdfast.client.pull_consumer import PullConsumer
-from holdfast.model.errors import LocalProtocolError
+from holdfast.client.push_consumer import PushConsumer
+from holdfast.model.errors import HoldfastError, LocalProtocolError
 from holdfast.model.queue import MessageQueue
 from holdfast.wire.codes import RequestCode
 
@@ -233,3 +234,23 @@ def test_what_was_not_committed_by_hand_is_read_again_after_a_new_assignment():
             assert consumer.position(ZERO) == 0
 
     with_server(story)
+
+
+@pytest.mark.parametrize("kind", [PullConsumer, PushConsumer])
+def test_closing_ends_a_start_that_is_under_way(kind: type[PullConsumer]):
+    """Nothing of it runs on: nobody would ever stop it."""
+
+    async def story() -> None:
+        async with ScriptedServer() as server:
+            server.answers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = lambda _: None
+            consumer = kind(server.namesrv, "g")
+            consumer.subscribe("t")
+            starting = asyncio.ensure_future(consumer.start())
+            await server.heard(RequestCode.GET_ROUTEINFO_BY_TOPIC)
+            await consumer.close()
+
+            with pytest.raises(HoldfastError):
+                await starting
+            assert not consumer._member.client._tasks
+
+    asyncio.run(story())

@@ -16,9 +16,11 @@ from holdfast.client.queue_calls import QueueCalls
 from holdfast.client.queue_reader import Delivery, QueueReader, ReaderPlan
 from holdfast.model.filter import parse_tags
 from holdfast.model.queue import MessageQueue
+from holdfast.model.route import BrokerData, QueueData, Route
 from holdfast.wire.batch import encode_items
 from holdfast.wire.codes import RequestCode
 from holdfast.wire.command import Command, response
+from holdfast.wire.route import encode_route
 
 PULL = RequestCode.PULL_MESSAGE
 QUEUE = MessageQueue("t", "broker-a", 0)
@@ -384,3 +386,120 @@ def test_only_the_first_of_many_failures_is_worth_a_warning(
 
     with_consumer(story)
     assert len([record for record in caplog.records if "pull of" in record.message]) == 1
+
+
+# A replica beside the reader.
+
+
+class Beside:
+    """A master that sends readers of a unit to its replica, the replica, and a consumer of that unit."""
+
+    def __init__(self, master: ScriptedServer, replica: ScriptedServer, consumer: Consumer) -> None:
+        self.master, self.replica, self.consumer = master, replica, consumer
+        self.logs = [Log(server, 3) for server in (master, replica)]
+        for server, log in zip((master, replica), self.logs, strict=True):
+            server.answers[PULL] = lambda command, log=log: self._answer(log, command)
+
+    @staticmethod
+    def _answer(log: Log, command: Command) -> Command | None:
+        answer = log.answer(command)
+        if answer is not None:
+            answer.fields["suggestWhichBrokerId"] = "1"
+        return answer
+
+    def grow(self, end: int) -> None:
+        """Let both have more; what is parked stays so."""
+        for log in self.logs:
+            log.end = end
+
+    def pulls_at_replica(self) -> list[Command]:
+        """Return what the replica was asked."""
+        return [command for command in self.replica.requests if command.code == PULL]
+
+
+def beside(story: Callable[[Beside, QueueReader], Awaitable[None]]) -> None:
+    async def run() -> None:
+        async with (
+            ScriptedServer() as master,
+            ScriptedServer() as replica,
+            ClusterClient(master.address, unit="west") as client,
+        ):
+            addresses = {0: master.address, 1: replica.address}
+            data = BrokerData(cluster="east", broker_name="broker-a", broker_addrs=addresses)
+            queues = QueueData(broker_name="broker-a", read_queues=1, write_queues=0, permission=4)
+            route = Route(broker_datas=[data], queue_datas=[queues])
+            master.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, body=encode_route(route))
+            await client.route("t")
+            both = Beside(master, replica, Consumer(client))
+            reader = QueueReader(both.consumer.plan, QUEUE, 0)
+            reader.start()
+            await both.consumer.offsets(3)
+            await replica.heard(PULL)
+            await story(both, reader)
+            reader.stop()
+
+    asyncio.run(run())
+
+
+def test_a_reader_goes_where_its_master_sends_it():
+    """It says its unit, continues where it was, and comes back soon to hear whether it may stay."""
+
+    async def story(both: Beside, _reader: QueueReader) -> None:
+        first = next(command for command in both.master.requests if command.code == PULL)
+        (second,) = both.pulls_at_replica()
+
+        assert (first.fields["scope"], second.fields["scope"]) == ("west", "west")
+        assert (first.fields["queueOffset"], second.fields["queueOffset"]) == ("0", "3")
+        assert int(second.fields["suspendTimeoutMillis"]) < int(first.fields["suspendTimeoutMillis"])
+
+    beside(story)
+
+
+def test_a_reader_returns_to_the_master_when_the_replica_dies_or_hangs(monkeypatch: pytest.MonkeyPatch):
+    """At once, where it was; and for a while it does not go back, whatever the master says."""
+    monkeypatch.setattr(queue_reader, "_REPLICA_TIMEOUT_S", 0.05)
+
+    async def story(both: Beside, _reader: QueueReader) -> None:
+        both.grow(6)  # The replica never answers the pull that it has.
+
+        assert await both.consumer.offsets(6) == [0, 1, 2, 3, 4, 5]
+        await both.master.heard(PULL, 3)
+        assert len(both.pulls_at_replica()) == 1
+
+    beside(story)
+
+
+@pytest.mark.parametrize("damage", ["refusal", "record"])
+def test_what_is_wrong_at_a_replica_is_read_at_the_master(monkeypatch: pytest.MonkeyPatch, damage: str):
+    """A damaged record there is whole at the master: the queue does not stand still."""
+    monkeypatch.setattr(queue_reader, "_REPLICA_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(queue_reader, "_SHUN_S", 0.0)
+
+    async def story(both: Beside, _reader: QueueReader) -> None:
+        both.grow(6)
+        if damage == "record":
+            both.logs[1].damaged = True
+        else:
+            both.replica.refuse(PULL, 1)
+
+        assert await both.consumer.offsets(6) == [0, 1, 2, 3, 4, 5]
+
+    beside(story)
+
+
+def test_a_replica_that_does_not_know_the_group_yet_is_told_of_it():
+    """By a heartbeat; then it is asked again."""
+
+    async def story(both: Beside, reader: QueueReader) -> None:
+        reader.stop()
+        both.grow(6)
+        known = both.replica.answers[PULL]
+        both.replica.answers[PULL] = lambda command: (
+            known(command) if len(both.pulls_at_replica()) > 2 else response(command, 24, "who?")
+        )
+        reader.start()
+
+        assert await both.consumer.offsets(6) == [0, 1, 2, 3, 4, 5]
+        assert len(both.pulls_at_replica()) >= 3
+
+    beside(story)

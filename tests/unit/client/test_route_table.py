@@ -379,6 +379,22 @@ def test_a_topic_is_missing_until_it_is_found():
     assert not table.is_missing("new")
 
 
+def test_a_topic_is_deleted_until_it_is_found():
+    """What was known of it is dropped with it, and leaders of its next life may be of an older generation."""
+    table = RouteTable()
+    table.put("t", a_route("a"), 0)
+    table.put_missing("t", 1, is_deleted=True)
+    assert (table.is_unlisted("t"), table.is_deleted("t"), table.is_missing("t")) == (True, True, False)
+
+    assert table.drop("t") == []
+    assert (table.find("t"), table.is_missing("t")) == (None, True)
+
+    table.put("t", a_route("b"), 2)
+    assert (table.is_unlisted("t"), table.is_deleted("t"), table.is_missing("t")) == (False, False, False)
+    assert [broker.broker_name for broker in table.find("t").reach.broker_datas] == ["b"]
+    assert (table.is_unlisted("never"), table.is_deleted("never"), table.drop("never")) == (False, False, [])
+
+
 def test_a_borrowed_route_can_be_dropped():
     """When no broker creates topics any more."""
     table = RouteTable()

@@ -414,3 +414,84 @@ def test_word_of_an_older_leader_or_of_a_stranger_changes_nothing():
             assert len(cluster.a.heard_of(SEND)) == 3
 
     asyncio.run(run())
+
+
+def no_leader(command: Command) -> Command:
+    """Refuse as a broker that knows that the mapping of a queue was deleted."""
+    return response(command, 501, "logical queue 1 of t has no leader: set it", fields={"hf.leader": "__syslo__none__"})
+
+
+KEY_OF_1 = next(key for key in "abcdef" if queue_for_key(key, [logical(0), logical(1)]) == logical(1))
+
+
+@pytest.mark.parametrize("parcel", [to(1), Parcel("t", PARCEL.outgoing, key=KEY_OF_1)])
+def test_a_queue_without_a_leader_fails_with_the_words_of_the_broker(parcel: Parcel):
+    """At once, as the broker has waited already; and nothing was stored. The name servers may not have heard of it."""
+
+    async def run() -> None:
+        async with a_cluster() as (cluster, sender):
+            cluster.serve(A_LEADS)
+            cluster.a.answers[SEND] = no_leader
+
+            with pytest.raises(SendFailed, match=r"has no leader: set it; the message was not stored") as caught:
+                await sender.send(parcel, 25)
+
+            assert caught.value.code == 501
+            assert len(cluster.a.heard_of(SEND)) == 1
+
+    asyncio.run(run())
+
+
+def test_a_queue_without_a_leader_gets_the_message_if_a_name_server_knows_a_leader():
+    """It was set again meanwhile."""
+
+    async def run() -> None:
+        async with a_cluster() as (cluster, sender):
+            cluster.serve(A_LEADS)
+            await sender._client.publish_route("t")
+            cluster.serve(A_LEADS, a_record("b", {1: 2}, epoch=2, total=2))
+            cluster.a.answers[SEND] = no_leader
+
+            receipt = await sender.send(to(1), 25)
+
+            assert receipt.address == cluster.b.address
+
+    asyncio.run(run())
+
+
+def test_messages_for_any_queue_avoid_one_without_a_leader():
+    """One of them finds out, for all."""
+
+    async def run() -> None:
+        async with a_cluster() as (cluster, sender):
+            cluster.serve(A_LEADS)
+            cluster.a.answers[SEND] = lambda command: (no_leader if command.fields["e"] == "1" else stored)(command)
+
+            for _ in range(8):
+                assert (await sender.send(PARCEL, 25)).result.queue == logical(0)
+
+            assert [command.fields["e"] for command in cluster.a.heard_of(SEND)].count("1") == 1
+
+    asyncio.run(run())
+
+
+def test_a_refusal_that_came_late_is_not_followed_by_an_attempt_that_gets_no_answer(monkeypatch: pytest.MonkeyPatch):
+    """A refused message was not stored; one without an answer may have been."""
+    clock_s = [100.0]
+    monkeypatch.setattr(sender_module, "monotonic", lambda: clock_s[0])
+
+    def refuse_late(command: Command) -> Command:
+        clock_s[0] += 2.6
+        return response(command, 501, "the queue is moving")
+
+    async def run() -> None:
+        async with a_cluster() as (cluster, sender):
+            cluster.serve(A_LEADS)
+            cluster.a.answers[SEND] = refuse_late
+
+            with pytest.raises(SendFailed, match="the queue is moving; the message was not stored"):
+                await sender.send(to(1), 10)
+
+            assert len(cluster.a.heard_of(SEND)) == 3, "a fourth would have 2.2 s"
+
+    asyncio.run(run())

@@ -247,3 +247,31 @@ def test_a_transaction_of_a_logical_queue_ends_where_its_half_message_is():
                 assert (told.fields["bname"], told.fields["commitLogOffset"]) == (name, "1024")
 
     asyncio.run(run())
+
+
+def test_a_decision_before_the_block_does_not_count():
+    """It is refused, and the block still commits at its end."""
+
+    async def story(scene: Scene) -> None:
+        transaction = scene.transaction()
+        with pytest.raises(LocalProtocolError, match="has not begun"):
+            await transaction.commit()
+        async with transaction:
+            pass
+        assert await scene.told() == [("8", "false")]
+
+    with_scene(story)
+
+
+def test_a_transaction_begins_once():
+    """A second block would store a second half message, which no decision reaches."""
+
+    async def story(scene: Scene) -> None:
+        transaction = scene.transaction()
+        async with transaction:
+            with pytest.raises(LocalProtocolError, match="has begun already"):
+                await transaction.__aenter__()
+        with pytest.raises(LocalProtocolError, match="has begun already"):
+            await transaction.__aenter__()
+
+    with_scene(story)

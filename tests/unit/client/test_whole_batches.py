@@ -1,13 +1,15 @@
 """Who keeps a batch whole, and what a producer sends to whom."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, cast
 
 import pytest
 from tests.support.deliveries import until
 from tests.support.scripted_server import ScriptedServer
 
 from holdfast.client import whole_batches
+from holdfast.client.cluster_client import ClusterClient
 from holdfast.client.gathering import Batching
 from holdfast.client.producer import Producer
 from holdfast.client.whole_batches import WholeBatches
@@ -312,3 +314,63 @@ def test_a_broker_that_does_not_answer_gets_what_everybody_takes_and_is_asked_ag
         assert await whole.find_out("t", server.address)
 
     with_producer(story, attributes=BATCH_INDEX)
+
+
+class SlowClient:
+    """A way to a broker that keeps batches whole, and whose answer is on its way for as long as a test wants."""
+
+    def __init__(self) -> None:
+        self.answers: list[asyncio.Future[Command]] = []
+
+    def capabilities_of(self, address: str) -> frozenset[str]:
+        return frozenset({"innerBatch"})
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        return asyncio.get_running_loop().create_task(work)
+
+    async def invoke(self, address: str, command: Command) -> Command:
+        self.answers.append(asyncio.get_running_loop().create_future())
+        return await self.answers[-1]
+
+
+def test_an_answer_of_a_broker_that_has_gone_is_not_believed_of_the_next_one() -> None:
+    """A Java broker at the same address would store the batch as a message that no client can read."""
+
+    async def story() -> None:
+        client = SlowClient()
+        whole = WholeBatches(cast("ClusterClient", client))
+        config = java_json.encode(TopicConfig(name="t", attributes=BATCH_INDEX))
+        first = asyncio.create_task(whole.find_out("t", "b:1"))
+        await until(lambda: len(client.answers) == 1)
+
+        whole.forget_broker("b:1")
+        client.answers[0].set_result(Command(code=0, body=config))
+
+        assert await first is False
+        second = asyncio.create_task(whole.find_out("t", "b:1"))
+        await until(lambda: len(client.answers) == 2)
+        client.answers[1].set_result(Command(code=0, body=config))
+        assert await second is True
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(("version", "says_id"), [(407, False), (513, True)])
+def test_a_batch_has_an_id_of_its_own_only_where_its_messages_keep_theirs(version: int, *, says_id: bool) -> None:
+    """A broker of 4.x appends the properties of a batch to those of each message, and the last of a name counts."""
+
+    async def story(server: ScriptedServer, producer: Producer) -> None:
+        def beat(command: Command) -> Command:
+            answer = response(command)
+            answer.version = version
+            return answer
+
+        server.answers[RequestCode.HEART_BEAT] = beat
+
+        request = await send_two(server, producer)
+
+        assert ("UNIQ_KEY" in parse_properties(request.fields["i"])) == says_id
+        items = [parse_properties(properties.decode()) for _, _, properties in split_items(request.body)]
+        assert len({item["UNIQ_KEY"] for item in items}) == 2
+
+    with_producer(story)

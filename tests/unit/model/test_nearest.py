@@ -1,6 +1,6 @@
 """Guessing what a word was meant to be."""
 
-from holdfast.model.nearest import nearest
+from holdfast.model.nearest import did_you_mean, nearest
 
 
 def test_a_misspelt_word_gets_the_one_it_looks_like():
@@ -11,3 +11,9 @@ def test_a_misspelt_word_gets_the_one_it_looks_like():
 def test_a_word_like_nothing_gets_the_whole_list():
     """Where no guess is good, the choices are shown."""
     assert nearest("xyzzy", ["store", "flush"]) == "; known are flush, store"
+
+
+def test_only_a_very_similar_word_is_asked_about():
+    """Among names that users chose; never the word itself."""
+    assert did_you_mean("ordrs", ["orders", "payments", "ordrs"]) == "did you mean 'orders'?"
+    assert did_you_mean("invoices", ["orders", "payments"]) == ""

@@ -100,7 +100,7 @@ def test_what_was_deleted_stays_deleted_over_a_restart():
     """A broker that was away at the deletion does not bring the topic back."""
     server = a_server()
     register_static(server, "a", leads("a", 0, 1))
-    server.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders"})
+    server.tell(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders"})
 
     again = restart(server)
     answer = register_static(again, "a", leads("a", 0, 1))

@@ -30,7 +30,8 @@ from tests.support.watching import (
 
 from holdfast.machine.effects import Log
 from holdfast.machine.events import TimerFired
-from holdfast.machine.readings import Readings
+from holdfast.machine.readings import LinkCapacity, Readings
+from holdfast.model.topic import TopicConfig
 from holdfast.nameserver.core import NameServer
 from holdfast.nameserver.push import SETTLING_MS, SLICE, TIMER
 from holdfast.wire.codes import RequestCode, ResponseCode
@@ -351,6 +352,7 @@ def test_the_state_tells_who_watches_who_waits_and_why():
     tick(server)
     told(server, channel)
     readings_of(server).memory, readings_of(server).load = 91.04, 61.0
+    readings_of(server).link = LinkCapacity(10, "stated")
     unwatch(server, channel, "orders")
     wipe(server)
 
@@ -364,6 +366,7 @@ def test_the_state_tells_who_watches_who_waits_and_why():
         "pace": "paused",
         "reason": "memory 92 %",
         "readings": {"memory": 91.0, "load": 61.0, "network": "unknown"},
+        "linkCapacity": {"mbit": 10, "source": "stated"},
     }
 
 
@@ -378,3 +381,24 @@ def test_a_notice_is_a_oneway_request_with_names_and_nothing_else():
 
     assert (notice.code, notice.fields, notice.body) == (ROUTES_CHANGED, {"topics": "bills;orders"}, b"")
     assert (notice.is_one_way, notice.is_response, notice.serializer) == (True, False, JSON)
+
+
+@pytest.mark.parametrize("broker_events", ["off", "spread"])
+def test_a_change_that_a_full_registration_contained_first_is_pushed(broker_events: str):
+    """A Java broker registers everything every 30 s; that may fall between a change of a topic and its announcement."""
+    server = a_cluster(broker_events=broker_events)
+    channel = watch(server, "orders")
+
+    def register_topics(*topics: TopicConfig | str, counter: int) -> None:
+        register(server, "a", body=a_registration(*topics, counter=counter), channel=BROKER_CHANNEL)
+
+    changed = a_topic("orders", 5)
+    register_topics(changed, "bills", counter=2)
+    register_topics(changed, counter=2)
+    tick(server)
+
+    assert told(server, channel) == [["orders"]]
+    register_topics(changed, "bills", counter=2)
+    register_topics(changed, counter=2)
+    tick(server)
+    assert told(server, channel) == [], "nothing has changed since"

@@ -285,7 +285,7 @@ def test_leases_of_a_deleted_topic_are_forgotten():
     """When they have lapsed."""
     asking = Asking()
     asking.ask("a", {0: Claim(3)})
-    asking.server.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders"})
+    asking.server.tell(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders"})
 
     asking.pass_time(2 * LEASE_MS + SCAN_MS)
 

@@ -65,15 +65,6 @@ def test_a_normal_topic_beside_a_static_one_of_another_unit_is_told_again_too():
     assert server.machine.counters.requests == known  # type: ignore[attr-defined]
 
 
-def test_a_java_client_that_is_told_its_zone_has_a_unit():
-    """It puts the name into every request, and whether it counts."""
-    server = two_units("orders")
-
-    assert hosts(ask(server, "orders", __ZONE_NAME="west", __ZONE_MODE="true")) == ["b"]
-    assert hosts(ask(server, "orders", __ZONE_NAME="west", __ZONE_MODE="false")) == ["a", "b"]
-    assert hosts(ask(server, "orders", "east", __ZONE_NAME="west", __ZONE_MODE="true")) == ["a"]
-
-
 def test_a_route_follows_its_unit():
     """What was rendered before is dropped when a broker of the unit leaves."""
     server = two_units("orders")

@@ -14,6 +14,7 @@ import pyarrow.dataset as ds
 import pytest
 from tests.support.store_folders import FILES, PREPARED, Folder, flip, overwrite
 from tests.support.stores import NOW_MS
+from tests.unit.pipeline.test_report_page import ORIGIN
 
 from holdfast.model.errors import ConfigError
 from holdfast.model.topic import HALF_TOPIC
@@ -474,7 +475,7 @@ def test_the_report_says_what_is_missing(folder: Folder, target: Path):
     folder.close()
     flip(folder.log_path(0), skip=5)
 
-    page = to_page(to_report(run(target, folder)))
+    page = to_page(to_report(run(target, folder)), ORIGIN)
 
     assert "something is missing" in page
     assert "2023-11-14" in page

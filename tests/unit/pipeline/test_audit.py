@@ -4,8 +4,10 @@ import shutil
 from pathlib import Path
 
 import pytest
+from tests.support.batch_bytes import items, some
 from tests.support.store_folders import FILES, Folder, flip, overwrite
 from tests.support.stores import HOST, NOW_MS, keep_house
+from tests.unit.pipeline.test_report_page import ORIGIN
 
 from holdfast.model.errors import ConfigError
 from holdfast.pipeline import log_scan
@@ -194,6 +196,23 @@ def test_a_batch_that_cannot_be_opened_is_named(folder: Folder):
     assert (fault.kind, fault.position) == ("batch", position)
 
 
+def test_a_batch_that_says_more_messages_than_it_holds_is_named(folder: Folder):
+    """No checksum covers what it says; the index, made again from the log, would hide the next record."""
+    whole = Folder(folder.root.parent / "broker-b")
+    position, _ = whole.append(items(some(3)), topic="batched", more="INNER_NUM\x013\x02", flag=0xC0)
+    whole.append(items(some(3)), topic="batched", more="INNER_NUM\x013\x02", flag=0xC0)
+    whole.close()
+    path = next((whole.root / "commitlog").iterdir())
+    log = path.read_bytes()
+    at = log.index(b"INNER_NUM\x013", position) + len("INNER_NUM\x01")
+    path.write_bytes(log[:at] + b"9" + log[at + 1 :])
+
+    (fault,) = look(whole).faults
+
+    assert (fault.kind, fault.position) == ("batch", position)
+    assert "messages as it says" in fault.text
+
+
 def test_topics_that_were_deleted_are_not_missed(folder: Folder):
     """Their records stay in the log until their file goes."""
     whole = Folder(folder.root.parent / "broker-b")
@@ -380,7 +399,7 @@ def test_the_page_says_what_the_report_says(folder: Folder):
     """Whatever stands in a topic's name, it is text."""
     flip(folder.log_path(position_of(folder, 11)), skip=90)
 
-    page = to_page(to_report(look(folder)))
+    page = to_page(to_report(look(folder)), ORIGIN)
 
     assert "checksum" in page
     assert str(folder.log_path(position_of(folder, 11))[0]) in page

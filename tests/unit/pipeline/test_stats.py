@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from tests.support.store_folders import PREPARED, Folder
 from tests.support.stores import NOW_MS
+from tests.unit.pipeline.test_report_page import ORIGIN
 
 from holdfast.pipeline import stats_counts
 from holdfast.pipeline.histogram import quantile
@@ -93,7 +94,7 @@ def test_the_report_has_tables_and_plots(folder: Folder):
     """And the page draws them."""
     report = to_report(count(folder))
 
-    page = to_page(report)
+    page = to_page(report, ORIGIN)
 
     assert [table.title for table in report.tables][:1] == ["Topics"]
     assert page.count("<svg") == 5

@@ -187,7 +187,7 @@ def test_a_reserve_that_fails_leaves_no_file(disk: PosixDisk, monkeypatch: pytes
 
     monkeypatch.setattr(os, "posix_fallocate", fail)
 
-    with pytest.raises(DiskFull, match=r"no room for commitlog/0, which takes 100 bytes: .*No space left"):
+    with pytest.raises(DiskFull, match=r"no space for commitlog/0, which takes 100 bytes: .*No space left"):
         disk.create("commitlog/0", 100, reserve=True)
 
     assert disk.list("commitlog") == []
@@ -206,6 +206,30 @@ def test_a_reserve_that_fails_for_another_reason_is_no_want_of_room(disk: PosixD
 
     assert not isinstance(caught.value, DiskFull)
     assert disk.list("commitlog") == []
+
+
+def test_a_write_without_space_may_be_made_again_but_no_sync(disk: PosixDisk, monkeypatch: pytest.MonkeyPatch):
+    """After a sync that failed it is unknown which pages the kernel has dropped."""
+    file = disk.create("index", 100)
+    disk.replace("config/a.json", b"old")
+
+    def fail(*_arguments: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwritev", fail)
+        patched.setattr(os, "fsync", fail)
+        patched.setattr(os, "fdatasync", fail)
+        with pytest.raises(DiskFull, match=r"No space left on device \(index\)"):
+            file.write(0, [b"entry"])
+        with pytest.raises(DiskFull, match="No space left"):
+            disk.replace("config/a.json", b"new")
+        with pytest.raises(DiskFailed, match="sync failed") as caught:
+            file.sync()
+
+    assert not isinstance(caught.value, DiskFull)
+    assert disk.list("config") == ["a.json"], "half a draft would take space"
+    assert disk.read_file("config/a.json") == b"old"
 
 
 def test_space_is_used_and_total(disk: PosixDisk):

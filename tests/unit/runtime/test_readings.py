@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.machine.readings import LinkCapacity
 from holdfast.runtime.readings import SystemReadings
 
 MEMINFO = "MemTotal:       1000 kB\nMemFree:         100 kB\nMemAvailable:    250 kB\nHugePages_Total:       0\n"
@@ -111,7 +112,40 @@ def test_an_interface_without_a_known_capacity_makes_the_use_of_the_network_unkn
         count(tmp_path, lo=number * 10**9, sent=number * 10**9)
         system.take(float(number))
 
-    assert system.readings.network is None
+    assert (system.readings.network, system.readings.link) == (None, None)
+
+
+@pytest.mark.parametrize("speed", [None, "-1\n", "80\n"])
+def test_a_stated_capacity_counts_for_every_interface(tmp_path: Path, speed: str | None):
+    """Where an interface reports no speed, and also where it reports another one; loopback still never counts."""
+    if speed is not None:
+        write(tmp_path, "sys/class/net/eth0/speed", speed)
+    system = SystemReadings(tmp_path, link_capacity_mbit=8)  # a million bytes a second
+    count(tmp_path)
+    system.take(10.0)
+    assert (system.readings.network, system.readings.link) == (None, LinkCapacity(8, "stated"))
+
+    count(tmp_path, lo=10**9, received=100_000, sent=1_400_000)
+    system.take(12.0)
+
+    assert system.readings.network == pytest.approx(70.0)
+    assert system.readings.link == LinkCapacity(8, "stated")
+
+
+def test_the_capacity_is_that_of_the_busiest_interface(tmp_path: Path):
+    """It is what the percentage is of; before there is a rate, that of the fastest."""
+    write(tmp_path, "sys/class/net/eth0/speed", "8\n")
+    write(tmp_path, "sys/class/net/eth1/speed", "80\n")
+    system = SystemReadings(tmp_path)
+    count(tmp_path)
+    system.take(1.0)
+    assert system.readings.link == LinkCapacity(80, "detected")
+
+    count(tmp_path, sent=100_000)
+    system.take(2.0)
+
+    assert system.readings.network == pytest.approx(10.0)
+    assert system.readings.link == LinkCapacity(8, "detected")
 
 
 def test_an_interface_that_comes_or_is_counted_anew_makes_no_nonsense(tmp_path: Path):

@@ -8,8 +8,11 @@ import pytest
 import uvloop
 
 from holdfast.machine import effects, events
+from holdfast.model.errors import DiskFull
 from holdfast.runtime import channel as channel_module
+from holdfast.runtime import server as server_module
 from holdfast.runtime.server import MachineServer
+from holdfast.sim.disk import SimDisk
 from holdfast.wire.command import Command, encode_command
 
 REQUEST = encode_command(Command(code=1, opaque=1))
@@ -159,3 +162,49 @@ def test_no_timer_fires_before_its_moment() -> None:
         assert [wake for wake in machine.wakes if wake[0] < wake[1]] == []
 
     uvloop.run(scenario())
+
+
+class Clerk:
+    """Writes a file as often as it is asked to, and notes the outcome."""
+
+    def __init__(self) -> None:
+        self.outcomes: asyncio.Queue[events.Event] = asyncio.Queue()
+
+    def handle(self, event: events.Event) -> list[effects.Effect]:
+        if isinstance(event, events.FileWritten | events.DiskFault):
+            self.outcomes.put_nowait(event)
+        if isinstance(event, events.TimerFired):
+            return [effects.WriteFile("config/a.json", event.name.encode(), is_retried=True)]
+        return []
+
+
+def test_a_file_without_space_is_written_when_there_is_some_in_its_latest_version(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The machine hears of every attempt that fails, as of a shortage and not of a broken disk."""
+    monkeypatch.setattr(server_module, "_RETRY_S", 0.01)
+
+    async def scenario() -> None:
+        machine, disk = Clerk(), SimDisk()
+        server = MachineServer(machine, emit=lambda _: None, disk=disk)
+        server.start()
+
+        def refuse(call: str, path: str) -> None:
+            raise DiskFull(f"no space for {path}")
+
+        disk.before = refuse
+        for version in ("first", "second"):
+            server.feed(events.TimerFired(version, 0))
+        for _ in range(5):
+            outcome = await machine.outcomes.get()
+            assert isinstance(outcome, events.DiskFault)
+            assert (outcome.path, outcome.is_full) == ("config/a.json", True)
+        disk.before = None
+        while not isinstance(outcome, events.FileWritten):
+            outcome = await machine.outcomes.get()
+        await server.stop()
+
+        assert disk.read_file("config/a.json") == b"second"
+        assert machine.outcomes.empty(), "the first version is not written after the second"
+
+    asyncio.run(scenario())

@@ -277,6 +277,7 @@ def test_what_is_only_in_memory_is_bounded():
 
     for _ in range(150):
         index.add([(random.getrandbits(31), 1, TIME) for _ in range(256)])
+        index.write_due()
 
     regions = -(-200_000 // key_index.REGION_SLOTS)
     assert sum(map(len, index.files[-1]._heads)) < (regions + 1) * key_index.REGION_KEYS

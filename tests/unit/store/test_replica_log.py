@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+from tests.support.batch_bytes import items, some
 from tests.support.stores import append, append_batch, batched_disk, bodies, finish, keep_house, open_store, stage
 
 from holdfast.model.errors import CorruptRecord, DiskFailed, RecordRefused, StoreError
@@ -360,3 +361,28 @@ def test_records_that_wait_for_their_topic_stay_when_the_store_is_closed() -> No
 
     assert _log(again) == _log(master)
     assert (bodies(again), bodies(again, "new")) == ([b"first"], [b"second"])
+
+
+@pytest.mark.parametrize("sizes", [10**9, 100])
+def test_a_batch_that_says_too_many_messages_hides_no_later_record(sizes: int) -> None:
+    """Whether it waits to be confirmed, is in memory, or in a file already."""
+    master = open_store(batched_disk())
+    places = [append_batch(master, 3, body=items(some(3))) for _ in range(3)]
+    data = bytearray(_log(master))
+    at = data.index(b"INNER_NUM\x01", places[1][0]) + len(b"INNER_NUM\x01")
+    assert data[at : at + 2] == b"3\x02"
+    data[at : at + 1] = b"9"
+    replica = open_store(batched_disk(), is_replica=True)
+
+    for start in range(0, len(data), sizes):
+        replica.replica.append(start, data[start : start + sizes])
+        if sizes == 100:
+            replica.confirm(replica.replica.begun)
+            replica.queue("orders", 0).flush()
+    replica.confirm(replica.written)
+
+    queue = replica.queue("orders", 0)
+    assert queue.stretch(0, 100)[1] == [(0, 3), (3, 6), (6, 9)]
+    assert queue.next_offset == 9
+    (damage,) = replica.replica.damages
+    assert damage.position == places[1][0]

@@ -83,3 +83,10 @@ def test_any_bytes_are_uncompressed_or_refused(data: bytes, kind: int):
     """With any codec, known or not."""
     with contextlib.suppress(RemoteProtocolError):
         assert len(decompress(data, 1 | kind << 8, size_max=10_000)) <= 10_000
+
+
+def test_lz4_frames_of_any_size_have_independent_blocks():
+    """Java's reader fails on linked blocks, which the library writes by default once a body has several blocks."""
+    frame = compress(bytes(300_000), Codec.LZ4)
+
+    assert lz4.frame.get_frame_info(frame)["block_linked"] is False

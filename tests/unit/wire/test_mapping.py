@@ -8,6 +8,7 @@ import pytest
 from tests.support.recordings import Recorded, file_names, read
 
 from holdfast.model.errors import RemoteProtocolError
+from holdfast.model.floor import Floor
 from holdfast.model.mapping import (
     UNKNOWN_GENERATION,
     LogicalQueue,
@@ -152,6 +153,16 @@ def test_everything_survives_both_forms():
     assert from_detail(decode(encode(to_detail(mapping)), Detail)) == mapping
     assert from_info(decode(encode(to_info(mapping)), Info)) == mapping
     assert from_detail(decode(encode(to_detail(mapping), bare_keys=True), Detail)) == mapping
+
+
+def test_floors_survive_both_forms_and_are_left_out_where_there_are_none():
+    """A body without them is what it was before there were any."""
+    record = TopicMapping(topic="t", broker="a", epoch=5, total=4, queues={0: first_home(0, "a", 0)})
+    retired = record.retire(0, Floor(offset=2**41, generation=4, brokers=("a", "b")))
+
+    assert from_detail(decode(encode(to_detail(retired)), Detail)) == retired
+    assert from_info(decode(encode(to_info(retired)), Info)) == retired
+    assert b"floors" not in encode(to_info(record))
 
 
 def test_a_registration_tells_what_is_led():

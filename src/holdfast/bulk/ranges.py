@@ -18,16 +18,14 @@ from typing import Final
 
 import pyarrow as pa
 
+from holdfast.bulk.link import PULL_BYTES_MAX, PULL_COUNT_MAX, Link, Pulled, Unavailable, link_to, log
+from holdfast.bulk.pull_line import PullLine, a_line
+from holdfast.bulk.read_options import DEFAULT_GROUP, Queue, Range, ReadOptions
+from holdfast.bulk.subjects import Queues, find_queues, resolve
 from holdfast.client.pull_plan import PullStatus
 from holdfast.columns.message_columns import Origin, Wanted, to_batches
 from holdfast.model.errors import ConfigError, CorruptRecord, HoldfastError, UnreadableBatch
 from holdfast.model.queue import MessageQueue
-from holdfast.spark.link import PULL_BYTES_MAX, PULL_COUNT_MAX, Link, Pulled, Unavailable, link_to, log
-from holdfast.spark.offsets import Queue
-from holdfast.spark.options import DEFAULT_GROUP, SourceOptions
-from holdfast.spark.plan import Range
-from holdfast.spark.pull_line import PullLine, a_line
-from holdfast.spark.subjects import Queues, find_queues, resolve
 
 # What is enough for one Arrow batch: smaller ones cost a round through Spark each. A pull that brought more is one.
 _BATCH_ROWS: Final = 4_096
@@ -38,7 +36,7 @@ class DataLost(HoldfastError):
     """Messages that were to be read are gone."""
 
 
-def find_bounds(link: Link, options: SourceOptions) -> tuple[Queues, dict[Queue, int], dict[Queue, int]]:
+def find_bounds(link: Link, options: ReadOptions) -> tuple[Queues, dict[Queue, int], dict[Queue, int]]:
     """Return the queues that are read, and where reading begins and ends in each.
 
     Raises:
@@ -60,7 +58,7 @@ def find_bounds(link: Link, options: SourceOptions) -> tuple[Queues, dict[Queue,
 
 
 def hold_ranges(
-    link: Link, options: SourceOptions, starts: Mapping[Queue, int], ends: Mapping[Queue, int]
+    link: Link, options: ReadOptions, starts: Mapping[Queue, int], ends: Mapping[Queue, int]
 ) -> list[Range]:
     """Return the ranges between *starts* and *ends* that can hold messages."""
     skips = not options.fails_on_data_loss
@@ -71,9 +69,7 @@ def hold_ranges(
     ]
 
 
-def read_ranges(
-    options: SourceOptions, columns: tuple[str, ...], ranges: tuple[Range, ...]
-) -> Iterator[pa.RecordBatch]:
+def read_ranges(options: ReadOptions, columns: tuple[str, ...], ranges: tuple[Range, ...]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of *ranges*, in order, as batches of a good size.
 
     Raises:
@@ -85,7 +81,8 @@ def read_ranges(
     rows = size = 0
     with a_line() as line:
         for each in ranges:
-            for batch in _RangeReader(link, line, options, columns, each).read():
+            owner, name = link.owner_of((each.topic, each.queue))
+            for batch in _RangeReader(owner, line, options, columns, each, name).read():
                 waiting.append(batch)
                 rows += batch.num_rows
                 size += batch.nbytes
@@ -106,12 +103,13 @@ class _RangeReader:
 
     link: Link
     line: PullLine
-    options: SourceOptions
+    options: ReadOptions
     columns: tuple[str, ...]
     range: Range
+    name: Queue  # as the link knows it
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        name = (self.range.topic, self.range.queue)
+        name = self.name
         queue = self.link.find_queue(name)
         wanted = Wanted(self.columns, self.range.start, self.range.end, self.options.tag_set)
         at = self.range.start

@@ -1,13 +1,14 @@
 """A line takes the answer to what it asked, also when it asked ahead. The broker is played."""
 
+import contextlib
 import socket
 import threading
 from collections.abc import Iterator
 
 import pytest
 
+from holdfast.bulk.pull_line import PullLine, a_line
 from holdfast.model.errors import ConnectionLost
-from holdfast.spark.pull_line import PullLine, a_line
 from holdfast.wire.command import RESPONSE, Command, decode_command, encode_command
 from holdfast.wire.frame import split_frames
 
@@ -37,17 +38,14 @@ class PlayedBroker:
 
     def _serve(self, line: socket.socket) -> None:
         received = b""
-        with line:
+        with line, contextlib.suppress(OSError):  # The line was hung up.
             while data := line.recv(65536):
                 received += data
                 frames, taken = split_frames(memoryview(received))
                 for command in map(decode_command, frames):
                     self.heard.append(command.remark or "")
                     answer = Command(code=0, flag=RESPONSE, opaque=command.opaque, body=self.heard[-1].encode())
-                    try:
-                        line.sendall(encode_command(answer))
-                    except OSError:
-                        return
+                    line.sendall(encode_command(answer))
                 received = received[taken:]
 
 
@@ -58,6 +56,13 @@ def broker() -> Iterator[PlayedBroker]:
     played.close()
 
 
+@pytest.fixture
+def line(broker: PlayedBroker) -> Iterator[PullLine]:
+    found = PullLine()
+    yield found
+    found.hang_up(broker.address)
+
+
 def pull(text: str) -> Command:
     return Command(code=11, remark=text)
 
@@ -66,10 +71,8 @@ def ask(line: PullLine, broker: PlayedBroker, text: str) -> str:
     return bytes(line.ask(broker.address, pull(text), 30)[1]).decode()
 
 
-def test_what_was_asked_ahead_is_not_asked_again(broker: PlayedBroker):
+def test_what_was_asked_ahead_is_not_asked_again(line: PullLine, broker: PlayedBroker):
     """Its answer is the next one's."""
-    line = PullLine()
-
     assert ask(line, broker, "one") == "one"
     line.ask_ahead(broker.address, pull("two"), 30)
     assert [ask(line, broker, text) for text in ("two", "three")] == ["two", "three"]
@@ -89,11 +92,11 @@ def test_an_answer_that_nobody_wants_any_more_is_not_taken_for_another(broker: P
         assert ask(again, broker, "new") == "new"
 
     assert again is line
+    line.hang_up(broker.address)
 
 
-def test_asking_ahead_in_vain_is_found_out_when_the_answer_is_wanted(broker: PlayedBroker):
+def test_asking_ahead_in_vain_is_found_out_when_the_answer_is_wanted(line: PullLine, broker: PlayedBroker):
     """It may cost time, but never a row or a query."""
-    line = PullLine()
     line.ask_ahead("127.0.0.1:1", pull("one"), 30)
 
     with pytest.raises(ConnectionLost):

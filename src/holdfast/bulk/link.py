@@ -24,8 +24,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
+from holdfast.bulk.gaps import find_unknown_end, held_parts
+from holdfast.bulk.pull_line import PullLine
+from holdfast.bulk.read_options import Queue
 from holdfast.client.cluster_client import ClusterClient, now_ms
 from holdfast.client.heartbeat import heartbeat_command
+from holdfast.client.name_server_link import require_name_server
 from holdfast.client.pull_plan import PullStatus
 from holdfast.client.queue_calls import QueueCalls
 from holdfast.client.route_table import TopicRoute
@@ -44,8 +48,6 @@ from holdfast.model.mapping import LogicalQueue, Segment, merge
 from holdfast.model.queue import MessageQueue
 from holdfast.model.scope import covers, find_scope, is_mock_broker
 from holdfast.model.unique_id import UniqueIds
-from holdfast.spark.offsets import Queue
-from holdfast.spark.pull_line import PullLine
 from holdfast.wire import java_json
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command
@@ -54,7 +56,7 @@ from holdfast.wire.inner_batch import Opening
 from holdfast.wire.pull import SUBSCRIPTION, PullAnswer, PullFields
 from holdfast.wire.route import MAPPING_FIELD, TopicList
 
-log = logging.getLogger("holdfast.spark")
+log = logging.getLogger("holdfast.bulk")
 
 # What a broker gives at most. A pull costs as much as a thousand of its rows, whatever it brings.
 PULL_COUNT_MAX: Final = 16384
@@ -64,6 +66,8 @@ _PAUSE_S: Final = 0.05
 _PAUSE_S_MAX: Final = 1.0
 # A name server that was just started has not heard of every topic yet.
 _UNKNOWN_S: Final = 5.0
+# How long a planner waits for a name server: a wrong address never answers, however long it is asked.
+_CONTACT_S: Final = 5.0
 _STATUSES: Final = frozenset(PullStatus)
 
 _T = TypeVar("_T")
@@ -97,19 +101,20 @@ class Link:
         namesrv: `host:port;host:port`.
         group: Whose reading brokers count.
         patience_s: How long something is asked again.
-        unit: The unit, a cluster, that is read and written; None for all. What other units have is not read, also while
-            they are open: a query keeps the queues that it began with.
+        unit: The unit, a cluster, that is read and written; None for all. Other units are read while they are open.
         is_producer: Brokers are told that the group sends, and tell what they can.
     """
 
     def __init__(
         self, namesrv: str, group: str, patience_s: float, unit: str | None = None, *, is_producer: bool = False
     ) -> None:
+        self._namesrv = namesrv
         self._group = group
         self._unit = unit
+        self._owners: dict[Queue, Link] = {}
         self.patience_s = patience_s
         self._loop = asyncio.new_event_loop()
-        threading.Thread(target=self._loop.run_forever, name="holdfast-spark", daemon=True).start()
+        threading.Thread(target=self._loop.run_forever, name="holdfast-bulk", daemon=True).start()
         self.client = self.wait(self._start(namesrv, is_producer=is_producer))
         self.whole = WholeBatches(self.client)
         self._ids = UniqueIds(
@@ -135,9 +140,50 @@ class Link:
             heartbeat=(lambda: heartbeat_command(client.client_id, producer=self._group)) if is_producer else None,
             broker_down=lambda address: self.whole.forget_broker(address),  # noqa: PLW0108 - made after the client
             unit=self._unit,
+            group=None if is_producer else self._group,
         )
         await client.start()
         return client
+
+    def require_name_server(self) -> None:
+        """Return as soon as a name server answers. Planners call it, so that a wrong address fails within seconds.
+
+        Raises:
+            Unavailable: none answers.
+        """
+        self.wait(self._contact())
+
+    async def _contact(self) -> None:
+        deadline_s = time.monotonic() + _CONTACT_S
+        while (error := await self._ask_any()) is not None:
+            if time.monotonic() > deadline_s:
+                raise Unavailable(
+                    f"no name server answers at {'; '.join(self.client.name_servers)} ({error}): check the address "
+                    "that 'namesrv' gives, and that a name server runs there"
+                ) from error
+            await asyncio.sleep(_PAUSE_S_MAX)
+
+    async def _ask_any(self) -> HoldfastError | None:
+        """Ask all name servers at once; return None with the first answer, else the last failure."""
+        question = Command(code=RequestCode.GET_BROKER_CLUSTER_INFO)
+
+        async def ask(address: str) -> None:
+            require_name_server(address, question, await self.client.ask(address, question, _CONTACT_S))
+
+        asked = [asyncio.ensure_future(ask(address)) for address in self.client.name_servers]
+        failure: HoldfastError | None = None
+        try:
+            for each in asyncio.as_completed(asked):
+                try:
+                    await each
+                except HoldfastError as error:
+                    failure = error
+                else:
+                    return None
+        finally:
+            for task in asked:
+                task.cancel()
+        return failure
 
     # Topics and queues.
 
@@ -147,18 +193,62 @@ class Link:
         return sorted(name for name in answer if re.fullmatch(pattern, name))
 
     def queues(self, topic: str) -> dict[Queue, MessageQueue]:
-        """Return all queues of *topic* by their names.
+        """Return all queues of *topic* that can be read now, by their names.
+
+            3            a logical queue of the link's unit, or a global one
+            east/3       a logical queue of another unit, which is open
+            broker-a/3   a queue of a normal topic
 
         Raises:
             ConfigError: there is no such topic.
         """
-        readable = self._own(self.wait(self._route(topic)))
-        brokers = {queue.broker_name for queue in readable}
+        route = self.wait(self._route(topic))
+        if route is None:
+            return {}
+        own = self._own(route)
+        brokers = {queue.broker_name for queue in own}
         is_logical = len(brokers) == 1 and all(map(is_mock_broker, brokers))
-        return {
-            (topic, str(queue.queue_id) if is_logical else f"{queue.broker_name}/{queue.queue_id}"): queue
-            for queue in readable
-        }
+        named = {(topic, str(queue.queue_id) if is_logical else _full_name(queue)): queue for queue in own}
+        for queue in route.readable:
+            if queue not in own:
+                place = find_scope(queue.broker_name) or queue.broker_name
+                named[topic, f"{place}/{queue.queue_id}"] = queue
+        return named
+
+    @property
+    def has_unit(self) -> bool:
+        """Whether the link reads one unit, and others only while they are open."""
+        return self._unit is not None
+
+    def owner_of(self, name: Queue) -> tuple[Link, Queue]:
+        """Return the link that serves a queue, and the queue's name there.
+
+        A queue of another unit is served by a link of that unit, which sees it whether the unit is open or not: so a
+        batch that was planned while it was open can be read to its end.
+        """
+        topic, text = name
+        place, _, number = text.rpartition("/")
+        if not place or self._unit is None:
+            return self, name
+        owner = self._owners.get((topic, place)) or self._find_owner(topic, place)
+        self._owners[topic, place] = owner
+        return owner, (topic, number) if owner._unit == place else name  # noqa: SLF001 - another link
+
+    def _find_owner(self, topic: str, place: str) -> Link:
+        """Return the link for what *place*, a unit or a broker, has of *topic*."""
+        route = self.client.routes.find(topic) or self.wait(self._insist(lambda: self._seek_route(topic), topic))
+        if route is not None and not route.leaders:
+            clusters = {data.broker_name: data.cluster for data in route.reach.broker_datas}
+            is_own = place in clusters and covers(clusters[place], self._unit or "")
+            return self if is_own else self._sibling(None)
+        other = self._sibling(place)
+        if route is None:
+            found = other.wait(other._insist(lambda: other._seek_route(topic), topic))  # noqa: SLF001 - another link
+            return other if found is not None and found.leaders else self._sibling(None)
+        return other
+
+    def _sibling(self, unit: str | None) -> Link:
+        return link_to(self._namesrv, self._group, self.patience_s, unit)
 
     def _own(self, route: TopicRoute) -> list[MessageQueue]:
         """Return the queues that can be read, without those of units that are open."""
@@ -174,25 +264,32 @@ class Link:
         Raises:
             ConfigError: there is no such topic, or nobody may write to it.
         """
-        found = self.wait(self._route(topic)).publishable
+        route = self.wait(self._route(topic))
+        found = () if route is None else route.publishable
         if not found:
             raise ConfigError(f"no broker takes messages for the topic {topic!r}")
         return found
 
     def find_queue(self, name: Queue) -> MessageQueue:
         """Return the queue of that name. One of a normal topic needs no route to be known."""
-        topic, text = name
+        owner, (topic, text) = self.owner_of(name)
         broker, _, number = text.rpartition("/")
         if broker:
             return MessageQueue(topic, broker, int(number))
-        route = self.client.routes.find(topic)
-        if route is None or not route.leaders:
-            route = self.wait(self._insist(lambda: self._static_route(topic), topic))
-        own = self._own(route)
+        return owner._find_logical_queue(topic, number)  # noqa: SLF001 - another link
+
+    def _find_logical_queue(self, topic: str, number: str) -> MessageQueue:
+        own = self._own(self._load_static(topic))
         found = next((queue for queue in own if str(queue.queue_id) == number), None)
         if found is None:
             raise ConfigError(f"topic {topic!r} has no queue {number!r}; it has {len(own)}")
         return found
+
+    def _load_static(self, topic: str) -> TopicRoute:
+        route = self.client.routes.find(topic)
+        if route is None or not route.leaders:
+            route = self.wait(self._insist(lambda: self._static_route(topic), topic))
+        return route
 
     def ends(self, queues: Mapping[Queue, MessageQueue]) -> dict[Queue, int]:
         """Return the ends of *queues* now; of those that nobody answers for, nothing."""
@@ -233,29 +330,21 @@ class Link:
             end: Where it ends.
             skips_unknown: Take it that such a broker has nothing more.
         """
-        queue = self._find_logical(name)
-        if queue is None or end - start < 2:
+        if end - start < 2:
             return [(start, end)] if end > start else []
-        parts: list[tuple[int, int]] = []
-        for segment in queue.readable:
-            if segment.is_decided:
-                if _is_unknown(queue, segment) and start < _next_start(queue, segment) and not skips_unknown:
-                    break
-                last = _end_of(queue, segment, end)
-                if max(segment.first, start) < min(last, end):
-                    parts.append((max(segment.first, start), min(last, end)))
-        oldest = next((segment.first for segment in queue.readable if segment.is_decided), end)
-        # What lies before all homes was cleaned, which the reader shall notice and judge.
-        return [(start, min(oldest, end)), *parts] if start < min(oldest, end) else parts
+        owner, local = self.owner_of(name)
+        if owner is not self and "/" not in local[1]:
+            owner._load_static(local[0])  # noqa: SLF001 - another link
+        queue = owner._find_logical(local)  # noqa: SLF001 - another link
+        if queue is None:
+            return [(start, end)]
+        return held_parts(queue, start, end, skips_unknown=skips_unknown)
 
     def find_unknown(self, name: Queue, start: int, end: int) -> str | None:
         """Return the dead broker that may still have messages of a range; None when there is none."""
-        queue = self._find_logical(name)
-        for segment in () if queue is None else queue.readable:
-            is_met = queue is not None and _is_unknown(queue, segment) and start < _next_start(queue, segment)
-            if is_met and segment.first < end:
-                return segment.broker
-        return None
+        owner, local = self.owner_of(name)
+        queue = owner._find_logical(local)  # noqa: SLF001 - another link
+        return None if queue is None else find_unknown_end(queue, start, end)
 
     # Reading.
 
@@ -367,18 +456,21 @@ class Link:
                 failures += 1
                 await self.mend(topic, error, failures)
 
-    async def _route(self, topic: str) -> TopicRoute:
+    async def _route(self, topic: str) -> TopicRoute | None:
+        """Return the route of *topic*; None when only a unit has it that was open and is not any more."""
         deadline_s = time.monotonic() + _UNKNOWN_S
         try:
             return await self._insist(lambda: self._find_route(topic, deadline_s), topic)
         except _TopicUnknown as error:
             raise ConfigError(str(error)) from None
 
-    async def _find_route(self, topic: str, deadline_s: float) -> TopicRoute:
+    async def _find_route(self, topic: str, deadline_s: float) -> TopicRoute | None:
         known = self.client.routes.find(topic)
         try:
             return await self.client.route(topic, refresh=known is not None)
         except RouteNotFound as error:
+            if known is not None and self._unit is not None:
+                return None
             if known is None and time.monotonic() > deadline_s:
                 raise _TopicUnknown(str(error)) from error
             raise
@@ -386,6 +478,12 @@ class Link:
             if known is not None:
                 return known
             raise
+
+    async def _seek_route(self, topic: str) -> TopicRoute | None:
+        try:
+            return await self.client.route(topic)
+        except RouteNotFound:
+            return None
 
     async def _static_route(self, topic: str) -> TopicRoute:
         route = await self.client.route(topic)
@@ -450,29 +548,12 @@ class Link:
         return segment if segment is not None and segment.delta == delta else None
 
 
+def _full_name(queue: MessageQueue) -> str:
+    return f"{queue.broker_name}/{queue.queue_id}"
+
+
 class _TopicUnknown(Exception):
     """No name server knows the topic, and they had time to hear of it."""
-
-
-def _is_unknown(queue: LogicalQueue, segment: Segment) -> bool:
-    """Say whether a forced move closed a home whose end its broker has not told yet."""
-    return segment.forced and segment.last is None and queue.after(segment) is not None
-
-
-def _next_start(queue: LogicalQueue, segment: Segment) -> int:
-    following = queue.after(segment)
-    assert following is not None, "asked of closed homes only"
-    return following.first
-
-
-def _end_of(queue: LogicalQueue, segment: Segment, end: int) -> int:
-    """Return where a home ends; where nobody knows, the next one's beginning, unless that was forced."""
-    if segment.last is not None:
-        return segment.last
-    following = queue.after(segment)
-    if following is None:
-        return end
-    return segment.static_max if segment.forced else following.first
 
 
 _making: Final = threading.Lock()

@@ -1,11 +1,13 @@
-"""Which queues a link sees: those of its unit, also while another one is open."""
+"""Which queues a link sees, and under which names: those of its unit, and of others while they are open."""
+
+import asyncio
 
 import msgspec
 from tests.support.static_topics import a_record, a_static_route
 
+from holdfast.bulk.link import Link
 from holdfast.client.route_table import RouteTable, TopicRoute
 from holdfast.model.route import BrokerData, QueueData, Route
-from holdfast.spark.link import Link
 
 
 def a_link(unit: str | None) -> Link:
@@ -28,13 +30,30 @@ def open_static() -> Route:
     return msgspec.structs.replace(a_static_route(*records), order_topic_conf="__syslo__west:1")
 
 
-def test_logical_queues_of_a_unit_that_is_open_are_not_read():
-    """A query keeps the queues that it began with, and their names."""
+def named(link: Link, found: TopicRoute) -> set[str]:
+    """Return the names of the queues that a link reads, as if a name server had told it the route."""
+
+    async def tell(topic: str) -> TopicRoute:
+        return found
+
+    link._route = tell
+    link.wait = asyncio.run
+    return {name for _, name in link.queues("t")}
+
+
+def test_logical_queues_keep_their_names_and_those_of_a_unit_that_is_open_have_its_name():
+    """Checkpoints name queues: what they say stays true."""
+    assert named(a_link("west"), known(open_static(), "west")) == {"0", "east/0"}
+    assert named(a_link(None), known(open_static(), None)) == {"__syslo__east/0", "__syslo__west/0"}
+
+
+def test_own_logical_queues_are_told_from_those_of_a_unit_that_is_open():
+    """By their scope."""
     assert [queue.broker_name for queue in a_link("west")._own(known(open_static(), "west"))] == ["__syslo__west"]
     assert len(a_link(None)._own(known(open_static(), None))) == 2
 
 
-def test_normal_queues_neither():
+def test_own_normal_queues_too():
     """By the cluster of their broker."""
     route = Route(
         broker_datas=[

@@ -5,14 +5,13 @@ from collections.abc import Callable
 import pytest
 from tests.unit.columns.test_message_columns import a_record, block_of
 
+from holdfast.bulk.link import Pulled, Unavailable
+from holdfast.bulk.ranges import DataLost, read_ranges
+from holdfast.bulk.read_options import Bound, Queue, Range, ReadOptions
 from holdfast.client.pull_plan import PullStatus
 from holdfast.columns.message_columns import Origin
 from holdfast.model.errors import BrokerRefused, ConnectionLost, HoldfastError
 from holdfast.model.queue import MessageQueue
-from holdfast.spark.link import Pulled, Unavailable
-from holdfast.spark.options import read_source_options
-from holdfast.spark.plan import Range
-from holdfast.spark.reading import DataLost, read_ranges
 
 QUEUE = MessageQueue("orders", "__syslo__global__", 0)
 
@@ -36,7 +35,10 @@ class PlayedLink:
         self.asked_ahead: list[int] = []
         self.mended: list[HoldfastError] = []
 
-    def find_queue(self, name: tuple[str, str]) -> MessageQueue:
+    def owner_of(self, name: Queue) -> tuple["PlayedLink", Queue]:
+        return self, name
+
+    def find_queue(self, name: Queue) -> MessageQueue:
         return QUEUE
 
     def origin(self, *place: object) -> Origin:
@@ -66,10 +68,16 @@ Read = Callable[..., list[int]]
 def read(monkeypatch: pytest.MonkeyPatch) -> Read:
     """Read 0 to 10 from a link; return the offsets that came."""
 
-    def run(link: PlayedLink, **options: str) -> list[int]:
-        monkeypatch.setattr("holdfast.spark.reading.link_to", lambda *_: link)
-        said = read_source_options({"namesrv": "ns:1", "subscribe": "orders", **options}, is_stream=False)
-        batches = read_ranges(said, ("offset",), (Range("orders", "0", 0, 10),))
+    def run(link: PlayedLink, *, fails_on_data_loss: bool = True) -> list[int]:
+        monkeypatch.setattr("holdfast.bulk.ranges.link_to", lambda *_: link)
+        options = ReadOptions(
+            namesrv="ns:1",
+            topics=("orders",),
+            start=Bound("earliest"),
+            end=Bound("latest"),
+            fails_on_data_loss=fails_on_data_loss,
+        )
+        batches = read_ranges(options, ("offset",), (Range("orders", "0", 0, 10),))
         return [offset for batch in batches for offset in batch["offset"].to_pylist()]
 
     return run
@@ -112,7 +120,7 @@ def test_offsets_that_were_cleaned_are_lost_data(read: Read):
 
     with pytest.raises(DataLost, match="orders/0: what was to be read from 0 to 6 is no longer stored"):
         read(PlayedLink(*answers))
-    assert read(PlayedLink(*answers), failOnDataLoss="false") == list(range(6, 10))
+    assert read(PlayedLink(*answers), fails_on_data_loss=False) == list(range(6, 10))
 
 
 def test_a_gap_that_never_held_a_message_is_no_loss(read: Read):
@@ -126,7 +134,7 @@ def test_an_end_that_went_back_is_waited_for_and_then_lost(read: Read):
 
     with pytest.raises(DataLost, match="from 7 to 10 did not come back"):
         read(PlayedLink(*answers, patience_s=0))
-    assert read(PlayedLink(*answers, patience_s=0), failOnDataLoss="false") == list(range(7))
+    assert read(PlayedLink(*answers, patience_s=0), fails_on_data_loss=False) == list(range(7))
 
 
 def test_a_batch_that_nobody_can_open_is_lost_data(read: Read):
@@ -139,4 +147,4 @@ def test_a_batch_that_nobody_can_open_is_lost_data(read: Read):
         DataLost, match=r"orders/0: the batch at offset 3 cannot be opened: .* With failOnDataLoss=false"
     ):
         read(PlayedLink(answer))
-    assert read(PlayedLink(answer), failOnDataLoss="false") == [0, 1, 2, 7, 8, 9]
+    assert read(PlayedLink(answer), fails_on_data_loss=False) == [0, 1, 2, 7, 8, 9]

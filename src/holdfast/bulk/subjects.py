@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from holdfast.bulk.link import Link, all_queues
+from holdfast.bulk.read_options import EARLIEST, LATEST, Bound, Queue, QueueOffsets, ReadOptions, flat
 from holdfast.model.errors import ConfigError
 from holdfast.model.queue import MessageQueue
-from holdfast.spark.link import Link, all_queues
-from holdfast.spark.offsets import Queue, flat
-from holdfast.spark.options import EARLIEST, LATEST, Bound, QueueOffsets, SourceOptions
 
 Queues = dict[Queue, MessageQueue]
 
 
-def find_queues(link: Link, options: SourceOptions) -> Queues:
+def find_queues(link: Link, options: ReadOptions) -> Queues:
     """Return the queues that the options speak of, as they are now.
 
     Raises:

@@ -1,0 +1,56 @@
+"""Where a logical queue without a leader may begin: above every offset that it ever used.
+
+    every broker of the scope ──7017─> what it records, and what groups committed there ───┐
+    name server ──105────────────────> what dead brokers reported last ────────────────────┴─> the floor, who is silent
+
+The brokers see to it themselves (`broker/floors.py`): this is what a plan shows before they are asked to open anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from holdfast.admin.reach import Reach, body_of, gather
+from holdfast.admin.static_topics import ClusterMappings, Holder, StaticTopic
+from holdfast.admin.topic_plans import KnownStart, members_of
+from holdfast.model.errors import BrokerRefused, ConnectionLost, RequestTimeout
+from holdfast.model.floor import floor_of, highest
+from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.mapping import from_floors
+from holdfast.wire.moves import FloorQuestion, QueueFloors, encode_body
+
+
+async def find_starts(
+    reach: Reach, view: ClusterMappings, topic: StaticTopic, queues: Collection[int]
+) -> dict[int, KnownStart]:
+    """Return where each of *queues* may begin, by what all brokers of the topic's scope know."""
+    if not queues:
+        return {}
+    question = FloorQuestion(topic=topic.name, queues=sorted(queues))
+
+    async def ask(holder: Holder) -> tuple[str, QueueFloors | None]:
+        try:
+            answer = await reach.ask(holder.address, RequestCode.FIND_FLOORS, body=encode_body(question))
+        except (ConnectionLost, RequestTimeout):
+            return holder.name, None
+        except BrokerRefused as refusal:
+            is_strange = refusal.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+            return holder.name, QueueFloors() if is_strange else None
+        return holder.name, body_of(answer, QueueFloors)
+
+    members = members_of(view, topic.merged.scope)
+    alive = [holder for holder in members.values() if holder.fault is None]
+    answers = {name: told for name, told in await gather(alive, ask) if told is not None}
+    return {number: _find_start(topic, number, answers, members) for number in queues}
+
+
+def _find_start(
+    topic: StaticTopic, number: int, answers: dict[str, QueueFloors], members: Collection[str]
+) -> KnownStart:
+    told = [each.floor for answer in answers.values() for each in answer.queues if each.queue == number]
+    floors = [*(from_floors({number: floor})[number] for floor in told)]
+    floors += [record.floors[number] for record in topic.records.values() if number in record.floors]
+    floors += [floor_of(record.queues[number]) for record in topic.records.values() if number in record.queues]
+    floor = highest(floors)
+    silent = {*members, *topic.records, *floor.brokers} - answers.keys()
+    return KnownStart(floor=floor, silent=sorted(silent))

@@ -1,0 +1,168 @@
+"""Fits a table into the width of a terminal, so that no word and no id is broken.
+
+1. Columns are left out until the others fit: first those without any value, then spare ones by their rank.
+2. Columns of words wrap between words. Numbers, ids and times never wrap.
+3. If their longest words do not fit either, the widest are shortened in the middle: order…eu-west.
+
+An id is never shortened: where nothing else helps, a line is longer than the terminal, which then breaks the line and
+loses nothing. Knows widths and nothing of what the columns mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Literal
+
+import msgspec
+from rich.cells import cell_len
+
+GAP: Final = 2
+EMPTY: Final = "-"
+_ELLIPSIS: Final = "…"
+_COMFORT: Final = 24  # a sentence in a column narrower than this is hard to read
+_LEAST: Final = 9
+
+Align = Literal["left", "right"]
+Flow = Literal["words", "whole", "text"]
+
+
+class Column(msgspec.Struct, frozen=True):
+    """A heading and how the cells below it are shown.
+
+    Attributes:
+        flow: `words` wraps between words, `whole` neither wraps nor is shortened, `text` is cut at its end.
+        spare: 0 for a column that is always shown; of those above 0 the highest is left out first; one below 0 is left
+            out only if the others do not fit even when they are shortened.
+    """
+
+    heading: str
+    align: Align = "left"
+    flow: Flow = "words"
+    spare: int = 0
+
+
+class Fitted(msgspec.Struct, frozen=True):
+    """The part of a table that is shown.
+
+    Attributes:
+        widths: Of each column that is shown.
+        left_out: Headings of the others.
+    """
+
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[str]]
+    widths: Sequence[int]
+    left_out: Sequence[str]
+
+
+class _Widths(msgspec.Struct, frozen=True):
+    """How wide a column would like to be, should be, and has to be."""
+
+    natural: int
+    comfort: int
+    least: int
+
+
+def fit(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> Fitted:
+    """Return the part of a table that fits into *width*, and how wide its columns are."""
+    wanted = [_measure(column, [row[at] for row in rows]) for at, column in enumerate(columns)]
+    shown = list(range(len(columns)))
+    for at in _spares(columns, rows):
+        if _total([wanted[each].comfort for each in shown]) <= width:
+            break
+        shown.remove(at)
+    for at in sorted(shown, key=lambda at: columns[at].spare):
+        if columns[at].spare >= 0 or _total([_shortest(wanted[each], columns[each]) for each in shown]) <= width:
+            break
+        shown.remove(at)
+    kept = [columns[at] for at in shown]
+    widths = _share([wanted[at] for at in shown], kept, width)
+    return Fitted(
+        kept,
+        [[_shorten(row[at], size, columns[at]) for at, size in zip(shown, widths, strict=True)] for row in rows],
+        widths,
+        [column.heading for at, column in enumerate(columns) if at not in shown],
+    )
+
+
+def _spares(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[int]:
+    """Return the columns that may be left out, the first to go at the front."""
+    empty = {at for at in range(len(columns)) if all(row[at] == EMPTY for row in rows)}
+    spare = {at for at, column in enumerate(columns) if column.spare > 0}
+    return sorted(empty | spare, key=lambda at: (at in empty, columns[at].spare, at), reverse=True)
+
+
+def _measure(column: Column, cells: Sequence[str]) -> _Widths:
+    texts = (column.heading, *cells)
+    natural = max(map(cell_len, texts))
+    if column.flow == "text":
+        least = max(cell_len(column.heading), min(natural, _LEAST))
+    elif column.flow == "whole" or column.align == "right":
+        least = natural
+    else:
+        least = max((cell_len(word) for text in texts for word in text.split()), default=0)
+    return _Widths(natural, max(least, min(natural, _COMFORT)), least)
+
+
+def _total(widths: Sequence[int]) -> int:
+    return sum(widths) + GAP * (len(widths) - 1)
+
+
+def _share(wanted: Sequence[_Widths], columns: Sequence[Column], width: int) -> list[int]:
+    """Return how wide each column is."""
+    widths = [each.comfort for each in wanted]
+    _narrow(widths, [each.least for each in wanted], width)
+    _narrow(widths, [_shortest(each, column) for each, column in zip(wanted, columns, strict=True)], width)
+    _widen(widths, [each.natural for each in wanted], width)
+    return widths
+
+
+def _shortest(wanted: _Widths, column: Column) -> int:
+    """Return the width below which a column is not even shortened."""
+    return wanted.least if _is_whole(column) else min(wanted.least, _LEAST)
+
+
+def _is_whole(column: Column) -> bool:
+    return column.flow == "whole" or column.align == "right"
+
+
+def _narrow(widths: list[int], least: Sequence[int], width: int) -> None:
+    """Take from the widest columns that have more than the *least*, until all fit or none has."""
+    while (excess := _total(widths) - width) > 0:
+        able = [at for at, size in enumerate(widths) if size > least[at]]
+        if not able:
+            return
+        widest = max(able, key=lambda at: widths[at])
+        second = max((widths[at] for at in able if widths[at] < widths[widest]), default=0)
+        widths[widest] -= min(excess, max(1, widths[widest] - max(second, least[widest])))
+
+
+def _widen(widths: list[int], natural: Sequence[int], width: int) -> None:
+    """Give the rest of *width* to columns that would like more, to those that need least of it first."""
+    while (free := width - _total(widths)) > 0:
+        wanting = [at for at, size in enumerate(widths) if size < natural[at]]
+        if not wanting:
+            return
+        nearest = min(wanting, key=lambda at: natural[at] - widths[at])
+        widths[nearest] += min(free, natural[nearest] - widths[nearest])
+
+
+def _shorten(cell: str, width: int, column: Column) -> str:
+    """Return *cell* so that no word of it is wider than its column."""
+    if _is_whole(column) or cell_len(cell) <= width:
+        return cell
+    if column.flow == "text":
+        return _head(cell, width - 1) + _ELLIPSIS
+    return " ".join(word if cell_len(word) <= width else _middle_out(word, width) for word in cell.split())
+
+
+def _middle_out(word: str, width: int) -> str:
+    tail = _head(word[::-1], (width - 1) // 2)[::-1]
+    return _head(word, width - 1 - cell_len(tail)) + _ELLIPSIS + tail
+
+
+def _head(text: str, width: int) -> str:
+    """Return as much of *text* as fits into *width*: some characters are two columns wide."""
+    while cell_len(text) > width:
+        text = text[: min(width, len(text) - 1)]
+    return text

@@ -1,0 +1,123 @@
+"""Deletion markers: topics that were deleted and must not come back by automatic creation.
+
+    delete orders           mark(orders, version 7)             no broker creates it for a send
+    create orders again     mark(orders, version 8, lifted)     automatic creation would work again
+    delete it in unit east  mark(orders, east, version 9)       the other units keep theirs
+
+Name servers keep the markers and brokers carry them from one to the other. Of two markers for the same place the higher
+version counts, so every server that has heard the same markers, in whatever order, has the same table. A lifted marker
+stays: it overrules the older deletion that a server which was away brings back.
+
+The table is bounded: beyond `MARKERS_MAX` the lifted markers go first, then the oldest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from holdfast.model.numbers import Int64
+from holdfast.model.topic import AUTO_CREATE_TOPIC, DEAD_LETTER_PREFIX, NOT_SENDABLE_TOPICS, RETRY_PREFIX, SYSTEM_PREFIX
+
+MARKERS_MAX: Final = 1_000
+"""How many markers are kept: all of them travel in a header field of every registration."""
+
+EVERYWHERE: Final = ""
+
+
+class Marker(msgspec.Struct, frozen=True, order=True, omit_defaults=True):
+    """A topic was deleted, or created again after that.
+
+    Attributes:
+        version: The highest one counts. A time in milliseconds, or one more than the version it overrules.
+        cluster: Where; empty for everywhere.
+        is_lifted: Whether the topic was created again.
+    """
+
+    topic: str
+    version: Int64
+    cluster: str = EVERYWHERE
+    is_lifted: bool = False
+
+
+class Deletions:
+    """All markers, by topic and cluster."""
+
+    def __init__(self, markers: Iterable[Marker] = ()) -> None:
+        self._topics: dict[str, dict[str, Marker]] = {}
+        self.merge(markers)
+
+    def all(self) -> list[Marker]:
+        """Return every marker, in one order everywhere."""
+        return sorted(marker for places in self._topics.values() for marker in places.values())
+
+    def of(self, topic: str) -> list[Marker]:
+        """Return the markers of one topic."""
+        return sorted(self._topics.get(topic, {}).values())
+
+    def is_deleted(self, topic: str, cluster: str = EVERYWHERE) -> bool:
+        """Return whether *topic* was deleted in *cluster*; without one, whether its newest marker anywhere says so."""
+        places = self._topics.get(topic)
+        if not places:
+            return False
+        seen = [marker for place, marker in places.items() if not cluster or place in {EVERYWHERE, cluster}]
+        return bool(seen) and not max(seen, key=_rank).is_lifted
+
+    def delete(self, topic: str, cluster: str, now_ms: int) -> None:
+        """Mark *topic* as deleted in *cluster*."""
+        self.merge([Marker(topic, self._next_version(topic, now_ms), cluster)])
+
+    def lift(self, topic: str, cluster: str, now_ms: int) -> bool:
+        """Let *topic*, which was created again in *cluster*, be deleted there no more; return whether it was."""
+        if not self.is_deleted(topic, cluster):
+            return False
+        self.merge([Marker(topic, self._next_version(topic, now_ms), cluster, is_lifted=True)])
+        return True
+
+    def merge(self, markers: Iterable[Marker]) -> bool:
+        """Learn what another server knows; return whether that changed anything."""
+        before = self.all()
+        for marker in markers:
+            places = self._topics.setdefault(marker.topic, {})
+            known = places.get(marker.cluster)
+            if known is None or _rank(marker) > _rank(known):
+                places[marker.cluster] = marker
+            self._drop_overruled(places)
+        self._shrink()
+        return self.all() != before
+
+    def _next_version(self, topic: str, now_ms: int) -> int:
+        return max(now_ms, *(marker.version + 1 for marker in self.of(topic)), 0)
+
+    def _drop_overruled(self, places: dict[str, Marker]) -> None:
+        """Drop the markers of single clusters that are older than one for everywhere."""
+        everywhere = places.get(EVERYWHERE)
+        if everywhere is not None:
+            for cluster in [place for place, marker in places.items() if _rank(marker) < _rank(everywhere)]:
+                del places[cluster]
+
+    def _shrink(self) -> None:
+        markers = self.all()
+        if len(markers) > MARKERS_MAX:
+            markers.sort(key=lambda marker: (not marker.is_lifted, *_rank(marker), marker.topic, marker.cluster))
+            for marker in markers[:-MARKERS_MAX]:
+                places = self._topics[marker.topic]
+                del places[marker.cluster]
+                if not places:
+                    del self._topics[marker.topic]
+
+
+def is_marked_when_deleted(topic: str) -> bool:
+    """Return whether the deletion of *topic* leaves a marker.
+
+    Brokers make their own topics, and those of a group that retries, whenever they need them.
+    """
+    own = topic in NOT_SENDABLE_TOPICS or topic == AUTO_CREATE_TOPIC or topic.startswith(SYSTEM_PREFIX)
+    return not (own or topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)))
+
+
+def _rank(marker: Marker) -> tuple[int, bool]:
+    # Of two with one version the deletion counts: an explicit create can be repeated.
+    return marker.version, not marker.is_lifted

@@ -1,0 +1,71 @@
+"""The floor of a logical queue: the lowest offset that its next home may begin at.
+
+    unset      every broker that recorded the queue keeps a floor: the end of the queue as far as it knows it
+    set        the next home begins at the highest floor that any broker, name server or committed offset gives,
+               in a later generation; a forced gap above it while a broker that held the queue cannot be asked
+
+Without a floor, a queue that gets a new mapping would use its offsets again, and groups that consumed them would skip
+new messages. A floor only rises. It is deleted with its topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from holdfast.model.logical_queue import FORCED_GAP, LogicalQueue
+
+OFFSET_MAX: Final = 2**62
+"""Floors above this are refused: offsets are 64-bit numbers, and a gap must fit above."""
+
+
+class Floor(msgspec.Struct, frozen=True, kw_only=True):
+    """The offsets that a logical queue has used, as far as they are known.
+
+    Attributes:
+        offset: None at or above it was ever used.
+        generation: The newest home that is known; -1 if the queue never had one.
+        brokers: Who held the queue in that generation.
+    """
+
+    offset: int = 0
+    generation: int = -1
+    brokers: tuple[str, ...] = ()
+
+    def next_first(self, *, is_certain: bool) -> int:
+        """Return where the next home begins; *is_certain* when every broker that held the queue was asked."""
+        return self.offset if is_certain else self.offset + FORCED_GAP
+
+    def next_generation(self, *, is_certain: bool) -> int:
+        """Return the generation of the next home. A forced one leaves one out, as a forced move does."""
+        return self.generation + (1 if is_certain else 2)
+
+
+NO_FLOOR: Final = Floor()
+
+
+def floor_of(queue: LogicalQueue, end: int | None = None) -> Floor:
+    """Return the floor that the record of a queue gives.
+
+    Args:
+        queue: The record.
+        end: The logical end of the leader's home, where it is known better than the record has it.
+    """
+    ends = [segment.static_max for segment in queue.segments if segment.is_decided]
+    return Floor(
+        offset=max([0, *ends, *([] if end is None else [end])]),
+        generation=queue.segments[-1].generation,
+        brokers=tuple(sorted({segment.broker for segment in queue.readable})),
+    )
+
+
+def highest(floors: Iterable[Floor]) -> Floor:
+    """Return the floor above all of *floors*; the holders are those of the newest generation."""
+    known = list(floors)
+    generation = max((floor.generation for floor in known), default=NO_FLOOR.generation)
+    holders = {broker for floor in known if floor.generation == generation for broker in floor.brokers}
+    return Floor(
+        offset=max((floor.offset for floor in known), default=0), generation=generation, brokers=tuple(sorted(holders))
+    )

@@ -1,0 +1,72 @@
+"""An event loop in a background thread, for callers that are not asyncio.
+
+    any thread ── wait(coroutine) ──> the loop's thread runs it ──> its result, in the thread that called
+
+Started with the first call; ends with the process. A forked child has no such thread: it starts a new loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from holdfast.model.errors import LocalProtocolError
+from holdfast.runtime.fork import in_forked_child
+
+_T = TypeVar("_T")
+
+
+class BackgroundLoop:
+    """The loop and its thread.
+
+    Args:
+        name: What the thread is called.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._starting = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._inherited: list[asyncio.AbstractEventLoop | None] = []  # loops of the processes that forked this one
+        in_forked_child(self._disown)
+
+    def wait(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """Run *work* on the loop and return its result. An interrupt of the caller cancels it.
+
+        Raises:
+            LocalProtocolError: the caller is on the loop itself, which would wait for itself.
+        """
+        loop = self._get()
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise LocalProtocolError(
+                "a blocking call was made on the event loop that has to serve it, by an async listener or checker: "
+                "use a plain function, which runs in a thread, or the asyncio client"
+            )
+        future = asyncio.run_coroutine_threadsafe(work, loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def call_soon(self, function: Callable[[], object]) -> None:
+        """Let the loop call *function*, and do not wait for it."""
+        self._get().call_soon_threadsafe(function)
+
+    def _get(self) -> asyncio.AbstractEventLoop:
+        with self._starting:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(target=self._loop.run_forever, name=self._name, daemon=True)
+                self._thread.start()
+            return self._loop
+
+    def _disown(self) -> None:
+        """Start afresh in a forked child. The parent's loop is kept: to dispose of it would touch what both share."""
+        self._inherited.append(self._loop)
+        self._loop = self._thread = None
+        self._starting = threading.Lock()  # A thread that is not here may have held the other one.

@@ -1,0 +1,33 @@
+"""What happens in a forked child to objects that only their own process may use.
+
+A child inherits sockets and locks, but neither the threads nor the event loops that serve them. An object that holds
+any of these registers a method, which runs in every forked child before the child's own code does.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, Final
+from weakref import WeakMethod
+
+_registered: Final[set[WeakMethod[Callable[[], None]]]] = set()
+
+
+def in_forked_child(method: Callable[[], None]) -> None:
+    """Call *method*, a bound one, in every child that this process forks, as long as its object lives.
+
+    It must neither block nor await: no thread of the parent exists in the child, whatever lock it held.
+    """
+    _registered.add(WeakMethod(method, _registered.discard))
+
+
+def _run_in_child() -> None:
+    for reference in list(_registered):
+        method: Callable[[], Any] | None = reference()
+        if method is not None:
+            method()
+
+
+if hasattr(os, "register_at_fork"):  # A system without it has no fork either.
+    os.register_at_fork(after_in_child=_run_in_child)

@@ -1,0 +1,48 @@
+"""The check that a name server answers before the sink writes anything.
+
+A wrong address fails within seconds, while a query that has begun waits for name servers that go away. Spark plans
+every batch of a stream anew, in any idle planner process, and ends planners that were idle for a minute. So an empty
+file records, for all planners of one driver, that the name servers have answered. They have the same parent process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+
+from holdfast.bulk.link import link_to
+from holdfast.bulk.read_options import DEFAULT_GROUP
+from holdfast.spark.sink_options import SinkOptions
+
+
+def require_contact(options: SinkOptions) -> None:
+    """Return if a name server answers, or has answered a planner of this driver before.
+
+    Raises:
+        Unavailable: none ever did.
+    """
+    mark = _mark(options.namesrv)
+    if mark.exists():
+        return
+    # Not the link that sends: brokers would list the planner as a producer.
+    link_to(options.namesrv, DEFAULT_GROUP, options.patience_s, options.unit).require_name_server()
+    _forget_ended_drivers(mark.parent)
+    mark.touch()
+
+
+def _mark(namesrv: str) -> Path:
+    folder = Path(tempfile.gettempdir()) / f"holdfast-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder / f"{os.getppid()}-{hashlib.sha256(namesrv.encode()).hexdigest()[:16]}"
+
+
+def _forget_ended_drivers(folder: Path) -> None:
+    for mark in folder.iterdir():
+        try:
+            os.kill(int(mark.name.partition("-")[0]), 0)
+        except ProcessLookupError:
+            mark.unlink(missing_ok=True)
+        except PermissionError:
+            pass  # Another user's process has the number now.

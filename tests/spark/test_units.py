@@ -1,0 +1,121 @@
+"""A stream of one unit follows `dr open` and `dr close` of another one, without a restart."""
+
+import itertools
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+from tests.spark.test_stream import wait_for
+from tests.support.fleet import Fleet, a_fleet
+
+from holdfast import Message, blocking
+
+PATIENCE_S = 60.0
+TOPICS = ("orders", "plain")  # one is static in each unit, the other normal
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    with a_fleet(tmp_path_factory.mktemp("fleet"), {"e1": "east", "w1": "west"}, name_servers=2) as found:
+        for unit, queues in (("east", 2), ("west", 3)):
+            found.run("topic", "create", "orders", "--logical-queues", str(queues), "--scope", unit)
+            found.run("topic", "create", "plain", "--queues", "2", "--cluster", unit)
+        yield found
+
+
+class Watched:
+    """A stream of unit west, and the texts that it has handed out, however often it was started."""
+
+    def __init__(self, spark: SparkSession, fleet: Fleet, folder: Path) -> None:
+        self._spark = spark
+        self._fleet = fleet
+        self._folder = folder
+        self._numbers = itertools.count()
+        self.texts: Counter[str] = Counter()
+        self.sent: Counter[str] = Counter()
+
+    def start(self) -> StreamingQuery:
+        reader = self._spark.readStream.format("holdfast").options(namesrv=self._fleet.namesrv, unit="west")
+        frame = reader.options(subscribe=",".join(TOPICS), startingOffsets="earliest", groupId="report").load()
+
+        def take(batch: DataFrame, number: int) -> None:
+            self.texts.update(bytes(row.body).decode() for row in batch.select("body").collect())
+
+        writer = frame.writeStream.foreachBatch(take).option("checkpointLocation", str(self._folder))
+        self.query = writer.trigger(processingTime="200 milliseconds").start()
+        return self.query
+
+    def send(self, unit: str, *, count: int = 40) -> set[str]:
+        """Send new texts to both topics of a unit."""
+        texts = [f"{unit}-{next(self._numbers)}" for _ in range(count)]
+        with blocking.Producer(self._fleet.namesrv, "tests", unit=unit, timeout_s=60) as producer:
+            producer.send_many([Message(TOPICS[at % 2], text.encode(), key=text) for at, text in enumerate(texts)])
+        self.sent.update(texts)
+        return set(texts)
+
+    def wait_for(self, texts: set[str]) -> None:
+        wait_for(lambda: texts <= self.texts.keys() or not self.query.isActive, PATIENCE_S)
+        assert self.query.exception() is None, self.query.exception()
+        assert texts <= self.texts.keys()
+
+    def reads(self) -> dict[str, set[str]]:
+        """Return the queues that it reads now."""
+        progress = self.query.lastProgress
+        told = progress and progress["sources"][0]["latestOffset"]
+        found: dict[str, Any] = {} if not told else json.loads(told) if isinstance(told, str) else told
+        return {topic: {*queues} for topic, queues in found.get("q", {}).items()}
+
+
+def test_a_stream_follows_opening_and_closing(spark: SparkSession, fleet: Fleet, tmp_path: Path):
+    """Queues of the other unit come, stay where they are while it is closed, and resume there. Nothing is repeated."""
+    watched = Watched(spark, fleet, tmp_path / "checkpoint")
+    watched.send("east")
+    run = watched.start().runId
+    watched.wait_for(watched.send("west"))
+    assert not any(text.startswith("east") for text in watched.texts)
+
+    fleet.run("dr", "open", "--unit", "east")
+    watched.wait_for(set(watched.sent))
+    both = {"orders": {"0", "1", "2", "east/0", "east/1"}, "plain": {"w1/0", "w1/1", "e1/0", "e1/1"}}
+    wait_for(lambda: watched.reads() == both, PATIENCE_S)
+    watched.wait_for(watched.send("east"))
+
+    fleet.run("dr", "close", "--unit", "east")
+    watched.send("west")
+    wait_for(lambda: watched.reads() == {"orders": {"0", "1", "2"}, "plain": {"w1/0", "w1/1"}}, PATIENCE_S)
+    unread = watched.send("east")
+    watched.wait_for(watched.send("west"))
+    assert not unread & watched.texts.keys()
+    assert watched.query.runId == run
+
+    watched.query.stop()
+    watched.start()
+    watched.wait_for(watched.send("west"))
+    assert not unread & watched.texts.keys()
+
+    fleet.run("dr", "open", "--unit", "east")
+    watched.wait_for(set(watched.sent))
+    watched.query.stop()
+    assert watched.texts == watched.sent  # each once
+    fleet.run("dr", "close", "--unit", "east")
+
+
+def test_a_batch_that_was_planned_while_a_unit_was_open_is_read_to_its_end(
+    spark: SparkSession, fleet: Fleet, tmp_path: Path
+):
+    """Else a query would wait in vain for what it has promised to read."""
+    watched = Watched(spark, fleet, tmp_path / "checkpoint")
+    fleet.run("dr", "open", "--unit", "east")
+    reader = spark.read.format("holdfast").options(namesrv=fleet.namesrv, unit="west", brokerTimeout="30s")
+    sent = watched.send("east", count=200)
+    frame = reader.options(subscribe=",".join(TOPICS)).load().selectExpr("cast(body as string) text")
+    frame.rdd.getNumPartitions()  # plans it
+
+    fleet.run("dr", "close", "--unit", "east")
+
+    assert sent <= {row.text for row in frame.rdd.collect()}
