@@ -272,11 +272,9 @@ class Producer:
             LocalProtocolError: it cannot be sent unchanged; the text says why.
         """
         message = whole_message(message, body, key, tags, keys, delay_level, properties)
-        if self._namespace:
-            message = self._on_wire(message)
+        if queue is not None or self._namespace:
+            message = self._on_wire(message, queue)
         outgoing = self._pack(message)
-        if queue is not None:
-            check_queue("queue", queue)
         if timeout_s is None:
             timeout_s = self._timeout_s
         else:
@@ -518,17 +516,20 @@ class Producer:
             self._accumulator.forget(topics)
 
     def _on_wire(self, message: Message, queue: MessageQueue | None = None) -> Message:
-        """Return *message* with its topic as the wire knows it, and check the types of both arguments.
+        """Return *message* with its topic as the wire knows it, after checking both arguments.
 
         Raises:
-            TypeError: one is wrong.
+            TypeError: one has a wrong type.
+            LocalProtocolError: *queue* belongs to another topic.
         """
         check_message(message)
+        if self._namespace:
+            message = msgspec.structs.replace(message, topic=with_namespace(self._namespace, message.topic))
         if queue is not None:
             check_queue("queue", queue)
-        if not self._namespace:
-            return message
-        return msgspec.structs.replace(message, topic=with_namespace(self._namespace, message.topic))
+            if with_namespace(self._namespace, queue.topic) != message.topic:
+                raise LocalProtocolError(f"{queue} is no queue of the topic {message.topic!r}")
+        return message
 
     async def _be_known(self, topic: str) -> None:
         """Let every broker of *topic* know our connection: any of them may have to push the reply."""

@@ -215,6 +215,37 @@ def test_names_are_put_into_the_namespace():
     asyncio.run(story())
 
 
+@pytest.mark.parametrize("way", ["send", "send_nowait", "send_soon"])
+def test_a_message_goes_to_no_queue_of_another_topic(way: str):
+    """It would be stored in the queue of that number of its own topic, and the result would name the other one."""
+
+    async def story(server: ScriptedServer, producer: Producer) -> None:
+        async def send() -> None:
+            await getattr(producer, way)(Message("t", b"x"), queue=MessageQueue("u", "broker-a", 0))
+
+        with pytest.raises(LocalProtocolError, match="no queue of the topic 't'"):
+            await send()
+        assert server.heard_of(SEND) == []
+
+    with_producer(story)
+
+
+def test_a_queue_is_known_with_and_without_the_namespace():
+    """`queues` returns the names on the wire; users of a namespace write the others."""
+
+    async def story() -> None:
+        async with ScriptedServer() as server:
+            server.serve_topic("ns%t")
+            server.on(SEND, **STORED)
+            async with Producer(server.namesrv, "p", namespace="ns") as producer:
+                for topic in ("ns%t", "t"):
+                    await producer.send("t", b"x", queue=MessageQueue(topic, "broker-a", 0))
+                with pytest.raises(LocalProtocolError, match="no queue of the topic 'ns%t'"):
+                    await producer.send("t", b"x", queue=MessageQueue("u", "broker-a", 0))
+
+    asyncio.run(story())
+
+
 def test_a_reply_without_a_way_back_fails():
     """No broker serves the reply topic."""
 
