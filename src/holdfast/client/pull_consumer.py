@@ -318,7 +318,7 @@ class PullConsumer:
         """
         check_queue("queue", queue)
         check_start("at", at)
-        self._member.client.check_process()
+        await self._find(queue)
         return await self._member.calls.offset_of(queue, at)
 
     async def committed(self, queue: MessageQueue) -> int | None:
@@ -329,7 +329,7 @@ class PullConsumer:
             TypeError: *queue* is no queue.
         """
         check_queue("queue", queue)
-        self._member.client.check_process()
+        await self._find(queue)
         return await self._member.calls.committed(queue)
 
     async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
@@ -348,6 +348,7 @@ class PullConsumer:
         else:
             offsets = {queue: reader.window.commit_offset for queue, reader in self._readers.items()}
         for queue, offset in offsets.items():
+            await self._find(queue)
             await self._member.calls.commit(queue, offset)
             self._keeper.book.record(queue, offset)
             self._keeper.book.tell(queue, offset)
@@ -359,6 +360,16 @@ class PullConsumer:
         self._member.client.check_process()
         if self._is_closed:
             raise LocalProtocolError("this consumer is closed: create a new one")
+
+    async def _find(self, queue: MessageQueue) -> None:
+        """Look up who serves *queue* if that is unknown: the caller may have learned of it from another client.
+
+        Raises:
+            HoldfastError: no name server answers or knows the topic, or the parent process opened this consumer.
+        """
+        self._member.client.check_process()
+        if self._member.calls.find_address(queue) is None:
+            await self._member.client.route(queue.topic)
 
     def _reader(self, queue: MessageQueue) -> QueueReader:
         check_queue("queue", queue)

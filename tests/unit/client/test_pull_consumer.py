@@ -100,6 +100,21 @@ def test_seeking_forgets_what_was_pulled_ahead():
     with_server(story)
 
 
+def test_offsets_are_known_of_queues_that_another_client_found():
+    """Nothing was assigned or looked up here: the route is found when it is needed."""
+
+    async def story(server: ScriptedServer) -> None:
+        ScriptedGroup(server, end=30)
+        async with PullConsumer(server.namesrv, "g") as consumer:
+            assert await consumer.offset_of(ZERO, "latest") == 30
+        async with PullConsumer(server.namesrv, "g") as consumer:
+            await consumer.commit({ZERO: 7})
+        async with PullConsumer(server.namesrv, "g") as consumer:
+            assert await consumer.committed(ZERO) == 7
+
+    with_server(story)
+
+
 def test_assigning_anew_drops_the_others():
     """Those that stay go on where they are."""
 
