@@ -191,6 +191,26 @@ def test_asyncio_clients_that_a_child_inherits_say_so(namesrv: str, topic: str, 
     assert len(bodies(namesrv, topic, 41)) == 41
 
 
+def test_children_do_not_share_their_parents_chance(namesrv: str, topic: str, group: str):
+    """A client that was created before the fork: message ids and the choice of name servers differ in each child."""
+    printed = tell(
+        """
+        waiting = blocking.Producer(namesrv)
+        for _ in range(3):
+            pid = os.fork()
+            if not pid:
+                with waiting:
+                    print(waiting.send(topic, b"x").message_id[12:20], flush=True)
+                sys.exit()
+            join(pid)
+        """,
+        namesrv,
+        topic,
+        group,
+    )
+    assert len(set(printed.split())) == 3
+
+
 def test_a_pool_of_forked_workers_sends(namesrv: str, topic: str, group: str):
     """While the parent, which has an open producer, keeps sending from a thread."""
     printed = tell(

@@ -33,6 +33,7 @@ from holdfast.model.errors import BrokerRefused, ConnectionLost, HoldfastError, 
 from holdfast.model.leadership import Leader
 from holdfast.model.queue import MessageQueue
 from holdfast.model.route import MASTER_ID
+from holdfast.runtime.fork import in_forked_child
 from holdfast.runtime.pool import Connection, ConnectionPool, is_caller_cancelled
 from holdfast.wire import java_json
 from holdfast.wire.codes import RequestCode, ResponseCode
@@ -106,6 +107,7 @@ class ClusterClient:
         check_seconds("topic_expiry_s", topic_expiry_s, optional=True)
         check_text("unit", unit, optional=True)
         self.random = Random()
+        in_forked_child(self.random.seed)  # Otherwise the children of one parent would all make the same choices.
         self.timeout_s = timeout_s
         self.client_id = ""
         self.local_address = "127.0.0.1"
