@@ -101,6 +101,16 @@ def check_start(name: str, value: object) -> None:
             raise ValueError(f"{name} must be {_START}, not {value!r}")
     elif not isinstance(value, datetime):
         raise wrong_type(name, value, _START)
+    else:
+        _check_datetime(name, value)
+
+
+def _check_datetime(name: str, value: datetime) -> None:
+    """Check that *value* has a timestamp: local times in the first days of year 1 have none."""
+    try:
+        value.timestamp()
+    except (ValueError, OverflowError) as error:
+        raise ValueError(f"{name} is {value}, which is no time that a broker knows: {error}") from error
 
 
 def check_place(name: str, value: object) -> None:

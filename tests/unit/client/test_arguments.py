@@ -271,8 +271,14 @@ def test_a_wrong_start_is_told_what_it_may_be():
     for value, kind in (("foo", ValueError), (5, TypeError), (None, TypeError)):
         with pytest.raises(kind, match="'earliest', 'latest' or a datetime"):
             check_start("start", value)
-    for start in ("earliest", "latest", datetime(2026, 1, 1, tzinfo=UTC)):
+    for start in ("earliest", "latest", datetime(2026, 1, 1, tzinfo=UTC), datetime(1960, 1, 1, tzinfo=UTC)):
         check_start("start", start)
+
+
+def test_a_start_is_a_time_that_can_be_sent():
+    """A local time at the very begin of the calendar has no timestamp."""
+    with pytest.raises(ValueError, match="no time that a broker knows"):
+        check_start("start", datetime.min)  # noqa: DTZ901 - the case at hand
 
 
 def test_good_values_pass():
