@@ -40,6 +40,7 @@ from holdfast.nameserver.fences import TIMER as FENCES_TIMER
 from holdfast.nameserver.fences import Fences
 from holdfast.nameserver.kv import FILE as KV_FILE
 from holdfast.nameserver.kv import KvStore
+from holdfast.nameserver.kv_desk import TIMER as KV_TIMER
 from holdfast.nameserver.kv_desk import KvDesk
 from holdfast.nameserver.leases import Leases
 from holdfast.nameserver.notices import Occasion
@@ -321,6 +322,8 @@ class NameServer:
     def _timer_fired(self, event: TimerFired) -> list[Effect]:
         if event.name == PUSH_TIMER:
             return self.push.fired(event.now_ms)
+        if event.name == KV_TIMER:
+            return self._kv_desk.retry()
         return self._fences.rested() if event.name == FENCES_TIMER else self._scan(event)
 
     def _scan(self, event: TimerFired) -> list[Effect]:
@@ -349,7 +352,7 @@ class NameServer:
             return effects + self._fences.failed(event.now_ms)
         if event.path == LEASES_FILE:
             return effects + self.queue_leases.failed(event.reason)
-        return effects + self._kv_desk.failed(event.reason) if event.path == KV_FILE else effects
+        return effects + self._kv_desk.failed(event.reason, event.now_ms) if event.path == KV_FILE else effects
 
     def _settle(self, effects: list[Effect], now_ms: int, occasion: Occasion) -> None:
         """Forget the rendered answers that are no longer true, and tell whoever is concerned."""

@@ -6,6 +6,8 @@ One write is under way at a time. Changes that come meanwhile go out together wi
 a change is answered when the write that holds it has reached the disk:
 
     idle --change--> writing --change--> writing, more waiting --written--> writing ... --written--> idle
+
+A write that the disk refuses is tried again every few seconds: its changes hold already, and must outlive a restart.
 """
 
 from __future__ import annotations
@@ -94,6 +96,16 @@ class KvStore:
         """Take note that the write under way has ended, well or not; return who waited, and what to write next."""
         done, self._being_written = self._being_written or [], None
         return done, self._begin()
+
+    def failed(self) -> tuple[list[Waiter], list[WriteFile]]:
+        """Take note that the write under way failed; return who waited, and what to write next. `retry` in a while."""
+        done, writes = self.written()
+        self._is_unsaved = self._is_unsaved or not writes
+        return done, writes
+
+    def retry(self) -> list[WriteFile]:
+        """Return what to write if the last write failed."""
+        return self._begin()
 
     def _begin(self) -> list[WriteFile]:
         if self._being_written is not None or not (self._waiting or self._is_unsaved):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from holdfast.machine.effects import Effect, SendBytes
+from holdfast.machine.effects import Effect, SendBytes, SetTimer, WriteFile
 from holdfast.nameserver.kv import DELETIONS, ORDER_TOPICS, UNITS, KvStore, Waiter
 from holdfast.nameserver.request import Answer, Handlers, Refusal, Request
 from holdfast.wire import java_json
@@ -12,6 +12,9 @@ from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import encode_command, response
 from holdfast.wire.fields import BadField, from_fields
 from holdfast.wire.route import KvFields, NamespaceFields, Table
+
+TIMER: Final = "kv"
+_RETRY_MS: Final = 5_000
 
 _RESERVED: Final = {
     UNITS: f"{UNITS} holds which units are open to others: `holdfast dr open` and `holdfast dr close` change it",
@@ -83,14 +86,21 @@ class KvDesk:
 
     def written(self) -> list[Effect]:
         """Acknowledge the changes that have reached the disk, and write those that came meanwhile."""
-        return self._finish(ResponseCode.SUCCESS, None)
+        return self._finish(*self._kv.written(), ResponseCode.SUCCESS, None)
 
-    def failed(self, reason: str) -> list[Effect]:
-        """Tell whoever waited for the disk that it refused."""
-        return self._finish(ResponseCode.SYSTEM_ERROR, f"changed until the next restart, but not saved: {reason}")
+    def failed(self, reason: str, now_ms: int) -> list[Effect]:
+        """Tell those who waited for the disk that it refused, and try again in a while."""
+        remark = f"changed, but not saved yet, and lost if this name server restarts before it is: {reason}"
+        effects = self._finish(*self._kv.failed(), ResponseCode.SYSTEM_ERROR, remark)
+        return [*effects, SetTimer(TIMER, now_ms + _RETRY_MS)]
 
-    def _finish(self, code: ResponseCode, remark: str | None) -> list[Effect]:
-        done, writes = self._kv.written()
+    def retry(self) -> list[Effect]:
+        """Write what the disk refused."""
+        return [*self._kv.retry()]
+
+    def _finish(
+        self, done: list[Waiter], writes: list[WriteFile], code: ResponseCode, remark: str | None
+    ) -> list[Effect]:
         return [
             *(
                 SendBytes(waiter.channel, [encode_command(response(waiter.request, code, remark))])

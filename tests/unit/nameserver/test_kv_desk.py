@@ -6,8 +6,9 @@ from tests.support.conversation import Conversation
 from tests.support.name_servers import a_name_server, ask_route, register
 
 from holdfast.machine.effects import WriteFile
-from holdfast.machine.events import DiskFault, FileWritten
+from holdfast.machine.events import DiskFault, FileWritten, TimerFired
 from holdfast.nameserver.kv import FILE
+from holdfast.nameserver.kv_desk import TIMER
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import encode_command
 
@@ -97,7 +98,7 @@ def test_changes_during_a_write_share_the_next_one():
 
 
 def test_whoever_waits_for_a_disk_that_fails_is_told():
-    """And the next change is tried again."""
+    """And the next change is written at once, with what the disk refused."""
     server = a_name_server(data="somewhere")
     channel = server.open()
     server.receive(channel, encode_command(server.request(RequestCode.PUT_KV_CONFIG, ORDER)))
@@ -106,9 +107,30 @@ def test_whoever_waits_for_a_disk_that_fails_is_told():
 
     (answer,) = server.answers(channel)
     assert answer.code == ResponseCode.SYSTEM_ERROR
-    assert answer.remark == "changed until the next restart, but not saved: no space left"
+    assert answer.remark == (
+        "changed, but not saved yet, and lost if this name server restarts before it is: no space left"
+    )
     server.receive(channel, encode_command(server.request(RequestCode.PUT_KV_CONFIG, ORDER)))
     assert len(writes(server)) == 2
+
+
+def test_what_the_disk_refused_is_written_when_it_has_space_again():
+    """Deletion markers and opened units must outlive a restart, whether or not anything else changes."""
+    server = a_name_server(data="somewhere")
+    channel = server.open()
+    server.receive(channel, encode_command(server.request(RequestCode.PUT_KV_CONFIG, ORDER)))
+    for attempt in (1, 2):
+        server.happen(DiskFault("no space left", server.now_ms, path=FILE))
+        assert len(writes(server)) == attempt, "not at once"
+        server.happen(TimerFired(TIMER, server.now_ms))
+        assert len(writes(server)) == attempt + 1
+
+    server.happen(FileWritten(FILE, server.now_ms))
+    server.happen(TimerFired(TIMER, server.now_ms))
+
+    assert len(writes(server)) == 3
+    assert writes(server)[-1].data == writes(server)[0].data
+    assert [answer.code for answer in server.answers(channel)] == [ResponseCode.SYSTEM_ERROR]
 
 
 def test_a_one_way_change_is_written_and_not_answered():
