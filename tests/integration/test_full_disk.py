@@ -145,3 +145,32 @@ def test_index_and_configuration_are_written_when_a_full_disk_has_space_again(sm
         broker.child.kill()
         processes.start_broker("b", name_server, store=store, settings=settings, port=broker.port)
         assert asyncio.run(read_all(name_server, len(sent))) == sent
+
+
+def test_a_log_keeps_its_space_over_a_crash(small_disk: Path, tmp_path: Path) -> None:
+    """Recovery erases the rest of the last file. Where others take that space, a write to it would need a restart."""
+    settings = {"log_file_size": 4 << 20, "disk_full_percent": 100, "disk_force_percent": 100, "index_slots": 1000}
+    sent: list[bytes] = []
+
+    async def send(name_server: str, count: int) -> HoldfastError | None:
+        async with Producer(name_server, retries=0) as producer:
+            return await send_until_refused(producer, sent, count)
+
+    with Processes(tmp_path) as processes:
+        name_server = processes.start_name_server()
+        store = small_disk / "store"
+        broker = processes.start_broker("b", name_server, store=store, settings=settings)
+        make_topic(name_server, [broker.address], TOPIC, queues=1)
+        assert asyncio.run(send(name_server, 10)) is None
+        broker.child.kill()
+        broker = processes.start_broker("b", name_server, store=store, settings=settings, port=broker.port)
+
+        filler = fill(small_disk)
+        refusal = asyncio.run(send(name_server, 5000))
+        assert "has no space for the index" in str(refusal)
+        filler.unlink()
+
+        deadline = time.monotonic() + 60
+        while asyncio.run(send(name_server, 1)) is not None:
+            assert time.monotonic() < deadline, broker.child.said()
+        assert asyncio.run(read_all(name_server, len(sent))) == sent

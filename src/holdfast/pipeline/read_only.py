@@ -83,6 +83,10 @@ class ReadOnlyFile:
         """Refuse."""
         raise DiskFailed(f"{self.path} is only looked at, not erased ({start} to {end})")
 
+    def reserve(self, start: int, end: int) -> NoReturn:
+        """Refuse."""
+        raise DiskFailed(f"{self.path} is only looked at, not changed ({start} to {end})")
+
     def sync(self) -> NoReturn:
         """Refuse."""
         raise DiskFailed(f"{self.path} is only looked at, not synced")

@@ -210,6 +210,12 @@ class PosixFile:
         while start < end:
             start += os.pwrite(self._descriptor, _ZEROS[: end - start], start)
 
+    @_failing
+    def reserve(self, start: int, end: int) -> None:
+        """Take the space of [start, end) from the disk, where it is not taken yet."""
+        if start < end:
+            os.posix_fallocate(self._descriptor, start, end - start)
+
     def close(self) -> None:
         """Let go of the file. Views that are still held stay good."""
         # A mapping cannot be closed while views of it are held: it goes with the last of them.

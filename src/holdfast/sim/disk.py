@@ -132,6 +132,9 @@ class SimFile:
         with self._disk.call("erase", self.path):
             self._content.erase(start, min(end, self.size))
 
+    def reserve(self, start: int, end: int) -> None:
+        """Do nothing: no write finds this disk full."""
+
     def close(self) -> None:
         """Do nothing: there is nothing to let go of."""
 

@@ -45,6 +45,14 @@ class File(Syncable, Protocol):
         """Make [start, end) read as zeros, giving the space back where the disk can."""
         ...
 
+    def reserve(self, start: int, end: int) -> None:
+        """Take the space of [start, end) from the disk, where it is not taken yet. The bytes stay.
+
+        Raises:
+            DiskFull: the space is not there.
+        """
+        ...
+
     def close(self) -> None:
         """Let go of the file. Views that are still held stay good."""
         ...

@@ -9,9 +9,11 @@ Knows nothing of what is in the files.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import msgspec
 
-from holdfast.model.errors import StoreError
+from holdfast.model.errors import DiskFull, StoreError
 from holdfast.store.disk import Disk, File
 
 NAME_LENGTH = 20
@@ -124,3 +126,15 @@ class LogFiles:
             self._disk.remove(self.files.pop(number).path)
         if last in self.files:
             self.files[last].erase(address - last * self.size, self.size)
+            self.reserve(address)
+
+    def reserve(self, address: int) -> None:
+        """Take the space from *address* to the end of its file from the disk, if there is that much.
+
+        `cut` gave it back, and a file that Java made never had it. A later write would find the disk full, and the log
+        would take no more of them.
+        """
+        file = self.files.get(address // self.size)
+        if file is not None:
+            with suppress(DiskFull):
+                file.reserve(address % self.size, self.size)

@@ -91,6 +91,7 @@ def open_store(disk: Disk, options: StoreOptions) -> OpenedStore:
         else CommitLog(files, options, written=end, store_ms=store_ms)
     )
     files.ensure(recovered.log_end // files.size)
+    files.reserve(recovered.log_end)
     return OpenedStore(
         disk=disk,
         options=options,

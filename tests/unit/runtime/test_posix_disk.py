@@ -13,6 +13,7 @@ import pytest
 from holdfast.model.errors import DiskFailed, DiskFull
 from holdfast.runtime import posix_disk
 from holdfast.runtime.posix_disk import PosixDisk
+from holdfast.store.log_file import LogFiles
 
 
 @pytest.fixture
@@ -116,6 +117,38 @@ def test_erased_bytes_are_zeros_and_the_size_stays(disk: PosixDisk, monkeypatch:
 
         assert file.read(0, 20_000) == b"x" * 5_001 + bytes(14_998) + b"x"
         assert disk.find_size("f") == 20_000
+
+
+@pytest.mark.parametrize("is_cut", [True, False])
+def test_a_log_file_has_its_space(disk: PosixDisk, tmp_path: Path, *, is_cut: bool):
+    """After a recovery that cut it, and where it is a sparse one, as Java makes them: a full disk stops no write."""
+    size = 1 << 20
+    file = disk.create("log/" + "0" * 20, size, reserve=is_cut)
+    file.write(0, [b"x" * 5_000])
+    files = LogFiles.load(disk, "log", size)
+
+    if is_cut:
+        files.cut(4_000)
+    else:
+        files.reserve(5_000)
+
+    assert file.read(0, 5_000) == b"x" * 4_000 + (bytes(1_000) if is_cut else b"x" * 1_000)
+    assert (tmp_path / "store" / file.path).stat().st_blocks * 512 >= size
+
+
+def test_a_log_file_is_cut_on_a_full_disk_all_the_same(disk: PosixDisk, monkeypatch: pytest.MonkeyPatch):
+    """Recovery must not fail for want of space that may be there when it is needed."""
+
+    def fail(*_arguments: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    file = disk.create("log/" + "0" * 20, 10_000)
+    file.write(0, [b"x" * 10_000])
+    monkeypatch.setattr(os, "posix_fallocate", fail)
+
+    LogFiles.load(disk, "log", 10_000).cut(4_000)
+
+    assert file.read(0, 10_000) == b"x" * 4_000 + bytes(6_000)
 
 
 def test_replacing_is_all_or_nothing(disk: PosixDisk, monkeypatch: pytest.MonkeyPatch):
