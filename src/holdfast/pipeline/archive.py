@@ -329,5 +329,5 @@ def to_report(found: Archived) -> Report:
     ]
     if found.outside:
         notes.append(f"{found.outside} messages are in no logical queue: they were stored behind a sealed end")
-    plot = Plot("Messages by day", list(found.days), {"messages": list(found.days.values())})
+    plot = Plot("Messages by day", list(found.days), {"messages": list(found.days.values())}, kind="histogram")
     return Report("Archive", facts, tables, [plot] if found.days else [], notes)

@@ -20,13 +20,14 @@ class Plot(msgspec.Struct, frozen=True):
         labels: What stands below, one for each value.
         series: The values of each line, or of each kind of bar.
         unit: Of the values.
+        kind: Bars have names, each of which is shown. A histogram and lines have a scale, of which some labels are.
     """
 
     title: str
     labels: Sequence[str]
     series: dict[str, Sequence[float]]
     unit: str = ""
-    kind: Literal["bars", "lines"] = "bars"
+    kind: Literal["bars", "histogram", "lines"] = "bars"
 
 
 class Report(msgspec.Struct, frozen=True):

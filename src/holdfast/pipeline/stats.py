@@ -272,13 +272,17 @@ def _plots(found: Stats, topics: list[QueueFigures]) -> list[Plot]:
     plots = [
         Plot(f"Messages in {_step_text(found.step_ms)}", labels, _series(found, shown, steps, 0), kind="lines"),
         Plot(f"Log in {_step_text(found.step_ms)}", labels, _series(found, shown, steps, 1), "B", kind="lines"),
-        Plot("From born to stored, ms or more", [str(low) for low, _ in late], {"messages": [n for _, n in late]}),
-        Plot("Sizes of bodies, or more", [size_text(low) for low, _ in sizes], {"messages": [n for _, n in sizes]}),
+        _histogram("From born to stored, ms or more", [str(low) for low, _ in late], [n for _, n in late]),
+        _histogram("Sizes of bodies, or more", [size_text(low) for low, _ in sizes], [n for _, n in sizes]),
     ]
     if found.keys:
         names = [each.text for each in found.keys]
         plots.append(Plot("Most frequent keys", names, {"messages": [each.count for each in found.keys]}))
     return plots
+
+
+def _histogram(title: str, lows: list[str], counts: list[int]) -> Plot:
+    return Plot(title, lows, {"messages": counts}, kind="histogram")
 
 
 def _series(found: Stats, shown: list[str], steps: list[int], which: int) -> dict[str, Sequence[float]]:

@@ -1,5 +1,6 @@
 """Pages of reports: what they say of themselves, and that their plots have every label."""
 
+import re
 from datetime import UTC, datetime
 from html import unescape
 
@@ -33,6 +34,34 @@ def test_a_plot_has_every_label(labels: list[str]):
 
     for label in labels:
         assert f">{label}<" in unescape(svg.replace(">", ">\0").replace("<", "\0<")).replace("\0", "")
+
+
+def test_every_bar_that_has_a_name_shows_it():
+    """The most frequent keys are 20, unless more are asked for."""
+    names = [f"k{number}" for number in range(20)]
+    svg = to_svg(Plot("Most frequent keys", names, {"messages": range(20)}))
+
+    assert [name for name in names if f">{name}<" not in svg] == []
+
+
+def test_a_histogram_labels_some_of_many_bars():
+    """Days in order need not be named one by one, and a year of them fits."""
+    days = [f"2026-{1 + day // 28:02}-{1 + day % 28:02}" for day in range(336)]
+    svg = to_svg(Plot("Messages by day", days, {"messages": range(336)}, kind="histogram"))
+
+    assert 8 <= sum(f">{day}<" in svg for day in days) <= 14
+
+
+@pytest.mark.parametrize("size", [10, 56, 127])
+def test_the_legend_stays_on_the_page(size: int):
+    """Names of topics have up to 127 characters, and may begin with an underscore."""
+    topics = [*(f"_{number}{'x' * (size - 2)}" for number in range(6)), "others"]
+    svg = to_svg(Plot("Messages", ["1", "2"], {topic: [1, 2] for topic in topics}, kind="lines"))
+
+    width = float(re.findall(r'viewBox="0 0 ([\d.]+)', svg)[0])
+    shown = re.findall(r'<text [^>]*text-anchor: start" x="([-\d.]+)"[^>]*>([^<]+)</text>', svg)
+    assert [text[:100] for _, text in shown] == [topic[:100] for topic in topics]
+    assert [text for x, text in shown if not 0 <= float(x) <= width - 4 * len(text)] == []
 
 
 def test_of_many_times_some_are_labelled_and_every_line_is_named():
