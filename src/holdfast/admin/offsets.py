@@ -45,10 +45,12 @@ class Readable(msgspec.Struct, frozen=True):
 
     Attributes:
         down: Logical queues whose leader is down.
+        refused: Why others cannot be read, in the words of the broker that refused them: they have no leader.
     """
 
     ranges: list[QueueRange]
     down: list[LogicalQueue]
+    refused: list[str]
 
 
 class OffsetChange(msgspec.Struct, frozen=True):
@@ -96,7 +98,9 @@ class Offsets:
                 down.append(logical)
         if not served and not down:
             raise NotFound(f"topic {topic!r} has no such queue; `holdfast topic describe {topic}` shows them")
-        return Readable(await gather(served, lambda item: self._range(*item)), down)
+        found = await gather(served, lambda item: self._find_range(*item))
+        ranges = [each for each in found if isinstance(each, QueueRange)]
+        return Readable(ranges, down, [each for each in found if isinstance(each, str)])
 
     async def _queues(self, topic: str) -> list[tuple[MessageQueue, str | None, LogicalQueue | None]]:
         """Return every readable queue and who serves it: of a static topic the leader of each logical queue.
@@ -149,7 +153,7 @@ class Offsets:
         Raises:
             RouteNotFound: there is no such topic.
             NotFound: it has no such queue.
-            NotAllowed: the leader of a queue is down.
+            NotAllowed: the leader of a queue is down, or a queue has no leader.
         """
 
         async def plan(held: QueueRange) -> OffsetChange:
@@ -164,6 +168,8 @@ class Offsets:
         readable = await self.readable(topic, queue=queue, broker=broker)
         if readable.down:
             raise NotAllowed(f"{describe_down(topic, readable.down)}: start it, or name other queues with --queue")
+        if readable.refused:
+            raise NotAllowed(f"{readable.refused[0]}, or name other queues with --queue")
         return await gather(readable.ranges, plan)
 
     async def apply_reset(self, group: str, target: Target, changes: Sequence[OffsetChange]) -> None:
@@ -187,6 +193,15 @@ class Offsets:
             await self._reach.ask(change.address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields)
 
         await gather(changes, reset)
+
+    async def _find_range(self, queue: MessageQueue, address: str, logical: LogicalQueue | None) -> QueueRange | str:
+        """Return what a queue holds, or the refusal if no broker leads it: name servers still list its last leader."""
+        try:
+            return await self._range(queue, address, logical)
+        except BrokerRefused as refusal:
+            if logical is None or refusal.code != ResponseCode.NOT_LEADER_FOR_QUEUE:
+                raise
+            return refusal.remark
 
     async def _range(self, queue: MessageQueue, address: str, logical: LogicalQueue | None) -> QueueRange:
         header = QueueFields(topic=queue.topic, queue_id=queue.queue_id)

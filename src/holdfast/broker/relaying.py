@@ -359,7 +359,7 @@ class Relaying:
         try:
             answer = yield from self._ask(waiting, place, timeout_ms)
         except PeerFailed as error:
-            if self._is_unheard_of(place):
+            if self._is_unheard_of(place) or self._beliefs.is_unled(place, is_told=not waiting.hops):
                 self._refuse_away(waiting, place)
             else:
                 self._refuse(waiting, ResponseCode.SYSTEM_ERROR, str(error))

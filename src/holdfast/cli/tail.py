@@ -91,6 +91,8 @@ def tail(
         readable = await admin.offsets.readable(topic, queue=queue, broker=wire_broker)
         if readable.down:
             session.warn(f"{describe_down(topic, readable.down)}: what they hold is not shown")
+        for reason in readable.refused:
+            session.warn(f"{reason}: what it holds is not shown")
         ranges = readable.ranges
         shown = 0
         async with contextlib.aclosing(_read(admin, ranges, place, selection, tag, follow=follow)) as messages:

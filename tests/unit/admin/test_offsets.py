@@ -108,6 +108,26 @@ def test_a_reset_leaves_no_queue_out_in_silence():
     assert change.queue == 1
 
 
+def test_queues_without_a_leader_are_named_and_the_others_are_read():
+    """Name servers list the last leader of a queue that was unset; that broker refuses the question."""
+    cluster = StaticCluster()
+    cluster.put_topic("t", {0: "a", 1: "a"})
+    refused = Command(code=ResponseCode.NOT_LEADER_FOR_QUEUE, remark="logical queue 0 of t has no leader")
+    cluster.on(RequestCode.GET_MIN_OFFSET, lambda asked: refused if asked.fields["queueId"] == "0" else {"offset": "0"})
+    offsets = Offsets(cluster)
+
+    readable = asyncio.run(offsets.readable("t"))
+
+    assert ([held.queue.queue_id for held in readable.ranges], readable.refused) == (
+        [1],
+        ["logical queue 0 of t has no leader"],
+    )
+    with pytest.raises(NotAllowed, match="queue 0 of t has no leader, or name other queues"):
+        asyncio.run(offsets.plan_reset("g", "t", Target("latest")))
+    (change,) = asyncio.run(offsets.plan_reset("g", "t", Target("latest"), queue=1))
+    assert change.queue == 1
+
+
 def test_logical_queues_are_asked_for_at_their_leaders():
     """By their logical numbers, under the name that stands for no broker."""
     cluster = StaticCluster()

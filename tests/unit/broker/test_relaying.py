@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import msgspec
 import pytest
 from tests.support.broker_desk import a_pull, a_send
 from tests.support.moving_cluster import TOPIC, MovingCluster
@@ -501,6 +502,22 @@ def test_a_send_to_a_queue_without_a_leader_is_refused_with_what_to_do(asked: st
     assert answer.remark is not None
     assert f"holdfast queue set {TOPIC} 0 --broker" in answer.remark
     assert answer.fields["hf.leader"] == "__syslo__none__"
+
+
+@pytest.mark.parametrize("asked", ["a", "b", "c"])
+@pytest.mark.parametrize("code", [RequestCode.PULL_MESSAGE, RequestCode.GET_MAX_OFFSET, RequestCode.GET_MIN_OFFSET])
+def test_readers_of_a_queue_without_a_leader_are_refused_as_senders_are(asked: str, code: RequestCode) -> None:
+    """They learn which queue it is, and what gives it a leader."""
+    cluster = a_cluster("a", "b", "c")
+    cluster.ask("a", RequestCode.DELETE_MAPPING, None, topic=TOPIC, queue="0")
+    cluster.run(1_000)
+
+    question = msgspec.structs.replace(a_pull(TOPIC, queue=0), code=code)
+    answer = cluster.ask_command(asked, question)
+
+    assert answer.code == ResponseCode.NOT_LEADER_FOR_QUEUE
+    assert answer.remark is not None
+    assert f"holdfast queue set {TOPIC} 0 --broker" in answer.remark
 
 
 def test_a_queue_whose_leader_is_down_is_not_taken_for_one_without_a_leader() -> None:
