@@ -87,7 +87,7 @@ async def _exists(admin: Admin, topic: str) -> bool:
 
 async def _created_text(admin: Admin, topic: str) -> str:
     """Return the words for a topic that the first message has made: its name may be a typing error."""
-    found = await admin.reach.find_route_and_rows(topic)  # its broker may not have registered it yet
+    found = await admin.reach.find_route_and_rows(topic)  # the other brokers register it a moment later
     queues = (
         ""
         if found is None
@@ -96,7 +96,7 @@ async def _created_text(admin: Admin, topic: str) -> str:
     others = {name for name in await admin.topics.names() if name != topic and kind_of(name, set()) == "normal"}
     meant = closest(topic, others)
     hint = "" if meant is None else f". If you meant {meant}: `holdfast topic delete {topic}` removes it"
-    return f"topic {topic} did not exist and was created{f', queues: {queues}' if queues else ''}{hint}"
+    return f"topic {topic} did not exist and was created{f', queues so far: {queues}' if queues else ''}{hint}"
 
 
 def _messages(
