@@ -14,8 +14,8 @@ from tests.support.conversions import convert, damaged_disk, fill, index_files, 
 
 from holdfast.model.errors import DiskFailed, StoreError
 from holdfast.sim.disk import SimDisk
-from holdfast.store.conversion_plan import Target
-from holdfast.store.index_conversion import find_kind
+from holdfast.store.conversion.index_conversion import find_kind
+from holdfast.store.recovery.conversion_plan import Target
 
 COUNT = 1 << 40
 FOLDERS = {"batch": "batchconsumequeue", "simple": "consumequeue"}

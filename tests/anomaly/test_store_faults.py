@@ -20,8 +20,10 @@ from tests.support.store_ledger import (
 
 from holdfast.model.errors import DiskFailed, DiskFull, StoreError
 from holdfast.sim.disk import SimDisk
-from holdfast.store import batch_queue, consume_queue, housekeeping, key_index
+from holdfast.store import housekeeping
+from holdfast.store.keys import key_index
 from holdfast.store.message_store import MessageStore
+from holdfast.store.queues import batch_consume_queue, consume_queue
 
 LATER_MS = START_MS + 10**9
 PARTS = 4  # One loop in several tests: they run side by side, and none takes long.
@@ -210,7 +212,7 @@ class FullDisk:
 def test_index_writes_that_found_no_space_are_made_when_there_is_some(part: int, monkeypatch: pytest.MonkeyPatch):
     """Whichever is refused first: no record is taken meanwhile, all can be read, and no restart is needed."""
     monkeypatch.setattr(consume_queue, "FLUSH_SIZE", 60)
-    monkeypatch.setattr(batch_queue, "FLUSH_SIZE", 92)
+    monkeypatch.setattr(batch_consume_queue, "FLUSH_SIZE", 92)
     monkeypatch.setattr(housekeeping, "FLUSH_SIZE", 60)
     monkeypatch.setattr(key_index, "REGION_KEYS", 8)
     for n in range(1 + part, 200, PARTS):

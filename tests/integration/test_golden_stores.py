@@ -20,10 +20,10 @@ import zstandard
 from tests.support.stores import finish
 
 from holdfast.runtime.posix_disk import PosixDisk
-from holdfast.store.config_files import load_config
+from holdfast.store.base.config_files import load_config
+from holdfast.store.base.options import StoreOptions
 from holdfast.store.message_store import MessageStore
-from holdfast.store.options import StoreOptions
-from holdfast.store.queue_index import QueueLog
+from holdfast.store.queues.queue_log import QueueLog
 from holdfast.wire.batch import split_items
 from holdfast.wire.host import format_host
 from holdfast.wire.message_id import format_message_id

@@ -24,8 +24,8 @@ from holdfast.cli.main import main
 from holdfast.model.errors import StoreError
 from holdfast.model.message import Message
 from holdfast.runtime.posix_disk import PosixDisk
-from holdfast.store.conversion_plan import Target
 from holdfast.store.message_store import MessageStore
+from holdfast.store.recovery.conversion_plan import Target
 
 TOPICS = {
     "rocketmq-5.5.0-clean": ["GoldenNormal", "GoldenTransaction"],

@@ -26,8 +26,8 @@ from tests.support.stores import HOST, INNER_BATCH, finish
 
 from holdfast.cli.main import main
 from holdfast.runtime.posix_disk import PosixDisk
+from holdfast.store.base.options import StoreOptions
 from holdfast.store.message_store import MessageStore
-from holdfast.store.options import StoreOptions
 from holdfast.wire.batch import encode_items, split_items
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]

@@ -17,7 +17,10 @@ from holdfast.model import delay
 from holdfast.model.topic import RETRY_PREFIX
 from holdfast.nameserver import answers, leases, registry
 from holdfast.sim import disk
-from holdfast.store import consume_queue, log_walk, message_store, recovery
+from holdfast.store import message_store
+from holdfast.store.log import log_scanner
+from holdfast.store.queues import consume_queue
+from holdfast.store.recovery import recovery
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 BUGS: dict[str, Plant] = {}
@@ -75,8 +78,8 @@ def index_entry_lost_on_recovery(patch: pytest.MonkeyPatch) -> None:
 @bug
 def torn_tail_accepted(patch: pytest.MonkeyPatch) -> None:
     """Recovery does not look at checksums."""
-    judge = log_walk.judge
-    patch.setattr(log_walk, "judge", lambda *place, check_body: judge(*place, check_body=False))
+    judge = log_scanner.judge
+    patch.setattr(log_scanner, "judge", lambda *place, check_body: judge(*place, check_body=False))
 
 
 @bug

@@ -9,7 +9,7 @@ from holdfast.broker import split_reading, whereabouts
 from holdfast.sim.orders import ORDERED_TOPIC, PLAIN_TOPIC, Taste
 from holdfast.sim.plan import Plan
 from holdfast.sim.run import run_seed
-from holdfast.store import batch_queue
+from holdfast.store.queues import batch_consume_queue
 
 TASTE = Taste(batches=0.6, keeps_batches=True, failing=0.2)
 PLANS = {
@@ -75,15 +75,15 @@ def return_the_first_of_a_batch(patch: pytest.MonkeyPatch) -> None:
 
 def begin_behind_the_first_of_a_batch(patch: pytest.MonkeyPatch) -> None:
     """After a restart a queue goes on behind the first message of its last batch."""
-    set_end = batch_queue.BatchQueue.set_end
+    set_end = batch_consume_queue.BatchQueue.set_end
 
     def wrong(self: Any, number: int) -> None:
         set_end(self, number)
-        if number > self.first_file // batch_queue.UNIT_SIZE:
-            first = batch_queue.span_of(self._read(number - 1, 1))[0]
+        if number > self.first_file // batch_consume_queue.UNIT_SIZE:
+            first = batch_consume_queue.span_of(self._read(number - 1, 1))[0]
             self.offset_max = self.next_offset = self.hot_offset = first + 1
 
-    patch.setattr(batch_queue.BatchQueue, "set_end", wrong)
+    patch.setattr(batch_consume_queue.BatchQueue, "set_end", wrong)
 
 
 @pytest.mark.slow

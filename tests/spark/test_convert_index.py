@@ -18,7 +18,7 @@ from holdfast.pipeline.convert_index import convert_index
 from holdfast.pipeline.spark_tasks import SparkTasks
 from holdfast.pipeline.tasks import TaskFailed
 from holdfast.runtime.posix_disk import PosixDisk
-from holdfast.store.options import StoreOptions
+from holdfast.store.base.options import StoreOptions
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -88,7 +88,7 @@ DRIVER = """
     from holdfast.pipeline import convert_index as conversion
     from holdfast.pipeline.spark_tasks import SparkTasks
     from holdfast.spark import session
-    from holdfast.store.options import StoreOptions
+    from holdfast.store.base.options import StoreOptions
 
     conversion.GROUP = 8
 

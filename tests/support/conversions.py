@@ -6,12 +6,12 @@ import msgspec
 from tests.support.stores import HOST, NOW_MS, SMALL, append, overwrite
 
 from holdfast.sim.disk import SimDisk
-from holdfast.store.conversion_plan import Target
-from holdfast.store.disk import Disk
-from holdfast.store.index_conversion import IndexConversion
+from holdfast.store.base.disk import Disk
+from holdfast.store.base.options import StoreOptions
+from holdfast.store.conversion.index_conversion import IndexConversion
 from holdfast.store.message_store import MessageStore
-from holdfast.store.options import StoreOptions
-from holdfast.store.queue_index import BLANK_ENTRY_SIZE
+from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE
+from holdfast.store.recovery.conversion_plan import Target
 
 HOST_V6 = bytes(15) + b"\x01" + HOST[4:]
 TOPICS = {

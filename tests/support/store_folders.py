@@ -10,8 +10,8 @@ from tests.support.stores import HOST, NOW_MS, SMALL, keep_house
 from holdfast.broker.mapping_records import MappingChange, MappingSnapshot
 from holdfast.model.java_hash import java_hash
 from holdfast.runtime.posix_disk import PosixDisk
+from holdfast.store.base.options import StoreOptions
 from holdfast.store.message_store import MessageStore
-from holdfast.store.options import StoreOptions
 from holdfast.wire.batch import encode_items
 from holdfast.wire.inner_batch import wrap_items
 from holdfast.wire.mapping import Home

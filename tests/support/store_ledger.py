@@ -12,10 +12,10 @@ from random import Random
 from tests.support.stores import finish
 
 from holdfast.sim.disk import SimDisk
-from holdfast.store.dispatch import index_keys
+from holdfast.store.base.index_fields import index_keys
+from holdfast.store.base.options import StoreOptions
 from holdfast.store.message_store import MessageStore
-from holdfast.store.options import StoreOptions
-from holdfast.store.queue_index import BLANK_ENTRY_SIZE
+from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE
 
 SMALL = StoreOptions(
     log_file_size=4096 * 2,

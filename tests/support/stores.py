@@ -9,10 +9,10 @@ import msgspec
 
 from holdfast.model.java_hash import java_hash
 from holdfast.sim.disk import SimDisk
-from holdfast.store.disk import Disk
+from holdfast.store.base.cold_reads import FileRange, LogRange, Steps
+from holdfast.store.base.disk import Disk
+from holdfast.store.base.options import StoreOptions
 from holdfast.store.message_store import MessageStore
-from holdfast.store.options import StoreOptions
-from holdfast.store.steps import FileRange, LogRange, Steps
 
 _Result = TypeVar("_Result")
 

@@ -37,7 +37,7 @@ BELOW: dict[str, set[str]] = {
 # Rooms that put everything together: they may import whatever is not a simulator.
 TOP = {"admin", "cli", "config", "demo", "pipeline", "spark", "blocking", "__init__", "__main__"}
 # The one thing of the store that the words between roles and shells know.
-ONLY_OF_STORE_IN_MACHINE = "holdfast.store.disk"
+ONLY_OF_STORE_IN_MACHINE = "holdfast.store.base.disk"
 
 WORLD = {"asyncio", "time", "socket", "os", "threading", "logging", "subprocess", "select", "ssl", "concurrent"}
 PURE_ROOMS = {"model", "wire", "columns", "machine", "store", "nameserver", "broker", "sim"}

@@ -22,7 +22,7 @@ from holdfast.machine.effects import Piece
 from holdfast.model import property_names as names
 from holdfast.model.errors import RemoteProtocolError
 from holdfast.model.java_hash import java_hash
-from holdfast.store.commit_log import RecordDraft
+from holdfast.store.log.commit_log import RecordDraft
 from holdfast.store.message_store import MessageStore
 from holdfast.wire.batch import split_items
 from holdfast.wire.codes import ResponseCode

@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.broker.config import load_config, save_config
 from holdfast.model.numbers import Int64
-from holdfast.store.disk import Disk
+from holdfast.store.base.disk import Disk
 
 FILE: Final = "holdfastBoot.json"
 

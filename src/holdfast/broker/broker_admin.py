@@ -15,8 +15,8 @@ from holdfast.broker.stats import BrokerStats, Counter
 from holdfast.broker.topics import TopicTable
 from holdfast.machine.effects import Log
 from holdfast.model.errors import CorruptRecord
+from holdfast.store.log.record_reader import read_record
 from holdfast.store.message_store import MessageStore
-from holdfast.store.record_steps import read_record
 from holdfast.wire import java_json
 from holdfast.wire.admin import StatsFields
 from holdfast.wire.codes import VERSION, RequestCode, ResponseCode

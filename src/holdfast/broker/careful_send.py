@@ -29,7 +29,7 @@ from holdfast.model.topic import (
 )
 from holdfast.model.unique_id import UniqueIds
 from holdfast.store.message_store import MessageStore, QueueLog
-from holdfast.store.replica_log import REPLICA
+from holdfast.store.recovery.replica_log import REPLICA
 from holdfast.wire.codes import ResponseCode
 from holdfast.wire.host import pack_host
 from holdfast.wire.message_id import format_message_id

@@ -9,8 +9,8 @@ import msgspec
 
 from holdfast.machine.effects import Log, WriteFile
 from holdfast.model.errors import StoreError
-from holdfast.store import config_files
-from holdfast.store.disk import Disk
+from holdfast.store.base import config_files
+from holdfast.store.base.disk import Disk
 from holdfast.wire import java_json
 
 _T = TypeVar("_T")

@@ -20,7 +20,7 @@ from holdfast.machine.effects import Log
 from holdfast.model.errors import MappingRefused, RemoteProtocolError
 from holdfast.model.mapping import check
 from holdfast.model.topic import TopicConfig
-from holdfast.store.disk import Disk
+from holdfast.store.base.disk import Disk
 from holdfast.store.message_store import MessageStore
 from holdfast.wire.mapping import convert_detail, from_detail
 

@@ -41,10 +41,10 @@ from holdfast.machine.effects import Effect, Log, SetTimer, SyncLog
 from holdfast.model.delay import DelayLevels
 from holdfast.model.numbers import parse_count
 from holdfast.model.topic import HALF_TOPIC, SCHEDULE_TOPIC
-from holdfast.store.config_files import config_path
-from holdfast.store.disk import Disk
+from holdfast.store.base.config_files import config_path
+from holdfast.store.base.disk import Disk
 from holdfast.store.message_store import MessageStore
-from holdfast.store.queue_index import BLANK_ENTRY_SIZE, QueueLog
+from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE, QueueLog
 from holdfast.wire.codes import ResponseCode
 from holdfast.wire.record import TRANSACTION_MASK, StoredRecord
 from holdfast.wire.registration import DataVersion

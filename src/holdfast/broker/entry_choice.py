@@ -24,8 +24,8 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.store.queue_files import ENTRY_SIZE
-from holdfast.store.queue_index import ENTRY
+from holdfast.store.queues.queue_files import ENTRY_SIZE
+from holdfast.store.queues.queue_log import ENTRY
 from holdfast.wire.codes import ResponseCode
 from holdfast.wire.frame import FRAME_SIZE_MAX
 from holdfast.wire.record import RECORD_SIZE_MIN

@@ -23,7 +23,7 @@ from holdfast.model.errors import DiskFailed, MappingRefused, PeerFailed, Record
 from holdfast.model.mapping import LogicalQueue, Segment, TopicMapping, next_epoch
 from holdfast.model.topic import FORWARD_TOPIC, MAPPING_TOPIC
 from holdfast.store.message_store import MessageStore
-from holdfast.store.queue_index import QueueLog
+from holdfast.store.queues.queue_log import QueueLog
 
 TIMER: Final = "expiry"
 CHECK_MS: Final = 30_000

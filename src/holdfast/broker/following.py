@@ -28,9 +28,9 @@ from holdfast.broker.waits import Procedure
 from holdfast.machine.effects import CloseChannel, Effect, Log, OpenChannel, SendBytes, SetTimer
 from holdfast.machine.events import ChannelId
 from holdfast.model.errors import CorruptRecord, DiskFailed, RemoteProtocolError, StoreError
-from holdfast.store.log_walk import WalkedRecord, judge_at
+from holdfast.store.base.cold_reads import FileRange
+from holdfast.store.log.log_scanner import WalkedRecord, judge_at
 from holdfast.store.message_store import MessageStore
-from holdfast.store.steps import FileRange
 from holdfast.wire.ha import LogReader, Stretch, encode_report
 
 TIMER: Final = "following"

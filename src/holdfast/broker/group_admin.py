@@ -25,7 +25,7 @@ from holdfast.model.group import GroupConfig, find_group_fault
 from holdfast.model.queue import MessageQueue
 from holdfast.model.scope import mock_broker
 from holdfast.store.message_store import MessageStore
-from holdfast.store.queue_index import QueueLog
+from holdfast.store.queues.queue_log import QueueLog
 from holdfast.wire import java_json
 from holdfast.wire.admin import (
     BrokerConsumeStats,

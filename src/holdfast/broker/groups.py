@@ -15,7 +15,7 @@ from holdfast.broker.creation_limit import CreationLimit
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.request import Refusal
 from holdfast.model.group import GroupConfig, find_group_fault
-from holdfast.store.disk import Disk
+from holdfast.store.base.disk import Disk
 from holdfast.wire.codes import ResponseCode
 from holdfast.wire.registration import DataVersion
 

@@ -36,7 +36,7 @@ from holdfast.broker.waits import Pause, PeerCall, Procedure, Synced
 from holdfast.machine.effects import Effect, Log, SendBytes
 from holdfast.model.errors import DiskFailed, MappingRefused, PeerFailed, RecordRefused, RemoteProtocolError
 from holdfast.model.mapping import LogicalQueue, TopicMapping, next_epoch
-from holdfast.store.queue_index import QueueLog
+from holdfast.store.queues.queue_log import QueueLog
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command
 from holdfast.wire.mapping import to_home

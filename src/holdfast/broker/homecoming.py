@@ -23,7 +23,7 @@ from holdfast.broker.waits import PeerCall, Procedure, ask_all
 from holdfast.machine.effects import Effect, Log
 from holdfast.model.errors import PeerFailed, RemoteProtocolError
 from holdfast.model.route import MASTER_ID
-from holdfast.store.disk import Disk
+from holdfast.store.base.disk import Disk
 from holdfast.wire import java_json
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command

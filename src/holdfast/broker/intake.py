@@ -25,7 +25,7 @@ from holdfast.machine.events import ChannelId, FramesReceived, ReadsReceived
 from holdfast.machine.reads import answer_apart
 from holdfast.model.errors import DiskFailed, LocalProtocolError, RecordRefused, RemoteProtocolError
 from holdfast.store.message_store import MessageStore
-from holdfast.store.replica_log import REPLICA
+from holdfast.store.recovery.replica_log import REPLICA
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command, decode_command, encode_command, response
 from holdfast.wire.fields import BadField

@@ -25,7 +25,7 @@ from holdfast.broker.topics import TopicTable
 from holdfast.model.mapping import LogicalQueue
 from holdfast.model.topic import RETRY_PREFIX
 from holdfast.store.message_store import MessageStore
-from holdfast.store.queue_index import QueueLog
+from holdfast.store.queues.queue_log import QueueLog
 from holdfast.wire.heartbeat import ConsumeFromWhere
 
 # Every other preference is read as "at the end", as Java consumers do.

@@ -40,7 +40,7 @@ from holdfast.model.errors import DiskFailed, MappingRefused, PeerFailed, Record
 from holdfast.model.mapping import LogicalQueue, MergedTopic, merge, next_epoch
 from holdfast.model.route import Route
 from holdfast.model.scope import covers
-from holdfast.store.disk import Disk
+from holdfast.store.base.disk import Disk
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command
 from holdfast.wire.leases import Claim, Holding, LeaseAnswer, LeaseRequest

@@ -27,7 +27,7 @@ from holdfast.model.errors import PeerFailed
 from holdfast.model.mapping import LogicalQueue, Segment
 from holdfast.model.numbers import parse_count
 from holdfast.store.message_store import MessageStore
-from holdfast.store.queue_index import QueueLog
+from holdfast.store.queues.queue_log import QueueLog
 from holdfast.wire.codes import ResponseCode
 from holdfast.wire.command import Command
 from holdfast.wire.pull import SUBSCRIPTION, PullFields, PullHeader, prepare_answer

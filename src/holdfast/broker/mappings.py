@@ -40,10 +40,10 @@ from holdfast.model.errors import MappingRefused, RecordRefused, RemoteProtocolE
 from holdfast.model.mapping import LogicalQueue, Segment, TopicMapping, accept_update, check
 from holdfast.model.segment import UNKNOWN
 from holdfast.model.topic import MAPPING_TOPIC, TopicConfig
-from holdfast.store import config_files
-from holdfast.store.disk import Disk
+from holdfast.store.base import config_files
+from holdfast.store.base.disk import Disk
 from holdfast.store.message_store import MessageStore
-from holdfast.store.queue_index import QueueLog
+from holdfast.store.queues.queue_log import QueueLog
 from holdfast.wire.mapping import RECORD_VERSION, Detail, MappingFile, encode_file, from_detail, to_detail
 from holdfast.wire.registration import DataVersion
 

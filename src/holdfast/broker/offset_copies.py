@@ -33,7 +33,7 @@ from holdfast.machine.effects import Effect, Log, SetTimer
 from holdfast.model.errors import PeerFailed, RemoteProtocolError
 from holdfast.model.mapping import LogicalQueue
 from holdfast.model.scope import GLOBAL, covers
-from holdfast.store.disk import Disk
+from holdfast.store.base.disk import Disk
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command
 from holdfast.wire.moves import CopiedOffsets, CopyAnswer, OffsetCopy, OffsetQuestion, decode_body, encode_body

@@ -31,7 +31,7 @@ from holdfast.machine.effects import Effect, Log, SetTimer
 from holdfast.model.errors import PeerFailed
 from holdfast.model.mapping import LogicalQueue, Segment
 from holdfast.model.numbers import parse_count
-from holdfast.store.disk import Disk
+from holdfast.store.base.disk import Disk
 from holdfast.store.message_store import MessageStore
 from holdfast.wire import java_json
 from holdfast.wire.codes import RequestCode, ResponseCode

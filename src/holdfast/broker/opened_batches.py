@@ -25,8 +25,8 @@ import msgspec
 from holdfast.model import property_names as names
 from holdfast.model.errors import CorruptRecord, RemoteProtocolError
 from holdfast.model.java_hash import java_hash
-from holdfast.store.record_steps import decode_at
-from holdfast.store.steps import LogRange, Steps
+from holdfast.store.base.cold_reads import LogRange, Steps
+from holdfast.store.log.record_reader import decode_at
 from holdfast.wire.batch import ITEM_OVERHEAD, Piece, split_items, split_properties
 from holdfast.wire.compression import CODEC_MASK, COMPRESSED
 from holdfast.wire.inner_batch import INNER_BATCH, OPENED_SIZE_MAX, is_inner_batch, unwrap_some

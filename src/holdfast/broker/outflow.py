@@ -24,7 +24,7 @@ from holdfast.machine.events import ChannelId
 from holdfast.model.errors import DiskFailed
 from holdfast.model.topic import MAPPING_TOPIC
 from holdfast.store.message_store import MessageStore
-from holdfast.store.queue_index import QueueLog
+from holdfast.store.queues.queue_log import QueueLog
 
 HOLDS_TIMER: Final = "holds"
 

@@ -33,7 +33,7 @@ from holdfast.machine.pressure import MemoryPressure
 from holdfast.model.filter import is_tag_type, parse_tags, wanted_codes
 from holdfast.model.topic import Permission
 from holdfast.store.message_store import MessageStore
-from holdfast.store.queue_index import QueueLog
+from holdfast.store.queues.queue_log import QueueLog
 from holdfast.wire.codes import ResponseCode
 from holdfast.wire.pull import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND, PullFields, PullHeader, pull_answer_head
 

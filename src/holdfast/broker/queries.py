@@ -25,7 +25,7 @@ from holdfast.model.errors import CorruptRecord, PeerFailed
 from holdfast.model.mapping import LogicalQueue
 from holdfast.model.property_names import UNIQUE_KEY
 from holdfast.store.message_store import MessageStore
-from holdfast.store.queue_index import ENTRY
+from holdfast.store.queues.queue_log import ENTRY
 from holdfast.wire import java_json
 from holdfast.wire.admin import QueueEntries, QueueEntriesFields, QueueEntry
 from holdfast.wire.codes import RequestCode, ResponseCode

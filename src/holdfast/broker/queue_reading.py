@@ -37,7 +37,7 @@ from holdfast.machine.events import ChannelId
 from holdfast.machine.pressure import MemoryPressure
 from holdfast.model.errors import CorruptRecord, DiskFailed
 from holdfast.store.message_store import MessageStore
-from holdfast.store.queue_index import QueueLog, Stretch
+from holdfast.store.queues.queue_log import QueueLog, Stretch
 from holdfast.wire.codes import ResponseCode
 from holdfast.wire.command import RESPONSE, Command, encode_command
 from holdfast.wire.frame import JSON

@@ -9,9 +9,9 @@ from typing import Final
 
 from holdfast.broker.writer import Draft
 from holdfast.model.errors import CorruptRecord
-from holdfast.store.queue_index import ENTRY, Entry, QueueLog
-from holdfast.store.record_steps import decode_at, read_bytes, read_record
-from holdfast.store.steps import LogRange, Steps
+from holdfast.store.base.cold_reads import LogRange, Steps
+from holdfast.store.log.record_reader import decode_at, read_bytes, read_record
+from holdfast.store.queues.queue_log import ENTRY, Entry, QueueLog
 from holdfast.wire.properties import parse_properties
 from holdfast.wire.record import StoredRecord
 

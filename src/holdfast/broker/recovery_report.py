@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from holdfast.machine.effects import Log
-from holdfast.store.recovery import Recovered
+from holdfast.store.recovery.recovery import Recovered
 
 DAMAGES_TOLD_MAX: Final = 20
 

@@ -36,7 +36,7 @@ from holdfast.machine.effects import CloseChannel, Effect, Log, OpenChannel, Sen
 from holdfast.machine.events import ChannelId
 from holdfast.model.errors import DiskFailed, DiskFull
 from holdfast.model.topic import RETRY_PREFIX
-from holdfast.store.config_files import config_path
+from holdfast.store.base.config_files import config_path
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command, encode_command
 from holdfast.wire.fields import from_fields, to_fields

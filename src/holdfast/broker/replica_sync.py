@@ -35,7 +35,7 @@ from holdfast.broker.waits import PeerCall, Procedure
 from holdfast.machine.effects import Effect, Log, SetTimer
 from holdfast.model.errors import PeerFailed, ProtocolError, StoreError
 from holdfast.model.numbers import parse_count
-from holdfast.store.disk import Disk
+from holdfast.store.base.disk import Disk
 from holdfast.store.message_store import MessageStore
 from holdfast.wire import java_json
 from holdfast.wire.codes import RequestCode, ResponseCode

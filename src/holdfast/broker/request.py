@@ -14,7 +14,7 @@ import msgspec
 from holdfast.broker.waits import Procedure
 from holdfast.machine.effects import Effect
 from holdfast.machine.events import ChannelId
-from holdfast.store.steps import FileRange, LogRange, Steps
+from holdfast.store.base.cold_reads import FileRange, LogRange, Steps
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command, response
 

@@ -108,8 +108,8 @@ from holdfast.machine.events import ChannelId
 from holdfast.machine.pressure import MemoryPressure
 from holdfast.model.delay import DelayLevels
 from holdfast.model.errors import DiskFailed, DiskFull
-from holdfast.store.config_files import config_path
-from holdfast.store.disk import Disk
+from holdfast.store.base.config_files import config_path
+from holdfast.store.base.disk import Disk
 from holdfast.store.message_store import MessageStore
 from holdfast.wire.command import Command
 from holdfast.wire.host import pack_host

@@ -31,7 +31,7 @@ from holdfast.broker.topics import TopicTable
 from holdfast.machine.effects import Piece
 from holdfast.model.errors import DiskFailed, RecordRefused
 from holdfast.model.topic import NOT_SENDABLE_TOPICS, RETRY_PREFIX, TopicConfig
-from holdfast.store.commit_log import RecordDraft
+from holdfast.store.log.commit_log import RecordDraft
 from holdfast.store.message_store import MessageStore, QueueLog
 from holdfast.wire.codes import ResponseCode
 from holdfast.wire.command import ONE_WAY, RESPONSE, Command, encode_command

@@ -26,8 +26,8 @@ from holdfast.runtime.logs import Emit
 from holdfast.runtime.metrics import MetricsServer, Sample
 from holdfast.runtime.posix_disk import PosixDisk
 from holdfast.runtime.server import MachineServer, now_ms
+from holdfast.store.base.options import StoreOptions
 from holdfast.store.message_store import MessageStore
-from holdfast.store.options import StoreOptions
 from holdfast.wire.host import pack_host
 
 _VIP_DISTANCE = 2

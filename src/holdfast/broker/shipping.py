@@ -21,8 +21,8 @@ from holdfast.broker.waits import Procedure
 from holdfast.machine.effects import CloseChannel, Effect, Log, Piece, SendBytes, SetTimer, WriteFile
 from holdfast.machine.events import ChannelId
 from holdfast.model.errors import RemoteProtocolError
+from holdfast.store.base.cold_reads import FileRange
 from holdfast.store.message_store import MessageStore
-from holdfast.store.steps import FileRange
 from holdfast.wire.ha import ReportReader, encode_head
 
 TIMER: Final = "shipping"

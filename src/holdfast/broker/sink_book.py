@@ -29,9 +29,9 @@ from holdfast.broker.request import Refusal
 from holdfast.machine.effects import Effect, WriteFile
 from holdfast.model.errors import CorruptRecord
 from holdfast.model.numbers import Int64
-from holdfast.store.disk import Disk
+from holdfast.store.base.disk import Disk
 from holdfast.store.message_store import MessageStore
-from holdfast.store.queue_index import BLANK_ENTRY_SIZE, ENTRY, QueueLog
+from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE, ENTRY, QueueLog
 from holdfast.wire.codes import ResponseCode
 from holdfast.wire.sink import SinkStamp, SinkState, find_state, to_state
 

@@ -16,8 +16,8 @@ import msgspec
 from holdfast.broker.entry_choice import may_match
 from holdfast.broker.opened_batches import OpenedBatch, OpenedBatches, Reason
 from holdfast.machine.effects import Piece
-from holdfast.store.queue_index import ENTRY, QueueLog
-from holdfast.store.steps import Steps
+from holdfast.store.base.cold_reads import Steps
+from holdfast.store.queues.queue_log import ENTRY, QueueLog
 
 _AHEAD: Final = 6400  # index entries read ahead when they are cold: as many as the kernel would
 _OPENED_SIZE_MAX: Final = 8 * 1024 * 1024  # what is opened for one answer, if a filter lets little of it through

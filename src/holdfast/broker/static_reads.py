@@ -20,7 +20,7 @@ from holdfast.model.mapping import LogicalQueue, Segment
 from holdfast.model.numbers import parse_count
 from holdfast.model.scope import GLOBAL
 from holdfast.store.message_store import MessageStore
-from holdfast.store.queue_index import QueueLog
+from holdfast.store.queues.queue_log import QueueLog
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command
 from holdfast.wire.fields import to_fields

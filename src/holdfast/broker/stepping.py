@@ -27,9 +27,9 @@ from holdfast.broker.waits import Pause, PeerCall, PeerCalls, Procedure, Synced,
 from holdfast.machine.effects import Effect, Log, Piece, ReadLog, SetTimer, SyncLog
 from holdfast.machine.events import LogRead
 from holdfast.model.errors import CorruptRecord, DiskFailed, HoldfastError, PeerFailed, RecordRefused
-from holdfast.store.disk import File
+from holdfast.store.base.cold_reads import FileRange, LogRange
+from holdfast.store.base.disk import File
 from holdfast.store.message_store import MessageStore
-from holdfast.store.steps import FileRange, LogRange
 from holdfast.wire.codes import ResponseCode
 from holdfast.wire.command import Command
 

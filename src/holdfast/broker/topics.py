@@ -45,7 +45,7 @@ from holdfast.model.topic import (
     TopicConfig,
     find_name_fault,
 )
-from holdfast.store.disk import Disk
+from holdfast.store.base.disk import Disk
 from holdfast.store.message_store import MessageStore
 from holdfast.wire.codes import ResponseCode
 from holdfast.wire.registration import DataVersion, Topics

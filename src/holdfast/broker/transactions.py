@@ -50,7 +50,7 @@ from holdfast.model.numbers import parse_count
 from holdfast.model.property_names import PRODUCER_GROUP
 from holdfast.model.topic import CHECK_MAX_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
 from holdfast.store.message_store import MessageStore
-from holdfast.store.queue_index import BLANK_ENTRY_SIZE
+from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import ONE_WAY, Command, encode_command
 from holdfast.wire.fields import from_fields, to_fields

@@ -17,7 +17,7 @@ from holdfast.broker.request import Answer, Handlers, Refusal, Request
 from holdfast.machine.effects import Effect
 from holdfast.model.errors import RemoteProtocolError
 from holdfast.model.opening import CLOSED, Switch
-from holdfast.store.disk import Disk
+from holdfast.store.base.disk import Disk
 from holdfast.wire import java_json
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.units import UnitState, decode_switch, to_text

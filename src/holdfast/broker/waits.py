@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from holdfast.model.errors import PeerFailed
-from holdfast.store.steps import FileRange, LogRange
+from holdfast.store.base.cold_reads import FileRange, LogRange
 from holdfast.wire.command import Command
 
 _CALL_TIMEOUT_MS: Final = 3_000

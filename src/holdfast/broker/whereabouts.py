@@ -25,7 +25,7 @@ from holdfast.broker.waits import PeerCall, Procedure
 from holdfast.machine.events import ChannelId
 from holdfast.model.errors import PeerFailed, RemoteProtocolError
 from holdfast.model.property_names import UNIQUE_KEY
-from holdfast.store.record_steps import decode_at
+from holdfast.store.log.record_reader import decode_at
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command
 from holdfast.wire.fields import to_fields

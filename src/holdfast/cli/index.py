@@ -13,9 +13,9 @@ from holdfast.admin import tables
 from holdfast.cli.progress import show_progress
 from holdfast.model.errors import ConfigError
 from holdfast.runtime.folder_lock import hold_store
-from holdfast.store.conversion_plan import QueueFigures, Target
-from holdfast.store.index_conversion import IndexConversion
-from holdfast.store.options import StoreOptions
+from holdfast.store.base.options import StoreOptions
+from holdfast.store.conversion.index_conversion import IndexConversion
+from holdfast.store.recovery.conversion_plan import QueueFigures, Target
 
 app = typer.Typer(no_args_is_help=True, help="Work on the indexes of a stopped broker.")
 

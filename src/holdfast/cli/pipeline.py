@@ -25,7 +25,7 @@ from holdfast.cli.progress import show_progress
 from holdfast.cli.shared_options import command_with, flag_of
 from holdfast.model.errors import ConfigError
 from holdfast.runtime.extras import describe_missing
-from holdfast.store.conversion_plan import Target
+from holdfast.store.recovery.conversion_plan import Target
 
 if TYPE_CHECKING:
     from holdfast.pipeline.report import Report

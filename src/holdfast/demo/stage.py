@@ -27,8 +27,8 @@ from holdfast.model.topic import TopicConfig
 from holdfast.runtime.logs import start_logging
 from holdfast.runtime.posix_disk import PosixDisk
 from holdfast.runtime.supervisor import Supervisor
-from holdfast.store.log_file import LogFiles
-from holdfast.store.log_walk import LogWalk
+from holdfast.store.base.log_file import LogFiles
+from holdfast.store.log.log_scanner import LogWalk
 
 FIRST: Final = 2
 MOST: Final = 4

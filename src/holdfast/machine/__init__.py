@@ -5,6 +5,7 @@ happened (bytes came, a timer fired, a sync ended) and carries the time; an effe
 (send bytes, sync the log). Between them there is only pure code: no socket, no clock, no chance. A shell performs
 effects: `holdfast.runtime` with sockets and files, `holdfast.sim` with a virtual world.
 
-The one exception is the disk: a store writes and reads through the `holdfast.store.disk.Disk` it was given, because
-an append must have happened when the next line runs. Whatever may block for long (a sync, a cold read) is an effect.
+The one exception is the disk: a store writes and reads through the `holdfast.store.base.disk.Disk` it was given,
+because an append must have happened when the next line runs. Whatever may block for long (a sync, a cold read) is an
+effect.
 """

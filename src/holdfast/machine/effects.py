@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.machine.events import ChannelId
-from holdfast.store.disk import File, Syncable
+from holdfast.store.base.disk import File, Syncable
 
 Piece = bytes | bytearray | memoryview
 

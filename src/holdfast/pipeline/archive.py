@@ -29,7 +29,7 @@ from holdfast.pipeline.mappings import Home, homes_of, load_mapping, merge_topic
 from holdfast.pipeline.report import Plot, Report
 from holdfast.pipeline.store_folder import StoreFolder, open_stores
 from holdfast.pipeline.tasks import ShowProgress, Tasks, run_ranges, show_nothing
-from holdfast.store.retention import HOLD_PATH
+from holdfast.store.log.retention import HOLD_PATH
 
 
 class LogProgress(msgspec.Struct, frozen=True):

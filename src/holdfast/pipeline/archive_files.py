@@ -34,7 +34,7 @@ from holdfast.pipeline.log_scan import Chunk, RangeScan
 from holdfast.pipeline.mappings import Home
 from holdfast.pipeline.messages import open_records
 from holdfast.pipeline.store_folder import StoreFolder
-from holdfast.store.dispatch import INNER_BITS, NOT_QUEUED
+from holdfast.store.base.index_fields import INNER_BITS, NOT_QUEUED
 
 COLUMNS: Final = tuple(name for name in TYPES if name != "topic")
 """What a row has, but for its topic and day, which are in the path."""

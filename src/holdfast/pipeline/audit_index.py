@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from holdfast.pipeline.faults import Fault, Faults
 from holdfast.pipeline.queue_entries import Entries, QueueFolder, QueueReader, first_offsets
-from holdfast.store.queue_index import BLANK_ENTRY_SIZE
+from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE
 
 
 class IndexTask(msgspec.Struct, frozen=True):

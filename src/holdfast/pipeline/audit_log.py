@@ -34,8 +34,8 @@ from holdfast.pipeline.log_scan import Chunk, RangeScan
 from holdfast.pipeline.messages import open_records
 from holdfast.pipeline.queue_entries import Entries, QueueFolder, QueueReader, first_offsets
 from holdfast.pipeline.store_folder import StoreFolder
-from holdfast.store.dispatch import NOT_QUEUED, inner_span
-from holdfast.store.queue_index import BLANK_ENTRY_SIZE
+from holdfast.store.base.index_fields import NOT_QUEUED, inner_span
+from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE
 
 SHARED_PREFIX: Final = "%LMQ%"
 """Indexes of Java's that lead to records of other topics, beside their own entries."""

@@ -23,11 +23,11 @@ import numpy.typing as npt
 from holdfast.columns.slices import Block, Places, at_any_byte
 from holdfast.model.errors import StoreError
 from holdfast.pipeline.queue_entries import ENTRY, UNIT
-from holdfast.store.conversion_plan import Plan
-from holdfast.store.entry_conversion import TAGS_MIN
-from holdfast.store.piece_conversion import Bytes, OldPiece, PieceCraft
-from holdfast.store.queue_index import BLANK_ENTRY_SIZE
-from holdfast.store.record_heads import Owner, RecordHeads
+from holdfast.store.conversion.entry_conversion import TAGS_MIN
+from holdfast.store.conversion.piece_conversion import Bytes, OldPiece, PieceCraft
+from holdfast.store.conversion.record_headers import Owner, RecordHeads
+from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE
+from holdfast.store.recovery.conversion_plan import Plan
 
 
 def _as_it_lies(value: int) -> np.int32:

@@ -26,13 +26,13 @@ from holdfast.pipeline.report import Report
 from holdfast.pipeline.tasks import Progress, ShowProgress, Tasks, show_nothing
 from holdfast.runtime.folder_lock import hold_store
 from holdfast.runtime.posix_disk import PosixDisk
-from holdfast.store.commit_log import FOLDER as LOG_FOLDER
-from holdfast.store.conversion_plan import PiecePlan, Plan, QueueFigures, Target
-from holdfast.store.index_conversion import IndexConversion
-from holdfast.store.log_file import LogFiles
-from holdfast.store.options import StoreOptions
-from holdfast.store.piece_conversion import write_pieces
-from holdfast.store.record_heads import RecordHeads
+from holdfast.store.base.log_file import LogFiles
+from holdfast.store.base.options import StoreOptions
+from holdfast.store.conversion.index_conversion import IndexConversion
+from holdfast.store.conversion.piece_conversion import write_pieces
+from holdfast.store.conversion.record_headers import RecordHeads
+from holdfast.store.log.commit_log import FOLDER as LOG_FOLDER
+from holdfast.store.recovery.conversion_plan import PiecePlan, Plan, QueueFigures, Target
 
 PIECE_SIZE: Final = 16_384
 """Entries of a piece. Those of as many as are made together are in memory: some 25 MB, however long the index is."""

@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.pipeline.read_only import replace_small
-from holdfast.store.retention import HOLD_PATH, Hold
+from holdfast.store.log.retention import HOLD_PATH, Hold
 
 
 def hold_log(root: str, archive: str, position: int) -> bool:

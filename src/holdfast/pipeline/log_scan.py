@@ -25,9 +25,9 @@ from holdfast.columns.slices import Places, at_any_byte, take_slices
 from holdfast.model.errors import CorruptRecord
 from holdfast.pipeline.log_ranges import LogRange
 from holdfast.pipeline.read_only import VIEW_SIZE_MAX
-from holdfast.store.log_file import LogFiles
-from holdfast.store.log_walk import Stop, WalkedRecord, judge, judge_at
-from holdfast.store.resync import Damage
+from holdfast.store.base.log_file import LogFiles
+from holdfast.store.log.log_scanner import Stop, WalkedRecord, judge, judge_at
+from holdfast.store.recovery.log_repair import Damage
 from holdfast.wire.record import BLANK_SIZE, MAGIC_V1, MAGIC_V2, RECORD_SIZE_MIN
 
 CHUNK_SIZE: Final = 8 << 20

@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from holdfast.pipeline.read_only import ReadOnlyFile
-from holdfast.store.log_file import file_name
-from holdfast.store.queue_index import BLANK_ENTRY_SIZE
+from holdfast.store.base.log_file import file_name
+from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE
 
 _ENTRY: Final = [("position", ">i8"), ("size", ">i4"), ("tags", ">i8")]
 ENTRY: Final = np.dtype(_ENTRY)

@@ -19,7 +19,7 @@ from holdfast.pipeline.log_ranges import LogRange
 from holdfast.pipeline.log_scan import Chunk, RangeScan
 from holdfast.pipeline.messages import open_records
 from holdfast.pipeline.store_folder import StoreFolder
-from holdfast.store.dispatch import NOT_QUEUED
+from holdfast.store.base.index_fields import NOT_QUEUED
 
 HOT_MAX: Final = 2000
 """Keys, or tags, of a topic that a task tells of."""

@@ -24,18 +24,18 @@ import msgspec
 from holdfast.model.errors import ConfigError, RemoteProtocolError
 from holdfast.pipeline.queue_entries import QueueFolder, QueueReader
 from holdfast.pipeline.read_only import ReadOnlyFile, read_small
-from holdfast.store.batch_queue import FOLDER as BATCH_FOLDER
-from holdfast.store.batch_queue import UNIT_SIZE
-from holdfast.store.checkpoint import PATH as CHECKPOINT_PATH
-from holdfast.store.checkpoint import parse_checkpoint
-from holdfast.store.commit_log import FOLDER as LOG_FOLDER
-from holdfast.store.log_file import LogFiles, file_name, parse_names
-from holdfast.store.log_walk import LogWalk, Stop, WalkedRecord, judge_at
-from holdfast.store.opening import ABORT_PATH
-from holdfast.store.queue_files import ENTRY_SIZE
-from holdfast.store.queue_files import FOLDER as QUEUE_FOLDER
-from holdfast.store.resync import find_next_record
-from holdfast.store.snapshot import DELETED_PATH, erased_key
+from holdfast.store.base.log_file import LogFiles, file_name, parse_names
+from holdfast.store.log.commit_log import FOLDER as LOG_FOLDER
+from holdfast.store.log.log_scanner import LogWalk, Stop, WalkedRecord, judge_at
+from holdfast.store.queues.batch_consume_queue import FOLDER as BATCH_FOLDER
+from holdfast.store.queues.batch_consume_queue import UNIT_SIZE
+from holdfast.store.queues.queue_files import ENTRY_SIZE
+from holdfast.store.queues.queue_files import FOLDER as QUEUE_FOLDER
+from holdfast.store.recovery.checkpoint import PATH as CHECKPOINT_PATH
+from holdfast.store.recovery.checkpoint import parse_checkpoint
+from holdfast.store.recovery.log_repair import find_next_record
+from holdfast.store.recovery.open_store import ABORT_PATH
+from holdfast.store.recovery.queue_snapshot import DELETED_PATH, erased_key
 from holdfast.wire import java_json
 
 _MAPPING_FILE: Final = "topicQueueMapping.json"

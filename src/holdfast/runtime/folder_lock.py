@@ -9,7 +9,7 @@ from pathlib import Path
 
 from holdfast.model.errors import ConfigError, StoreError
 from holdfast.runtime.posix_disk import PosixDisk
-from holdfast.store.commit_log import FOLDER as LOG_FOLDER
+from holdfast.store.log.commit_log import FOLDER as LOG_FOLDER
 
 
 @contextmanager

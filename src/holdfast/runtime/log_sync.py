@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from holdfast.machine.effects import SyncLog
 from holdfast.model.errors import DiskFailed
-from holdfast.store.disk import File
+from holdfast.store.base.disk import File
 
 
 class LogSyncer:

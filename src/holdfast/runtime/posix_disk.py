@@ -29,7 +29,7 @@ from typing import IO, ParamSpec, TypeVar
 
 from holdfast.model.errors import DiskFailed, DiskFull, StoreError
 from holdfast.runtime.libc import find_function
-from holdfast.store.disk import File, Piece
+from holdfast.store.base.disk import File, Piece
 
 IOV_MAX = 1024
 _ZEROS = bytes(1 << 20)

@@ -29,7 +29,7 @@ from holdfast.runtime.budget import MemoryBudget
 from holdfast.runtime.channel import KEPT_SIZE_MAX, Channel, ReceiveBuffer
 from holdfast.runtime.log_sync import LogSyncer
 from holdfast.runtime.stream import StreamChannel
-from holdfast.store.disk import Disk
+from holdfast.store.base.disk import Disk
 from holdfast.wire.frame import Frame
 
 CONNECT_TIMEOUT_S: Final = 3.0

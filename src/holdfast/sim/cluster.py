@@ -38,8 +38,8 @@ from holdfast.sim.switcher import Switcher, Switching
 from holdfast.sim.wanderer import WANDERERS, Wanderer
 from holdfast.sim.witness import Witness
 from holdfast.sim.world import World
+from holdfast.store.base.options import StoreOptions
 from holdfast.store.message_store import MessageStore
-from holdfast.store.options import StoreOptions
 from holdfast.wire.host import pack_host
 
 BROKER_TIMEOUT_MS: Final = 9_000

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from random import Random
 
 from holdfast.model.errors import DiskFailed
-from holdfast.store.disk import File, Piece
+from holdfast.store.base.disk import File, Piece
 
 PAGE_SIZE = 4096
 SECTOR_SIZE = 512

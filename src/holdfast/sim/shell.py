@@ -22,7 +22,7 @@ from holdfast.machine.machine import Machine
 from holdfast.model.errors import DiskFailed, DiskFull, RemoteProtocolError
 from holdfast.sim.network import Network, Socket
 from holdfast.sim.world import World
-from holdfast.store.disk import Disk, File
+from holdfast.store.base.disk import Disk, File
 from holdfast.wire.frame import split_frames
 
 _SCRIBBLE: Final = 0xDD

@@ -17,14 +17,14 @@ from itertools import chain, islice
 import msgspec
 
 from holdfast.model.errors import DiskFailed
-from holdfast.store.checkpoint import Checkpoint
-from holdfast.store.consume_queue import FLUSH_SIZE
-from holdfast.store.disk import File, Syncable
-from holdfast.store.indexer import Indexer
-from holdfast.store.opening import ABORT_PATH, OpenedStore
-from holdfast.store.queue_index import QueueLog
-from holdfast.store.snapshot import QueueSnapshot, save_snapshot
-from holdfast.store.steps import FileRange
+from holdfast.store.base.cold_reads import FileRange
+from holdfast.store.base.disk import File, Syncable
+from holdfast.store.keys.indexer import Indexer
+from holdfast.store.queues.consume_queue import FLUSH_SIZE
+from holdfast.store.queues.queue_log import QueueLog
+from holdfast.store.recovery.checkpoint import Checkpoint
+from holdfast.store.recovery.open_store import ABORT_PATH, OpenedStore
+from holdfast.store.recovery.queue_snapshot import QueueSnapshot, save_snapshot
 
 QUEUES_PER_CALL = 64
 REGIONS_PER_CALL = 8

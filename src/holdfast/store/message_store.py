@@ -22,22 +22,22 @@ from collections.abc import Iterator
 
 from holdfast.model.errors import CorruptRecord, DiskFailed, DiskFull, StoreError
 from holdfast.model.queue import Position
-from holdfast.store.commit_log import CommitLog
-from holdfast.store.disk import Disk, File
+from holdfast.store.base.cold_reads import Steps
+from holdfast.store.base.disk import Disk, File
+from holdfast.store.base.options import StoreOptions
 from holdfast.store.housekeeping import Housekeeper, Housekeeping
-from holdfast.store.indexer import Indexer
-from holdfast.store.log_room import LogRoom
-from holdfast.store.log_walk import Stop, WalkedRecord, judge
-from holdfast.store.opening import OpenedStore, open_store
-from holdfast.store.options import StoreOptions
-from holdfast.store.queue_index import QueueLog
-from holdfast.store.recovery import Recovered
-from holdfast.store.replica_log import ReplicaLog
-from holdfast.store.retention import DiskUse, count_expired, find_hold
-from holdfast.store.snapshot import erased_key, save_deleted
-from holdfast.store.steps import Steps
-from holdfast.store.time_search import find_offset_at, find_time
-from holdfast.store.verified import Verified
+from holdfast.store.keys.indexer import Indexer
+from holdfast.store.log.commit_log import CommitLog
+from holdfast.store.log.disk_space import LogRoom
+from holdfast.store.log.log_scanner import Stop, WalkedRecord, judge
+from holdfast.store.log.retention import DiskUse, count_expired, find_hold
+from holdfast.store.log.verified_ranges import Verified
+from holdfast.store.queues.queue_log import QueueLog
+from holdfast.store.queues.time_search import find_offset_at, find_time
+from holdfast.store.recovery.open_store import OpenedStore, open_store
+from holdfast.store.recovery.queue_snapshot import erased_key, save_deleted
+from holdfast.store.recovery.recovery import Recovered
+from holdfast.store.recovery.replica_log import ReplicaLog
 from holdfast.wire.record import StoredRecord, decode_record
 
 __all__ = ["Housekeeping", "MessageStore", "QueueLog", "StoreOptions"]

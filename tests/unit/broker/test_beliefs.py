@@ -10,7 +10,7 @@ from holdfast.model.leadership import Leader
 from holdfast.model.queue import MessageQueue
 from holdfast.model.scope import mock_broker
 from holdfast.sim.disk import SimDisk
-from holdfast.store.replica_log import MARK_PATH
+from holdfast.store.recovery.replica_log import MARK_PATH
 from holdfast.wire.codes import RequestCode
 from holdfast.wire.command import Command
 from holdfast.wire.fields import to_fields

@@ -2,7 +2,7 @@
 
 from holdfast.broker.boots import FILE, begin_boot
 from holdfast.sim.disk import SimDisk
-from holdfast.store.config_files import config_path
+from holdfast.store.base.config_files import config_path
 
 
 def test_the_number_rises_when_the_clock_goes_back():

@@ -14,7 +14,7 @@ from holdfast.broker.entry_choice import (
     choose_tagged,
     join_neighbours,
 )
-from holdfast.store.queue_index import ENTRY
+from holdfast.store.queues.queue_log import ENTRY
 from holdfast.wire.codes import ResponseCode
 from holdfast.wire.frame import FRAME_SIZE_MAX
 from holdfast.wire.record import RECORD_SIZE_MIN

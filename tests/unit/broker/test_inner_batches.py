@@ -4,7 +4,7 @@ import pytest
 from tests.support.broker_desk import BrokerDesk, a_send, codes
 
 from holdfast.model.java_hash import java_hash
-from holdfast.store.batch_queue import BatchQueue
+from holdfast.store.queues.batch_consume_queue import BatchQueue
 from holdfast.wire.batch import encode_items, split_items
 from holdfast.wire.codes import ResponseCode
 from holdfast.wire.command import BINARY, ONE_WAY, Command

@@ -16,7 +16,7 @@ from holdfast.model.errors import MappingRefused
 from holdfast.model.mapping import TopicMapping, first_home
 from holdfast.model.topic import MAPPING_TOPIC, TopicConfig
 from holdfast.sim.disk import SimDisk
-from holdfast.store.config_files import config_path
+from holdfast.store.base.config_files import config_path
 from holdfast.wire.mapping import MappingFile, encode_file, to_detail
 from holdfast.wire.moves import Move
 

@@ -9,8 +9,8 @@ from holdfast.broker import mappings
 from holdfast.machine.effects import Log
 from holdfast.model.logical_queue import LogicalQueue
 from holdfast.model.mapping import FORCED_GAP, TopicMapping, first_home
-from holdfast.store.commit_log import FOLDER
-from holdfast.store.log_file import file_name
+from holdfast.store.base.log_file import file_name
+from holdfast.store.log.commit_log import FOLDER
 
 
 def a_desk_with_messages() -> BrokerDesk:

@@ -5,8 +5,8 @@ from holdfast.broker.recovery_report import DAMAGES_TOLD_MAX, report_recovery
 from holdfast.machine.effects import Log
 from holdfast.sim.disk import SimDisk
 from holdfast.store.message_store import MessageStore
-from holdfast.store.recovery import Recovered
-from holdfast.store.resync import Damage
+from holdfast.store.recovery.log_repair import Damage
+from holdfast.store.recovery.recovery import Recovered
 
 
 def report(store: MessageStore) -> list[Log]:

@@ -6,7 +6,7 @@ from tests.support.moving_cluster import MovingCluster
 from holdfast.broker.unit_switch import NAME
 from holdfast.model.opening import CLOSED, Opening, Switch
 from holdfast.nameserver.core import NameServer
-from holdfast.store.config_files import config_path
+from holdfast.store.base.config_files import config_path
 from holdfast.wire.codes import RequestCode, ResponseCode
 from holdfast.wire.command import Command
 from holdfast.wire.units import UnitState, encode_switch

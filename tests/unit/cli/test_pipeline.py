@@ -12,7 +12,7 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed: make install-sp
 from tests.support.store_folders import Folder, flip
 
 from holdfast.cli.main import main
-from holdfast.store.retention import HOLD_PATH
+from holdfast.store.log.retention import HOLD_PATH
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from holdfast.pipeline.read_only import replace_small
 from holdfast.pipeline.report_page import to_page
 from holdfast.pipeline.tasks import InProcess, Progress
 from holdfast.runtime.posix_disk import PosixDisk
-from holdfast.store.retention import find_hold
+from holdfast.store.log.retention import find_hold
 from holdfast.wire.compression import Codec, compress, flag_of
 from holdfast.wire.mapping import Home
 

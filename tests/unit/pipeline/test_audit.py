@@ -15,7 +15,7 @@ from holdfast.pipeline.audit import Audit, audit, to_report
 from holdfast.pipeline.read_only import ReadOnlyFile
 from holdfast.pipeline.report_page import to_page
 from holdfast.pipeline.tasks import InProcess
-from holdfast.store.queue_index import ENTRY
+from holdfast.store.queues.queue_log import ENTRY
 from holdfast.wire.mapping import Home
 from holdfast.wire.record import StoredRecord, encode_record
 

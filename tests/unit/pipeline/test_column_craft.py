@@ -12,12 +12,12 @@ from holdfast.model.errors import StoreError
 from holdfast.pipeline import column_craft
 from holdfast.pipeline.column_craft import ColumnCraft
 from holdfast.sim.disk import SimDisk
-from holdfast.store.conversion_plan import Plan, Target
-from holdfast.store.index_conversion import IndexConversion
-from holdfast.store.log_file import LogFiles
+from holdfast.store.base.log_file import LogFiles
+from holdfast.store.conversion.index_conversion import IndexConversion
+from holdfast.store.conversion.piece_conversion import Bytes, OldPiece, PieceCraft
+from holdfast.store.conversion.record_headers import RecordHeads
 from holdfast.store.message_store import MessageStore
-from holdfast.store.piece_conversion import Bytes, OldPiece, PieceCraft
-from holdfast.store.record_heads import RecordHeads
+from holdfast.store.recovery.conversion_plan import Plan, Target
 
 
 def heads_of(disk: SimDisk) -> RecordHeads:

@@ -15,7 +15,7 @@ from holdfast.model.errors import ConfigError, DiskFailed, StoreError
 from holdfast.pipeline.convert_index import Converted, convert_index, to_report
 from holdfast.pipeline.tasks import InProcess, Progress
 from holdfast.runtime.posix_disk import PosixDisk, PosixFile
-from holdfast.store.conversion_plan import Target, load_progress
+from holdfast.store.recovery.conversion_plan import Target, load_progress
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.pipeline.hold import hold_log, release_log
 from holdfast.runtime.posix_disk import PosixDisk
-from holdfast.store.retention import HOLD_PATH, find_hold
+from holdfast.store.log.retention import HOLD_PATH, find_hold
 
 
 def test_the_log_is_kept_for_the_archive_that_is_furthest_behind(tmp_path: Path):

@@ -13,7 +13,7 @@ import pytest
 from holdfast.model.errors import DiskFailed, DiskFull
 from holdfast.runtime import posix_disk
 from holdfast.runtime.posix_disk import PosixDisk
-from holdfast.store.log_file import LogFiles
+from holdfast.store.base.log_file import LogFiles
 
 
 @pytest.fixture

@@ -20,9 +20,9 @@ from tests.support.stores import (
 )
 
 from holdfast.model.errors import RecordRefused
-from holdfast.store.batch_queue import UNIT, UNIT_SIZE
+from holdfast.store.base.cold_reads import FileRange
 from holdfast.store.message_store import MessageStore
-from holdfast.store.steps import FileRange
+from holdfast.store.queues.batch_consume_queue import UNIT, UNIT_SIZE
 
 
 def test_the_bytes_are_those_of_upstream():

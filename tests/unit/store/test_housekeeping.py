@@ -6,10 +6,10 @@ from tests.support.stores import NOW_MS, append, keep_house, open_store, stage
 
 from holdfast.model.errors import DiskFailed
 from holdfast.sim.disk import SimDisk
-from holdfast.store.checkpoint import CheckpointFile
-from holdfast.store.disk import Syncable
+from holdfast.store.base.disk import Syncable
 from holdfast.store.housekeeping import QUEUES_PER_CALL, SYNC_FILES_MAX
 from holdfast.store.message_store import MessageStore
+from holdfast.store.recovery.checkpoint import CheckpointFile
 
 LATER_MS = NOW_MS + 10_000
 

@@ -1,0 +1,222 @@
+"""Entries of one kind of index into those of the other, and the proof that they are right.
+
+    by message   | position | size | tags |                                          at 20 times its offset
+    by record    | position | size | tags | store time | offset | count 1 | -1 | 0 |  one behind the other
+
+A blank entry by message stands for an offset that no message has: by record it is a gap, and a gap is blanks again.
+
+Each function takes entries that follow each other in a queue and needs nothing else but the log, so that a long queue
+can be converted in pieces, in any order, many at a time, and again: the same entries give the same bytes. Conversion
+believes what the index says; the proof reads what was made of it, and believes only the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+from operator import lt, sub
+
+import msgspec
+
+from holdfast.model.errors import StoreError
+from holdfast.store.base.index_fields import inner_span
+from holdfast.store.conversion.entry_columns import copy_heads, put_column, take_column
+from holdfast.store.conversion.record_headers import Claims, Owner, RecordHeads
+from holdfast.store.log.log_scanner import WalkedRecord, judge_at
+from holdfast.store.queues.batch_consume_queue import UNIT, UNIT_SIZE
+from holdfast.store.queues.consume_queue import PRE_BLANK
+from holdfast.store.queues.queue_files import ENTRY_SIZE
+from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE, ENTRY
+from holdfast.store.recovery.recovery import BLANKS_MAX
+
+TAGS_MIN = -1 << 31
+"""The smallest hash of a tag. Java brokers may put an address in its place, which is always smaller."""
+_BLANK_BYTE = BLANK_ENTRY_SIZE >> 24  # No record is so large that its size begins with this byte.
+_SINGLE = UNIT.pack(0, 0, 0, 0, 0, 1, -1, 0)
+Piece = bytes | bytearray
+
+
+class Messages(msgspec.Struct, frozen=True):
+    """The entries of a piece that stand for messages, and the offsets of these."""
+
+    entries: Piece
+    offsets: Sequence[int]
+
+    @property
+    def positions(self) -> Sequence[int]:
+        """Where their records begin."""
+        return take_column(self.entries, ENTRY_SIZE, 0, "q")
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        """How long their records are."""
+        return take_column(self.entries, ENTRY_SIZE, 8, "i")
+
+
+def read_entries(entries: Piece, first: int) -> Messages:
+    """Return the messages of *entries* by message, which begin at offset *first*."""
+    if _BLANK_BYTE not in entries[8::ENTRY_SIZE]:
+        return Messages(entries, range(first, first + len(entries) // ENTRY_SIZE))
+    sizes = take_column(entries, ENTRY_SIZE, 8, "i")
+    kept = [number for number, size in enumerate(sizes) if size != BLANK_ENTRY_SIZE]
+    rows = b"".join(entries[number * ENTRY_SIZE : (number + 1) * ENTRY_SIZE] for number in kept)
+    return Messages(rows, [first + number for number in kept])
+
+
+def read_units(units: Piece) -> Messages:
+    """Return the messages of *units*, entries by record, each of which holds one.
+
+    Raises:
+        StoreError: one holds more, or offsets do not rise; the text names it.
+    """
+    count = len(units) // UNIT_SIZE
+    offsets = take_column(units, UNIT_SIZE, 28, "q")
+    counts = take_column(units, UNIT_SIZE, 36, "h")
+    if counts.count(1) != count:
+        at = next(number for number, held in enumerate(counts) if held != 1)
+        raise StoreError(
+            f"the record of offset {offsets[at]} holds {counts[at]} messages, and an index by message has room for one "
+            "only: the topic stays with its index by record"
+        )
+    if not all(map(lt, offsets, offsets[1:])):
+        raise StoreError(f"the offsets from {offsets[0]} on do not rise: the index is damaged")
+    entries = bytearray(count * ENTRY_SIZE)
+    copy_heads(units, UNIT_SIZE, entries, ENTRY_SIZE, ENTRY_SIZE)
+    return Messages(entries, offsets)
+
+
+def require_narrow_gaps(offsets: Sequence[int], before: int) -> None:
+    """Require that an index by message can have *offsets*, behind one that ends at *before*.
+
+    Raises:
+        StoreError: too many between two of them are no message's; the text names them.
+    """
+    gaps = list(map(sub, offsets, chain((before - 1,), offsets)))
+    if max(gaps) > BLANKS_MAX:
+        offset = offsets[gaps.index(max(gaps))]
+        raise StoreError(
+            f"no message has the {max(gaps) - 1} offsets before {offset}, and an index by message would have to fill "
+            f"them: more than {BLANKS_MAX} at a time cannot be"
+        )
+
+
+# --- by message -> by record
+
+
+def to_units(entries: Piece, first: int, heads: RecordHeads, *, is_gone: bool = False) -> bytearray:
+    """Return entries by record for *entries* by message, which begin at offset *first*.
+
+    Of a record that *is_gone* nobody knows when it was stored: it gets the time 0.
+
+    Raises:
+        StoreError: an entry points to where there is no log.
+    """
+    messages = read_entries(entries, first)
+    count = len(messages.offsets)
+    units = bytearray(_SINGLE * count)
+    copy_heads(messages.entries, ENTRY_SIZE, units, UNIT_SIZE, ENTRY_SIZE)
+    times = [0] * count if is_gone else heads.store_times(messages.positions)
+    put_column(units, UNIT_SIZE, 20, "q", times)
+    put_column(units, UNIT_SIZE, 28, "q", messages.offsets)
+    return units
+
+
+def check_units(
+    units: Piece, entries: Piece, first: int, owner: Owner, heads: RecordHeads, *, is_gone: bool = False
+) -> None:
+    """Require that *units* are what *entries* from offset *first* on say, and that the log says so too.
+
+    Raises:
+        StoreError: they are not; the text names the first that is wrong.
+    """
+    source, made = read_entries(entries, first), read_units(units)
+    _compare(owner, source, made)
+    rest = take_column(units, UNIT_SIZE, 38, "q")
+    if rest.count(-1 << 32) != len(rest):
+        raise StoreError(f"the last bytes of an entry of {owner} are not what they should be")
+    codes = take_column(units, UNIT_SIZE, 12, "q")
+    if min(codes, default=0) < TAGS_MIN:
+        offset = made.offsets[next(number for number, code in enumerate(codes) if code < TAGS_MIN)]
+        raise StoreError(
+            f"the entry of message {offset} of {owner} refers to consumequeue_ext, which an index by record has not: "
+            "switch enableConsumeQueueExt off, and let the index be made again from the log"
+        )
+    if is_gone:
+        return
+    times = take_column(units, UNIT_SIZE, 20, "q")
+    for position in heads.check(owner, Claims(made.offsets, made.positions, made.sizes, times)):
+        record = judge_at(heads.files, position, check_body=False)
+        if not isinstance(record, WalkedRecord) or inner_span(record.sys_flag, record.properties, record.offset) != (
+            record.offset,
+            1,
+        ):
+            raise StoreError(
+                f"the record of {owner} at position {position} says that it is a batch of many messages, but it was "
+                "given one offset: the topic stays with its index by message"
+            )
+
+
+# --- by record -> by message
+
+
+def to_entries(units: Piece, before: int) -> bytearray:
+    """Return entries by message for *units*: from offset *before* on, blank where no message has an offset.
+
+    Raises:
+        StoreError: a record holds more than one message.
+    """
+    messages = read_units(units)
+    offsets = messages.offsets
+    if offsets[-1] - before + 1 == len(offsets):
+        return bytearray(messages.entries)
+    made = bytearray()
+    for number, offset in enumerate(offsets):
+        entry = messages.entries[number * ENTRY_SIZE : (number + 1) * ENTRY_SIZE]
+        if offset > before:
+            made += ENTRY.pack(int.from_bytes(entry[:8], "big"), BLANK_ENTRY_SIZE, 0) * (offset - before)
+        made += entry
+        before = offset + 1
+    return made
+
+
+def check_entries(
+    entries: Piece, units: Piece, before: int, owner: Owner, heads: RecordHeads, *, is_gone: bool = False
+) -> None:
+    """Require that *entries* from offset *before* on are what *units* say, and that the log says so too.
+
+    Raises:
+        StoreError: they are not; the text names the first that is wrong.
+    """
+    source, made = read_units(units), read_entries(entries, before)
+    _compare(owner, source, made)
+    if len(entries) > len(made.entries) and entries != to_entries(units, before):
+        raise StoreError(f"{owner} has not the blank entries that it should have behind offset {before}")
+    if is_gone:
+        return
+    times = take_column(units, UNIT_SIZE, 20, "q")
+    batches = heads.check(owner, Claims(made.offsets, made.positions, made.sizes, times))
+    if batches:
+        raise StoreError(
+            f"the record of {owner} at position {batches[0]} is a batch, though of one message, and readers of an "
+            "index by message open none: the topic stays with its index by record"
+        )
+
+
+def blanks_before(first: int, file_size: int) -> bytes:
+    """Return what fills the first file of an index by message up to offset *first*."""
+    return PRE_BLANK * (first % (file_size // ENTRY_SIZE))
+
+
+def _compare(owner: Owner, source: Messages, made: Messages) -> None:
+    if made.entries == source.entries and list(made.offsets) == list(source.offsets):
+        return
+    pairs = zip(ENTRY.iter_unpack(source.entries), ENTRY.iter_unpack(made.entries), strict=False)
+    for offset, other, (before, after) in zip(source.offsets, made.offsets, pairs, strict=False):
+        if (offset, before) != (other, after):
+            raise StoreError(
+                f"{owner} had {before} for message {offset}, and would have {after} for message {other} now: nothing "
+                "was changed"
+            )
+    raise StoreError(
+        f"{owner} had {len(source.offsets)} messages here, and would have {len(made.offsets)} now: nothing was changed"
+    )

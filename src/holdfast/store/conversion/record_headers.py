@@ -1,0 +1,166 @@
+"""What the log says of records whose places are known: very many at a time, in the order in which they lie there.
+
+    claims    offsets, positions, sizes, store times: what an index says of messages, column by column
+    heads     size, magic, queue id, offset, position, sys flag, store time, body size: what the log says, by one map
+
+Claims and heads are compared as wholes; who is wrong is looked for only if somebody is. Nearly all records have IPv4
+hosts; where some have not, all are read one by one. Bodies are not touched: whether they are whole is the business
+of whoever reads them. Knows no index.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from itertools import repeat
+from typing import NamedTuple
+
+from holdfast.model.errors import StoreError
+from holdfast.store.base.log_file import LogFiles
+from holdfast.wire.record import BORN_HOST_V6, FIXED_SIZE, LAYOUTS, STORE_HOST_V6, topic_part
+
+_HOSTS_V6 = BORN_HOST_V6 | STORE_HOST_V6
+_INNER_BITS = 0xC0
+# Hosts and fields that no index knows are stepped over.
+_unpack_head = struct.Struct(">ii4xi4xqqi16xq20xi").unpack_from
+_unpack_time = struct.Struct(">36xi16xq").unpack_from
+_unpack_flag = struct.Struct(">i").unpack_from
+_FLAG_AT = 36
+
+Head = tuple[int, int, int, int, int, int, int, int]
+
+
+class Claims(NamedTuple):
+    """What an index says of messages that follow each other in one queue, column by column. Positions rise."""
+
+    offsets: Sequence[int]
+    positions: Sequence[int]
+    sizes: Sequence[int]
+    times: Sequence[int]
+
+    def part(self, start: int, end: int) -> Claims:
+        """Return some of them."""
+        return Claims(*(column[start:end] for column in self))
+
+
+class Owner:
+    """The queue whose records are looked for."""
+
+    def __init__(self, topic: str, queue_id: int) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self.magic, self.topic_part = topic_part(topic)
+        self.unpack_topic = struct.Struct(f"{len(self.topic_part)}s").unpack_from
+
+    def __str__(self) -> str:
+        return f"queue {self.queue_id} of topic {self.topic}"
+
+
+class RecordHeads:
+    """Reads heads of records from the files of a log."""
+
+    def __init__(self, files: LogFiles) -> None:
+        self.files = files
+
+    def store_times(self, positions: Sequence[int]) -> list[int]:
+        """Return when the records at *positions*, which rise, were stored; any number where there is no record."""
+        times: list[int] = []
+        for view, starts, _ in self._by_file(positions):
+            times += _read_times(view, starts)
+        return times
+
+    def check(self, owner: Owner, claims: Claims) -> list[int]:
+        """Require that every claim is true of a record in the log. Return the positions of those that are batches.
+
+        Raises:
+            StoreError: one is not; the text names it.
+        """
+        batches: list[int] = []
+        for view, starts, at in self._by_file(claims.positions):
+            part = claims.part(at, at + len(starts))
+            heads = _read_heads(view, starts)
+            if not _are_true(owner, part, view, starts, heads):
+                _accuse(owner, part, view, starts, heads)
+            if any(flag & _INNER_BITS == _INNER_BITS for flag in {head[5] for head in heads}):
+                base = part.positions[0] - starts[0]
+                batches += [base + at for at, head in zip(starts, heads, strict=True) if head[5] & 0xC0 == _INNER_BITS]
+        return batches
+
+    def _by_file(self, positions: Sequence[int]) -> Iterator[tuple[memoryview, list[int], int]]:
+        """Yield a file of the log, where in it the next records begin, and which of *positions* the first is."""
+        at = 0
+        while at < len(positions):
+            found = self.files.find(positions[at])
+            if found is None:
+                raise StoreError(f"the index points at position {positions[at]}, where there is no log")
+            end = bisect_left(positions, found.start + self.files.size, at + 1)
+            view = found.file.view(0, self.files.size)
+            yield view, [position - found.start for position in positions[at:end]], at
+            at = end
+
+
+def _read_times(view: memoryview, starts: list[int]) -> list[int]:
+    try:
+        found = list(map(_unpack_time, repeat(view), starts))
+    except struct.error:
+        return [_read_head(view, start)[6] for start in starts]
+    if any(flag & _HOSTS_V6 for flag in {flag for flag, _ in found}):
+        return [_read_head(view, start)[6] for start in starts]
+    return [time for _, time in found]
+
+
+def _read_heads(view: memoryview, starts: list[int]) -> list[Head]:
+    """Return the heads at *starts*. Of records with IPv6 hosts the body size counts what these are longer, too."""
+    try:
+        heads: list[Head] = list(map(_unpack_head, repeat(view), starts))
+    except struct.error:
+        return [_read_head(view, start) for start in starts]
+    if any(flag & _HOSTS_V6 for flag in {head[5] for head in heads}):
+        return [_read_head(view, start) for start in starts]
+    return heads
+
+
+def _read_head(view: memoryview, start: int) -> Head:
+    if not 0 <= start <= len(view) - LAYOUTS[-1].size:
+        # Too near to the end for some layout: a copy that is long enough tells as much as there is.
+        view, start = memoryview(bytes(view[max(0, start) :]) + bytes(LAYOUTS[-1].size)), 0
+    layout = LAYOUTS[_unpack_flag(view, start + _FLAG_AT)[0] >> 4 & 3]
+    size, magic, _, queue_id, _, offset, own, flag, _, _, store_ms, _, _, _, body_size = layout.unpack_from(view, start)
+    return size, magic, queue_id, offset, own, flag, store_ms, body_size + layout.size - FIXED_SIZE
+
+
+def _are_true(owner: Owner, claims: Claims, view: memoryview, starts: list[int], heads: list[Head]) -> bool:
+    sizes, magics, queue_ids, offsets, positions, _, times, body_sizes = zip(*heads, strict=True)
+    if not (
+        positions == tuple(claims.positions)
+        and offsets == tuple(claims.offsets)
+        and sizes == tuple(claims.sizes)
+        and times == tuple(claims.times)
+        and set(queue_ids) == {owner.queue_id}
+        and set(magics) == {owner.magic}
+    ):
+        return False
+    topics = [start + FIXED_SIZE + size for start, size in zip(starts, body_sizes, strict=True)]
+    if not 0 <= min(topics) <= max(topics) <= len(view) - len(owner.topic_part):
+        return False
+    return set(map(owner.unpack_topic, repeat(view), topics)) == {(owner.topic_part,)}
+
+
+def _accuse(owner: Owner, claims: Claims, view: memoryview, starts: list[int], heads: list[Head]) -> None:
+    """Say which claim is wrong, and how.
+
+    Raises:
+        StoreError: always.
+    """
+    for at, (start, head) in enumerate(zip(starts, heads, strict=True)):
+        claim = claims.part(at, at + 1)
+        if not _are_true(owner, claim, view, [start], [head]):
+            (offset,), (position,), (size,), (time,) = claim
+            raise StoreError(
+                f"{owner} has message {offset} at position {position} ({size} bytes, stored at {time}), but what lies "
+                f"there says: position {head[4]}, {head[0]} bytes, queue {head[2]}, offset {head[3]}, stored at "
+                f"{head[6]}; if the log is right, remove the folder of the topic's index and start the broker once, "
+                "which makes it again from the log"
+            )
+    raise AssertionError("somebody was wrong, and nobody is")

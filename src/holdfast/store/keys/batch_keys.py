@@ -1,0 +1,104 @@
+"""What the messages of a batch are found by, though the batch is one record.
+
+    outside   UNIQ_KEY of the batch, KEYS of all its messages      as those of any record
+    ids       INNER_IDS outside says that they follow that of the batch, one by one: so they are known without opening
+              it, and entered by the block; an id without its last three digits
+              ...0FFE | ...0FFF ...1000 ...1001       a batch of three whose id is 0FFE is entered under ...0 and ...1
+              or it says that there are none: then there is nothing inside to look for
+    inside    of a batch whose producer says nothing of it outside, as Java's: its items are walked, if they are not
+              compressed
+
+So a batch takes one entry or two for all its ids, where only its producer knows what is in it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from holdfast.model import property_names as names
+from holdfast.model.errors import RecordRefused, RemoteProtocolError
+from holdfast.store.base.index_fields import INNER_BITS, KEYS, UNIQUE_KEY, VALUE_END, index_keys, inner_count
+from holdfast.wire.batch import Piece, split_properties
+from holdfast.wire.compression import COMPRESSED
+from holdfast.wire.inner_batch import NO_IDS
+from holdfast.wire.properties import find_marked
+from holdfast.wire.record import StoredRecord
+
+_IDS: Final = f"{names.INNER_IDS}\x01".encode()
+_NO_IDS: Final = NO_IDS.encode()
+_ID: Final = re.compile(rb"[0-9A-F]{8,}")
+_KEY_AT: Final = len(UNIQUE_KEY)
+_VALUE_END: Final = VALUE_END[0]
+_COUNT_DIGITS: Final = 4  # at the end of an id: a number that begins again at 0 behind the largest
+_BLOCK_DIGITS: Final = 3
+
+
+def inner_keys(sys_flag: int, properties: bytes, body: Piece) -> list[bytes]:
+    """Return what the messages of a batch are entered by, besides what its own properties say."""
+    said = find_marked(properties, _IDS, VALUE_END)
+    if said is not None:
+        return [] if said == _NO_IDS else _blocks(sys_flag, properties)
+    if sys_flag & COMPRESSED:
+        return []
+    try:
+        texts = split_properties(body)
+    except RemoteProtocolError:
+        return []  # Whoever reads it is told.
+    # Mostly there is nothing but an id to find, and it stands first.
+    return [
+        key
+        for text in texts
+        for key in (
+            (text[_KEY_AT : text.find(VALUE_END)],)
+            if text.rfind(UNIQUE_KEY) == 0 and KEYS not in text and text[-1] == _VALUE_END
+            else index_keys(text)
+        )
+        if key
+    ]
+
+
+def _blocks(sys_flag: int, properties: bytes) -> list[bytes]:
+    """Return the blocks in which the ids of a batch's messages lie."""
+    span = _span(sys_flag, properties)
+    if span is None:
+        return []
+    prefix, number, count = span
+    first, last = number + 1 >> 4 * _BLOCK_DIGITS, number + count >> 4 * _BLOCK_DIGITS
+    return [b"%s%X" % (prefix, block & 0xF) for block in range(first, last + 1)]
+
+
+def block_of(key: bytes) -> bytes | None:
+    """Return the block of an id; None when *key* is none."""
+    return key[:-_BLOCK_DIGITS] if _ID.fullmatch(key) else None
+
+
+def holds_id(record: StoredRecord, wanted: bytes) -> bool:
+    """Return whether *wanted* is the id of a message of a batch whose ids follow its own."""
+    properties = bytes(record.properties)
+    span = _span(record.sys_flag, properties)
+    if span is None or find_marked(properties, _IDS, VALUE_END) in (None, _NO_IDS):
+        return False
+    prefix, number, count = span
+    if not _ID.fullmatch(wanted) or wanted[:-_COUNT_DIGITS] != prefix:
+        return False
+    return 1 <= (int(wanted[-_COUNT_DIGITS:], 16) - number & 0xFFFF) <= count
+
+
+def holds_inside(record: StoredRecord, wanted: bytes) -> bool:
+    """Return whether a message of a batch that was walked has *wanted* among its keys."""
+    if record.sys_flag & INNER_BITS != INNER_BITS or record.sys_flag & COMPRESSED or wanted not in bytes(record.body):
+        return False
+    return wanted in inner_keys(record.sys_flag, bytes(record.properties), record.body)
+
+
+def _span(sys_flag: int, properties: bytes) -> tuple[bytes, int, int] | None:
+    """Return the id of a batch without its number, that number, and how many follow; None when it can have none."""
+    unique = find_marked(properties, UNIQUE_KEY, VALUE_END)
+    if unique is None or sys_flag & INNER_BITS != INNER_BITS or not _ID.fullmatch(unique):
+        return None
+    try:
+        count = inner_count(sys_flag, properties)
+    except RecordRefused:
+        return None
+    return unique[:-_COUNT_DIGITS], int(unique[-_COUNT_DIGITS:], 16), count

@@ -1,0 +1,45 @@
+"""Looking up one record by its position, in memory or on disk.
+
+The position may come from a stranger: it may point beyond the log, into the middle of a record, or at what retention
+took. Then there is no record there, which is no error.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from holdfast.model.errors import CorruptRecord
+from holdfast.store.base.cold_reads import LogRange, Steps
+from holdfast.wire.record import MAGIC_V1, MAGIC_V2, RECORD_SIZE_MIN, StoredRecord, decode_record
+
+RECORD_SIZE_MAX = 16 * 1024 * 1024
+_HEAD = struct.Struct(">ii")
+
+
+def read_bytes(position: int) -> Steps[bytes]:
+    """Return the bytes of the record that begins at *position*; empty when there is none."""
+    if position < 0:
+        return b""
+    head = yield LogRange(position, RECORD_SIZE_MIN, is_guess=True)
+    if len(head) < RECORD_SIZE_MIN:
+        return b""
+    size, magic = _HEAD.unpack_from(head)
+    if magic not in {MAGIC_V1, MAGIC_V2} or not RECORD_SIZE_MIN <= size <= RECORD_SIZE_MAX:
+        return b""
+    data = yield LogRange(position, size, is_guess=True)
+    return data if decode_at(data, position) is not None else b""
+
+
+def read_record(position: int) -> Steps[StoredRecord | None]:
+    """Return the record that begins at *position*, or None when there is none."""
+    data = yield from read_bytes(position)
+    return decode_at(data, position) if data else None
+
+
+def decode_at(data: bytes, position: int) -> StoredRecord | None:
+    """Return the record in *data* if that is a whole one and says itself that it stands at *position*."""
+    try:
+        record = decode_record(data)
+    except CorruptRecord:
+        return None
+    return record if record.position == position else None

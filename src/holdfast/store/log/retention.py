@@ -1,0 +1,79 @@
+"""Which log files may go.
+
+    file n   |....................|      goes when the first record of file n + 1 is old enough: then all of file n is
+    file n+1 |r...................|
+    file n+2 |......... <- writing        never goes, and what is created ahead of it neither
+
+Time is taken from the records, not from the files: copying a folder must not make it young (hazard H7). Above a limit
+of disk use the oldest files go whatever their age; above another one writes are refused.
+
+Whoever copies the log elsewhere says how far it is, in a file of the folder, and no file goes that it has not got yet,
+however old it is and however full the disk. Without that file nothing is held; one that cannot be read holds all.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.model.errors import DiskFailed
+from holdfast.store.base.disk import Disk
+from holdfast.store.base.log_file import LogFiles
+from holdfast.store.base.options import StoreOptions
+from holdfast.store.log.log_scanner import WalkedRecord, judge_at
+
+HOLD_PATH = "holdfast/archived.json"
+
+
+class Hold(msgspec.Struct, frozen=True):
+    """What the file says: by archive, the position before which it has everything. There may be several."""
+
+    positions: dict[str, int]
+
+
+class DiskUse(msgspec.Struct, frozen=True):
+    """How full the disk is, and what follows from it."""
+
+    used: int
+    total: int
+    is_forced: bool
+    is_full: bool
+
+    @property
+    def percent(self) -> float:
+        """Use in percent."""
+        return 100 * self.used / self.total if self.total else 0.0
+
+
+def measure_disk(disk: Disk, options: StoreOptions) -> DiskUse:
+    """Return how full the disk is."""
+    used, total = disk.space()
+    return DiskUse(
+        used,
+        total,
+        is_forced=used * 100 > options.clean_forced_percent * total,
+        is_full=used * 100 > options.disk_full_percent * total,
+    )
+
+
+def find_hold(disk: Disk) -> int | None:
+    """Return the position from which on the log must be kept; None when nobody asks for that."""
+    try:
+        data = disk.read_file(HOLD_PATH)
+        return None if data is None else min(msgspec.json.decode(data, type=Hold).positions.values(), default=None)
+    except (DiskFailed, msgspec.MsgspecError, UnicodeDecodeError):
+        return 0
+
+
+def count_expired(files: LogFiles, written: int, now_ms: int, options: StoreOptions, *, is_forced: bool) -> int:
+    """Return how many files may go from the front of the log now."""
+    writing = written // files.size
+    count = 0
+    for number in files.files:
+        if number >= writing or count == options.clean_files_max:
+            break
+        if not is_forced:
+            behind = judge_at(files, (number + 1) * files.size, check_body=False)
+            if not isinstance(behind, WalkedRecord) or behind.store_ms + options.retention_ms > now_ms:
+                break
+        count += 1
+    return count

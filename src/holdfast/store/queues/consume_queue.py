@@ -1,0 +1,174 @@
+"""The index of one queue: 20-byte entries, one per message, at 20 times its offset.
+
+    | position i64 | record size i32 | tags code i64 |      files of 300 000 entries, sparse, named by their first byte
+
+    memory   tail: the newest entries, confirmed but not yet in a file
+    disk     [first_file ............ tail_number * 20)    zeros behind
+
+An entry of size 0x7FFFFFFF is blank: no message has that offset. Blanks with position 0 fill the first file up to the
+first offset of a queue that did not begin at 0; blanks elsewhere carry the position of the next message.
+
+Entries are derived from the log and never synced for their own sake: what a crash takes, recovery writes again.
+Knows positions, but not what lies there.
+"""
+
+from __future__ import annotations
+
+from holdfast.store.base.cold_reads import FileRange, Steps
+from holdfast.store.base.log_file import file_name
+from holdfast.store.queues.queue_files import ENTRY_SIZE, QueueFiles
+from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE, ENTRY, Entry, QueueLog, Stretch
+
+PRE_BLANK = ENTRY.pack(0, BLANK_ENTRY_SIZE, 0)
+FLUSH_SIZE = 4096
+HOST_V6_EXTRA = 12
+
+
+class SimpleQueue(QueueLog):
+    """A queue whose entries are one per message: the number of an entry is its offset.
+
+    Invariant: offset_min <= tail_number <= offset_max <= next_offset, but for offset_min == offset_max when empty.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, files: QueueFiles, topic: str, queue_id: int) -> None:
+        super().__init__(files, topic, queue_id, is_batched=False)
+
+    def begin_at(self, offset: int) -> None:
+        """Let an empty queue begin at *offset*: what was before is gone from the log."""
+        assert not self.tail
+        base = file_end = offset * ENTRY_SIZE // self.files.file_size * self.files.file_size
+        if blanks := (offset * ENTRY_SIZE - base) // ENTRY_SIZE:
+            # Before anything changes: a disk without space refuses it, and then it is tried again.
+            file_end = self.files.write(self.folder, base, memoryview(PRE_BLANK * blanks), base)
+        self.offset_min = self.offset_max = self.next_offset = offset
+        self.tail_number = self.hot_offset = offset
+        self.first_file, self.file_end = base, file_end
+
+    def settle(self) -> None:
+        """Make entries that were added to the tail readable; write them once they are many.
+
+        Raises:
+            DiskFailed: the entries are readable all the same.
+        """
+        size = len(self.tail)
+        self.offset_max = self.tail_number + size // ENTRY_SIZE
+        if size >= FLUSH_SIZE:
+            self.flush()
+
+    def give_back(self, entry: bytes) -> None:  # noqa: ARG002 - every entry is one message
+        """Take the offset of the last entry as not given."""
+        self.next_offset -= 1
+
+    def stretch(self, start: int, count: int) -> Stretch:
+        """Return up to *count* entries from *start* on."""
+        return self.raw_entries(start, count), None
+
+    def raw_entries(self, start: int, count: int) -> bytes | bytearray:
+        """Return up to *count* whole entries from *start* on; empty when *start* is outside [min, max).
+
+        Raises:
+            DiskFailed: the file of these entries cannot be read.
+        """
+        end = min(start + count, self.offset_max)
+        if start < self.offset_min or start >= end:
+            return b""
+        tail_number = self.tail_number
+        if start >= tail_number:
+            return self.tail[(start - tail_number) * ENTRY_SIZE : (end - tail_number) * ENTRY_SIZE]
+        written_end = min(end, tail_number)
+        data = self.files.read(self.folder, start * ENTRY_SIZE, (written_end - start) * ENTRY_SIZE)
+        return data if written_end == end else data + self.tail[: (end - tail_number) * ENTRY_SIZE]
+
+    def entries(self, start: int, count: int) -> list[Entry]:
+        """Return up to *count* entries from *start* on, decoded."""
+        return list(ENTRY.iter_unpack(self.raw_entries(start, count)))
+
+    def get_entry(self, offset: int) -> Entry:
+        """Return one entry of [offset_min, offset_max)."""
+        position, size, tags_code = ENTRY.unpack(self.raw_entries(offset, 1))
+        return position, size, tags_code
+
+    def is_cold(self, start: int, count: int) -> bool:
+        """Return whether some of these entries may not be in memory."""
+        if start >= self.hot_offset or start < self.offset_min:
+            return False
+        warm_start, warm_end = self.files.warm.get(self, (0, 0))
+        return not warm_start <= start or min(start + count, self.hot_offset) > warm_end
+
+    def fetch_stretch(self, start: int, count: int, *, ahead: int = 0) -> Steps[Stretch]:
+        """Return the same, asking for entries that may not be in memory."""
+        return (yield from self.fetch_entries(start, count, ahead=ahead)), None
+
+    def fetch_entries(self, start: int, count: int, *, ahead: int = 0) -> Steps[bytes]:
+        """Return what `raw_entries` does, asking for entries that may not be in memory.
+
+        Up to *ahead* entries behind them are read too: whoever reads a queue in order has to ask only now and then.
+
+        Raises:
+            DiskFailed: the file of these entries cannot be opened.
+        """
+        end = min(start + count, self.offset_max)
+        if start < self.offset_min or start >= end:
+            return b""
+        parts: list[bytes | bytearray] = []
+        file_size, cold_end = self.files.file_size, min(end, self.hot_offset)
+        while start < cold_end and self.is_cold(start, cold_end - start):
+            base = start * ENTRY_SIZE // file_size * file_size
+            stop = min(cold_end + ahead, self.hot_offset, (base + file_size) // ENTRY_SIZE)
+            file = self.files.cache.open(f"{self.folder}/{file_name(base)}")
+            data = yield FileRange(file, start * ENTRY_SIZE - base, stop * ENTRY_SIZE - base)
+            if ahead:
+                self.files.note_warm(self, start, stop)
+            stop = min(stop, cold_end)
+            parts.append(data[: (stop - start) * ENTRY_SIZE])
+            start = stop
+        if start < end:
+            parts.append(self.raw_entries(start, end - start))
+        return b"".join(parts)
+
+    @property
+    def entry_min(self) -> int:
+        """Number of the first entry whose record is still in the log."""
+        return self.offset_min
+
+    @property
+    def entry_end(self) -> int:
+        """Behind the number of the last entry that readers see."""
+        return self.offset_max
+
+    @property
+    def last_file(self) -> int:
+        """First byte of the last file. It stays, as upstream keeps it, even where it is all zeros yet."""
+        return self.file_end - self.files.file_size
+
+    def place_of(self, number: int) -> tuple[int, int]:
+        """Return the position and the record size that an entry says."""
+        if number >= self.tail_number:
+            at = (number - self.tail_number) * ENTRY_SIZE
+            return self.parse_place(bytes(self.tail[at : at + ENTRY_SIZE]))
+        return self.parse_place(self.files.read(self.folder, number * ENTRY_SIZE, ENTRY_SIZE))
+
+    @staticmethod
+    def parse_place(entry: bytes) -> tuple[int, int]:
+        """Return the same from the bytes of an entry; a size of 0 at most when it can be none."""
+        position, size, _ = ENTRY.unpack(entry)
+        return position, size if position >= 0 else 0
+
+    def set_min(self, number: int) -> None:
+        """Let the queue begin at *number*."""
+        self.offset_min = number
+
+    def set_end(self, number: int) -> None:
+        """Let the queue end at *number*."""
+        assert not self.tail
+        self.offset_max = self.next_offset = self.tail_number = self.hot_offset = number
+        self.offset_min = min(self.offset_min, number)
+
+    def adopt(self, first_file: int, file_end: int) -> None:
+        """Have files, full ones for all that is known."""
+        self.first_file = first_file
+        self.file_end = file_end
+        self.offset_min = first_file // ENTRY_SIZE
+        self.set_end(file_end // ENTRY_SIZE)

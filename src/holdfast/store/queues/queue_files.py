@@ -1,0 +1,116 @@
+"""The files of all queues of one kind: what every queue would otherwise have to hold by itself.
+
+    <folder>/<topic>/<queue id>/00000000000000000000      entries of one size, files of one size, named by first byte
+
+Knows the size of an entry, but not what is in it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from holdfast.model.errors import StoreError
+from holdfast.store.base.file_cache import FileCache
+from holdfast.store.base.log_file import file_name
+from holdfast.wire.record import topic_part
+
+if TYPE_CHECKING:
+    from holdfast.store.queues.queue_log import QueueLog
+
+FOLDER = "consumequeue"
+ENTRY_SIZE = 20
+WARM_QUEUES_MAX = 1024
+
+
+class QueueFiles:
+    """Reads and writes bytes of queues, across files.
+
+    Attributes:
+        unsynced: Paths of files that were written to since the last checkpoint, of every kind.
+        warm: Old entries that were just read: [start, end) of their offsets.
+    """
+
+    def __init__(
+        self,
+        cache: FileCache,
+        file_size: int,
+        host_size: int,
+        *,
+        folder: str = FOLDER,
+        entry_size: int = ENTRY_SIZE,
+    ) -> None:
+        if file_size <= 0 or file_size % entry_size:
+            raise StoreError(f"queue files of {file_size} bytes cannot hold entries of {entry_size}")
+        self.cache = cache
+        self.file_size = file_size
+        self.folder = folder
+        self.entry_size = entry_size
+        self.head_extra = host_size - 8
+        self.unsynced: dict[str, None] = {}
+        self.warm: OrderedDict[QueueLog, tuple[int, int]] = OrderedDict()
+        self._topic_parts: dict[str, tuple[int, bytes]] = {}
+
+    def other_kind(self, folder: str, entry_size: int, file_size: int) -> QueueFiles:
+        """Return the files of another kind of index in the same store. What waits for a sync is one list for both."""
+        files = QueueFiles(self.cache, file_size, self.head_extra + 8, folder=folder, entry_size=entry_size)
+        files.unsynced = self.unsynced
+        return files
+
+    def topic_part(self, topic: str) -> tuple[int, bytes]:
+        """Return the topic's part of its records, shared by all its queues."""
+        part = self._topic_parts.get(topic)
+        if part is None:
+            part = self._topic_parts[topic] = topic_part(topic)
+        return part
+
+    def note_warm(self, queue: QueueLog, start: int, end: int) -> None:
+        """Remember that old entries of *queue* are in memory, of as many queues as are likely to be read at a time."""
+        self.warm[queue] = (start, end)
+        self.warm.move_to_end(queue)
+        if len(self.warm) > WARM_QUEUES_MAX:
+            self.warm.popitem(last=False)
+
+    def forget_unsynced(self, folder: str) -> None:
+        """Have nothing more to sync below *folder*, which is about to go."""
+        for path in [path for path in self.unsynced if path.startswith(folder + "/")]:
+            del self.unsynced[path]
+
+    def read(self, folder: str, at: int, size: int) -> bytes:
+        """Return bytes of one queue, across files."""
+        base = at - at % self.file_size
+        if 0 < size <= base + self.file_size - at:  # As nearly always.
+            return self.cache.open(_path(folder, base)).read(at - base, at - base + size)
+        parts: list[bytes] = []
+        while size > 0:
+            base = at - at % self.file_size
+            part = min(size, base + self.file_size - at)
+            file = self.cache.open(_path(folder, base))
+            parts.append(file.read(at - base, at - base + part))
+            at += part
+            size -= part
+        return b"".join(parts)
+
+    def write(self, folder: str, at: int, data: memoryview, file_end: int) -> int:
+        """Write bytes of one queue, across files; return where its last file ends, which was *file_end*."""
+        while data:
+            base = at - at % self.file_size
+            path = _path(folder, base)
+            part = data[: base + self.file_size - at]
+            if base >= file_end:
+                file = self.cache.create(path, self.file_size)
+                file_end = base + self.file_size
+            else:
+                file = self.cache.open(path)
+            file.write(at - base, (part,))
+            self.unsynced[path] = None
+            at += len(part)
+            data = data[len(part) :]
+        return file_end
+
+
+@lru_cache(maxsize=WARM_QUEUES_MAX)
+def _path(folder: str, base: int) -> str:
+    """Return where a file is. The latest are remembered: every pull reads one, mostly the same as the last."""
+    return f"{folder}/{file_name(base)}"

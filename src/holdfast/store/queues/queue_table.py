@@ -1,0 +1,269 @@
+"""All queues of a store: found on disk, made on demand, removed with their topic.
+
+    consumequeue/<topic>/<queue id>/00000000000000000000        an index by message
+    batchconsumequeue/<topic>/<queue id>/000...                 an index by record, of topics that are said to have one
+
+Knows how to find the end of a queue in its files; what should be in it is recovery's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from holdfast.model.errors import DiskFailed, StoreError
+from holdfast.model.numbers import parse_count
+from holdfast.store.base.disk import Disk
+from holdfast.store.base.log_file import file_name, parse_names
+from holdfast.store.queues.batch_consume_queue import BatchQueue
+from holdfast.store.queues.consume_queue import SimpleQueue
+from holdfast.store.queues.queue_files import QueueFiles
+from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE, QueueLog
+
+EntryTest = Callable[[int, int], bool]
+"""Whether an entry (position, record size) is of those that are looked for."""
+
+
+class QueueTable:
+    """The queues, by topic and number.
+
+    Attributes:
+        files: Of indexes by message.
+        batch_files: Of indexes by record.
+        batch_topics: Whose indexes are by record.
+        newest: Where the newest record begins that a restored queue knows.
+    """
+
+    def __init__(self, disk: Disk, files: QueueFiles, batch_files: QueueFiles, batch_topics: Iterable[str]) -> None:
+        self.disk = disk
+        self.files = files
+        self.batch_files = batch_files
+        self.batch_topics = set(batch_topics)
+        self.queues: dict[tuple[str, int], QueueLog] = {}
+        self.newest = 0
+
+    def __iter__(self) -> Iterator[QueueLog]:
+        return iter(self.queues.values())
+
+    def find(self, topic: str, queue_id: int) -> QueueLog | None:
+        """Return a queue, or None when nothing was ever stored in it."""
+        return self.queues.get((topic, queue_id))
+
+    def get(self, topic: str, queue_id: int) -> QueueLog:
+        """Return a queue, making it when it is new."""
+        queue = self.queues.get((topic, queue_id))
+        if queue is None:
+            queue = self.queues[topic, queue_id] = self.make(topic, queue_id)
+        return queue
+
+    def make(self, topic: str, queue_id: int) -> QueueLog:
+        """Return a queue of the kind that its topic has, empty and not in the table."""
+        if topic in self.batch_topics:
+            return BatchQueue(self.batch_files, topic, queue_id)
+        return SimpleQueue(self.files, topic, queue_id)
+
+    def find_kind(self, topic: str) -> bool | None:
+        """Return whether the queues of *topic* are indexed by record; None when it has none."""
+        return next((queue.is_batched for queue in self if queue.topic == topic), None)
+
+    def set_batched(self, topic: str) -> None:
+        """Let the queues of *topic* be indexed by record from now on.
+
+        Raises:
+            StoreError: it has queues of the other kind.
+        """
+        if any(queue.topic == topic and not queue.is_batched for queue in self):
+            raise StoreError(f"topic {topic} has an index by message already, so it cannot have one by record")
+        self.batch_topics.add(topic)
+
+    def remove_topic(self, topic: str) -> None:
+        """Forget the queues of *topic* and remove their files. Which kind it had is forgotten too."""
+        for key in [key for key in self.queues if key[0] == topic]:
+            del self.queues[key]
+        files = self.batch_files if topic in self.batch_topics else self.files
+        self.batch_topics.discard(topic)
+        folder = f"{files.folder}/{topic}"
+        files.forget_unsynced(folder)
+        files.cache.remove(folder)
+
+    def remove_files(self, queue: QueueLog) -> None:
+        """Empty a queue: its entries are gone, in memory and on disk."""
+        queue.files.forget_unsynced(queue.folder)
+        queue.files.cache.remove(queue.folder)
+        queue.clear()
+
+    def load(self) -> None:
+        """Find every queue in its folder, up to its last entry.
+
+        Raises:
+            StoreError: there are files that cannot be an index, or a topic has indexes of both kinds.
+        """
+        for files in (self.files, self.batch_files):
+            for topic, queue_id in find_queues(self.disk, files.folder):
+                self._load_queue(files, topic, queue_id)
+
+    def refuse_both_kinds(self) -> None:
+        """See that no topic has indexes of both kinds, where nobody looks for queues on disk.
+
+        Raises:
+            StoreError: one has.
+        """
+        for topic in sorted(self.batch_topics):
+            for name in self.disk.list(f"{self.files.folder}/{topic}"):
+                number = parse_count(name[:-1], -1)
+                if name.endswith("/") and number >= 0:
+                    self._load_queue(self.files, topic, number)
+
+    def load_batched(self) -> list[QueueLog]:
+        """Find the queues by record that are not in the table. Return those that are not empty."""
+        known = set(self.queues)
+        for topic, queue_id in find_queues(self.disk, self.batch_files.folder):
+            if (topic, queue_id) not in known:
+                self._load_queue(self.batch_files, topic, queue_id)
+        return [queue for key, queue in self.queues.items() if key not in known and queue.offset_max]
+
+    def _load_queue(self, files: QueueFiles, topic: str, queue_id: int) -> None:
+        queue = self.make(topic, queue_id)
+        folder = f"{files.folder}/{topic}/{queue_id}"
+        starts = parse_names(self.disk.list(folder))
+        while starts and not self.disk.find_size(f"{folder}/{file_name(starts[-1])}"):
+            self.disk.remove(f"{folder}/{file_name(starts.pop())}")
+        if not starts:
+            return
+        if queue.folder != folder:
+            raise StoreError(
+                f"{folder} is there, but the index of topic {topic} is {queue.files.folder}: if that is right, move "
+                f"{files.folder}/{topic} out of the folder; else restore the topic's queue.type"
+            )
+        self._check_sizes(queue, starts)
+        end = starts[0]
+        for start in starts:
+            if start != end:
+                # Behind a file that was lost: recovery makes these again, from where the queue ends now.
+                files.cache.remove(f"{folder}/{file_name(start)}")
+            else:
+                end += files.file_size
+        self.queues[topic, queue_id] = queue
+        queue.adopt(starts[0], end)
+        queue.set_end(find_entry_end(queue, lambda _position, size: size > 0))
+
+    def _check_sizes(self, queue: QueueLog, starts: list[int]) -> None:
+        files = queue.files
+        for start in {starts[0], starts[-1]}:
+            size = self.disk.find_size(f"{queue.folder}/{file_name(start)}")
+            if size != files.file_size or start % files.file_size:
+                raise StoreError(
+                    f"{queue.folder}/{file_name(start)} has {size} bytes where files of {files.file_size} are "
+                    f"expected: remove the folder {files.folder}, it is rebuilt from the log"
+                )
+
+    def restore(self, topic: str, queue_id: int, offset_min: int, offset_max: int) -> bool:
+        """Take in a queue by message as it was at the last orderly end; False when its files do not bear that out."""
+        queue = SimpleQueue(self.files, topic, queue_id)
+        if self._open_last(queue, offset_min, offset_max) <= 0:
+            return False
+        queue.set_end(offset_max)
+        queue.set_min(offset_min)
+        return True
+
+    def restore_batched(self, topic: str, queue_id: int, offsets: tuple[int, int], numbers: tuple[int, int]) -> bool:
+        """Take in a queue by record in the same way: *offsets* and *numbers* are its bounds."""
+        queue = BatchQueue(self.batch_files, topic, queue_id)
+        return self._open_last(queue, *numbers) > 0 and queue.restore(*numbers, *offsets)
+
+    def _open_last(self, queue: QueueLog, entry_min: int, entry_end: int) -> int:
+        """Take *queue* into the table with the files it should have. Return the record size in its last entry."""
+        files = queue.files
+        last = (entry_end - 1) * files.entry_size
+        base = last - last % files.file_size
+        try:
+            file = self.disk.open(f"{queue.folder}/{file_name(base)}")
+        except DiskFailed:
+            return 0
+        if file.size != files.file_size:
+            return 0
+        position, size = queue.parse_place(file.read(last - base, last - base + files.entry_size))
+        if size > 0:
+            queue.adopt(entry_min * files.entry_size // files.file_size * files.file_size, base + files.file_size)
+            self.queues[queue.topic, queue.queue_id] = queue
+            if size != BLANK_ENTRY_SIZE:
+                self.newest = max(self.newest, position)
+        return size
+
+    def cut(self, queue: QueueLog, position: int) -> None:
+        """Forget the entries of records at or behind *position*, on disk too."""
+        end = find_entry_end(queue, lambda at, size: size > 0 and at < position)
+        if end == queue.first_file // queue.files.entry_size < queue.entry_end:
+            # No entry is left to tell where the queue begins: the log will.
+            self.remove_files(queue)
+            return
+        self.erase_behind(queue, end)
+        queue.set_end(end)
+
+    def erase_behind(self, queue: QueueLog, number: int) -> None:
+        """Make everything from entry *number* on zeros, and remove the files behind it."""
+        files, size = queue.files, queue.files.file_size
+        at = number * files.entry_size
+        keep = max(queue.first_file, at - at % size)
+        for start in range(keep + size, queue.file_end, size):
+            path = f"{queue.folder}/{file_name(start)}"
+            files.unsynced.pop(path, None)
+            files.cache.remove(path)
+        queue.file_end = min(queue.file_end, keep + size)
+        if keep < queue.file_end and at < queue.file_end:
+            path = f"{queue.folder}/{file_name(keep)}"
+            files.cache.open(path).erase(max(0, at - keep), size)
+            files.unsynced[path] = None
+
+    def correct_min(self, queue: QueueLog, log_start: int) -> list[str]:
+        """Move the queue's first offset up to the first record that is still in the log; return the files that went."""
+        low = find_entry_min(queue, log_start)
+        queue.set_min(low)
+        files, size = queue.files, queue.files.file_size
+        gone = []
+        while queue.first_file + size <= min(low * files.entry_size, queue.last_file):
+            path = f"{queue.folder}/{file_name(queue.first_file)}"
+            files.unsynced.pop(path, None)
+            files.cache.remove(path)
+            queue.first_file += size
+            gone.append(path)
+        return gone
+
+
+def find_queues(disk: Disk, folder: str) -> Iterator[tuple[str, int]]:
+    """Return topic and number of every queue that has files below *folder*."""
+    for topic in disk.list(folder):
+        for queue_id in disk.list(f"{folder}/{topic.rstrip('/')}"):
+            number = parse_count(queue_id[:-1], -1)
+            if topic.endswith("/") and queue_id.endswith("/") and number >= 0:
+                yield topic[:-1], number
+
+
+def find_entry_end(queue: QueueLog, holds: EntryTest) -> int:
+    """Return the number behind the last entry on disk for which *holds*; it holds for all before, for none behind."""
+    entry_size = queue.files.entry_size
+    low, high = queue.first_file // entry_size, min(queue.entry_end, queue.file_end // entry_size)
+    step = 1
+    while low < high:
+        # Most queues are far shorter than their file: steps grow from the front until one goes too far.
+        middle = min(low + step, high) - 1 if step else (low + high) // 2
+        if holds(*queue.parse_place(queue.files.read(queue.folder, middle * entry_size, entry_size))):
+            low = middle + 1
+            step *= 2
+        else:
+            high = middle
+            step = 0
+    return low
+
+
+def find_entry_min(queue: QueueLog, log_start: int) -> int:
+    """Return the number of the first entry whose record is still in the log; that behind the last when none is."""
+    low, high = queue.entry_min, queue.entry_end
+    middle = low  # Mostly nothing has changed: then one look is enough.
+    while low < high:
+        position, size = queue.place_of(middle)
+        if position >= log_start and (position, size) != (0, BLANK_ENTRY_SIZE):
+            high = middle
+        else:
+            low = middle + 1
+        middle = (low + high) // 2
+    return low

@@ -1,0 +1,102 @@
+"""Find offsets by store time: a bisection of a queue, with times taken from the records.
+
+Store times never go back along the log, so they never go back along a queue. A record that is gone counts as older than
+any time. Neither entries nor records need be in memory: they are asked for in steps. Knows neither files nor clocks.
+An index by record has the times in its entries, and needs none of this.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from holdfast.model.errors import CorruptRecord
+from holdfast.store.base.cold_reads import LogRange, Steps
+from holdfast.store.queues.batch_consume_queue import BatchQueue
+from holdfast.store.queues.consume_queue import SimpleQueue
+from holdfast.store.queues.queue_files import ENTRY_SIZE
+from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE, ENTRY, Entry, QueueLog
+from holdfast.wire.record import BORN_HOST_V6, RECORD_SIZE_MIN
+
+WHOLE_SIZE_MAX = 64 * 1024
+"""Records up to this size are read whole: then they are checked, and need not be read from the disk again."""
+
+_BLOCK = 4096 // ENTRY_SIZE
+_PLACE_AT = 28
+_PLACE = struct.Struct(">qi")  # Position and sys flag.
+_STORE_TIME_AT = 56
+_STORE_TIME = struct.Struct(">q")
+
+
+class TimeReader:
+    """Reads store times of one queue. Keeps the block of entries that it read last: the end of a bisection is near."""
+
+    def __init__(self, queue: SimpleQueue) -> None:
+        self._queue = queue
+        self._block = b""
+        self._block_start = 0
+
+    def read(self, offset: int) -> Steps[int | None]:
+        """Return when the message at *offset* was stored; None when it is gone, blank or damaged."""
+        if not self._queue.offset_min <= offset < self._queue.offset_max:
+            return None
+        entry = yield from self._read_entry(offset)
+        if entry is None or not RECORD_SIZE_MIN <= entry[1] < BLANK_ENTRY_SIZE:
+            return None
+        position, size, _ = entry
+        try:
+            data = yield LogRange(position, size if size <= WHOLE_SIZE_MAX else RECORD_SIZE_MIN)
+        except CorruptRecord:
+            return None
+        if len(data) < RECORD_SIZE_MIN:
+            return None
+        own, sys_flag = _PLACE.unpack_from(data, _PLACE_AT)
+        if own != position:
+            return None
+        (store_ms,) = _STORE_TIME.unpack_from(data, _STORE_TIME_AT + (12 if sys_flag & BORN_HOST_V6 else 0))
+        return int(store_ms)
+
+    def _read_entry(self, offset: int) -> Steps[Entry | None]:
+        queue = self._queue
+        if offset >= queue.hot_offset:
+            return queue.get_entry(offset)
+        if not 0 <= offset - self._block_start < len(self._block) // ENTRY_SIZE:
+            self._block_start = max(queue.offset_min, offset - offset % _BLOCK)
+            self._block = yield from queue.fetch_entries(self._block_start, _BLOCK)
+        at = (offset - self._block_start) * ENTRY_SIZE
+        if at + ENTRY_SIZE > len(self._block):
+            return None  # Removed while we waited.
+        position, size, tags_code = ENTRY.unpack_from(self._block, at)
+        return position, size, tags_code
+
+
+def find_time(queue: QueueLog, offset: int) -> Steps[int | None]:
+    """Return when the message at *offset* was stored; None when it is gone, blank or damaged."""
+    if isinstance(queue, BatchQueue):
+        return queue.find_time(offset)
+    assert isinstance(queue, SimpleQueue)
+    return TimeReader(queue).read(offset)
+
+
+def find_offset_at(queue: QueueLog, time_ms: int, *, upper: bool) -> Steps[int]:
+    """Return the first offset at or after *time_ms*, or with *upper* the last one at or before it.
+
+    Where there is none the end of the queue, or its beginning.
+    """
+    if isinstance(queue, BatchQueue):
+        return queue.find_at_time(time_ms, upper=upper)
+    assert isinstance(queue, SimpleQueue)
+    return _find_by_records(queue, time_ms, upper=upper)
+
+
+def _find_by_records(queue: SimpleQueue, time_ms: int, *, upper: bool) -> Steps[int]:
+    times = TimeReader(queue)
+    low, high = queue.offset_min, queue.offset_max
+    while low < high:
+        middle = (low + high) // 2
+        store_ms = yield from times.read(middle)
+        is_before = store_ms is None or (store_ms <= time_ms if upper else store_ms < time_ms)
+        if is_before:
+            low = middle + 1
+        else:
+            high = middle
+    return max(queue.offset_min, low - 1) if upper else low

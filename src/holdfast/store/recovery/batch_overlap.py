@@ -1,0 +1,54 @@
+"""Two records of a queue claim the same offsets: finds out which of them is damaged.
+
+    log      | first 5, INNER_NUM 9, body: 3 items | first 8, ... |
+    claimed    5 6 7 8 9 10 11 12 13                 8 ...
+    right      5 6 7                                 8 ...
+
+`INNER_NUM`, the number of messages that a batch says it holds, has no checksum. Too large a number would cover the
+offsets of later records, and hide them. Bodies have a checksum: the items in them are counted, and only on suspicion,
+for a batch may be compressed.
+"""
+
+from __future__ import annotations
+
+from holdfast.model.errors import RemoteProtocolError
+from holdfast.store.base.index_fields import INNER_BITS, INNER_COUNT_MAX
+from holdfast.store.base.log_file import LogFiles
+from holdfast.store.log.log_scanner import Stop, judge_at
+from holdfast.store.queues.batch_consume_queue import BatchQueue, span_of
+from holdfast.store.recovery.log_repair import Damage
+from holdfast.wire.batch import count_items
+from holdfast.wire.compression import decompress
+from holdfast.wire.record import decode_record
+
+
+def find_overlap(files: LogFiles, entry: bytes, first: int) -> Damage | None:
+    """Return the damage of the record that *entry* leads to, if it claims offsets of a later one, from *first* on.
+
+    None when it holds what it says: then the later one has a wrong offset. A record that cannot be opened counts as
+    the damaged one, so that the later one is not hidden.
+    """
+    start, end = span_of(entry)
+    if not start < first < end:
+        return None
+    position, size = BatchQueue.parse_place(entry)
+    held = count_messages(files, position)
+    if held == end - start:
+        return None
+    return Damage(position, size, f"a batch at offset {start} says {end - start} messages: offset {first} is another's")
+
+
+def count_messages(files: LogFiles, position: int) -> int | None:
+    """Return how many messages the record at *position* holds by its body; None when that cannot be found out."""
+    record = judge_at(files, position)
+    found = files.find(position)
+    if isinstance(record, Stop) or found is None:
+        return None
+    if record.sys_flag & INNER_BITS != INNER_BITS:
+        return 1
+    at = position - found.start
+    body = decode_record(found.file.view(at, at + record.size), check_body=False).body
+    try:
+        return count_items(decompress(body, record.sys_flag), count_max=INNER_COUNT_MAX)
+    except RemoteProtocolError:
+        return None

@@ -1,0 +1,208 @@
+"""Turn a folder into an open store: what is there, what kind of end it had, and recovery.
+
+abort present            the last process did not end in order
+checkpoint, snapshot     where to begin looking
+commitlog, consumequeue, batchconsumequeue   sizes of files are taken from the files
+rocksdbstore, timerwheel, ...                others' business: left untouched
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+
+from holdfast.store.base.config_files import load_config
+from holdfast.store.base.disk import Disk
+from holdfast.store.base.file_cache import FileCache
+from holdfast.store.base.log_file import LogFiles, file_name, parse_names
+from holdfast.store.base.options import StoreOptions
+from holdfast.store.keys.key_index import KeyIndex
+from holdfast.store.log.commit_log import FOLDER as LOG_FOLDER
+from holdfast.store.log.commit_log import CommitLog
+from holdfast.store.queues.batch_consume_queue import FOLDER as BATCH_FOLDER
+from holdfast.store.queues.batch_consume_queue import UNIT_SIZE
+from holdfast.store.queues.queue_files import FOLDER as QUEUE_FOLDER
+from holdfast.store.queues.queue_files import QueueFiles
+from holdfast.store.queues.queue_table import QueueTable, find_queues
+from holdfast.store.recovery.checkpoint import CheckpointFile
+from holdfast.store.recovery.conversion_plan import refuse_half_switched
+from holdfast.store.recovery.queue_snapshot import QueueSnapshot, erased_key, load_deleted, load_snapshot, save_deleted
+from holdfast.store.recovery.recovery import Recovered, Recovery
+from holdfast.store.recovery.replica_log import ReplicaLog, settle_role
+
+ABORT_PATH = "abort"
+OFFSET_UNKNOWN = 1 << 62
+"""Where a queue should end whose end nobody noted: further than it does."""
+
+
+class OpenedStore(msgspec.Struct):
+    """The parts of a store, ready to work."""
+
+    disk: Disk
+    options: StoreOptions
+    log: CommitLog
+    table: QueueTable
+    key_index: KeyIndex
+    checkpoint: CheckpointFile
+    recovered: Recovered
+    deleted: dict[str, int]
+    indexed: int
+
+
+def open_store(disk: Disk, options: StoreOptions) -> OpenedStore:
+    """Load and recover.
+
+    Raises:
+        StoreError: the folder cannot be a store; the text says what to do.
+    """
+    refuse_half_switched(disk)
+    settle_role(disk, is_replica=options.is_replica)
+    is_clean = disk.find_size(ABORT_PATH) is None
+    files = LogFiles.load(disk, LOG_FOLDER, options.log_file_size)
+    cache = FileCache(disk, options.open_files_max)
+    size = find_queue_file_size(disk, QUEUE_FOLDER) or options.queue_file_size
+    queue_files = QueueFiles(cache, size, len(options.store_host))
+    size = find_queue_file_size(disk, BATCH_FOLDER) or options.batch_file_size
+    batch_files = queue_files.other_kind(BATCH_FOLDER, UNIT_SIZE, size)
+    table = QueueTable(disk, queue_files, batch_files, _find_batch_topics(disk))
+    checkpoint = CheckpointFile(disk)
+    deleted = load_deleted(disk, files.start)
+    expected = _load_queues(disk, table, checkpoint, files, deleted, is_clean=is_clean)
+    # From here on the folder changes: whoever finds it half changed must know.
+    disk.replace(ABORT_PATH, b"")
+    recovered = Recovery(files, table, checkpoint, options, deleted, is_clean=is_clean, expected=expected).run()
+    if any(position > recovered.log_end for position in deleted.values()):
+        # The log lost its end: what is written there from now on is of the life that begins now.
+        deleted = {name: min(position, recovered.log_end) for name, position in deleted.items()}
+        save_deleted(disk, deleted)
+    if not is_clean:
+        # What a killed process left in the page cache is readable from now on: a power cut must not take it back.
+        for number, file in files.files.items():
+            if (number + 1) * files.size > recovered.start:
+                file.sync()
+    # Where there never was a checkpoint, not Java's either, nothing is known to be synced.
+    synced = checkpoint.value.indexed if checkpoint.value.physic_ms else 0
+    key_index = KeyIndex(disk, options, is_clean=is_clean, synced=synced)
+    end, store_ms = recovered.log_end, recovered.store_ms
+    log = (
+        ReplicaLog(files, options, table, written=end, store_ms=store_ms)
+        if options.is_replica
+        else CommitLog(files, options, written=end, store_ms=store_ms)
+    )
+    files.ensure(recovered.log_end // files.size)
+    files.reserve(recovered.log_end)
+    return OpenedStore(
+        disk=disk,
+        options=options,
+        log=log,
+        table=table,
+        key_index=key_index,
+        checkpoint=checkpoint,
+        recovered=recovered,
+        deleted=deleted,
+        indexed=_find_indexed(key_index, files, checkpoint, recovered),
+    )
+
+
+def find_queue_file_size(disk: Disk, kind: str) -> int | None:
+    """Return the size of the first queue file that is found."""
+    for topic, queue_id in find_queues(disk, kind):
+        folder = f"{kind}/{topic}/{queue_id}"
+        for start in parse_names(disk.list(folder)):
+            size = disk.find_size(f"{folder}/{file_name(start)}")
+            if size:
+                return size
+    return None
+
+
+def _find_batch_topics(disk: Disk) -> set[str]:
+    """Return the topics whose index is by record, by their folder or by their configuration."""
+    topics = {topic for topic, _ in find_queues(disk, BATCH_FOLDER)}
+    config = load_config(disk, "topics.json")
+    table = config.get("topicConfigTable") if isinstance(config, dict) else None
+    for name, topic in table.items() if isinstance(table, dict) else ():
+        attributes = topic.get("attributes") if isinstance(topic, dict) else None
+        if isinstance(attributes, dict) and attributes.get("queue.type") == "BatchCQ":
+            topics.add(name)
+    return topics
+
+
+def _load_queues(
+    disk: Disk,
+    table: QueueTable,
+    checkpoint: CheckpointFile,
+    files: LogFiles,
+    deleted: dict[str, int],
+    *,
+    is_clean: bool,
+) -> QueueSnapshot | None:
+    """Find the queues. Return the bounds they should have, if they are known and do not have them."""
+    snapshot = load_snapshot(disk)
+    if snapshot is None:
+        table.load()
+        return None
+    if not is_clean:
+        # Since then queues have grown, unless their topic was deleted: none is shorter now but one that was damaged.
+        table.load()
+        queues, batch_queues = _without(snapshot.queues, deleted), _without(snapshot.batch_queues, deleted)
+        if snapshot.log_end > files.end:
+            return None
+        return msgspec.structs.replace(snapshot, queues=queues, batch_queues=batch_queues)
+    if (snapshot.log_start, snapshot.log_end) != (files.start, checkpoint.value.position):
+        table.load()
+        return None
+    table.refuse_both_kinds()
+    if not _restore(table, snapshot) or table.newest >= snapshot.log_end:
+        table.queues.clear()
+        table.newest = 0
+        table.load()
+        return snapshot
+    return _load_unnoted(table, snapshot)
+
+
+def _load_unnoted(table: QueueTable, snapshot: QueueSnapshot) -> QueueSnapshot | None:
+    """Find queues by record that were there but not served when the store was closed: they may be behind the log."""
+    found = table.load_batched()
+    if not found:
+        return None
+    behind: dict[str, dict[int, tuple[int, int, int, int]]] = {}
+    for queue in found:
+        behind.setdefault(queue.topic, {})[queue.queue_id] = (0, OFFSET_UNKNOWN, 0, 0)
+    return msgspec.structs.replace(snapshot, queues={}, batch_queues=behind)
+
+
+_Bounds = TypeVar("_Bounds")
+
+
+def _without(queues: dict[str, dict[int, _Bounds]], deleted: dict[str, int]) -> dict[str, dict[int, _Bounds]]:
+    """Return *queues* but for those that were deleted, as such or with their topic."""
+    return {
+        topic: {number: span for number, span in bounds.items() if erased_key(topic, number) not in deleted}
+        for topic, bounds in queues.items()
+        if topic not in deleted
+    }
+
+
+def _restore(table: QueueTable, snapshot: QueueSnapshot) -> bool:
+    """Take the queues as they were noted; False when the files of one do not bear that out."""
+    return all(
+        table.restore(topic, queue_id, *offsets)
+        for topic, bounds in snapshot.queues.items()
+        for queue_id, offsets in bounds.items()
+    ) and all(
+        table.restore_batched(topic, queue_id, (low, high), (first, end))
+        for topic, batched in snapshot.batch_queues.items()
+        for queue_id, (low, high, first, end) in batched.items()
+    )
+
+
+def _find_indexed(index: KeyIndex, files: LogFiles, checkpoint: CheckpointFile, recovered: Recovered) -> int:
+    """Return from where the key index goes on."""
+    last = index.end_position
+    if last is None or not files.start <= last < recovered.log_end:
+        return files.start
+    if recovered.is_clean and checkpoint.value.indexed is not None:
+        return min(max(last, checkpoint.value.indexed), recovered.log_end)
+    # The file behind it is gone, and with it perhaps some keys of that very record: it is entered again.
+    return last

@@ -1,0 +1,284 @@
+"""The log of a replica: bytes of a master's log, put exactly where the master has them, and entered as they get whole.
+
+    bytes     [start .............................. written)     records cut anywhere
+    records   [start ................... begun)                  whole: entered into their queues once confirmed
+                                          ^ a record begins here whose end has not come
+
+Nothing is ever staged here: a replica has no messages of its own. A record is judged like those that a recovery finds.
+Bytes that are no record are taken back: the log then ends behind the last whole one, and whoever sent them is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from holdfast.model.errors import CorruptRecord, DiskFailed, RecordRefused, StoreError
+from holdfast.store.base.disk import Disk, Piece
+from holdfast.store.base.index_fields import NOT_QUEUED, inner_span, tags_code
+from holdfast.store.base.log_file import LogFiles
+from holdfast.store.base.options import StoreOptions
+from holdfast.store.log.commit_log import FOLDER, CommitLog, RecordDraft
+from holdfast.store.log.log_scanner import LogWalk, Stop, WalkedRecord, judge
+from holdfast.store.queues.batch_consume_queue import BatchQueue, pack_unit, shortened
+from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE, ENTRY, QueueLog
+from holdfast.store.queues.queue_table import QueueTable
+from holdfast.store.recovery.batch_overlap import find_overlap
+from holdfast.store.recovery.log_repair import Damage
+
+BLANKS_MAX = 300_000
+"""As in a recovery: a wider gap in a queue is rather a damaged offset than so many lost messages."""
+REPLICA = "this broker is a replica: it takes messages from its master only"
+
+MARK_PATH = "holdfast/replica"
+"""Is there in the folder of a replica."""
+
+Erase = Callable[[QueueLog, int], None]
+"""Empties a queue that begins anew with the record at a position."""
+
+
+def settle_role(disk: Disk, *, is_replica: bool) -> None:
+    """See that the copy of a log is not continued as if it were the log, and a log not replaced by the copy of another.
+
+    Raises:
+        StoreError: the folder is a replica's and shall be a master's, or the reverse.
+    """
+    if is_replica:
+        if disk.list(FOLDER) and disk.find_size(MARK_PATH) is None:
+            raise StoreError(
+                "this folder has a log that is no replica's: topics and offsets in it would be replaced by those of a "
+                "master. Start the replica with an empty folder; if this is a copy of its master's log, as a RocketMQ "
+                f"slave leaves it, put an empty file {MARK_PATH} into it"
+            )
+        disk.replace(MARK_PATH, b"")
+    elif disk.find_size(MARK_PATH) is not None:
+        raise StoreError(
+            "this folder is a replica's: it may lack the last messages of its master, whose offsets would be given "
+            "again. Start it with --replica-of, and move the queues of a dead master by force; or, if the master's own "
+            f"folder is lost and no static topic is in it, remove {MARK_PATH} from the folder"
+        )
+
+
+class ReplicaLog(CommitLog):
+    """A log that somebody else writes.
+
+    Invariant: everything before `begun` is whole records; between there and `written` is the beginning of one.
+
+    Attributes:
+        begun: Where the first record begins that is not whole yet.
+        is_known: Says whether enough is known of a topic to enter its records; None if it is no more, and they need not
+            be. The first record of a topic that is not known waits, and with it all behind it, until `enter` is called
+            again.
+        waits_for: The topic that `is_known` did not know.
+        damages: Records that were not what their master wrote, and that no checksum covers.
+    """
+
+    def __init__(
+        self, files: LogFiles, options: StoreOptions, table: QueueTable, *, written: int, store_ms: int
+    ) -> None:
+        super().__init__(files, options, written=written, store_ms=store_ms)
+        self._table = table
+        self._levels = options.delay_levels_ms
+        self.begun = written
+        self._entered = written  # What is before it is in batches, or confirmed.
+        self.is_known: Callable[[str], bool | None] = lambda _topic: True
+        self.waits_for: str | None = None
+        self.erase: Erase | None = None
+        self.damages: list[Damage] = []
+
+    def stage_run(self, drafts: Sequence[RecordDraft], store_ms: int) -> list[tuple[int, int]]:  # noqa: ARG002
+        """Refuse: what a replica wrote by itself would be in the way of its master's.
+
+        Raises:
+            RecordRefused: always.
+        """
+        raise RecordRefused(REPLICA if self.fault is None else f"the store takes no writes: {self.fault}")
+
+    def roll(self) -> None:
+        """Do nothing: files end where the master ended them."""
+
+    def begin_at(self, position: int) -> None:
+        """Let an empty log begin at *position*: its master has nothing older.
+
+        Raises:
+            StoreError: it is not empty, or no file of this log can begin there.
+        """
+        size = self.files.size
+        if self.written != self.files.start:
+            raise StoreError(f"the log has messages up to {self.written}, so it cannot begin at {position}")
+        if position % size:
+            raise StoreError(
+                f"the master's log begins at {position}, where no log file of {size} bytes does: start with an empty "
+                "folder, and the master's log_file_size"
+            )
+        while self.files.files:
+            self.files.remove_first()
+        self.files.ensure(position // size)
+        self.written = self.begun = self._entered = position
+        self._reset()
+
+    def cut_back(self, position: int) -> None:
+        """Let the log end at *position*: the record that this is in is not whole any more.
+
+        Nothing may wait to be confirmed.
+        """
+        assert not self.batches
+        walk = LogWalk(self.files, position - position % self.files.size, end=position + 1, check_body=False)
+        starts = [record.position for record in walk if record.position <= position]
+        self.begun = self._entered = starts[-1] if starts else position - position % self.files.size
+        for queue in self._table:
+            queue.flush()
+            self._table.cut(queue, self.begun)
+        self._end_at(position)
+
+    def append(self, position: int, data: Piece) -> None:
+        """Write *data* at *position*, the end of the log, and enter the records that are whole now.
+
+        Raises:
+            CorruptRecord: what was sent is no record. The log ends behind the last whole one.
+            StoreError: the log does not end there.
+            DiskFailed: the disk refused; no more writes are taken.
+        """
+        if self.fault is not None:
+            raise StoreError(f"the store takes no writes: {self.fault}")
+        if position != self.written:
+            raise StoreError(f"the log ends at {self.written}, so nothing can be added at {position}")
+        view, size, at = memoryview(data), self.files.size, 0
+        try:
+            while at < len(view):
+                start = (position + at) % size
+                part = view[at : at + size - start]
+                number = (position + at) // size
+                file = self.files.files.get(number) or self.files.ensure(number)
+                file.write(start, [part])
+                self._unsynced[file] = None
+                at += len(part)
+        except DiskFailed as error:
+            self.fault = str(error)
+            raise
+        self.written = position + len(view)
+        self._reset()
+        self.enter()
+
+    def enter(self) -> None:
+        """Enter all records that are whole, as far as their topics are known.
+
+        Raises:
+            CorruptRecord: as `append`.
+        """
+        self.waits_for = None
+        queues: list[QueueLog] = []
+        entries: list[bytes] = []
+        try:
+            while self.begun < self.written and self.waits_for is None:
+                if not self._enter_file(queues, entries):
+                    break
+        finally:
+            if self.begun > self._entered:
+                self.batches.append((self.begun, queues, entries))
+                self._entered = self.begun
+
+    def _enter_file(self, queues: list[QueueLog], entries: list[bytes]) -> bool:
+        """Enter the whole records of one file; False when one waits for the rest of it, or for its topic."""
+        size = self.files.size
+        file_start = self.begun - self.begun % size
+        file_end = file_start + size
+        file = self.files.files[file_start // size]
+        base = self.begun
+        data = file.view(base - file_start, min(self.written, file_end) - file_start)
+        while self.begun < min(self.written, file_end):
+            found = judge(data, self.begun - base, self.begun, file_end - self.begun, check_body=True)
+            if isinstance(found, WalkedRecord):
+                if not self._enter_record(found, queues, entries):
+                    return False
+                self.begun += found.size
+            elif found is Stop.BLANK:
+                if self.written < file_end:
+                    return False
+                self.begun = file_end
+            elif found is Stop.CUT and self.written < file_end:
+                return False
+            else:
+                raise self._take_back(Stop.BROKEN if found is Stop.CUT else found)
+        return True
+
+    def _take_back(self, stop: Stop) -> CorruptRecord:
+        """Let the log end behind its last whole record."""
+        self._end_at(self.begun)
+        return CorruptRecord(self.begun, stop.value)
+
+    def _end_at(self, position: int) -> None:
+        self.files.cut(position)
+        self.files.ensure(position // self.files.size)
+        self._unsynced = {file: None for file in self.files.files.values() if file in self._unsynced}
+        self.written = position
+        self._reset()
+
+    def drop_unfinished(self) -> None:
+        """Let the log end behind its last whole record, as before an orderly end. What waits for its topic stays."""
+        if self.begun < self.written and self.waits_for is None:
+            self._take_back(Stop.CUT)
+
+    def _enter_record(self, record: WalkedRecord, queues: list[QueueLog], entries: list[bytes]) -> bool:
+        """Make the entry of one record; False when its topic is not known yet."""
+        topic = record.topic.decode(errors="replace")
+        is_queued = not (record.sys_flag & NOT_QUEUED or "/" in topic or "\0" in topic or topic in {"", ".", ".."})
+        queue = self._table.find(topic, record.queue_id) if is_queued else None
+        if is_queued and queue is None:
+            is_known = self.is_known(topic)
+            if is_known is False:
+                self.waits_for = topic
+                return False
+            queue = self._table.get(topic, record.queue_id) if is_known else None
+        if queue is not None:
+            code = tags_code(record.topic, record.properties, record.store_ms, self._levels)
+            if isinstance(queue, BatchQueue):
+                first, count = inner_span(record.sys_flag, record.properties, record.offset)
+                entry = pack_unit(record.position, record.size, code, record.store_ms, first, count)
+                if first < queue.next_offset:
+                    self._end_overlap(queue, first, queues, entries)
+            else:
+                first, count = record.offset, 1
+                entry = ENTRY.pack(record.position, record.size, code)
+            if count > 0 and self._make_room(queue, first, record.position, queues, entries):
+                queue.next_offset = first + count
+                queues.append(queue)
+                entries.append(entry)
+        self.store_ms = max(self.store_ms, record.store_ms)
+        return True
+
+    def _end_overlap(self, queue: BatchQueue, first: int, queues: list[QueueLog], entries: list[bytes]) -> None:
+        """Shorten the last entry of *queue* if it is its record's fault that it reaches beyond *first*."""
+        waiting = [(queues, entries), *((some, their) for _, some, their in reversed(self.batches))]
+        for some, their in waiting:
+            at = next((at for at in reversed(range(len(some))) if some[at] is queue), None)
+            if at is not None:
+                if (damage := find_overlap(self.files, their[at], first)) is not None:
+                    their[at] = shortened(their[at], first)
+                    queue.next_offset = first
+                    self.damages.append(damage)
+                return
+        last = queue.last_entry()
+        if last and (damage := find_overlap(self.files, last, first)) is not None:
+            queue.shorten_last(first)
+            self.damages.append(damage)
+
+    def _make_room(
+        self, queue: QueueLog, offset: int, position: int, queues: list[QueueLog], entries: list[bytes]
+    ) -> bool:
+        """Let *queue* go on at *offset*, where the master's did; False when that cannot be."""
+        gap = offset - queue.next_offset
+        if gap < 0 and offset == 0:
+            # Its topic was deleted and made anew, or a logical queue came back to it: the later life counts.
+            assert self.erase is not None
+            for at in reversed(range(len(queues))):
+                if queues[at] is queue:
+                    del queues[at], entries[at]
+            self.erase(queue, position)
+        elif gap > 0 and queue.next_offset == 0:
+            queue.begin_at(offset)
+        elif gap > 0 and not queue.is_batched:
+            if gap > BLANKS_MAX:
+                return False
+            queues += [queue] * gap
+            entries += [ENTRY.pack(position, BLANK_ENTRY_SIZE, 0)] * gap
+        return gap >= 0 or offset == 0
