@@ -52,7 +52,7 @@ from benchmarks.push_findings import summarize_times
 from benchmarks.remoting import Remote
 from benchmarks.servers import Fleet, Flush, Kind, Server, create_topic
 
-from holdfast.wire.batch import encode_items
+from holdfast.wire.records.batch import encode_items
 
 TOPICS: Final[Mapping[Way, str]] = {"inner": "Whole", "outer": "Split"}
 QUEUES: Final = 4

@@ -17,10 +17,10 @@ from typing import Final
 from benchmarks.tables import number, table
 
 from holdfast.columns.message_columns import TYPES, Origin, Wanted, to_batches
-from holdfast.wire.batch import encode_items
-from holdfast.wire.compression import Codec
-from holdfast.wire.inner_batch import wrap_items
-from holdfast.wire.record import StoredRecord, encode_record
+from holdfast.wire.records.batch import encode_items
+from holdfast.wire.records.compression import Codec
+from holdfast.wire.records.inner_batch import wrap_items
+from holdfast.wire.records.record import StoredRecord, encode_record
 
 ANSWER_BYTES: Final = 1_000_000
 TURNS: Final = 9

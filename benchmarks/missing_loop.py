@@ -21,9 +21,9 @@ from benchmarks.push_findings import MissingLoop
 from holdfast import Message, Producer, RouteNotFound, SendFailed
 from holdfast.client.route_table import POLL_INTERVAL_MS
 from holdfast.model.topic import AUTO_CREATE_TOPIC
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.command import decode_command
-from holdfast.wire.frame import split_frames
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.frames.command import decode_command
+from holdfast.wire.frames.frame import split_frames
 
 TOPIC: Final = "NobodyMadeThis"
 TASKS: Final = 16

@@ -30,8 +30,8 @@ from holdfast.machine.effects import SendBytes
 from holdfast.machine.events import ChannelId, ChannelOpened, FramesReceived
 from holdfast.runtime.posix_disk import PosixDisk
 from holdfast.store.message_store import MessageStore
-from holdfast.wire.frame import Frame, split_frames
-from holdfast.wire.send import decode_send
+from holdfast.wire.frames.frame import Frame, split_frames
+from holdfast.wire.requests.send import decode_send
 
 TOPIC: Final = "TopicTest"
 BODY: Final = bytes(range(32, 96)) * 16

@@ -47,8 +47,8 @@ from tests.support.child import Child, ChildFailed
 from holdfast.model.topic import TopicConfig
 from holdfast.nameserver.options import NameServerOptions
 from holdfast.nameserver.push import SETTLING_MS
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.registration import DataVersion, Registration, Topics, encode_registration
+from holdfast.wire.cluster.registration import DataVersion, Registration, Topics, encode_registration
+from holdfast.wire.frames.codes import RequestCode
 
 CLIENTS: Final = (1, 1_000, 10_000)
 TOPICS_EACH: Final = 10

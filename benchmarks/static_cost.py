@@ -25,7 +25,7 @@ from holdfast.broker.core import Broker
 from holdfast.broker.rooms import Rooms
 from holdfast.machine.events import Event, FramesReceived
 from holdfast.model.mapping import TopicMapping, first_home
-from holdfast.wire.frame import split_frames
+from holdfast.wire.frames.frame import split_frames
 
 STATIC: Final = "TopicStat"  # As long as the normal one's name.
 QUEUES: Final = 4

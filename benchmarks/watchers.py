@@ -22,10 +22,10 @@ from typing import Final
 
 import msgspec
 
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.command import Command, encode_command
-from holdfast.wire.frame import split_frames
-from holdfast.wire.watch import ROUTES_CHANGED, TOPICS_FIELD, WATCH_FIELD, WATCHING_FIELD, split_topics
+from holdfast.wire.cluster.watch import ROUTES_CHANGED, TOPICS_FIELD, WATCH_FIELD, WATCHING_FIELD, split_topics
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.frames.command import Command, encode_command
+from holdfast.wire.frames.frame import split_frames
 
 COMMON: Final = "Common"
 HERALD: Final = "Herald"

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     )
     from holdfast.model.message import Message, ReceivedMessage, SendResult, SendStatus
     from holdfast.model.queue import MessageQueue
-    from holdfast.wire.compression import Codec
+    from holdfast.wire.records.compression import Codec
 
     __version__: str
 
@@ -115,7 +115,7 @@ _HOMES = {
     ),
     "holdfast.model.message": ("Message", "ReceivedMessage", "SendResult", "SendStatus"),
     "holdfast.model.queue": ("MessageQueue",),
-    "holdfast.wire.compression": ("Codec",),
+    "holdfast.wire.records.compression": ("Codec",),
 }
 
 

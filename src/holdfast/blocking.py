@@ -37,7 +37,7 @@ from holdfast.model.message import Message, ReceivedMessage, SendResult
 from holdfast.model.queue import MessageQueue
 from holdfast.runtime.background_loop import BackgroundLoop
 from holdfast.runtime.fork import in_forked_child
-from holdfast.wire.compression import Codec
+from holdfast.wire.records.compression import Codec
 
 _T = TypeVar("_T")
 

@@ -9,8 +9,8 @@ from tests.support.broker_desk import a_send
 from tests.support.moving_cluster import TOPIC, MovingCluster
 
 from holdfast.model.errors import HoldfastError
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
 
 STEPS = range(1, 24, 2)
 DELAYED = [f"later-{number}".encode() for number in range(4)]

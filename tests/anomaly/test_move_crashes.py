@@ -10,7 +10,7 @@ from tests.support.moving_cluster import TOPIC, MovingCluster
 
 from holdfast.broker.members import ROUND_MS
 from holdfast.model.errors import HoldfastError
-from holdfast.wire.moves import Move
+from holdfast.wire.requests.moves import Move
 
 STEPS = range(1, 26)
 """A move takes about ten events of each broker, those of the sends left out."""

@@ -28,9 +28,9 @@ from tests.support.batch_bytes import (
 from tests.support.broker_desk import BrokerDesk
 from tests.support.stores import overwrite
 
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
-from holdfast.wire.properties import parse_properties
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.records.properties import parse_properties
 
 OURS = {"opensBatches": "true"}
 

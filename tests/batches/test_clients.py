@@ -29,8 +29,8 @@ from holdfast import (
     ReceivedMessage,
 )
 from holdfast.cli.main import main
-from holdfast.wire.command import Command
-from holdfast.wire.record import StoredRecord, decode_records
+from holdfast.wire.frames.command import Command
+from holdfast.wire.records.record import StoredRecord, decode_records
 
 BATCHED = "+queue.type=BatchCQ"
 

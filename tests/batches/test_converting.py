@@ -28,8 +28,8 @@ from tests.support.broker_desk import BrokerDesk
 from holdfast.cli.main import main
 from holdfast.model.java_hash import java_hash
 from holdfast.runtime.posix_disk import PosixDisk
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
 
 ENTRY = struct.Struct(">qiq")
 

@@ -11,9 +11,9 @@ from tests.support.client_stories import run
 from tests.support.scripted_server import ScriptedServer
 
 from holdfast import Batching, Codec, ConfigError, Message, Producer
-from holdfast.wire.batch import split_items
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.command import Command, response
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.frames.command import Command, response
+from holdfast.wire.records.batch import split_items
 
 COUNT = 20
 SENDS = (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)

@@ -6,10 +6,10 @@ import pytest
 from tests.support.batch_bytes import BATCH, Said, a_batch, drain, javas_batch, pull, send
 from tests.support.broker_desk import BrokerDesk
 
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
-from holdfast.wire.properties import parse_properties
-from holdfast.wire.record import StoredRecord, decode_records
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.records.properties import parse_properties
+from holdfast.wire.records.record import StoredRecord, decode_records
 
 FIRST_ID = 0x7F0000010000000018B4AAC2DEADBE00
 

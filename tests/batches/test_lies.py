@@ -34,9 +34,9 @@ from holdfast.client.received import read_messages
 from holdfast.model.errors import UnreadableBatch
 from holdfast.model.filter import parse_tags
 from holdfast.model.queue import MessageQueue
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
-from holdfast.wire.record import encode_record
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.records.record import encode_record
 
 MIB = 1 << 20
 
@@ -257,7 +257,7 @@ def test_reading_a_large_compressed_batch_piece_by_piece_opens_it_once(
     desk: BrokerDesk, monkeypatch: pytest.MonkeyPatch
 ):
     """A thousand pulls of one message each must not cost a thousand inflations."""
-    import holdfast.wire.inner_batch as codec  # noqa: PLC0415 - only to count
+    import holdfast.wire.records.inner_batch as codec  # noqa: PLC0415 - only to count
 
     opened = []
     inflate = codec.decompress

@@ -27,9 +27,9 @@ from tests.support.batch_bytes import (
 from tests.support.broker_desk import BrokerDesk
 
 from holdfast.model.java_hash import java_hash
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
-from holdfast.wire.properties import parse_properties
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.records.properties import parse_properties
 
 
 def bounds(desk: BrokerDesk, topic: str = "T") -> tuple[int, int]:

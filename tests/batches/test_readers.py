@@ -21,7 +21,7 @@ from tests.support.batch_bytes import (
 )
 from tests.support.broker_desk import BrokerDesk
 
-from holdfast.wire.properties import parse_properties
+from holdfast.wire.records.properties import parse_properties
 
 OURS = {"opensBatches": "true"}
 OLD_READERS = {

@@ -26,9 +26,9 @@ from tests.support.stores import overwrite
 
 from holdfast.model.errors import StoreError
 from holdfast.sim.disk import SimDisk
-from holdfast.wire.codes import ResponseCode
-from holdfast.wire.properties import parse_properties
-from holdfast.wire.record import StoredRecord
+from holdfast.wire.frames.codes import ResponseCode
+from holdfast.wire.records.properties import parse_properties
+from holdfast.wire.records.record import StoredRecord
 
 OURS = {"opensBatches": "true"}
 SIZES = (3, 1, 10, 2, 1, 7, 4, 1, 1, 20)

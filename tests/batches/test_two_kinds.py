@@ -18,10 +18,10 @@ from tests.support.stores import overwrite
 from holdfast.machine.effects import ReadLog
 from holdfast.machine.events import Event, LogRead, Stopping
 from holdfast.model.errors import CorruptRecord
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.command import Command
-from holdfast.wire.properties import parse_properties
-from holdfast.wire.record import StoredRecord
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.records.properties import parse_properties
+from holdfast.wire.records.record import StoredRecord
 
 KINDS = {"S": "SimpleCQ", "B": "BatchCQ"}
 TAGS = ("", "a", "b")

@@ -12,8 +12,8 @@ from tests.support import recordings
 from tests.support.broker_desk import BrokerDesk
 from tests.support.recordings import Recorded
 
-from holdfast.wire import java_json
-from holdfast.wire.command import Command
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.command import Command
 
 PORTS = {40911, 40909}
 SCENARIOS = (

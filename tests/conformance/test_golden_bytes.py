@@ -5,16 +5,16 @@ import struct
 import zlib
 
 from holdfast.model.topic import TopicConfig
-from holdfast.wire.batch import encode_items, split_items
-from holdfast.wire.command import BINARY, JSON, RESPONSE, Command, decode_command, encode_command, response
-from holdfast.wire.frame import split_frames
-from holdfast.wire.host import pack_host
-from holdfast.wire.message_id import format_message_id, parse_message_id
-from holdfast.wire.properties import format_properties, parse_properties
-from holdfast.wire.pull import PullFields, decode_pull, pull_header
-from holdfast.wire.record import StoredRecord, body_crc, decode_record, encode_record
-from holdfast.wire.registration import decode_registration
-from holdfast.wire.send import SendFields, send_header
+from holdfast.wire.cluster.registration import decode_registration
+from holdfast.wire.frames.command import BINARY, JSON, RESPONSE, Command, decode_command, encode_command, response
+from holdfast.wire.frames.frame import split_frames
+from holdfast.wire.frames.host import pack_host
+from holdfast.wire.records.batch import encode_items, split_items
+from holdfast.wire.records.message_id import format_message_id, parse_message_id
+from holdfast.wire.records.properties import format_properties, parse_properties
+from holdfast.wire.records.record import StoredRecord, body_crc, decode_record, encode_record
+from holdfast.wire.requests.pull import PullFields, decode_pull, pull_header
+from holdfast.wire.requests.send import SendFields, send_header
 
 PULL_HEADER = (
     b'{"code":11,"extFields":{"queueId":"1","maxMsgNums":"32","sysFlag":"2","suspendTimeoutMillis":"15000",'

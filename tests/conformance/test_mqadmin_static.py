@@ -10,9 +10,9 @@ import pytest
 from tests.support import recordings
 from tests.support.static_desks import StaticDesk, StaticDesks
 
-from holdfast.wire import java_json
-from holdfast.wire.command import Command
-from holdfast.wire.mapping import Detail, MappedTopic, decode
+from holdfast.wire.cluster.mapping import Detail, MappedTopic, decode
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.command import Command
 
 TOPIC = "TopicStatic"
 PORTS = {40911: "brokerA", 42911: "brokerB"}

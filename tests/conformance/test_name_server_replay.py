@@ -9,9 +9,9 @@ from tests.support.name_servers import a_name_server
 from tests.support.recordings import Recorded
 
 from holdfast.machine.events import ChannelId
-from holdfast.wire import java_json
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.command import Command
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.frames.command import Command
 
 REFUSED_BY_JAVA = "127.0.0.1:42911"
 """The broker whose compressed registration a Java 5.5.0 name server cannot read; ours can."""

@@ -7,8 +7,8 @@ import pytest
 from tests.support import recordings
 from tests.support.recordings import Recorded
 
-from holdfast.wire.command import BINARY, JSON, decode_command, encode_command
-from holdfast.wire.frame import split_frames
+from holdfast.wire.frames.command import BINARY, JSON, decode_command, encode_command
+from holdfast.wire.frames.frame import split_frames
 
 
 def expected_fields(recorded: Recorded) -> dict[str, str]:

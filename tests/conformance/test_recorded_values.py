@@ -9,14 +9,16 @@ import pytest
 from tests.support import recordings
 from tests.support.recordings import Recorded
 
-from holdfast.wire import heartbeat, java_json, offsets, registration, route
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.command import JSON
-from holdfast.wire.fields import from_fields, to_fields
-from holdfast.wire.pull import PullFields, decode_pull, pull_header
-from holdfast.wire.registration import Registration, decode_registration, encode_registration
-from holdfast.wire.route import decode_route, decode_route_query, encode_route
-from holdfast.wire.send import decode_send, send_header
+from holdfast.wire.cluster import registration, route
+from holdfast.wire.cluster.registration import Registration, decode_registration, encode_registration
+from holdfast.wire.cluster.route import decode_route, decode_route_query, encode_route
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.frames.command import JSON
+from holdfast.wire.frames.fields import from_fields, to_fields
+from holdfast.wire.requests import heartbeat, offsets
+from holdfast.wire.requests.pull import PullFields, decode_pull, pull_header
+from holdfast.wire.requests.send import decode_send, send_header
 
 SENDS = {10, 310, 320, 324, 325}
 SHORT_SENDS = {310, 320, 325}

@@ -15,7 +15,7 @@ from holdfast.broker.following import TIMER as FOLLOWING_TIMER
 from holdfast.broker.shipping import PURPOSE
 from holdfast.machine.events import ChannelId, ChannelOpened, StreamReceived
 from holdfast.sim.disk import SimDisk
-from holdfast.wire.ha import LogReader, ReportReader
+from holdfast.wire.cluster.ha import LogReader, ReportReader
 
 STREAMS = Path(__file__).parent.parent / "data" / "streams"
 CHANNEL = ChannelId(7)

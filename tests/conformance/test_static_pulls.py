@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.support.static_desks import EPOCH, TOPIC, StaticDesks, records
 
 from holdfast.model.mapping import LogicalQueue, Segment
-from holdfast.wire.command import Command
+from holdfast.wire.frames.command import Command
 
 
 def numbers(answer: Command) -> tuple[int, int, int, int, int]:

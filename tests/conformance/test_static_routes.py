@@ -23,10 +23,10 @@ from tests.support.static_reports import (
 from holdfast.machine.events import TimerFired
 from holdfast.model.scope import is_mock_broker
 from holdfast.nameserver.core import SCAN_TIMER
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.mapping import convert_info
-from holdfast.wire.registration import decode_registration
-from holdfast.wire.route import decode_route
+from holdfast.wire.cluster.mapping import convert_info
+from holdfast.wire.cluster.registration import decode_registration
+from holdfast.wire.cluster.route import decode_route
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
 
 TOPIC = "TopicStatic"
 STEPS = ["register-query-version", "static-create", "static-grow", "static-remap", "static-delete"]

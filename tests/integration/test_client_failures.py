@@ -11,9 +11,9 @@ from tests.support.cluster import Processes, make_topic, wait_until_gone
 
 import holdfast
 from holdfast import ClusterClient, Message, Producer, PullConsumer, PushConsumer, SendResult
-from holdfast.wire import java_json
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.command import Command
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.frames.command import Command
 
 _JAVA_4_9_7 = 407
 

@@ -24,11 +24,11 @@ from holdfast.store.base.config_files import load_config
 from holdfast.store.base.options import StoreOptions
 from holdfast.store.message_store import MessageStore
 from holdfast.store.queues.queue_log import QueueLog
-from holdfast.wire.batch import split_items
-from holdfast.wire.host import format_host
-from holdfast.wire.message_id import format_message_id
-from holdfast.wire.properties import parse_properties
-from holdfast.wire.record import COMPRESSED, INNER_BATCH, StoredRecord
+from holdfast.wire.frames.host import format_host
+from holdfast.wire.records.batch import split_items
+from holdfast.wire.records.message_id import format_message_id
+from holdfast.wire.records.properties import parse_properties
+from holdfast.wire.records.record import COMPRESSED, INNER_BATCH, StoredRecord
 
 GOLDEN = Path(__file__).parents[1] / "data" / "golden"
 FOLDERS = [

@@ -17,9 +17,9 @@ from holdfast import Message, Producer, PullConsumer, PushConsumer, ReceivedMess
 from holdfast.admin.operations import Admin
 from holdfast.client.cluster_client import ClusterClient
 from holdfast.model.errors import SendFailed
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.command import Command
-from holdfast.wire.moves import CopiedOffsets, OffsetQuestion, decode_body, encode_body
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.requests.moves import CopiedOffsets, OffsetQuestion, decode_body, encode_body
 
 pytestmark = pytest.mark.timeout(170)
 

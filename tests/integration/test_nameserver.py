@@ -20,11 +20,11 @@ from holdfast.machine.readings import Readings
 from holdfast.model.errors import ConfigError, StoreError
 from holdfast.nameserver.options import NameServerOptions
 from holdfast.nameserver.service import NameServerService
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.command import Command, decode_command, encode_command
-from holdfast.wire.frame import split_frames
-from holdfast.wire.push_state import LinkCapacityTold, decode_push_state
-from holdfast.wire.watch import ROUTES_CHANGED
+from holdfast.wire.cluster.push_state import LinkCapacityTold, decode_push_state
+from holdfast.wire.cluster.watch import ROUTES_CHANGED
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.frames.command import Command, decode_command, encode_command
+from holdfast.wire.frames.frame import split_frames
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from tests.support.whole_batches import ATTRIBUTES, a_whole_batch, send_commands
 
 from holdfast import Batching, Message, Producer, PullConsumer, PushConsumer, RetryLater
 from holdfast.admin.operations import Admin
-from holdfast.wire.compression import Codec
+from holdfast.wire.records.compression import Codec
 
 CODECS: list[Codec | None] = [None, *Codec]
 COUNT = 25

@@ -11,10 +11,10 @@ from tests.support.operator import Operator
 from holdfast import Batching, Codec, Message, Producer
 from holdfast.admin.operations import Admin
 from holdfast.client.cluster_client import ClusterClient
-from holdfast.wire import java_json
-from holdfast.wire.admin import QueueEntries
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.command import Command
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.requests.admin import QueueEntries
 
 
 async def count_records(namesrv: str, address: str, topic: str) -> int:

@@ -27,8 +27,8 @@ from tests.support.operator import Operator
 from tests.support.whole_batches import ATTRIBUTES, a_whole_batch, send_commands
 
 from holdfast import Message, Producer, PushConsumer, ReceivedMessage, RetryLater, SendResult
-from holdfast.wire.compression import Codec
-from holdfast.wire.inner_batch import is_inner_batch
+from holdfast.wire.records.compression import Codec
+from holdfast.wire.records.inner_batch import is_inner_batch
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
 

@@ -21,8 +21,8 @@ from holdfast import Producer
 from holdfast.cli.main import main
 from holdfast.client import route_keeper
 from holdfast.client.route_table import RouteTable
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.watch import WATCH_FIELD
+from holdfast.wire.cluster.watch import WATCH_FIELD
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 

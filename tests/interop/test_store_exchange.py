@@ -28,7 +28,7 @@ from holdfast.cli.main import main
 from holdfast.runtime.posix_disk import PosixDisk
 from holdfast.store.base.options import StoreOptions
 from holdfast.store.message_store import MessageStore
-from holdfast.wire.batch import encode_items, split_items
+from holdfast.wire.records.batch import encode_items, split_items
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 

@@ -19,7 +19,7 @@ from tests.support.cluster import Processes, ask, free_port, make_topic, wait_un
 from tests.support.java_peer import JavaPeer
 
 from holdfast import PullConsumer
-from holdfast.wire.route import decode_route
+from holdfast.wire.cluster.route import decode_route
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 

@@ -11,8 +11,8 @@ from tests.support.broker_clients import a_heartbeat, a_subscription, join
 from tests.support.broker_desk import BrokerDesk, a_send
 
 from holdfast.machine.events import Stopping
-from holdfast.wire import admin, heartbeat, offsets, send
-from holdfast.wire.command import BINARY, JSON, Command
+from holdfast.wire.frames.command import BINARY, JSON, Command
+from holdfast.wire.requests import admin, heartbeat, offsets, send
 
 TIMERS = ("clients", "offsets", "stats", "relays", "delays", "transactions", "registration", "flush", "housekeep")
 

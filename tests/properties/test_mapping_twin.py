@@ -17,7 +17,7 @@ from holdfast.model.mapping import (
     check_queue,
     first_home,
 )
-from holdfast.wire import mapping as wire
+from holdfast.wire.cluster import mapping as wire
 
 BROKERS = ["a", "b", "c"]
 brokers = st.sampled_from(BROKERS)

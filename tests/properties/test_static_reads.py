@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.static_desks import TOPIC, StaticDesks, records
 
-from holdfast.wire.command import Command
+from holdfast.wire.frames.command import Command
 
 BROKERS = ("a", "b", "c")
 STEPS = st.lists(

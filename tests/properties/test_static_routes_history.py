@@ -12,7 +12,7 @@ from tests.support.static_reports import NOBODY, address_of, java_leaders
 from holdfast.model.mapping import LogicalQueue, TopicMapping, first_home
 from holdfast.nameserver.routes import RouteTable
 from holdfast.nameserver.static_routes import Part, aware_body
-from holdfast.wire.mapping import to_info, to_plain
+from holdfast.wire.cluster.mapping import to_info, to_plain
 
 BROKERS = ["a", "b", "c"]
 brokers = st.sampled_from(BROKERS)

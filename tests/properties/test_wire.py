@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from holdfast.model.numbers import Int32
 from holdfast.model.route import BrokerData, QueueData, Route
-from holdfast.wire import java_json
-from holdfast.wire.codes import LANGUAGE_NAMES
-from holdfast.wire.command import BINARY, JSON, Command, decode_command, encode_command
-from holdfast.wire.fields import from_fields, to_fields
-from holdfast.wire.frame import frame_prefix, split_frames
-from holdfast.wire.route import QUEUES_MAX, bare_keys, decode_route, encode_route, render_answer
+from holdfast.wire.cluster.route import QUEUES_MAX, bare_keys, decode_route, encode_route, render_answer
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.codes import LANGUAGE_NAMES
+from holdfast.wire.frames.command import BINARY, JSON, Command, decode_command, encode_command
+from holdfast.wire.frames.fields import from_fields, to_fields
+from holdfast.wire.frames.frame import frame_prefix, split_frames
 
 INT16 = st.integers(-(2**15), 2**15 - 1)
 INT32 = st.integers(-(2**31), 2**31 - 1)

@@ -20,18 +20,20 @@ from holdfast.machine.events import ChannelId, FramesReceived
 from holdfast.model.errors import HoldfastError
 from holdfast.model.group import GroupConfig
 from holdfast.model.route import Route
-from holdfast.wire import heartbeat, java_json, offsets, registration, route
-from holdfast.wire.batch import split_items
-from holdfast.wire.command import BINARY, JSON, Command, decode_command, encode_command
-from holdfast.wire.fields import from_fields
-from holdfast.wire.frame import Frame, frame_prefix, split_frames
-from holdfast.wire.message_id import parse_message_id
-from holdfast.wire.properties import parse_properties
-from holdfast.wire.pull import PullFields, decode_pull, pull_header
-from holdfast.wire.record import decode_records
-from holdfast.wire.registration import decode_registration, registration_digest
-from holdfast.wire.route import decode_route_query
-from holdfast.wire.send import SendFields, decode_send, send_header
+from holdfast.wire.cluster import registration, route
+from holdfast.wire.cluster.registration import decode_registration, registration_digest
+from holdfast.wire.cluster.route import decode_route_query
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.command import BINARY, JSON, Command, decode_command, encode_command
+from holdfast.wire.frames.fields import from_fields
+from holdfast.wire.frames.frame import Frame, frame_prefix, split_frames
+from holdfast.wire.records.batch import split_items
+from holdfast.wire.records.message_id import parse_message_id
+from holdfast.wire.records.properties import parse_properties
+from holdfast.wire.records.record import decode_records
+from holdfast.wire.requests import heartbeat, offsets
+from holdfast.wire.requests.pull import PullFields, decode_pull, pull_header
+from holdfast.wire.requests.send import SendFields, decode_send, send_header
 
 SEEDS = range(25)
 MUTATIONS = 120

@@ -14,7 +14,7 @@ from tests.support.name_servers import a_topic
 from tests.support.watchers import Peer, PushingServer, pushing
 
 from holdfast.cli.main import main
-from holdfast.wire.push_state import PushState
+from holdfast.wire.cluster.push_state import PushState
 
 EVERY_SECOND, EVERY_10_S, PAUSED = "every second", "every 10 s", "paused"
 READINGS = ("memory", "load", "network")

@@ -10,9 +10,9 @@ from tests.support.fake_name_server import FakeNameServer
 from holdfast import ClusterClient, Producer, PullConsumer, PushConsumer
 from holdfast.model.message import ReceivedMessage
 from holdfast.model.topic import AUTO_CREATE_TOPIC
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.command import Command
-from holdfast.wire.watch import ROUTES_CHANGED, UNWATCH, WATCH_FIELD
+from holdfast.wire.cluster.watch import ROUTES_CHANGED, UNWATCH, WATCH_FIELD
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.frames.command import Command
 
 
 class Changes(asyncio.Queue[str]):

@@ -8,7 +8,7 @@ from tests.support.fake_name_server import FakeNameServer
 
 from holdfast import Producer, PullConsumer
 from holdfast.model.topic import AUTO_CREATE_TOPIC
-from holdfast.wire.watch import UNWATCH
+from holdfast.wire.cluster.watch import UNWATCH
 
 pytestmark = pytest.mark.slow
 

@@ -11,7 +11,7 @@ from tests.support.watchers import pushing
 
 from holdfast import Message, Producer, PullConsumer, RouteNotFound, SendFailed
 from holdfast.model.topic import AUTO_CREATE_TOPIC
-from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
 
 
 async def refusal(producer: Producer, topic: str) -> str:

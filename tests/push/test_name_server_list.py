@@ -15,7 +15,7 @@ from tests.support.fake_name_server import FakeNameServer
 from holdfast import ClusterClient, ConfigError, Producer, PullConsumer, PushConsumer, blocking
 from holdfast.model.message import ReceivedMessage
 from holdfast.model.topic import AUTO_CREATE_TOPIC
-from holdfast.wire.watch import TEXT_MAX, TOPICS_FIELD, UNWATCH, WATCH_FIELD
+from holdfast.wire.cluster.watch import TEXT_MAX, TOPICS_FIELD, UNWATCH, WATCH_FIELD
 
 CLIENTS = 24
 HOST = "name-servers.test"

@@ -19,8 +19,8 @@ from tests.support.static_reports import a_home, a_report, leads
 from tests.support.watchers import ADDRESS, Peer, PushingServer, pushing
 
 from holdfast.nameserver.kv import ORDER_TOPICS
-from holdfast.wire import java_json
-from holdfast.wire.codes import RequestCode
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.codes import RequestCode
 
 DAYS_MS = 1_000_000_000
 SCAN_MS = 50

@@ -6,10 +6,10 @@ from tests.support.name_servers import a_topic
 from tests.support.static_reports import a_home, a_report
 from tests.support.watchers import Peer, pushing, topics_of
 
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.frame import BINARY, JSON
-from holdfast.wire.route import decode_route
-from holdfast.wire.watch import ROUTES_CHANGED, TEXT_MAX, TOPICS_FIELD, UNWATCH, WATCHING_FIELD
+from holdfast.wire.cluster.route import decode_route
+from holdfast.wire.cluster.watch import ROUTES_CHANGED, TEXT_MAX, TOPICS_FIELD, UNWATCH, WATCHING_FIELD
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.frame import BINARY, JSON
 
 
 def test_a_notice_is_a_oneway_request_that_names_topics_and_nothing_else():

@@ -22,9 +22,9 @@ from holdfast.broker.mapping_records import MoveState
 from holdfast.broker.waits import Pause
 from holdfast.model.logical_queue import LogicalQueue
 from holdfast.nameserver import queue_leases, static_topics
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.mapping import to_home
-from holdfast.wire.moves import MoveVerdict, Opening, QueueHomes
+from holdfast.wire.cluster.mapping import to_home
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.requests.moves import MoveVerdict, Opening, QueueHomes
 
 MOVE_BUGS: dict[str, Plant] = {}
 

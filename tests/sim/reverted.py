@@ -22,8 +22,8 @@ from holdfast.broker import (
 from holdfast.model.logical_queue import LogicalQueue
 from holdfast.nameserver import queue_leases
 from holdfast.sim.checkers import commits, places
-from holdfast.wire.leases import LeaseRequest
-from holdfast.wire.moves import MoveVerdict, encode_body
+from holdfast.wire.cluster.leases import LeaseRequest
+from holdfast.wire.requests.moves import MoveVerdict, encode_body
 
 REVERTED: dict[str, tuple[str, Plant]] = {}
 """Mistake to its story, and how it is made."""

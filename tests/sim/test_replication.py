@@ -27,8 +27,8 @@ from holdfast.sim.node import Booted, Node
 from holdfast.sim.shell import DiskPace, Surroundings
 from holdfast.sim.world import EPOCH_MS, World
 from holdfast.store.message_store import MessageStore
-from holdfast.wire.command import Command, decode_command, encode_command
-from holdfast.wire.frame import split_frames
+from holdfast.wire.frames.command import Command, decode_command, encode_command
+from holdfast.wire.frames.frame import split_frames
 
 MASTER, REPLICA, PRODUCER = "10.0.0.1", "10.0.0.2", "10.0.0.3"
 LOG_FILE_SIZE: Final = 65_536

@@ -19,11 +19,11 @@ from holdfast.spark.delivery import Delivery, SinkRefused
 from holdfast.spark.sink_options import read_sink_options
 from holdfast.spark.sink_requests import WriteName
 from holdfast.spark.sink_rows import Messages, to_rows
-from holdfast.wire.batch import split_items
-from holdfast.wire.codes import ResponseCode
-from holdfast.wire.compression import Codec
-from holdfast.wire.inner_batch import unwrap_items
-from holdfast.wire.sink import SinkState, find_stamp, find_state
+from holdfast.wire.frames.codes import ResponseCode
+from holdfast.wire.records.batch import split_items
+from holdfast.wire.records.compression import Codec
+from holdfast.wire.records.inner_batch import unwrap_items
+from holdfast.wire.requests.sink import SinkState, find_stamp, find_state
 
 QUEUE = MessageQueue("orders", "__syslo__global__", 0)
 OTHER_QUEUE = MessageQueue("orders", "__syslo__global__", 1)

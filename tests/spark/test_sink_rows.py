@@ -17,9 +17,9 @@ from holdfast.spark import sink_items
 from holdfast.spark.key_hash import hash_keys
 from holdfast.spark.sink_items import count_fitting, count_keyed, encode_messages, run_checksums, wrap_messages
 from holdfast.spark.sink_rows import BYTES, BadRow, Messages, Numbers, QueueChoice, Rows, join_rows, to_rows
-from holdfast.wire.batch import ITEM_OVERHEAD, encode_items
-from holdfast.wire.compression import Codec
-from holdfast.wire.inner_batch import wrap_items
+from holdfast.wire.records.batch import ITEM_OVERHEAD, encode_items
+from holdfast.wire.records.compression import Codec
+from holdfast.wire.records.inner_batch import wrap_items
 
 QUEUES = tuple(MessageQueue("T", "b", number) for number in range(3))
 TEXTS = st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=["Cs"]), max_size=8)

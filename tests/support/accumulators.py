@@ -16,9 +16,9 @@ from holdfast.model.errors import BrokerRefused, SendFailed
 from holdfast.model.message import Message, SendResult
 from holdfast.model.queue import MessageQueue
 from holdfast.model.unique_id import UniqueIds
-from holdfast.wire.batch import split_items
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.compression import Codec
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.records.batch import split_items
+from holdfast.wire.records.compression import Codec
 
 FOREVER = 3600.0
 NOT_STORED = SendFailed(BrokerRefused(2, "busy"), attempts=1, maybe_stored=False)

@@ -19,10 +19,10 @@ import zstandard
 from tests.support.broker_desk import BrokerDesk, a_pull
 
 from holdfast.machine.events import Stopping
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.command import Command
-from holdfast.wire.properties import parse_properties
-from holdfast.wire.record import StoredRecord, decode_record, decode_records
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.records.properties import parse_properties
+from holdfast.wire.records.record import StoredRecord, decode_record, decode_records
 
 BATCH = 0x40 | 0x80
 """Bits of the sys flag: a batch that stays one record."""

@@ -6,9 +6,9 @@ from typing import Any
 
 from tests.support.broker_desk import BrokerDesk
 
-from holdfast.wire import java_json
-from holdfast.wire.codes import VERSION, RequestCode
-from holdfast.wire.command import Command
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.codes import VERSION, RequestCode
+from holdfast.wire.frames.command import Command
 
 
 def a_subscription(topic: str, text: str = "*", version: int = 1) -> dict[str, Any]:

@@ -28,8 +28,8 @@ from holdfast.model.errors import DiskFailed
 from holdfast.model.topic import TopicConfig
 from holdfast.sim.disk import SimDisk
 from holdfast.store.message_store import MessageStore
-from holdfast.wire.command import Command, decode_command, encode_command
-from holdfast.wire.frame import split_frames
+from holdfast.wire.frames.command import Command, decode_command, encode_command
+from holdfast.wire.frames.frame import split_frames
 
 
 class BrokerDesk:

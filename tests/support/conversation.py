@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from holdfast.machine.effects import CloseChannel, Effect, Log, SendBytes
 from holdfast.machine.events import ChannelClosed, ChannelId, ChannelOpened, Event, FramesReceived, Started
 from holdfast.machine.machine import Machine
-from holdfast.wire.command import JSON, ONE_WAY, Command, decode_command, encode_command
-from holdfast.wire.frame import split_frames
+from holdfast.wire.frames.command import JSON, ONE_WAY, Command, decode_command, encode_command
+from holdfast.wire.frames.frame import split_frames
 
 START_MS = 1_700_000_000_000
 

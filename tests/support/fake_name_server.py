@@ -15,11 +15,11 @@ import asyncio
 from tests.support.pushing_server import ROUTE, PushingServer
 
 from holdfast.model.route import BrokerData, QueueData, Route
-from holdfast.wire.codes import ResponseCode
-from holdfast.wire.command import Command, encode_command, response
-from holdfast.wire.deletions import DELETED_FIELD
-from holdfast.wire.route import encode_route
-from holdfast.wire.watch import TOPICS_FIELD, UNWATCH, WATCH_FIELD, split_topics
+from holdfast.wire.cluster.deletions import DELETED_FIELD
+from holdfast.wire.cluster.route import encode_route
+from holdfast.wire.cluster.watch import TOPICS_FIELD, UNWATCH, WATCH_FIELD, split_topics
+from holdfast.wire.frames.codes import ResponseCode
+from holdfast.wire.frames.command import Command, encode_command, response
 
 BROKER = "127.0.0.1:1"
 """Where its brokers are said to listen; nobody does."""

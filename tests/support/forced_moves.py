@@ -2,10 +2,10 @@
 
 from tests.support.moving_cluster import TOPIC, MovingCluster
 
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.command import Command
-from holdfast.wire.mapping import Home, to_home
-from holdfast.wire.moves import ForceOrder, QueueHomes
+from holdfast.wire.cluster.mapping import Home, to_home
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.requests.moves import ForceOrder, QueueHomes
 
 
 def homes_of(cluster: MovingCluster, queue: int, source: str) -> list[Home]:

@@ -8,8 +8,8 @@ from tests.support.scripted_reach import Asked, Reply, ScriptedReach
 
 from holdfast.model.errors import ConnectionLost
 from holdfast.model.opening import CLOSED, Switch
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.units import KnownUnit, UnitState, decode_switch
+from holdfast.wire.cluster.units import KnownUnit, UnitState, decode_switch
+from holdfast.wire.frames.codes import RequestCode
 
 SERVERS = ("ns:1", "ns:2")
 TWO = {"east": KnownUnit(["a"], ["orders"]), "west": KnownUnit(["b"], ["orders"])}

@@ -8,10 +8,10 @@ from tests.support.stores import HOST
 
 from holdfast.model import property_names as names
 from holdfast.model.java_hash import java_hash
-from holdfast.wire.batch import encode_items
-from holdfast.wire.compression import Codec
-from holdfast.wire.inner_batch import wrap_items
-from holdfast.wire.properties import find_property
+from holdfast.wire.records.batch import encode_items
+from holdfast.wire.records.compression import Codec
+from holdfast.wire.records.inner_batch import wrap_items
+from holdfast.wire.records.properties import find_property
 
 BATCHED = {"queue.type": "BatchCQ"}
 JAVA_4 = ("JAVA", 407)

@@ -39,13 +39,13 @@ from holdfast.sim.shell import Surroundings
 from holdfast.sim.trace import Trace
 from holdfast.sim.world import World
 from holdfast.store.message_store import MessageStore
-from holdfast.wire import java_json
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
-from holdfast.wire.fields import to_fields
-from holdfast.wire.moves import Move, MoveList, MoveOrder, decode_body, encode_body
-from holdfast.wire.offsets import LockAnswer, LockBody, QueryOffsetFields, UpdateOffsetFields
-from holdfast.wire.record import decode_records
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.frames.fields import to_fields
+from holdfast.wire.records.record import decode_records
+from holdfast.wire.requests.moves import Move, MoveList, MoveOrder, decode_body, encode_body
+from holdfast.wire.requests.offsets import LockAnswer, LockBody, QueryOffsetFields, UpdateOffsetFields
 
 TOPIC = "T"
 NAMESRV = "10.0.0.1:9876"

@@ -12,10 +12,10 @@ from holdfast.model.route import Route
 from holdfast.model.topic import TopicConfig
 from holdfast.nameserver.core import NameServer
 from holdfast.nameserver.options import NameServerOptions
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.command import Command, encode_command
-from holdfast.wire.registration import DataVersion, Registration, Topics, encode_registration
-from holdfast.wire.route import decode_route
+from holdfast.wire.cluster.registration import DataVersion, Registration, Topics, encode_registration
+from holdfast.wire.cluster.route import decode_route
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.frames.command import Command, encode_command
 
 
 def a_name_server(

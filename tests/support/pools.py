@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from tests.support.scripted_server import ScriptedServer
 
 from holdfast.runtime.pool import Connection, ConnectionPool
-from holdfast.wire.command import Command
+from holdfast.wire.frames.command import Command
 
 CODE = 34
 

@@ -10,9 +10,7 @@ from collections.abc import Callable
 
 from tests.support.scripted_server import ScriptedServer
 
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.command import ONE_WAY, Command
-from holdfast.wire.watch import (
+from holdfast.wire.cluster.watch import (
     ROUTES_CHANGED,
     TOPICS_FIELD,
     UNWATCH,
@@ -21,6 +19,8 @@ from holdfast.wire.watch import (
     join_topics,
     split_topics,
 )
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.frames.command import ONE_WAY, Command
 
 ROUTE = RequestCode.GET_ROUTEINFO_BY_TOPIC
 

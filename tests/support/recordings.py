@@ -8,8 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from holdfast.wire.command import Command, decode_command
-from holdfast.wire.frame import Frame, split_frames
+from holdfast.wire.frames.command import Command, decode_command
+from holdfast.wire.frames.frame import Frame, split_frames
 
 FOLDER = Path(__file__).parent.parent / "data" / "frames"
 

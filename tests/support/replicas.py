@@ -23,8 +23,8 @@ from holdfast.machine.events import (
 from holdfast.model.mapping import TopicMapping, first_home
 from holdfast.model.topic import TopicConfig
 from holdfast.sim.disk import SimDisk
-from holdfast.wire.command import encode_command
-from holdfast.wire.frame import split_frames
+from holdfast.wire.frames.command import encode_command
+from holdfast.wire.frames.frame import split_frames
 
 MASTER = "10.0.0.9:10912"
 MASTER_ADDRESS = "10.0.0.9:10911"

@@ -8,9 +8,9 @@ from typing import Any
 
 from tests.support.scripted_server import ScriptedServer
 
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.command import Command, response
-from holdfast.wire.record import StoredRecord, encode_record
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.frames.command import Command, response
+from holdfast.wire.records.record import StoredRecord, encode_record
 
 
 class ScriptedGroup:

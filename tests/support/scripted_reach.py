@@ -14,9 +14,9 @@ import msgspec
 
 from holdfast.admin.reach import Header, Reach
 from holdfast.model.errors import BrokerRefused, HoldfastError
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
-from holdfast.wire.fields import to_fields
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.frames.fields import to_fields
 
 NAME_SERVER = "namesrv:9876"
 

@@ -14,10 +14,10 @@ from collections.abc import Callable
 from typing import Self
 
 from holdfast.model.route import BrokerData, QueueData, Route
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.command import Command, decode_command, encode_command, response
-from holdfast.wire.frame import split_frames
-from holdfast.wire.route import encode_route
+from holdfast.wire.cluster.route import encode_route
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.frames.command import Command, decode_command, encode_command, response
+from holdfast.wire.frames.frame import split_frames
 
 Answer = Callable[[Command], Command | None]
 

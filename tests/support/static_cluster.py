@@ -27,13 +27,13 @@ from holdfast.model.floor import floor_of
 from holdfast.model.mapping import LogicalQueue, Segment, TopicMapping, first_home
 from holdfast.model.scope import GLOBAL, covers
 from holdfast.model.topic import TopicConfig
-from holdfast.wire import java_json
-from holdfast.wire import mapping as wire
-from holdfast.wire.admin import parse_attributes
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
-from holdfast.wire.mapping import MappedTopic, from_detail, to_detail, to_info
-from holdfast.wire.moves import (
+from holdfast.wire.cluster import mapping as wire
+from holdfast.wire.cluster.mapping import MappedTopic, from_detail, to_detail, to_info
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.requests.admin import parse_attributes
+from holdfast.wire.requests.moves import (
     AbandonOrder,
     DiscardOrder,
     DrainOrder,

@@ -16,9 +16,9 @@ from holdfast.machine.events import ChannelClosed, ChannelFailed, ChannelId, Cha
 from holdfast.model.mapping import LogicalQueue, TopicMapping, first_home
 from holdfast.model.topic import TopicConfig
 from holdfast.sim.disk import SimDisk
-from holdfast.wire.command import Command
-from holdfast.wire.frame import split_frames
-from holdfast.wire.record import StoredRecord, decode_records
+from holdfast.wire.frames.command import Command
+from holdfast.wire.frames.frame import split_frames
+from holdfast.wire.records.record import StoredRecord, decode_records
 
 TOPIC = "T"
 EPOCH = 1_700_000_000_000

@@ -10,9 +10,9 @@ from tests.support.name_servers import a_registration, a_topic, register
 from holdfast.machine.events import ChannelId
 from holdfast.model.mapping import LogicalQueue, Segment, TopicMapping
 from holdfast.model.scope import GLOBAL
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.command import Command, encode_command
-from holdfast.wire.mapping import to_info, to_plain
+from holdfast.wire.cluster.mapping import to_info, to_plain
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.frames.command import Command, encode_command
 
 JAVA_5 = 413
 NOBODY = "__syslo__none__"

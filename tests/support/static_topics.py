@@ -7,9 +7,9 @@ from tests.support.scripted_server import ScriptedServer
 from holdfast.model.mapping import LogicalQueue, Segment, TopicMapping
 from holdfast.model.queue import MessageQueue
 from holdfast.model.route import BrokerData, QueueData, Route
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.command import Command, response
-from holdfast.wire.route import encode_route
+from holdfast.wire.cluster.route import encode_route
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.frames.command import Command, response
 
 MOCK = "__syslo__global__"
 

@@ -12,9 +12,9 @@ from holdfast.model.java_hash import java_hash
 from holdfast.runtime.posix_disk import PosixDisk
 from holdfast.store.base.options import StoreOptions
 from holdfast.store.message_store import MessageStore
-from holdfast.wire.batch import encode_items
-from holdfast.wire.inner_batch import wrap_items
-from holdfast.wire.mapping import Home
+from holdfast.wire.cluster.mapping import Home
+from holdfast.wire.records.batch import encode_items
+from holdfast.wire.records.inner_batch import wrap_items
 
 FILES: StoreOptions = msgspec.structs.replace(
     SMALL, log_file_size=8192, queue_file_size=20 * 16, batch_file_size=46 * 8, key_index=False

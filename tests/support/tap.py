@@ -11,8 +11,8 @@ import asyncio
 import threading
 from typing import Self
 
-from holdfast.wire.command import Command, decode_command
-from holdfast.wire.frame import split_frames
+from holdfast.wire.frames.command import Command, decode_command
+from holdfast.wire.frames.frame import split_frames
 
 _STARTED_S = 30
 

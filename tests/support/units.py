@@ -7,9 +7,9 @@ from tests.support.conversation import Conversation
 from tests.support.name_servers import a_name_server, a_registration, register
 from tests.support.static_reports import address_of, leads, register_static
 
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command, encode_command
-from holdfast.wire.route import decode_route
+from holdfast.wire.cluster.route import decode_route
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command, encode_command
 
 JAVA_5 = {"language": "JAVA", "version": 513}
 OLD = {"language": "JAVA", "version": 401}

@@ -23,11 +23,11 @@ from holdfast.machine.readings import Readings
 from holdfast.model.topic import TopicConfig
 from holdfast.nameserver.options import NameServerOptions
 from holdfast.nameserver.service import NameServerService
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.command import JSON, ONE_WAY, Command, decode_command, encode_command
-from holdfast.wire.frame import split_frames
-from holdfast.wire.push_state import PushState, decode_push_state
-from holdfast.wire.watch import ROUTES_CHANGED, TOPICS_FIELD, UNWATCH, WATCHING_FIELD, split_topics
+from holdfast.wire.cluster.push_state import PushState, decode_push_state
+from holdfast.wire.cluster.watch import ROUTES_CHANGED, TOPICS_FIELD, UNWATCH, WATCHING_FIELD, split_topics
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.frames.command import JSON, ONE_WAY, Command, decode_command, encode_command
+from holdfast.wire.frames.frame import split_frames
 
 ADDRESS = "10.0.0.1:10911"
 

@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from tests.support.inner_batches import BATCHED, Item
 
 from holdfast import ClusterClient
-from holdfast.wire.batch import encode_items
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.command import Command
-from holdfast.wire.compression import Codec
-from holdfast.wire.fields import to_fields
-from holdfast.wire.inner_batch import wrap_items
-from holdfast.wire.send import SendFields
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.frames.fields import to_fields
+from holdfast.wire.records.batch import encode_items
+from holdfast.wire.records.compression import Codec
+from holdfast.wire.records.inner_batch import wrap_items
+from holdfast.wire.requests.send import SendFields
 
 ATTRIBUTES = "".join(f"+{name}={value}" for name, value in BATCHED.items())
 

@@ -13,7 +13,7 @@ from holdfast.client.gathering import KEEP_BYTES, Batching
 from holdfast.model.errors import LocalProtocolError, ProducerFull, SendFailed
 from holdfast.model.message import Message, ReceivedMessage, SendResult
 from holdfast.model.queue import MessageQueue
-from holdfast.wire.codes import RequestCode
+from holdfast.wire.frames.codes import RequestCode
 
 QUEUE = MessageQueue("t", "broker-a", 0)
 STORED = {"msgId": "0A00000200002A9F0000000000000400", "queueId": "0", "queueOffset": "7"}

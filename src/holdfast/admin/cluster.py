@@ -7,8 +7,8 @@ import msgspec
 from holdfast.admin.reach import Broker, NotFound, Reach, body_of, gather
 from holdfast.admin.route_push import RoutePushStatus, find_route_push
 from holdfast.model.errors import HoldfastError
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.route import Table
+from holdfast.wire.cluster.route import Table
+from holdfast.wire.frames.codes import RequestCode
 
 
 class BrokerStatus(msgspec.Struct, frozen=True):

@@ -23,10 +23,10 @@ from holdfast.model.mapping import LogicalQueue
 from holdfast.model.route import MASTER_ID
 from holdfast.model.segment import Segment
 from holdfast.model.topic import DEAD_LETTER_PREFIX, HALF_TOPIC, RETRY_PREFIX, SCHEDULE_TOPIC, Permission, TopicConfig
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.moves import DiscardOrder, DrainOrder, ForgetOrder, encode_body
-from holdfast.wire.offsets import OffsetAnswer, QueryOffsetFields
-from holdfast.wire.registration import Topics as TopicTable
+from holdfast.wire.cluster.registration import Topics as TopicTable
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.requests.moves import DiscardOrder, DrainOrder, ForgetOrder, encode_body
+from holdfast.wire.requests.offsets import OffsetAnswer, QueryOffsetFields
 
 _HOUR_MS: Final = 3_600_000
 _TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"

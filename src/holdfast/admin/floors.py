@@ -15,9 +15,9 @@ from holdfast.admin.static_topics import ClusterMappings, Holder, StaticTopic
 from holdfast.admin.topic_plans import KnownStart, members_of
 from holdfast.model.errors import BrokerRefused, ConnectionLost, RequestTimeout
 from holdfast.model.floor import floor_of, highest
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.mapping import from_floors
-from holdfast.wire.moves import FloorQuestion, QueueFloors, encode_body
+from holdfast.wire.cluster.mapping import from_floors
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.requests.moves import FloorQuestion, QueueFloors, encode_body
 
 
 async def find_starts(

@@ -23,11 +23,11 @@ from holdfast.model.errors import BrokerRefused, HoldfastError
 from holdfast.model.mapping import next_epoch
 from holdfast.model.route import MASTER_ID
 from holdfast.model.segment import Segment
-from holdfast.wire.admin import GroupNames
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.mapping import to_extras
-from holdfast.wire.moves import AbandonOrder, ForceOrder, Move, QueueHomes, encode_body, read_copied
-from holdfast.wire.offsets import OffsetAnswer, QueryOffsetFields
+from holdfast.wire.cluster.mapping import to_extras
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.requests.admin import GroupNames
+from holdfast.wire.requests.moves import AbandonOrder, ForceOrder, Move, QueueHomes, encode_body, read_copied
+from holdfast.wire.requests.offsets import OffsetAnswer, QueryOffsetFields
 
 
 class Abandoning(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,9 +14,9 @@ from holdfast.model.mapping import merge_scopes
 from holdfast.model.nearest import did_you_mean
 from holdfast.model.queue import MessageQueue
 from holdfast.model.topic import RETRY_PREFIX, retry_topic
-from holdfast.wire import java_json
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.mapping import from_info
+from holdfast.wire.cluster.mapping import from_info
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
 
 SYSTEM_PREFIXES: Final = ("CID_ONS", "CID_RMQ_SYS_", "CID_SYS_RMQ_", "TOOLS_", "FILTERSRV_", "SELF_TEST_", "DEFAULT_")
 

@@ -14,11 +14,11 @@ from holdfast.model.message import ReceivedMessage
 from holdfast.model.route import MASTER_ID
 from holdfast.model.scope import mock_broker, to_shown_broker
 from holdfast.model.topic import DEAD_LETTER_PREFIX, RETRY_PREFIX
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.inner_batch import Opening
-from holdfast.wire.mapping import from_info
-from holdfast.wire.message_id import parse_message_id
-from holdfast.wire.offsets import QueryMessageFields, ViewMessageFields
+from holdfast.wire.cluster.mapping import from_info
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.records.inner_batch import Opening
+from holdfast.wire.records.message_id import parse_message_id
+from holdfast.wire.requests.offsets import QueryMessageFields, ViewMessageFields
 
 _END_OF_TIME: Final = 0x7FFFFFFFFFFFFFFF
 

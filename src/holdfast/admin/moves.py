@@ -21,9 +21,9 @@ from holdfast.model import placement
 from holdfast.model.errors import BrokerRefused, ConnectionLost, HoldfastError, RequestTimeout
 from holdfast.model.nearest import nearest
 from holdfast.model.scope import to_shown_scope
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.moves import Move, MoveList, MoveName, MoveOrder, encode_body
-from holdfast.wire.offsets import OffsetAnswer, QueueFields
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.requests.moves import Move, MoveList, MoveName, MoveOrder, encode_body
+from holdfast.wire.requests.offsets import OffsetAnswer, QueueFields
 
 FINISHED: Final = frozenset({"done", "failed", "cancelled", "refused", "unknown"})
 """The states in which nobody does anything any more; the last two are ours: not taken up, and out of sight."""

@@ -12,9 +12,9 @@ from holdfast.model.errors import BrokerRefused
 from holdfast.model.mapping import LogicalQueue, merge_scopes
 from holdfast.model.queue import MessageQueue
 from holdfast.model.scope import mock_broker
-from holdfast.wire.codes import FIRST_5, RequestCode, ResponseCode
-from holdfast.wire.mapping import from_info
-from holdfast.wire.offsets import OffsetAnswer, QueryOffsetFields, QueueFields, SearchOffsetFields
+from holdfast.wire.cluster.mapping import from_info
+from holdfast.wire.frames.codes import FIRST_5, RequestCode, ResponseCode
+from holdfast.wire.requests.offsets import OffsetAnswer, QueryOffsetFields, QueueFields, SearchOffsetFields
 
 
 class Target(msgspec.Struct, frozen=True):

@@ -19,13 +19,13 @@ from holdfast.model.errors import BrokerRefused, ConnectionLost, HoldfastError, 
 from holdfast.model.nearest import did_you_mean, nearest
 from holdfast.model.route import MASTER_ID, BrokerData, Route
 from holdfast.model.scope import covers
-from holdfast.wire import java_json
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
-from holdfast.wire.fields import from_fields, to_fields
-from holdfast.wire.mapping import Info
-from holdfast.wire.route import REPORTS_FIELD, ClusterInfo, TopicList, decode_route
-from holdfast.wire.units import SCOPE_FIELD
+from holdfast.wire.cluster.mapping import Info
+from holdfast.wire.cluster.route import REPORTS_FIELD, ClusterInfo, TopicList, decode_route
+from holdfast.wire.cluster.units import SCOPE_FIELD
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.frames.fields import from_fields, to_fields
 
 # How many servers or topics are asked at once; more only makes all of them slower.
 IN_FLIGHT_MAX: Final = 64

@@ -23,9 +23,9 @@ from holdfast.admin.reach import Reach, header_of
 from holdfast.client.received import read_some
 from holdfast.model.errors import BrokerRefused, ConnectionLost, RequestTimeout, UnreadableBatch
 from holdfast.model.message import ReceivedMessage
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.inner_batch import Opening
-from holdfast.wire.pull import SUBSCRIPTION, SUSPEND, PullAnswer, PullFields
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.records.inner_batch import Opening
+from holdfast.wire.requests.pull import SUBSCRIPTION, SUSPEND, PullAnswer, PullFields
 
 log = logging.getLogger("holdfast.admin")
 

@@ -6,8 +6,8 @@ import msgspec
 
 from holdfast.admin.reach import Reach, gather
 from holdfast.model.errors import HoldfastError
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.push_state import PUSH_KEY, LinkCapacityTold, PushState, ReadingsTold, decode_push_state
+from holdfast.wire.cluster.push_state import PUSH_KEY, LinkCapacityTold, PushState, ReadingsTold, decode_push_state
+from holdfast.wire.frames.codes import RequestCode
 
 
 class RoutePushStatus(msgspec.Struct, frozen=True, kw_only=True):

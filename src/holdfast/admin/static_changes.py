@@ -18,11 +18,11 @@ from holdfast.model.errors import BrokerRefused, HoldfastError, RequestTimeout
 from holdfast.model.mapping import merge
 from holdfast.model.scope import GLOBAL
 from holdfast.model.topic import AUTO_CREATE_TOPIC, Permission, TopicConfig
-from holdfast.wire import mapping
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.mapping import from_info, to_detail
-from holdfast.wire.moves import DeleteMappingFields, Stamp, encode_body
-from holdfast.wire.offsets import OffsetAnswer, QueryOffsetFields, UpdateOffsetFields
+from holdfast.wire.cluster import mapping
+from holdfast.wire.cluster.mapping import from_info, to_detail
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.requests.moves import DeleteMappingFields, Stamp, encode_body
+from holdfast.wire.requests.offsets import OffsetAnswer, QueryOffsetFields, UpdateOffsetFields
 
 _ROUTE_WAIT_S: Final = 10.0
 _ROUTE_PAUSE_S: Final = 0.02

@@ -21,11 +21,11 @@ from holdfast.model.mapping import MergedTopic, TopicMapping, merge_scopes
 from holdfast.model.nearest import nearest
 from holdfast.model.scope import GLOBAL, covers, to_shown_scope
 from holdfast.model.topic import TopicConfig
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.mapping import Info, MappedTopic, decode, from_detail, from_info
-from holdfast.wire.moves import Mappings, Move
-from holdfast.wire.route import TopicList
-from holdfast.wire.units import UnitState
+from holdfast.wire.cluster.mapping import Info, MappedTopic, decode, from_detail, from_info
+from holdfast.wire.cluster.route import TopicList
+from holdfast.wire.cluster.units import UnitState
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.requests.moves import Mappings, Move
 
 FIRST_WITH_MAPPINGS: Final = 413
 """The protocol version of RocketMQ 5.0.0: what is older drops mappings."""

@@ -31,7 +31,7 @@ from holdfast.model.mapping import (
 from holdfast.model.placement import count_leads, plan_create, plan_grow
 from holdfast.model.scope import GLOBAL, covers, overlap, to_shown_scope
 from holdfast.model.topic import TopicConfig
-from holdfast.wire.moves import Stamp
+from holdfast.wire.requests.moves import Stamp
 
 
 class KnownStart(msgspec.Struct, frozen=True, kw_only=True):

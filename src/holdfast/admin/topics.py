@@ -22,11 +22,11 @@ from holdfast.model.topic import (
     TopicConfig,
     find_name_fault,
 )
-from holdfast.wire.admin import QueueEnds
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.mapping import Info
-from holdfast.wire.registration import Topics as TopicTable
-from holdfast.wire.route import TopicList
+from holdfast.wire.cluster.mapping import Info
+from holdfast.wire.cluster.registration import Topics as TopicTable
+from holdfast.wire.cluster.route import TopicList
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.requests.admin import QueueEnds
 
 # What upstream and we create for ourselves without a name that says so.
 _SYSTEM_NAMES: Final = NOT_SENDABLE_TOPICS | {

@@ -24,10 +24,10 @@ from holdfast.model.mapping import MergedTopic, merge
 from holdfast.model.nearest import nearest
 from holdfast.model.opening import CLOSED, EVERY_UNIT, Opening, Switch
 from holdfast.model.scope import GLOBAL
-from holdfast.wire.codes import OUR_LANGUAGE, RequestCode, ResponseCode
-from holdfast.wire.mapping import from_info
-from holdfast.wire.route import TopicList
-from holdfast.wire.units import KnownUnit, UnitState, encode_switch
+from holdfast.wire.cluster.mapping import from_info
+from holdfast.wire.cluster.route import TopicList
+from holdfast.wire.cluster.units import KnownUnit, UnitState, encode_switch
+from holdfast.wire.frames.codes import OUR_LANGUAGE, RequestCode, ResponseCode
 
 SETTLED_MS: Final = 3_000
 """Brokers dial a name server that they lost every second."""

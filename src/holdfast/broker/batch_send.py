@@ -24,11 +24,11 @@ from holdfast.model.errors import RemoteProtocolError
 from holdfast.model.java_hash import java_hash
 from holdfast.store.log.commit_log import RecordDraft
 from holdfast.store.message_store import MessageStore
-from holdfast.wire.batch import split_items
-from holdfast.wire.codes import ResponseCode
-from holdfast.wire.properties import PROPERTIES_SIZE_MAX, VALUE_END, find_property
-from holdfast.wire.send import SendAnswer, SendFields
-from holdfast.wire.sink import SINK, SinkStamp, find_stamp
+from holdfast.wire.frames.codes import ResponseCode
+from holdfast.wire.records.batch import split_items
+from holdfast.wire.records.properties import PROPERTIES_SIZE_MAX, VALUE_END, find_property
+from holdfast.wire.requests.send import SendAnswer, SendFields
+from holdfast.wire.requests.sink import SINK, SinkStamp, find_stamp
 
 TAGS: Final = f"{names.TAGS}\x01"
 _COUNT: Final = f"{names.INNER_COUNT}\x01".encode()

@@ -17,9 +17,9 @@ from holdfast.broker.waits import Procedure
 from holdfast.model.leadership import NO_LEADER, Leader
 from holdfast.model.queue import MessageQueue
 from holdfast.model.scope import NOBODY, mock_broker
-from holdfast.wire.command import Command
-from holdfast.wire.fields import BadField, from_fields
-from holdfast.wire.relay import RelayAnswer
+from holdfast.wire.frames.command import Command
+from holdfast.wire.frames.fields import BadField, from_fields
+from holdfast.wire.requests.relay import RelayAnswer
 
 
 class Beliefs:

@@ -17,12 +17,12 @@ from holdfast.machine.effects import Log
 from holdfast.model.errors import CorruptRecord
 from holdfast.store.log.record_reader import read_record
 from holdfast.store.message_store import MessageStore
-from holdfast.wire import java_json
-from holdfast.wire.admin import StatsFields
-from holdfast.wire.codes import VERSION, RequestCode, ResponseCode
-from holdfast.wire.fields import from_fields
-from holdfast.wire.registration import DataVersion
-from holdfast.wire.route import Table
+from holdfast.wire.cluster.registration import DataVersion
+from holdfast.wire.cluster.route import Table
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.codes import VERSION, RequestCode, ResponseCode
+from holdfast.wire.frames.fields import from_fields
+from holdfast.wire.requests.admin import StatsFields
 
 VERSION_NAME: Final = "V5_3_3"
 # Last read time, flushed position of the timer log, queue offset, that of the master, and the version of all that.

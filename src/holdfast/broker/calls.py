@@ -19,8 +19,8 @@ import msgspec
 
 from holdfast.machine.effects import Effect, OpenChannel, SendBytes, SetTimer
 from holdfast.machine.events import ChannelId
-from holdfast.wire.command import Command, encode_command
-from holdfast.wire.exchange import Exchange
+from holdfast.wire.frames.command import Command, encode_command
+from holdfast.wire.requests.exchange import Exchange
 
 TIMER: Final = "calls"
 PURPOSE: Final = "calls"

@@ -30,12 +30,12 @@ from holdfast.model.topic import (
 from holdfast.model.unique_id import UniqueIds
 from holdfast.store.message_store import MessageStore, QueueLog
 from holdfast.store.recovery.replica_log import REPLICA
-from holdfast.wire.codes import ResponseCode
-from holdfast.wire.host import pack_host
-from holdfast.wire.message_id import format_message_id
-from holdfast.wire.properties import parse_properties
-from holdfast.wire.record import TRANSACTION_MASK, TRANSACTION_PREPARED
-from holdfast.wire.send import SendAnswer, SendFields, SendHeader
+from holdfast.wire.frames.codes import ResponseCode
+from holdfast.wire.frames.host import pack_host
+from holdfast.wire.records.message_id import format_message_id
+from holdfast.wire.records.properties import parse_properties
+from holdfast.wire.records.record import TRANSACTION_MASK, TRANSACTION_PREPARED
+from holdfast.wire.requests.send import SendAnswer, SendFields, SendHeader
 
 _UNIQUE_KEY: Final = "UNIQ_KEY"
 # Properties of arbitrary delivery times, which need a timer wheel.

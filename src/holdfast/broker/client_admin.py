@@ -12,8 +12,14 @@ from holdfast.broker.records import read_bytes
 from holdfast.broker.relays import Relays
 from holdfast.broker.request import Answer, Handlers, Refusal, Request, Steps
 from holdfast.model.errors import RemoteProtocolError
-from holdfast.wire import java_json
-from holdfast.wire.admin import (
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.frames.fields import from_fields, to_fields
+from holdfast.wire.records.inner_batch import is_inner_batch
+from holdfast.wire.records.message_id import parse_message_id
+from holdfast.wire.records.record import decode_record
+from holdfast.wire.requests.admin import (
     AskClientFields,
     Connection,
     ConsumerConnections,
@@ -25,13 +31,7 @@ from holdfast.wire.admin import (
     ProducerTable,
     decode_status,
 )
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
-from holdfast.wire.fields import from_fields, to_fields
-from holdfast.wire.heartbeat import ConsumerGroupFields
-from holdfast.wire.inner_batch import is_inner_batch
-from holdfast.wire.message_id import parse_message_id
-from holdfast.wire.record import decode_record
+from holdfast.wire.requests.heartbeat import ConsumerGroupFields
 
 _RUNNING_INFO_VERSION: Final = 62  # 3.1.8: clients before that do not know the question
 

@@ -21,11 +21,11 @@ from holdfast.machine.events import ChannelId
 from holdfast.model.filter import is_tag_type
 from holdfast.model.group import Subscription
 from holdfast.model.topic import retry_topic
-from holdfast.wire import java_json
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import ONE_WAY, Command, encode_command
-from holdfast.wire.fields import from_fields, to_fields
-from holdfast.wire.heartbeat import (
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import ONE_WAY, Command, encode_command
+from holdfast.wire.frames.fields import from_fields, to_fields
+from holdfast.wire.requests.heartbeat import (
     CAPABILITIES_FIELD,
     KEEPS_BATCHES_WHOLE,
     ClientConfigCheck,

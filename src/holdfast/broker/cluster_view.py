@@ -22,12 +22,12 @@ from holdfast.model.mapping import UNKNOWN_GENERATION, LogicalQueue, TopicMappin
 from holdfast.model.queue import MessageQueue
 from holdfast.model.route import MASTER_ID, Route
 from holdfast.model.scope import GLOBAL, NOBODY, covers
-from holdfast.wire import java_json
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
-from holdfast.wire.deletions import DELETIONS_FIELD
-from holdfast.wire.route import MAPPING_FIELD, REPORTS_FIELD, ClusterInfo, decode_route
-from holdfast.wire.units import SCOPE_FIELD
+from holdfast.wire.cluster.deletions import DELETIONS_FIELD
+from holdfast.wire.cluster.route import MAPPING_FIELD, REPORTS_FIELD, ClusterInfo, decode_route
+from holdfast.wire.cluster.units import SCOPE_FIELD
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
 
 ASK_TIMEOUT_MS: Final = 1_000
 _WAIT_MS: Final = 20

@@ -11,7 +11,7 @@ from holdfast.machine.effects import Log, WriteFile
 from holdfast.model.errors import StoreError
 from holdfast.store.base import config_files
 from holdfast.store.base.disk import Disk
-from holdfast.wire import java_json
+from holdfast.wire.frames import java_json
 
 _T = TypeVar("_T")
 

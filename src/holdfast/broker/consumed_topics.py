@@ -26,9 +26,9 @@ from holdfast.broker.topics import TopicTable
 from holdfast.broker.waits import PeerCall, Procedure
 from holdfast.machine.effects import Effect, SetTimer
 from holdfast.model.errors import PeerFailed
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.command import Command
-from holdfast.wire.moves import Consumed, decode_body, encode_body
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.requests.moves import Consumed, decode_body, encode_body
 
 TIMER: Final = "consumed topics"
 ROUND_MS: Final = 10_000

@@ -22,7 +22,7 @@ from holdfast.model.mapping import check
 from holdfast.model.topic import TopicConfig
 from holdfast.store.base.disk import Disk
 from holdfast.store.message_store import MessageStore
-from holdfast.wire.mapping import convert_detail, from_detail
+from holdfast.wire.cluster.mapping import convert_detail, from_detail
 
 
 class CopiedMappings(Mappings):

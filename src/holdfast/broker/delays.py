@@ -45,9 +45,9 @@ from holdfast.store.base.config_files import config_path
 from holdfast.store.base.disk import Disk
 from holdfast.store.message_store import MessageStore
 from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE, QueueLog
-from holdfast.wire.codes import ResponseCode
-from holdfast.wire.record import TRANSACTION_MASK, StoredRecord
-from holdfast.wire.registration import DataVersion
+from holdfast.wire.cluster.registration import DataVersion
+from holdfast.wire.frames.codes import ResponseCode
+from holdfast.wire.records.record import TRANSACTION_MASK, StoredRecord
 
 NAME: Final = "delayOffset.json"
 PATH: Final = config_path(NAME)

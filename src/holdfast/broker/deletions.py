@@ -20,7 +20,7 @@ from holdfast.machine.effects import Effect
 from holdfast.model.deletion import Deletions, Marker, is_marked_when_deleted
 from holdfast.model.errors import RemoteProtocolError
 from holdfast.store.base.disk import Disk
-from holdfast.wire.deletions import decode_markers, encode_markers
+from holdfast.wire.cluster.deletions import decode_markers, encode_markers
 
 NAME: Final = "holdfastDeletions.json"
 HOLD_MS: Final = 10_000

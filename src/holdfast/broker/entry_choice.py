@@ -26,9 +26,9 @@ import msgspec
 
 from holdfast.store.queues.queue_files import ENTRY_SIZE
 from holdfast.store.queues.queue_log import ENTRY
-from holdfast.wire.codes import ResponseCode
-from holdfast.wire.frame import FRAME_SIZE_MAX
-from holdfast.wire.record import RECORD_SIZE_MIN
+from holdfast.wire.frames.codes import ResponseCode
+from holdfast.wire.frames.frame import FRAME_SIZE_MAX
+from holdfast.wire.records.record import RECORD_SIZE_MIN
 
 _unpack_place: Final = struct.Struct(">qi").unpack_from  # of an entry: position and size
 _SIZE_COLUMNS: Final = (11, 10, 9, 8)  # of an entry: the bytes of its size, the lowest first

@@ -19,11 +19,11 @@ from holdfast.broker.errands import Errands
 from holdfast.broker.waits import Pause, PeerCall, Procedure
 from holdfast.machine.events import ChannelId
 from holdfast.model.errors import PeerFailed, RemoteProtocolError
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command, decode_command
-from holdfast.wire.fields import BadField, from_fields, to_fields
-from holdfast.wire.frame import split_frames
-from holdfast.wire.relay import RelayAnswer, RelayFields, copy_frame
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command, decode_command
+from holdfast.wire.frames.fields import BadField, from_fields, to_fields
+from holdfast.wire.frames.frame import split_frames
+from holdfast.wire.requests.relay import RelayAnswer, RelayFields, copy_frame
 
 _SIZE_MAX: Final = 1024 * 1024
 _COUNT_MAX: Final = 256

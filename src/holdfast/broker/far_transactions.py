@@ -30,10 +30,10 @@ from holdfast.machine.effects import SendBytes
 from holdfast.model.errors import CorruptRecord, PeerFailed
 from holdfast.model.property_names import PRODUCER_GROUP
 from holdfast.model.topic import HALF_TOPIC
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import ONE_WAY, Command, encode_command
-from holdfast.wire.offsets import EndTransactionFields
-from holdfast.wire.record import decode_record
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import ONE_WAY, Command, encode_command
+from holdfast.wire.records.record import decode_record
+from holdfast.wire.requests.offsets import EndTransactionFields
 
 _RECENT_MAX: Final = 1_024  # committed messages that may have to be sent again: their decisions are hardly on disk
 

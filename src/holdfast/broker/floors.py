@@ -25,10 +25,10 @@ from holdfast.broker.waits import PeerCall, Procedure, ask_all
 from holdfast.model.errors import MappingRefused, PeerFailed, RemoteProtocolError
 from holdfast.model.floor import NO_FLOOR, OFFSET_MAX, Floor, floor_of, highest
 from holdfast.model.mapping import FORCED_GAP, QUEUES_MAX, LogicalQueue, TopicMapping
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
-from holdfast.wire.mapping import from_floors, to_floors
-from holdfast.wire.moves import FloorQuestion, QueueFloor, QueueFloors, decode_body, encode_body
+from holdfast.wire.cluster.mapping import from_floors, to_floors
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.requests.moves import FloorQuestion, QueueFloor, QueueFloors, decode_body, encode_body
 
 _NAME_SERVERS: Final = "the name servers"
 _UNSUPPORTED: Final = QueueFloors()  # a Java broker, or an older one, knows of no floors

@@ -31,7 +31,7 @@ from holdfast.model.errors import CorruptRecord, DiskFailed, RemoteProtocolError
 from holdfast.store.base.cold_reads import FileRange
 from holdfast.store.log.log_scanner import WalkedRecord, judge_at
 from holdfast.store.message_store import MessageStore
-from holdfast.wire.ha import LogReader, Stretch, encode_report
+from holdfast.wire.cluster.ha import LogReader, Stretch, encode_report
 
 TIMER: Final = "following"
 TICK_MS: Final = 1_000

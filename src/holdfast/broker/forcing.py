@@ -38,12 +38,12 @@ from holdfast.broker.waits import Pause, PeerCall, Procedure, Synced, ask_all
 from holdfast.machine.effects import Effect, Log, SetTimer
 from holdfast.model.errors import DiskFailed, MappingRefused, PeerFailed, RecordRefused, RemoteProtocolError
 from holdfast.model.mapping import LogicalQueue, Segment, TopicMapping, next_epoch
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
-from holdfast.wire.fields import to_fields
-from holdfast.wire.mapping import from_detail
-from holdfast.wire.moves import AbandonOrder, ForceOrder, OpenedFields, decode_body, encode_body
-from holdfast.wire.moves import Mappings as EveryMapping
+from holdfast.wire.cluster.mapping import from_detail
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.frames.fields import to_fields
+from holdfast.wire.requests.moves import AbandonOrder, ForceOrder, OpenedFields, decode_body, encode_body
+from holdfast.wire.requests.moves import Mappings as EveryMapping
 
 TIMER: Final = "fences"
 CHECK_MS: Final = 15_000

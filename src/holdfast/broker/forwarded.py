@@ -20,8 +20,8 @@ from holdfast.model.errors import CorruptRecord
 from holdfast.model.numbers import Int64
 from holdfast.model.topic import FORWARD_TOPIC
 from holdfast.store.message_store import MessageStore
-from holdfast.wire.forward import ForwardFields, ForwardMark, ForwardName
-from holdfast.wire.record import TRANSACTION_MASK, TRANSACTION_ROLLBACK
+from holdfast.wire.records.record import TRANSACTION_MASK, TRANSACTION_ROLLBACK
+from holdfast.wire.requests.forward import ForwardFields, ForwardMark, ForwardName
 
 KEPT_MAX: Final = 16_384
 """Names of one stream; and how many records are read after a restart."""

@@ -22,13 +22,13 @@ from holdfast.broker.waits import Procedure
 from holdfast.broker.writer import Draft, LogWriter
 from holdfast.machine.events import ChannelId
 from holdfast.model.errors import LocalProtocolError
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
-from holdfast.wire.fields import from_fields, to_fields
-from holdfast.wire.forward import ForwardFields, ForwardName
-from holdfast.wire.host import format_host, pack_host
-from holdfast.wire.properties import format_properties, parse_properties
-from holdfast.wire.record import TRANSACTION_MASK
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.frames.fields import from_fields, to_fields
+from holdfast.wire.frames.host import format_host, pack_host
+from holdfast.wire.records.properties import format_properties, parse_properties
+from holdfast.wire.records.record import TRANSACTION_MASK
+from holdfast.wire.requests.forward import ForwardFields, ForwardName
 
 _NOBODY: Final = ChannelId(0)
 _NO_HOST: Final = bytes(8)

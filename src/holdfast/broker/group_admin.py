@@ -26,8 +26,11 @@ from holdfast.model.queue import MessageQueue
 from holdfast.model.scope import mock_broker
 from holdfast.store.message_store import MessageStore
 from holdfast.store.queues.queue_log import QueueLog
-from holdfast.wire import java_json
-from holdfast.wire.admin import (
+from holdfast.wire.cluster.route import TopicList, is_mapping_aware
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.fields import from_fields
+from holdfast.wire.requests.admin import (
     BrokerConsumeStats,
     BrokerStatsFields,
     CloneOffsetFields,
@@ -45,9 +48,6 @@ from holdfast.wire.admin import (
     TopicFields,
     cut_page,
 )
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.fields import from_fields
-from holdfast.wire.route import TopicList, is_mapping_aware
 
 _Style = Literal["ours", "java 5", "old"]
 _Rows = list[tuple[MessageQueue, ConsumerOffset]]

@@ -16,8 +16,8 @@ from holdfast.broker.options import BrokerOptions
 from holdfast.broker.request import Refusal
 from holdfast.model.group import GroupConfig, find_group_fault
 from holdfast.store.base.disk import Disk
-from holdfast.wire.codes import ResponseCode
-from holdfast.wire.registration import DataVersion
+from holdfast.wire.cluster.registration import DataVersion
+from holdfast.wire.frames.codes import ResponseCode
 
 NAME: Final = "subscriptionGroup.json"
 SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"

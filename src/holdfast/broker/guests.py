@@ -24,11 +24,11 @@ from holdfast.machine.events import ChannelId
 from holdfast.model.errors import RemoteProtocolError
 from holdfast.model.leadership import NO_LEADER, Leader
 from holdfast.model.scope import NOBODY
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import decode_command, encode_command, encode_head, response
-from holdfast.wire.fields import from_fields, to_fields
-from holdfast.wire.frame import Frame
-from holdfast.wire.relay import HOPS_MAX, RelayAnswer, RelayFields, count_frames, split_envelope
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import decode_command, encode_command, encode_head, response
+from holdfast.wire.frames.fields import from_fields, to_fields
+from holdfast.wire.frames.frame import Frame
+from holdfast.wire.requests.relay import HOPS_MAX, RelayAnswer, RelayFields, count_frames, split_envelope
 
 RELAYED_SENDS: Final = frozenset(
     {RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE}

@@ -9,8 +9,8 @@ from holdfast.broker.request import Refusal, Steps
 from holdfast.broker.writer import REAL_QUEUE, REAL_TOPIC, TAGS, Draft
 from holdfast.model.errors import CorruptRecord
 from holdfast.model.numbers import parse_count
-from holdfast.wire.codes import ResponseCode
-from holdfast.wire.record import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_ROLLBACK, StoredRecord
+from holdfast.wire.frames.codes import ResponseCode
+from holdfast.wire.records.record import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_ROLLBACK, StoredRecord
 
 REMOVE: Final = "d"
 """The tag of an op record."""

@@ -23,13 +23,13 @@ from holdfast.machine.events import ChannelId
 from holdfast.model.errors import RemoteProtocolError
 from holdfast.model.numbers import parse_count
 from holdfast.model.topic import HALF_TOPIC
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.command import Command
-from holdfast.wire.frame import split_frames
-from holdfast.wire.host import HOST_SIZE_V4, HOST_SIZE_V6
-from holdfast.wire.message_id import format_message_id, parse_message_id
-from holdfast.wire.record import BORN_HOST_V6, STORE_HOST_V6, TRANSACTION_MASK, TRANSACTION_PREPARED, Piece
-from holdfast.wire.route import MAPPING_FIELD, is_mapping_aware
+from holdfast.wire.cluster.route import MAPPING_FIELD, is_mapping_aware
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.frames.frame import split_frames
+from holdfast.wire.frames.host import HOST_SIZE_V4, HOST_SIZE_V6
+from holdfast.wire.records.message_id import format_message_id, parse_message_id
+from holdfast.wire.records.record import BORN_HOST_V6, STORE_HOST_V6, TRANSACTION_MASK, TRANSACTION_PREPARED, Piece
 
 STRETCHES_MAX: Final = 256
 _PULLS: Final = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})

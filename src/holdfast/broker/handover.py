@@ -37,10 +37,10 @@ from holdfast.machine.effects import Effect, Log, SendBytes
 from holdfast.model.errors import DiskFailed, MappingRefused, PeerFailed, RecordRefused, RemoteProtocolError
 from holdfast.model.mapping import LogicalQueue, TopicMapping, next_epoch
 from holdfast.store.queues.queue_log import QueueLog
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
-from holdfast.wire.mapping import to_home
-from holdfast.wire.moves import (
+from holdfast.wire.cluster.mapping import to_home
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.requests.moves import (
     Move,
     MoveList,
     MoveName,

@@ -12,7 +12,7 @@ from typing import Final, Generic, TypeVar
 import msgspec
 
 from holdfast.machine.events import ChannelId
-from holdfast.wire.pull import PullHeader
+from holdfast.wire.requests.pull import PullHeader
 
 
 class Hold(msgspec.Struct, eq=False):

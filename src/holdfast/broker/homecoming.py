@@ -24,10 +24,10 @@ from holdfast.machine.effects import Effect, Log
 from holdfast.model.errors import PeerFailed, RemoteProtocolError
 from holdfast.model.route import MASTER_ID
 from holdfast.store.base.disk import Disk
-from holdfast.wire import java_json
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
-from holdfast.wire.route import ClusterInfo
+from holdfast.wire.cluster.route import ClusterInfo
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
 
 ASK_MS: Final = 1_000
 

@@ -19,14 +19,14 @@ from holdfast.model import property_names as names
 from holdfast.model.errors import RemoteProtocolError
 from holdfast.model.numbers import parse_count
 from holdfast.model.topic import RETRY_PREFIX
-from holdfast.wire.batch import count_items
-from holdfast.wire.codes import ResponseCode
-from holdfast.wire.compression import COMPRESSED
-from holdfast.wire.inner_batch import COUNT_MAX, INNER_BATCH
-from holdfast.wire.properties import VALUE_END, find_property
-from holdfast.wire.record import INNER_BATCH as IS_INNER
-from holdfast.wire.record import TRANSACTION_MASK
-from holdfast.wire.send import SendFields
+from holdfast.wire.frames.codes import ResponseCode
+from holdfast.wire.records.batch import count_items
+from holdfast.wire.records.compression import COMPRESSED
+from holdfast.wire.records.inner_batch import COUNT_MAX, INNER_BATCH
+from holdfast.wire.records.properties import VALUE_END, find_property
+from holdfast.wire.records.record import INNER_BATCH as IS_INNER
+from holdfast.wire.records.record import TRANSACTION_MASK
+from holdfast.wire.requests.send import SendFields
 
 _DELAYS: Final = (names.DELAY, "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
 _COUNT: Final = f"{names.INNER_COUNT}\x01"

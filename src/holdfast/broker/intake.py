@@ -26,13 +26,13 @@ from holdfast.machine.reads import answer_apart
 from holdfast.model.errors import DiskFailed, LocalProtocolError, RecordRefused, RemoteProtocolError
 from holdfast.store.message_store import MessageStore
 from holdfast.store.recovery.replica_log import REPLICA
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command, decode_command, encode_command, response
-from holdfast.wire.fields import BadField
-from holdfast.wire.frame import JSON, Frame, split_frames
-from holdfast.wire.host import pack_host
-from holdfast.wire.pull import PullHeader, decode_pull, pull_header
-from holdfast.wire.send import SendHeader, decode_send, send_header
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command, decode_command, encode_command, response
+from holdfast.wire.frames.fields import BadField
+from holdfast.wire.frames.frame import JSON, Frame, split_frames
+from holdfast.wire.frames.host import pack_host
+from holdfast.wire.requests.pull import PullHeader, decode_pull, pull_header
+from holdfast.wire.requests.send import SendHeader, decode_send, send_header
 
 _SEND_CODES: Final = frozenset({RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE})
 _PULL_CODES: Final = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})

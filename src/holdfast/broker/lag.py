@@ -26,7 +26,7 @@ from holdfast.model.mapping import LogicalQueue
 from holdfast.model.topic import RETRY_PREFIX
 from holdfast.store.message_store import MessageStore
 from holdfast.store.queues.queue_log import QueueLog
-from holdfast.wire.heartbeat import ConsumeFromWhere
+from holdfast.wire.requests.heartbeat import ConsumeFromWhere
 
 # Every other preference is read as "at the end", as Java consumers do.
 _NOT_AT_END: Final = frozenset(

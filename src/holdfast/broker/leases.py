@@ -41,12 +41,12 @@ from holdfast.model.mapping import LogicalQueue, MergedTopic, merge, next_epoch
 from holdfast.model.route import Route
 from holdfast.model.scope import covers
 from holdfast.store.base.disk import Disk
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
-from holdfast.wire.leases import Claim, Holding, LeaseAnswer, LeaseRequest
-from holdfast.wire.mapping import to_home
-from holdfast.wire.moves import ForceOrder, QueueHomes, decode_body, encode_body
-from holdfast.wire.route import MAPPING_FIELD, decode_route
+from holdfast.wire.cluster.leases import Claim, Holding, LeaseAnswer, LeaseRequest
+from holdfast.wire.cluster.mapping import to_home
+from holdfast.wire.cluster.route import MAPPING_FIELD, decode_route
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.requests.moves import ForceOrder, QueueHomes, decode_body, encode_body
 
 TIMER: Final = "leases"
 _RENEWALS_PER_LEASE: Final = 6

@@ -27,7 +27,7 @@ from holdfast.broker.waits import Pause, Procedure
 from holdfast.machine.effects import Piece
 from holdfast.model.numbers import parse_count
 from holdfast.model.route import MASTER_ID
-from holdfast.wire.pull import COMMIT_OFFSET, PullHeader, is_moved_answer, suggest_broker
+from holdfast.wire.requests.pull import COMMIT_OFFSET, PullHeader, is_moved_answer, suggest_broker
 
 REPLICA_FIELD: Final = "hf.replica"
 UNIT_FIELD: Final = "hf.unit"

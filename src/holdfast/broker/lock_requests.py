@@ -19,10 +19,10 @@ from holdfast.broker.request import Answer, Handlers, Request
 from holdfast.broker.waits import Procedure
 from holdfast.model.errors import RemoteProtocolError
 from holdfast.model.queue import MessageQueue
-from holdfast.wire import java_json
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
-from holdfast.wire.offsets import LockAnswer, LockBody
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.requests.offsets import LockAnswer, LockBody
 
 
 class LockRequests:

@@ -15,10 +15,10 @@ from typing import Final
 
 from holdfast.broker.request import Answer, Handlers, Request
 from holdfast.model.queue import MessageQueue
-from holdfast.wire import java_json
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.moves import LockHeld
-from holdfast.wire.offsets import LockAnswer, LockBody
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.requests.moves import LockHeld
+from holdfast.wire.requests.offsets import LockAnswer, LockBody
 
 LOCK_LIFE_MS: Final = 60_000
 

@@ -28,10 +28,10 @@ from holdfast.model.mapping import LogicalQueue, Segment
 from holdfast.model.numbers import parse_count
 from holdfast.store.message_store import MessageStore
 from holdfast.store.queues.queue_log import QueueLog
-from holdfast.wire.codes import ResponseCode
-from holdfast.wire.command import Command
-from holdfast.wire.pull import SUBSCRIPTION, PullFields, PullHeader, prepare_answer
-from holdfast.wire.route import is_mapping_aware
+from holdfast.wire.cluster.route import is_mapping_aware
+from holdfast.wire.frames.codes import ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.requests.pull import SUBSCRIPTION, PullFields, PullHeader, prepare_answer
 
 _BEHIND_MS: Final = 200  # A broker that has yet to confirm what it sealed is not asked faster than this.
 

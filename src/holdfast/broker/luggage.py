@@ -22,7 +22,7 @@ from holdfast.broker.mapping_records import MoveState
 from holdfast.broker.offsets import OffsetTable
 from holdfast.broker.sink_book import SinkBook
 from holdfast.model.mapping import LogicalQueue, TopicMapping
-from holdfast.wire.moves import Move, OffsetCopy, Opening, QueueFloor
+from holdfast.wire.requests.moves import Move, OffsetCopy, Opening, QueueFloor
 
 
 class Luggage:

@@ -28,11 +28,18 @@ from holdfast.broker.waits import Procedure, Synced
 from holdfast.model.errors import MappingRefused
 from holdfast.model.mapping import LogicalQueue, TopicMapping, next_epoch
 from holdfast.store.message_store import MessageStore
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.fields import from_fields
-from holdfast.wire.mapping import MappedTopic, to_detail
-from holdfast.wire.moves import DeleteMappingFields, DiscardOrder, DrainOrder, ForgetOrder, decode_body, encode_body
-from holdfast.wire.moves import Mappings as EveryMapping
+from holdfast.wire.cluster.mapping import MappedTopic, to_detail
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.frames.fields import from_fields
+from holdfast.wire.requests.moves import (
+    DeleteMappingFields,
+    DiscardOrder,
+    DrainOrder,
+    ForgetOrder,
+    decode_body,
+    encode_body,
+)
+from holdfast.wire.requests.moves import Mappings as EveryMapping
 
 
 class MappingAdmin:

@@ -19,9 +19,9 @@ from holdfast.model.numbers import Int32, Int64
 from holdfast.model.scope import covers, to_shown_scope
 from holdfast.model.topic import MAPPING_TOPIC, TopicConfig
 from holdfast.store.message_store import MessageStore
-from holdfast.wire.mapping import RECORD_VERSION, Home, KnownFloor, from_floors, from_home, to_floors, to_home
-from holdfast.wire.moves import Move, Opening
-from holdfast.wire.registration import DataVersion
+from holdfast.wire.cluster.mapping import RECORD_VERSION, Home, KnownFloor, from_floors, from_home, to_floors, to_home
+from holdfast.wire.cluster.registration import DataVersion
+from holdfast.wire.requests.moves import Move, Opening
 
 QUEUES_PER_RECORD = 1024
 """Few enough that the largest change fits the log: a topic of more queues takes more records, in one write."""

@@ -44,8 +44,8 @@ from holdfast.store.base import config_files
 from holdfast.store.base.disk import Disk
 from holdfast.store.message_store import MessageStore
 from holdfast.store.queues.queue_log import QueueLog
-from holdfast.wire.mapping import RECORD_VERSION, Detail, MappingFile, encode_file, from_detail, to_detail
-from holdfast.wire.registration import DataVersion
+from holdfast.wire.cluster.mapping import RECORD_VERSION, Detail, MappingFile, encode_file, from_detail, to_detail
+from holdfast.wire.cluster.registration import DataVersion
 
 NAME: Final = "holdfastMapping.json"
 JAVA_NAME: Final = "topicQueueMapping.json"

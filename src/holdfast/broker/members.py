@@ -33,12 +33,12 @@ from holdfast.machine.effects import Effect, SetTimer
 from holdfast.model.errors import PeerFailed
 from holdfast.model.group import Subscription
 from holdfast.model.scope import covers
-from holdfast.wire import java_json
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import ONE_WAY, Command
-from holdfast.wire.fields import from_fields
-from holdfast.wire.heartbeat import ConsumerGroupFields, ConsumerList
-from holdfast.wire.moves import Members, decode_body, encode_body
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import ONE_WAY, Command
+from holdfast.wire.frames.fields import from_fields
+from holdfast.wire.requests.heartbeat import ConsumerGroupFields, ConsumerList
+from holdfast.wire.requests.moves import Members, decode_body, encode_body
 
 TIMER: Final = "members"
 ROUND_MS: Final = 10_000

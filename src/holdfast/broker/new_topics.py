@@ -32,13 +32,13 @@ from holdfast.broker.topics import TopicTable
 from holdfast.broker.waits import Pause, PeerCall, Procedure, ask_all
 from holdfast.machine.effects import SendBytes
 from holdfast.machine.events import ChannelId
-from holdfast.wire.admin import CreateTopicFields
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command, encode_command, response
-from holdfast.wire.fields import from_fields, to_fields
-from holdfast.wire.frame import Frame
-from holdfast.wire.relay import copy_frame
-from holdfast.wire.send import SendFields
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command, encode_command, response
+from holdfast.wire.frames.fields import from_fields, to_fields
+from holdfast.wire.frames.frame import Frame
+from holdfast.wire.requests.admin import CreateTopicFields
+from holdfast.wire.requests.relay import copy_frame
+from holdfast.wire.requests.send import SendFields
 
 ASKED_MAX: Final = 32
 HELD_SIZE_MAX: Final = 16 * 1024 * 1024

@@ -34,9 +34,9 @@ from holdfast.model.errors import PeerFailed, RemoteProtocolError
 from holdfast.model.mapping import LogicalQueue
 from holdfast.model.scope import GLOBAL, covers
 from holdfast.store.base.disk import Disk
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
-from holdfast.wire.moves import CopiedOffsets, CopyAnswer, OffsetCopy, OffsetQuestion, decode_body, encode_body
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.requests.moves import CopiedOffsets, CopyAnswer, OffsetCopy, OffsetQuestion, decode_body, encode_body
 
 NAME: Final = "holdfastOffsetCopies.json"
 TIMER: Final = "offset copies"

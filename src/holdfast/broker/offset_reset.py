@@ -24,11 +24,11 @@ from holdfast.machine.effects import Effect, SendBytes
 from holdfast.model.queue import MessageQueue
 from holdfast.model.scope import mock_broker
 from holdfast.store.message_store import MessageStore
-from holdfast.wire import java_json
-from holdfast.wire.admin import CppOffset, CppOffsets, OffsetMap, ResetOffsetFields, offset_map
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import ONE_WAY, Command, encode_command
-from holdfast.wire.fields import from_fields, to_fields
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import ONE_WAY, Command, encode_command
+from holdfast.wire.frames.fields import from_fields, to_fields
+from holdfast.wire.requests.admin import CppOffset, CppOffsets, OffsetMap, ResetOffsetFields, offset_map
 
 _OBEYS_PULLS_VERSION: Final = 413  # 5.0.0
 _RESET_VERSION: Final = 28  # 3.0.7: clients before that do not know 220

@@ -33,11 +33,11 @@ from holdfast.model.mapping import LogicalQueue, Segment
 from holdfast.model.numbers import parse_count
 from holdfast.store.base.disk import Disk
 from holdfast.store.message_store import MessageStore
-from holdfast.wire import java_json
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.fields import from_fields, to_fields
-from holdfast.wire.offsets import OffsetAnswer, QueryOffsetFields, UpdateOffsetFields
-from holdfast.wire.registration import DataVersion
+from holdfast.wire.cluster.registration import DataVersion
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.fields import from_fields, to_fields
+from holdfast.wire.requests.offsets import OffsetAnswer, QueryOffsetFields, UpdateOffsetFields
 
 NAME: Final = "consumerOffset.json"
 TIMER: Final = "offsets"

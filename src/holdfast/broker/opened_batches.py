@@ -27,11 +27,11 @@ from holdfast.model.errors import CorruptRecord, RemoteProtocolError
 from holdfast.model.java_hash import java_hash
 from holdfast.store.base.cold_reads import LogRange, Steps
 from holdfast.store.log.record_reader import decode_at
-from holdfast.wire.batch import ITEM_OVERHEAD, Piece, split_items, split_properties
-from holdfast.wire.compression import CODEC_MASK, COMPRESSED
-from holdfast.wire.inner_batch import INNER_BATCH, OPENED_SIZE_MAX, is_inner_batch, unwrap_some
-from holdfast.wire.properties import find_property
-from holdfast.wire.record import LAYOUTS, StoredRecord, body_crc, decode_record, topic_part
+from holdfast.wire.records.batch import ITEM_OVERHEAD, Piece, split_items, split_properties
+from holdfast.wire.records.compression import CODEC_MASK, COMPRESSED
+from holdfast.wire.records.inner_batch import INNER_BATCH, OPENED_SIZE_MAX, is_inner_batch, unwrap_some
+from holdfast.wire.records.properties import find_property
+from holdfast.wire.records.record import LAYOUTS, StoredRecord, body_crc, decode_record, topic_part
 
 KEPT_SIZE_MAX: Final = 32 * 1024 * 1024
 _KEPT_COUNT_MAX: Final = 4096

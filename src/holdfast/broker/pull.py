@@ -34,8 +34,8 @@ from holdfast.model.filter import is_tag_type, parse_tags, wanted_codes
 from holdfast.model.topic import Permission
 from holdfast.store.message_store import MessageStore
 from holdfast.store.queues.queue_log import QueueLog
-from holdfast.wire.codes import ResponseCode
-from holdfast.wire.pull import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND, PullFields, PullHeader, pull_answer_head
+from holdfast.wire.frames.codes import ResponseCode
+from holdfast.wire.requests.pull import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND, PullFields, PullHeader, pull_answer_head
 
 SUSPEND_MAX_MS: Final = 5 * 60 * 1000  # Whoever wants to wait longer asks again: nobody parks a pull for ever.
 _EXPRESSION_KEPT_MAX: Final = 1024

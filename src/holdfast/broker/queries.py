@@ -26,13 +26,16 @@ from holdfast.model.mapping import LogicalQueue
 from holdfast.model.property_names import UNIQUE_KEY
 from holdfast.store.message_store import MessageStore
 from holdfast.store.queues.queue_log import ENTRY
-from holdfast.wire import java_json
-from holdfast.wire.admin import QueueEntries, QueueEntriesFields, QueueEntry
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
-from holdfast.wire.fields import from_fields, to_fields
-from holdfast.wire.inner_batch import Opening, is_inner_batch
-from holdfast.wire.offsets import (
+from holdfast.wire.cluster.route import is_mapping_aware
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.frames.fields import from_fields, to_fields
+from holdfast.wire.records.inner_batch import Opening, is_inner_batch
+from holdfast.wire.records.properties import find_property
+from holdfast.wire.records.record import decode_record, decode_records
+from holdfast.wire.requests.admin import QueueEntries, QueueEntriesFields, QueueEntry
+from holdfast.wire.requests.offsets import (
     OffsetAnswer,
     QueryMessageAnswer,
     QueryMessageFields,
@@ -41,9 +44,6 @@ from holdfast.wire.offsets import (
     TimestampAnswer,
     ViewMessageFields,
 )
-from holdfast.wire.properties import find_property
-from holdfast.wire.record import decode_record, decode_records
-from holdfast.wire.route import is_mapping_aware
 
 FOUND_MAX: Final = 64
 FOUND_SIZE_MAX: Final = 8 * 1024 * 1024

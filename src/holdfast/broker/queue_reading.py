@@ -38,11 +38,11 @@ from holdfast.machine.pressure import MemoryPressure
 from holdfast.model.errors import CorruptRecord, DiskFailed
 from holdfast.store.message_store import MessageStore
 from holdfast.store.queues.queue_log import QueueLog, Stretch
-from holdfast.wire.codes import ResponseCode
-from holdfast.wire.command import RESPONSE, Command, encode_command
-from holdfast.wire.frame import JSON
-from holdfast.wire.inner_batch import COUNT_MAX, Opening
-from holdfast.wire.pull import PullFields, PullHeader, prepared_answer_head, pull_answer_head
+from holdfast.wire.frames.codes import ResponseCode
+from holdfast.wire.frames.command import RESPONSE, Command, encode_command
+from holdfast.wire.frames.frame import JSON
+from holdfast.wire.records.inner_batch import COUNT_MAX, Opening
+from holdfast.wire.requests.pull import PullFields, PullHeader, prepared_answer_head, pull_answer_head
 
 _SCAN_MAX: Final = 800  # index entries looked at for one answer when a filter lets few of them through
 _AHEAD: Final = 6400  # index entries read ahead when they are cold: as many as the kernel would

@@ -12,8 +12,8 @@ from holdfast.model.errors import CorruptRecord
 from holdfast.store.base.cold_reads import LogRange, Steps
 from holdfast.store.log.record_reader import decode_at, read_bytes, read_record
 from holdfast.store.queues.queue_log import ENTRY, Entry, QueueLog
-from holdfast.wire.properties import parse_properties
-from holdfast.wire.record import StoredRecord
+from holdfast.wire.records.properties import parse_properties
+from holdfast.wire.records.record import StoredRecord
 
 __all__ = ["properties_of", "read_bytes", "read_entries", "read_record", "read_scheduled", "to_draft"]
 

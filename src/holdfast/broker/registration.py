@@ -37,11 +37,8 @@ from holdfast.machine.events import ChannelId
 from holdfast.model.errors import DiskFailed, DiskFull
 from holdfast.model.topic import RETRY_PREFIX
 from holdfast.store.base.config_files import config_path
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command, encode_command
-from holdfast.wire.fields import from_fields, to_fields
-from holdfast.wire.mapping import to_info, to_plain
-from holdfast.wire.registration import (
+from holdfast.wire.cluster.mapping import to_info, to_plain
+from holdfast.wire.cluster.registration import (
     BrokerFields,
     RegisterAnswer,
     RegisterFields,
@@ -49,6 +46,9 @@ from holdfast.wire.registration import (
     Topics,
     encode_registration,
 )
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command, encode_command
+from holdfast.wire.frames.fields import from_fields, to_fields
 
 TIMER: Final = "registration"
 HELD_TIMER: Final = "registration-answers"

@@ -44,12 +44,12 @@ from holdfast.model.errors import PeerFailed
 from holdfast.model.leadership import NO_LEADER, Leader
 from holdfast.model.numbers import parse_count
 from holdfast.model.scope import NOBODY
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command, encode_command, response
-from holdfast.wire.frame import Frame
-from holdfast.wire.pull import SUSPEND, PullFields
-from holdfast.wire.relay import GENERATION_FIELD, HOPS_MAX, LEADER_FIELD, copy_frame
-from holdfast.wire.route import MAPPING_FIELD
+from holdfast.wire.cluster.route import MAPPING_FIELD
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command, encode_command, response
+from holdfast.wire.frames.frame import Frame
+from holdfast.wire.requests.pull import SUSPEND, PullFields
+from holdfast.wire.requests.relay import GENERATION_FIELD, HOPS_MAX, LEADER_FIELD, copy_frame
 
 TIMER: Final = "held requests"
 PATIENCE_MS: Final = 2_500

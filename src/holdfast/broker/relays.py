@@ -17,7 +17,7 @@ from holdfast.broker.clients import Client
 from holdfast.broker.request import Answer, Refusal, Request
 from holdfast.machine.effects import Effect, SendBytes, SetTimer
 from holdfast.machine.events import ChannelId
-from holdfast.wire.command import Command, encode_command, response
+from holdfast.wire.frames.command import Command, encode_command, response
 
 TIMER: Final = "relays"
 TIMEOUT_MS: Final = 10_000

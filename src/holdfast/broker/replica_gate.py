@@ -24,9 +24,9 @@ from holdfast.broker.options import BrokerOptions
 from holdfast.broker.shipping import Shipping
 from holdfast.machine.effects import Effect, SendBytes, SetTimer
 from holdfast.store.message_store import MessageStore
-from holdfast.wire.codes import ResponseCode
-from holdfast.wire.command import decode_command, encode_command
-from holdfast.wire.frame import split_frames
+from holdfast.wire.frames.codes import ResponseCode
+from holdfast.wire.frames.command import decode_command, encode_command
+from holdfast.wire.frames.frame import split_frames
 
 TIMER: Final = "replica gate"
 _REMARKS: Final = {

@@ -37,14 +37,14 @@ from holdfast.model.errors import PeerFailed, ProtocolError, StoreError
 from holdfast.model.numbers import parse_count
 from holdfast.store.base.disk import Disk
 from holdfast.store.message_store import MessageStore
-from holdfast.wire import java_json
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
-from holdfast.wire.fields import to_fields
-from holdfast.wire.moves import decode_body
-from holdfast.wire.offsets import UpdateOffsetFields
-from holdfast.wire.registration import Topics
-from holdfast.wire.route import Table
+from holdfast.wire.cluster.registration import Topics
+from holdfast.wire.cluster.route import Table
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.frames.fields import to_fields
+from holdfast.wire.requests.moves import decode_body
+from holdfast.wire.requests.offsets import UpdateOffsetFields
 
 TIMER: Final = "replica"
 NAME: Final = "replicaCommits.json"

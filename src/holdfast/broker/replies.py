@@ -18,13 +18,13 @@ from holdfast.broker.stats import BrokerStats
 from holdfast.broker.topics import TopicTable
 from holdfast.broker.writer import Draft, LogWriter
 from holdfast.model.errors import LocalProtocolError
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
-from holdfast.wire.fields import to_fields
-from holdfast.wire.host import pack_host
-from holdfast.wire.message_id import format_message_id
-from holdfast.wire.properties import format_properties, parse_properties
-from holdfast.wire.send import SendAnswer, SendFields, send_header
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.frames.fields import to_fields
+from holdfast.wire.frames.host import pack_host
+from holdfast.wire.records.message_id import format_message_id
+from holdfast.wire.records.properties import format_properties, parse_properties
+from holdfast.wire.requests.send import SendAnswer, SendFields, send_header
 
 _RECEIVER: Final = "REPLY_TO_CLIENT"
 _PUSH_TIMEOUT_MS: Final = 3_000

@@ -15,8 +15,8 @@ from holdfast.broker.waits import Procedure
 from holdfast.machine.effects import Effect
 from holdfast.machine.events import ChannelId
 from holdfast.store.base.cold_reads import FileRange, LogRange, Steps
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command, response
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command, response
 
 __all__ = [
     "Answer",

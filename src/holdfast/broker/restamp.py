@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 
-from holdfast.wire.record import RECORD_SIZE_MIN, Piece
+from holdfast.wire.records.record import RECORD_SIZE_MIN, Piece
 
 _SIZE = struct.Struct(">i")
 _QUEUE_ID = struct.Struct(">i")

@@ -111,8 +111,8 @@ from holdfast.model.errors import DiskFailed, DiskFull
 from holdfast.store.base.config_files import config_path
 from holdfast.store.base.disk import Disk
 from holdfast.store.message_store import MessageStore
-from holdfast.wire.command import Command
-from holdfast.wire.host import pack_host
+from holdfast.wire.frames.command import Command
+from holdfast.wire.frames.host import pack_host
 
 OnTimer = Callable[[str, int, list[Effect]], Procedure[list[Effect]] | None]
 

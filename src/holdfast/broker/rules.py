@@ -7,8 +7,8 @@ from collections.abc import Callable
 from holdfast.broker.request import Answer, Refusal, Request
 from holdfast.broker.waits import Procedure
 from holdfast.model.errors import DiskFailed, MappingRefused, RecordRefused, RemoteProtocolError
-from holdfast.wire.codes import ResponseCode
-from holdfast.wire.fields import BadField
+from holdfast.wire.frames.codes import ResponseCode
+from holdfast.wire.frames.fields import BadField
 
 Work = Callable[[Request], Procedure[Answer]]
 

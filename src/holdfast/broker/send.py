@@ -33,13 +33,13 @@ from holdfast.model.errors import DiskFailed, RecordRefused
 from holdfast.model.topic import NOT_SENDABLE_TOPICS, RETRY_PREFIX, TopicConfig
 from holdfast.store.log.commit_log import RecordDraft
 from holdfast.store.message_store import MessageStore, QueueLog
-from holdfast.wire.codes import ResponseCode
-from holdfast.wire.command import ONE_WAY, RESPONSE, Command, encode_command
-from holdfast.wire.fields import to_fields
-from holdfast.wire.frame import JSON
-from holdfast.wire.properties import PROPERTIES_SIZE_MAX, VALUE_END
-from holdfast.wire.record import INNER_BATCH, TRANSACTION_MASK
-from holdfast.wire.send import (
+from holdfast.wire.frames.codes import ResponseCode
+from holdfast.wire.frames.command import ONE_WAY, RESPONSE, Command, encode_command
+from holdfast.wire.frames.fields import to_fields
+from holdfast.wire.frames.frame import JSON
+from holdfast.wire.records.properties import PROPERTIES_SIZE_MAX, VALUE_END
+from holdfast.wire.records.record import INNER_BATCH, TRANSACTION_MASK
+from holdfast.wire.requests.send import (
     PREFIXES,
     SendAnswer,
     SendFields,
@@ -47,7 +47,7 @@ from holdfast.wire.send import (
     answer_template,
     inner_answer_template,
 )
-from holdfast.wire.sink import SINK
+from holdfast.wire.requests.sink import SINK
 
 _MULTI_TAG: Final = 0x2
 _RECORD_REST_MAX: Final = 1024  # what a record is besides body and properties, at most

@@ -41,11 +41,11 @@ from holdfast.model.topic import (
     dead_letter_topic,
     retry_topic,
 )
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.fields import from_fields
-from holdfast.wire.inner_batch import is_inner_batch
-from holdfast.wire.offsets import SendBackFields
-from holdfast.wire.record import TRANSACTION_MASK, StoredRecord
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.fields import from_fields
+from holdfast.wire.records.inner_batch import is_inner_batch
+from holdfast.wire.records.record import TRANSACTION_MASK, StoredRecord
+from holdfast.wire.requests.offsets import SendBackFields
 
 _MAX_RECONSUME_VERSION: Final = 121  # clients before that did not mean what the field says
 _FIRST_RETRY_LEVEL: Final = 3

@@ -28,7 +28,7 @@ from holdfast.runtime.posix_disk import PosixDisk
 from holdfast.runtime.server import MachineServer, now_ms
 from holdfast.store.base.options import StoreOptions
 from holdfast.store.message_store import MessageStore
-from holdfast.wire.host import pack_host
+from holdfast.wire.frames.host import pack_host
 
 _VIP_DISTANCE = 2
 _FAREWELL_S = 0.5  # Clients whose queues have moved learn it from the next answer.

@@ -23,7 +23,7 @@ from holdfast.machine.events import ChannelId
 from holdfast.model.errors import RemoteProtocolError
 from holdfast.store.base.cold_reads import FileRange
 from holdfast.store.message_store import MessageStore
-from holdfast.wire.ha import ReportReader, encode_head
+from holdfast.wire.cluster.ha import ReportReader, encode_head
 
 TIMER: Final = "shipping"
 PURPOSE: Final = "replication"

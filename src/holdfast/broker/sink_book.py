@@ -32,8 +32,8 @@ from holdfast.model.numbers import Int64
 from holdfast.store.base.disk import Disk
 from holdfast.store.message_store import MessageStore
 from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE, ENTRY, QueueLog
-from holdfast.wire.codes import ResponseCode
-from holdfast.wire.sink import SinkStamp, SinkState, find_state, to_state
+from holdfast.wire.frames.codes import ResponseCode
+from holdfast.wire.requests.sink import SinkStamp, SinkState, find_state, to_state
 
 NAME: Final = "holdfastSink.json"
 WRITERS_MAX: Final = 4096

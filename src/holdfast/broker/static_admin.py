@@ -30,11 +30,11 @@ from holdfast.broker.waits import Procedure, Synced
 from holdfast.model.errors import MappingRefused, RemoteProtocolError
 from holdfast.model.mapping import LogicalQueue, Segment, TopicMapping, accept_update, check
 from holdfast.model.topic import TopicConfig
-from holdfast.wire.admin import CreateTopicFields, parse_attributes
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.fields import from_fields
-from holdfast.wire.mapping import Detail, decode, from_detail
-from holdfast.wire.moves import MoveOrder
+from holdfast.wire.cluster.mapping import Detail, decode, from_detail
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.fields import from_fields
+from holdfast.wire.requests.admin import CreateTopicFields, parse_attributes
+from holdfast.wire.requests.moves import MoveOrder
 
 HandOver = Callable[[MoveOrder], Procedure[bool]]
 """Moves queues to another broker; False when that broker cannot take them from us."""

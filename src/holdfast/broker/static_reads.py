@@ -21,11 +21,11 @@ from holdfast.model.numbers import parse_count
 from holdfast.model.scope import GLOBAL
 from holdfast.store.message_store import MessageStore
 from holdfast.store.queues.queue_log import QueueLog
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
-from holdfast.wire.fields import to_fields
-from holdfast.wire.offsets import QueueFields, SearchOffsetFields
-from holdfast.wire.pull import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND, PullFields
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.frames.fields import to_fields
+from holdfast.wire.requests.offsets import QueueFields, SearchOffsetFields
+from holdfast.wire.requests.pull import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND, PullFields
 
 REMOTE_TIMEOUT_MS: Final = 3_000
 _UNHEARD_OF: Final = -1

@@ -30,8 +30,8 @@ from holdfast.model.errors import CorruptRecord, DiskFailed, HoldfastError, Peer
 from holdfast.store.base.cold_reads import FileRange, LogRange
 from holdfast.store.base.disk import File
 from holdfast.store.message_store import MessageStore
-from holdfast.wire.codes import ResponseCode
-from holdfast.wire.command import Command
+from holdfast.wire.frames.codes import ResponseCode
+from holdfast.wire.frames.command import Command
 
 PAUSE_TIMER: Final = "pauses"
 _HOT_STEPS_MAX: Final = 256  # Then others have a turn, as if the bytes had been cold.

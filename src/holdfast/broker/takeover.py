@@ -37,11 +37,11 @@ from holdfast.model.errors import DiskFailed, MappingRefused, PeerFailed, Record
 from holdfast.model.mapping import LogicalQueue, TopicMapping, check_queue
 from holdfast.model.scope import require_home, to_shown_scope
 from holdfast.model.topic import TopicConfig
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
-from holdfast.wire.fields import to_fields
-from holdfast.wire.mapping import from_home
-from holdfast.wire.moves import (
+from holdfast.wire.cluster.mapping import from_home
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.frames.fields import to_fields
+from holdfast.wire.requests.moves import (
     Move,
     MoveQuestion,
     MoveVerdict,

@@ -32,8 +32,12 @@ from holdfast.model.queue import MessageQueue
 from holdfast.model.scope import mock_broker
 from holdfast.model.topic import TopicConfig, find_name_fault
 from holdfast.store.message_store import MessageStore
-from holdfast.wire import java_json
-from holdfast.wire.admin import (
+from holdfast.wire.cluster.mapping import MappedTopic, encode, to_detail
+from holdfast.wire.cluster.route import TopicList, is_mapping_aware
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.fields import from_fields
+from holdfast.wire.requests.admin import (
     CreateTopicFields,
     PageFields,
     QueueEnds,
@@ -44,10 +48,6 @@ from holdfast.wire.admin import (
     cut_page,
     parse_attributes,
 )
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.fields import from_fields
-from holdfast.wire.mapping import MappedTopic, encode, to_detail
-from holdfast.wire.route import TopicList, is_mapping_aware
 
 
 class TopicAdmin:

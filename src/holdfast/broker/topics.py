@@ -47,8 +47,8 @@ from holdfast.model.topic import (
 )
 from holdfast.store.base.disk import Disk
 from holdfast.store.message_store import MessageStore
-from holdfast.wire.codes import ResponseCode
-from holdfast.wire.registration import DataVersion, Topics
+from holdfast.wire.cluster.registration import DataVersion, Topics
+from holdfast.wire.frames.codes import ResponseCode
 
 NAME: Final = "topics.json"
 QUEUES_MAX: Final = 16_384

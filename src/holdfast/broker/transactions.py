@@ -51,19 +51,19 @@ from holdfast.model.property_names import PRODUCER_GROUP
 from holdfast.model.topic import CHECK_MAX_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
 from holdfast.store.message_store import MessageStore
 from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import ONE_WAY, Command, encode_command
-from holdfast.wire.fields import from_fields, to_fields
-from holdfast.wire.message_id import format_message_id
-from holdfast.wire.offsets import CheckTransactionFields, EndTransactionFields
-from holdfast.wire.properties import format_properties
-from holdfast.wire.record import (
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import ONE_WAY, Command, encode_command
+from holdfast.wire.frames.fields import from_fields, to_fields
+from holdfast.wire.records.message_id import format_message_id
+from holdfast.wire.records.properties import format_properties
+from holdfast.wire.records.record import (
     TRANSACTION_COMMIT,
     TRANSACTION_MASK,
     TRANSACTION_ROLLBACK,
     StoredRecord,
     encode_record,
 )
+from holdfast.wire.requests.offsets import CheckTransactionFields, EndTransactionFields
 
 TIMER: Final = "transactions"
 TICK_MS: Final = 1_000

@@ -18,9 +18,9 @@ from holdfast.machine.effects import Effect
 from holdfast.model.errors import RemoteProtocolError
 from holdfast.model.opening import CLOSED, Switch
 from holdfast.store.base.disk import Disk
-from holdfast.wire import java_json
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.units import UnitState, decode_switch, to_text
+from holdfast.wire.cluster.units import UnitState, decode_switch, to_text
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
 
 NAME: Final = "holdfastUnits.json"
 

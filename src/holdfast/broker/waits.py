@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.model.errors import PeerFailed
 from holdfast.store.base.cold_reads import FileRange, LogRange
-from holdfast.wire.command import Command
+from holdfast.wire.frames.command import Command
 
 _CALL_TIMEOUT_MS: Final = 3_000
 

@@ -26,13 +26,13 @@ from holdfast.machine.events import ChannelId
 from holdfast.model.errors import PeerFailed, RemoteProtocolError
 from holdfast.model.property_names import UNIQUE_KEY
 from holdfast.store.log.record_reader import decode_at
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
-from holdfast.wire.fields import to_fields
-from holdfast.wire.inner_batch import Opening, is_inner_batch
-from holdfast.wire.message_id import format_message_id, parse_message_id
-from holdfast.wire.offsets import ViewMessageFields
-from holdfast.wire.record import StoredRecord
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.frames.fields import to_fields
+from holdfast.wire.records.inner_batch import Opening, is_inner_batch
+from holdfast.wire.records.message_id import format_message_id, parse_message_id
+from holdfast.wire.records.record import StoredRecord
+from holdfast.wire.requests.offsets import ViewMessageFields
 
 _ASK_TIMEOUT_MS: Final = 2_000  # Who returns a message waits five seconds, and then sends a new one.
 

@@ -20,9 +20,9 @@ from holdfast.model.java_hash import java_hash
 from holdfast.model.numbers import parse_count
 from holdfast.model.topic import SCHEDULE_TOPIC
 from holdfast.store.message_store import MessageStore
-from holdfast.wire.codes import ResponseCode
-from holdfast.wire.properties import PROPERTIES_SIZE_MAX, format_properties
-from holdfast.wire.record import TRANSACTION_MASK
+from holdfast.wire.frames.codes import ResponseCode
+from holdfast.wire.records.properties import PROPERTIES_SIZE_MAX, format_properties
+from holdfast.wire.records.record import TRANSACTION_MASK
 
 DELAY = "DELAY"
 REAL_TOPIC = "REAL_TOPIC"

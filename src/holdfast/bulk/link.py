@@ -48,13 +48,13 @@ from holdfast.model.mapping import LogicalQueue, Segment, merge
 from holdfast.model.queue import MessageQueue
 from holdfast.model.scope import covers, find_scope, is_mock_broker
 from holdfast.model.unique_id import UniqueIds
-from holdfast.wire import java_json
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
-from holdfast.wire.fields import BadField, from_fields, to_fields
-from holdfast.wire.inner_batch import Opening
-from holdfast.wire.pull import SUBSCRIPTION, PullAnswer, PullFields
-from holdfast.wire.route import MAPPING_FIELD, TopicList
+from holdfast.wire.cluster.route import MAPPING_FIELD, TopicList
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.frames.fields import BadField, from_fields, to_fields
+from holdfast.wire.records.inner_batch import Opening
+from holdfast.wire.requests.pull import SUBSCRIPTION, PullAnswer, PullFields
 
 log = logging.getLogger("holdfast.bulk")
 

@@ -19,8 +19,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from holdfast.model.errors import ConnectionLost, RemoteProtocolError, RequestTimeout
-from holdfast.wire.command import Command, decode_command, encode_command
-from holdfast.wire.frame import Frame, frame_size_wanted, split_frames
+from holdfast.wire.frames.command import Command, decode_command, encode_command
+from holdfast.wire.frames.frame import Frame, frame_size_wanted, split_frames
 
 _SIZE: Final = 4
 _BUFFER_SIZE: Final = 13 * 1024 * 1024  # an answer with as much as a broker gives; larger ones let it grow

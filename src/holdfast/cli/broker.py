@@ -31,7 +31,7 @@ from holdfast.cli.moving import (
 )
 from holdfast.cli.session import DryRunOption, Session, YesOption, cluster_command
 from holdfast.model.placement import count_leads
-from holdfast.wire.versions import version_name
+from holdfast.wire.frames.versions import version_name
 
 # Figures that only mean something for a broker with thread pools, or that the first table has already.
 _NOISE: Final = re.compile("ThreadPool|Transient|^timer|^brokerVersion|^dispatchMaxBuffer|LockTime|EntireTimeMax")

@@ -12,7 +12,7 @@ from holdfast.cli.broker import status_table
 from holdfast.cli.completion import complete_topic
 from holdfast.cli.moving import NoWaitOption, carry_out
 from holdfast.cli.session import DryRunOption, Session, cluster_command
-from holdfast.wire.push_state import UNKNOWN, LinkCapacityTold, Percent, ReadingsTold
+from holdfast.wire.cluster.push_state import UNKNOWN, LinkCapacityTold, Percent, ReadingsTold
 
 app = typer.Typer(no_args_is_help=True, help="Look at the whole cluster, and share its logical queues out evenly.")
 

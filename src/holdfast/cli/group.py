@@ -19,7 +19,7 @@ from holdfast.cli.places import local_now, parse_target
 from holdfast.cli.session import DryRunOption, Session, YesOption, cluster_command
 from holdfast.model.group import GroupConfig
 from holdfast.model.scope import to_shown_broker, to_wire_broker
-from holdfast.wire.versions import version_text
+from holdfast.wire.frames.versions import version_text
 
 app = typer.Typer(no_args_is_help=True, help="Look at consumer groups, their lag and offsets.")
 

@@ -19,7 +19,7 @@ from holdfast.admin.tables import Printable, Table, left, right, spare, time_tex
 from holdfast.cli.progress import show_progress
 from holdfast.cli.session import Session
 from holdfast.model.mapping import Row
-from holdfast.wire.moves import Move
+from holdfast.wire.requests.moves import Move
 
 # Above this many rows only those that change are printed; `--json` has all.
 _ROWS_MAX: Final = 64

@@ -22,7 +22,7 @@ from holdfast.cli.session import DryRunOption, Session, YesOption, cluster_comma
 from holdfast.model.errors import BrokerRefused, ConfigError, HoldfastError
 from holdfast.model.scope import GLOBAL, SHOWN_GLOBAL, overlap, to_shown_scope, to_wire_scope
 from holdfast.model.topic import BATCH_QUEUE, QUEUE_TYPE, READ_WRITE, SIMPLE_QUEUE, TopicConfig, find_name_fault
-from holdfast.wire.codes import ResponseCode
+from holdfast.wire.frames.codes import ResponseCode
 
 LogicalQueuesOption = Annotated[int, typer.Option(min=1, metavar="N", help="Logical queues in all.")]
 ScopeOption = Annotated[

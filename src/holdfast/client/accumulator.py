@@ -40,8 +40,8 @@ from holdfast.client.sender import SEND_TIMEOUT_S, Parcel, Receipt
 from holdfast.model.errors import HoldfastError, ProducerFull, RouteNotFound, SendFailed
 from holdfast.model.message import Message
 from holdfast.model.queue import MessageQueue
-from holdfast.wire.batch import ITEM_OVERHEAD
-from holdfast.wire.codes import RequestCode
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.records.batch import ITEM_OVERHEAD
 
 Carry = Callable[[Parcel], Awaitable[Receipt]]
 

@@ -23,9 +23,9 @@ from holdfast.client.sender import SEND_TIMEOUT_S, Parcel, Receipt
 from holdfast.model.errors import HoldfastError, RouteNotFound, SendFailed, SendManyFailed
 from holdfast.model.message import Message, SendResult
 from holdfast.model.queue import MessageQueue
-from holdfast.wire.batch import ITEM_OVERHEAD
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.compression import Codec
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.records.batch import ITEM_OVERHEAD
+from holdfast.wire.records.compression import Codec
 
 Carry = Callable[[Parcel], Awaitable[Receipt]]
 _Place = tuple[str, MessageQueue | None]

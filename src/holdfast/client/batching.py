@@ -20,10 +20,10 @@ from holdfast.model import property_names as names
 from holdfast.model.errors import LocalProtocolError
 from holdfast.model.message import Message, SendResult
 from holdfast.model.topic import RETRY_PREFIX
-from holdfast.wire.batch import encode_columns
-from holdfast.wire.compression import Codec
-from holdfast.wire.inner_batch import COUNT_MAX, wrap_items
-from holdfast.wire.properties import NAME_END, VALUE_END
+from holdfast.wire.records.batch import encode_columns
+from holdfast.wire.records.compression import Codec
+from holdfast.wire.records.inner_batch import COUNT_MAX, wrap_items
+from holdfast.wire.records.properties import NAME_END, VALUE_END
 
 BATCH_BYTES_MAX: Final = 1024 * 1024
 

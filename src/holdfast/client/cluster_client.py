@@ -35,12 +35,12 @@ from holdfast.model.queue import MessageQueue
 from holdfast.model.route import MASTER_ID
 from holdfast.runtime.fork import in_forked_child
 from holdfast.runtime.pool import Connection, ConnectionPool, is_caller_cancelled
-from holdfast.wire import java_json
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command, response
-from holdfast.wire.heartbeat import CAPABILITIES_FIELD
-from holdfast.wire.route import ClusterInfo
-from holdfast.wire.watch import ROUTES_CHANGED
+from holdfast.wire.cluster.route import ClusterInfo
+from holdfast.wire.cluster.watch import ROUTES_CHANGED
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command, response
+from holdfast.wire.requests.heartbeat import CAPABILITIES_FIELD
 
 REQUEST_TIMEOUT_S: Final = 3.0
 _PARTING_S: Final = 1.0

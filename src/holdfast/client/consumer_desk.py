@@ -29,9 +29,9 @@ from holdfast.client.running_info import (
     encode_running_info,
 )
 from holdfast.model.queue import MessageQueue
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command, response
-from holdfast.wire.heartbeat import ConsumeType, MessageModel
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command, response
+from holdfast.wire.requests.heartbeat import ConsumeType, MessageModel
 
 _MIB = 1024 * 1024
 

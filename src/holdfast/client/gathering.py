@@ -21,8 +21,8 @@ from holdfast.model.errors import ConfigError
 from holdfast.model.message import Message, SendResult
 from holdfast.model.queue import MessageQueue
 from holdfast.model.topic import RETRY_PREFIX
-from holdfast.wire.compression import Codec
-from holdfast.wire.inner_batch import OPENED_SIZE_MAX
+from holdfast.wire.records.compression import Codec
+from holdfast.wire.records.inner_batch import OPENED_SIZE_MAX
 
 # Of the messages of a topic that are in no order.
 UNORDERED_IN_FLIGHT: Final = 4

@@ -30,8 +30,8 @@ from holdfast.model.filter import EVERYTHING, parse_tags
 from holdfast.model.group import Subscription
 from holdfast.model.queue import MessageQueue
 from holdfast.model.topic import retry_topic
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.command import Command
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.frames.command import Command
 
 log = logging.getLogger("holdfast.client")
 

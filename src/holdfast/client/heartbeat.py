@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from typing import Final
 
 from holdfast.model.group import Subscription
-from holdfast.wire import java_json
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.command import Command
-from holdfast.wire.fields import to_fields
-from holdfast.wire.heartbeat import (
+from holdfast.wire.cluster.route import MAPPING_FIELD
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.frames.fields import to_fields
+from holdfast.wire.requests.heartbeat import (
     ConsumeFromWhere,
     ConsumerData,
     ConsumeType,
@@ -19,7 +20,6 @@ from holdfast.wire.heartbeat import (
     ProducerData,
     UnregisterFields,
 )
-from holdfast.wire.route import MAPPING_FIELD
 
 INTERVAL_MS: Final = 30_000
 

@@ -22,11 +22,11 @@ from holdfast.client.name_servers import NameServers
 from holdfast.client.route_watch import RouteWatch
 from holdfast.model.errors import ConnectionLost, HoldfastError, RequestTimeout
 from holdfast.runtime.pool import ConnectionPool
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
-from holdfast.wire.route import MAPPING_FIELD
-from holdfast.wire.units import GROUP_FIELD, SCOPE_FIELD
-from holdfast.wire.watch import TOPICS_FIELD, UNWATCH, WATCH_FIELD, WATCHING_FIELD, join_topics, split_topics
+from holdfast.wire.cluster.route import MAPPING_FIELD
+from holdfast.wire.cluster.units import GROUP_FIELD, SCOPE_FIELD
+from holdfast.wire.cluster.watch import TOPICS_FIELD, UNWATCH, WATCH_FIELD, WATCHING_FIELD, join_topics, split_topics
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
 
 log = logging.getLogger("holdfast.client")
 

@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast.model.errors import RemoteProtocolError
 from holdfast.model.queue import MessageQueue
-from holdfast.wire import java_json
+from holdfast.wire.frames import java_json
 
 # For how long a place is worth more than what the broker says. Longer, and an operator may have moved the group back.
 LEFT_MS_MAX: Final = 60_000

@@ -15,8 +15,8 @@ from holdfast.client.arguments import NO_KEYS, ZERO, check_message, check_text, 
 from holdfast.model import property_names as names
 from holdfast.model.errors import LocalProtocolError
 from holdfast.model.message import KEY_SEPARATOR, Message, find_message_fault
-from holdfast.wire.compression import Codec, compress, flag_of
-from holdfast.wire.properties import NAME_END, PROPERTIES_SIZE_MAX, VALUE_END, format_properties
+from holdfast.wire.records.compression import Codec, compress, flag_of
+from holdfast.wire.records.properties import NAME_END, PROPERTIES_SIZE_MAX, VALUE_END, format_properties
 
 COMPRESS_OVER: Final = 4096
 BODY_SIZE_MAX: Final = 4 * 1024 * 1024

@@ -60,11 +60,11 @@ from holdfast.model.queue import MessageQueue
 from holdfast.model.scope import is_mock_broker
 from holdfast.model.unique_id import UniqueIds
 from holdfast.runtime.fork import in_forked_child
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.command import Command
-from holdfast.wire.compression import Codec
-from holdfast.wire.host import format_host
-from holdfast.wire.record import TRANSACTION_PREPARED
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.frames.host import format_host
+from holdfast.wire.records.compression import Codec
+from holdfast.wire.records.record import TRANSACTION_PREPARED
 
 DEFAULT_GROUP: Final = "holdfast"
 TOPIC_EXPIRY_S: Final = 300.0

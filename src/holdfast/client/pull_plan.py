@@ -25,12 +25,12 @@ from holdfast.model.group import Subscription
 from holdfast.model.message import ReceivedMessage
 from holdfast.model.queue import MessageQueue
 from holdfast.model.scope import is_mock_broker
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
-from holdfast.wire.fields import BadField, from_fields, to_fields
-from holdfast.wire.inner_batch import Opening
-from holdfast.wire.pull import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND, PullAnswer, PullFields
-from holdfast.wire.route import MAPPING_FIELD
+from holdfast.wire.cluster.route import MAPPING_FIELD
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.frames.fields import BadField, from_fields, to_fields
+from holdfast.wire.records.inner_batch import Opening
+from holdfast.wire.requests.pull import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND, PullAnswer, PullFields
 
 BATCH_MAX: Final = 32
 BATCH_BYTES_MAX: Final = 256 * 1024

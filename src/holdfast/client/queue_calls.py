@@ -30,13 +30,14 @@ from holdfast.model.queue import MessageQueue
 from holdfast.model.route import MASTER_ID
 from holdfast.model.scope import is_mock_broker
 from holdfast.model.topic import RETRY_PREFIX
-from holdfast.wire import java_json
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
-from holdfast.wire.fields import BadField, from_fields, to_fields
-from holdfast.wire.heartbeat import KEEPS_BATCHES_WHOLE, ConsumeFromWhere, ConsumerGroupFields, ConsumerList
-from holdfast.wire.inner_batch import is_inner_batch
-from holdfast.wire.offsets import (
+from holdfast.wire.cluster.route import MAPPING_FIELD
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.frames.fields import BadField, from_fields, to_fields
+from holdfast.wire.records.inner_batch import is_inner_batch
+from holdfast.wire.requests.heartbeat import KEEPS_BATCHES_WHOLE, ConsumeFromWhere, ConsumerGroupFields, ConsumerList
+from holdfast.wire.requests.offsets import (
     LockAnswer,
     LockBody,
     OffsetAnswer,
@@ -46,8 +47,7 @@ from holdfast.wire.offsets import (
     SendBackFields,
     UpdateOffsetFields,
 )
-from holdfast.wire.relay import leader_in
-from holdfast.wire.route import MAPPING_FIELD
+from holdfast.wire.requests.relay import leader_in
 
 log = logging.getLogger("holdfast.client")
 

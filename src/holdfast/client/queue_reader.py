@@ -42,8 +42,8 @@ from holdfast.model.message import ReceivedMessage
 from holdfast.model.queue import MessageQueue
 from holdfast.model.route import MASTER_ID
 from holdfast.model.scope import is_mock_broker
-from holdfast.wire.relay import leader_in
-from holdfast.wire.units import SCOPE_FIELD
+from holdfast.wire.cluster.units import SCOPE_FIELD
+from holdfast.wire.requests.relay import leader_in
 
 log = logging.getLogger("holdfast.client")
 

@@ -17,10 +17,10 @@ from holdfast.model.errors import RemoteProtocolError, UnreadableBatch
 from holdfast.model.message import ReceivedMessage
 from holdfast.model.queue import MessageQueue
 from holdfast.model.topic import RETRY_PREFIX
-from holdfast.wire.compression import CODEC_MASK, COMPRESSED, decompress
-from holdfast.wire.inner_batch import is_inner_batch, unwrap_items
-from holdfast.wire.properties import find_property, parse_properties
-from holdfast.wire.record import StoredRecord, decode_records
+from holdfast.wire.records.compression import CODEC_MASK, COMPRESSED, decompress
+from holdfast.wire.records.inner_batch import is_inner_batch, unwrap_items
+from holdfast.wire.records.properties import find_property, parse_properties
+from holdfast.wire.records.record import StoredRecord, decode_records
 
 PLAIN_MAX: Final = 32 * 1024 * 1024
 """When so much has come out of the compressed bodies of an answer, no more of them are opened."""

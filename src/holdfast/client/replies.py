@@ -18,10 +18,10 @@ from holdfast.model import property_names as names
 from holdfast.model.errors import HoldfastError, LocalProtocolError
 from holdfast.model.message import Message, ReceivedMessage
 from holdfast.model.queue import MessageQueue
-from holdfast.wire.command import Command, response
-from holdfast.wire.compression import CODEC_MASK, COMPRESSED, decompress
-from holdfast.wire.fields import from_fields
-from holdfast.wire.host import pack_host
+from holdfast.wire.frames.command import Command, response
+from holdfast.wire.frames.fields import from_fields
+from holdfast.wire.frames.host import pack_host
+from holdfast.wire.records.compression import CODEC_MASK, COMPRESSED, decompress
 
 _REPLY = "reply"
 _REPLY_TOPIC_SUFFIX = "_REPLY_TOPIC"

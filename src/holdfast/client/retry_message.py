@@ -17,12 +17,12 @@ from holdfast.model import property_names as names
 from holdfast.model.message import DELAY_LEVEL_MAX, ReceivedMessage
 from holdfast.model.queue import MessageQueue
 from holdfast.model.topic import retry_topic
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.command import Command
-from holdfast.wire.compression import CODEC_MASK, COMPRESSED
-from holdfast.wire.fields import to_fields
-from holdfast.wire.properties import format_properties
-from holdfast.wire.send import SendFields
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.frames.fields import to_fields
+from holdfast.wire.records.compression import CODEC_MASK, COMPRESSED
+from holdfast.wire.records.properties import format_properties
+from holdfast.wire.requests.send import SendFields
 
 PRODUCER_GROUP: Final = "CLIENT_INNER_PRODUCER"
 """Upstream's name for the producer inside a consumer."""

@@ -29,11 +29,11 @@ from holdfast.client.route_table import RouteTable, TopicRoute
 from holdfast.model.errors import BrokerRefused, ConnectionLost, HoldfastError, RequestTimeout, RouteNotFound
 from holdfast.model.route import Route
 from holdfast.model.topic import AUTO_CREATE_TOPIC
-from holdfast.wire.codes import ResponseCode
-from holdfast.wire.command import Command
-from holdfast.wire.deletions import DELETED_FIELD
-from holdfast.wire.route import decode_route
-from holdfast.wire.send_request import AUTO_CREATE_QUEUES
+from holdfast.wire.cluster.deletions import DELETED_FIELD
+from holdfast.wire.cluster.route import decode_route
+from holdfast.wire.frames.codes import ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.requests.send_request import AUTO_CREATE_QUEUES
 
 _POLL_TICK_S: Final = 1.0
 _SWEEP_S: Final = 30.0

@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.model.group import Subscription
 from holdfast.model.queue import MessageQueue
-from holdfast.wire import java_json
+from holdfast.wire.frames import java_json
 
 
 class QueueStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -17,7 +17,7 @@ from typing import Final
 from holdfast.model.errors import BrokerRefused, ConnectionLost, HoldfastError, RequestTimeout
 from holdfast.model.java_hash import java_hash, key_text
 from holdfast.model.queue import MessageQueue
-from holdfast.wire.codes import ResponseCode
+from holdfast.wire.frames.codes import ResponseCode
 
 RETRIES_DEFAULT: Final = 2
 

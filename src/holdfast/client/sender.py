@@ -56,9 +56,9 @@ from holdfast.model.message import SendResult, SendStatus
 from holdfast.model.queue import MessageQueue
 from holdfast.model.scope import NOBODY, is_mock_broker
 from holdfast.runtime.pool import Connection
-from holdfast.wire.codes import FIRST_5, RequestCode, ResponseCode
-from holdfast.wire.host import pack_host
-from holdfast.wire.send_request import OutgoingFields, SendReply, SendTemplate
+from holdfast.wire.frames.codes import FIRST_5, RequestCode, ResponseCode
+from holdfast.wire.frames.host import pack_host
+from holdfast.wire.requests.send_request import OutgoingFields, SendReply, SendTemplate
 
 SEND_TIMEOUT_S: Final = 10.0
 ATTEMPT_TIMEOUT_S: Final = 3.0

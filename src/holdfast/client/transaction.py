@@ -26,11 +26,11 @@ from holdfast.model.errors import HoldfastError, LocalProtocolError
 from holdfast.model.message import ReceivedMessage, SendResult
 from holdfast.model.queue import MessageQueue
 from holdfast.model.scope import is_mock_broker
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.command import Command
-from holdfast.wire.fields import from_fields, to_fields
-from holdfast.wire.message_id import parse_message_id
-from holdfast.wire.offsets import CheckTransactionFields, EndTransactionFields
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.frames.fields import from_fields, to_fields
+from holdfast.wire.records.message_id import parse_message_id
+from holdfast.wire.requests.offsets import CheckTransactionFields, EndTransactionFields
 
 log = logging.getLogger("holdfast.client")
 

@@ -17,10 +17,10 @@ from typing import Final
 from holdfast.client.cluster_client import ClusterClient
 from holdfast.model.errors import BrokerRefused, HoldfastError
 from holdfast.model.topic import TopicConfig
-from holdfast.wire import java_json
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
-from holdfast.wire.heartbeat import KEEPS_BATCHES_WHOLE
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.requests.heartbeat import KEEPS_BATCHES_WHOLE
 
 _PATIENCE_S: Final = 1.0
 

@@ -23,7 +23,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from holdfast.wire.record import crc32
+from holdfast.wire.records.record import crc32
 
 # Where the sum costs less than the calls. (Measured: half at 1 KiB, a sixth at 100 bytes; as much at 2 KiB.)
 SUMMED_SIZE_MAX: Final = 1536

@@ -22,9 +22,9 @@ import numpy.typing as npt
 from holdfast.columns.records import Records, check_bodies
 from holdfast.columns.slices import Block, Places, at_any_byte
 from holdfast.model.errors import RemoteProtocolError, UnreadableBatch
-from holdfast.wire.batch import ITEM_OVERHEAD
-from holdfast.wire.compression import CODEC_MASK, COMPRESSED, decompress
-from holdfast.wire.inner_batch import INNER_BATCH, count_said
+from holdfast.wire.records.batch import ITEM_OVERHEAD
+from holdfast.wire.records.compression import CODEC_MASK, COMPRESSED, decompress
+from holdfast.wire.records.inner_batch import INNER_BATCH, count_said
 
 _unpack_size: Final = struct.Struct(">i").unpack_from
 _BODY_SIZE_AT: Final = 16

@@ -27,7 +27,7 @@ from holdfast.columns.records import Records, check_bodies, read_records, take_b
 from holdfast.columns.slices import Block, Places, take_slices
 from holdfast.model import property_names as names
 from holdfast.model.errors import RemoteProtocolError, UnreadableBatch
-from holdfast.wire.compression import COMPRESSED, decompress
+from holdfast.wire.records.compression import COMPRESSED, decompress
 
 _TIME: Final = pa.timestamp("us", tz="UTC")
 TYPES: Final[dict[str, pa.DataType]] = {

@@ -19,7 +19,7 @@ import pyarrow as pa
 from holdfast.columns.checksums import SUMMED_COUNT_MIN, SUMMED_SIZE_MAX, are_all_right
 from holdfast.columns.slices import Block, Places, at_any_byte, find_size, parts_of, take_slices
 from holdfast.model.errors import CorruptRecord
-from holdfast.wire.record import (
+from holdfast.wire.records.record import (
     BORN_HOST_V6,
     CRC_MASK,
     FIXED_SIZE,

@@ -24,7 +24,7 @@ from holdfast.admin.cluster_start import ClusterPlan
 from holdfast.client.producer import Producer
 from holdfast.model.errors import HoldfastError, SendFailed
 from holdfast.model.message import Message
-from holdfast.wire.message_id import parse_message_id
+from holdfast.wire.records.message_id import parse_message_id
 
 # Between two sends of a key: a demo need not heat the room.
 PACE_S: Final = 0.03

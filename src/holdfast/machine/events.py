@@ -6,7 +6,7 @@ from typing import NewType
 
 import msgspec
 
-from holdfast.wire.frame import Frame
+from holdfast.wire.frames.frame import Frame
 
 ChannelId = NewType("ChannelId", int)
 """One connection, for as long as it lives. Never reused within a process."""

@@ -46,7 +46,7 @@ class BrokerRefused(HoldfastError):
     """A server answered a request with a failure code.
 
     Attributes:
-        code: The response code, see `holdfast.wire.codes.ResponseCode`.
+        code: The response code, see `holdfast.wire.frames.codes.ResponseCode`.
         remark: The server's own words.
         address: Who refused, if known.
     """

@@ -91,7 +91,7 @@ class ReceivedMessage(msgspec.Struct, frozen=True, gc=False):
         sys_flag: The system's bits. Bit 0 is set only when the body could not be uncompressed and is as it was stored;
             bits 6 and 7 when it came in a batch that its broker keeps whole.
         position: Byte address in the broker's log.
-        born_host: The sender's address as stored, see `holdfast.wire.host`.
+        born_host: The sender's address as stored, see `holdfast.wire.frames.host`.
         store_host: The broker's address as stored.
         prepared_position: Where the half message of a transaction was; 0 when there was none.
     """

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 
-from holdfast.wire.route import RouteAnswer, bare_keys, render_answer
+from holdfast.wire.cluster.route import RouteAnswer, bare_keys, render_answer
 
 Proxies = tuple[tuple[str, ...], ...]
 """Of each static topic of a name, the brokers that can stand in for its mock one."""

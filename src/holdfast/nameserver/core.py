@@ -57,11 +57,7 @@ from holdfast.nameserver.settings import Settings
 from holdfast.nameserver.topics import TopicDesk
 from holdfast.nameserver.unit_desk import UnitDesk
 from holdfast.nameserver.vision import ANYBODY, Viewer
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import decode_command, encode_command, response
-from holdfast.wire.fields import BadField, from_fields
-from holdfast.wire.frame import JSON, Frame
-from holdfast.wire.route import (
+from holdfast.wire.cluster.route import (
     QUOTED_KEYS_VERSION,
     RouteAnswer,
     RouteFields,
@@ -70,7 +66,11 @@ from holdfast.wire.route import (
     is_mapping_aware,
     watching_head,
 )
-from holdfast.wire.watch import WATCHING_FIELD
+from holdfast.wire.cluster.watch import WATCHING_FIELD
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import decode_command, encode_command, response
+from holdfast.wire.frames.fields import BadField, from_fields
+from holdfast.wire.frames.frame import JSON, Frame
 
 SCAN_TIMER: Final = "scan"
 _ROUTE: Final = int(RequestCode.GET_ROUTEINFO_BY_TOPIC)

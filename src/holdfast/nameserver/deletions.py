@@ -17,7 +17,7 @@ from holdfast.model.deletion import Deletions, is_marked_when_deleted
 from holdfast.model.errors import RemoteProtocolError
 from holdfast.nameserver.kv import DELETIONS, KvStore, Waiter
 from holdfast.nameserver.request import Answer, Request
-from holdfast.wire.deletions import decode_markers, encode_markers
+from holdfast.wire.cluster.deletions import decode_markers, encode_markers
 
 _KEY: Final = "markers"
 

@@ -24,7 +24,7 @@ from holdfast.model.mapping import merge
 from holdfast.model.numbers import Int64
 from holdfast.nameserver.static_routes import to_infos, to_report
 from holdfast.nameserver.static_topics import StaticTopic, StaticTopics, key_of, name_of
-from holdfast.wire.mapping import Info, from_info
+from holdfast.wire.cluster.mapping import Info, from_info
 
 FILE: Final = "staticTopics.json"
 UNREADABLE_FILE: Final = "staticTopics.json.unreadable"

@@ -19,8 +19,8 @@ import msgspec
 from holdfast.machine.effects import WriteFile
 from holdfast.machine.events import ChannelId
 from holdfast.model.errors import ConfigError, RemoteProtocolError
-from holdfast.wire import java_json
-from holdfast.wire.command import Command
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.command import Command
 
 FILE: Final = "kvConfig.json"
 ORDER_TOPICS: Final = "ORDER_TOPIC_CONFIG"

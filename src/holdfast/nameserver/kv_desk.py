@@ -7,11 +7,11 @@ from typing import Final
 from holdfast.machine.effects import Effect, SendBytes, SetTimer, WriteFile
 from holdfast.nameserver.kv import DELETIONS, ORDER_TOPICS, UNITS, KvStore, Waiter
 from holdfast.nameserver.request import Answer, Handlers, Refusal, Request
-from holdfast.wire import java_json
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import encode_command, response
-from holdfast.wire.fields import BadField, from_fields
-from holdfast.wire.route import KvFields, NamespaceFields, Table
+from holdfast.wire.cluster.route import KvFields, NamespaceFields, Table
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import encode_command, response
+from holdfast.wire.frames.fields import BadField, from_fields
 
 TIMER: Final = "kv"
 _RETRY_MS: Final = 5_000

@@ -14,7 +14,7 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.machine.events import ChannelId
-from holdfast.wire.registration import DataVersion
+from holdfast.wire.cluster.registration import DataVersion
 
 
 class Lease(msgspec.Struct, kw_only=True):

@@ -26,7 +26,7 @@ from random import Random
 from typing import Final, Literal
 
 from holdfast.machine.events import ChannelId
-from holdfast.wire.watch import join_topics, split_topics
+from holdfast.wire.cluster.watch import join_topics, split_topics
 
 TICK_MS: Final = 1_000
 _NAMES_PER_CLIENT: Final = 64  # So many names take as long as one more client.

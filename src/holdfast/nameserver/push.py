@@ -24,10 +24,10 @@ from holdfast.nameserver.options import NameServerOptions
 from holdfast.nameserver.request import Answer, Handlers, Request
 from holdfast.nameserver.vision import Viewer
 from holdfast.nameserver.watches import Watches
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.command import ONE_WAY, Command, encode_command
-from holdfast.wire.push_state import LinkCapacityTold, PushState, ReadingsTold, encode_push_state, to_percent
-from holdfast.wire.watch import ROUTES_CHANGED, TOPICS_FIELD, UNWATCH, split_topics
+from holdfast.wire.cluster.push_state import LinkCapacityTold, PushState, ReadingsTold, encode_push_state, to_percent
+from holdfast.wire.cluster.watch import ROUTES_CHANGED, TOPICS_FIELD, UNWATCH, split_topics
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.frames.command import ONE_WAY, Command, encode_command
 
 TIMER: Final = "notify"
 SETTLING_MS: Final = 200

@@ -27,10 +27,10 @@ from holdfast.model.scope import GLOBAL
 from holdfast.nameserver.kv import Waiter
 from holdfast.nameserver.request import Answer, Handlers, Refusal, Request
 from holdfast.nameserver.static_topics import StaticTopics, name_of
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import encode_command, response
-from holdfast.wire.leases import NOBODY, Claim, Holding, LeaseAnswer, LeaseRequest
-from holdfast.wire.moves import decode_body, encode_body
+from holdfast.wire.cluster.leases import NOBODY, Claim, Holding, LeaseAnswer, LeaseRequest
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import encode_command, response
+from holdfast.wire.requests.moves import decode_body, encode_body
 
 FILE: Final = "queueLeases.json"
 QUARANTINE_MS: Final = 60_000

@@ -31,11 +31,7 @@ from holdfast.nameserver.routes import RouteTable
 from holdfast.nameserver.settings import Settings
 from holdfast.nameserver.static_topics import shorten
 from holdfast.nameserver.unit_desk import UnitDesk
-from holdfast.wire import java_json
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
-from holdfast.wire.fields import from_fields, to_fields
-from holdfast.wire.registration import (
+from holdfast.wire.cluster.registration import (
     BrokerFields,
     DataVersion,
     MemberGroupFields,
@@ -47,7 +43,11 @@ from holdfast.wire.registration import (
     decode_registration,
     registration_digest,
 )
-from holdfast.wire.route import MemberGroup, MemberGroupAnswer, Table, bare_keys
+from holdfast.wire.cluster.route import MemberGroup, MemberGroupAnswer, Table, bare_keys
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.frames.fields import from_fields, to_fields
 
 QUEUES_MAX: Final = 65_536  # Every client that hears of a queue makes an object for it.
 _CRC_MASK: Final = 0x7FFFFFFF  # 31 bits, as upstream masks every CRC

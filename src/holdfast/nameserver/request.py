@@ -9,8 +9,8 @@ import msgspec
 from holdfast.machine.effects import Effect, Log
 from holdfast.machine.events import ChannelId
 from holdfast.nameserver.notices import Occasion
-from holdfast.wire.codes import ResponseCode
-from holdfast.wire.command import Command, response
+from holdfast.wire.frames.codes import ResponseCode
+from holdfast.wire.frames.command import Command, response
 
 
 class Request(msgspec.Struct, kw_only=True):

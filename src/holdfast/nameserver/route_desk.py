@@ -34,11 +34,11 @@ from holdfast.nameserver.static_routes import (
 )
 from holdfast.nameserver.static_topics import StaticTopic, shorten
 from holdfast.nameserver.vision import ANYBODY, EVERYTHING, Viewer, Vision, see, to_viewer
-from holdfast.wire.codes import ResponseCode
-from holdfast.wire.command import Command
-from holdfast.wire.deletions import DELETED_FIELD, DELETIONS_FIELD
-from holdfast.wire.fields import BadField, from_fields
-from holdfast.wire.route import QUOTED_KEYS_VERSION, AskerFields, RouteAnswer, RouteFields, is_mapping_aware
+from holdfast.wire.cluster.deletions import DELETED_FIELD, DELETIONS_FIELD
+from holdfast.wire.cluster.route import QUOTED_KEYS_VERSION, AskerFields, RouteAnswer, RouteFields, is_mapping_aware
+from holdfast.wire.frames.codes import ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.frames.fields import BadField, from_fields
 
 _MISSING: Final = (
     "No topic route info in name server for the topic: {}\n"

@@ -23,7 +23,7 @@ from holdfast.model.scope import covers
 from holdfast.model.topic import Permission, TopicConfig
 from holdfast.nameserver.static_topics import INTRUDES, StaticTopics
 from holdfast.nameserver.vision import EVERYTHING, Vision
-from holdfast.wire.route import encode_broker, encode_queue, join_cluster_info, join_route
+from holdfast.wire.cluster.route import encode_broker, encode_queue, join_cluster_info, join_route
 
 # A broker that keeps inventing shapes starts over here; nothing depends on sharing but speed.
 _SHAPES_MAX: Final = 1024

@@ -13,7 +13,7 @@ import msgspec
 from holdfast.nameserver.kv import FILE
 from holdfast.nameserver.notices import BrokerEvents
 from holdfast.nameserver.options import NameServerOptions
-from holdfast.wire.push_state import PUSH_KEY
+from holdfast.wire.cluster.push_state import PUSH_KEY
 
 _CHANGEABLE: Final[dict[str, str]] = {
     "brokerTimeoutMillis": "broker_timeout_ms",

@@ -28,8 +28,8 @@ from holdfast.model.scope import NOBODY, mock_broker
 from holdfast.model.topic import Permission
 from holdfast.nameserver.routes import Broker, Hosting
 from holdfast.nameserver.static_topics import Report, StaticTopic
-from holdfast.wire.mapping import Info, encode, to_extras, to_info
-from holdfast.wire.route import encode_broker, encode_queue, join_route
+from holdfast.wire.cluster.mapping import Info, encode, to_extras, to_info
+from holdfast.wire.cluster.route import encode_broker, encode_queue, join_route
 
 _HOSTS_REMEMBERED: Final = 4096
 

@@ -27,7 +27,7 @@ from holdfast.machine.effects import Log
 from holdfast.model.errors import MappingRefused, RemoteProtocolError
 from holdfast.model.mapping import UNKNOWN_GENERATION, MergedTopic, TopicMapping, check, merge
 from holdfast.model.scope import GLOBAL, covers, overlap, to_shown_scope
-from holdfast.wire.mapping import Info, convert_info, from_info
+from holdfast.wire.cluster.mapping import Info, convert_info, from_info
 
 HOMES_MAX: Final = 4_000_000
 """How many homes of queues are kept of all topics together: reports outlive their brokers, memory has an end."""

@@ -11,10 +11,10 @@ from holdfast.nameserver.leases import Leases
 from holdfast.nameserver.request import Answer, Handlers, Refusal, Request
 from holdfast.nameserver.routes import RouteTable
 from holdfast.nameserver.static_topics import INTRUDES
-from holdfast.wire import java_json
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.fields import from_fields
-from holdfast.wire.route import BrokerNameFields, ClusterFields, DeleteTopicFields, TopicFields, TopicList
+from holdfast.wire.cluster.route import BrokerNameFields, ClusterFields, DeleteTopicFields, TopicFields, TopicList
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.fields import from_fields
 
 # Bits of a topic's sys flag.
 _UNIT: Final = 1

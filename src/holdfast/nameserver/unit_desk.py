@@ -19,9 +19,9 @@ from holdfast.model.scope import GLOBAL
 from holdfast.nameserver.kv import UNITS, KvStore, Waiter
 from holdfast.nameserver.request import Answer, Handlers, Refusal, Request
 from holdfast.nameserver.routes import RouteTable
-from holdfast.wire import java_json
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.units import KnownUnit, UnitState, decode_switch, encode_switch, to_text
+from holdfast.wire.cluster.units import KnownUnit, UnitState, decode_switch, encode_switch, to_text
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
 
 _KEY: Final = "switch"
 

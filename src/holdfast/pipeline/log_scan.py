@@ -28,7 +28,7 @@ from holdfast.pipeline.read_only import VIEW_SIZE_MAX
 from holdfast.store.base.log_file import LogFiles
 from holdfast.store.log.log_scanner import Stop, WalkedRecord, judge, judge_at
 from holdfast.store.recovery.log_repair import Damage
-from holdfast.wire.record import BLANK_SIZE, MAGIC_V1, MAGIC_V2, RECORD_SIZE_MIN
+from holdfast.wire.records.record import BLANK_SIZE, MAGIC_V1, MAGIC_V2, RECORD_SIZE_MIN
 
 CHUNK_SIZE: Final = 8 << 20
 _SEARCHED: Final = 1 << 20

@@ -24,9 +24,9 @@ from holdfast.pipeline.queue_entries import QueueFolder, QueueReader
 from holdfast.pipeline.read_only import read_small
 from holdfast.pipeline.store_folder import StoreFolder
 from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE
-from holdfast.wire import java_json
-from holdfast.wire.mapping import MappingFile, from_detail
-from holdfast.wire.record import decode_record
+from holdfast.wire.cluster.mapping import MappingFile, from_detail
+from holdfast.wire.frames import java_json
+from holdfast.wire.records.record import decode_record
 
 
 class MappingUnreadable(HoldfastError):

@@ -36,7 +36,7 @@ from holdfast.store.recovery.checkpoint import parse_checkpoint
 from holdfast.store.recovery.log_repair import find_next_record
 from holdfast.store.recovery.open_store import ABORT_PATH
 from holdfast.store.recovery.queue_snapshot import DELETED_PATH, erased_key
-from holdfast.wire import java_json
+from holdfast.wire.frames import java_json
 
 _MAPPING_FILE: Final = "topicQueueMapping.json"
 

@@ -26,7 +26,7 @@ from holdfast.machine.effects import Piece
 from holdfast.machine.events import ChannelId
 from holdfast.model.errors import RemoteProtocolError
 from holdfast.runtime.budget import UNMETERED_MAX, MemoryBudget
-from holdfast.wire.frame import Frame, frame_size_wanted, split_frames
+from holdfast.wire.frames.frame import Frame, frame_size_wanted, split_frames
 
 RECEIVE_BUFFER_SIZE: Final = 1024 * 1024
 # Whoever keeps reads lets go of them above this, so that there is always room for a good one.

@@ -29,10 +29,10 @@ from holdfast.machine.effects import Piece
 from holdfast.model.errors import ConnectionLost, ForkedClient, RemoteProtocolError, RequestTimeout
 from holdfast.runtime.channel import Channel
 from holdfast.runtime.fork import in_forked_child
-from holdfast.wire.command import ONE_WAY, RESPONSE, Command, decode_command, encode_command
-from holdfast.wire.exchange import Exchange
-from holdfast.wire.frame import JSON, Frame
-from holdfast.wire.send_request import SendReply, decode_send_reply, send_reply
+from holdfast.wire.frames.command import ONE_WAY, RESPONSE, Command, decode_command, encode_command
+from holdfast.wire.frames.frame import JSON, Frame
+from holdfast.wire.requests.exchange import Exchange
+from holdfast.wire.requests.send_request import SendReply, decode_send_reply, send_reply
 
 CONNECT_TIMEOUT_S: Final = 3.0
 # More requests than this do not make a server faster, only the waiting longer and the memory larger.

@@ -30,7 +30,7 @@ from holdfast.runtime.channel import KEPT_SIZE_MAX, Channel, ReceiveBuffer
 from holdfast.runtime.log_sync import LogSyncer
 from holdfast.runtime.stream import StreamChannel
 from holdfast.store.base.disk import Disk
-from holdfast.wire.frame import Frame
+from holdfast.wire.frames.frame import Frame
 
 CONNECT_TIMEOUT_S: Final = 3.0
 # A connection without traffic in either direction for four ticks is closed, as every RocketMQ peer closes it.

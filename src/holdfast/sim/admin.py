@@ -24,13 +24,13 @@ from holdfast.sim.layout import layout_commands
 from holdfast.sim.orders import ORDERED_TOPIC, PLAIN_TOPIC, uid_of
 from holdfast.sim.witness import spot_of
 from holdfast.sim.world import Violation
-from holdfast.wire import java_json
-from holdfast.wire.admin import CreateTopicFields
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
-from holdfast.wire.fields import to_fields
-from holdfast.wire.record import decode_records
-from holdfast.wire.route import TopicList
+from holdfast.wire.cluster.route import TopicList
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.frames.fields import to_fields
+from holdfast.wire.records.record import decode_records
+from holdfast.wire.requests.admin import CreateTopicFields
 
 _PAUSE_MS: Final = 200
 _PATIENCE_MS: Final = 20_000

@@ -31,12 +31,12 @@ from holdfast.machine.events import (
 from holdfast.model.errors import BrokerRefused, ConnectionLost, HoldfastError, RequestTimeout
 from holdfast.model.queue import MessageQueue
 from holdfast.model.route import Route
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import ONE_WAY, Command, decode_command, encode_command
-from holdfast.wire.exchange import Exchange
-from holdfast.wire.inner_batch import OPENS_FIELD
-from holdfast.wire.route import MAPPING_FIELD, decode_route
-from holdfast.wire.units import SCOPE_FIELD
+from holdfast.wire.cluster.route import MAPPING_FIELD, decode_route
+from holdfast.wire.cluster.units import SCOPE_FIELD
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import ONE_WAY, Command, decode_command, encode_command
+from holdfast.wire.records.inner_batch import OPENS_FIELD
+from holdfast.wire.requests.exchange import Exchange
 
 Then = Callable[[Command | HoldfastError], None]
 Action = Callable[[], None]

@@ -40,7 +40,7 @@ from holdfast.sim.witness import Witness
 from holdfast.sim.world import World
 from holdfast.store.base.options import StoreOptions
 from holdfast.store.message_store import MessageStore
-from holdfast.wire.host import pack_host
+from holdfast.wire.frames.host import pack_host
 
 BROKER_TIMEOUT_MS: Final = 9_000
 

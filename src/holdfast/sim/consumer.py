@@ -32,12 +32,12 @@ from holdfast.sim.client import SimClient
 from holdfast.sim.orders import RECONSUME_MAX, uid_of
 from holdfast.sim.witness import Witness
 from holdfast.sim.world import Violation
-from holdfast.wire import java_json
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
-from holdfast.wire.fields import to_fields
-from holdfast.wire.heartbeat import ConsumeFromWhere, ConsumerList, UnregisterFields
-from holdfast.wire.offsets import LockAnswer, LockBody, QueryOffsetFields, SendBackFields, UpdateOffsetFields
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.frames.fields import to_fields
+from holdfast.wire.requests.heartbeat import ConsumeFromWhere, ConsumerList, UnregisterFields
+from holdfast.wire.requests.offsets import LockAnswer, LockBody, QueryOffsetFields, SendBackFields, UpdateOffsetFields
 
 _REBALANCE_MS: Final = 5_000
 _COMMIT_MS: Final = 2_000

@@ -17,11 +17,11 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.mapping import MergedTopic, TopicMapping, merge, next_epoch
 from holdfast.sim.client import route_query
 from holdfast.sim.operator import Script, ScriptedClient, View, read_view
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
-from holdfast.wire.mapping import to_home
-from holdfast.wire.moves import ForceOrder, QueueHomes, encode_body
-from holdfast.wire.route import decode_route
+from holdfast.wire.cluster.mapping import to_home
+from holdfast.wire.cluster.route import decode_route
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.requests.moves import ForceOrder, QueueHomes, encode_body
 
 _WAKE_MS: Final = (200, 3_000)
 _SETTLE_MS: Final = 12_000

@@ -8,12 +8,12 @@ import msgspec
 
 from holdfast.model.mapping import TopicMapping, first_home
 from holdfast.model.placement import Move
-from holdfast.wire import mapping
-from holdfast.wire.admin import CreateTopicFields
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.command import Command
-from holdfast.wire.fields import to_fields
-from holdfast.wire.mapping import to_detail
+from holdfast.wire.cluster import mapping
+from holdfast.wire.cluster.mapping import to_detail
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.frames.fields import to_fields
+from holdfast.wire.requests.admin import CreateTopicFields
 
 
 def layout_commands(

@@ -27,13 +27,13 @@ from holdfast.sim.checkers.resets import Resets
 from holdfast.sim.client import SimClient
 from holdfast.sim.layout import layout_commands
 from holdfast.sim.wanderer import WANDERERS
-from holdfast.wire.admin import ResetOffsetFields
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
-from holdfast.wire.fields import to_fields
-from holdfast.wire.mapping import from_detail
-from holdfast.wire.moves import Mappings, Move, MoveName, MoveOrder, Stamp, decode_body, encode_body
-from holdfast.wire.offsets import QueueFields
+from holdfast.wire.cluster.mapping import from_detail
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.frames.fields import to_fields
+from holdfast.wire.requests.admin import ResetOffsetFields
+from holdfast.wire.requests.moves import Mappings, Move, MoveName, MoveOrder, Stamp, decode_body, encode_body
+from holdfast.wire.requests.offsets import QueueFields
 
 Asking = tuple[str, Command]
 Script = Generator[Asking | int, Any, None]

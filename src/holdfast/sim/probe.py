@@ -13,11 +13,11 @@ from holdfast.sim.checkers.progress import Progress
 from holdfast.sim.client import SimClient
 from holdfast.sim.orders import PLAIN_TOPIC, PRODUCER_GROUP, Job, Kind, Orders
 from holdfast.sim.producer import read_spots
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
-from holdfast.wire.fields import to_fields
-from holdfast.wire.properties import format_properties
-from holdfast.wire.send import SendFields
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.frames.fields import to_fields
+from holdfast.wire.records.properties import format_properties
+from holdfast.wire.requests.send import SendFields
 
 _PAUSE_MS = 300
 

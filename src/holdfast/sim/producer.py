@@ -19,16 +19,16 @@ from holdfast.sim.checkers.places import Place, Spot
 from holdfast.sim.client import SimClient, refusal
 from holdfast.sim.orders import PRODUCER_GROUP, TRANSACTIONAL, Job, Kind, Lane, Orders, uid_of
 from holdfast.sim.world import Violation
-from holdfast.wire.batch import encode_items
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
-from holdfast.wire.compression import Codec
-from holdfast.wire.fields import from_fields, to_fields
-from holdfast.wire.inner_batch import wrap_items
-from holdfast.wire.message_id import parse_message_id
-from holdfast.wire.offsets import CheckTransactionFields, EndTransactionFields
-from holdfast.wire.record import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, decode_record
-from holdfast.wire.send import SendFields
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.frames.fields import from_fields, to_fields
+from holdfast.wire.records.batch import encode_items
+from holdfast.wire.records.compression import Codec
+from holdfast.wire.records.inner_batch import wrap_items
+from holdfast.wire.records.message_id import parse_message_id
+from holdfast.wire.records.record import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, decode_record
+from holdfast.wire.requests.offsets import CheckTransactionFields, EndTransactionFields
+from holdfast.wire.requests.send import SendFields
 
 _NO_ROUTE_PAUSE_MS: Final = 300
 _WHOLE_SIZE_MAX: Final = 10_000  # Brokers take records of that size; larger batches they split.

@@ -10,11 +10,11 @@ from holdfast.sim.checkers.ledger import Ack, Ledger
 from holdfast.sim.client import SimClient
 from holdfast.sim.orders import Kind, uid_of
 from holdfast.sim.world import Violation
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
-from holdfast.wire.fields import to_fields
-from holdfast.wire.offsets import QueryMessageFields
-from holdfast.wire.record import decode_records
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.frames.fields import to_fields
+from holdfast.wire.records.record import decode_records
+from holdfast.wire.requests.offsets import QueryMessageFields
 
 _SAMPLE_MAX: Final = 12
 _PAUSE_MS: Final = 200

@@ -23,7 +23,7 @@ from holdfast.model.errors import DiskFailed, DiskFull, RemoteProtocolError
 from holdfast.sim.network import Network, Socket
 from holdfast.sim.world import World
 from holdfast.store.base.disk import Disk, File
-from holdfast.wire.frame import split_frames
+from holdfast.wire.frames.frame import split_frames
 
 _SCRIBBLE: Final = 0xDD
 _STOP_LOOK_MS: Final = 20

@@ -10,9 +10,9 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.route import Route
 from holdfast.sim.client import SimClient, route_query
 from holdfast.sim.orders import ORDERED_TOPIC, PLAIN_TOPIC
-from holdfast.wire.codes import ResponseCode
-from holdfast.wire.command import Command
-from holdfast.wire.route import decode_route
+from holdfast.wire.cluster.route import decode_route
+from holdfast.wire.frames.codes import ResponseCode
+from holdfast.wire.frames.command import Command
 
 _TOPICS: Final = (PLAIN_TOPIC, ORDERED_TOPIC)
 

@@ -16,10 +16,10 @@ import msgspec
 from holdfast.model.errors import HoldfastError
 from holdfast.model.opening import CLOSED, EVERY_UNIT, Opening, Switch, SwitchRefused
 from holdfast.sim.operator import Asking, Script, ScriptedClient
-from holdfast.wire import java_json
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
-from holdfast.wire.units import UnitState, encode_switch
+from holdfast.wire.cluster.units import UnitState, encode_switch
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
 
 _CLOSE_SHARE: Final = 0.6
 _TRY_PAUSE_MS: Final = 700

@@ -18,10 +18,10 @@ from holdfast.model.group import Subscription
 from holdfast.model.queue import MessageQueue
 from holdfast.sim.checkers.resets import Resets
 from holdfast.sim.client import SimClient
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
-from holdfast.wire.fields import to_fields
-from holdfast.wire.offsets import UpdateOffsetFields
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.frames.fields import to_fields
+from holdfast.wire.requests.offsets import UpdateOffsetFields
 
 WANDERERS: Final = "wanderers"
 _REST_MS: Final = 2_000

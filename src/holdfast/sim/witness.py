@@ -13,8 +13,8 @@ from holdfast.sim.checkers.places import Place, Places, Spot
 from holdfast.sim.checkers.progress import Doing, Progress
 from holdfast.sim.orders import RECONSUME_MAX, Kind, Orders, uid_of
 from holdfast.sim.world import Violation
-from holdfast.wire.host import format_host
-from holdfast.wire.inner_batch import is_inner_batch
+from holdfast.wire.frames.host import format_host
+from holdfast.wire.records.inner_batch import is_inner_batch
 
 
 class Witness:

@@ -30,9 +30,9 @@ from holdfast.model.queue import MessageQueue
 from holdfast.spark.sink_items import run_checksums
 from holdfast.spark.sink_requests import RowRequests, Stamps, WriteName
 from holdfast.spark.sink_rows import Messages
-from holdfast.wire.codes import ResponseCode
-from holdfast.wire.compression import Codec
-from holdfast.wire.sink import SinkState
+from holdfast.wire.frames.codes import ResponseCode
+from holdfast.wire.records.compression import Codec
+from holdfast.wire.requests.sink import SinkState
 
 _SEND_TIMEOUT_S: Final = 10.0
 _ILLEGAL: Final = frozenset({ResponseCode.MESSAGE_ILLEGAL, ResponseCode.INVALID_PARAMETER})

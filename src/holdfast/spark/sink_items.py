@@ -1,4 +1,4 @@
-"""Columns of messages as the bodies of batch sends: what `holdfast.wire.batch.encode_items` does, all at once.
+"""Columns of messages as the bodies of batch sends: what `holdfast.wire.records.batch.encode_items` does, all at once.
 
     head | body | properties size | properties     four columns, joined row by row: Arrow copies, in C
 
@@ -20,10 +20,10 @@ import pyarrow.compute as pc
 
 from holdfast.columns.slices import block_of, bounds_of
 from holdfast.spark.sink_rows import BYTES, BadRow, Messages, join_columns
-from holdfast.wire.batch import ITEM_OVERHEAD
-from holdfast.wire.compression import Codec
-from holdfast.wire.inner_batch import KEYS_SIZE_MAX, InnerBatch, wrap_items
-from holdfast.wire.properties import PROPERTIES_SIZE_MAX
+from holdfast.wire.records.batch import ITEM_OVERHEAD
+from holdfast.wire.records.compression import Codec
+from holdfast.wire.records.inner_batch import KEYS_SIZE_MAX, InnerBatch, wrap_items
+from holdfast.wire.records.properties import PROPERTIES_SIZE_MAX
 
 _HEAD: Final = np.dtype([("size", ">i4"), ("magic", ">i4"), ("crc", ">i4"), ("flag", ">i4"), ("body_size", ">i4")])
 _PROPERTIES_SIZE: Final = np.dtype(">u2")

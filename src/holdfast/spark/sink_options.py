@@ -8,7 +8,7 @@ from typing import Final
 
 from holdfast.model.errors import ConfigError
 from holdfast.spark.options import SINK_HABITS, OptionReader, read_namesrv, refuse
-from holdfast.wire.compression import Codec
+from holdfast.wire.records.compression import Codec
 
 BODIES: Final = ("body", "value")
 """Names of the column that is the message; the second is what Kafka's sink calls it."""

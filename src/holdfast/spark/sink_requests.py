@@ -21,9 +21,9 @@ from holdfast.model.errors import LocalProtocolError
 from holdfast.model.queue import MessageQueue
 from holdfast.spark.sink_items import count_fitting, count_keyed, encode_messages, wrap_messages
 from holdfast.spark.sink_rows import Messages
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.compression import Codec
-from holdfast.wire.sink import SINK, SinkStamp, record_texts
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.records.compression import Codec
+from holdfast.wire.requests.sink import SINK, SinkStamp, record_texts
 
 REQUEST_BYTES_MAX: Final = 512 * 1024
 REQUEST_ROWS_MAX: Final = 1000

@@ -24,7 +24,7 @@ from holdfast.model.java_hash import key_text
 from holdfast.model.queue import MessageQueue
 from holdfast.spark.key_hash import hash_keys
 from holdfast.spark.sink_options import BODIES
-from holdfast.wire.properties import NAME_END, PROPERTIES_SIZE_MAX, VALUE_END
+from holdfast.wire.records.properties import NAME_END, PROPERTIES_SIZE_MAX, VALUE_END
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
 

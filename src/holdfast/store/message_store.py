@@ -38,7 +38,7 @@ from holdfast.store.recovery.open_store import OpenedStore, open_store
 from holdfast.store.recovery.queue_snapshot import erased_key, save_deleted
 from holdfast.store.recovery.recovery import Recovered
 from holdfast.store.recovery.replica_log import ReplicaLog
-from holdfast.wire.record import StoredRecord, decode_record
+from holdfast.wire.records.record import StoredRecord, decode_record
 
 __all__ = ["Housekeeping", "MessageStore", "QueueLog", "StoreOptions"]
 

@@ -8,7 +8,7 @@ from tests.support.scripted_reach import Asked, Reply, ScriptedReach
 from holdfast.admin.cluster import Cluster, parse_settings
 from holdfast.admin.reach import NotFound
 from holdfast.model.errors import ConnectionLost
-from holdfast.wire.codes import RequestCode
+from holdfast.wire.frames.codes import RequestCode
 
 RUNTIME = (
     b'{"table":{"brokerVersionDesc":"V5_5_0","putTps":"1.25 2.0 3.0","getTransferredTps":"4.0 0 0",'

@@ -12,8 +12,8 @@ from holdfast.admin.reach import NotAllowed
 from holdfast.admin.static_topics import StaticTopics
 from holdfast.admin.topics import Topics
 from holdfast.model.mapping import first_home
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.moves import Move
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.requests.moves import Move
 
 HOUR_MS = 3_600_000
 

@@ -10,7 +10,7 @@ from holdfast.admin.static_topics import StaticTopics
 from holdfast.admin.topic_plans import KnownStart
 from holdfast.model.floor import NO_FLOOR, Floor
 from holdfast.model.mapping import FORCED_GAP
-from holdfast.wire.codes import RequestCode
+from holdfast.wire.frames.codes import RequestCode
 
 THREE = {"a": "a:1", "b": "b:1", "c": "c:1"}
 

@@ -11,8 +11,8 @@ from holdfast.admin.forcing import Forcing
 from holdfast.admin.reach import NotAllowed
 from holdfast.admin.static_topics import StaticTopics
 from holdfast.model.errors import ConnectionLost
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.moves import ForceOrder, decode_body
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.requests.moves import ForceOrder, decode_body
 
 THREE = {"a": "a:1", "b": "b:1", "c": "c:1"}
 

@@ -11,7 +11,7 @@ from holdfast.admin.groups import DownQueue, Groups
 from holdfast.admin.reach import NotFound
 from holdfast.model.errors import ConfigError
 from holdfast.model.group import GroupConfig
-from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
 
 TWO = {"broker-a": "a:1", "broker-b": "b:1"}
 

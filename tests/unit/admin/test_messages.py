@@ -9,11 +9,11 @@ from holdfast.admin.messages import Messages, Origin
 from holdfast.admin.reach import NotFound
 from holdfast.model.message import ReceivedMessage
 from holdfast.model.queue import MessageQueue
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.host import pack_host
-from holdfast.wire.message_id import format_message_id
-from holdfast.wire.properties import format_properties
-from holdfast.wire.record import StoredRecord, encode_record
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.host import pack_host
+from holdfast.wire.records.message_id import format_message_id
+from holdfast.wire.records.properties import format_properties
+from holdfast.wire.records.record import StoredRecord, encode_record
 
 ADDRESS = "10.0.0.1:10911"
 

@@ -13,8 +13,8 @@ from holdfast.admin.reach import NameServerUnreachable, NotAllowed, NotFound
 from holdfast.admin.static_topics import StaticTopics
 from holdfast.model.errors import ConnectionLost
 from holdfast.model.placement import Move as Step
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.moves import Move, MoveList, MoveOrder, decode_body, encode_body
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.requests.moves import Move, MoveList, MoveOrder, decode_body, encode_body
 
 THREE = {"a": "a:1", "b": "b:1", "c": "c:1"}
 

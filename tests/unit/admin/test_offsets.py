@@ -9,8 +9,8 @@ from tests.support.static_cluster import StaticCluster
 from holdfast.admin.offsets import Offsets, Target
 from holdfast.admin.reach import NotAllowed, NotFound
 from holdfast.model.mapping import FORCED_GAP, first_home
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
 
 
 def a_cluster(*, language: str = "PYTHON", version: int = 479) -> ScriptedReach:

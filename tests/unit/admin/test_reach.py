@@ -8,7 +8,7 @@ from tests.support.scripted_reach import ScriptedReach
 
 from holdfast.admin.operations import Admin
 from holdfast.admin.reach import IN_FLIGHT_MAX, NameServerUnreachable, NotFound, Reach, gather
-from holdfast.wire.codes import RequestCode
+from holdfast.wire.frames.codes import RequestCode
 
 
 def test_nobody_at_the_name_servers_address_is_told_as_that():

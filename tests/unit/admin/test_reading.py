@@ -9,12 +9,12 @@ from holdfast.admin.offsets import QueueRange
 from holdfast.admin.reading import Reader
 from holdfast.model.errors import BrokerRefused, ConnectionLost
 from holdfast.model.queue import MessageQueue
-from holdfast.wire.batch import encode_items
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
-from holdfast.wire.host import pack_host
-from holdfast.wire.properties import format_properties
-from holdfast.wire.record import StoredRecord, encode_record
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.frames.host import pack_host
+from holdfast.wire.records.batch import encode_items
+from holdfast.wire.records.properties import format_properties
+from holdfast.wire.records.record import StoredRecord, encode_record
 
 HOST = pack_host("10.0.0.1:10911")
 

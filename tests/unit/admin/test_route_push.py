@@ -6,8 +6,8 @@ from tests.support.scripted_reach import NAME_SERVER, Reply, ScriptedReach
 
 from holdfast.admin.route_push import RoutePushStatus, find_route_push
 from holdfast.model.errors import ConnectionLost, RequestTimeout
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.push_state import PushState, ReadingsTold, encode_push_state
+from holdfast.wire.cluster.push_state import PushState, ReadingsTold, encode_push_state
+from holdfast.wire.frames.codes import RequestCode
 
 STATE = PushState(
     broker_events="spread",

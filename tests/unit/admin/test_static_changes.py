@@ -12,7 +12,7 @@ from holdfast.admin.static_topics import ClusterMappings, StaticTopics
 from holdfast.admin.topic_plans import convert_plan, create_plan
 from holdfast.model.errors import BrokerRefused
 from holdfast.model.topic import TopicConfig
-from holdfast.wire.codes import RequestCode
+from holdfast.wire.frames.codes import RequestCode
 
 THREE = {"a": "a:1", "b": "b:1", "c": "c:1"}
 CONFIG = TopicConfig(name="t", attributes={"+x": "1"})

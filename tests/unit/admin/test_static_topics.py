@@ -10,11 +10,11 @@ from tests.support.static_cluster import JAVA_4, StaticCluster
 from holdfast.admin.reach import NotAllowed, NotFound, Reach
 from holdfast.admin.static_topics import ClusterMappings, StaticTopics
 from holdfast.model.mapping import TopicMapping, first_home
-from holdfast.wire import java_json
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.command import Command
-from holdfast.wire.mapping import MappedTopic, to_detail, to_plain
-from holdfast.wire.moves import Mappings
+from holdfast.wire.cluster.mapping import MappedTopic, to_detail, to_plain
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.requests.moves import Mappings
 
 THREE = {"a": "a:1", "b": "b:1", "c": "c:1"}
 

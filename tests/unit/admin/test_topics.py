@@ -9,7 +9,7 @@ from tests.support.static_cluster import StaticCluster
 
 from holdfast.admin.topics import Topics, kind_of, permission_from, permission_text
 from holdfast.model.errors import ConfigError, RouteNotFound
-from holdfast.wire.codes import RequestCode
+from holdfast.wire.frames.codes import RequestCode
 
 TWO = {"broker-a": "a:1", "broker-b": "b:1"}
 

@@ -12,8 +12,8 @@ from holdfast.admin.reach import NameServerUnreachable, NotAllowed, NotFound
 from holdfast.admin.units import GroupBacklog, Units, Unreadable
 from holdfast.model.errors import BrokerRefused
 from holdfast.model.opening import CLOSED, Opening, Switch, SwitchRefused
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.units import KnownUnit
+from holdfast.wire.cluster.units import KnownUnit
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
 
 EAST = Opening("east")
 

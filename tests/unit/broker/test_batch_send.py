@@ -5,9 +5,9 @@ from tests.support import recordings
 from tests.support.broker_desk import BrokerDesk, a_send
 
 from holdfast.model.java_hash import java_hash
-from holdfast.wire.batch import encode_items
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.message_id import parse_message_id
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.records.batch import encode_items
+from holdfast.wire.records.message_id import parse_message_id
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ from holdfast.model.queue import MessageQueue
 from holdfast.model.scope import mock_broker
 from holdfast.sim.disk import SimDisk
 from holdfast.store.recovery.replica_log import MARK_PATH
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.command import Command
-from holdfast.wire.fields import to_fields
-from holdfast.wire.relay import RelayAnswer
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.frames.fields import to_fields
+from holdfast.wire.requests.relay import RelayAnswer
 
 PLACE = (TOPIC, 0)
 QUEUE = MessageQueue(TOPIC, mock_broker("__global__"), 0)

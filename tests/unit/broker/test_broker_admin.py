@@ -4,8 +4,8 @@ from tests.support.broker_desk import BrokerDesk, a_pull, a_send
 
 from holdfast.model.mapping import TopicMapping, first_home
 from holdfast.model.topic import TopicConfig
-from holdfast.wire import java_json
-from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
 
 
 @pytest.fixture

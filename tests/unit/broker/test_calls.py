@@ -5,9 +5,9 @@ import pytest
 from holdfast.broker.calls import PURPOSE, TIMER, WAITING_MAX, Called, Calls
 from holdfast.machine.effects import Effect, OpenChannel, SendBytes, SetTimer
 from holdfast.machine.events import ChannelId
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.command import Command, decode_command, response
-from holdfast.wire.frame import split_frames
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.frames.command import Command, decode_command, response
+from holdfast.wire.frames.frame import split_frames
 
 PEER = "10.0.0.2:10911"
 CHANNEL = ChannelId(7)

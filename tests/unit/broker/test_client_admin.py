@@ -5,11 +5,11 @@ from tests.support.inner_batches import host_batches, items, put_batch
 from tests.support.stores import HOST
 
 from holdfast.broker.relays import TIMEOUT_MS, TIMER
-from holdfast.wire import java_json
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import RESPONSE, Command
-from holdfast.wire.message_id import format_message_id
-from holdfast.wire.record import decode_record
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import RESPONSE, Command
+from holdfast.wire.records.message_id import format_message_id
+from holdfast.wire.records.record import decode_record
 
 T = a_subscription("T")
 

@@ -5,10 +5,10 @@ from tests.support.broker_desk import BrokerDesk
 from holdfast.broker.clients import DOUBT_MS, SCAN_INTERVAL_MS, TIMER
 from holdfast.machine.effects import CloseChannel
 from holdfast.model.group import GroupConfig
-from holdfast.wire import java_json
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import BINARY, Command
-from holdfast.wire.heartbeat import CAPABILITIES_FIELD, KEEPS_BATCHES_WHOLE
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import BINARY, Command
+from holdfast.wire.requests.heartbeat import CAPABILITIES_FIELD, KEEPS_BATCHES_WHOLE
 
 T = a_subscription("T")
 

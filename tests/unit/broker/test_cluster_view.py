@@ -14,9 +14,9 @@ from holdfast.model.leadership import Leader
 from holdfast.model.mapping import TopicMapping, first_home
 from holdfast.model.queue import MessageQueue
 from holdfast.model.scope import GLOBAL
-from holdfast.wire.command import Command
-from holdfast.wire.mapping import encode, to_info
-from holdfast.wire.route import join_route
+from holdfast.wire.cluster.mapping import encode, to_info
+from holdfast.wire.cluster.route import join_route
+from holdfast.wire.frames.command import Command
 
 SERVERS = ("10.0.0.1:9876", "10.0.0.2:9876")
 CLUSTER = (

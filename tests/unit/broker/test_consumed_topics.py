@@ -5,9 +5,9 @@ from tests.support.moving_cluster import TOPIC, MovingCluster
 
 from holdfast.broker.consumed_topics import BROKERS_MAX, LIFE_MS, REPEAT_MS, ROUND_MS
 from holdfast.model.topic import TopicConfig
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
-from holdfast.wire.moves import Consumed, encode_body
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.requests.moves import Consumed, encode_body
 
 GROUP = "consumers"
 

@@ -9,9 +9,9 @@ from holdfast.broker.mappings import Mappings
 from holdfast.broker.takeover import Takeover
 from holdfast.model.mapping import LogicalQueue, TopicMapping
 from holdfast.store.message_store import MessageStore
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.mapping import to_home
-from holdfast.wire.moves import ForceOrder, Opening, QueueHomes, read_copied
+from holdfast.wire.cluster.mapping import to_home
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.requests.moves import ForceOrder, Opening, QueueHomes, read_copied
 
 BODY = b"0-0"
 

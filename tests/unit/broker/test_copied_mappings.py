@@ -11,8 +11,8 @@ from tests.support.replicas import Pair, make_static
 from holdfast.broker.copied_mappings import CopiedMappings
 from holdfast.broker.offsets import TIMER as OFFSETS_TIMER
 from holdfast.model.mapping import TopicMapping, first_home
-from holdfast.wire.codes import ResponseCode
-from holdfast.wire.mapping import to_detail, to_plain
+from holdfast.wire.cluster.mapping import to_detail, to_plain
+from holdfast.wire.frames.codes import ResponseCode
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from holdfast.broker.transactions import TIMER as TRANSACTIONS_TIMER
 from holdfast.machine.effects import CloseChannel, Log
 from holdfast.machine.events import ChannelId
 from holdfast.model.errors import DiskFailed
-from holdfast.wire import java_json
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command, encode_command
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command, encode_command
 
 _ENDLESS_NUMBER = "9" * 5000
 _UNIQUE = "UNIQ_KEY\x01A\x02"

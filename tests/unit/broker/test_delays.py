@@ -8,9 +8,9 @@ from holdfast.broker.delays import RUN_MAX, TIMER
 from holdfast.machine.effects import ReadLog, SetTimer
 from holdfast.machine.events import Stopping
 from holdfast.sim.disk import SimDisk
-from holdfast.wire import java_json
-from holdfast.wire.properties import parse_properties
-from holdfast.wire.record import StoredRecord, decode_records
+from holdfast.wire.frames import java_json
+from holdfast.wire.records.properties import parse_properties
+from holdfast.wire.records.record import StoredRecord, decode_records
 
 LEVEL_3_MS = 10_000
 

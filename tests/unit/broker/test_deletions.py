@@ -12,10 +12,10 @@ from holdfast.model.deletion import Marker
 from holdfast.model.mapping import TopicMapping, first_home
 from holdfast.model.scope import GLOBAL
 from holdfast.sim.disk import SimDisk
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
-from holdfast.wire.deletions import encode_markers
-from holdfast.wire.mapping import encode, to_detail
+from holdfast.wire.cluster.deletions import encode_markers
+from holdfast.wire.cluster.mapping import encode, to_detail
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
 
 
 @pytest.fixture

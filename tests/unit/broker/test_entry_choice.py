@@ -15,9 +15,9 @@ from holdfast.broker.entry_choice import (
     join_neighbours,
 )
 from holdfast.store.queues.queue_log import ENTRY
-from holdfast.wire.codes import ResponseCode
-from holdfast.wire.frame import FRAME_SIZE_MAX
-from holdfast.wire.record import RECORD_SIZE_MIN
+from holdfast.wire.frames.codes import ResponseCode
+from holdfast.wire.frames.frame import FRAME_SIZE_MAX
+from holdfast.wire.records.record import RECORD_SIZE_MIN
 
 Entry = tuple[int, int, int]
 BLANK = 0x7FFFFFFF

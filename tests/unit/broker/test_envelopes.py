@@ -8,10 +8,10 @@ from holdfast.broker.errands import Errands
 from holdfast.broker.waits import Pause, PeerCall, Procedure
 from holdfast.machine.events import ChannelId
 from holdfast.model.errors import PeerFailed
-from holdfast.wire.codes import ResponseCode
-from holdfast.wire.command import Command, encode_command, response
-from holdfast.wire.fields import from_fields, to_fields
-from holdfast.wire.relay import RelayAnswer, RelayFields
+from holdfast.wire.frames.codes import ResponseCode
+from holdfast.wire.frames.command import Command, encode_command, response
+from holdfast.wire.frames.fields import from_fields, to_fields
+from holdfast.wire.requests.relay import RelayAnswer, RelayFields
 
 ADDRESS = "10.0.0.9:10911"
 TARGET = Target(("T", 3), ADDRESS, generation=7)

@@ -7,7 +7,7 @@ from tests.support.broker_desk import BrokerDesk, a_send
 from holdfast.broker.waits import Pause, Wait
 from holdfast.machine.effects import Log
 from holdfast.machine.events import ChannelId, TimerFired
-from holdfast.wire.command import encode_command
+from holdfast.wire.frames.command import encode_command
 
 
 def test_nothing_wanted_is_nothing_to_do() -> None:

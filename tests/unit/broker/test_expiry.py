@@ -7,8 +7,8 @@ from holdfast.broker.expiry import CHECK_MS, QUIET_MS
 from holdfast.model.errors import ConnectionLost
 from holdfast.model.mapping import LogicalQueue, TopicMapping, table
 from holdfast.model.topic import TopicConfig
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.moves import DrainOrder, Mappings, decode_body
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.requests.moves import DrainOrder, Mappings, decode_body
 
 RETENTION_MS = 120_000
 FILE_SIZE = 16_384

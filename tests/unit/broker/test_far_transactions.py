@@ -9,9 +9,9 @@ from tests.support.static_desks import TOPIC, StaticDesks
 from holdfast.model.leadership import Leader
 from holdfast.model.mapping import first_home
 from holdfast.model.queue import MessageQueue
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
-from holdfast.wire.message_id import parse_message_id
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.records.message_id import parse_message_id
 
 COMMIT, ROLL_BACK = 8, 12
 TIMEOUT_MS = 6_000

@@ -7,10 +7,10 @@ from tests.support.moving_cluster import TOPIC, MovingCluster
 from holdfast.model.errors import HoldfastError
 from holdfast.model.leadership import NO_LEADER
 from holdfast.model.mapping import FORCED_GAP, LogicalQueue, TopicMapping, first_home
-from holdfast.wire import mapping as wire
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
-from holdfast.wire.moves import ForceOrder, QueueHomes
+from holdfast.wire.cluster import mapping as wire
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.requests.moves import ForceOrder, QueueHomes
 
 QUEUE = 1
 

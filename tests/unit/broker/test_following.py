@@ -14,8 +14,8 @@ from holdfast.machine.effects import Log, OpenChannel, SendBytes
 from holdfast.machine.events import ChannelId, StreamReceived
 from holdfast.model.errors import DiskFull
 from holdfast.sim.disk import SimDisk
-from holdfast.wire.codes import ResponseCode
-from holdfast.wire.ha import encode_head
+from holdfast.wire.cluster.ha import encode_head
+from holdfast.wire.frames.codes import ResponseCode
 
 LOG = "commitlog/00000000000000000000"
 

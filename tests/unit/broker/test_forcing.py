@@ -14,10 +14,10 @@ from holdfast.model.group import GroupConfig
 from holdfast.model.mapping import FORCED_GAP, TopicMapping
 from holdfast.nameserver.fences import FILE as STATIC_FILE
 from holdfast.sim.network import Socket
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
-from holdfast.wire.moves import AbandonOrder
-from holdfast.wire.record import decode_records
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.records.record import decode_records
+from holdfast.wire.requests.moves import AbandonOrder
 
 
 def a_cluster(*names: str) -> MovingCluster:

@@ -7,7 +7,7 @@ from holdfast.broker import forwarded as module
 from holdfast.broker.forwarded import Forwarded
 from holdfast.broker.writer import Draft
 from holdfast.model.topic import FORWARD_TOPIC
-from holdfast.wire.forward import ForwardFields, ForwardMark, ForwardName
+from holdfast.wire.requests.forward import ForwardFields, ForwardMark, ForwardName
 
 
 @pytest.fixture

@@ -12,12 +12,12 @@ from holdfast.broker.forwarding import Origin
 from holdfast.broker.waits import Procedure
 from holdfast.broker.writer import Draft
 from holdfast.model.topic import FORWARD_TOPIC
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command, encode_command
-from holdfast.wire.fields import to_fields
-from holdfast.wire.forward import ForwardFields
-from holdfast.wire.host import format_host
-from holdfast.wire.properties import parse_properties
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command, encode_command
+from holdfast.wire.frames.fields import to_fields
+from holdfast.wire.frames.host import format_host
+from holdfast.wire.records.properties import parse_properties
+from holdfast.wire.requests.forward import ForwardFields
 
 
 def let_time_pass(desks: StaticDesks, milliseconds: int, *timers: str) -> None:

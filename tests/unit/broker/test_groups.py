@@ -6,7 +6,7 @@ from holdfast.broker.options import BrokerOptions
 from holdfast.broker.request import Refusal
 from holdfast.model.group import GroupConfig
 from holdfast.sim.disk import SimDisk
-from holdfast.wire.codes import ResponseCode
+from holdfast.wire.frames.codes import ResponseCode
 
 NOW_MS = 1_700_000_000_000
 

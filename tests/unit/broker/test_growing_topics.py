@@ -7,9 +7,9 @@ from tests.support.moving_cluster import TOPIC, MovingCluster
 
 from holdfast.broker.relaying import PATIENCE_MS
 from holdfast.model.mapping import first_home
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
-from holdfast.wire.record import decode_records
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.records.record import decode_records
 
 NEW = 2
 

@@ -7,12 +7,12 @@ from holdfast.broker.guests import REMEMBERED_MAX
 from holdfast.machine.effects import CloseChannel
 from holdfast.model.errors import DiskFailed
 from holdfast.model.mapping import TopicMapping, first_home
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command, decode_command, encode_command
-from holdfast.wire.fields import to_fields
-from holdfast.wire.frame import split_frames
-from holdfast.wire.host import pack_host
-from holdfast.wire.relay import RelayFields
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command, decode_command, encode_command
+from holdfast.wire.frames.fields import to_fields
+from holdfast.wire.frames.frame import split_frames
+from holdfast.wire.frames.host import pack_host
+from holdfast.wire.requests.relay import RelayFields
 
 
 def a_desk(flush: str = "async") -> BrokerDesk:

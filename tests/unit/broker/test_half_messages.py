@@ -16,9 +16,9 @@ from holdfast.broker.half_messages import (
 from holdfast.broker.request import LogRange, Refusal
 from holdfast.broker.writer import Draft
 from holdfast.model.topic import HALF_TOPIC
-from holdfast.wire.host import pack_host
-from holdfast.wire.properties import format_properties
-from holdfast.wire.record import TRANSACTION_COMMIT, StoredRecord
+from holdfast.wire.frames.host import pack_host
+from holdfast.wire.records.properties import format_properties
+from holdfast.wire.records.record import TRANSACTION_COMMIT, StoredRecord
 
 HOST = pack_host("127.0.0.1:10911")
 BELONGS = {"REAL_TOPIC": "orders", "REAL_QID": "3"}

@@ -9,11 +9,11 @@ from holdfast.broker.handed_out import STRETCHES_MAX, HandedOut
 from holdfast.broker.restamp import find_last
 from holdfast.machine.events import ChannelId
 from holdfast.model.topic import TopicConfig
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
-from holdfast.wire.host import pack_host
-from holdfast.wire.message_id import format_message_id, parse_message_id
-from holdfast.wire.record import StoredRecord, encode_record
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.frames.host import pack_host
+from holdfast.wire.records.message_id import format_message_id, parse_message_id
+from holdfast.wire.records.record import StoredRecord, encode_record
 
 NEVER_AGAIN = -1
 BROKERS = ("a", "b", "c")

@@ -5,9 +5,9 @@ from tests.support.broker_desk import a_pull
 from tests.support.moving_cluster import TOPIC, MovingCluster
 
 from holdfast.model.errors import HoldfastError
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
-from holdfast.wire.moves import MoveName, MoveOrder, MoveQuestion, MoveVerdict, decode_body, encode_body
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.requests.moves import MoveName, MoveOrder, MoveQuestion, MoveVerdict, decode_body, encode_body
 
 
 def a_cluster(*names: str, queues: int = 2, flush: str = "sync") -> MovingCluster:

@@ -1,6 +1,6 @@
 from holdfast.broker.holds import Hold, Holds
 from holdfast.machine.events import ChannelId
-from holdfast.wire.pull import PullFields, PullHeader
+from holdfast.wire.requests.pull import PullFields, PullHeader
 
 
 def a_hold(*, channel: int = 1, deadline_ms: int = 100) -> Hold:

@@ -13,9 +13,9 @@ from holdfast.machine.effects import OpenChannel
 from holdfast.machine.events import ChannelFailed, ChannelId, ChannelOpened, FramesReceived
 from holdfast.model.topic import TopicConfig
 from holdfast.sim.disk import SimDisk
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.command import Command, encode_command
-from holdfast.wire.frame import split_frames
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.frames.command import Command, encode_command
+from holdfast.wire.frames.frame import split_frames
 
 NAME_SERVER = "10.0.0.5:9876"
 REPLICA = "10.0.0.8:10911"

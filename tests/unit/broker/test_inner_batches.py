@@ -5,14 +5,14 @@ from tests.support.broker_desk import BrokerDesk, a_send, codes
 
 from holdfast.model.java_hash import java_hash
 from holdfast.store.queues.batch_consume_queue import BatchQueue
-from holdfast.wire.batch import encode_items, split_items
-from holdfast.wire.codes import ResponseCode
-from holdfast.wire.command import BINARY, ONE_WAY, Command
-from holdfast.wire.compression import Codec
-from holdfast.wire.inner_batch import unwrap_items, wrap_items
-from holdfast.wire.message_id import parse_message_id
-from holdfast.wire.properties import parse_properties
-from holdfast.wire.record import StoredRecord
+from holdfast.wire.frames.codes import ResponseCode
+from holdfast.wire.frames.command import BINARY, ONE_WAY, Command
+from holdfast.wire.records.batch import encode_items, split_items
+from holdfast.wire.records.compression import Codec
+from holdfast.wire.records.inner_batch import unwrap_items, wrap_items
+from holdfast.wire.records.message_id import parse_message_id
+from holdfast.wire.records.properties import parse_properties
+from holdfast.wire.records.record import StoredRecord
 
 BATCHES = {"queue.type": "BatchCQ"}
 ID = "0A000001000000000001000000010007"

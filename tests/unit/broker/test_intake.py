@@ -6,7 +6,7 @@ from tests.support.broker_desk import BrokerDesk, a_pull, a_send, codes
 
 from holdfast.machine.effects import CloseChannel, Fault, SendBytes, SyncLog
 from holdfast.model.errors import DiskFailed
-from holdfast.wire.codes import ResponseCode
+from holdfast.wire.frames.codes import ResponseCode
 
 
 def a_desk(**options: str) -> BrokerDesk:

@@ -12,8 +12,8 @@ from holdfast.broker.metrics import broker_samples
 from holdfast.broker.rooms import Rooms
 from holdfast.model.mapping import TopicMapping, first_home
 from holdfast.model.topic import TopicConfig
-from holdfast.wire import java_json
-from holdfast.wire.codes import RequestCode
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.codes import RequestCode
 
 GROUP = "consumers"
 

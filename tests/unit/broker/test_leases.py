@@ -7,8 +7,8 @@ from tests.support.moving_cluster import TOPIC, MovingCluster
 
 from holdfast.model.mapping import FORCED_GAP
 from holdfast.nameserver.queue_leases import FILE
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.moves import DrainOrder
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.requests.moves import DrainOrder
 
 LEASE_MS = 30_000
 

@@ -8,9 +8,9 @@ from holdfast.broker.local_reads import CatchUp, LocalReads
 from holdfast.broker.outflow import HOLDS_TIMER
 from holdfast.broker.stepping import PAUSE_TIMER
 from holdfast.model.opening import Opening, Switch
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import BINARY, JSON, Command
-from holdfast.wire.units import encode_switch
+from holdfast.wire.cluster.units import encode_switch
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import BINARY, JSON, Command
 
 EAST, WEST = "east", "west"
 _WAITS = "6"  # with a subscription, and until a message comes

@@ -3,7 +3,7 @@
 import pytest
 from tests.support.moving_cluster import TOPIC, MovingCluster
 
-from holdfast.wire.codes import RequestCode
+from holdfast.wire.frames.codes import RequestCode
 
 # How clients name the broker of a logical queue: on the wire, as people see it, or by a real broker's name.
 NAMES = ("__syslo__global__", "__logic__global", "a", "b")

@@ -2,9 +2,9 @@ from tests.support.broker_desk import BrokerDesk
 
 from holdfast.broker.locks import LOCK_LIFE_MS, QueueLocks
 from holdfast.model.queue import MessageQueue
-from holdfast.wire import java_json
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.command import Command
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.frames.command import Command
 
 QUEUES = [MessageQueue("T", "a", number) for number in range(3)]
 

@@ -9,8 +9,8 @@ from tests.support.static_desks import TOPIC, StaticDesk, StaticDesks, records
 
 from holdfast.broker.queue_reading import Puller
 from holdfast.machine.events import ChannelId
-from holdfast.wire.command import Command
-from holdfast.wire.pull import pull_header
+from holdfast.wire.frames.command import Command
+from holdfast.wire.requests.pull import pull_header
 
 SUSPEND, COMMIT, SUBSCRIPTION = 2, 1, 4
 

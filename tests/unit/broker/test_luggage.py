@@ -7,7 +7,7 @@ from holdfast.broker.luggage import Luggage
 from holdfast.broker.mapping_records import MoveState
 from holdfast.model.queue import MessageQueue
 from holdfast.model.scope import mock_broker
-from holdfast.wire.moves import Move, Opening
+from holdfast.wire.requests.moves import Move, Opening
 
 NAME = mock_broker("__global__")
 

@@ -5,10 +5,10 @@ from tests.support.broker_desk import BrokerDesk
 from tests.support.moving_cluster import TOPIC, MovingCluster
 
 from holdfast.model.mapping import TopicMapping, first_home
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
-from holdfast.wire.mapping import from_detail
-from holdfast.wire.moves import DiscardOrder, ForgetOrder, Mappings, decode_body
+from holdfast.wire.cluster.mapping import from_detail
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.requests.moves import DiscardOrder, ForgetOrder, Mappings, decode_body
 
 
 def a_cluster() -> MovingCluster:

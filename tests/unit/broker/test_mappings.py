@@ -17,8 +17,8 @@ from holdfast.model.mapping import TopicMapping, first_home
 from holdfast.model.topic import MAPPING_TOPIC, TopicConfig
 from holdfast.sim.disk import SimDisk
 from holdfast.store.base.config_files import config_path
-from holdfast.wire.mapping import MappingFile, encode_file, to_detail
-from holdfast.wire.moves import Move
+from holdfast.wire.cluster.mapping import MappingFile, encode_file, to_detail
+from holdfast.wire.requests.moves import Move
 
 
 def a_desk(*leaders: str, disk: SimDisk | None = None, **options: object) -> BrokerDesk:

@@ -4,10 +4,10 @@ from tests.support.broker_clients import a_heartbeat, a_subscription
 from tests.support.moving_cluster import TOPIC, Hand, MovingCluster
 
 from holdfast.broker.members import LIFE_MS, ROUND_MS
-from holdfast.wire import java_json
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
-from holdfast.wire.moves import Members
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.requests.moves import Members
 
 T = a_subscription(TOPIC)
 GROUP = "g"

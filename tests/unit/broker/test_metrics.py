@@ -6,10 +6,10 @@ from tests.support.inner_batches import a_desk, items, put_batch, put_record
 from holdfast.broker.metrics import broker_samples
 from holdfast.model.mapping import TopicMapping, first_home
 from holdfast.model.topic import TopicConfig
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.command import Command, encode_command
-from holdfast.wire.compression import Codec
-from holdfast.wire.inner_batch import INNER_BATCH
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.frames.command import Command, encode_command
+from holdfast.wire.records.compression import Codec
+from holdfast.wire.records.inner_batch import INNER_BATCH
 
 
 def numbers(desk: BrokerDesk) -> dict[tuple[str, ...], float]:

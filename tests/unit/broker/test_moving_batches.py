@@ -9,12 +9,12 @@ from tests.support.moving_cluster import TOPIC, MovingCluster
 from holdfast.model.errors import ConnectionLost
 from holdfast.model.mapping import FORCED_GAP, TopicMapping, first_home
 from holdfast.model.topic import TopicConfig
-from holdfast.wire import mapping as wire
-from holdfast.wire.batch import encode_items
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
-from holdfast.wire.inner_batch import unwrap_items, wrap_items
-from holdfast.wire.moves import Stamp
+from holdfast.wire.cluster import mapping as wire
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.records.batch import encode_items
+from holdfast.wire.records.inner_batch import unwrap_items, wrap_items
+from holdfast.wire.requests.moves import Stamp
 
 ID = "0A000001000000000001000000010007"
 

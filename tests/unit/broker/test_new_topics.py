@@ -13,14 +13,14 @@ from holdfast.model.errors import PeerFailed
 from holdfast.model.leadership import Leader
 from holdfast.model.queue import MessageQueue
 from holdfast.model.topic import TopicConfig
-from holdfast.wire import java_json
-from holdfast.wire.admin import TopicConfigs
-from holdfast.wire.batch import encode_items
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import ONE_WAY, Command, encode_command
-from holdfast.wire.frame import split_frames
-from holdfast.wire.record import decode_records
-from holdfast.wire.send import SendFields
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import ONE_WAY, Command, encode_command
+from holdfast.wire.frames.frame import split_frames
+from holdfast.wire.records.batch import encode_items
+from holdfast.wire.records.record import decode_records
+from holdfast.wire.requests.admin import TopicConfigs
+from holdfast.wire.requests.send import SendFields
 
 
 def a_create(topic: str) -> Command:

@@ -11,11 +11,11 @@ from holdfast.broker.config import load_config
 from holdfast.broker.offset_copies import NAME, ROUND_MS, choose_copies
 from holdfast.machine.effects import Effect
 from holdfast.model.mapping import first_home
-from holdfast.wire.admin import ResetOffsetFields
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
-from holdfast.wire.fields import to_fields
-from holdfast.wire.moves import CopiedOffsets, CopyAnswer, OffsetCopy, decode_body
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.frames.fields import to_fields
+from holdfast.wire.requests.admin import ResetOffsetFields
+from holdfast.wire.requests.moves import CopiedOffsets, CopyAnswer, OffsetCopy, decode_body
 
 SOON_MS = ROUND_MS + 200
 SAVED_MS = 7_000

@@ -2,9 +2,9 @@ import pytest
 from tests.support.broker_clients import a_heartbeat, a_request, a_subscription, join, told
 from tests.support.broker_desk import BrokerDesk, a_pull, a_send
 
-from holdfast.wire import java_json
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
 
 T = a_subscription("T")
 OLD, NEW = 407, 513

@@ -6,9 +6,9 @@ from holdfast.broker.offsets import NEVER_COMMITTED, TIMER, OffsetTable
 from holdfast.broker.options import BrokerOptions
 from holdfast.machine.effects import Effect, Log, SetTimer, WriteFile
 from holdfast.sim.disk import SimDisk
-from holdfast.wire import java_json
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
 
 NOW_MS = 1_700_000_000_000
 

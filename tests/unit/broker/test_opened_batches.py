@@ -6,10 +6,10 @@ from tests.support.inner_batches import Item, items
 from tests.support.stores import HOST
 
 from holdfast.broker.opened_batches import OpenedBatches, Reason, split
-from holdfast.wire.batch import encode_items
-from holdfast.wire.compression import Codec
-from holdfast.wire.inner_batch import wrap_items
-from holdfast.wire.record import StoredRecord, decode_records, encode_record
+from holdfast.wire.records.batch import encode_items
+from holdfast.wire.records.compression import Codec
+from holdfast.wire.records.inner_batch import wrap_items
+from holdfast.wire.records.record import StoredRecord, decode_records, encode_record
 
 V6 = bytes(range(20))
 RECORD = StoredRecord(0, 4096, "T", 3, 40, 9, 0, 11, HOST, 12, HOST, 0, 0, 0, b"", b"")

@@ -3,9 +3,9 @@ from tests.support.broker_desk import BrokerDesk, a_pull, a_send, codes
 
 from holdfast.broker.pull import SUSPEND_MAX_MS
 from holdfast.machine.effects import Log, ReadLog, SendBytes
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import BINARY, Command
-from holdfast.wire.record import decode_records
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import BINARY, Command
+from holdfast.wire.records.record import decode_records
 
 HELD = "6"  # suspend, with the subscription in the request
 

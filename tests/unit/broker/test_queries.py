@@ -11,13 +11,13 @@ from holdfast.broker.opened_batches import Reason
 from holdfast.machine.effects import Effect, Log, ReadLog
 from holdfast.machine.events import DiskFault, Event
 from holdfast.model.java_hash import java_hash
-from holdfast.wire import java_json
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
-from holdfast.wire.compression import Codec
-from holdfast.wire.inner_batch import INNER_BATCH
-from holdfast.wire.message_id import parse_message_id
-from holdfast.wire.record import decode_records
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.records.compression import Codec
+from holdfast.wire.records.inner_batch import INNER_BATCH
+from holdfast.wire.records.message_id import parse_message_id
+from holdfast.wire.records.record import decode_records
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ from tests.support.broker_desk import BrokerDesk, a_pull
 from tests.support.stores import HOST, INNER_BATCH, batched_disk
 
 from holdfast.store.message_store import MessageStore
-from holdfast.wire import java_json
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
-from holdfast.wire.record import decode_records
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.records.record import decode_records
 
 COUNTS = [10, 1, 20, 5]  # Of messages in the records of the queue: offsets 0, 10, 11 and 31.
 

@@ -2,8 +2,8 @@ import pytest
 
 from holdfast.broker.records import properties_of, read_scheduled, to_draft
 from holdfast.model.errors import CorruptRecord
-from holdfast.wire.host import pack_host
-from holdfast.wire.record import StoredRecord, decode_record, encode_record
+from holdfast.wire.frames.host import pack_host
+from holdfast.wire.records.record import StoredRecord, decode_record, encode_record
 
 HOST = pack_host("127.0.0.1:1")
 RECORD = StoredRecord(

@@ -22,10 +22,10 @@ from holdfast.machine.events import ChannelId
 from holdfast.model.topic import TopicConfig
 from holdfast.sim.disk import SimDisk
 from holdfast.store.message_store import MessageStore
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.command import RESPONSE, Command, decode_command
-from holdfast.wire.frame import split_frames
-from holdfast.wire.registration import decode_registration
+from holdfast.wire.cluster.registration import decode_registration
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.frames.command import RESPONSE, Command, decode_command
+from holdfast.wire.frames.frame import split_frames
 
 NOW_MS = 1_700_000_000_000
 FIRST, SECOND = ChannelId(11), ChannelId(12)

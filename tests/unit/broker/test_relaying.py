@@ -15,12 +15,12 @@ from holdfast.model.errors import ConnectionLost, HoldfastError
 from holdfast.model.leadership import Leader
 from holdfast.model.queue import MessageQueue
 from holdfast.sim.network import Socket, SocketOwner
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command, encode_command
-from holdfast.wire.fields import to_fields
-from holdfast.wire.moves import MoveOrder, encode_body
-from holdfast.wire.record import decode_records
-from holdfast.wire.relay import RelayFields
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command, encode_command
+from holdfast.wire.frames.fields import to_fields
+from holdfast.wire.records.record import decode_records
+from holdfast.wire.requests.moves import MoveOrder, encode_body
+from holdfast.wire.requests.relay import RelayFields
 
 Answers = list[list[Command | HoldfastError]]
 

@@ -3,9 +3,9 @@ from holdfast.broker.relays import TIMEOUT_MS, TIMER, Relays
 from holdfast.broker.request import Answer, Refusal, Request
 from holdfast.machine.effects import Effect, SendBytes, SetTimer
 from holdfast.machine.events import ChannelId
-from holdfast.wire.codes import ResponseCode
-from holdfast.wire.command import BINARY, ONE_WAY, RESPONSE, Command, decode_command
-from holdfast.wire.frame import split_frames
+from holdfast.wire.frames.codes import ResponseCode
+from holdfast.wire.frames.command import BINARY, ONE_WAY, RESPONSE, Command, decode_command
+from holdfast.wire.frames.frame import split_frames
 
 CLIENT = Client(
     client_id="c", channel=ChannelId(9), peer="1.1.1.1:1", language="JAVA", version=479, serializer=BINARY, seen_ms=0

@@ -9,7 +9,7 @@ from holdfast.model.leadership import Leader
 from holdfast.model.queue import MessageQueue
 from holdfast.model.scope import GLOBAL, mock_broker
 from holdfast.nameserver.fences import FILE as STATIC_FILE
-from holdfast.wire.codes import ResponseCode
+from holdfast.wire.frames.codes import ResponseCode
 
 
 def test_a_replaced_leader_stays_closed_though_everything_was_restarted_and_its_successor_is_dead() -> None:

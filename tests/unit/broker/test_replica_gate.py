@@ -11,15 +11,15 @@ from holdfast.broker.replica_gate import TIMER
 from holdfast.broker.shipping import PURPOSE
 from holdfast.broker.transactions import TIMER as TRANSACTIONS_TIMER
 from holdfast.machine.events import ChannelId, ChannelOpened, StreamReceived
-from holdfast.wire.batch import encode_items
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command, encode_command
-from holdfast.wire.fields import to_fields
-from holdfast.wire.forward import ForwardFields
-from holdfast.wire.ha import encode_report
-from holdfast.wire.message_id import parse_message_id
-from holdfast.wire.relay import RelayFields
-from holdfast.wire.sink import SINK, SinkStamp, record_texts
+from holdfast.wire.cluster.ha import encode_report
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command, encode_command
+from holdfast.wire.frames.fields import to_fields
+from holdfast.wire.records.batch import encode_items
+from holdfast.wire.records.message_id import parse_message_id
+from holdfast.wire.requests.forward import ForwardFields
+from holdfast.wire.requests.relay import RelayFields
+from holdfast.wire.requests.sink import SINK, SinkStamp, record_texts
 
 
 def a_pair(flush: str = "async", **options: object) -> Pair:

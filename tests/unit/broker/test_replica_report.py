@@ -10,8 +10,8 @@ from tests.support.replicas import Pair
 from holdfast.broker.metrics import broker_samples
 from holdfast.broker.shipping import PURPOSE
 from holdfast.machine.events import ChannelId, ChannelOpened, StreamReceived
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.ha import encode_report
+from holdfast.wire.cluster.ha import encode_report
+from holdfast.wire.frames.codes import RequestCode
 
 
 def figures(desk: BrokerDesk) -> dict[str, str]:

@@ -15,9 +15,9 @@ from holdfast.broker.waits import Procedure
 from holdfast.machine.events import ChannelClosed
 from holdfast.model.errors import PeerFailed
 from holdfast.model.group import GroupConfig
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
-from holdfast.wire.moves import CopiedOffsets, OffsetCopy, OffsetQuestion, decode_body, encode_body
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.requests.moves import CopiedOffsets, OffsetCopy, OffsetQuestion, decode_body, encode_body
 
 GROUP = "consumers"
 

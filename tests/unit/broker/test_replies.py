@@ -3,10 +3,10 @@ from tests.support.broker_clients import a_heartbeat, join, told
 from tests.support.broker_desk import BrokerDesk, a_pull, a_send
 
 from holdfast.broker.relays import TIMER
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import RESPONSE, Command
-from holdfast.wire.properties import parse_properties
-from holdfast.wire.record import decode_records
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import RESPONSE, Command
+from holdfast.wire.records.properties import parse_properties
+from holdfast.wire.records.record import decode_records
 
 REPLY_TOPIC = "DefaultCluster_REPLY_TOPIC"
 

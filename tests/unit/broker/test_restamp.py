@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.broker.restamp import find_last, restamp
-from holdfast.wire.record import StoredRecord, decode_records, encode_record
+from holdfast.wire.records.record import StoredRecord, decode_records, encode_record
 
 
 def a_record(offset: int, body: bytes, *, born_host: bytes = bytes(8)) -> bytes:

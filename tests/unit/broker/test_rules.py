@@ -7,9 +7,9 @@ from holdfast.broker.rules import guard
 from holdfast.broker.waits import Pause, Procedure
 from holdfast.machine.events import ChannelId
 from holdfast.model.errors import DiskFailed, HoldfastError, MappingRefused, RecordRefused, RemoteProtocolError
-from holdfast.wire.codes import ResponseCode
-from holdfast.wire.command import Command
-from holdfast.wire.fields import BadField
+from holdfast.wire.frames.codes import ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.frames.fields import BadField
 
 REQUEST = Request(command=Command(code=1), channel=ChannelId(1), peer="1.2.3.4:5", now_ms=0)
 

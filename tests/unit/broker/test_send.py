@@ -4,10 +4,10 @@ from tests.support.broker_desk import BrokerDesk, a_send, codes
 from holdfast.machine.effects import SendBytes
 from holdfast.model.errors import DiskFailed, DiskFull
 from holdfast.model.java_hash import java_hash
-from holdfast.wire.codes import ResponseCode
-from holdfast.wire.command import BINARY, ONE_WAY
-from holdfast.wire.message_id import parse_message_id
-from holdfast.wire.properties import parse_properties
+from holdfast.wire.frames.codes import ResponseCode
+from holdfast.wire.frames.command import BINARY, ONE_WAY
+from holdfast.wire.records.message_id import parse_message_id
+from holdfast.wire.records.properties import parse_properties
 
 
 @pytest.fixture

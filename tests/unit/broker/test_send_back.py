@@ -6,13 +6,13 @@ from tests.support.inner_batches import a_desk, items, put_batch, put_record
 from holdfast.broker.delays import TIMER
 from holdfast.broker.opened_batches import Reason
 from holdfast.model.group import GroupConfig
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
-from holdfast.wire.compression import Codec
-from holdfast.wire.inner_batch import INNER_BATCH
-from holdfast.wire.message_id import parse_message_id
-from holdfast.wire.properties import parse_properties
-from holdfast.wire.record import StoredRecord, decode_records
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.records.compression import Codec
+from holdfast.wire.records.inner_batch import INNER_BATCH
+from holdfast.wire.records.message_id import parse_message_id
+from holdfast.wire.records.properties import parse_properties
+from holdfast.wire.records.record import StoredRecord, decode_records
 
 MINUTE_MS = 60_000
 

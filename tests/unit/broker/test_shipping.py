@@ -12,7 +12,7 @@ from holdfast.broker import shipping
 from holdfast.broker.shipping import PURPOSE, TIMER
 from holdfast.machine.effects import CloseChannel
 from holdfast.machine.events import ChannelClosed, ChannelId, ChannelOpened, StreamReceived
-from holdfast.wire.ha import LogReader, encode_report
+from holdfast.wire.cluster.ha import LogReader, encode_report
 
 PEER = ChannelId(50)
 

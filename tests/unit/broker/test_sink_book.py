@@ -10,13 +10,13 @@ from tests.support.static_desks import TOPIC, StaticDesk, StaticDesks
 from holdfast.broker.forwarded import Forwarded
 from holdfast.broker.luggage import Luggage
 from holdfast.broker.offsets import TIMER
-from holdfast.wire.batch import encode_items, split_items
-from holdfast.wire.codes import ResponseCode
-from holdfast.wire.command import Command, encode_command
-from holdfast.wire.compression import Codec
-from holdfast.wire.inner_batch import wrap_items
-from holdfast.wire.moves import Opening
-from holdfast.wire.sink import SINK, SinkStamp, SinkState, record_texts
+from holdfast.wire.frames.codes import ResponseCode
+from holdfast.wire.frames.command import Command, encode_command
+from holdfast.wire.records.batch import encode_items, split_items
+from holdfast.wire.records.compression import Codec
+from holdfast.wire.records.inner_batch import wrap_items
+from holdfast.wire.requests.moves import Opening
+from holdfast.wire.requests.sink import SINK, SinkStamp, SinkState, record_texts
 
 
 def checksum(count: int) -> int:

@@ -10,12 +10,12 @@ from tests.support.broker_desk import BrokerDesk, a_pull
 from tests.support.inner_batches import JAVA_4, JAVA_5, a_desk, items, put_batch, put_record
 
 from holdfast.broker.opened_batches import Reason
-from holdfast.wire.batch import encode_items
-from holdfast.wire.codes import ResponseCode
-from holdfast.wire.command import Command
-from holdfast.wire.compression import Codec, compress, flag_of
-from holdfast.wire.inner_batch import INNER_BATCH, is_inner_batch
-from holdfast.wire.record import StoredRecord, decode_records
+from holdfast.wire.frames.codes import ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.records.batch import encode_items
+from holdfast.wire.records.compression import Codec, compress, flag_of
+from holdfast.wire.records.inner_batch import INNER_BATCH, is_inner_batch
+from holdfast.wire.records.record import StoredRecord, decode_records
 
 OURS = ("PYTHON", 479)
 CODECS = [None, *Codec]

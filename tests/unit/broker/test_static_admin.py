@@ -4,9 +4,9 @@ import msgspec
 from tests.support.moving_cluster import TOPIC, MovingCluster
 
 from holdfast.model.mapping import FORCED_GAP, LogicalQueue, TopicMapping, first_home
-from holdfast.wire import mapping as wire
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
+from holdfast.wire.cluster import mapping as wire
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
 
 
 def tell(cluster: MovingCluster, broker: str, *queues: LogicalQueue, total: int) -> None:

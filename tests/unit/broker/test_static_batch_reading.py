@@ -9,10 +9,10 @@ from tests.support.inner_batches import JAVA_4, JAVA_5, items, put_batch
 from tests.support.static_desks import TOPIC, StaticDesks, records
 
 from holdfast.broker.opened_batches import Reason
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
-from holdfast.wire.compression import Codec
-from holdfast.wire.inner_batch import is_inner_batch
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.records.compression import Codec
+from holdfast.wire.records.inner_batch import is_inner_batch
 
 OURS = ("PYTHON", 479)
 

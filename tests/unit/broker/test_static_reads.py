@@ -8,8 +8,8 @@ from tests.support.static_desks import EPOCH, TOPIC, StaticDesks
 from holdfast.broker.waits import PeerCall
 from holdfast.model.errors import PeerFailed
 from holdfast.model.mapping import LogicalQueue
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.command import Command
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.frames.command import Command
 
 START_MS = 1_700_000_000_000
 

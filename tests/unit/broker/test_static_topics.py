@@ -9,12 +9,12 @@ from tests.support.static_desks import EPOCH, TOPIC, StaticDesk, StaticDesks, re
 
 from holdfast.machine.effects import SendBytes
 from holdfast.model.mapping import LogicalQueue, Segment, TopicMapping, first_home
-from holdfast.wire import java_json
-from holdfast.wire.admin import QueueEnds
-from holdfast.wire.command import Command
-from holdfast.wire.mapping import encode, to_detail
-from holdfast.wire.registration import decode_registration
-from holdfast.wire.send import send_header
+from holdfast.wire.cluster.mapping import encode, to_detail
+from holdfast.wire.cluster.registration import decode_registration
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.command import Command
+from holdfast.wire.requests.admin import QueueEnds
+from holdfast.wire.requests.send import send_header
 
 JAVA_4, JAVA_5 = 407, 495
 MOCK = "__syslo__global__"

@@ -15,9 +15,9 @@ from holdfast.broker.waits import Pause, PeerCall, Procedure, Synced, ask_all
 from holdfast.machine.effects import OpenChannel, SendBytes, SyncLog
 from holdfast.machine.events import ChannelClosed, ChannelFailed, ChannelId, ChannelOpened, DiskFault, FramesReceived
 from holdfast.model.errors import PeerFailed
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.command import Command, decode_command, encode_command, response
-from holdfast.wire.frame import split_frames
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.frames.command import Command, decode_command, encode_command, response
+from holdfast.wire.frames.frame import split_frames
 
 PEER = "10.0.0.9:10911"
 OTHER = "10.0.0.8:10911"

@@ -7,10 +7,10 @@ from tests.support.moving_cluster import TOPIC, MovingCluster
 from holdfast.broker.forcing import CHECK_MS
 from holdfast.broker.takeover import ASK_AFTER_MS
 from holdfast.model.mapping import LogicalQueue, TopicMapping
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
-from holdfast.wire.mapping import to_home
-from holdfast.wire.moves import (
+from holdfast.wire.cluster.mapping import to_home
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.requests.moves import (
     Move,
     MoveQuestion,
     Opening,

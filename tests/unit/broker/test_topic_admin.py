@@ -3,9 +3,9 @@ from tests.support.broker_clients import a_request
 from tests.support.broker_desk import BrokerDesk, a_send
 
 from holdfast.model.topic import TopicConfig
-from holdfast.wire import java_json
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
 
 
 @pytest.fixture

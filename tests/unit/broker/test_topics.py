@@ -6,8 +6,8 @@ from holdfast.broker.topics import QUEUES_MAX, TopicTable, find_topic_fault
 from holdfast.model.errors import StoreError
 from holdfast.model.topic import TopicConfig
 from holdfast.sim.disk import SimDisk
-from holdfast.wire import java_json
-from holdfast.wire.codes import ResponseCode
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.codes import ResponseCode
 
 NOW_MS = 1_700_000_000_000
 

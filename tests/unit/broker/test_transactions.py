@@ -12,12 +12,12 @@ from holdfast.machine.effects import Log, ReadLog, SetTimer
 from holdfast.machine.events import Stopping
 from holdfast.model.topic import CHECK_MAX_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
 from holdfast.sim.disk import SimDisk
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
-from holdfast.wire.host import pack_host
-from holdfast.wire.message_id import parse_message_id
-from holdfast.wire.properties import parse_properties
-from holdfast.wire.record import StoredRecord, decode_record, decode_records
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.frames.host import pack_host
+from holdfast.wire.records.message_id import parse_message_id
+from holdfast.wire.records.properties import parse_properties
+from holdfast.wire.records.record import StoredRecord, decode_record, decode_records
 
 COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0
 TIMEOUT_MS = 6_000

@@ -7,9 +7,9 @@ from holdfast.broker.unit_switch import NAME
 from holdfast.model.opening import CLOSED, Opening, Switch
 from holdfast.nameserver.core import NameServer
 from holdfast.store.base.config_files import config_path
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
-from holdfast.wire.units import UnitState, encode_switch
+from holdfast.wire.cluster.units import UnitState, encode_switch
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
 
 EAST = Switch(10, (Opening("east"),))
 SHUT = Switch(20, ())

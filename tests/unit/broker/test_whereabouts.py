@@ -5,9 +5,9 @@ from tests.support.broker_clients import a_request
 from tests.support.broker_desk import a_pull, a_send
 from tests.support.static_desks import TOPIC, StaticDesks, records
 
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.command import Command
-from holdfast.wire.message_id import parse_message_id
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.records.message_id import parse_message_id
 
 NEVER_AGAIN = -1
 BROKERS = ("a", "b", "c")

@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.bulk.pull_line import PullLine, a_line
 from holdfast.model.errors import ConnectionLost
-from holdfast.wire.command import RESPONSE, Command, decode_command, encode_command
-from holdfast.wire.frame import split_frames
+from holdfast.wire.frames.command import RESPONSE, Command, decode_command, encode_command
+from holdfast.wire.frames.frame import split_frames
 
 
 class PlayedBroker:

@@ -7,8 +7,8 @@ from tests.support.broker_desk import BrokerDesk
 from holdfast.admin.cluster import parse_settings
 from holdfast.cli.broker import _NOISE
 from holdfast.cli.broker_keys import figure_rows, setting_rows
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.command import Command
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.frames.command import Command
 
 
 def reported(**options: object) -> tuple[dict[str, str], dict[str, str]]:

@@ -2,7 +2,7 @@
 
 from holdfast.admin.route_push import RoutePushStatus
 from holdfast.cli.cluster import link_facts, push_table
-from holdfast.wire.push_state import LinkCapacityTold, ReadingsTold
+from holdfast.wire.cluster.push_state import LinkCapacityTold, ReadingsTold
 
 
 def test_name_servers_are_shown_with_what_they_do_about_changed_routes():

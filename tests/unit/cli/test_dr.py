@@ -7,7 +7,7 @@ from tests.support.fused import Fused
 
 from holdfast.cli.main import main
 from holdfast.model.opening import CLOSED, Opening, Switch
-from holdfast.wire.codes import RequestCode
+from holdfast.wire.frames.codes import RequestCode
 
 
 @pytest.fixture

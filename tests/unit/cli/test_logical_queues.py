@@ -8,9 +8,9 @@ from tests.support.scripted_reach import Asked, Reply
 from tests.support.static_cluster import JAVA_4, StaticCluster
 
 from holdfast.cli.main import ALIASES, main
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command
-from holdfast.wire.moves import Move
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.requests.moves import Move
 
 
 @pytest.fixture

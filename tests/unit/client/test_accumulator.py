@@ -14,8 +14,8 @@ from holdfast.client.sender import Receipt
 from holdfast.model.errors import LocalProtocolError, SendFailed
 from holdfast.model.message import Message, SendResult
 from holdfast.model.queue import MessageQueue
-from holdfast.wire.batch import split_items
-from holdfast.wire.properties import parse_properties
+from holdfast.wire.records.batch import split_items
+from holdfast.wire.records.properties import parse_properties
 
 
 def test_messages_of_one_turn_travel_together():

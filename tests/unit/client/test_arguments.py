@@ -22,8 +22,8 @@ from holdfast.model.errors import ConfigError, LocalProtocolError
 from holdfast.model.message import Message, ReceivedMessage
 from holdfast.model.queue import MessageQueue
 from holdfast.runtime.pool import ConnectionPool
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.command import Command
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.frames.command import Command
 
 QUEUE = MessageQueue("t", "broker-a", 0)
 STORED = {"msgId": "0A00000200002A9F0000000000000400", "queueId": "0", "queueOffset": "7"}

@@ -16,9 +16,9 @@ from holdfast.client.sender import Parcel, Receipt
 from holdfast.model.errors import BrokerRefused, SendFailed, SendManyFailed
 from holdfast.model.message import Message, SendResult
 from holdfast.model.queue import MessageQueue
-from holdfast.wire.batch import split_items
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.properties import parse_properties
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.records.batch import split_items
+from holdfast.wire.records.properties import parse_properties
 
 
 class Carrier:

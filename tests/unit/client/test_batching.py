@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from holdfast.client.batching import can_be_batched, encode_messages, find_alone, pack_whole, place_each, plan_groups
 from holdfast.model.message import Message, SendResult, SendStatus
 from holdfast.model.queue import MessageQueue
-from holdfast.wire.batch import split_items
-from holdfast.wire.inner_batch import COUNT_MAX
-from holdfast.wire.properties import parse_properties
+from holdfast.wire.records.batch import split_items
+from holdfast.wire.records.inner_batch import COUNT_MAX
+from holdfast.wire.records.properties import parse_properties
 
 
 def spans(sizes: list[int], alone: list[int], bytes_max: int) -> list[tuple[int, int, bool]]:

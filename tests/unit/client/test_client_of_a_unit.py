@@ -8,8 +8,8 @@ from tests.support.scripted_server import ScriptedServer
 
 from holdfast.client import cluster_client, route_table
 from holdfast.client.cluster_client import ClusterClient
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.command import Command
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.frames.command import Command
 
 ROUTE = RequestCode.GET_ROUTEINFO_BY_TOPIC
 

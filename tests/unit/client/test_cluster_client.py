@@ -11,8 +11,8 @@ from tests.support.static_topics import a_record, logical, serve_static
 from holdfast.client import cluster_client, route_keeper
 from holdfast.client.cluster_client import ClusterClient
 from holdfast.model.errors import BrokerRefused, ConnectionLost, RouteNotFound
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.command import Command, response
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.frames.command import Command, response
 
 ROUTE = RequestCode.GET_ROUTEINFO_BY_TOPIC
 CLUSTERS = (

@@ -16,10 +16,10 @@ from holdfast.client.offset_keeper import OffsetKeeper
 from holdfast.client.queue_reader import QueueReader, ReaderPlan
 from holdfast.model.message import ReceivedMessage
 from holdfast.model.queue import MessageQueue
-from holdfast.wire import java_json
-from holdfast.wire.batch import encode_items
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.command import Command
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.records.batch import encode_items
 
 QUEUE = MessageQueue("t", "broker-a", 0)
 

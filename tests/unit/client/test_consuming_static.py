@@ -18,9 +18,9 @@ from holdfast.client.queue_calls import QueueCalls
 from holdfast.model.errors import BrokerRefused, RouteNotFound
 from holdfast.model.mapping import TopicMapping
 from holdfast.model.message import ReceivedMessage
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.command import Command, response
-from holdfast.wire.route import MAPPING_FIELD
+from holdfast.wire.cluster.route import MAPPING_FIELD
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.frames.command import Command, response
 
 PULL = RequestCode.PULL_MESSAGE
 SEND = RequestCode.SEND_MESSAGE_V2

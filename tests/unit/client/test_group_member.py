@@ -13,8 +13,8 @@ from holdfast.client.group_member import GroupMember
 from holdfast.client.rebalance import AssignmentChange
 from holdfast.model.errors import LocalProtocolError
 from holdfast.model.queue import MessageQueue
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command, response
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command, response
 
 MEMBERS = RequestCode.GET_CONSUMER_LIST_BY_GROUP
 

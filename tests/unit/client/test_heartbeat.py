@@ -4,8 +4,8 @@ import json
 
 from holdfast.client.heartbeat import consumer_data, heartbeat_command, unregister_command
 from holdfast.model.filter import parse_tags
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.heartbeat import ConsumeFromWhere, decode_heartbeat
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.requests.heartbeat import ConsumeFromWhere, decode_heartbeat
 
 
 def test_a_producer_tells_its_group():

@@ -14,7 +14,7 @@ from holdfast.client.lock_keeper import LockKeeper, NoLocks
 from holdfast.client.queue_calls import QueueCalls
 from holdfast.client.queue_reader import QueueReader
 from holdfast.model.queue import MessageQueue
-from holdfast.wire.codes import RequestCode
+from holdfast.wire.frames.codes import RequestCode
 
 LOCK = RequestCode.LOCK_BATCH_MQ
 

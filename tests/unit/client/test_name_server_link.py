@@ -14,8 +14,8 @@ from tests.support.pushing_server import ROUTE, PushingServer
 from holdfast.client import address_source, route_keeper
 from holdfast.client.cluster_client import ClusterClient
 from holdfast.model.errors import ConfigError, ConnectionLost
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.command import Command
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.frames.command import Command
 
 Story = Callable[[PushingServer, PushingServer], Awaitable[None]]
 

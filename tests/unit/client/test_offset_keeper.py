@@ -13,8 +13,8 @@ from holdfast.client.offset_keeper import OffsetKeeper
 from holdfast.client.queue_calls import QueueCalls
 from holdfast.model.errors import BrokerRefused, ConfigError
 from holdfast.model.queue import MessageQueue
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.command import Command, response
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.frames.command import Command, response
 
 ONE, TWO = MessageQueue("t", "broker-a", 0), MessageQueue("t", "broker-a", 1)
 COMMIT = RequestCode.UPDATE_CONSUMER_OFFSET

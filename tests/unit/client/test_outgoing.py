@@ -8,7 +8,7 @@ import pytest
 from holdfast.client.outgoing import Packing, pack
 from holdfast.model.errors import LocalProtocolError
 from holdfast.model.message import Message
-from holdfast.wire.properties import parse_properties
+from holdfast.wire.records.properties import parse_properties
 
 
 def test_everything_about_a_message_becomes_properties():

@@ -14,10 +14,10 @@ from holdfast.client.producer import Producer
 from holdfast.model.errors import LocalProtocolError, RequestTimeout, SendFailed
 from holdfast.model.message import Message, ReceivedMessage
 from holdfast.model.queue import MessageQueue
-from holdfast.wire.batch import split_items
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.command import Command, response
-from holdfast.wire.properties import parse_properties
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.frames.command import Command, response
+from holdfast.wire.records.batch import split_items
+from holdfast.wire.records.properties import parse_properties
 
 SEND = RequestCode.SEND_MESSAGE_V2
 STORED = {"msgId": "0A00000200002A9F0000000000000400", "queueId": "0", "queueOffset": "7"}

@@ -13,7 +13,7 @@ from holdfast.client.pull_consumer import PullConsumer
 from holdfast.client.push_consumer import PushConsumer
 from holdfast.model.errors import HoldfastError, LocalProtocolError
 from holdfast.model.queue import MessageQueue
-from holdfast.wire.codes import RequestCode
+from holdfast.wire.frames.codes import RequestCode
 
 ZERO, ONE = MessageQueue("t", "broker-a", 0), MessageQueue("t", "broker-a", 1)
 

@@ -20,9 +20,9 @@ from holdfast.client.pull_plan import (
 )
 from holdfast.model.errors import BrokerRefused, HoldfastError, RemoteProtocolError
 from holdfast.model.filter import parse_tags
-from holdfast.wire.command import Command
-from holdfast.wire.inner_batch import Opening
-from holdfast.wire.pull import pull_header
+from holdfast.wire.frames.command import Command
+from holdfast.wire.records.inner_batch import Opening
+from holdfast.wire.requests.pull import pull_header
 
 EVERYTHING = parse_tags("T", "*", version=9)
 OFFSETS = {"suggestWhichBrokerId": "1", "nextBeginOffset": "6", "minOffset": "2", "maxOffset": "8"}

@@ -14,8 +14,8 @@ from holdfast.client.listener import RetryLater
 from holdfast.client.push_consumer import PushConsumer
 from holdfast.model.errors import LocalProtocolError
 from holdfast.model.message import ReceivedMessage
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.command import Command
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.frames.command import Command
 
 
 def with_server(story: Callable[[ScriptedServer], Awaitable[None]]) -> None:

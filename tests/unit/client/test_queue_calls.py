@@ -14,10 +14,10 @@ from holdfast.client.cluster_client import ClusterClient
 from holdfast.client.queue_calls import LockOutcome, QueueCalls, start_code
 from holdfast.model.errors import BrokerRefused, ConnectionLost, RemoteProtocolError, RouteNotFound
 from holdfast.model.queue import MessageQueue
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.command import Command, response
-from holdfast.wire.heartbeat import ConsumeFromWhere
-from holdfast.wire.route import decode_route
+from holdfast.wire.cluster.route import decode_route
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.frames.command import Command, response
+from holdfast.wire.requests.heartbeat import ConsumeFromWhere
 
 QUEUE = MessageQueue("t", "broker-a", 0)
 RETRY = MessageQueue("%RETRY%g", "broker-a", 0)

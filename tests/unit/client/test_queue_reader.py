@@ -17,10 +17,10 @@ from holdfast.client.queue_reader import Delivery, QueueReader, ReaderPlan
 from holdfast.model.filter import parse_tags
 from holdfast.model.queue import MessageQueue
 from holdfast.model.route import BrokerData, QueueData, Route
-from holdfast.wire.batch import encode_items
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.command import Command, response
-from holdfast.wire.route import encode_route
+from holdfast.wire.cluster.route import encode_route
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.frames.command import Command, response
+from holdfast.wire.records.batch import encode_items
 
 PULL = RequestCode.PULL_MESSAGE
 QUEUE = MessageQueue("t", "broker-a", 0)

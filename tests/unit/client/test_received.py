@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from holdfast.client.received import LazyProperties, read_messages
 from holdfast.model.errors import CorruptRecord, HoldfastError, UnreadableBatch
 from holdfast.model.queue import MessageQueue
-from holdfast.wire.batch import encode_items
-from holdfast.wire.compression import Codec, compress
-from holdfast.wire.record import StoredRecord, encode_record
+from holdfast.wire.records.batch import encode_items
+from holdfast.wire.records.compression import Codec, compress
+from holdfast.wire.records.record import StoredRecord, encode_record
 
 QUEUE = MessageQueue("T", "broker-a", 3)
 # One record as Java writes it.

@@ -10,7 +10,7 @@ from tests.support.deliveries import a_received_message
 from holdfast.client.replies import ReplyDesk, reply_to, request_properties
 from holdfast.model.errors import LocalProtocolError
 from holdfast.model.queue import MessageQueue
-from holdfast.wire.command import Command
+from holdfast.wire.frames.command import Command
 
 REQUEST = a_received_message(MessageQueue("t", "b", 0), 5)
 

@@ -8,8 +8,8 @@ from tests.support.static_topics import logical
 from holdfast.client.retry_message import Retry, retry_of
 from holdfast.model.message import ReceivedMessage
 from holdfast.model.queue import MessageQueue
-from holdfast.wire.compression import decompress
-from holdfast.wire.properties import parse_properties
+from holdfast.wire.records.compression import decompress
+from holdfast.wire.records.properties import parse_properties
 
 RETRY_QUEUE = MessageQueue("%RETRY%g", "a", 2)
 

@@ -13,7 +13,7 @@ from holdfast.client import route_keeper
 from holdfast.client.cluster_client import ClusterClient
 from holdfast.model.errors import ConnectionLost, RouteNotFound
 from holdfast.model.topic import AUTO_CREATE_TOPIC
-from holdfast.wire.command import Command
+from holdfast.wire.frames.command import Command
 
 Story = Callable[[PushingServer, ClusterClient], Awaitable[None]]
 

@@ -11,7 +11,7 @@ from holdfast.client.running_info import (
 )
 from holdfast.model.filter import parse_tags
 from holdfast.model.queue import MessageQueue
-from holdfast.wire import java_json
+from holdfast.wire.frames import java_json
 
 QUEUE = MessageQueue("t", "b", 0)
 

@@ -18,8 +18,8 @@ from holdfast.client.whole_batches import WholeBatches
 from holdfast.model.errors import RemoteProtocolError, SendFailed
 from holdfast.model.message import SendStatus
 from holdfast.model.queue import MessageQueue
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.command import Command, response
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.frames.command import Command, response
 
 SEND = RequestCode.SEND_MESSAGE_V2
 PARCEL = Parcel("t", Outgoing("ID", "UNIQ_KEY\x01ID\x02", b"body", 0, 0))

@@ -16,9 +16,9 @@ from holdfast.client.send_plan import queue_for_key
 from holdfast.client.sender import Parcel, Sender
 from holdfast.model.errors import SendFailed
 from holdfast.model.mapping import TopicMapping
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.command import Command, response
-from holdfast.wire.host import pack_host
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.frames.command import Command, response
+from holdfast.wire.frames.host import pack_host
 
 SEND = RequestCode.SEND_MESSAGE_V2
 ROUTE = RequestCode.GET_ROUTEINFO_BY_TOPIC

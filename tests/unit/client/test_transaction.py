@@ -15,10 +15,10 @@ from holdfast.client.transaction import Checker, Transaction, TransactionDesk, T
 from holdfast.model.errors import BrokerRefused, LocalProtocolError
 from holdfast.model.message import ReceivedMessage, SendResult
 from holdfast.model.queue import MessageQueue
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.command import Command
-from holdfast.wire.host import pack_host
-from holdfast.wire.message_id import format_message_id
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.frames.host import pack_host
+from holdfast.wire.records.message_id import format_message_id
 
 END = RequestCode.END_TRANSACTION
 HALF = a_record(properties=b"PGROUP\x01p\x02UNIQ_KEY\x01ID\x02")

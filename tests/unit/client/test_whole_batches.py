@@ -16,13 +16,13 @@ from holdfast.client.whole_batches import WholeBatches
 from holdfast.model.message import Message
 from holdfast.model.queue import MessageQueue
 from holdfast.model.topic import TopicConfig
-from holdfast.wire import java_json
-from holdfast.wire.batch import split_items
-from holdfast.wire.codes import RequestCode
-from holdfast.wire.command import Command, response
-from holdfast.wire.compression import Codec
-from holdfast.wire.inner_batch import INNER_BATCH, unwrap_items
-from holdfast.wire.properties import parse_properties
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.frames.command import Command, response
+from holdfast.wire.records.batch import split_items
+from holdfast.wire.records.compression import Codec
+from holdfast.wire.records.inner_batch import INNER_BATCH, unwrap_items
+from holdfast.wire.records.properties import parse_properties
 
 SEND = RequestCode.SEND_BATCH_MESSAGE
 ASK = RequestCode.GET_TOPIC_CONFIG

@@ -10,7 +10,7 @@ import pytest
 from holdfast.columns.checksums import SUMMED_COUNT_MIN, are_all_right
 from holdfast.columns.message_columns import Origin, Wanted, to_batches
 from holdfast.model.errors import CorruptRecord
-from holdfast.wire.record import StoredRecord, encode_record
+from holdfast.wire.records.record import StoredRecord, encode_record
 
 SIZES = (1, 2, 3, 8, 100, 127, 1023, 1024, 1500)
 

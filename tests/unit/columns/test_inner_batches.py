@@ -21,10 +21,10 @@ from holdfast.client.received import read_messages
 from holdfast.columns import inner_batches
 from holdfast.columns.message_columns import Wanted, to_batches
 from holdfast.model.errors import CorruptRecord, UnreadableBatch
-from holdfast.wire.batch import encode_items
-from holdfast.wire.compression import DECOMPRESSED_SIZE_MAX, Codec, compress, flag_of
-from holdfast.wire.inner_batch import INNER_BATCH, wrap_items
-from holdfast.wire.record import StoredRecord
+from holdfast.wire.records.batch import encode_items
+from holdfast.wire.records.compression import DECOMPRESSED_SIZE_MAX, Codec, compress, flag_of
+from holdfast.wire.records.inner_batch import INNER_BATCH, wrap_items
+from holdfast.wire.records.record import StoredRecord
 
 Item = tuple[int, bytes, bytes]
 

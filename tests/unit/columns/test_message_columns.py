@@ -11,9 +11,9 @@ from holdfast.client.received import read_messages
 from holdfast.columns.message_columns import TYPES, Origin, Wanted, schema_of, to_batches
 from holdfast.model.errors import CorruptRecord
 from holdfast.model.queue import MessageQueue
-from holdfast.wire.batch import encode_items
-from holdfast.wire.compression import Codec, compress, flag_of
-from holdfast.wire.record import StoredRecord, encode_record
+from holdfast.wire.records.batch import encode_items
+from holdfast.wire.records.compression import Codec, compress, flag_of
+from holdfast.wire.records.record import StoredRecord, encode_record
 
 ALL = Wanted(tuple(TYPES), 0, 1 << 62)
 ORIGIN = Origin("orders", 3, "broker-b", 2, delta=1000)

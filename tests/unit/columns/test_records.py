@@ -9,7 +9,7 @@ import pytest
 from holdfast.columns import records
 from holdfast.columns.records import find_starts, follow_sizes
 from holdfast.model.errors import CorruptRecord
-from holdfast.wire.record import MAGIC_V1, RECORD_SIZE_MIN
+from holdfast.wire.records.record import MAGIC_V1, RECORD_SIZE_MIN
 
 HEAD = struct.Struct(">ii")
 COUNT = 1500

@@ -9,10 +9,10 @@ from tests.support.name_servers import a_name_server, a_registration, ask_route,
 from holdfast.machine.effects import CloseChannel, SendBytes, SetTimer
 from holdfast.machine.events import FramesReceived, Started, Stopping
 from holdfast.nameserver.core import SCAN_TIMER
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import BINARY, JSON, ONE_WAY, RESPONSE, encode_command
-from holdfast.wire.frame import frame_prefix, split_frames
-from holdfast.wire.route import decode_route
+from holdfast.wire.cluster.route import decode_route
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import BINARY, JSON, ONE_WAY, RESPONSE, encode_command
+from holdfast.wire.frames.frame import frame_prefix, split_frames
 
 
 def raw_frame(header: bytes, body: bytes = b"") -> bytes:

@@ -10,9 +10,9 @@ from holdfast.machine.effects import WriteFile
 from holdfast.machine.events import FileWritten
 from holdfast.model.deletion import Marker
 from holdfast.nameserver.kv import DELETIONS, FILE
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command, encode_command
-from holdfast.wire.deletions import DELETED_FIELD, DELETIONS_FIELD, decode_markers, encode_markers
+from holdfast.wire.cluster.deletions import DELETED_FIELD, DELETIONS_FIELD, decode_markers, encode_markers
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command, encode_command
 
 
 def delete(server: Conversation, topic: str = "orders", **fields: str) -> None:

@@ -19,7 +19,7 @@ from tests.support.static_reports import (
 from holdfast.machine.effects import Log, SetTimer, WriteFile
 from holdfast.machine.events import DiskFault, FileWritten, TimerFired
 from holdfast.nameserver.fences import FILE, TIMER, UNREADABLE_FILE
-from holdfast.wire.codes import RequestCode
+from holdfast.wire.frames.codes import RequestCode
 
 
 def a_server(static_content: bytes | None = None) -> Conversation:

@@ -5,7 +5,7 @@ import pytest
 from holdfast.machine.events import ChannelId
 from holdfast.model.errors import ConfigError
 from holdfast.nameserver.kv import KvStore, Waiter
-from holdfast.wire.command import Command
+from holdfast.wire.frames.command import Command
 
 WAITER = Waiter(ChannelId(1), Command(code=100))
 

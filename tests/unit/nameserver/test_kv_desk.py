@@ -9,8 +9,8 @@ from holdfast.machine.effects import WriteFile
 from holdfast.machine.events import DiskFault, FileWritten, TimerFired
 from holdfast.nameserver.kv import FILE
 from holdfast.nameserver.kv_desk import TIMER
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import encode_command
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import encode_command
 
 ORDER = {"namespace": "ORDER_TOPIC_CONFIG", "key": "orders", "value": "a:4;b:2"}
 

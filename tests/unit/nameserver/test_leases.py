@@ -2,7 +2,7 @@
 
 from holdfast.machine.events import ChannelId
 from holdfast.nameserver.leases import Lease, Leases
-from holdfast.wire.registration import DataVersion
+from holdfast.wire.cluster.registration import DataVersion
 
 
 def a_lease(address: str = "10.0.0.1:10911", *, channel: int = 1, renewed_ms: int = 0, timeout_ms: int = 100) -> Lease:

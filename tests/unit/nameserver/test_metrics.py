@@ -5,7 +5,7 @@ from tests.support.static_reports import leads, register_static
 from tests.support.watching import tick, watch
 
 from holdfast.nameserver.metrics import name_server_samples
-from holdfast.wire.codes import RequestCode
+from holdfast.wire.frames.codes import RequestCode
 
 
 def test_every_number_is_told_once_and_moves_with_what_it_counts():

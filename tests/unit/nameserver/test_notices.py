@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.machine.events import ChannelId
 from holdfast.nameserver.notices import BrokerEvents, Notices, Occasion, judge_registration
-from holdfast.wire.watch import TEXT_MAX, split_topics
+from holdfast.wire.cluster.watch import TEXT_MAX, split_topics
 
 A, B = ChannelId(1), ChannelId(2)
 

@@ -34,9 +34,9 @@ from holdfast.machine.readings import LinkCapacity, Readings
 from holdfast.model.topic import TopicConfig
 from holdfast.nameserver.core import NameServer
 from holdfast.nameserver.push import SETTLING_MS, SLICE, TIMER
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import BINARY, JSON, Command, encode_command
-from holdfast.wire.watch import ROUTES_CHANGED, UNWATCH, WATCHING_FIELD
+from holdfast.wire.cluster.watch import ROUTES_CHANGED, UNWATCH, WATCHING_FIELD
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import BINARY, JSON, Command, encode_command
 
 WATCHING = {WATCHING_FIELD: "true"}
 SECOND_MS = 1000

@@ -9,10 +9,10 @@ from holdfast.machine.effects import WriteFile
 from holdfast.machine.events import ChannelId, DiskFault, FileWritten, TimerFired
 from holdfast.nameserver.core import SCAN_TIMER
 from holdfast.nameserver.queue_leases import FILE, QUARANTINE_MS
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command, encode_command
-from holdfast.wire.leases import Claim, Holding, LeaseAnswer, LeaseRequest
-from holdfast.wire.moves import decode_body, encode_body
+from holdfast.wire.cluster.leases import Claim, Holding, LeaseAnswer, LeaseRequest
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command, encode_command
+from holdfast.wire.requests.moves import decode_body, encode_body
 
 LEASE_MS = 30_000
 SCAN_MS = 5_000

@@ -18,7 +18,7 @@ from tests.support.name_servers import (
 )
 from tests.support.static_reports import a_java_report, ask_aware, leaders, leads, register_static
 
-from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
 
 A, B = "10.0.0.1:10911", "10.0.0.2:10911"
 

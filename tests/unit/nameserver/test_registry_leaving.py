@@ -15,7 +15,7 @@ from tests.support.name_servers import (
 from holdfast.machine.effects import CloseChannel
 from holdfast.machine.events import TimerFired
 from holdfast.nameserver.core import SCAN_TIMER
-from holdfast.wire.codes import RequestCode
+from holdfast.wire.frames.codes import RequestCode
 
 A, B = "10.0.0.1:10911", "10.0.0.2:10911"
 

@@ -18,9 +18,9 @@ from tests.support.units import (
 )
 
 from holdfast.model.queue import MessageQueue
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import BINARY, JSON
-from holdfast.wire.route import decode_route
+from holdfast.wire.cluster.route import decode_route
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import BINARY, JSON
 
 
 @pytest.mark.parametrize("serializer", [JSON, BINARY])

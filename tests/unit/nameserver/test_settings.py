@@ -5,7 +5,7 @@ import json
 import pytest
 from tests.support.name_servers import a_name_server, ask_route, register
 
-from holdfast.wire.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
 
 
 def test_settings_read_as_properties():

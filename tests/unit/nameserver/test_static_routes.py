@@ -21,10 +21,10 @@ from tests.support.static_reports import (
 
 from holdfast.model.mapping import UNKNOWN_GENERATION, merge
 from holdfast.nameserver.static_routes import choose_proxy, host_of
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import BINARY, JSON, Command
-from holdfast.wire.mapping import convert_info, from_info
-from holdfast.wire.route import decode_route
+from holdfast.wire.cluster.mapping import convert_info, from_info
+from holdfast.wire.cluster.route import decode_route
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import BINARY, JSON, Command
 
 MOCK = "__syslo__global__"
 

@@ -8,8 +8,8 @@ from tests.support.conversation import Conversation
 from tests.support.name_servers import a_name_server, a_registration, a_topic, ask_route, find_route, register
 from tests.support.static_reports import ask_aware, leaders, leads, register_static
 
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.route import decode_route
+from holdfast.wire.cluster.route import decode_route
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
 
 A, B = "10.0.0.1:10911", "10.0.0.2:10911"
 

@@ -23,12 +23,12 @@ from holdfast.model.opening import CLOSED, Opening, Switch
 from holdfast.nameserver.core import NameServer
 from holdfast.nameserver.kv import FILE
 from holdfast.nameserver.push import TIMER
-from holdfast.wire import java_json
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import Command, encode_command
-from holdfast.wire.route import decode_route
-from holdfast.wire.units import UnitState, decode_switch, encode_switch, to_text
-from holdfast.wire.watch import ROUTES_CHANGED
+from holdfast.wire.cluster.route import decode_route
+from holdfast.wire.cluster.units import UnitState, decode_switch, encode_switch, to_text
+from holdfast.wire.cluster.watch import ROUTES_CHANGED
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command, encode_command
 
 EAST = Switch(10, (Opening("east"),))
 SHUT = Switch(20, ())

@@ -9,9 +9,9 @@ from tests.support.static_reports import address_of, leads, register_static
 from tests.support.units import JAVA_5, ask, hosts
 from tests.support.watching import tick, told
 
-from holdfast.wire.codes import RequestCode, ResponseCode
-from holdfast.wire.command import BINARY, JSON
-from holdfast.wire.route import decode_route
+from holdfast.wire.cluster.route import decode_route
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import BINARY, JSON
 
 IN_Z1 = {"__ZONE_NAME": "z1", "__ZONE_MODE": "true"}
 

@@ -26,8 +26,8 @@ from holdfast.pipeline.report_page import to_page
 from holdfast.pipeline.tasks import InProcess, Progress
 from holdfast.runtime.posix_disk import PosixDisk
 from holdfast.store.log.retention import find_hold
-from holdfast.wire.compression import Codec, compress, flag_of
-from holdfast.wire.mapping import Home
+from holdfast.wire.cluster.mapping import Home
+from holdfast.wire.records.compression import Codec, compress, flag_of
 
 DAY_MS = 86_400_000
 Row = dict[str, Any]

@@ -16,8 +16,8 @@ from holdfast.pipeline.read_only import ReadOnlyFile
 from holdfast.pipeline.report_page import to_page
 from holdfast.pipeline.tasks import InProcess
 from holdfast.store.queues.queue_log import ENTRY
-from holdfast.wire.mapping import Home
-from holdfast.wire.record import StoredRecord, encode_record
+from holdfast.wire.cluster.mapping import Home
+from holdfast.wire.records.record import StoredRecord, encode_record
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from holdfast.machine.effects import Log
 from holdfast.runtime import channel as channel_module
 from holdfast.runtime.budget import MemoryBudget
 from holdfast.runtime.channel import Channel
-from holdfast.wire.frame import Frame
+from holdfast.wire.frames.frame import Frame
 
 
 def a_frame(body: bytes, header: bytes = b"{}") -> bytes:

@@ -9,7 +9,7 @@ from tests.support.scripted_server import ScriptedServer
 from holdfast.model.errors import ConnectionLost, RequestTimeout
 from holdfast.runtime import pool as pool_module
 from holdfast.runtime.pool import Connection, ConnectionPool
-from holdfast.wire.command import Command, response
+from holdfast.wire.frames.command import Command, response
 
 
 def test_an_answer_comes_to_who_asked():

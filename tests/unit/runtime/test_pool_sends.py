@@ -8,7 +8,7 @@ from tests.support.scripted_server import ScriptedServer
 
 from holdfast.model.errors import ConnectionLost, RequestTimeout
 from holdfast.runtime.pool import Connection, ConnectionPool, SendAnswer
-from holdfast.wire.command import BINARY, JSON, Command, encode_command, response
+from holdfast.wire.frames.command import BINARY, JSON, Command, encode_command, response
 
 
 def send(connection: Connection, **fields: str) -> SendAnswer:

@@ -13,7 +13,7 @@ from holdfast.runtime import channel as channel_module
 from holdfast.runtime import server as server_module
 from holdfast.runtime.server import MachineServer
 from holdfast.sim.disk import SimDisk
-from holdfast.wire.command import Command, encode_command
+from holdfast.wire.frames.command import Command, encode_command
 
 REQUEST = encode_command(Command(code=1, opaque=1))
 

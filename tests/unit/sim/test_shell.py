@@ -30,7 +30,7 @@ from holdfast.sim.disk import SimDisk
 from holdfast.sim.network import Network
 from holdfast.sim.shell import DiskPace, Shell, Surroundings
 from holdfast.sim.world import EPOCH_MS, World
-from holdfast.wire.command import Command, encode_command
+from holdfast.wire.frames.command import Command, encode_command
 
 ADDRESS = "10.0.0.1:10911"
 Answer = Callable[[Event], list[Effect]]

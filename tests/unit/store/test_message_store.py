@@ -21,8 +21,8 @@ from tests.support.stores import (
 
 from holdfast.model.errors import CorruptRecord, DiskFailed, RecordRefused, StoreError
 from holdfast.sim.disk import SimDisk
-from holdfast.wire.host import pack_host
-from holdfast.wire.record import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from holdfast.wire.frames.host import pack_host
+from holdfast.wire.records.record import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 
 V6 = pack_host("[::1]:1234")
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from holdfast.model.errors import RemoteProtocolError
 from holdfast.store.base.disk import Disk
-from holdfast.wire import java_json
+from holdfast.wire.frames import java_json
 
 FOLDER = "config"
 

@@ -11,8 +11,8 @@ from holdfast.model.errors import RecordRefused
 from holdfast.model.java_hash import hash_behind, java_hash
 from holdfast.model.numbers import parse_count
 from holdfast.model.topic import SCHEDULE_TOPIC
-from holdfast.wire.properties import find_marked, find_property
-from holdfast.wire.record import INNER_BATCH, TRANSACTION_MASK, TRANSACTION_ROLLBACK
+from holdfast.wire.records.properties import find_marked, find_property
+from holdfast.wire.records.record import INNER_BATCH, TRANSACTION_MASK, TRANSACTION_ROLLBACK
 
 NOT_QUEUED = 0x4
 """The bit that prepared and rollback records share: neither has a place in a queue."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.wire.host import pack_host
+from holdfast.wire.frames.host import pack_host
 
 MIB = 1 << 20
 HOUR_MS = 3_600_000

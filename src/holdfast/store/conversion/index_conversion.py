@@ -44,7 +44,7 @@ from holdfast.store.recovery.conversion_plan import (
     save_plan,
 )
 from holdfast.store.recovery.open_store import ABORT_PATH, find_queue_file_size
-from holdfast.wire import java_json
+from holdfast.wire.frames import java_json
 
 TOPICS = "topics.json"
 ATTRIBUTE = "queue.type"

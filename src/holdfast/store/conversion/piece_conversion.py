@@ -15,7 +15,7 @@ from holdfast.store.conversion.entry_conversion import blanks_before, check_entr
 from holdfast.store.conversion.record_headers import Owner, RecordHeads
 from holdfast.store.queues.queue_files import QueueFiles
 from holdfast.store.recovery.conversion_plan import PiecePlan, Plan, SourceQueue
-from holdfast.wire.record import crc32
+from holdfast.wire.records.record import crc32
 
 SLICE_SIZE = 4096
 """Entries that are converted and proven at a time."""

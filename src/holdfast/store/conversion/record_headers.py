@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from holdfast.model.errors import StoreError
 from holdfast.store.base.log_file import LogFiles
-from holdfast.wire.record import BORN_HOST_V6, FIXED_SIZE, LAYOUTS, STORE_HOST_V6, topic_part
+from holdfast.wire.records.record import BORN_HOST_V6, FIXED_SIZE, LAYOUTS, STORE_HOST_V6, topic_part
 
 _HOSTS_V6 = BORN_HOST_V6 | STORE_HOST_V6
 _INNER_BITS = 0xC0

@@ -19,11 +19,11 @@ from typing import Final
 from holdfast.model import property_names as names
 from holdfast.model.errors import RecordRefused, RemoteProtocolError
 from holdfast.store.base.index_fields import INNER_BITS, KEYS, UNIQUE_KEY, VALUE_END, index_keys, inner_count
-from holdfast.wire.batch import Piece, split_properties
-from holdfast.wire.compression import COMPRESSED
-from holdfast.wire.inner_batch import NO_IDS
-from holdfast.wire.properties import find_marked
-from holdfast.wire.record import StoredRecord
+from holdfast.wire.records.batch import Piece, split_properties
+from holdfast.wire.records.compression import COMPRESSED
+from holdfast.wire.records.inner_batch import NO_IDS
+from holdfast.wire.records.properties import find_marked
+from holdfast.wire.records.record import StoredRecord
 
 _IDS: Final = f"{names.INNER_IDS}\x01".encode()
 _NO_IDS: Final = NO_IDS.encode()

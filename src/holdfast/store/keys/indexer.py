@@ -22,7 +22,7 @@ from holdfast.store.keys.key_batch import KeyBatch
 from holdfast.store.keys.key_index import KeyIndex
 from holdfast.store.log.log_scanner import WINDOW_SIZE, Stop, WalkedRecord, judge_at
 from holdfast.store.log.record_reader import read_record
-from holdfast.wire.record import StoredRecord, decode_record
+from holdfast.wire.records.record import StoredRecord, decode_record
 
 SLICE_RECORDS = 256
 WARM_SIZE = 4 << 20

@@ -14,8 +14,8 @@ from holdfast.model.java_hash import hash_all_behind, hash_behind
 from holdfast.store.base.index_fields import INNER_BITS, KEYS, UNIQUE_KEY, VALUE_END, has_keys, index_keys
 from holdfast.store.keys.batch_keys import inner_keys
 from holdfast.store.keys.key_index import IndexKey
-from holdfast.wire.batch import Piece
-from holdfast.wire.record import (
+from holdfast.wire.records.batch import Piece
+from holdfast.wire.records.record import (
     BORN_HOST_V6,
     FIXED_SIZE,
     MAGIC_V1,

@@ -23,8 +23,8 @@ from holdfast.store.base.options import StoreOptions
 from holdfast.store.queues.batch_consume_queue import NOT_COMPACTED, UNIT
 from holdfast.store.queues.consume_queue import HOST_V6_EXTRA
 from holdfast.store.queues.queue_log import ENTRY, QueueLog
-from holdfast.wire.properties import PROPERTIES_SIZE_MAX
-from holdfast.wire.record import (
+from holdfast.wire.records.properties import PROPERTIES_SIZE_MAX
+from holdfast.wire.records.record import (
     BLANK,
     BLANK_SIZE,
     BORN_HOST_V6,

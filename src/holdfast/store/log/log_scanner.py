@@ -17,7 +17,7 @@ from enum import Enum
 import msgspec
 
 from holdfast.store.base.log_file import LogFiles
-from holdfast.wire.record import (
+from holdfast.wire.records.record import (
     BLANK_SIZE,
     BORN_HOST_V6,
     CRC_MASK,

@@ -10,7 +10,7 @@ import struct
 
 from holdfast.model.errors import CorruptRecord
 from holdfast.store.base.cold_reads import LogRange, Steps
-from holdfast.wire.record import MAGIC_V1, MAGIC_V2, RECORD_SIZE_MIN, StoredRecord, decode_record
+from holdfast.wire.records.record import MAGIC_V1, MAGIC_V2, RECORD_SIZE_MIN, StoredRecord, decode_record
 
 RECORD_SIZE_MAX = 16 * 1024 * 1024
 _HEAD = struct.Struct(">ii")

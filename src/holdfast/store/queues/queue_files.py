@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from holdfast.model.errors import StoreError
 from holdfast.store.base.file_cache import FileCache
 from holdfast.store.base.log_file import file_name
-from holdfast.wire.record import topic_part
+from holdfast.wire.records.record import topic_part
 
 if TYPE_CHECKING:
     from holdfast.store.queues.queue_log import QueueLog

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from holdfast.store.base.cold_reads import Steps
 from holdfast.store.queues.queue_files import QueueFiles
-from holdfast.wire.record import FIXED_SIZE
+from holdfast.wire.records.record import FIXED_SIZE
 
 ENTRY = struct.Struct(">qiq")
 BLANK_ENTRY_SIZE = 0x7FFFFFFF

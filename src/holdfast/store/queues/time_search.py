@@ -15,7 +15,7 @@ from holdfast.store.queues.batch_consume_queue import BatchQueue
 from holdfast.store.queues.consume_queue import SimpleQueue
 from holdfast.store.queues.queue_files import ENTRY_SIZE
 from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE, ENTRY, Entry, QueueLog
-from holdfast.wire.record import BORN_HOST_V6, RECORD_SIZE_MIN
+from holdfast.wire.records.record import BORN_HOST_V6, RECORD_SIZE_MIN
 
 WHOLE_SIZE_MAX = 64 * 1024
 """Records up to this size are read whole: then they are checked, and need not be read from the disk again."""

@@ -17,9 +17,9 @@ from holdfast.store.base.log_file import LogFiles
 from holdfast.store.log.log_scanner import Stop, judge_at
 from holdfast.store.queues.batch_consume_queue import BatchQueue, span_of
 from holdfast.store.recovery.log_repair import Damage
-from holdfast.wire.batch import count_items
-from holdfast.wire.compression import decompress
-from holdfast.wire.record import decode_record
+from holdfast.wire.records.batch import count_items
+from holdfast.wire.records.compression import decompress
+from holdfast.wire.records.record import decode_record
 
 
 def find_overlap(files: LogFiles, entry: bytes, first: int) -> Damage | None:

@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.store.base.log_file import LogFiles
 from holdfast.store.log.log_scanner import WalkedRecord, judge_at
-from holdfast.wire.record import (
+from holdfast.wire.records.record import (
     BLANK,
     BLANK_SIZE,
     FIXED_SIZE,

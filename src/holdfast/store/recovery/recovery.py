@@ -31,7 +31,7 @@ from holdfast.store.recovery.batch_overlap import find_overlap
 from holdfast.store.recovery.checkpoint import CheckpointFile
 from holdfast.store.recovery.log_repair import FILLER_SIZE_MIN, Damage, find_next_record, mend
 from holdfast.store.recovery.queue_snapshot import QueueSnapshot
-from holdfast.wire.record import RECORD_SIZE_MIN
+from holdfast.wire.records.record import RECORD_SIZE_MIN
 
 BLANKS_MAX = 300_000
 """A wider gap in a queue is rather a damaged offset than so many lost messages."""

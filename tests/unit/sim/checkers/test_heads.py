@@ -10,7 +10,7 @@ from holdfast.model.queue import MessageQueue
 from holdfast.model.scope import GLOBAL, mock_broker
 from holdfast.sim.checkers.heads import Heads
 from holdfast.sim.world import Violation
-from holdfast.wire.moves import Move
+from holdfast.wire.requests.moves import Move
 
 QUEUE = MessageQueue("t", mock_broker(GLOBAL), 0)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.store.base.index_fields import has_keys, index_keys, key_hash, tags_code
-from holdfast.wire.record import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from holdfast.wire.records.record import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 
 LEVELS = (1000, 5000)
 

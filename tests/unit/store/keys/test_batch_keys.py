@@ -12,10 +12,10 @@ from holdfast.store.base.index_fields import index_keys
 from holdfast.store.keys.batch_keys import block_of, inner_keys
 from holdfast.store.keys.indexer import SLICE_RECORDS
 from holdfast.store.message_store import MessageStore
-from holdfast.wire.batch import encode_items
-from holdfast.wire.compression import Codec
-from holdfast.wire.host import pack_host
-from holdfast.wire.inner_batch import INNER_BATCH, InnerBatch, wrap_items
+from holdfast.wire.frames.host import pack_host
+from holdfast.wire.records.batch import encode_items
+from holdfast.wire.records.compression import Codec
+from holdfast.wire.records.inner_batch import INNER_BATCH, InnerBatch, wrap_items
 
 FOREVER = (0, 1 << 62)
 PREFIX = "0A00000100000000000100000001"

@@ -9,7 +9,7 @@ from holdfast.sim.disk import SimDisk
 from holdfast.store import housekeeping
 from holdfast.store.keys import key_index
 from holdfast.store.keys.indexer import SLICE_RECORDS
-from holdfast.wire.record import TRANSACTION_ROLLBACK
+from holdfast.wire.records.record import TRANSACTION_ROLLBACK
 
 FOREVER = (0, 1 << 62)
 

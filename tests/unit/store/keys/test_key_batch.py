@@ -13,8 +13,8 @@ from holdfast.store.base.index_fields import has_keys, index_keys, key_hash
 from holdfast.store.keys import key_batch
 from holdfast.store.keys.key_batch import KeyBatch
 from holdfast.store.keys.key_index import IndexKey
-from holdfast.wire.host import pack_host
-from holdfast.wire.record import TRANSACTION_ROLLBACK, StoredRecord, decode_record, encode_record
+from holdfast.wire.frames.host import pack_host
+from holdfast.wire.records.record import TRANSACTION_ROLLBACK, StoredRecord, decode_record, encode_record
 
 V4, V6 = pack_host("1.2.3.4:5"), pack_host("[::1]:5")
 BASE = 1000

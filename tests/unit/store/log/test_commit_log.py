@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.support.stores import HOST, NOW_MS, append, batched_disk, open_store, stage
 
 from holdfast.sim.disk import SimDisk
-from holdfast.wire.record import decode_record
+from holdfast.wire.records.record import decode_record
 
 
 def test_one_event_is_one_write():

@@ -9,8 +9,8 @@ from holdfast.sim.disk import SimDisk
 from holdfast.store.base.log_file import LogFiles, file_name
 from holdfast.store.log import log_scanner
 from holdfast.store.log.log_scanner import LogWalk, Stop, WalkedRecord, judge_at
-from holdfast.wire.host import pack_host
-from holdfast.wire.record import BLANK, MAGIC_BLANK, StoredRecord, encode_record
+from holdfast.wire.frames.host import pack_host
+from holdfast.wire.records.record import BLANK, MAGIC_BLANK, StoredRecord, encode_record
 
 SIZE = 4096
 V4, V6 = pack_host("1.2.3.4:5"), pack_host("[::1]:5")

@@ -9,8 +9,8 @@ import pytest
 from holdfast.model.errors import CorruptRecord
 from holdfast.store.base.cold_reads import LogRange, Steps
 from holdfast.store.log.record_reader import decode_at, read_bytes, read_record
-from holdfast.wire.host import pack_host
-from holdfast.wire.record import StoredRecord, decode_record, encode_record
+from holdfast.wire.frames.host import pack_host
+from holdfast.wire.records.record import StoredRecord, decode_record, encode_record
 
 HOST = pack_host("127.0.0.1:1")
 RECORD = StoredRecord(

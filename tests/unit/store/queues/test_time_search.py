@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.support.stores import NOW_MS, append, finish, open_store
 
 from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE, ENTRY
-from holdfast.wire.host import pack_host
+from holdfast.wire.frames.host import pack_host
 
 
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=15), st.integers(-1, 40))

@@ -7,7 +7,7 @@ from tests.support.stores import HOST, NOW_MS, batched_disk, open_store
 from holdfast.store.message_store import MessageStore
 from holdfast.store.queues.batch_consume_queue import pack_unit
 from holdfast.store.recovery.batch_overlap import count_messages, find_overlap
-from holdfast.wire.record import INNER_BATCH
+from holdfast.wire.records.record import INNER_BATCH
 
 
 def a_record(store: MessageStore, body: bytes, flag: int) -> int:

@@ -9,7 +9,7 @@ from holdfast.store.base.log_file import LogFiles
 from holdfast.store.log.log_scanner import LogWalk, Stop
 from holdfast.store.recovery import log_repair
 from holdfast.store.recovery.log_repair import find_next_record, mend
-from holdfast.wire.record import TRANSACTION_ROLLBACK
+from holdfast.wire.records.record import TRANSACTION_ROLLBACK
 
 
 @pytest.mark.parametrize("place", [300, 1000, 3500])

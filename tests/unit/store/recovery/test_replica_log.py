@@ -11,7 +11,7 @@ from tests.support.stores import append, append_batch, batched_disk, bodies, fin
 from holdfast.model.errors import CorruptRecord, DiskFailed, RecordRefused, StoreError
 from holdfast.sim.disk import SimDisk
 from holdfast.store.message_store import MessageStore
-from holdfast.wire.record import TRANSACTION_PREPARED
+from holdfast.wire.records.record import TRANSACTION_PREPARED
 
 
 def _log(store: MessageStore) -> bytes:

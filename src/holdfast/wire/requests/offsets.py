@@ -1,0 +1,149 @@
+"""Offsets and lookups: 12, 14, 15, 29-33, 43, and the locks of ordered consumption (41, 42).
+
+The queue of a static topic is a logical one, unless `lo` says false: then a broker asks another one for a physical one.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.model.queue import MessageQueue
+from holdfast.wire.cluster.route import MAPPING_FIELD
+from holdfast.wire.records.inner_batch import OPENS_FIELD
+
+
+class QueueFields(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Header of 30, 31, 32."""
+
+    topic: str
+    queue_id: int
+    committed: bool = True
+    is_logical: bool | None = msgspec.field(default=None, name="lo")
+
+
+class QueryOffsetFields(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Header of 14."""
+
+    consumer_group: str
+    topic: str
+    queue_id: int
+    set_zero_if_not_found: bool | None = None
+    is_logical: bool | None = msgspec.field(default=None, name="lo")
+
+
+class UpdateOffsetFields(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Header of 15."""
+
+    consumer_group: str
+    topic: str
+    queue_id: int
+    commit_offset: int
+    is_logical: bool | None = msgspec.field(default=None, name="lo")
+
+
+class SearchOffsetFields(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Header of 29. The boundary is `LOWER` or `UPPER`, in any case."""
+
+    topic: str
+    queue_id: int
+    timestamp: int
+    boundary_type: str = "LOWER"
+    is_logical: bool | None = msgspec.field(default=None, name="lo")
+
+
+class OffsetAnswer(msgspec.Struct, frozen=True):
+    """Header of the answers to 14, 29, 30, 31."""
+
+    offset: int
+
+
+class TimestampAnswer(msgspec.Struct, frozen=True):
+    """Header of the answer to 32; -1 when the queue is empty."""
+
+    timestamp: int
+
+
+class QueryMessageFields(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Header of 12. Who reads mappings asks every broker of a static topic himself."""
+
+    topic: str
+    key: str
+    max_num: int = 32
+    begin_timestamp: int = 0
+    end_timestamp: int = 0x7FFFFFFFFFFFFFFF
+    index_type: str | None = None
+    unique_key: bool = msgspec.field(default=False, name="_UNIQUE_KEY_QUERY")
+    reads_mappings: bool | None = msgspec.field(default=None, name=MAPPING_FIELD)
+
+
+class QueryMessageAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Header of the answer to 12."""
+
+    indexLastUpdateTimestamp: int  # noqa: N815 - the wire's name
+    indexLastUpdatePhyoffset: int  # noqa: N815 - the wire's name
+
+
+class ViewMessageFields(msgspec.Struct, frozen=True, kw_only=True):
+    """Header of 33: a position in the commit log."""
+
+    offset: int
+    topic: str | None = None
+    opens_batches: str | None = msgspec.field(default=None, name=OPENS_FIELD)
+
+
+class LockBody(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Body of 41 and 42."""
+
+    client_id: str
+    consumer_group: str
+    mq_set: list[MessageQueue] = []
+    only_this_broker: bool = False
+
+
+class LockAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Body of the answer to 41: the queues that the client now holds."""
+
+    lockOKMQSet: list[MessageQueue] = []  # noqa: N815 - the wire's name
+
+
+class SendBackFields(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Header of 36: a message could not be consumed; *offset* is its position in the commit log."""
+
+    offset: int
+    group: str
+    delay_level: int = 0
+    origin_msg_id: str | None = None
+    origin_topic: str | None = None
+    unit_mode: bool = False
+    max_reconsume_times: int | None = None
+
+
+class EndTransactionFields(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Header of 37. `commit_or_rollback` is 0 unknown, 8 commit, 12 roll back; `lo` is false when passed on."""
+
+    producer_group: str
+    tran_state_table_offset: int
+    commit_log_offset: int
+    commit_or_rollback: int
+    from_transaction_check: bool = False
+    msg_id: str = ""
+    transaction_id: str | None = None
+    topic: str | None = None
+    is_logical: bool | None = msgspec.field(default=None, name="lo")
+
+    @property
+    def has_id(self) -> bool:
+        """Whether it tells more than a position."""
+        return bool(self.transaction_id or self.msg_id)
+
+
+class CheckTransactionFields(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Header of 39."""
+
+    tran_state_table_offset: int
+    commit_log_offset: int
+    msg_id: str | None = None
+    transaction_id: str | None = None
+    offset_msg_id: str | None = None
+    topic: str | None = None
+    broker_name: str | None = msgspec.field(default=None, name="bname")

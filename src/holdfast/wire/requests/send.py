@@ -1,0 +1,132 @@
+"""Sending: codes 10, 310, 320 (a batch), 324 and 325 (a reply), and their answer.
+
+The hottest conversation, so it has a path of its own: a JSON header is decoded straight from the receive buffer into
+`SendHeader`, and the answer is a byte template. Version 2 of the header (310, 320, 325) has one-letter names; version
+1 (10, 324) says the same with long names and takes the general path.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from holdfast.model.numbers import Int32, Int64
+from holdfast.wire.frames.codes import OUR_LANGUAGE, VERSION, RequestCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.frames.fields import from_fields
+from holdfast.wire.frames.frame import JSON, frame_prefix
+
+_SHORT_NAMES: Final = {
+    "producerGroup": "a",
+    "topic": "b",
+    "defaultTopic": "c",
+    "defaultTopicQueueNums": "d",
+    "queueId": "e",
+    "sysFlag": "f",
+    "bornTimestamp": "g",
+    "flag": "h",
+    "properties": "i",
+    "reconsumeTimes": "j",
+    "unitMode": "k",
+    "maxReconsumeTimes": "l",
+    "batch": "m",
+    "bname": "n",
+}
+
+
+class SendFields(msgspec.Struct, gc=False, kw_only=True):
+    """What a sender says about one message, or about the batch in the body."""
+
+    producer_group: str = msgspec.field(default="", name="a")
+    topic: str = msgspec.field(name="b")
+    default_topic: str = msgspec.field(default="TBW102", name="c")
+    default_topic_queue_nums: Int32 = msgspec.field(default=4, name="d")
+    queue_id: Int32 = msgspec.field(name="e")
+    sys_flag: Int32 = msgspec.field(default=0, name="f")
+    born_timestamp: Int64 = msgspec.field(default=0, name="g")
+    flag: Int32 = msgspec.field(default=0, name="h")
+    properties: str = msgspec.field(default="", name="i")
+    reconsume_times: Int32 = msgspec.field(default=0, name="j")
+    unit_mode: bool = msgspec.field(default=False, name="k")
+    max_reconsume_times: Int32 | None = msgspec.field(default=None, name="l")
+    batch: bool = msgspec.field(default=False, name="m")
+    broker_name: str | None = msgspec.field(default=None, name="n")
+
+
+class SendHeader(msgspec.Struct, gc=False, kw_only=True):
+    """The header of one send."""
+
+    code: Int32
+    opaque: Int32
+    flag: Int32 = 0
+    version: Int32 = 0
+    fields: SendFields = msgspec.field(name="extFields")
+
+
+# Numbers come as text from most clients and as numbers from some: both are read.
+decode_send = msgspec.json.Decoder(SendHeader, strict=False).decode
+
+_LONG_NAME_CODES: Final = frozenset({RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE})
+
+
+def send_header(command: Command) -> SendHeader:
+    """Return the same for a request that came the general way: long names, a binary header, JSON with liberties.
+
+    Raises:
+        BadField: a field is missing or cannot be read.
+    """
+    fields = command.fields
+    if command.code in _LONG_NAME_CODES:
+        fields = {_SHORT_NAMES[name]: value for name, value in fields.items() if name in _SHORT_NAMES}
+    return SendHeader(
+        code=command.code,
+        opaque=command.opaque,
+        flag=command.flag,
+        version=command.version,
+        fields=from_fields(SendFields, fields),
+    )
+
+
+_ANSWER: Final = (
+    b'{"code":0,"extFields":{"queueId":"%%d","TRACE_ON":"true","MSG_REGION":"DefaultRegion","msgId":"%b%%016X",'
+    b'"queueOffset":"%%d"},"flag":1,"language":"%b","opaque":%%d,"serializeTypeCurrentRPC":"JSON","version":%d}'
+)
+
+
+_INNER_ANSWER: Final = _ANSWER.replace(b'"queueOffset":"%%d"', b'"queueOffset":"%%d","batchUniqId":"%%b"')
+
+
+def inner_answer_template(store_host: bytes) -> bytes:
+    """Return the same for a batch that is kept whole, with its id behind the offset: letters and digits."""
+    return _INNER_ANSWER % (store_host.hex().upper().encode(), OUR_LANGUAGE.encode(), VERSION)
+
+
+def answer_template(store_host: bytes) -> bytes:
+    """Return the JSON header of a plain answer, to be filled in with (queue id, position, queue offset, opaque).
+
+    The message id in it is the store host and the position, in hex: a sender's only trace of where its message is.
+    """
+    return _ANSWER % (store_host.hex().upper().encode(), OUR_LANGUAGE.encode(), VERSION)
+
+
+PREFIXES: Final = tuple(frame_prefix(JSON, header_size, 0) for header_size in range(1024))
+"""What goes before a JSON header of that size when there is no body."""
+
+
+class SendAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a broker says of a stored message.
+
+    Attributes:
+        msg_id: Offset message id; those of a batch are joined with commas, unless it is kept whole.
+        transaction_id: The message's own unique key, where the sender gave one.
+        batch_uniq_id: The unique key of a batch that is kept whole.
+    """
+
+    msg_id: str
+    queue_id: int
+    queue_offset: int
+    transaction_id: str | None = None
+    batch_uniq_id: str | None = None
+    msg_region: str = msgspec.field(default="DefaultRegion", name="MSG_REGION")
+    trace_on: bool = msgspec.field(default=True, name="TRACE_ON")

@@ -1,0 +1,41 @@
+"""The switch for the loss of a site, as it is sent and kept."""
+
+import msgspec
+import pytest
+
+from holdfast.model.errors import RemoteProtocolError
+from holdfast.model.opening import CLOSED, OPENINGS_MAX, Opening, Switch
+from holdfast.wire.cluster.units import decode_switch, encode_switch, to_text
+
+SWITCH = Switch(7, (Opening("east", topic="orders"), Opening("*", group="billing")))
+
+
+def test_a_switch_survives_its_way():
+    """As bytes and as a header field."""
+    assert decode_switch(encode_switch(SWITCH)) == SWITCH
+    assert decode_switch(to_text(SWITCH) or "") == SWITCH
+
+
+def test_one_that_was_never_used_is_not_told():
+    """Whoever knows no units gets nothing new to read."""
+    assert to_text(CLOSED) is None
+    assert decode_switch(b"") == CLOSED
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"{",
+        b"[]",
+        b'{"version":"x"}',
+        b'{"version":-1}',
+        b'{"openings":[{}]}',
+        b"\xff",
+        b" " * (1 << 21),
+        msgspec.json.encode({"version": 1, "openings": [{"unit": "east"}] * (OPENINGS_MAX + 1)}),
+    ],
+)
+def test_what_is_no_switch_is_refused(data: bytes):
+    """It may come from anybody."""
+    with pytest.raises(RemoteProtocolError, match="switch"):
+        decode_switch(data)
