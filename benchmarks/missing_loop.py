@@ -19,7 +19,7 @@ import uvloop
 from benchmarks.push_findings import MissingLoop
 
 from holdfast import Message, Producer, RouteNotFound, SendFailed
-from holdfast.client.route_table import POLL_INTERVAL_MS
+from holdfast.client.routes.route_table import POLL_INTERVAL_MS
 from holdfast.model.topic import AUTO_CREATE_TOPIC
 from holdfast.wire.frames.codes import RequestCode
 from holdfast.wire.frames.command import decode_command

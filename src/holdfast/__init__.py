@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from holdfast import blocking
-    from holdfast.client.cluster_client import ClusterClient
-    from holdfast.client.gathering import Batching
-    from holdfast.client.listener import Listener, RetryLater
+    from holdfast.client.cluster.cluster_client import ClusterClient
+    from holdfast.client.cluster.queue_rpc import Start
+    from holdfast.client.consume.listener import Listener, RetryLater
+    from holdfast.client.consume.pull_plan import Prefetch
+    from holdfast.client.produce.batch_lines import Batching
+    from holdfast.client.produce.transaction import Transaction, TransactionOutcome
     from holdfast.client.producer import Producer
     from holdfast.client.pull_consumer import PullConsumer
-    from holdfast.client.pull_plan import Prefetch
     from holdfast.client.push_consumer import PushConsumer
-    from holdfast.client.queue_calls import Start
-    from holdfast.client.transaction import Transaction, TransactionOutcome
     from holdfast.model.errors import (
         BrokerRefused,
         ConfigError,
@@ -88,15 +88,15 @@ __all__ = [
 # Servers are started from this package, too, and must not wait for a client library that they never use: a name is
 # looked up in its module when it is first asked for.
 _HOMES = {
-    "holdfast.client.gathering": ("Batching",),
-    "holdfast.client.cluster_client": ("ClusterClient",),
-    "holdfast.client.listener": ("Listener", "RetryLater"),
+    "holdfast.client.produce.batch_lines": ("Batching",),
+    "holdfast.client.cluster.cluster_client": ("ClusterClient",),
+    "holdfast.client.consume.listener": ("Listener", "RetryLater"),
     "holdfast.client.producer": ("Producer",),
     "holdfast.client.pull_consumer": ("PullConsumer",),
-    "holdfast.client.pull_plan": ("Prefetch",),
+    "holdfast.client.consume.pull_plan": ("Prefetch",),
     "holdfast.client.push_consumer": ("PushConsumer",),
-    "holdfast.client.queue_calls": ("Start",),
-    "holdfast.client.transaction": ("Transaction", "TransactionOutcome"),
+    "holdfast.client.cluster.queue_rpc": ("Start",),
+    "holdfast.client.produce.transaction": ("Transaction", "TransactionOutcome"),
     "holdfast.model.errors": (
         "BrokerRefused",
         "ConfigError",

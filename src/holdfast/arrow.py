@@ -28,7 +28,7 @@ except ImportError as error:
 from holdfast.bulk.link import Link, Unavailable, link_to
 from holdfast.bulk.ranges import DataLost, find_bounds, hold_ranges, read_ranges
 from holdfast.bulk.read_options import DEFAULT_GROUP, Bound, Range, ReadOptions
-from holdfast.client.queue_calls import Start
+from holdfast.client.cluster.queue_rpc import Start
 from holdfast.columns.message_columns import TYPES, schema_of
 from holdfast.model.errors import ConfigError
 

@@ -24,13 +24,13 @@ from typing import Final, Self, TypedDict, TypeVar, Unpack, overload
 from holdfast.client import producer as async_producer
 from holdfast.client import pull_consumer as async_pull_consumer
 from holdfast.client import push_consumer as async_push_consumer
-from holdfast.client import transaction as async_transaction
-from holdfast.client.arguments import check_message, check_queue
-from holdfast.client.gathering import KEEP_BYTES, Batching
-from holdfast.client.listener import Listener
-from holdfast.client.pull_plan import Prefetch
-from holdfast.client.queue_calls import Start
-from holdfast.client.transaction import Checker
+from holdfast.client.cluster.queue_rpc import Start
+from holdfast.client.consume.listener import Listener
+from holdfast.client.consume.pull_plan import Prefetch
+from holdfast.client.messages.arguments import check_message, check_queue
+from holdfast.client.produce import transaction as async_transaction
+from holdfast.client.produce.batch_lines import KEEP_BYTES, Batching
+from holdfast.client.produce.transaction import Checker
 from holdfast.model.errors import ProducerFull
 from holdfast.model.filter import EVERYTHING
 from holdfast.model.message import Message, ReceivedMessage, SendResult

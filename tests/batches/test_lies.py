@@ -29,8 +29,8 @@ from tests.support.batch_bytes import (
 )
 from tests.support.broker_desk import BrokerDesk, a_pull
 
-from holdfast.client.pull_plan import read_pull_answer
-from holdfast.client.received import read_messages
+from holdfast.client.consume.pull_plan import read_pull_answer
+from holdfast.client.messages.unpacking import read_messages
 from holdfast.model.errors import UnreadableBatch
 from holdfast.model.filter import parse_tags
 from holdfast.model.queue import MessageQueue

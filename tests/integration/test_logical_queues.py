@@ -15,7 +15,7 @@ from tests.support.stage import TOPIC, Stage, on_stage
 
 from holdfast import Message, Producer, PullConsumer, PushConsumer, ReceivedMessage, SendResult
 from holdfast.admin.operations import Admin
-from holdfast.client.cluster_client import ClusterClient
+from holdfast.client.cluster.cluster_client import ClusterClient
 from holdfast.model.errors import SendFailed
 from holdfast.wire.frames.codes import RequestCode
 from holdfast.wire.frames.command import Command

@@ -10,7 +10,7 @@ from tests.support.operator import Operator
 
 from holdfast import Batching, Codec, Message, Producer
 from holdfast.admin.operations import Admin
-from holdfast.client.cluster_client import ClusterClient
+from holdfast.client.cluster.cluster_client import ClusterClient
 from holdfast.wire.frames import java_json
 from holdfast.wire.frames.codes import RequestCode
 from holdfast.wire.frames.command import Command

@@ -19,8 +19,8 @@ from tests.support.watchers import Peer
 
 from holdfast import Producer
 from holdfast.cli.main import main
-from holdfast.client import route_keeper
-from holdfast.client.route_table import RouteTable
+from holdfast.client.routes import route_refresher
+from holdfast.client.routes.route_table import RouteTable
 from holdfast.wire.cluster.watch import WATCH_FIELD
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 
@@ -99,7 +99,7 @@ def test_a_java_name_server_is_polled_and_that_is_said(
 ) -> None:
     """Sends work, a change is known after a poll, and one line at debug level says why it takes so long."""
     caplog.set_level(logging.DEBUG, "holdfast")
-    monkeypatch.setattr(route_keeper, "RouteTable", partial(RouteTable, 5_000))  # nobody here waits 30 s for a poll
+    monkeypatch.setattr(route_refresher, "RouteTable", partial(RouteTable, 5_000))  # nobody here waits 30 s for a poll
     peer: JavaPeer = request.getfixturevalue(peer_name)
     port = free_port()
     name_server = f"127.0.0.1:{port}"

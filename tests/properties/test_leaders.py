@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.static_topics import a_record, a_static_route
 
-from holdfast.client.route_table import RouteTable
+from holdfast.client.routes.route_table import RouteTable
 from holdfast.model.mapping import TopicMapping
 
 TOTAL_MAX = 3

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.sim.planted import Plant
 
-from holdfast.client import route_table
+from holdfast.client.routes import route_table
 from holdfast.nameserver import unit_desk, vision
 from holdfast.sim.orders import ORDERED_TOPIC, PLAIN_TOPIC, Taste
 from holdfast.sim.plan import Plan

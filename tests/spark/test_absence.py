@@ -12,7 +12,7 @@ from tests.spark.conftest import Cluster
 from tests.spark.test_stream import wait_for
 
 from holdfast import Message
-from holdfast.client.send_plan import queue_for_key
+from holdfast.client.cluster.send_plan import queue_for_key
 
 AWAY_S = 125.0
 PATIENCE_S = 300.0  # on a busy machine Spark takes minutes to begin

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from tests.support.deliveries import until
 
-from holdfast.client.sender import Parcel
+from holdfast.client.produce.sender import Parcel
 from holdfast.model.errors import BrokerRefused, SendFailed
 from holdfast.model.queue import MessageQueue
 from holdfast.spark import writer

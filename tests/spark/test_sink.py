@@ -14,8 +14,8 @@ from pyspark.sql.streaming import StreamingQuery
 from tests.spark.conftest import Cluster, Read, numbers_of
 
 from holdfast.bulk.link import Link, link_to
-from holdfast.client.send_plan import queue_for_key
-from holdfast.client.sender import Sender
+from holdfast.client.cluster.send_plan import queue_for_key
+from holdfast.client.produce.sender import Sender
 from holdfast.spark.delivery import Delivery, SinkRefused
 from holdfast.spark.sink_options import read_sink_options
 from holdfast.spark.sink_requests import REQUEST_ROWS_MAX, WriteName

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.client.send_plan import queue_for_key
+from holdfast.client.cluster.send_plan import queue_for_key
 from holdfast.model import property_names as names
 from holdfast.model.java_hash import java_hash
 from holdfast.model.queue import MessageQueue

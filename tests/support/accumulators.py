@@ -6,12 +6,12 @@ from collections.abc import Awaitable, Callable, Iterable
 from tests.support.deliveries import settle
 from tests.support.scripted_server import ScriptedServer
 
-from holdfast.client.accumulator import Accumulator
-from holdfast.client.cluster_client import ClusterClient
-from holdfast.client.gathering import Batching
-from holdfast.client.key_order import KeyOrder
-from holdfast.client.outgoing import Packing
-from holdfast.client.sender import Parcel, Receipt
+from holdfast.client.cluster.cluster_client import ClusterClient
+from holdfast.client.messages.packing import Packing
+from holdfast.client.produce.accumulator import Accumulator
+from holdfast.client.produce.batch_lines import Batching
+from holdfast.client.produce.key_sequencer import KeyOrder
+from holdfast.client.produce.sender import Parcel, Receipt
 from holdfast.model.errors import BrokerRefused, SendFailed
 from holdfast.model.message import Message, SendResult
 from holdfast.model.queue import MessageQueue

@@ -6,7 +6,7 @@ from typing import cast
 
 import msgspec
 
-from holdfast.client.queue_reader import Delivery, QueueReader, ReaderPlan
+from holdfast.client.consume.queue_reader import Delivery, QueueReader, ReaderPlan
 from holdfast.model.message import ReceivedMessage
 from holdfast.model.queue import MessageQueue
 

@@ -9,7 +9,7 @@ from tests.support.scripted_group import ScriptedGroup
 from tests.support.scripted_server import ScriptedServer
 
 from holdfast import blocking
-from holdfast.client.gathering import KEEP_BYTES, Batching
+from holdfast.client.produce.batch_lines import KEEP_BYTES, Batching
 from holdfast.model.errors import LocalProtocolError, ProducerFull, SendFailed
 from holdfast.model.message import Message, ReceivedMessage, SendResult
 from holdfast.model.queue import MessageQueue

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from holdfast.admin.reach import Broker, NotFound, Reach, gather
-from holdfast.client.received import read_messages
+from holdfast.client.messages.unpacking import read_messages
 from holdfast.model import property_names as names
 from holdfast.model.errors import BrokerRefused, HoldfastError, RemoteProtocolError
 from holdfast.model.message import ReceivedMessage

@@ -14,7 +14,7 @@ from typing import Final, Self, TypeVar
 
 import msgspec
 
-from holdfast.client.cluster_client import ClusterClient
+from holdfast.client.cluster.cluster_client import ClusterClient
 from holdfast.model.errors import BrokerRefused, ConnectionLost, HoldfastError, RequestTimeout, RouteNotFound
 from holdfast.model.nearest import did_you_mean, nearest
 from holdfast.model.route import MASTER_ID, BrokerData, Route

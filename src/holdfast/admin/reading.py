@@ -20,7 +20,7 @@ import msgspec
 
 from holdfast.admin.offsets import QueueRange
 from holdfast.admin.reach import Reach, header_of
-from holdfast.client.received import read_some
+from holdfast.client.messages.unpacking import read_some
 from holdfast.model.errors import BrokerRefused, ConnectionLost, RequestTimeout, UnreadableBatch
 from holdfast.model.message import ReceivedMessage
 from holdfast.wire.frames.codes import RequestCode, ResponseCode

@@ -27,14 +27,14 @@ from typing import Any, Final, TypeVar
 from holdfast.bulk.gaps import find_unknown_end, held_parts
 from holdfast.bulk.pull_line import PullLine
 from holdfast.bulk.read_options import Queue
-from holdfast.client.cluster_client import ClusterClient, now_ms
-from holdfast.client.heartbeat import heartbeat_command
-from holdfast.client.name_server_link import require_name_server
-from holdfast.client.pull_plan import PullStatus
-from holdfast.client.queue_calls import QueueCalls
-from holdfast.client.route_table import TopicRoute
-from holdfast.client.send_plan import is_moved
-from holdfast.client.whole_batches import WholeBatches
+from holdfast.client.cluster.cluster_client import ClusterClient, now_ms
+from holdfast.client.cluster.heartbeat import heartbeat_command
+from holdfast.client.cluster.queue_rpc import QueueCalls
+from holdfast.client.cluster.send_plan import is_moved
+from holdfast.client.consume.pull_plan import PullStatus
+from holdfast.client.produce.inner_batch_support import WholeBatches
+from holdfast.client.routes.name_server_session import require_name_server
+from holdfast.client.routes.route_table import TopicRoute
 from holdfast.columns.message_columns import Origin
 from holdfast.model.errors import (
     BrokerRefused,

@@ -22,7 +22,7 @@ from holdfast.bulk.link import PULL_BYTES_MAX, PULL_COUNT_MAX, Link, Pulled, Una
 from holdfast.bulk.pull_line import PullLine, a_line
 from holdfast.bulk.read_options import DEFAULT_GROUP, Queue, Range, ReadOptions
 from holdfast.bulk.subjects import Queues, find_queues, resolve
-from holdfast.client.pull_plan import PullStatus
+from holdfast.client.consume.pull_plan import PullStatus
 from holdfast.columns.message_columns import Origin, Wanted, to_batches
 from holdfast.model.errors import ConfigError, CorruptRecord, HoldfastError, UnreadableBatch
 from holdfast.model.queue import MessageQueue

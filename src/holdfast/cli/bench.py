@@ -22,9 +22,9 @@ from holdfast.admin.operations import Admin
 from holdfast.admin.tables import Facts, size_text
 from holdfast.cli.progress import show_progress
 from holdfast.cli.session import Session, cluster_command
+from holdfast.client.cluster.queue_rpc import Start
 from holdfast.client.producer import Producer
 from holdfast.client.push_consumer import PushConsumer
-from holdfast.client.queue_calls import Start
 from holdfast.model.errors import HoldfastError
 from holdfast.model.message import Message, ReceivedMessage
 

@@ -25,7 +25,7 @@ from typing import Final
 
 import msgspec
 
-from holdfast.client.name_servers import is_url
+from holdfast.client.routes.name_server_choice import is_url
 from holdfast.config import read_toml
 from holdfast.model.errors import ConfigError
 from holdfast.runtime.address import split_address

@@ -23,8 +23,10 @@ from typing import Final, Self, overload
 
 import msgspec
 
-from holdfast.client.accumulator import Accumulator
-from holdfast.client.arguments import (
+from holdfast.client.cluster.cluster_client import ClusterClient, now_ms
+from holdfast.client.cluster.heartbeat import heartbeat_command, unregister_command
+from holdfast.client.cluster.send_plan import RETRIES_DEFAULT
+from holdfast.client.messages.arguments import (
     check_callable,
     check_count,
     check_keys,
@@ -34,20 +36,18 @@ from holdfast.client.arguments import (
     check_queue,
     check_seconds,
 )
-from holdfast.client.batch_sender import BatchSender
-from holdfast.client.batching import BATCH_BYTES_MAX
-from holdfast.client.cluster_client import ClusterClient, now_ms
-from holdfast.client.gathering import Batching, Waiter, check_batch_size
-from holdfast.client.heartbeat import heartbeat_command, unregister_command
-from holdfast.client.in_flight import InFlight
-from holdfast.client.key_order import KeyOrder
-from holdfast.client.namespace import with_namespace
-from holdfast.client.outgoing import COMPRESS_OVER, Outgoing, Packing, describe_all, pack
-from holdfast.client.replies import ReplyDesk, reply_to, request_properties
-from holdfast.client.send_plan import RETRIES_DEFAULT
-from holdfast.client.sender import SEND_TIMEOUT_S, Parcel, Receipt, Sender
-from holdfast.client.transaction import Checker, Transaction, TransactionDesk
-from holdfast.client.whole_batches import WholeBatches
+from holdfast.client.messages.in_flight import InFlight
+from holdfast.client.messages.namespace import with_namespace
+from holdfast.client.messages.packing import COMPRESS_OVER, Outgoing, Packing, describe_all, pack
+from holdfast.client.produce.accumulator import Accumulator
+from holdfast.client.produce.batch_lines import Batching, Waiter, check_batch_size
+from holdfast.client.produce.batch_plan import BATCH_BYTES_MAX
+from holdfast.client.produce.inner_batch_support import WholeBatches
+from holdfast.client.produce.key_sequencer import KeyOrder
+from holdfast.client.produce.request_reply import ReplyDesk, reply_to, request_properties
+from holdfast.client.produce.send_many import BatchSender
+from holdfast.client.produce.sender import SEND_TIMEOUT_S, Parcel, Receipt, Sender
+from holdfast.client.produce.transaction import Checker, Transaction, TransactionDesk
 from holdfast.model import property_names as names
 from holdfast.model.errors import (
     LocalProtocolError,

@@ -23,7 +23,13 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from types import TracebackType
 from typing import Final, Self
 
-from holdfast.client.arguments import (
+from holdfast.client.cluster.queue_rpc import Start
+from holdfast.client.consume.group_member import GroupMember
+from holdfast.client.consume.offset_store import OffsetKeeper
+from holdfast.client.consume.pull_plan import Prefetch, PullLimits
+from holdfast.client.consume.queue_reader import Delivery, QueueReader, ReaderPlan
+from holdfast.client.consume.rebalance import AssignmentChange, plan_change
+from holdfast.client.messages.arguments import (
     check_count,
     check_kind,
     check_name,
@@ -33,13 +39,7 @@ from holdfast.client.arguments import (
     check_start,
     check_text,
 )
-from holdfast.client.group_member import GroupMember
-from holdfast.client.namespace import with_namespace
-from holdfast.client.offset_keeper import OffsetKeeper
-from holdfast.client.pull_plan import Prefetch, PullLimits
-from holdfast.client.queue_calls import Start
-from holdfast.client.queue_reader import Delivery, QueueReader, ReaderPlan
-from holdfast.client.rebalance import AssignmentChange, plan_change
+from holdfast.client.messages.namespace import with_namespace
 from holdfast.model.errors import HoldfastError, LocalProtocolError
 from holdfast.model.filter import EVERYTHING, parse_tags
 from holdfast.model.group import Subscription

@@ -30,7 +30,19 @@ from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from typing import Final, Self
 
-from holdfast.client.arguments import (
+from holdfast.client.cluster.queue_rpc import TO_DEAD_LETTER, Start
+from holdfast.client.consume.concurrent_delivery import ConcurrentWork
+from holdfast.client.consume.consumer_requests import ConsumerDesk
+from holdfast.client.consume.group_member import GroupMember
+from holdfast.client.consume.iterator_delivery import IterationWork
+from holdfast.client.consume.listener import Listener, ListenerCall, delay_level_of, log_failure
+from holdfast.client.consume.lock_renewal import LockKeeper, NoLocks
+from holdfast.client.consume.offset_store import OffsetKeeper
+from holdfast.client.consume.ordered_delivery import OrderedWork
+from holdfast.client.consume.pull_plan import Prefetch, PullLimits
+from holdfast.client.consume.queue_reader import Delivery, QueueReader, ReaderPlan
+from holdfast.client.consume.rebalance import AssignmentChange
+from holdfast.client.messages.arguments import (
     check_callable,
     check_count,
     check_delay_level,
@@ -38,19 +50,7 @@ from holdfast.client.arguments import (
     check_name,
     check_seconds,
 )
-from holdfast.client.concurrent_work import ConcurrentWork
-from holdfast.client.consumer_desk import ConsumerDesk
-from holdfast.client.group_member import GroupMember
-from holdfast.client.iteration import IterationWork
-from holdfast.client.listener import Listener, ListenerCall, delay_level_of, log_failure
-from holdfast.client.lock_keeper import LockKeeper, NoLocks
-from holdfast.client.namespace import with_namespace
-from holdfast.client.offset_keeper import OffsetKeeper
-from holdfast.client.ordered_work import OrderedWork
-from holdfast.client.pull_plan import Prefetch, PullLimits
-from holdfast.client.queue_calls import TO_DEAD_LETTER, Start
-from holdfast.client.queue_reader import Delivery, QueueReader, ReaderPlan
-from holdfast.client.rebalance import AssignmentChange
+from holdfast.client.messages.namespace import with_namespace
 from holdfast.model.errors import HoldfastError, LocalProtocolError
 from holdfast.model.filter import EVERYTHING
 from holdfast.model.message import ReceivedMessage

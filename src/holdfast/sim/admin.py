@@ -8,8 +8,8 @@ from typing import Final
 
 import msgspec
 
-from holdfast.client.pull_plan import pull_command
-from holdfast.client.received import read_messages
+from holdfast.client.consume.pull_plan import pull_command
+from holdfast.client.messages.unpacking import read_messages
 from holdfast.model.errors import HoldfastError
 from holdfast.model.group import Subscription
 from holdfast.model.mapping import TopicMapping, next_epoch

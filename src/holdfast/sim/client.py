@@ -15,8 +15,8 @@ from typing import Final
 
 import msgspec
 
-from holdfast.client.name_servers import NameServers
-from holdfast.client.route_table import RouteTable, TopicRoute
+from holdfast.client.routes.name_server_choice import NameServers
+from holdfast.client.routes.route_table import RouteTable, TopicRoute
 from holdfast.machine.effects import CloseChannel, Effect, OpenChannel, SendBytes, SetTimer
 from holdfast.machine.events import (
     ChannelClosed,

@@ -14,12 +14,12 @@ from typing import Final
 
 import msgspec
 
-from holdfast.client.heartbeat import consumer_data, heartbeat_command
-from holdfast.client.offset_book import OffsetBook
-from holdfast.client.process_queue import ProcessQueue
-from holdfast.client.pull_plan import PullOutcome, PullStatus, pull_command, read_pull_answer
-from holdfast.client.rebalance import allocate_average, plan_change
-from holdfast.client.retry_message import retry_of
+from holdfast.client.cluster.heartbeat import consumer_data, heartbeat_command
+from holdfast.client.consume.committed_offsets import OffsetBook
+from holdfast.client.consume.process_queue import ProcessQueue
+from holdfast.client.consume.pull_plan import PullOutcome, PullStatus, pull_command, read_pull_answer
+from holdfast.client.consume.rebalance import allocate_average, plan_change
+from holdfast.client.messages.retry_message import retry_of
 from holdfast.model.errors import BrokerRefused, CorruptRecord, HoldfastError
 from holdfast.model.group import Subscription
 from holdfast.model.message import ReceivedMessage

@@ -5,9 +5,16 @@ from __future__ import annotations
 from random import Random
 from typing import Final
 
-from holdfast.client.heartbeat import heartbeat_command
-from holdfast.client.outgoing import Outgoing, Packing, pack
-from holdfast.client.send_plan import RoundRobin, backoff_ms, is_moved, is_retryable, is_route_stale, queue_for_key
+from holdfast.client.cluster.heartbeat import heartbeat_command
+from holdfast.client.cluster.send_plan import (
+    RoundRobin,
+    backoff_ms,
+    is_moved,
+    is_retryable,
+    is_route_stale,
+    queue_for_key,
+)
+from holdfast.client.messages.packing import Outgoing, Packing, pack
 from holdfast.model import property_names as names
 from holdfast.model.errors import HoldfastError
 from holdfast.model.message import Message

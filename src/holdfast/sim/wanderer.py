@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from random import Random
 from typing import Final
 
-from holdfast.client.pull_plan import PullStatus, pull_command, read_pull_answer
+from holdfast.client.consume.pull_plan import PullStatus, pull_command, read_pull_answer
 from holdfast.model.errors import BrokerRefused, ConnectionLost, HoldfastError
 from holdfast.model.group import Subscription
 from holdfast.model.queue import MessageQueue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from holdfast.client.pull_plan import PullOutcome, PullStatus
+from holdfast.client.consume.pull_plan import PullOutcome, PullStatus
 from holdfast.model.message import ReceivedMessage
 from holdfast.model.queue import MessageQueue
 from holdfast.sim.checkers.ledger import Ledger

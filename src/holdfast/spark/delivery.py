@@ -24,7 +24,7 @@ from typing import Final, Self
 import msgspec
 
 from holdfast.bulk.link import Link, Unavailable
-from holdfast.client.sender import Sender
+from holdfast.client.produce.sender import Sender
 from holdfast.model.errors import HoldfastError, SendFailed
 from holdfast.model.queue import MessageQueue
 from holdfast.spark.sink_items import run_checksums

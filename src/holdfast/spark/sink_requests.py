@@ -15,8 +15,8 @@ from typing import Final
 
 import msgspec
 
-from holdfast.client.outgoing import Outgoing
-from holdfast.client.sender import Parcel
+from holdfast.client.messages.packing import Outgoing
+from holdfast.client.produce.sender import Parcel
 from holdfast.model.errors import LocalProtocolError
 from holdfast.model.queue import MessageQueue
 from holdfast.spark.sink_items import count_fitting, count_keyed, encode_messages, wrap_messages

@@ -25,7 +25,7 @@ from pyspark.sql.datasource import (
 )
 
 from holdfast.bulk.link import Link, link_to
-from holdfast.client.sender import Sender
+from holdfast.client.produce.sender import Sender
 from holdfast.model.errors import ConfigError
 from holdfast.model.queue import MessageQueue
 from holdfast.model.scope import is_mock_broker

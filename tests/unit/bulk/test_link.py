@@ -6,7 +6,7 @@ import msgspec
 from tests.support.static_topics import a_record, a_static_route
 
 from holdfast.bulk.link import Link
-from holdfast.client.route_table import RouteTable, TopicRoute
+from holdfast.client.routes.route_table import RouteTable, TopicRoute
 from holdfast.model.route import BrokerData, QueueData, Route
 
 

@@ -8,7 +8,7 @@ from tests.unit.columns.test_message_columns import a_record, block_of
 from holdfast.bulk.link import Pulled, Unavailable
 from holdfast.bulk.ranges import DataLost, read_ranges
 from holdfast.bulk.read_options import Bound, Queue, Range, ReadOptions
-from holdfast.client.pull_plan import PullStatus
+from holdfast.client.consume.pull_plan import PullStatus
 from holdfast.columns.message_columns import Origin
 from holdfast.model.errors import BrokerRefused, ConnectionLost, HoldfastError
 from holdfast.model.queue import MessageQueue

@@ -6,8 +6,9 @@ import pytest
 from tests.support.deliveries import until
 from tests.support.scripted_server import ScriptedServer
 
-from holdfast.client import cluster_client, route_table
-from holdfast.client.cluster_client import ClusterClient
+from holdfast.client.cluster import cluster_client
+from holdfast.client.cluster.cluster_client import ClusterClient
+from holdfast.client.routes import route_table
 from holdfast.wire.frames.codes import RequestCode
 from holdfast.wire.frames.command import Command
 

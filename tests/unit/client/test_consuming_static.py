@@ -10,11 +10,12 @@ from tests.support.scripted_group import ScriptedGroup
 from tests.support.scripted_server import ScriptedServer
 from tests.support.static_topics import MOCK, a_record, logical, serve_static
 
-from holdfast.client import lock_keeper, pull_plan, push_consumer
-from holdfast.client.cluster_client import ClusterClient
+from holdfast.client import push_consumer
+from holdfast.client.cluster.cluster_client import ClusterClient
+from holdfast.client.cluster.queue_rpc import QueueCalls
+from holdfast.client.consume import lock_renewal, pull_plan
 from holdfast.client.pull_consumer import PullConsumer
 from holdfast.client.push_consumer import PushConsumer
-from holdfast.client.queue_calls import QueueCalls
 from holdfast.model.errors import BrokerRefused, RouteNotFound
 from holdfast.model.mapping import TopicMapping
 from holdfast.model.message import ReceivedMessage
@@ -58,8 +59,8 @@ async def some_calls() -> AsyncIterator[tuple[Cluster, QueueCalls]]:
 def never_mind_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let nothing happen because some time is over: what happens does so because something happened before."""
     monkeypatch.setattr(push_consumer, "COMMIT_INTERVAL_S", 3600)
-    monkeypatch.setattr(lock_keeper, "RENEW_INTERVAL_S", 3600)
-    monkeypatch.setattr(lock_keeper, "_PAUSE_S", 3600)
+    monkeypatch.setattr(lock_renewal, "RENEW_INTERVAL_S", 3600)
+    monkeypatch.setattr(lock_renewal, "_PAUSE_S", 3600)
     monkeypatch.setattr(pull_plan, "ERROR_PAUSE_S", 3600)
     monkeypatch.setattr(pull_plan, "ERROR_PAUSE_S_MAX", 3600)
 

@@ -8,9 +8,9 @@ import pytest
 from tests.support.deliveries import a_received_message, settle, until
 from tests.support.scripted_server import ScriptedServer
 
-from holdfast.client import route_keeper
-from holdfast.client.gathering import Batching
+from holdfast.client.produce.batch_lines import Batching
 from holdfast.client.producer import Producer
+from holdfast.client.routes import route_refresher
 from holdfast.model.errors import LocalProtocolError, RequestTimeout, SendFailed
 from holdfast.model.message import Message, ReceivedMessage
 from holdfast.model.queue import MessageQueue
@@ -153,8 +153,8 @@ def test_a_half_message_is_marked():
 
 def test_topics_of_transactions_are_kept(monkeypatch: pytest.MonkeyPatch):
     """Brokers may ask about them at any time; every other topic is forgotten when nobody sends to it."""
-    monkeypatch.setattr(route_keeper, "_POLL_TICK_S", 0.01)
-    monkeypatch.setattr(route_keeper, "_SWEEP_S", 0.02)
+    monkeypatch.setattr(route_refresher, "_POLL_TICK_S", 0.01)
+    monkeypatch.setattr(route_refresher, "_SWEEP_S", 0.02)
 
     async def run() -> None:
         async with ScriptedServer() as server, asyncio.timeout(30):

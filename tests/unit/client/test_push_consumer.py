@@ -9,8 +9,9 @@ from tests.support.deliveries import settle, until
 from tests.support.scripted_group import ScriptedGroup
 from tests.support.scripted_server import ScriptedServer
 
-from holdfast.client import group_member, lock_keeper, pull_plan, push_consumer
-from holdfast.client.listener import RetryLater
+from holdfast.client import push_consumer
+from holdfast.client.consume import group_member, lock_renewal, pull_plan
+from holdfast.client.consume.listener import RetryLater
 from holdfast.client.push_consumer import PushConsumer
 from holdfast.model.errors import LocalProtocolError
 from holdfast.model.message import ReceivedMessage
@@ -29,8 +30,8 @@ def with_server(story: Callable[[ScriptedServer], Awaitable[None]]) -> None:
 def never_mind_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let nothing happen because some time is over: what happens does so because something happened before."""
     monkeypatch.setattr(push_consumer, "COMMIT_INTERVAL_S", 3600)
-    monkeypatch.setattr(lock_keeper, "RENEW_INTERVAL_S", 3600)
-    monkeypatch.setattr(lock_keeper, "_PAUSE_S", 3600)
+    monkeypatch.setattr(lock_renewal, "RENEW_INTERVAL_S", 3600)
+    monkeypatch.setattr(lock_renewal, "_PAUSE_S", 3600)
     monkeypatch.setattr(pull_plan, "ERROR_PAUSE_S", 3600)
     monkeypatch.setattr(pull_plan, "ERROR_PAUSE_S_MAX", 3600)
 
@@ -148,7 +149,7 @@ def test_an_ordered_consumer_locks_before_it_reads_and_unlocks_when_it_leaves():
 
 def test_a_lock_that_ran_out_is_asked_for_again_before_the_next_message(monkeypatch: pytest.MonkeyPatch):
     """Whatever was read ahead; while nobody answers, nothing is begun."""
-    monkeypatch.setattr(lock_keeper, "_PAUSE_S", 0.001)
+    monkeypatch.setattr(lock_renewal, "_PAUSE_S", 0.001)
 
     async def story(server: ScriptedServer) -> None:
         group = ScriptedGroup(server, end=2)

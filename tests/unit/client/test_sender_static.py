@@ -9,11 +9,11 @@ from tests.support.deliveries import settle, until
 from tests.support.scripted_server import ScriptedServer
 from tests.support.static_topics import a_record, logical, serve_static
 
-from holdfast.client import sender as sender_module
-from holdfast.client.cluster_client import ClusterClient
-from holdfast.client.outgoing import Outgoing
-from holdfast.client.send_plan import queue_for_key
-from holdfast.client.sender import Parcel, Sender
+from holdfast.client.cluster.cluster_client import ClusterClient
+from holdfast.client.cluster.send_plan import queue_for_key
+from holdfast.client.messages.packing import Outgoing
+from holdfast.client.produce import sender as sender_module
+from holdfast.client.produce.sender import Parcel, Sender
 from holdfast.model.errors import SendFailed
 from holdfast.model.mapping import TopicMapping
 from holdfast.wire.frames.codes import RequestCode

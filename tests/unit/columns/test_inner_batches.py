@@ -17,7 +17,7 @@ from tests.unit.columns.test_message_columns import (
     to_batch,
 )
 
-from holdfast.client.received import read_messages
+from holdfast.client.messages.unpacking import read_messages
 from holdfast.columns import inner_batches
 from holdfast.columns.message_columns import Wanted, to_batches
 from holdfast.model.errors import CorruptRecord, UnreadableBatch

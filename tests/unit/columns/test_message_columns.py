@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.client.received import read_messages
+from holdfast.client.messages.unpacking import read_messages
 from holdfast.columns.message_columns import TYPES, Origin, Wanted, schema_of, to_batches
 from holdfast.model.errors import CorruptRecord
 from holdfast.model.queue import MessageQueue

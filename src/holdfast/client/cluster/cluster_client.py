@@ -1,0 +1,528 @@
+"""Reaching a cluster: name servers, routes, brokers, heartbeats. What every producer, consumer and tool stands on.
+
+    name servers  <── route of a topic, cluster info         asked one at a time; the next one when it does not answer
+                  ──> these routes changed                   by the one in use, if it can; otherwise routes are polled
+                  <── who leads the queues of a topic now?   all at once, when a broker says that it leads one no more
+    brokers       <── requests by address                    one connection each
+                  ──> requests of theirs, answered by the handlers given
+                  <── heartbeats every 30 s, at once on a new connection
+
+    connection to a broker lost ─> broker_down, its routes looked at again, dialled until it stands or no route has it
+                      it stands ─> heartbeat, as the first thing on it ─ answered ─> broker_up
+
+`name_server_link` knows which name server is in use, `route_keeper` what they told. Knows neither messages nor groups.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from random import Random
+from typing import Any, Final, Self
+
+from holdfast.client.cluster.heartbeat import INTERVAL_MS as HEARTBEAT_INTERVAL_MS
+from holdfast.client.messages.arguments import check_seconds, check_text
+from holdfast.client.routes.name_server_session import NameServerLink, describe
+from holdfast.client.routes.route_refresher import RouteKeeper
+from holdfast.client.routes.route_table import TopicRoute
+from holdfast.model.errors import BrokerRefused, ConnectionLost, HoldfastError, RequestTimeout
+from holdfast.model.leadership import Leader
+from holdfast.model.queue import MessageQueue
+from holdfast.model.route import MASTER_ID
+from holdfast.runtime.fork import in_forked_child
+from holdfast.runtime.pool import Connection, ConnectionPool, is_caller_cancelled
+from holdfast.wire.cluster.route import ClusterInfo
+from holdfast.wire.cluster.watch import ROUTES_CHANGED
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command, response
+from holdfast.wire.requests.heartbeat import CAPABILITIES_FIELD
+
+REQUEST_TIMEOUT_S: Final = 3.0
+_PARTING_S: Final = 1.0
+_NO_CAPABILITIES: Final[frozenset[str]] = frozenset()
+
+log = logging.getLogger("holdfast.client")
+
+Handler = Callable[[str, Command], Awaitable[Command | None]]
+"""Answers a request that a broker made of us: its address and the request in; the answer, or None for no answer."""
+
+
+def now_ms() -> int:
+    """Return the wall clock, the only one that brokers share with us."""
+    return time.time_ns() // 1_000_000
+
+
+def monotonic_ms() -> int:
+    """Return a clock that never goes back, for what only we look at."""
+    return time.monotonic_ns() // 1_000_000
+
+
+class ClusterClient:
+    """A client of one cluster.
+
+    Args:
+        namesrv: `host:port;host:port`, or the URL of an address server that tells such a list.
+        timeout_s: How long a request waits for its answer, unless it says otherwise.
+        handlers: Who answers what brokers ask of us, by request code.
+        heartbeat: Makes the request that tells brokers who we are; None to tell nobody.
+        goodbyes: Makes the requests that tell brokers that we leave.
+        routes_changed: Called with a topic whose route is another one than before.
+        broker_up: Called with the address of a broker that has heard who we are on a new connection, also the first.
+        broker_down: Called with the address of a broker whose connection is gone.
+        name_server_refresh_s: How often it is looked whether the list of name servers is another one; None for every
+            30 s if it has host names, every 120 s at an address server.
+        topic_expiry_s: After how long a topic is forgotten that nobody sends to; None for never.
+        remembers_missing: Whether `publish_route` says from memory that a topic does not exist.
+        topics_forgotten: Called with topics that were forgotten.
+        unit: The unit, a cluster, whose queues are seen; None for all.
+        group: The group that reads by the routes, if one does.
+    """
+
+    def __init__(  # noqa: PLR0913 - one name for each option
+        self,
+        namesrv: str,
+        *,
+        timeout_s: float = REQUEST_TIMEOUT_S,
+        handlers: Mapping[int, Handler] | None = None,
+        heartbeat: Callable[[], Command] | None = None,
+        goodbyes: Callable[[], Iterable[Command]] | None = None,
+        routes_changed: Callable[[str], None] | None = None,
+        broker_up: Callable[[str], Awaitable[None]] | None = None,
+        broker_down: Callable[[str], None] | None = None,
+        name_server_refresh_s: float | None = None,
+        topic_expiry_s: float | None = None,
+        remembers_missing: bool = False,
+        topics_forgotten: Callable[[list[str]], None] | None = None,
+        unit: str | None = None,
+        group: str | None = None,
+    ) -> None:
+        check_text("namesrv", namesrv)
+        check_seconds("timeout_s", timeout_s)
+        check_seconds("name_server_refresh_s", name_server_refresh_s, optional=True)
+        check_seconds("topic_expiry_s", topic_expiry_s, optional=True)
+        check_text("unit", unit, optional=True)
+        self.random = Random()
+        in_forked_child(self.random.seed)  # Otherwise the children of one parent would all make the same choices.
+        self.timeout_s = timeout_s
+        self.client_id = ""
+        self.local_address = "127.0.0.1"
+        self._handlers = dict(handlers or {})
+        self._heartbeat = heartbeat
+        self._goodbyes = goodbyes
+        self._routes_changed = routes_changed
+        self._broker_up = broker_up
+        self._broker_down = broker_down
+        self._pool = ConnectionPool(
+            on_request=self._asked,
+            on_open=self._opened,
+            on_close=self._closed,
+            is_wanted=self._is_wanted,
+            chance=self.random,
+        )
+        self._name_servers = NameServerLink(
+            namesrv,
+            pool=self._pool,
+            random=self.random,
+            timeout_s=timeout_s,
+            refresh_s=name_server_refresh_s,
+            spawn=self.spawn,
+            moved=self._ask_all_again,
+            about=describe(unit, group),
+        )
+        self._keeper = RouteKeeper(
+            self._name_servers,
+            ask=self.invoke,
+            spawn=self.spawn,
+            now_ms=monotonic_ms,
+            changed=self._tell_change,
+            expiry_s=topic_expiry_s,
+            remembers_missing=remembers_missing,
+            forgotten=topics_forgotten,
+        )
+        self.unit = unit
+        self.routes = self._keeper.table
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._capabilities: dict[str, frozenset[str]] = {}  # of brokers, by address
+        self._versions: dict[str, int] = {}  # of brokers, by address
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Begin to poll routes and to send heartbeats. Connects to nobody yet, but to an address server.
+
+        Raises:
+            ConnectionLost: the address server does not tell any name server.
+            ForkedClient: this process is a fork of the one that opened the client.
+        """
+        self._pool.check_process()
+        self._pool.bind()
+        await self._name_servers.start()
+        self.local_address = _local_address(self._name_servers.current)
+        # Unique among everything that ever runs on this machine: membership is by this text.
+        self.client_id = f"{self.local_address}@{os.getpid()}#{time.time_ns()}{self.random.randrange(1000):03}"
+        if self.unit is not None:
+            self.client_id += f"@{self.unit}"  # As Java's clients have it: people see where a member is.
+        self.spawn(self._keeper.poll_forever())
+        if self._heartbeat is not None:
+            self.spawn(self._beat_forever())
+
+    @property
+    def is_inherited(self) -> bool:
+        """Whether this process is a fork of the one that opened the client, and cannot use it."""
+        return self._pool.is_inherited
+
+    def check_process(self) -> None:
+        """Check that this process is the one that opened the client.
+
+        Raises:
+            ForkedClient: it is a fork of that one.
+        """
+        self._pool.check_process()
+
+    async def close(self) -> None:
+        """Say good-bye to the brokers we are connected to and close everything. A forked child closes nothing."""
+        if self.is_inherited:
+            return
+        await self.stop_tasks()
+        if self._goodbyes is not None:
+            for command in self._goodbyes():
+                await asyncio.gather(*(self._tell(address, command) for address in self.connected_brokers()))
+        await self._pool.close()
+
+    async def stop_tasks(self) -> None:
+        """End everything that runs by itself; requests can still be made."""
+        tasks = [*self._tasks, *self._keeper.tasks()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def handle(self, handlers: Mapping[int, Handler]) -> None:
+        """Let *handlers* answer what brokers ask of us, besides those given before."""
+        self._handlers |= handlers
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run *work* until it ends or the client is closed. A failure is logged, never lost."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    # Requests.
+
+    async def invoke(self, address: str, command: Command, timeout_s: float | None = None) -> Command:
+        """Send *command* to *address* and return the answer, which is a success.
+
+        Raises:
+            BrokerRefused: the answer is a refusal.
+            ConnectionLost, RequestTimeout: there was no answer.
+        """
+        answer = await self.ask(address, command, timeout_s)
+        if answer.code != ResponseCode.SUCCESS:
+            raise BrokerRefused(answer.code, answer.remark or "", address=address)
+        return answer
+
+    async def ask(self, address: str, command: Command, timeout_s: float | None = None) -> Command:
+        """Send *command* to *address* and return the answer, whatever its code.
+
+        Raises:
+            ConnectionLost, RequestTimeout: there was no answer.
+        """
+        return await self._pool.invoke(address, command, self.timeout_s if timeout_s is None else timeout_s)
+
+    async def send_one_way(self, address: str, command: Command) -> None:
+        """Send *command*, which gets no answer.
+
+        Raises:
+            ConnectionLost: there is no connection; nothing was sent.
+        """
+        await self._pool.send_one_way(address, command)
+
+    async def connection(self, address: str) -> Connection:
+        """Return an open connection, for those who write their own frames.
+
+        Raises:
+            ConnectionLost: it cannot be made.
+        """
+        return self._pool.find(address) or await self._pool.connect(address)
+
+    def find_connection(self, address: str) -> Connection | None:
+        """Return the connection if it is open already."""
+        return self._pool.find(address)
+
+    async def ask_name_server(self, command: Command, timeout_s: float | None = None) -> Command:
+        """Ask the name server in use, or the next one that answers, and return the answer, whatever its code.
+
+        Raises:
+            ConnectionLost, RequestTimeout: none of them answered.
+        """
+        return await self._name_servers.ask(command, timeout_s)
+
+    async def every_name_server(self, command: Command) -> None:
+        """Have every name server do *command*, as changes of their state want it.
+
+        Raises:
+            BrokerRefused, ConnectionLost, RequestTimeout: one of them did not.
+        """
+        for address in self._name_servers.addresses:
+            await self.invoke(address, command)
+
+    @property
+    def name_servers(self) -> tuple[str, ...]:
+        """The addresses of the name servers."""
+        return tuple(self._name_servers.addresses)
+
+    async def set_name_servers(self, namesrv: str) -> None:
+        """Use other name servers: `host:port;host:port`, or an address server, as the argument of that name.
+
+        Raises:
+            ConfigError: it cannot be used.
+            ConnectionLost: the address server does not tell. Then everything stays as it was.
+        """
+        check_text("namesrv", namesrv)
+        self.check_process()
+        await self._name_servers.change(namesrv)
+
+    # Routes and brokers.
+
+    async def route(self, topic: str, *, refresh: bool = False) -> TopicRoute:
+        """Return who serves *topic*, known or looked up.
+
+        Raises:
+            RouteNotFound: no name server knows the topic.
+            ConnectionLost, RequestTimeout: no name server answered.
+        """
+        self.check_process()
+        return await self._wait_for(self._keeper.route(topic, refresh=refresh))
+
+    async def publish_route(self, topic: str, *, refresh: bool = False, timeout_s: float | None = None) -> TopicRoute:
+        """Return who takes messages for *topic*; if it does not exist, who would create it on the first send.
+
+        Name servers that hang are asked one after the other, which may take any time: *timeout_s* ends it.
+
+        Raises:
+            RouteNotFound: it does not exist, and no broker creates topics by itself.
+            ConnectionLost, RequestTimeout: no name server answered.
+        """
+        self.check_process()
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._wait_for(self._keeper.publish_route(topic, refresh=refresh))
+        except TimeoutError:
+            raise RequestTimeout(f"no name server told the route of {topic!r} in time") from None
+
+    async def _wait_for(self, lookup: Awaitable[TopicRoute]) -> TopicRoute:
+        """Return the route that *lookup* finds. Callers share lookups: if the client is closed they get an error."""
+        try:
+            return await lookup
+        except asyncio.CancelledError:
+            if is_caller_cancelled():
+                raise
+            raise ConnectionLost("this client was closed while a route was looked up") from None
+
+    async def recheck_route(self, topic: str, timeout_s: float) -> None:
+        """Look *topic* up after a broker said that it does not have it; if name servers agree, it is missing.
+
+        Raises:
+            ConnectionLost, RequestTimeout: no name server answered.
+        """
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._keeper.recheck(topic)
+        except TimeoutError:
+            raise RequestTimeout(f"no name server told the route of {topic!r} in time") from None
+
+    def doubt(self, topic: str) -> None:
+        """Look up the route of *topic* again, soon: something about it seems to be out of date."""
+        self._keeper.doubt(topic)
+
+    def learn_leader(self, queue: MessageQueue, leader: Leader | None) -> None:
+        """Take note of who leads a logical queue, if a broker that passed a request on told of it."""
+        if leader is not None and self.routes.learn(queue, leader):
+            self._tell_change(queue.topic)
+
+    async def refresh_leaders(self, topic: str) -> None:
+        """Ask every name server who leads the queues of *topic*: the one in use may be the last to know.
+
+        Everybody who wants it meanwhile waits for the same answers. If nobody answers, what is known stays.
+        """
+        await self._keeper.refresh_leaders(topic)
+
+    async def cluster_info(self) -> ClusterInfo:
+        """Return every cluster and broker that the name server knows.
+
+        Raises:
+            BrokerRefused, ConnectionLost, RequestTimeout: no name server told.
+        """
+        answer = await self.ask_name_server(Command(code=RequestCode.GET_BROKER_CLUSTER_INFO))
+        if answer.code != ResponseCode.SUCCESS:
+            raise BrokerRefused(answer.code, answer.remark or "", address=self._name_servers.current)
+        return java_json.decode(answer.body, ClusterInfo)
+
+    async def cluster_brokers(self, cluster: str | None = None) -> dict[str, str]:
+        """Return broker name -> master address of *cluster*, or of all clusters.
+
+        Raises:
+            BrokerRefused, ConnectionLost, RequestTimeout: no name server told.
+        """
+        info = await self.cluster_info()
+        return {
+            name: broker.broker_addrs[MASTER_ID]
+            for name, broker in sorted(info.broker_addr_table.items())
+            if MASTER_ID in broker.broker_addrs and (cluster is None or broker.cluster == cluster)
+        }
+
+    def connected_brokers(self) -> list[str]:
+        """Return the addresses of the brokers we are connected to."""
+        return [address for address in self._pool.addresses() if not self._name_servers.is_name_server(address)]
+
+    async def beat(self) -> None:
+        """Tell every broker of every route who we are, now. Who does not answer is logged."""
+        addresses = self.routes.broker_addresses(masters_only=False)
+        await asyncio.gather(*(self.beat_one(address) for address in addresses))
+
+    async def beat_one(self, address: str) -> None:
+        """Tell one broker who we are, now. If it does not answer, that is logged."""
+        if self._heartbeat is not None:
+            answer = await self._tell(address, self._heartbeat())
+            if answer is not None:
+                self._note_capabilities(address, answer)
+
+    def capabilities_of(self, address: str) -> frozenset[str]:
+        """Return what the broker at *address* said last that it can, beyond what every broker can."""
+        return self._capabilities.get(address, _NO_CAPABILITIES)
+
+    def version_of(self, address: str) -> int:
+        """Return the version of the broker at *address*, as requests carry it; 0 before it answered a heartbeat."""
+        return self._versions.get(address, 0)
+
+    def _tell_change(self, topic: str) -> None:
+        if self._routes_changed is not None:
+            self._routes_changed(topic)
+        if self.unit is not None and self._find_strangers():
+            self.spawn(self._part())
+
+    def _find_strangers(self) -> list[str]:
+        """Return the brokers that we are connected to and that no route has: their unit is open no more."""
+        known = self.routes.broker_addresses(masters_only=False)
+        return [address for address in self.connected_brokers() if address not in known]
+
+    async def _part(self) -> None:
+        """Say good-bye to brokers of other units: to them we are members until then, who own queues and read none."""
+        await asyncio.sleep(_PARTING_S)  # What is under way is finished.
+        for address in self._find_strangers():
+            for command in () if self._goodbyes is None else self._goodbyes():
+                await self._tell(address, command)
+            connection = self._pool.find(address)
+            if connection is not None:
+                await connection.close("its unit is open no more")
+
+    def _ask_all_again(self) -> None:
+        self._keeper.doubt_all()
+
+    # Heartbeats and what brokers ask of us.
+
+    async def _beat_forever(self) -> None:
+        while True:
+            await asyncio.sleep(HEARTBEAT_INTERVAL_MS / 1000)
+            await self.beat()
+
+    async def _tell(self, address: str, command: Command) -> Command | None:
+        try:
+            return await self.invoke(address, command)
+        except HoldfastError as error:
+            log.warning("broker %s was not told (%s): %s", address, RequestCode(command.code).name, error)
+            return None
+
+    def _note_capabilities(self, address: str, answer: Command) -> None:
+        """Take note of what the answer to a heartbeat says."""
+        self._versions[address] = answer.version
+        text = answer.fields.get(CAPABILITIES_FIELD)
+        if text:
+            self._capabilities[address] = frozenset(text.split(","))
+        else:
+            self._capabilities.pop(address, None)
+
+    def _is_wanted(self, address: str) -> bool:
+        """Say whether a connection shall stand: a broker of our routes may want to ask us something at any time."""
+        if self._name_servers.is_name_server(address):
+            return self._name_servers.is_wanted(address)
+        return self._heartbeat is not None and address in self.routes.broker_addresses(masters_only=False)
+
+    def _opened(self, connection: Connection) -> None:
+        """Let the first thing that a broker hears be who we are: what follows on the connection may depend on it."""
+        if self._name_servers.is_name_server(connection.address):
+            self._name_servers.opened(connection.address)
+            return
+        self.routes.trust(connection.address)
+        if self._heartbeat is not None:
+            self.spawn(self._greet(connection.address, connection.request(self._heartbeat(), self.timeout_s)))
+
+    async def _greet(self, address: str, heard: Awaitable[Command]) -> None:
+        try:
+            answer = await heard
+        except (ConnectionLost, RequestTimeout) as error:
+            log.warning("broker %s was not told who we are: %s", address, error)
+        else:
+            self._note_capabilities(address, answer)
+            if self._broker_up is not None:
+                await self._broker_up(address)
+
+    def _closed(self, connection: Connection) -> None:
+        if self._name_servers.is_name_server(connection.address):
+            self._name_servers.closed(connection.address)
+            return
+        self._capabilities.pop(connection.address, None)
+        self._versions.pop(connection.address, None)
+        self._keeper.doubt_broker(connection.address)
+        if self._broker_down is not None:
+            self._broker_down(connection.address)
+
+    def _asked(self, connection: Connection, command: Command) -> None:
+        if command.code == ROUTES_CHANGED and self._name_servers.is_name_server(connection.address):
+            topics = self._name_servers.changed_topics(connection.address, command)
+            if topics:
+                self.spawn(self._keeper.take_notice(topics))
+            return
+        self.spawn(self._answer(connection, command))
+
+    async def _answer(self, connection: Connection, command: Command) -> None:
+        handler = self._handlers.get(command.code)
+        if handler is None:
+            text = f" request type {command.code} not supported"
+            answer: Command | None = response(command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, text)
+        else:
+            try:
+                answer = await handler(connection.address, command)
+            except Exception as error:  # the top of what a stranger's request may do here
+                log.exception("request %s of %s could not be answered", command.code, connection.address)
+                answer = response(command, ResponseCode.SYSTEM_ERROR, str(error))
+        if answer is not None and not command.is_one_way:
+            connection.answer(answer)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a background task of the client failed", exc_info=error)
+
+
+def _local_address(towards: str) -> str:
+    """Return the address of the interface that leads to *towards*."""
+    host, _, port = towards.rpartition(":")
+    host = host.strip("[]")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((host, int(port)))  # a datagram socket: nothing is sent
+            return str(probe.getsockname()[0])
+    except OSError:
+        return "127.0.0.1"

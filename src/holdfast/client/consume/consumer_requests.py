@@ -1,0 +1,146 @@
+"""Answers what brokers and, through them, operators ask of a consumer.
+
+220   begin elsewhere: an operator reset the offsets of the group
+221   how far are you?
+307   how are you?
+309   consume this message, now
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Mapping
+
+import msgspec
+
+from holdfast.client.cluster.cluster_client import Handler, now_ms
+from holdfast.client.consume.committed_offsets import decode_offsets
+from holdfast.client.consume.group_member import GroupMember
+from holdfast.client.consume.listener import ListenerCall, RetryLater
+from holdfast.client.consume.lock_renewal import LockKeeper
+from holdfast.client.consume.offset_store import OffsetKeeper
+from holdfast.client.consume.queue_reader import QueueReader
+from holdfast.client.consume.running_info import (
+    DirectOutcome,
+    QueueStatus,
+    encode_consumer_status,
+    encode_direct_result,
+    encode_running_info,
+)
+from holdfast.client.messages.unpacking import read_messages
+from holdfast.model.queue import MessageQueue
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command, response
+from holdfast.wire.requests.heartbeat import ConsumeType, MessageModel
+
+_MIB = 1024 * 1024
+
+
+class ConsumerDesk:
+    """The answers of one consumer.
+
+    Args:
+        member: The membership.
+        readers: The readers of the queues that are ours now.
+        keeper: The offsets.
+        call: The listener, if there is one.
+        locks: The locks, if the consumer needs them.
+        is_ordered: Whether it consumes in order.
+    """
+
+    def __init__(
+        self,
+        member: GroupMember,
+        readers: Mapping[MessageQueue, QueueReader],
+        keeper: OffsetKeeper,
+        call: ListenerCall | None,
+        locks: LockKeeper | None,
+        *,
+        is_ordered: bool,
+    ) -> None:
+        self._member = member
+        self._readers = readers
+        self._keeper = keeper
+        self._call = call
+        self._locks = locks
+        self._is_ordered = is_ordered
+        self._started_ms = now_ms()
+
+    def handlers(self) -> dict[int, Handler]:
+        """Return who answers which request."""
+        return {
+            RequestCode.RESET_CONSUMER_CLIENT_OFFSET: self._reset,
+            RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: self._status,
+            RequestCode.GET_CONSUMER_RUNNING_INFO: self._running_info,
+            RequestCode.CONSUME_MESSAGE_DIRECTLY: self._consume,
+        }
+
+    async def _reset(self, address: str, command: Command) -> Command | None:  # noqa: ARG002 - any broker may say so
+        if command.fields.get("group") != self._member.group:
+            return response(command, ResponseCode.SYSTEM_ERROR, "not a member of that group")
+        for queue, offset in decode_offsets(command.body).items():
+            reader = self._readers.get(queue)
+            if reader is not None and queue.topic == command.fields.get("topic"):
+                reader.reset(offset)
+                self._keeper.book.record(queue, offset)
+        await self._keeper.save()
+        return response(command)
+
+    async def _status(self, address: str, command: Command) -> Command:  # noqa: ARG002 - any broker may ask
+        topic = command.fields.get("topic")
+        offsets = {
+            queue: reader.window.commit_offset
+            for queue, reader in self._readers.items()
+            if topic in {None, queue.topic}
+        }
+        return response(command, body=encode_consumer_status(offsets))
+
+    async def _running_info(self, address: str, command: Command) -> Command:  # noqa: ARG002 - any broker may ask
+        member = self._member
+        model = MessageModel.BROADCASTING if member.is_broadcast else MessageModel.CLUSTERING
+        properties = {
+            "PROP_CONSUMER_START_TIMESTAMP": str(self._started_ms),
+            "PROP_CONSUME_TYPE": ConsumeType.CONSUME_PASSIVELY.name,
+            "PROP_CONSUMEORDERLY": str(self._is_ordered).lower(),
+            "PROP_NAMESERVER_ADDR": ";".join(member.client.name_servers),
+            "PROP_THREADPOOL_CORE_SIZE": "0",
+            "PROP_CLIENT_VERSION": "holdfast",
+            "consumerGroup": member.group,
+            "messageModel": model.name,
+        }
+        queues = {queue: self._queue_status(reader) for queue, reader in self._readers.items()}
+        return response(command, body=encode_running_info(properties, member.subscriptions.values(), queues))
+
+    def _queue_status(self, reader: QueueReader) -> QueueStatus:
+        window = reader.window
+        is_busy = window.message_count > 0
+        return QueueStatus(
+            commit_offset=window.commit_offset,
+            cached_msg_min_offset=window.commit_offset if is_busy else 0,
+            cached_msg_max_offset=window.next_offset - 1 if is_busy else 0,
+            cached_msg_count=window.message_count,
+            cached_msg_size_in_mi_b=window.byte_count // _MIB,
+            locked=self._locks is not None and self._locks.has_lock(reader),
+            last_pull_timestamp=reader.pulled_ms,
+        )
+
+    async def _consume(self, address: str, command: Command) -> Command:  # noqa: ARG002 - any broker may ask
+        if self._call is None:
+            return response(command, ResponseCode.SYSTEM_ERROR, "this consumer has no listener")
+        messages = read_messages(command.body, None, namespace=self._member.namespace)
+        if len(messages) != 1:  # A batch, by a broker that does not know which of its messages is meant.
+            return response(command, ResponseCode.SYSTEM_ERROR, f"one message is wanted, not {len(messages)}")
+        message = messages[0]
+        broker_name = command.fields.get("brokerName", "")
+        queue = MessageQueue(message.queue.topic, broker_name, message.queue.queue_id)
+        begun_ms = now_ms()
+        outcome, remark = DirectOutcome.DONE, None
+        try:
+            await self._call(msgspec.structs.replace(message, queue=queue))
+        except RetryLater as later:
+            outcome, remark = DirectOutcome.LATER, str(later)
+        except Exception:  # noqa: BLE001 - the user's code: the operator wants to see what it raises
+            outcome, remark = DirectOutcome.FAILED, traceback.format_exc(limit=20)
+        spent_ms = now_ms() - begun_ms
+        body = encode_direct_result(outcome, is_ordered=self._is_ordered, remark=remark, spent_ms=spent_ms)
+        return response(command, body=body)

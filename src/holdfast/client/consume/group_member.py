@@ -1,0 +1,322 @@
+"""Being a member of a consumer group: saying what we want, hearing who else is there, working out what is ours.
+
+    start ─> routes ─> heartbeat to every broker ─> who is in the group? ─> our queues ─> give up, take over
+                                                     ^ every 20 s, when a broker says so (40), when a route changes,
+                                                       sooner again when a round could not be finished
+
+A broker that comes back, or whose connection broke, knows at first only those members that have found it again. For a
+few seconds after a reconnect everybody counts as a member who was one before: otherwise the quickest would take the
+queues of the others.
+
+The asyncio shell around `rebalance`. What giving up and taking over means is the consumer's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Final
+
+from holdfast.client.cluster.cluster_client import ClusterClient, Handler, monotonic_ms, now_ms
+from holdfast.client.cluster.heartbeat import consumer_data, heartbeat_command, unregister_command
+from holdfast.client.cluster.queue_rpc import QueueCalls, Start, start_code
+from holdfast.client.consume.rebalance import AssignmentChange, allocate_average, plan_change
+from holdfast.client.messages.arguments import check_name, check_start, check_text
+from holdfast.client.messages.namespace import with_namespace
+from holdfast.client.routes.route_table import TopicRoute
+from holdfast.model.errors import BrokerRefused, HoldfastError, RouteNotFound
+from holdfast.model.filter import EVERYTHING, parse_tags
+from holdfast.model.group import Subscription
+from holdfast.model.queue import MessageQueue
+from holdfast.model.topic import retry_topic
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.frames.command import Command
+
+log = logging.getLogger("holdfast.client")
+
+REBALANCE_INTERVAL_S: Final = 20.0
+_AGAIN_S: Final = 1.0
+# A queue that is ours but cannot be taken over yet, mostly because its owner has not let go, is not left alone long.
+_HANDOVER_S_MAX: Final = 4.0
+# Longer than the longest pause between two dials of a client: then whoever is alive has come back.
+_REUNION_S: Final = 5.0
+
+OnChange = Callable[[AssignmentChange], Awaitable[bool]]
+"""Gives up and takes over. False: not everything could be taken over yet, ask again soon."""
+
+
+class GroupMember:
+    """One member of one group.
+
+    Args:
+        namesrv: `host:port;host:port`.
+        group: The group as the user calls it.
+        namespace: Put before the names of topics and of the group.
+        is_push: Whether messages are handed to a listener, as opposed to asked for.
+        is_broadcast: Whether every member gets everything.
+        start: Where a queue begins of which the group never committed an offset.
+        assigned: Tells which queues we consume now.
+        on_change: Called when others should be ours.
+        broker_up: Called with the address of a broker that knows us on a new connection, also the first.
+        broker_down: Called with the address of a broker whose connection is gone.
+        route_changed: Called with a topic whose queues, or whose leaders, are others than before.
+        handlers: Who answers what brokers ask of us, besides changes of the group.
+        name_server_refresh_s: See `ClusterClient`.
+        unit: See `ClusterClient`.
+    """
+
+    def __init__(  # noqa: PLR0913 - one name for each option
+        self,
+        namesrv: str,
+        group: str,
+        *,
+        namespace: str | None,
+        is_push: bool,
+        is_broadcast: bool,
+        start: Start,
+        assigned: Callable[[], Iterable[MessageQueue]],
+        on_change: OnChange,
+        broker_up: Callable[[str], Awaitable[None]] | None = None,
+        broker_down: Callable[[str], None] | None = None,
+        route_changed: Callable[[str], None] | None = None,
+        handlers: Mapping[int, Handler] | None = None,
+        name_server_refresh_s: float | None = None,
+        unit: str | None = None,
+    ) -> None:
+        check_name("consumer group", group)
+        if namespace:
+            check_name("namespace", namespace)
+        check_start("start", start)
+        self.namespace = namespace
+        self.group = with_namespace(namespace, group)
+        self.start_at = start
+        self.is_broadcast = is_broadcast
+        self.subscriptions: dict[str, Subscription] = {}
+        self._is_push = is_push
+        self._assigned = assigned
+        self._on_change = on_change
+        self._broker_up = broker_up
+        self._on_route_change = route_changed
+        self._members: dict[str, set[str]] = {}  # by topic, as of the last round
+        self._missing: set[str] = set()  # topics that do not exist, as far as the log knows
+        self._reunion_until_ms = 0
+        self._wake = asyncio.Event()
+        self._is_started = False
+        self._is_taking_over = False
+        self._turn = asyncio.Lock()
+        self.client = ClusterClient(
+            namesrv,
+            handlers={RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._notified, **(handlers or {})},
+            heartbeat=self._heartbeat,
+            goodbyes=lambda: [unregister_command(self.client.client_id, consumer=self.group)],
+            routes_changed=self._route_changed,
+            broker_up=self._found_again,
+            broker_down=broker_down,
+            name_server_refresh_s=name_server_refresh_s,
+            unit=unit,
+            group=self.group,
+        )
+        self.calls = QueueCalls(self.client, self.group)
+
+    def subscribe(self, topic: str, tags: str = EVERYTHING) -> None:
+        """Want *topic*: everything of it, or the messages with one of `tag || tag || ...`.
+
+        Raises:
+            TypeError, ValueError: an argument has a wrong type, or a value that cannot work.
+            LocalProtocolError: the topic cannot exist.
+            ForkedClient: this process is a fork of the one that opened the consumer.
+        """
+        check_name("topic", topic)
+        check_text("tags", tags)
+        self.client.check_process()
+        name = with_namespace(self.namespace, topic)
+        self.subscriptions[name] = parse_tags(name, tags, version=now_ms())
+        self.client.routes.watch(name)
+        self._subscriptions_changed()
+
+    def unsubscribe(self, topic: str) -> None:
+        """Want *topic* no more."""
+        check_name("topic", topic)
+        self.client.check_process()
+        name = with_namespace(self.namespace, topic)
+        self.subscriptions.pop(name, None)
+        self._missing.discard(name)
+        self._subscriptions_changed()
+
+    def subscription(self, topic: str) -> Subscription:
+        """Return what is wanted of *topic*; everything, if somebody assigned it to us by hand."""
+        return self.subscriptions.get(topic) or parse_tags(topic, EVERYTHING)
+
+    async def start(self) -> None:
+        """Tell every broker that we are here, and begin to work out what is ours."""
+        await self.client.start()
+        self._is_started = True
+        if self._is_push and not self.is_broadcast:
+            name = retry_topic(self.group)
+            self.subscriptions[name] = parse_tags(name, EVERYTHING, version=now_ms())
+        await self._find_routes()
+        await self.client.beat()
+        self.client.spawn(self._rebalance_forever())
+
+    async def stop(self) -> None:
+        """Work out nothing any more. Requests can still be made."""
+        if self.client.is_inherited:
+            return
+        self._is_started = False
+        async with self._turn:  # a change that is under way is finished first
+            await self.client.stop_tasks()
+
+    async def close(self) -> None:
+        """Say good-bye and close every connection."""
+        await self.client.close()
+
+    def wake(self) -> None:
+        """Work out soon what is ours."""
+        self._wake.set()
+
+    async def rebalance(self) -> bool:
+        """Work out what is ours, and have the consumer change to it. False: something could not be found out."""
+        async with self._turn:
+            wanted: set[MessageQueue] = set()
+            is_settled = True
+            for topic in list(self.subscriptions):
+                ours = await self._ours(topic)
+                if ours is None:
+                    is_settled = False
+                    ours = [queue for queue in self._assigned() if queue.topic == topic]
+                wanted.update(ours)
+            change = plan_change(self._assigned(), wanted)
+            self._is_taking_over = False
+            if change:
+                log.info("group %s: gives up %s, takes over %s", self.group, change.lost, change.gained)
+                self._is_taking_over = not await self._on_change(change)
+            return is_settled and not self._is_taking_over
+
+    async def _ours(self, topic: str) -> list[MessageQueue] | None:
+        """Return our queues of *topic*, or None when that cannot be found out now."""
+        try:
+            route = await self._find_route(topic)
+            if route is None:
+                return None
+            if self.is_broadcast:
+                return list(route.readable)
+            members = await self._find_members(topic)
+        except RouteNotFound as error:
+            log.debug("group %s: %s", self.group, error)
+            return None
+        except HoldfastError as error:
+            log.warning("group %s: members could not be found out for %s: %s", self.group, topic, error)
+            return None
+        if self.client.client_id not in members:
+            return None  # What we have stays ours until a broker tells us otherwise.
+        return allocate_average(route.readable, sorted(members), self.client.client_id)
+
+    async def _find_members(self, topic: str) -> set[str]:
+        """Return who is in the group.
+
+        Raises:
+            HoldfastError: no broker answered.
+        """
+        members = await self.calls.members(topic)
+        if self.client.client_id not in members:
+            # The brokers lost us, or have not heard of us yet.
+            await self.client.beat()
+            members = await self.calls.members(topic)
+        if monotonic_ms() < self._reunion_until_ms:
+            members |= self._members.get(topic, set())
+        self._members[topic] = members
+        return members
+
+    def _route_changed(self, topic: str) -> None:
+        if self._on_route_change is not None:
+            self._on_route_change(topic)
+        self.wake()
+
+    async def _found_again(self, address: str) -> None:
+        """Let the consumer go on with what it has at *address*, and look again once everybody may have come back."""
+        if any(self._members.values()):
+            self._reunion_until_ms = monotonic_ms() + int(_REUNION_S * 1000)
+            self.client.spawn(self._wake_later())
+        if self._broker_up is not None:
+            await self._broker_up(address)
+
+    async def _wake_later(self) -> None:
+        await asyncio.sleep(_REUNION_S)
+        self.wake()
+
+    async def _rebalance_forever(self) -> None:
+        failures = 0
+        while True:
+            self._wake.clear()
+            failures = 0 if await self.rebalance() else failures + 1
+            pause_s = _HANDOVER_S_MAX if self._is_taking_over else REBALANCE_INTERVAL_S
+            if failures:
+                pause_s = min(_AGAIN_S * 2 ** min(failures - 1, 9), pause_s)
+            try:
+                async with asyncio.timeout(pause_s):
+                    await self._wake.wait()
+                failures = 0  # Something changed: what could not be done may be possible now.
+            except TimeoutError:
+                continue
+
+    async def _find_route(self, topic: str) -> TopicRoute | None:
+        """Return the route of *topic*, or None when it does not exist, which is logged once: its name may be mistyped.
+
+        Raises:
+            HoldfastError: no name server answered, or one refused.
+        """
+        try:
+            route = await self.client.route(topic)
+        except RouteNotFound:
+            # The retry topic of a group comes with the first message that fails.
+            if topic not in self._missing and topic != retry_topic(self.group):
+                self._missing.add(topic)
+                log.warning(
+                    "group %s subscribes to the topic %s, which does not exist: nothing of it is consumed until it is "
+                    "created. Check its name, or create it with `holdfast topic create`",
+                    self.group,
+                    topic,
+                )
+            return None
+        if topic in self._missing:
+            self._missing.discard(topic)
+            log.info("group %s: the topic %s exists now", self.group, topic)
+        return route
+
+    async def _find_routes(self) -> None:
+        """Look up every topic that we subscribe to, so that its brokers get our heartbeats.
+
+        Raises:
+            ConnectionLost, RequestTimeout: no name server answered.
+        """
+        for topic in list(self.subscriptions):
+            try:
+                await self._find_route(topic)
+            except BrokerRefused as refusal:
+                log.debug("topic %s is not ready yet: %s", topic, refusal)
+
+    def _subscriptions_changed(self) -> None:
+        if self._is_started:
+            self.client.spawn(self._announce())
+
+    async def _announce(self) -> None:
+        try:
+            await self._find_routes()
+        except HoldfastError as error:
+            log.warning("group %s: routes could not be looked up: %s", self.group, error)
+        await self.client.beat()
+        self.wake()
+
+    def _heartbeat(self) -> Command:
+        consumer = consumer_data(
+            self.group,
+            self.subscriptions.values(),
+            is_push=self._is_push,
+            is_broadcast=self.is_broadcast,
+            start=start_code(self.start_at),
+        )
+        return heartbeat_command(self.client.client_id, consumer=consumer)
+
+    async def _notified(self, address: str, command: Command) -> None:  # noqa: ARG002 - any broker may say so
+        self.wake()

@@ -1,0 +1,90 @@
+"""Messages to an `async for` loop.
+
+    async for message in consumer:
+        ...                          the message is done when the loop asks for the next one
+
+A loop that is left with an exception or with `break` leaves its last message not done: it comes again. `ack` says
+earlier that it is done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+from holdfast.client.consume.lock_renewal import ReaderLocks
+from holdfast.client.consume.queue_reader import Delivery, QueueReader
+from holdfast.model.errors import LocalProtocolError
+from holdfast.model.message import ReceivedMessage
+from holdfast.model.queue import MessageQueue
+
+
+class IterationWork:
+    """What is delivered to loops.
+
+    Args:
+        locks: Who may consume which queue, if order matters; then there can be one loop only.
+        check_process: Raises in a forked child, which must neither read nor finish the messages of its parent.
+    """
+
+    def __init__(self, locks: ReaderLocks | None, check_process: Callable[[], None]) -> None:
+        self._locks = locks
+        self._check_process = check_process
+        self._inbox: asyncio.Queue[Delivery | None] = asyncio.Queue()
+        self._in_hand: dict[tuple[MessageQueue, int], Delivery] = {}
+        self._loops = 0
+
+    def start(self) -> None:
+        """Nothing to start: the user's loop does the work."""
+
+    def deliver(self, deliveries: list[Delivery]) -> None:
+        """Take messages, to be handed out in this order."""
+        for delivery in deliveries:
+            self._inbox.put_nowait(delivery)
+
+    async def leave(self, reader: QueueReader) -> None:
+        """Nothing to wait for: what the loop has in hand ends when the loop goes on."""
+
+    async def stop(self, timeout_s: float) -> list[Delivery]:  # noqa: ARG002 - loops are the user's
+        """End every loop. What they have in hand is not done, and comes again."""
+        while not self._inbox.empty():
+            self._inbox.get_nowait()
+        self._inbox.put_nowait(None)
+        return []
+
+    async def iterate(self) -> AsyncIterator[ReceivedMessage]:
+        """Yield messages; each is done when the next one is asked for. Ends when the consumer is closed."""
+        self._check_process()
+        if self._locks is not None and self._loops:
+            raise LocalProtocolError("an ordered consumer can have one loop only: two would break the order")
+        self._loops += 1
+        try:
+            while (delivery := await self._next()) is not None:
+                message = delivery.message
+                self._in_hand[message.queue, message.offset] = delivery
+                yield message
+                self._check_process()
+                self.ack(message)
+        finally:
+            self._loops -= 1
+
+    def ack(self, message: ReceivedMessage) -> None:
+        """Say that *message* is done. Saying it twice is harmless."""
+        delivery = self.take(message)
+        if delivery is not None:
+            delivery.finish()
+
+    def take(self, message: ReceivedMessage) -> Delivery | None:
+        """Return the delivery of a message that is in hand, which is so no longer."""
+        return self._in_hand.pop((message.queue, message.offset), None)
+
+    async def _next(self) -> Delivery | None:
+        while True:
+            delivery = await self._inbox.get()
+            if delivery is None:
+                self._inbox.put_nowait(None)  # for the other loops
+                return None
+            if self._locks is not None and delivery.is_current:
+                await self._locks.hold_lock(delivery.reader)
+            if delivery.is_current:
+                return delivery

@@ -1,0 +1,80 @@
+"""Calling the user's code with a message.
+
+An async function runs on the event loop; a plain function runs in a thread, so that it may block. Returning means that
+the message is done. Raising means that it shall come again; `RetryLater` says when.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from holdfast.client.cluster.queue_rpc import TO_DEAD_LETTER
+from holdfast.model.message import ReceivedMessage
+
+log = logging.getLogger("holdfast.client")
+
+Listener = Callable[[ReceivedMessage], Awaitable[None] | None]
+
+
+class RetryLater(Exception):
+    """Raise it in a listener to get the message again after a time of your choice.
+
+    Args:
+        delay_level: 1..18, see `Message.delay_level`; 0 lets the broker choose, longer each time; -1 means never again:
+            the message goes to the dead-letter topic now.
+    """
+
+    def __init__(self, delay_level: int = 0) -> None:
+        super().__init__(f"retry with delay level {delay_level}")
+        self.delay_level = delay_level
+
+
+def delay_level_of(error: BaseException) -> int:
+    """Return when a message shall come again whose listener ended with *error*."""
+    return error.delay_level if isinstance(error, RetryLater) else 0
+
+
+def is_final(error: BaseException) -> bool:
+    """Say whether a message shall never come again whose listener ended with *error*."""
+    return delay_level_of(error) == TO_DEAD_LETTER
+
+
+def log_failure(message: ReceivedMessage, error: Exception) -> None:
+    """Tell the operator that a listener failed; what it asked for on purpose is no failure."""
+    if isinstance(error, RetryLater):
+        log.info("message %s: %s", message.message_id, error)
+    else:
+        log.warning("message %s failed (%d times before)", message.message_id, message.reconsume_times, exc_info=error)
+
+
+class ListenerCall:
+    """A listener and the threads it may need.
+
+    Args:
+        listener: The user's code.
+        threads_max: How many plain calls may run at once.
+    """
+
+    def __init__(self, listener: Listener, threads_max: int) -> None:
+        self._listener = listener
+        called = listener if inspect.isroutine(listener) else getattr(listener, "__call__", listener)  # noqa: B004 - its kind is asked
+        self._is_async = inspect.iscoroutinefunction(called)
+        self._threads = None if self._is_async else ThreadPoolExecutor(threads_max, thread_name_prefix="listener")
+
+    async def __call__(self, message: ReceivedMessage) -> None:
+        """Call the listener and return when it is done; raises what it raises."""
+        if self._threads is None:
+            result = self._listener(message)
+        else:
+            result = await asyncio.get_running_loop().run_in_executor(self._threads, self._listener, message)
+        if inspect.isawaitable(result):
+            await result
+
+    def close(self) -> None:
+        """Start no more threads. Does not wait for those that run."""
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)

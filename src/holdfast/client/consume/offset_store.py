@@ -1,0 +1,143 @@
+"""Where a consumer's offsets are kept: at the brokers for a group, in a file for a broadcasting consumer.
+
+    first(queue)   where to begin: at what was kept, else where the consumer was told to
+    save()         keep what changed since the last time
+    repair()       tell brokers again what they may have forgotten
+
+The shell around `offset_book`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from holdfast.client.cluster.cluster_client import monotonic_ms
+from holdfast.client.cluster.queue_rpc import QueueCalls, Start
+from holdfast.client.consume.committed_offsets import OffsetBook, decode_offsets, encode_offsets
+from holdfast.model.errors import ConfigError, HoldfastError, ProtocolError
+from holdfast.model.queue import MessageQueue
+
+log = logging.getLogger("holdfast.client")
+
+
+class OffsetKeeper:
+    """The offsets of one consumer.
+
+    Args:
+        calls: The brokers.
+        start: Where a queue begins of which nothing was kept.
+        file: Keep everything here, and tell no broker.
+    """
+
+    def __init__(self, calls: QueueCalls, start: Start, file: Path | None = None) -> None:
+        self.book = OffsetBook()
+        self._calls = calls
+        self._start = start
+        self._file = file
+        self._filed: dict[MessageQueue, int] | None = None
+
+    async def first(self, queue: MessageQueue) -> int:
+        """Return where to begin with *queue*, and note it.
+
+        Raises:
+            HoldfastError: it could not be found out. Beginning anywhere would skip or repeat messages.
+        """
+        kept = await self._find(queue)
+        offset = await self._calls.first_offset(queue, self._start) if kept is None else kept
+        offset = self.book.take_over(queue, offset, monotonic_ms())
+        if not kept:
+            # Keep it with the next save, though nothing was consumed: whoever begins at the end must not begin at a
+            # later end after a restart, past everything that came meanwhile. Of a queue that still has its first
+            # message brokers say 0 when nothing was committed.
+            self.book.distrust(queue)
+        return offset
+
+    async def _find(self, queue: MessageQueue) -> int | None:
+        """Return what was kept of *queue*."""
+        if self._file is None:
+            return await self._calls.committed(queue)
+        if self._filed is None:
+            self._filed = await asyncio.to_thread(_read, self._file)
+        return self._filed.get(queue)
+
+    def leave(self, queue: MessageQueue) -> None:
+        """Note that *queue* is somebody else's now; what could not be saved of it is kept for a while."""
+        self.book.leave(queue, monotonic_ms())
+
+    async def save(self) -> bool:
+        """Keep what changed. False: some could not be kept now and will be tried the next time."""
+        untold = self.book.untold()
+        if not untold:
+            return True
+        if self._file is None:
+            return all(await asyncio.gather(*(self._commit(queue, offset) for queue, offset in untold.items())))
+        everything = (self._filed or {}) | self.book.snapshot()
+        try:
+            await asyncio.to_thread(_write, self._file, encode_offsets(everything))
+        except OSError as error:
+            log.error("offsets could not be written to %s: %s", self._file, error)  # noqa: TRY400 - it says enough
+            return False
+        self._filed = everything
+        for queue, offset in untold.items():
+            self.book.tell(queue, offset)
+        return True
+
+    async def repair(self, offsets: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
+        """Have the brokers know *offsets*: one that crashed forgot what it was told in its last seconds.
+
+        Returns:
+            Where a broker knows of more than we: somebody else, or an operator, moved the group on meanwhile.
+        """
+        if self._file is not None:
+            return {}
+        found = await asyncio.gather(*(self._repair(queue, offset) for queue, offset in offsets.items()))
+        return {queue: ahead for queue, ahead in zip(offsets, found, strict=True) if ahead is not None}
+
+    async def _repair(self, queue: MessageQueue, offset: int) -> int | None:
+        self.book.distrust(queue)
+        try:
+            committed = await self._calls.committed(queue)
+        except HoldfastError as error:
+            log.warning("the offset of %s could not be asked for: %s", queue, error)
+            return None
+        if committed is not None and committed > offset:
+            return committed
+        if committed == offset:
+            self.book.tell(queue, offset)
+        else:
+            await self._commit(queue, offset)
+        return None
+
+    async def _commit(self, queue: MessageQueue, offset: int) -> bool:
+        try:
+            await self._calls.commit(queue, offset)
+        except HoldfastError as error:
+            log.warning("offset %d of %s could not be committed: %s", offset, queue, error)
+            return False
+        self.book.tell(queue, offset)
+        return True
+
+
+def _read(file: Path) -> dict[MessageQueue, int]:
+    """Raises ConfigError: the file is there but cannot be used. Ignoring it would repeat or skip messages."""
+    try:
+        return decode_offsets(file.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except (OSError, ProtocolError) as error:
+        raise ConfigError(f"offsets cannot be read from {file}: {error}") from error
+
+
+def _write(file: Path, data: bytes) -> None:
+    """Replace *file*: after a crash there is the old or the new one, never half of it."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    new = file.with_suffix(file.suffix + ".new")
+    with new.open("wb") as target:
+        target.write(data)
+        target.flush()
+        os.fsync(target.fileno())
+    new.replace(file)

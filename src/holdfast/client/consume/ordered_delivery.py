@@ -1,0 +1,174 @@
+"""Messages to a listener, one at a time for each queue, in the order of the queue.
+
+    queue 0   m1 ── done ── m2 ── raised ── pause ── m2 again ── done ── m3
+    queue 1        m1 ── done ── m2 ...                                           several queues at a time
+
+A message that fails holds up its queue: order is worth more than progress. Right before each message is begun the lock
+of its queue is looked at, so that no other member of the group consumes the same queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import msgspec
+
+from holdfast.client.consume.concurrent_delivery import spawn
+from holdfast.client.consume.listener import ListenerCall, is_final, log_failure
+from holdfast.client.consume.lock_renewal import ReaderLocks
+from holdfast.client.consume.queue_reader import Delivery, QueueReader
+from holdfast.model.message import ReceivedMessage
+
+log = logging.getLogger("holdfast.client")
+
+HANDOVER_S: Final = 30.0
+
+ToDeadLetter = Callable[[Delivery], Awaitable[bool]]
+"""Sends a message to the dead-letter topic. False: it could not."""
+
+
+class OrderedWork:
+    """One line of work for each queue.
+
+    Args:
+        call: The listener.
+        locks: Who may consume which queue.
+        to_dead_letter: Takes what failed too often.
+        concurrency: How many queues at a time.
+        retries_max: How often a message is tried again before it goes to the dead-letter topic; None for ever.
+        pause_s: How long a queue rests after a failure.
+    """
+
+    def __init__(
+        self,
+        call: ListenerCall,
+        locks: ReaderLocks,
+        to_dead_letter: ToDeadLetter,
+        *,
+        concurrency: int,
+        retries_max: int | None,
+        pause_s: float,
+    ) -> None:
+        self._call = call
+        self._locks = locks
+        self._to_dead_letter = to_dead_letter
+        self._slots = asyncio.Semaphore(concurrency)
+        self._retries_max = retries_max
+        self._pause_s = pause_s
+        self._lines: dict[QueueReader, _Line] = {}
+
+    def start(self) -> None:
+        """Nothing to start: a line runs while there is something in it."""
+
+    def deliver(self, deliveries: list[Delivery]) -> None:
+        """Take messages of one queue."""
+        reader = deliveries[0].reader
+        line = self._lines.setdefault(reader, _Line())
+        line.waiting.extend(deliveries)
+        self._go_on(reader, line)
+
+    async def leave(self, reader: QueueReader) -> None:
+        """Begin nothing new of a queue that somebody else gets, and wait for the message that is being worked on."""
+        line = self._lines.pop(reader, None)
+        if line is not None:
+            await self._end([line], HANDOVER_S)
+
+    async def stop(self, timeout_s: float) -> list[Delivery]:
+        """Begin nothing new and wait for what runs; what does not end in time is interrupted, and not done."""
+        await self._end(list(self._lines.values()), timeout_s)
+        self._lines.clear()
+        self._call.close()
+        return []
+
+    async def _end(self, lines: list[_Line], timeout_s: float) -> None:
+        for line in lines:
+            line.is_ending.set()
+            line.waiting.clear()
+            if line.task is not None and not line.is_at_work:
+                line.task.cancel()
+        tasks = {line.task for line in lines if line.task is not None}
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=timeout_s)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _go_on(self, reader: QueueReader, line: _Line) -> None:
+        if line.task is None and line.waiting and not line.is_ending.is_set():
+            line.task = spawn(self._run(line))
+            line.task.add_done_callback(lambda task: self._ended(reader, line, task))
+
+    def _ended(self, reader: QueueReader, line: _Line, task: asyncio.Task[None]) -> None:
+        line.task = None
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("the line of %s failed", reader.queue, exc_info=error)
+        self._go_on(reader, line)
+
+    async def _run(self, line: _Line) -> None:
+        while line.waiting:
+            await self._consume(line.waiting.popleft(), line)
+
+    async def _consume(self, delivery: Delivery, line: _Line) -> None:
+        """Work on one message until it is done, or nobody waits for it any more."""
+        message = delivery.message
+        while await self._may_begin(delivery, line):
+            try:
+                await self._call(message)
+            except Exception as error:  # noqa: BLE001 - the user's code: whatever it raises, the message comes again
+                failure: Exception | None = error
+            else:
+                failure = None
+            finally:
+                self._slots.release()
+            if failure is None or await self._is_over(delivery, failure, message):
+                delivery.finish()
+                return
+            if await line.rests(self._pause_s):
+                return
+            message = msgspec.structs.replace(message, reconsume_times=message.reconsume_times + 1)
+
+    async def _may_begin(self, delivery: Delivery, line: _Line) -> bool:
+        """Return True with a slot taken and the lock in hand; False when nobody waits for the message any more."""
+        line.is_at_work = False
+        while delivery.is_current:
+            await self._locks.hold_lock(delivery.reader)
+            await self._slots.acquire()
+            # It may have taken long to get here, and the lock may be gone again.
+            if delivery.is_current and self._locks.has_lock(delivery.reader):
+                line.is_at_work = True
+                return True
+            self._slots.release()
+        return False
+
+    async def _is_over(self, delivery: Delivery, error: Exception, message: ReceivedMessage) -> bool:
+        """Say whether that failure was the last, and the message is in the dead-letter topic now."""
+        log_failure(message, error)
+        is_last = is_final(error) or (self._retries_max is not None and message.reconsume_times >= self._retries_max)
+        return is_last and await self._to_dead_letter(delivery)
+
+
+class _Line:
+    """The messages of one queue that wait, and the task that works on them.
+
+    Attributes:
+        is_at_work: Whether a message is being worked on, as opposed to waiting for its lock or a slot.
+    """
+
+    def __init__(self) -> None:
+        self.waiting: deque[Delivery] = deque()
+        self.task: asyncio.Task[None] | None = None
+        self.is_at_work = False
+        self.is_ending = asyncio.Event()
+
+    async def rests(self, pause_s: float) -> bool:
+        """Let the queue rest; True when the line ends meanwhile."""
+        try:
+            async with asyncio.timeout(pause_s):
+                await self.is_ending.wait()
+        except TimeoutError:
+            return False
+        return True

@@ -1,0 +1,280 @@
+"""Pulls one queue, again and again, as long as there is room for what it brings.
+
+    wait for room ─> pull (the broker waits for a message) ─> deliver ─┐
+         ^                                                             │
+         └─────────── behind what was delivered ───────────────────────┘
+
+A failure changes nothing about the place: the same pull is made again after a pause that grows, or as soon as `resume`
+says that the broker is back. A logical queue is pulled from its leader, also what older leaders hold. While one of them
+is away and a part of the queue cannot be read, the reader waits there: nothing is skipped.
+
+The asyncio shell around `process_queue` and `pull_plan`. Does not know what is done with the messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from holdfast.client.cluster.cluster_client import ClusterClient, now_ms
+from holdfast.client.cluster.queue_rpc import UNKNOWN_TO_BROKER, QueueCalls
+from holdfast.client.cluster.send_plan import backoff_ms, is_moved
+from holdfast.client.consume.process_queue import ProcessQueue
+from holdfast.client.consume.pull_plan import (
+    SUSPEND_MS,
+    TIMEOUT_S,
+    PullLimits,
+    PullOutcome,
+    PullStatus,
+    error_pause_s,
+    pull_command,
+    read_pull_answer,
+)
+from holdfast.model.errors import BrokerRefused, CorruptRecord, HoldfastError, RouteNotFound
+from holdfast.model.group import Subscription
+from holdfast.model.leadership import Leader
+from holdfast.model.message import ReceivedMessage
+from holdfast.model.queue import MessageQueue
+from holdfast.model.route import MASTER_ID
+from holdfast.model.scope import is_mock_broker
+from holdfast.wire.cluster.units import SCOPE_FIELD
+from holdfast.wire.requests.relay import leader_in
+
+log = logging.getLogger("holdfast.client")
+
+_CORRUPT_PAUSE_S: Final = 30.0
+_FLOW_CONTROL: Final = 215
+# A replica that hangs is noticed sooner than a master: there is another place to read.
+_REPLICA_SUSPEND_MS: Final = 3_000
+_REPLICA_TIMEOUT_S: Final = 8.0
+_SHUN_S: Final = 30.0  # after a failure: until then the master has noticed, too
+_FLOW_CONTROL_PAUSE_S: Final = 0.02
+
+
+class ReaderPlan(msgspec.Struct, frozen=True):
+    """What the readers of one consumer have in common.
+
+    Attributes:
+        subscription: Tells what is wanted of a topic now.
+        limits: Tells how much room a queue has now.
+        deliver: Takes what was pulled, in order.
+        moved: Told when a window was reset because its offset is not in the queue, or an operator said so.
+        with_subscription: Say what is wanted in every pull, for consumers that no heartbeat speaks of.
+    """
+
+    client: ClusterClient
+    calls: QueueCalls
+    group: str
+    subscription: Callable[[str], Subscription]
+    limits: Callable[[], PullLimits]
+    deliver: Callable[[list[Delivery]], None]
+    moved: Callable[[MessageQueue, int], None]
+    namespace: str | None = None
+    with_subscription: bool = False
+
+
+class QueueReader:
+    """The reader of one queue.
+
+    Args:
+        plan: What all readers of the consumer share.
+        queue: Which queue.
+        offset: Where to begin.
+    """
+
+    def __init__(self, plan: ReaderPlan, queue: MessageQueue, offset: int) -> None:
+        self.window = ProcessQueue(queue, offset)
+        self.queue = queue
+        self.pulled_ms = 0
+        self.offset_end = offset
+        self.is_paused = False
+        self._plan = plan
+        self._broker_id = MASTER_ID  # where to pull: a master may name a replica beside us
+        self._shuns_replicas_until_s = 0.0
+        self._pulled_at: str | None = None  # where the last pull went
+        self._leader: Leader | None = None  # who leads the queue, if the last answer was another broker's
+        self._wake = asyncio.Event()
+        self._resumed = asyncio.Event()
+        self._failures = 0
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to pull."""
+        if self._task is None:
+            self._task = self._plan.client.spawn(self._read_forever())
+
+    def stop(self) -> None:
+        """Pull no more. What was delivered can still be finished."""
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    def retire(self) -> None:
+        """Pull no more, and let everything that was delivered be nobody's business."""
+        self.stop()
+        self.window.reset(self.window.commit_offset)
+
+    def reset(self, offset: int) -> None:
+        """Forget what was pulled and go on at *offset*, at once even while a pull waits at the broker."""
+        was_reading = self._task is not None
+        self.stop()
+        self.window.reset(offset)
+        if was_reading:
+            self.start()
+
+    def nudge(self) -> None:
+        """Look again whether there is room."""
+        self._wake.set()
+
+    def resume(self) -> None:
+        """Pull at once if the last pull failed: its broker is back."""
+        self._failures = 0
+        self._resumed.set()
+
+    def follow(self) -> bool:
+        """Pull from the new leader of a logical queue, if the last pull went to another; say whether that was so."""
+        if self._pulled_at is None or not is_mock_broker(self.queue.broker_name):
+            return False
+        if self._plan.calls.find_address(self.queue, self._broker_id) in {None, self._pulled_at}:
+            return False
+        self._pulled_at = None
+        self._broker_id = MASTER_ID  # The next leader has other replicas.
+        self._failures = 0
+        self.stop()
+        self.start()
+        return True
+
+    async def _read_forever(self) -> None:
+        while True:
+            await self._room()
+            self._resumed.clear()
+            try:
+                outcome = await self._pull()
+            except HoldfastError as error:
+                await self._rest(await self._pause_after(error))
+            else:
+                self._failures = 0
+                self._take(outcome)
+                await self._heed_leader()
+
+    async def _heed_leader(self) -> None:
+        """Pull from the leader that the last answer named, if it was passed on; what it brought is kept."""
+        leader, self._leader = self._leader, None
+        if leader is not None:
+            self._plan.client.learn_leader(self.queue, leader)
+            await asyncio.sleep(0)  # Whoever heard of it has let the reader `follow`: this task ends here.
+
+    async def _rest(self, pause_s: float) -> None:
+        """Return after *pause_s*, or when we are told to resume."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(pause_s):
+                await self._resumed.wait()
+
+    async def _room(self) -> None:
+        """Return once a pull is wanted."""
+        while self.is_paused or not self._plan.limits().allow(self.window):
+            self._wake.clear()
+            await self._wake.wait()
+
+    async def _pull(self) -> PullOutcome:
+        plan, window = self._plan, self.window
+        subscription = plan.subscription(self.queue.topic)
+        is_at_master = self._broker_id == MASTER_ID
+        command = pull_command(
+            group=plan.group,
+            queue=self.queue,
+            offset=window.next_offset,
+            subscription=subscription,
+            suspend_ms=SUSPEND_MS if is_at_master else _REPLICA_SUSPEND_MS,
+            with_subscription=plan.with_subscription,
+        )
+        if plan.client.unit is not None:
+            command.fields[SCOPE_FIELD] = plan.client.unit  # A broker of another unit may name a replica in this one.
+        self.pulled_ms = now_ms()
+        self._pulled_at = plan.calls.address(self.queue, self._broker_id)
+        timeout_s = TIMEOUT_S if is_at_master else _REPLICA_TIMEOUT_S
+        answer = await plan.client.ask(self._pulled_at, command, timeout_s)
+        self._leader = leader_in(answer)
+        return read_pull_answer(answer, self.queue, subscription, namespace=plan.namespace)
+
+    def _take(self, outcome: PullOutcome) -> None:
+        is_shunned = outcome.broker_id != MASTER_ID and asyncio.get_running_loop().time() < self._shuns_replicas_until_s
+        self._broker_id = MASTER_ID if is_shunned else outcome.broker_id
+        self.offset_end = outcome.offset_max
+        if outcome.status is PullStatus.MOVED:
+            log.warning(
+                "queue %s: offset moves from %d to %d", self.queue, self.window.next_offset, outcome.next_offset
+            )
+            self.window.reset(outcome.next_offset)
+            self._plan.moved(self.queue, outcome.next_offset)
+            return
+        for error in outcome.unreadable:
+            # Its producer made it so, and no pull will mend it. The queue goes on, loudly.
+            log.error("queue %s: %s; it is passed over", self.queue, error)
+        fresh = self.window.add(outcome.messages, outcome.next_offset)
+        if fresh:
+            generation = self.window.generation
+            self._plan.deliver([Delivery(message, self, generation) for message in fresh])
+
+    async def _pause_after(self, error: HoldfastError) -> float:
+        """Return how long to wait before the next pull, after doing what may help."""
+        if isinstance(error, BrokerRefused) and error.code == _FLOW_CONTROL:
+            return _FLOW_CONTROL_PAUSE_S
+        if self._broker_id != MASTER_ID:
+            return await self._leave_replica(error)
+        if isinstance(error, CorruptRecord):
+            # It will not mend by itself. The queue stands still, loudly: skipping would lose a message in silence.
+            log.error("queue %s at offset %d: %s", self.queue, self.window.next_offset, error)
+            return _CORRUPT_PAUSE_S
+        self._failures += 1
+        if is_moved(error):
+            log.debug("pull of %s: %s", self.queue, error)
+            await self._plan.client.refresh_leaders(self.queue.topic)
+            return backoff_ms(self._failures) / 1000
+        level = logging.WARNING if self._failures == 1 else logging.DEBUG
+        log.log(level, "pull of %s at offset %d failed: %s", self.queue, self.window.next_offset, error)
+        if _is_unknown_there(error):
+            with contextlib.suppress(RouteNotFound):
+                await self._plan.client.beat_one(self._plan.calls.address(self.queue))
+        self._plan.client.doubt(self.queue.topic)
+        return error_pause_s(self._failures)
+
+    async def _leave_replica(self, error: HoldfastError) -> float:
+        """Pull from the master again, at once; but a replica that only does not know us yet is asked again."""
+        log.debug("pull of %s at replica %d failed: %s", self.queue, self._broker_id, error)
+        if _is_unknown_there(error) and not self._failures:
+            self._failures += 1
+            with contextlib.suppress(RouteNotFound):
+                await self._plan.client.beat_one(self._plan.calls.address(self.queue, self._broker_id))
+            return 0.0
+        self._broker_id = MASTER_ID
+        self._shuns_replicas_until_s = asyncio.get_running_loop().time() + _SHUN_S
+        self._plan.client.doubt(self.queue.topic)
+        return 0.0
+
+
+def _is_unknown_there(error: HoldfastError) -> bool:
+    return isinstance(error, BrokerRefused) and error.code in UNKNOWN_TO_BROKER
+
+
+class Delivery(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """A message on its way to the user. Its window may be reset or given away before it is done: then nobody waits."""
+
+    message: ReceivedMessage
+    reader: QueueReader
+    generation: int
+
+    @property
+    def is_current(self) -> bool:
+        """Whether anybody still waits for this message."""
+        return self.generation == self.reader.window.generation
+
+    def finish(self) -> None:
+        """Say that the message is done; there may be room for another pull now."""
+        if self.reader.window.finish(self.message.offset, self.generation):
+            self.reader.nudge()

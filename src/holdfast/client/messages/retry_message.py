@@ -1,0 +1,107 @@
+"""A message that failed, as it goes to the retry topic of its group under its own power.
+
+    TopicStatic, queue 3, failed twice  ──>  %RETRY%group   RETRY_TOPIC TopicStatic, third time, DELAY 5
+
+For records whose broker cannot simply be told to put them there. Upstream's clients do the same with logical queues.
+Pure.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from holdfast.client.messages.packing import Packing, shrink
+from holdfast.model import property_names as names
+from holdfast.model.message import DELAY_LEVEL_MAX, ReceivedMessage
+from holdfast.model.queue import MessageQueue
+from holdfast.model.topic import retry_topic
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.frames.fields import to_fields
+from holdfast.wire.records.compression import CODEC_MASK, COMPRESSED
+from holdfast.wire.records.properties import format_properties
+from holdfast.wire.requests.send import SendFields
+
+PRODUCER_GROUP: Final = "CLIENT_INNER_PRODUCER"
+"""Upstream's name for the producer inside a consumer."""
+
+_FIRST_LEVEL: Final = 3
+_NEVER_AGAIN: Final = 0
+# Of the record that was consumed, not of the message: the broker sets them anew, or must not see them again.
+_NOT_CARRIED: Final = frozenset(
+    {
+        names.TRANSACTION_PREPARED,
+        names.RECONSUME_TIME,
+        names.MAX_RECONSUME_TIMES,
+        names.INNER_COUNT,
+        names.INNER_BASE,
+        "MIN_OFFSET",
+        "MAX_OFFSET",
+    }
+)
+
+
+class Retry(msgspec.Struct, frozen=True):
+    """A failed message on its way back.
+
+    Attributes:
+        topic: The retry topic of the group.
+        properties: As text.
+        times: How often it was delivered already.
+        times_max: After how many deliveries it goes to the dead-letter topic; None lets the broker decide.
+    """
+
+    topic: str
+    body: bytes
+    properties: str
+    sys_flag: int
+    flag: int
+    times: int
+    times_max: int | None
+
+    def command(self, queue: MessageQueue, now_ms: int) -> Command:
+        """Return the request that sends it to *queue*."""
+        fields = SendFields(
+            producer_group=PRODUCER_GROUP,
+            topic=self.topic,
+            queue_id=queue.queue_id,
+            sys_flag=self.sys_flag,
+            born_timestamp=now_ms,
+            flag=self.flag,
+            properties=self.properties,
+            reconsume_times=self.times,
+            max_reconsume_times=self.times_max,
+            broker_name=queue.broker_name,
+        )
+        return Command(code=RequestCode.SEND_MESSAGE_V2, fields=to_fields(fields), body=self.body)
+
+
+def retry_of(message: ReceivedMessage, group: str, delay_level: int, retries_max: int | None) -> Retry:
+    """Return *message* as it goes to the retry topic.
+
+    Args:
+        message: As it was pulled.
+        group: The consumer group, as the wire knows it.
+        delay_level: How much later it shall come; 0 for later with every time, -1 for the dead-letter topic at once.
+        retries_max: How often it may come again; None lets the broker decide.
+    """
+    times = message.reconsume_times + 1
+    properties = {name: text for name, text in message.properties.items() if name not in _NOT_CARRIED}
+    properties.setdefault(names.ORIGIN_MESSAGE_ID, message.message_id)
+    properties[names.RETRY_TOPIC] = message.queue.topic
+    level = delay_level or _FIRST_LEVEL + message.reconsume_times
+    properties[names.DELAY] = str(max(1, min(level, DELAY_LEVEL_MAX)))
+    body, sys_flag = message.body, message.sys_flag & (COMPRESSED | CODEC_MASK)
+    if not sys_flag & COMPRESSED:  # else it could not be uncompressed, and stays as it is
+        body, sys_flag = shrink(body, Packing())
+    return Retry(
+        retry_topic(group),
+        body,
+        format_properties(properties),
+        sys_flag,
+        message.flag,
+        times,
+        _NEVER_AGAIN if delay_level < 0 else retries_max,
+    )

@@ -1,0 +1,196 @@
+"""From the body of a pull answer to messages as users see them.
+
+Every record's checksum is verified. Bodies are uncompressed, batches that a broker kept whole are opened, messages that
+come again after a failure get the name of the topic they were sent to. Properties are read when somebody asks.
+
+Pure: bytes in, values out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from holdfast.client.messages.namespace import without_namespace
+from holdfast.model import property_names as names
+from holdfast.model.errors import RemoteProtocolError, UnreadableBatch
+from holdfast.model.message import ReceivedMessage
+from holdfast.model.queue import MessageQueue
+from holdfast.model.topic import RETRY_PREFIX
+from holdfast.wire.records.compression import CODEC_MASK, COMPRESSED, decompress
+from holdfast.wire.records.inner_batch import is_inner_batch, unwrap_items
+from holdfast.wire.records.properties import find_property, parse_properties
+from holdfast.wire.records.record import StoredRecord, decode_records
+
+PLAIN_MAX: Final = 32 * 1024 * 1024
+"""When so much has come out of the compressed bodies of an answer, no more of them are opened."""
+_RETRY_TOPIC: Final = names.RETRY_TOPIC.encode()
+
+
+class LazyProperties(Mapping[str, str]):
+    """Properties that are still text until the first question."""
+
+    __slots__ = ("_parsed", "_raw")
+
+    def __init__(self, raw: bytes) -> None:
+        self._raw = raw
+        self._parsed: dict[str, str] | None = None
+
+    def _read(self) -> dict[str, str]:
+        if self._parsed is None:
+            # A stranger's text may be anything; what is no UTF-8 must not keep the message from being consumed.
+            self._parsed = parse_properties(self._raw.decode("utf-8", "replace"))
+        return self._parsed
+
+    def __getitem__(self, name: str) -> str:
+        return self._read()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._read())
+
+    def __len__(self) -> int:
+        return len(self._read())
+
+    def __repr__(self) -> str:
+        return repr(self._read())
+
+
+def read_messages(
+    body: bytes,
+    queue: MessageQueue | None,
+    *,
+    namespace: str | None = None,
+    offset_delta: int = 0,
+    unreadable: list[UnreadableBatch] | None = None,
+) -> list[ReceivedMessage]:
+    """Return the messages in the body of an answer, in order.
+
+    Args:
+        body: Records, one behind the other.
+        queue: The queue that was pulled; None to take each record's word for it, without a broker name.
+        namespace: Taken off the topics.
+        offset_delta: Added to every offset: physical to logical.
+        unreadable: Takes what is wrong with batches that cannot be opened: nothing of those is returned. Without it
+            the first one is raised.
+
+    Raises:
+        CorruptRecord: a record is not what was written.
+        UnreadableBatch: a batch that was kept whole cannot be opened.
+    """
+    found: list[UnreadableBatch] = []
+    messages, _ = read_some(
+        body, queue, unreadable=found if unreadable is None else unreadable, namespace=namespace,
+        offset_delta=offset_delta, plain_max=None,
+    )  # fmt: skip
+    if found:
+        raise found[0]
+    return messages
+
+
+def read_some(
+    body: bytes,
+    queue: MessageQueue | None,
+    *,
+    unreadable: list[UnreadableBatch],
+    namespace: str | None = None,
+    offset_delta: int = 0,
+    plain_max: int | None = PLAIN_MAX,
+) -> tuple[list[ReceivedMessage], int | None]:
+    """Return the messages of the first records, and the offset of the first record that was not looked at.
+
+    That is None mostly. But what a few kilobytes hold may be gigabytes: when more than *plain_max* bytes have come out
+    of compressed bodies, the rest is left for another pull.
+
+    Raises:
+        CorruptRecord: a record is not what was written.
+    """
+    messages: list[ReceivedMessage] = []
+    plain = 0
+    for record in decode_records(body):
+        is_compressed = record.sys_flag & COMPRESSED
+        if is_compressed and plain_max is not None and plain > plain_max:
+            return messages, record.offset + offset_delta
+        before = len(messages)
+        place = queue or MessageQueue(record.topic, "", record.queue_id)
+        if is_inner_batch(record.sys_flag):
+            try:
+                messages += _open_batch(record, place, namespace, offset_delta)
+            except UnreadableBatch as error:
+                unreadable.append(error)
+        else:
+            message = _to_message(record, place, namespace, record.offset + offset_delta)
+            messages.append(message)
+        if is_compressed:
+            plain += sum([len(message.body) for message in messages[before:]])
+    return messages, None
+
+
+def _to_message(record: StoredRecord, queue: MessageQueue, namespace: str | None, offset: int) -> ReceivedMessage:
+    body, sys_flag = record.body, record.sys_flag
+    if sys_flag & COMPRESSED:
+        body, sys_flag = _uncompress(record)
+    return ReceivedMessage(
+        _topic_of(record, namespace),
+        bytes(body),
+        queue,
+        offset,
+        LazyProperties(record.properties),
+        record.born_ms,
+        record.store_ms,
+        record.reconsume_times,
+        record.flag,
+        sys_flag,
+        record.position,
+        record.born_host,
+        record.store_host,
+        record.prepared_position,
+    )
+
+
+def _topic_of(record: StoredRecord, namespace: str | None) -> str:
+    topic = record.topic
+    if topic.startswith(RETRY_PREFIX):
+        sent_to = find_property(record.properties, _RETRY_TOPIC)
+        topic = topic if sent_to is None else sent_to.decode("utf-8", "replace")
+    return without_namespace(namespace, topic) if namespace else topic
+
+
+def _uncompress(record: StoredRecord) -> tuple[bytes, int]:
+    """Return the body and the flag without the mark; both as stored when the body cannot be read.
+
+    The checksum was right, so the sender sent it like that: the consumer gets it, or nobody ever would.
+    """
+    try:
+        return decompress(record.body, record.sys_flag), record.sys_flag & ~(COMPRESSED | CODEC_MASK)
+    except RemoteProtocolError:
+        return bytes(record.body), record.sys_flag
+
+
+def _open_batch(
+    record: StoredRecord, queue: MessageQueue, namespace: str | None, offset_delta: int
+) -> list[ReceivedMessage]:
+    first = record.offset + offset_delta
+    try:
+        items = unwrap_items(record.body, record.sys_flag, record.properties)
+    except RemoteProtocolError as error:
+        raise UnreadableBatch(first, str(error)) from error
+    topic = _topic_of(record, namespace)
+    sys_flag = record.sys_flag & ~(COMPRESSED | CODEC_MASK)
+    return [
+        ReceivedMessage(
+            topic,
+            bytes(body),
+            queue,
+            first + index,
+            LazyProperties(properties),
+            record.born_ms,
+            record.store_ms,
+            0,
+            flag,
+            sys_flag,
+            record.position,
+            record.born_host,
+            record.store_host,
+        )
+        for index, (flag, body, properties) in enumerate(items)
+    ]

@@ -1,0 +1,412 @@
+"""Gathers single messages: what `send_nowait` takes is on its way a moment later, together with others.
+
+    put(m) ─> the line of its queue ─> open batch ── full, or old enough and nothing before it ─> request
+                                                                                 a future each <── answer
+
+Messages with a key, or for a given queue, stand in the line of that queue, and a line has **one request on its way**:
+a second one could overtake the first when that is tried again. Messages with neither stand in one line of their topic,
+and each of its batches goes where there is room. Nothing is promised about their order, so several are on their way.
+
+A batch that is old enough keeps growing while it cannot leave: the slower the broker, the larger the batches. As soon
+as it is closed it stands in the lines of its keys (`key_order`), behind and before everything else that sends them.
+
+Everything that is not acknowledged is counted, and there is a limit. Knows neither connections nor attempts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from typing import Final
+
+from holdfast.client.cluster.cluster_client import ClusterClient
+from holdfast.client.cluster.send_plan import queue_for_key
+from holdfast.client.messages.arguments import NO_KEYS, ZERO
+from holdfast.client.messages.packing import (
+    Outgoing,
+    Packing,
+    check_properties_size,
+    describe,
+    describe_key,
+    describe_tag,
+    pack,
+    unique_key,
+)
+from holdfast.client.produce.batch_lines import KEEP_BYTES, Batch, Batching, Item, Line, TopicLines, Waiter
+from holdfast.client.produce.batch_plan import can_be_batched, encode_messages, pack_whole
+from holdfast.client.produce.key_sequencer import KeyOrder
+from holdfast.client.produce.sender import SEND_TIMEOUT_S, Parcel, Receipt
+from holdfast.model.errors import HoldfastError, ProducerFull, RouteNotFound, SendFailed
+from holdfast.model.message import Message
+from holdfast.model.queue import MessageQueue
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.records.batch import ITEM_OVERHEAD
+
+Carry = Callable[[Parcel], Awaitable[Receipt]]
+
+# How many keys of a topic are remembered with their lines and texts: hashing a key costs more than finding it.
+_PLACES_MAX: Final = 100_000
+
+
+class Accumulator:
+    """What one producer gathers. Lives on one event loop.
+
+    Args:
+        client: Knows the queues of keys.
+        carry: Sends one request.
+        order: The turns of keys, shared with every other way to send them.
+        next_ids: Makes as many ids as are asked for.
+        batching: How much is gathered.
+        packing: How messages that travel alone are packed.
+    """
+
+    def __init__(
+        self,
+        client: ClusterClient,
+        carry: Carry,
+        order: KeyOrder,
+        *,
+        next_ids: Callable[[int], list[str]],
+        batching: Batching,
+        packing: Packing,
+    ) -> None:
+        self._client = client
+        self._carry = carry
+        self._order = order
+        self._next_ids = next_ids
+        self._packing = packing
+        self._linger_s = batching.linger_s
+        self._bytes_max = batching.bytes_max
+        self._messages_max = batching.messages_max
+        self._codec = batching.codec
+        self._waiting_max = batching.waiting_bytes_max
+        self._id_size = len(unique_key(next_ids(1)[0]))
+        self._overhead = ITEM_OVERHEAD + self._id_size
+        self.loop = asyncio.get_running_loop()
+        self._topics: dict[str, TopicLines] = {}
+        self._closed: set[Batch] = set()  # those that grow no more and have not ended
+        self._waiting = 0  # bytes
+        self._entering = 0  # how many wait for room; nobody passes them
+        self._door = asyncio.Lock()
+        self._room: asyncio.Future[None] | None = None
+
+    def __bool__(self) -> bool:
+        """Say whether anything was ever taken that may matter to others."""
+        return bool(self._topics)
+
+    # Taking messages.
+
+    def put(self, message: Message, future: Waiter, queue: MessageQueue | None = None) -> None:
+        """Take *message*, for *queue* or the queue of its key; *future* will tell what became of it.
+
+        Raises:
+            ProducerFull: there is no room for it now.
+            LocalProtocolError: it cannot be sent as it is; the text says why.
+        """
+        lines = self._topics.get(message.topic)
+        if (
+            lines is None
+            or queue is not None
+            or self._entering
+            or message.keys is not NO_KEYS
+            or message.properties
+            or message.delay_level is not ZERO
+            or message.flag is not ZERO
+            or message.body.__class__ is not bytes
+        ):
+            self._put_carefully(message, future, queue)
+            return
+        key, text, body_size = message.key, b"", len(message.body)
+        if key is None:
+            line = lines.unordered
+        elif key in lines.places and self._is_spread(lines):
+            line, text = lines.places[key]
+        else:
+            self._put_carefully(message, future, queue)
+            return
+        if message.tags is not None:
+            text += describe_tag(message.tags)
+        size = self._overhead + body_size + len(text)
+        waiting = self._waiting + size + KEEP_BYTES
+        batch = line.open
+        if batch is None or not body_size or batch.size + size > self._bytes_max or waiting > self._waiting_max:
+            self._put_carefully(message, future, queue)
+            return
+        # Most messages come here: they join a batch, and this is all that is done for one of them alone.
+        self._waiting = waiting
+        batch.size += size
+        batch.messages.append(message)
+        batch.texts.append(text)
+        batch.futures.append(future)
+        if key is not None:
+            batch.keys.add(key)
+        if len(batch.messages) >= self._messages_max:
+            self._close(line)
+
+    def _put_carefully(self, message: Message, future: Waiter, queue: MessageQueue | None) -> None:
+        item = self._look_at(message, future)
+        if self._entering or not self.has_room(item.size):
+            self._release_all()
+            raise ProducerFull(
+                f"{self._waiting} bytes wait for acknowledgement, at most {self._waiting_max} may: wait for a future"
+            )
+        self._take(item, queue)
+
+    def put_admitted(self, message: Message, future: Waiter, queue: MessageQueue | None = None) -> None:
+        """Do the same with a message for which there was room when somebody asked: it has been taken.
+
+        Raises:
+            LocalProtocolError: it cannot be sent as it is; the text says why.
+        """
+        try:
+            self.put(message, future, queue)
+        except ProducerFull:
+            # Who asked knew its body only, and others have come since.
+            self._take(self._look_at(message, future), queue)
+
+    async def put_soon(self, message: Message, future: Waiter, queue: MessageQueue | None = None) -> None:
+        """Do the same as soon as there is room. Who comes first is let in first.
+
+        Raises:
+            LocalProtocolError: it cannot be sent as it is; the text says why.
+        """
+        item = self._look_at(message, future)
+        if not self._entering and self.has_room(item.size):
+            self._take(item, queue)
+            return
+        self._entering += 1
+        try:
+            async with self._door:
+                while not self.has_room(item.size):
+                    self._release_all()
+                    self._room = self.loop.create_future()
+                    await self._room
+                self._take(item, queue)
+        finally:
+            self._entering -= 1
+
+    def has_room(self, size: int, ahead: int = 0) -> bool:
+        """Say whether a message of *size* bytes would find room, behind *ahead* bytes that will come before it."""
+        waiting = self._waiting + ahead
+        # What is larger than all the room there is goes when nothing else is there.
+        return waiting + size + KEEP_BYTES <= self._waiting_max or not waiting
+
+    def _look_at(self, message: Message, future: Waiter) -> Item:
+        """Return *message* as it joins its batch.
+
+        Raises:
+            LocalProtocolError: it cannot be sent as it is; the text says why.
+        """
+        text = describe(message).encode()
+        check_properties_size(self._id_size + len(text))
+        size = self._overhead + len(message.body) + len(text)
+        alone = None
+        if size > self._bytes_max or not can_be_batched(message):
+            alone = pack(message, self._next_ids(1)[0], self._packing)
+        return Item(message, text, future, size, alone)
+
+    def _take(self, item: Item, queue: MessageQueue | None) -> None:
+        self._waiting += item.size + KEEP_BYTES
+        topic, key = item.message.topic, item.message.key
+        lines = self._topics.get(topic)
+        if lines is None:
+            lines = self._topics[topic] = TopicLines(topic)
+        if queue is not None:
+            self._add(lines.line_of(queue), item)
+        elif key is None:
+            self._add(lines.unordered, item)
+        elif lines.unrouted or (line := self._line_of_key(lines, key)) is None:
+            lines.places.clear()  # Nobody of these keys goes straight to a line before those who wait.
+            lines.unrouted.append(item)
+            if lines.routing is None:
+                lines.routing = self._client.spawn(self._find_queues(lines))
+        else:
+            self._add(line, item)
+
+    def _line_of_key(self, lines: TopicLines, key: str) -> Line | None:
+        """Return the line of the queue of *key*; None when nobody knows the queues of the topic yet."""
+        route = self._client.routes.find(lines.name)
+        if route is None or not route.publishable:
+            return None
+        if route.publishable is not lines.publishable:
+            self._spread(lines, route.publishable)
+        place = lines.places.get(key)
+        if place is not None:
+            return place[0]
+        line = lines.line_of(queue_for_key(key, route.publishable))
+        if len(lines.places) < _PLACES_MAX:
+            lines.places[key] = (line, describe_key(key))
+        return line
+
+    def _is_spread(self, lines: TopicLines) -> bool:
+        """Say whether keys are spread over the queues that the topic has now."""
+        route = self._client.routes.find(lines.name)
+        return route is not None and route.publishable is lines.publishable
+
+    def _spread(self, lines: TopicLines, publishable: tuple[MessageQueue, ...]) -> None:
+        """Spread keys over other queues from now on. What a key has in its old line has its turn first."""
+        for line in lines.every_line():
+            self._close(line)
+        lines.spread_over(publishable)
+
+    async def _find_queues(self, lines: TopicLines) -> None:
+        """Ask for the queues of a topic, and let what waited for them stand in line."""
+        try:
+            publishable = (await self._client.publish_route(lines.name, timeout_s=SEND_TIMEOUT_S)).publishable
+            if not publishable:
+                raise RouteNotFound(f"no broker takes messages for the topic {lines.name!r} now")
+        except HoldfastError as error:
+            failure = SendFailed(error, attempts=1, maybe_stored=False)
+            for item in lines.end_routing():
+                self._waiting -= item.size + KEEP_BYTES
+                if not item.future.done():
+                    item.future.set_exception(failure)
+            self._let_in()
+        else:
+            self._spread(lines, publishable)
+            for item in lines.end_routing():
+                assert item.message.key is not None
+                self._add(lines.line_of(queue_for_key(item.message.key, publishable)), item)
+
+    # Batches.
+
+    def _add(self, line: Line, item: Item) -> None:
+        batch = line.open
+        if batch is not None and (item.alone is not None or batch.size + item.size > self._bytes_max):
+            self._close(line)
+            batch = None
+        if batch is None:
+            batch = self._open(line)
+        batch.messages.append(item.message)
+        batch.texts.append(item.text)
+        batch.futures.append(item.future)
+        batch.size += item.size
+        batch.alone = item.alone
+        if item.message.key is not None:
+            batch.keys.add(item.message.key)
+        if item.alone is not None or len(batch.messages) >= self._messages_max:
+            self._close(line)
+
+    def _open(self, line: Line) -> Batch:
+        batch = line.open = Batch(self.loop.create_future())
+        line.is_ripe = False
+        if self._linger_s:
+            line.timer = self.loop.call_later(self._linger_s, self._ripen, line)
+        else:
+            line.timer = self.loop.call_soon(self._ripen, line)
+        return batch
+
+    def _ripen(self, line: Line) -> None:
+        line.is_ripe = True
+        self._pump(line)
+
+    def _close(self, line: Line) -> None:
+        """Let the open batch grow no more, and leave as soon as it can."""
+        batch = line.open
+        if batch is None:
+            return
+        line.open = None
+        if line.timer is not None:
+            line.timer.cancel()
+        if batch.keys:
+            batch.turn = self._order.turn([(line.topic, key) for key in batch.keys])
+            batch.turn.__enter__()
+        self._closed.add(batch)
+        line.closed.append(batch)
+        self._pump(line)
+
+    def _pump(self, line: Line) -> None:
+        """Send what may leave."""
+        if line.open is not None and line.is_ripe and not line.closed and line.in_flight < line.in_flight_max:
+            self._close(line)
+        while line.closed and line.in_flight < line.in_flight_max:
+            line.in_flight += 1
+            self._client.spawn(self._send(line, line.closed.popleft()))
+
+    async def _send(self, line: Line, batch: Batch) -> None:
+        try:
+            if batch.turn is not None:
+                await batch.turn.comes()
+            ids, parcel = self._parcel_of(line, batch)
+            receipt = await self._carry(parcel)
+        except asyncio.CancelledError:
+            batch.drop()
+            raise
+        except Exception as error:
+            batch.tell_failure(error)
+            if not isinstance(error, HoldfastError):
+                raise
+        else:
+            batch.tell(ids, receipt.result)
+        finally:
+            if batch.turn is not None:
+                batch.turn.__exit__()
+            batch.ended.set_result(None)
+            self._closed.discard(batch)
+            self._waiting -= batch.cost
+            line.in_flight -= 1
+            self._pump(line)
+            self._let_in()
+
+    def _parcel_of(self, line: Line, batch: Batch) -> tuple[list[str], Parcel]:
+        """Return the ids of the messages, and what carries them. A single one travels as such."""
+        if batch.alone is not None:
+            return [batch.alone.message_id], Parcel(line.topic, batch.alone, queue=line.queue)
+        messages = batch.messages
+        batch_id, *ids = self._next_ids(1 + len(messages))
+        if len(ids) == 1:
+            return ids, Parcel(line.topic, pack(messages[0], ids[0], self._packing), queue=line.queue)
+        body = encode_messages(messages, ids, batch.texts)
+        return ids, Parcel(
+            line.topic,
+            Outgoing(batch_id, unique_key(batch_id), body, 0, 0),
+            queue=line.queue,
+            code=RequestCode.SEND_BATCH_MESSAGE,
+            whole=partial(pack_whole, messages, body, batch_id, self._codec),
+        )
+
+    def _let_in(self) -> None:
+        if self._room is not None and not self._room.done():
+            self._room.set_result(None)
+
+    # For whoever waits.
+
+    async def step_aside(self, keys: Iterable[tuple[str, str]]) -> None:
+        """Return when everything taken so far of *keys*, each a topic and a key, has its turn before who comes now."""
+        for topic, key in keys:
+            lines = self._topics.get(topic)
+            if lines is None:
+                continue
+            if lines.routing is not None:
+                await asyncio.wait({lines.routing})
+            for line in lines.every_line():
+                if line.open is not None and key in line.open.keys:
+                    self._close(line)
+
+    async def flush(self) -> None:
+        """Return when everybody has been told about what was taken so far. Nothing lingers."""
+        routing = [lines.routing for lines in self._topics.values() if lines.routing is not None]
+        if routing:
+            await asyncio.wait(routing)
+        self._release_all()
+        if self._closed:
+            await asyncio.wait({batch.ended for batch in self._closed})
+
+    async def drain(self) -> None:
+        """Return when nothing is left, nor anybody who waits to be let in. Nobody else may come."""
+        while self._waiting or self._entering:
+            await self.flush()
+            await asyncio.sleep(0)
+
+    def forget(self, topics: Iterable[str]) -> None:
+        """Keep nothing about *topics*, unless something waits."""
+        for topic in topics:
+            lines = self._topics.get(topic)
+            if lines is not None and not lines.is_busy:
+                del self._topics[topic]
+
+    def _release_all(self) -> None:
+        for lines in self._topics.values():
+            for line in lines.every_line():
+                self._close(line)

@@ -1,0 +1,116 @@
+"""Requests that wait for another client's reply, carried by ordinary messages.
+
+    requester ── message with a correlation id and our client id ──> topic ──> consumer
+    requester <── pushed by the broker (326) <── reply topic <── reply with the same id (325)
+
+A late reply is dropped: nobody waits any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+
+import msgspec
+
+from holdfast.client.messages.unpacking import LazyProperties
+from holdfast.model import property_names as names
+from holdfast.model.errors import HoldfastError, LocalProtocolError
+from holdfast.model.message import Message, ReceivedMessage
+from holdfast.model.queue import MessageQueue
+from holdfast.wire.frames.command import Command, response
+from holdfast.wire.frames.fields import from_fields
+from holdfast.wire.frames.host import pack_host
+from holdfast.wire.records.compression import CODEC_MASK, COMPRESSED, decompress
+
+_REPLY = "reply"
+_REPLY_TOPIC_SUFFIX = "_REPLY_TOPIC"
+_NO_HOST = bytes(8)
+
+
+class PushedReplyFields(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Header of 326."""
+
+    topic: str
+    queue_id: int = 0
+    sys_flag: int = 0
+    born_timestamp: int = 0
+    store_timestamp: int = 0
+    flag: int = 0
+    properties: str = ""
+    born_host: str = ""
+    store_host: str = ""
+
+
+class ReplyDesk:
+    """The requests of one producer that wait for a reply."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, asyncio.Future[ReceivedMessage]] = {}
+
+    def begin(self) -> tuple[str, asyncio.Future[ReceivedMessage]]:
+        """Return a new correlation id and the future of its reply."""
+        correlation_id = str(uuid.uuid4())
+        reply: asyncio.Future[ReceivedMessage] = asyncio.get_running_loop().create_future()
+        self._waiting[correlation_id] = reply
+        reply.add_done_callback(lambda _: self._waiting.pop(correlation_id, None))
+        return correlation_id, reply
+
+    async def take(self, address: str, command: Command) -> Command:  # noqa: ARG002 - any broker may push
+        """Hand a pushed reply (326) to who waits for it."""
+        message = _read_reply(command)
+        waiting = self._waiting.get(message.properties.get(names.CORRELATION_ID, ""))
+        if waiting is not None and not waiting.done():
+            waiting.set_result(message)
+        return response(command)
+
+
+def _read_reply(command: Command) -> ReceivedMessage:
+    fields = from_fields(PushedReplyFields, command.fields)
+    return ReceivedMessage(
+        fields.topic,
+        decompress(command.body, fields.sys_flag),
+        MessageQueue(fields.topic, "", fields.queue_id),
+        0,
+        LazyProperties(fields.properties.encode()),
+        fields.born_timestamp,
+        fields.store_timestamp,
+        0,
+        fields.flag,
+        fields.sys_flag & ~(COMPRESSED | CODEC_MASK),
+        0,
+        _host(fields.born_host),
+        _host(fields.store_host),
+    )
+
+
+def _host(text: str) -> bytes:
+    try:
+        return pack_host(text)
+    except HoldfastError:
+        return _NO_HOST
+
+
+def request_properties(correlation_id: str, client_id: str, timeout_s: float) -> dict[str, str]:
+    """Return what makes a message a request."""
+    return {
+        names.CORRELATION_ID: correlation_id,
+        names.REPLY_TO_CLIENT: client_id,
+        names.TIME_TO_LIVE: str(int(timeout_s * 1000)),
+    }
+
+
+def reply_to(request: ReceivedMessage, body: bytes) -> tuple[Message, dict[str, str]]:
+    """Return the reply to *request* and the properties that lead it back.
+
+    Raises:
+        LocalProtocolError: *request* wants no reply.
+    """
+    wanted = {
+        name: request.properties.get(name, "")
+        for name in (names.CORRELATION_ID, names.REPLY_TO_CLIENT, names.TIME_TO_LIVE)
+    }
+    cluster = request.properties.get(names.CLUSTER)
+    if not cluster or not wanted[names.CORRELATION_ID] or not wanted[names.REPLY_TO_CLIENT]:
+        raise LocalProtocolError(f"message {request.message_id} is no request: nobody waits for a reply to it")
+    return Message(cluster + _REPLY_TOPIC_SUFFIX, body), wanted | {names.MESSAGE_TYPE: _REPLY}

@@ -1,0 +1,154 @@
+"""Sends many messages in few requests. The shell around `batching`.
+
+    messages ─┬─ line of topic t               no keys: several requests are on their way, each goes where there is room
+              ├─ line of queue 0 of topic t    messages of the keys of the queue: one request follows the other
+              └─ line of queue 1 of topic t
+
+Lines are sent together. A request is made when its turn comes: what waits is messages, not a second copy of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
+from typing import Final, cast
+
+from holdfast.client.cluster.cluster_client import ClusterClient
+from holdfast.client.cluster.send_plan import queue_for_key
+from holdfast.client.messages.packing import UNIQUE_KEY_SIZE_MAX, Outgoing, Packing, pack, unique_key
+from holdfast.client.produce.batch_lines import UNORDERED_IN_FLIGHT
+from holdfast.client.produce.batch_plan import Group, encode_messages, find_alone, pack_whole, place_each, plan_groups
+from holdfast.client.produce.sender import SEND_TIMEOUT_S, Parcel, Receipt
+from holdfast.model.errors import HoldfastError, RouteNotFound, SendFailed, SendManyFailed
+from holdfast.model.message import Message, SendResult
+from holdfast.model.queue import MessageQueue
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.records.batch import ITEM_OVERHEAD
+from holdfast.wire.records.compression import Codec
+
+Carry = Callable[[Parcel], Awaitable[Receipt]]
+_Place = tuple[str, MessageQueue | None]
+
+
+class BatchSender:
+    """One call of `send_many`.
+
+    Args:
+        client: Knows the queues of keys.
+        carry: Sends one request.
+        messages: What to send; their topics are as the wire knows them.
+        texts: What the properties of each say behind its id.
+        next_ids: Makes as many ids as are asked for.
+        codec: How batches are compressed that are kept whole; None for not at all.
+        timeout_s: How long the queues of keys are looked for.
+    """
+
+    def __init__(
+        self,
+        client: ClusterClient,
+        carry: Carry,
+        messages: Sequence[Message],
+        texts: Sequence[bytes],
+        *,
+        next_ids: Callable[[int], list[str]],
+        codec: Codec | None = None,
+        timeout_s: float = SEND_TIMEOUT_S,
+    ) -> None:
+        self._client = client
+        self._timeout_s = timeout_s
+        self._carry = carry
+        self._messages = messages
+        self._texts = texts
+        self._next_ids = next_ids
+        self._codec = codec
+        self._results: list[SendResult | SendFailed | None] = [None] * len(messages)
+        self._has_failed = False
+
+    async def send(self, *, bytes_max: int) -> list[SendResult]:
+        """Send everything.
+
+        Raises:
+            SendManyFailed: some were not acknowledged.
+            SendFailed: nobody knows where the messages should go; none was sent.
+        """
+        lines = await self._find_lines()
+        await asyncio.gather(*(self._send_line(place, line, bytes_max) for place, line in lines.items()))
+        if self._has_failed:
+            raise SendManyFailed(self._results)
+        return cast("list[SendResult]", self._results)
+
+    async def _find_lines(self) -> dict[_Place, Sequence[int]]:
+        """Return which messages go to each place, by their numbers: a queue only if they have keys."""
+        messages = self._messages
+        topics = {message.topic for message in messages}
+        if len(topics) == 1 and all(message.key is None for message in messages):
+            return {(topics.pop(), None): range(len(messages))}
+        queues = {
+            topic: await self._queues_of(topic)
+            for topic in {message.topic for message in messages if message.key is not None}
+        }
+        lines: dict[_Place, Sequence[int]] = {}
+        found: dict[tuple[str, str | None], list[int]] = {}
+        for index, message in enumerate(messages):
+            line = found.get((message.topic, message.key))
+            if line is None:
+                queue = None if message.key is None else queue_for_key(message.key, queues[message.topic])
+                line = cast("list[int]", lines.setdefault((message.topic, queue), []))
+                found[message.topic, message.key] = line
+            line.append(index)
+        return lines
+
+    async def _queues_of(self, topic: str) -> tuple[MessageQueue, ...]:
+        try:
+            queues = (await self._client.publish_route(topic, timeout_s=self._timeout_s)).publishable
+            if not queues:
+                raise RouteNotFound(f"no broker takes messages for the topic {topic!r} now")
+        except HoldfastError as error:
+            raise SendFailed(error, attempts=1, maybe_stored=False) from error
+        return queues
+
+    async def _send_line(self, place: _Place, line: Sequence[int], bytes_max: int) -> None:
+        messages = [self._messages[index] for index in line]
+        texts = [self._texts[index] for index in line]
+        overhead = ITEM_OVERHEAD + UNIQUE_KEY_SIZE_MAX
+        sizes = [overhead + len(message.body) + len(text) for message, text in zip(messages, texts, strict=True)]
+        groups = list(plan_groups(sizes, find_alone(place[0], messages), bytes_max))
+        # Whoever has a key waits for those before: a request could overtake one that is tried again.
+        together = min(len(groups), UNORDERED_IN_FLIGHT if place[1] is None else 1)
+        left = iter(groups)
+        await asyncio.gather(*(self._send_groups(place, line, left) for _ in range(together)))
+
+    async def _send_groups(self, place: _Place, line: Sequence[int], groups: Iterator[Group]) -> None:
+        """Send one group after the other, as long as there are any."""
+        for group in groups:
+            indexes = line[group.start : group.stop]
+            ids, parcel = self._parcel_of(place, indexes, is_batch=group.is_batch)
+            try:
+                receipt = await self._carry(parcel)
+            except SendFailed as error:
+                self._has_failed = True
+                for index in indexes:
+                    self._results[index] = error
+            else:
+                for index, result in zip(indexes, place_each(ids, receipt.result), strict=True):
+                    self._results[index] = result
+
+    def _parcel_of(self, place: _Place, indexes: Sequence[int], *, is_batch: bool) -> tuple[list[str], Parcel]:
+        """Return the ids of the messages, and what carries them."""
+        topic, queue = place
+        messages = [self._messages[index] for index in indexes]
+        batch_id, *ids = self._next_ids(1 + len(messages))
+        if not is_batch:
+            return ids, Parcel(topic, pack(messages[0], ids[0], _PLAIN), queue=queue)
+        body = encode_messages(messages, ids, [self._texts[index] for index in indexes])
+        return ids, Parcel(
+            topic,
+            Outgoing(batch_id, unique_key(batch_id), body, 0, 0),
+            queue=queue,
+            code=RequestCode.SEND_BATCH_MESSAGE,
+            whole=partial(pack_whole, messages, body, batch_id, self._codec),
+        )
+
+
+_PLAIN: Final = Packing(compress_over=None)

@@ -1,0 +1,478 @@
+"""Carries packed messages to brokers: chooses the queue, writes the frame, waits for the answer, tries again.
+
+    pick queue ─> write ─> answer 0, 10, 11, 12 ─> SendResult
+        ^            └───> refused, lost, late ──> may be tried again? ── no ──> SendFailed
+        └────────────────── yes: another broker; the same queue if the message has a key
+
+A logical queue is where its leader is, and only time is lost while that is unclear: a broker that leads it no more
+(501), one that is being restarted, a queue without a leader. None of this is told to the caller before time is up.
+An old leader passes on what it gets; the id in the answer then names the broker that stored it, and who that is is
+looked up.
+
+The shell around `send_plan`. Many sends are in flight at once. None waits for another, but for room on its connection,
+and for those that are under way to the old leader of its logical queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable
+from time import monotonic
+from typing import Final
+
+import msgspec
+
+from holdfast.client.cluster.cluster_client import ClusterClient, now_ms
+from holdfast.client.cluster.send_plan import (
+    RETRIES_DEFAULT,
+    RETRYABLE_CODES,
+    RoundRobin,
+    backoff_ms,
+    is_moved,
+    is_retryable,
+    is_route_stale,
+    is_topic_unknown,
+    only_time_helps,
+    queue_for_key,
+)
+from holdfast.client.messages.packing import Outgoing
+from holdfast.client.produce.inner_batch_support import WholeBatches
+from holdfast.client.produce.leader_lanes import QueueLanes
+from holdfast.client.routes.route_table import TopicRoute
+from holdfast.model.errors import (
+    BrokerRefused,
+    ConnectionLost,
+    HoldfastError,
+    LocalProtocolError,
+    NoLeader,
+    RemoteProtocolError,
+    RequestTimeout,
+    RouteNotFound,
+    SendFailed,
+)
+from holdfast.model.leadership import Leader
+from holdfast.model.message import SendResult, SendStatus
+from holdfast.model.queue import MessageQueue
+from holdfast.model.scope import NOBODY, is_mock_broker
+from holdfast.runtime.pool import Connection
+from holdfast.wire.frames.codes import FIRST_5, RequestCode, ResponseCode
+from holdfast.wire.frames.host import pack_host
+from holdfast.wire.requests.send_request import OutgoingFields, SendReply, SendTemplate
+
+SEND_TIMEOUT_S: Final = 10.0
+ATTEMPT_TIMEOUT_S: Final = 3.0
+# Where there are other brokers they are tried without a pause, but not for ever.
+_ROUNDS_AT_ONCE: Final = 3
+
+# How often it is looked up who leads a topic whose answers come from elsewhere: an address may simply be another name.
+_LOOK_AGAIN_S: Final = 1.0
+
+# How long a queue that has no leader is not chosen, where there are others.
+_UNLED_S: Final = 30.0
+
+# What an attempt may end with; anything else is a mistake of somebody's.
+_Failure = BrokerRefused | ConnectionLost | RequestTimeout | RouteNotFound
+_FAILURES: Final = (BrokerRefused, ConnectionLost, RequestTimeout, RouteNotFound)
+_STORED: Final = {int(status): status for status in SendStatus}
+
+
+class Parcel(msgspec.Struct, frozen=True, gc=False):
+    """What is to be carried: a packed message or batch, and what decides on its way.
+
+    Attributes:
+        queue: The only queue it may go to; None to choose.
+        key: Decides on the queue, if there is no *queue*.
+        code: Which kind of send.
+        whole: Makes a batch as those want it who keep it whole; it may return None, if it cannot be made.
+        is_whole: *outgoing* is such a batch: who does not keep it whole gets nothing of it.
+    """
+
+    topic: str
+    outgoing: Outgoing
+    key: str | None = None
+    queue: MessageQueue | None = None
+    code: int = RequestCode.SEND_MESSAGE_V2
+    whole: Callable[[], Outgoing | None] | None = None
+    is_whole: bool = False
+
+
+class Receipt(msgspec.Struct, frozen=True, gc=False):
+    """What the broker answered.
+
+    Attributes:
+        address: Who answered.
+        transaction_id: The broker's name for the transaction, where it gave one.
+        leader: Who leads the queue, if whoever answered does not.
+    """
+
+    result: SendResult
+    address: str
+    transaction_id: str
+    leader: Leader | None = None
+
+
+class Sender:
+    """Sends for one producer group.
+
+    Args:
+        client: The way to the cluster.
+        group: The producer group, as the wire knows it.
+        retries: How many more attempts a send gets.
+        whole: Knows who keeps batches whole; None for nobody.
+    """
+
+    def __init__(
+        self,
+        client: ClusterClient,
+        group: str,
+        *,
+        retries: int = RETRIES_DEFAULT,
+        whole: WholeBatches | None = None,
+    ) -> None:
+        self._client = client
+        self._group = group
+        self._retries = retries
+        self._whole = whole
+        self._turn = RoundRobin(client.random)
+        self._lanes = QueueLanes()
+        self._templates: dict[tuple[str, str], SendTemplate] = {}
+        self._hosts: dict[str, str] = {}  # address to how ids of messages that it stored begin
+        self._looked_s: dict[str, float] = {}
+        self._unled_s: dict[MessageQueue, float] = {}  # when a broker said that the queue has no leader
+
+    async def send(self, parcel: Parcel, timeout_s: float, retries: int | None = None) -> Receipt:
+        """Carry *parcel* and return where it is. It gets *retries* more attempts, or as many as every other.
+
+        Raises:
+            SendFailed: it could not be sent.
+        """
+        queue: MessageQueue | None = None
+        begun_s = monotonic()
+        try:
+            route = self._client.routes.use(parcel.topic, begun_s)
+            route = route or await self._client.publish_route(parcel.topic, timeout_s=timeout_s)
+            queue = self.choose(parcel, route, None)
+            attempt = self._attempt_in_lane if route.leaders else self._attempt
+            return await attempt(parcel, route, queue, min(ATTEMPT_TIMEOUT_S, timeout_s))
+        except _FAILURES as error:
+            tries = _Tries(1 + (self._retries if retries is None else retries), begun_s, begun_s + timeout_s)
+            return await self._go_on(parcel, tries, queue, error)
+
+    async def _go_on(self, parcel: Parcel, tries: _Tries, queue: MessageQueue | None, error: _Failure) -> Receipt:
+        """Try again after an attempt that ended with *error*, until it works or may not be tried any more."""
+        stays = parcel.key is not None or parcel.queue is not None
+        took_s = monotonic() - tries.begun_s
+        while True:
+            known = self._client.routes.find(parcel.topic)
+            is_static = known is not None and bool(known.leaders)
+            tries.note(error, queue, stays=stays, is_static=is_static)
+            if tries.is_over or monotonic() >= tries.deadline_s:
+                raise tries.to_failure(error)
+            if isinstance(error, NoLeader) and queue is not None:
+                self._unled_s[queue] = monotonic()
+            if stays and is_moved(error) and queue is not None:
+                is_late = isinstance(error, NoLeader) or took_s > tries.left_s
+                if is_late and not await self._finds_leader(queue):
+                    raise tries.to_failure(error)
+            avoid = await self._prepare_retry(parcel, queue, error, tries)
+            if parcel.key is None:
+                queue = None
+            begun_s = monotonic()
+            try:
+                route = self._client.routes.find(parcel.topic)
+                route = route or await self._client.publish_route(parcel.topic, timeout_s=tries.left_s)
+                queue = queue or self.choose(parcel, route, avoid)
+                attempt = self._attempt_in_lane if route.leaders else self._attempt
+                return await attempt(parcel, route, queue, min(ATTEMPT_TIMEOUT_S, tries.left_s))
+            except _FAILURES as again:
+                error, took_s = again, monotonic() - begun_s
+
+    async def _finds_leader(self, queue: MessageQueue) -> bool:
+        """Return whether a name server knows another leader of *queue* than the broker that refused a send.
+
+        That broker has waited for a leader before it refused. If it knows that there is none, none comes by waiting. If
+        less time is left than it waited, the next attempt would end without an answer, and leave it open whether the
+        message was stored. The refusal says more.
+        """
+        known = self._client.routes.find(queue.topic)
+        before = NOBODY if known is None else known.broker_of(queue)
+        with contextlib.suppress(*_FAILURES):
+            await self._client.refresh_leaders(queue.topic)
+        route = self._client.routes.find(queue.topic)
+        return route is not None and route.broker_of(queue) not in {before, NOBODY}
+
+    async def send_one_way(self, parcel: Parcel, timeout_s: float = SEND_TIMEOUT_S) -> None:
+        """Hand *parcel* to the network. Nobody tells whether it arrives.
+
+        Raises:
+            SendFailed: there is no way to any broker.
+        """
+        try:
+            route = self._client.routes.use(parcel.topic, monotonic())
+            route = route or await self._client.publish_route(parcel.topic, timeout_s=timeout_s)
+            queue = self.choose(parcel, route, None)
+            connection = await self._connect(route, queue)
+            if connection.is_full:
+                await connection.has_room()
+        except _FAILURES as error:
+            raise SendFailed(error, attempts=1, maybe_stored=False) from error
+        head = self._head(parcel, parcel.outgoing, queue, route.broker_of(queue), 0, one_way=True)
+        connection.write(head, parcel.outgoing.body)
+
+    def forget(self, topics: Iterable[str]) -> None:
+        """Keep nothing about *topics*: nobody sends to them any more."""
+        gone = {*topics}
+        self._turn.forget(gone)
+        self._templates = {key: template for key, template in self._templates.items() if key[0] not in gone}
+        self._unled_s = {queue: told_s for queue, told_s in self._unled_s.items() if queue.topic not in gone}
+        for topic in gone:
+            self._looked_s.pop(topic, None)
+
+    def choose(self, parcel: Parcel, route: TopicRoute, avoid: str | None) -> MessageQueue:
+        """Return the queue for *parcel*.
+
+        Raises:
+            RouteNotFound: no broker takes messages for its topic.
+        """
+        if parcel.queue is not None:
+            return parcel.queue
+        if not route.publishable:
+            raise RouteNotFound(f"no broker takes messages for the topic {parcel.topic!r} now")
+        if parcel.key is not None:
+            return queue_for_key(parcel.key, route.publishable)
+        # If no leader is up, anybody's: one of them will be back before the others.
+        queues = route.sendable or route.publishable
+        if self._unled_s:
+            queues = self._without_unled(queues)
+        if route.leaders and avoid is not None:
+            queues = tuple(queue for queue in queues if route.broker_of(queue) != avoid) or queues
+        return self._turn.choose(parcel.topic, queues, avoid)
+
+    def _without_unled(self, queues: tuple[MessageQueue, ...]) -> tuple[MessageQueue, ...]:
+        """Return *queues* without those of which a broker said a moment ago that they have no leader; all if none."""
+        now_s = monotonic()
+        self._unled_s = {queue: told_s for queue, told_s in self._unled_s.items() if now_s - told_s < _UNLED_S}
+        return tuple(queue for queue in queues if queue not in self._unled_s) or queues
+
+    async def _attempt_in_lane(
+        self, parcel: Parcel, route: TopicRoute, queue: MessageQueue, timeout_s: float
+    ) -> Receipt:
+        """Do the same for a logical queue, once nothing is under way to another leader of it."""
+        deadline_s = monotonic() + timeout_s
+        while not self._lanes.enter(queue, route.broker_of(queue)):
+            try:
+                async with asyncio.timeout(deadline_s - monotonic()):
+                    await self._lanes.drained(queue)
+            except TimeoutError:
+                text = f"what was sent to the old leader of {queue} is not answered; the message was not sent"
+                raise ConnectionLost(text) from None
+            route = self._client.routes.find(parcel.topic) or route
+        try:
+            receipt = await self._attempt(parcel, route, queue, deadline_s - monotonic())
+        finally:
+            self._lanes.leave(queue)
+        if receipt.leader is not None:
+            self._client.learn_leader(queue, receipt.leader)
+            route = self._client.routes.find(parcel.topic) or route
+            if route.broker_of(queue) == receipt.leader.broker:
+                return receipt
+        host = self._hosts.get(receipt.address)
+        if host is None:
+            host = self._hosts[receipt.address] = _host_text(receipt.address)
+        if not receipt.result.offset_id.startswith(host):
+            self._look_who_leads(parcel.topic)
+        return receipt
+
+    def _look_who_leads(self, topic: str) -> None:
+        now_s = monotonic()
+        if now_s - self._looked_s.get(topic, -_LOOK_AGAIN_S) >= _LOOK_AGAIN_S:
+            self._looked_s[topic] = now_s
+            self._client.doubt(topic)
+
+    async def _attempt(self, parcel: Parcel, route: TopicRoute, queue: MessageQueue, timeout_s: float) -> Receipt:
+        broker = route.broker_of(queue) if route.leaders else queue.broker_name
+        address = route.masters.get(broker)
+        connection = None if address is None else self._client.find_connection(address)
+        if connection is None:
+            connection = await self._connect(route, queue)
+        whole = None
+        if parcel.is_whole or parcel.whole is not None:
+            whole = await self._make_whole(parcel, connection.address)
+        if connection.is_full:
+            await connection.has_room()
+        if not connection.is_open:
+            raise ConnectionLost(f"the connection to {connection.address} is closed; the message was not sent")
+        outgoing = whole or parcel.outgoing
+        if parcel.whole is not None and whole is None and self._client.version_of(connection.address) < FIRST_5:
+            # Brokers of 4.x append the properties of the batch to those of its messages: all would have its id.
+            outgoing = msgspec.structs.replace(outgoing, properties="")
+        opaque, waiting = connection.begin_send(max(0.001, timeout_s))
+        try:
+            connection.write(self._head(parcel, outgoing, queue, broker, opaque), outgoing.body)
+        except BaseException:
+            connection.forget(opaque)
+            raise
+        reply = await waiting
+        if whole is not None and not (reply.code in _STORED or reply.code in RETRYABLE_CODES):
+            # It was not stored. Whatever it has against a whole batch, it takes one that every broker takes.
+            assert self._whole is not None
+            self._whole.refused(parcel.topic, connection.address)
+            return await self._attempt(parcel, route, queue, timeout_s)
+        return _read_receipt(reply, parcel, queue, connection.address)
+
+    async def _make_whole(self, parcel: Parcel, address: str) -> Outgoing | None:
+        """Return a batch as the broker at *address* wants it who keeps it whole; None if it does not.
+
+        Raises:
+            BrokerRefused: it does not, and there is no other form.
+        """
+        if self._whole is None or not await self._whole.find_out(parcel.topic, address):
+            if parcel.is_whole:
+                text = "the broker does not keep batches of this topic whole, or has not said so yet"
+                raise BrokerRefused(ResponseCode.MESSAGE_ILLEGAL, text, address=address)
+            return None
+        return None if parcel.whole is None else parcel.whole()
+
+    async def _connect(self, route: TopicRoute, queue: MessageQueue) -> Connection:
+        broker = route.broker_of(queue)
+        if broker == NOBODY:
+            raise RouteNotFound(
+                f"logical queue {queue.queue_id} of {queue.topic!r} has no leader now: it is moving, or its mapping was"
+                f" deleted; `holdfast queue list {queue.topic}` shows who leads what"
+            )
+        address = route.masters.get(broker) or self._client.routes.find_address(broker)
+        if address is None:
+            raise RouteNotFound(f"nobody knows where the master of broker {broker!r} is")
+        return self._client.find_connection(address) or await self._client.connection(address)
+
+    def _head(
+        self,
+        parcel: Parcel,
+        outgoing: Outgoing,
+        queue: MessageQueue,
+        broker: str,
+        opaque: int,
+        *,
+        one_way: bool = False,
+    ) -> bytes:
+        template = self._templates.get((parcel.topic, broker))
+        if template is None:
+            template = SendTemplate(self._group, parcel.topic, broker, reads_mappings=is_mock_broker(queue.broker_name))
+            self._templates[parcel.topic, broker] = template
+        fields = OutgoingFields(queue.queue_id, outgoing.sys_flag, now_ms(), outgoing.flag, outgoing.properties)
+        return template.head(opaque, fields, len(outgoing.body), code=parcel.code, one_way=one_way)
+
+    async def _prepare_retry(
+        self, parcel: Parcel, queue: MessageQueue | None, error: HoldfastError, tries: _Tries
+    ) -> str | None:
+        """Refresh the route if it may be out of date, and return the broker to avoid."""
+        # If nobody tells in half of the time, the next attempt goes by what is known and says what is wrong.
+        before = self._client.routes.find(parcel.topic)
+        with contextlib.suppress(*_FAILURES):
+            if is_topic_unknown(error):
+                await self._client.recheck_route(parcel.topic, tries.left_s / 2)
+            known = self._client.routes.find(parcel.topic)
+            if is_moved(error) or (is_route_stale(error) and known is not None and known.leaders):
+                await self._client.refresh_leaders(parcel.topic)
+            elif is_route_stale(error) and not is_topic_unknown(error):
+                await self._client.publish_route(parcel.topic, refresh=True, timeout_s=tries.left_s / 2)
+        route = self._client.routes.find(parcel.topic)
+        if route is None and is_topic_unknown(error):
+            return None  # It is missing: the next attempt says so without a pause.
+        avoid = None
+        if queue is not None and before is not None and route is not None:
+            if is_moved(error) and route.broker_of(queue) != before.broker_of(queue):
+                return None  # Somebody else leads it now: there is nothing to wait for.
+            stays = parcel.key is not None or parcel.queue is not None
+            if not (stays or is_moved(error)) and len(route.masters) > 1:
+                avoid = route.broker_of(queue)
+        if avoid is None or tries.rounds > _ROUNDS_AT_ONCE:
+            await asyncio.sleep(min(backoff_ms(tries.rounds) / 1000, tries.left_s))
+        return avoid
+
+
+class _Tries:
+    """What became of one send so far.
+
+    Attributes:
+        begun_s: When the first attempt began.
+        deadline_s: When there is no more time.
+        count: How many attempts there were, but for those that a broker sent elsewhere.
+        rounds: How many there were altogether.
+        maybe_stored: Whether an attempt got no answer.
+        is_over: Whether there is no use, or no right, to try again.
+    """
+
+    def __init__(self, allowed: int, begun_s: float, deadline_s: float) -> None:
+        self.begun_s = begun_s
+        self.deadline_s = deadline_s
+        self.count = 0
+        self.rounds = 0
+        self.maybe_stored = False
+        self.is_over = False
+        self._left = allowed
+
+    @property
+    def left_s(self) -> float:
+        """How much time there is."""
+        return max(0.0, self.deadline_s - monotonic())
+
+    def to_failure(self, error: HoldfastError) -> SendFailed:
+        """Return how the send failed if its last attempt ended with *error*."""
+        failure = SendFailed(error, attempts=max(1, self.count), maybe_stored=self.maybe_stored)
+        failure.__cause__ = error
+        return failure
+
+    def note(self, error: HoldfastError, queue: MessageQueue | None, *, stays: bool, is_static: bool) -> None:
+        """Take note of an attempt that ended with *error*."""
+        self.rounds += 1
+        if is_moved(error):
+            return
+        self.count += 1
+        # One that never got a queue asked a name server only.
+        has_queue = queue is not None
+        had_left = has_queue and _had_left(error)
+        self.maybe_stored = self.maybe_stored or had_left
+        waits = only_time_helps(error, has_queue=has_queue, had_left=had_left, stays=stays, is_static=is_static)
+        if waits and self._left > 1:
+            return
+        self._left -= 1
+        self.is_over = self._left <= 0 or not is_retryable(error)
+
+
+def _host_text(address: str) -> str:
+    """Return how the ids of messages begin that are stored at *address*; nothing when that cannot be known."""
+    try:
+        return pack_host(address).hex().upper()
+    except LocalProtocolError:
+        return ""
+
+
+def _had_left(error: HoldfastError) -> bool:
+    """Say whether a request that ended with *error* may have been carried out."""
+    return isinstance(error, RequestTimeout) or (isinstance(error, ConnectionLost) and error.was_sent)
+
+
+def _read_receipt(reply: SendReply, parcel: Parcel, queue: MessageQueue, address: str) -> Receipt:
+    """Return what *reply* says.
+
+    Raises:
+        BrokerRefused: it is a refusal.
+        RemoteProtocolError: a success that does not say where the message is.
+    """
+    status = _STORED.get(reply.code)
+    if status is None:
+        if reply.code == ResponseCode.NOT_LEADER_FOR_QUEUE and reply.fields.leader == NOBODY:
+            raise NoLeader(reply.code, reply.remark or "", address=address)
+        raise BrokerRefused(reply.code, reply.remark or "", address=address)
+    fields = reply.fields
+    queue_id, offset = fields.queue_id, fields.queue_offset
+    if queue_id is None or offset is None:
+        raise RemoteProtocolError(f"{address} stored a message but does not say where")
+    if queue_id != queue.queue_id:
+        queue = MessageQueue(queue.topic, queue.broker_name, queue_id)
+    message_id = parcel.outgoing.message_id
+    result = SendResult(message_id, queue, offset, fields.msg_id, status)
+    leader = None if fields.leader is None else Leader(fields.leader, fields.generation)
+    return Receipt(result, address, fields.transaction_id or message_id, leader)

@@ -1,0 +1,289 @@
+"""The one name server that a client asks and is told by, and what happens when it becomes another one.
+
+    asked ── no answer ──> the next one ──┐
+    list changed (API, DNS, HTTP) ────────┴─> 329 with all topics to the old one, then `moved`: ask for everything again
+    connection lost ──> `moved`, and dialled until it stands, if it told of changes
+    328 from the one in use ──> its topics; from another ──> 329 to that one: nobody is told twice
+
+The asyncio shell around `name_servers`, `address_source` and `route_watch`. Knows what a route query is, but no route.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from random import Random
+from typing import Any, Final
+
+from holdfast.client.routes.name_server_choice import NameServers
+from holdfast.client.routes.name_server_discovery import AddressSource
+from holdfast.client.routes.route_watch import RouteWatch
+from holdfast.model.errors import ConnectionLost, HoldfastError, RequestTimeout
+from holdfast.runtime.pool import ConnectionPool
+from holdfast.wire.cluster.route import MAPPING_FIELD
+from holdfast.wire.cluster.units import GROUP_FIELD, SCOPE_FIELD
+from holdfast.wire.cluster.watch import TOPICS_FIELD, UNWATCH, WATCH_FIELD, WATCHING_FIELD, join_topics, split_topics
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
+
+log = logging.getLogger("holdfast.client")
+
+Spawn = Callable[[Coroutine[Any, Any, None]], object]
+
+_KNOWN_TO_ALL: Final = frozenset({RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.GET_BROKER_CLUSTER_INFO})
+
+
+def require_name_server(address: str, command: Command, answer: Command) -> None:
+    """Refuse the answer of a server that does not know what every name server knows.
+
+    Raises:
+        ConnectionLost: it is no name server.
+    """
+    if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED and command.code in _KNOWN_TO_ALL:
+        raise ConnectionLost(f"{address} is no name server but perhaps a broker; give the address of a name server")
+
+
+class NameServerLink:
+    """The way to the name servers.
+
+    Args:
+        namesrv: `host:port;host:port`, or the URL of an address server.
+        pool: Connections.
+        random: Decides which name server to use.
+        timeout_s: How long a request waits for its answer, unless it says otherwise.
+        refresh_s: How often host names and the address server are asked again; None for the usual time.
+        spawn: Runs what nobody waits for.
+        moved: Called when what was watched is watched no more: all routes are to be asked for again.
+        about: What every question for a route says of us, see `describe`.
+    """
+
+    def __init__(
+        self,
+        namesrv: str,
+        *,
+        pool: ConnectionPool,
+        random: Random,
+        timeout_s: float,
+        refresh_s: float | None,
+        spawn: Spawn,
+        moved: Callable[[], None],
+        about: Mapping[str, str] | None = None,
+    ) -> None:
+        self._about = dict(about or {})
+        self._source = AddressSource(namesrv, refresh_s=refresh_s)
+        self._servers = NameServers(";".join(self._source.listed), random)
+        self._watch = RouteWatch()
+        self._pool = pool
+        self._timeout_s = timeout_s
+        self._refresh_s = refresh_s
+        self._spawn = spawn
+        self._moved = moved
+        self._former: set[str] = set()  # taken off the list, and perhaps still connected, or dialled
+        self._silent: set[str] = set()  # of whom it was logged that they do not answer
+        self._has_new_source = asyncio.Event()
+
+    @property
+    def unit(self) -> str | None:
+        """Whose routes are asked for; None for all."""
+        return self._about.get(SCOPE_FIELD)
+
+    @property
+    def addresses(self) -> list[str]:
+        """All of them."""
+        return self._servers.addresses
+
+    @property
+    def current(self) -> str:
+        """The one in use."""
+        return self._servers.current
+
+    def is_name_server(self, address: str) -> bool:
+        """Say whether a connection leads to a name server, as opposed to a broker."""
+        return address in self._servers.addresses or address in self._former
+
+    def is_wanted(self, address: str) -> bool:
+        """Say whether a connection shall stand: a name server can tell of changes only while it does."""
+        return self._watch.pushes and address == self._watch.address
+
+    # The list.
+
+    async def start(self) -> None:
+        """Find out who the name servers are.
+
+        Raises:
+            ConnectionLost: the address server does not tell.
+        """
+        if self._source.refresh_s is not None:
+            self._take(await self._source.read())
+        self._spawn(self._refresh_forever())
+
+    async def change(self, namesrv: str) -> None:
+        """Use another list, or another place that tells it.
+
+        Raises:
+            ConfigError: it cannot be used.
+            ConnectionLost: the address server does not tell. Then everything stays as it was.
+        """
+        source = AddressSource(namesrv, refresh_s=self._refresh_s)
+        addresses = await source.read()
+        self._source = source
+        self._has_new_source.set()
+        self._take(addresses)
+
+    async def _refresh_forever(self) -> None:
+        while True:
+            source = self._source
+            self._has_new_source.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(source.refresh_s):
+                    await self._has_new_source.wait()
+                continue
+            try:
+                addresses = await source.read()
+            except ConnectionLost as error:
+                log.warning("the list of name servers stays as it is: %s", error)
+                continue
+            if source is self._source:
+                self._take(addresses)
+
+    def _take(self, addresses: list[str]) -> None:
+        before = list(self._servers.addresses)
+        used = self._servers.current if before else None
+        if not self._servers.change(addresses):
+            return
+        log.info("the name servers are %s now; %s is used", "; ".join(addresses), self._servers.current)
+        removed = {*before} - {*addresses}
+        self._former = removed | {address for address in self._former - {*addresses} if self._pool.is_used(address)}
+        if used is not None and used != self._servers.current:
+            self._leave(used)
+        for address in removed:
+            self._hang_up(address)
+
+    # Asking.
+
+    async def ask(self, command: Command, timeout_s: float | None = None) -> Command:
+        """Ask the one in use, or the next one that answers, and return the answer, whatever its code.
+
+        Raises:
+            ConnectionLost, RequestTimeout: none of them answered.
+        """
+        return (await self._ask(lambda _: command, timeout_s))[1]
+
+    async def ask_route(self, topic: str) -> tuple[str, Command]:
+        """Ask for the route of *topic*, and to be told of its changes. Return who answered, and what.
+
+        Raises:
+            ConnectionLost, RequestTimeout: none of them answered.
+        """
+
+        def question(address: str) -> Command:
+            self._watch.ask(address, topic)
+            return self.route_query(topic, watch=True)
+
+        address, answer = await self._ask(question, None)
+        pushes = answer.fields.get(WATCHING_FIELD) == "true"
+        if address != self._servers.current:
+            if pushes:
+                self._unwatch(address, [topic])
+        elif self._watch.answer(address, pushes=pushes) and not pushes:
+            log.debug("name server %s does not push routes: they are polled every 30 s", address)
+        return address, answer
+
+    def route_query(self, topic: str, *, watch: bool = False) -> Command:
+        """Return the question for the route of *topic*."""
+        fields = {"topic": topic, MAPPING_FIELD: "1", **self._about}
+        if watch:
+            fields[WATCH_FIELD] = "true"
+        return Command(code=RequestCode.GET_ROUTEINFO_BY_TOPIC, fields=fields)
+
+    async def _ask(self, question: Callable[[str], Command], timeout_s: float | None) -> tuple[str, Command]:
+        tried: dict[str, HoldfastError] = {}
+        while (address := self._servers.current) not in tried:
+            command = question(address)
+            try:
+                answer = await self._pool.invoke(address, command, self._timeout_s if timeout_s is None else timeout_s)
+                require_name_server(address, command, answer)
+            except (ConnectionLost, RequestTimeout) as error:
+                tried[address] = error
+                self._give_up(address, error)
+            else:
+                self._silent.discard(address)
+                return address, answer
+        raise tried[address]
+
+    def _give_up(self, address: str, error: HoldfastError) -> None:
+        if address not in self._silent and address in self._servers.addresses:
+            # Once is enough, however many ask it meanwhile.
+            log.warning("name server %s does not answer: %s", address, error)
+            self._silent.add(address)
+        if self._servers.give_up(address):
+            self._leave(address)
+
+    # Being told.
+
+    def opened(self, address: str) -> None:
+        """Take note that the connection to a name server stands: it has to be told again what we watch."""
+        if address not in self._servers.addresses:
+            self._hang_up(address)  # It was taken off the list while it was dialled.
+        elif self.is_wanted(address):
+            self._moved()
+
+    def closed(self, address: str) -> None:
+        """Take note that the connection to a name server is gone."""
+        self._former.discard(address)
+        if self._watch.lose(address) and address in self._servers.addresses:
+            self._moved()
+
+    def changed_topics(self, address: str, command: Command) -> list[str]:
+        """Return the topics whose routes changed according to the one in use. Anybody else is told to be quiet."""
+        topics = split_topics(command.fields.get(TOPICS_FIELD))
+        if address == self._servers.current:
+            return topics
+        self._unwatch(address, topics)
+        return []
+
+    def unwatch(self, topics: Iterable[str]) -> None:
+        """Be told of *topics* no more."""
+        if self._watch.address is not None:
+            self._unwatch(self._watch.address, self._watch.drop(topics))
+
+    def _leave(self, address: str) -> None:
+        """Go on with another name server than *address*, which shall not notify us any more."""
+        self._unwatch(address, self._watch.leave())
+        self._moved()
+
+    def _unwatch(self, address: str, topics: Iterable[str]) -> None:
+        """Tell *address* that *topics* are watched no more, if it hears us.
+
+        Written at once: if we come back to it later, what we ask then comes behind this.
+        """
+        connection = self._pool.find(address)
+        if connection is None:
+            return
+        for text in join_topics(topics):
+            command = Command(code=UNWATCH, fields={TOPICS_FIELD: text})
+            # No task waits for the answer: one that ended with the client would leave it unheard.
+            connection.request(command, self._timeout_s).add_done_callback(lambda answer: _hear(address, answer))
+
+    def _hang_up(self, address: str) -> None:
+        """Close the connection to a name server that is not on the list, if there is one.
+
+        Behind what it was told last. Who waits for an answer on it asks the one that is used now.
+        """
+        connection = self._pool.find(address)
+        if connection is not None:
+            self._spawn(connection.close("no name server of ours any more"))
+
+
+def describe(unit: str | None, group: str | None) -> dict[str, str]:
+    """Return how a client of *unit* that reads for *group*, or for none, tells so when it asks for a route."""
+    if unit is None:
+        return {}  # Then it sees everything, whoever it is.
+    return {SCOPE_FIELD: unit} if group is None else {SCOPE_FIELD: unit, GROUP_FIELD: group}
+
+
+def _hear(address: str, answer: asyncio.Future[Command]) -> None:
+    if not answer.cancelled() and (error := answer.exception()) is not None:
+        log.debug("name server %s did not say whether it heard what we watch no more: %s", address, error)

@@ -1,0 +1,192 @@
+"""Answering what operators ask of a consumer."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+
+from tests.support.deliveries import pulled
+from tests.support.scripted_server import ScriptedServer
+from tests.unit.client.messages.test_unpacking import a_record
+
+from holdfast.client.consume.consumer_requests import ConsumerDesk
+from holdfast.client.consume.group_member import GroupMember
+from holdfast.client.consume.listener import ListenerCall, RetryLater
+from holdfast.client.consume.lock_renewal import LockKeeper
+from holdfast.client.consume.offset_store import OffsetKeeper
+from holdfast.client.consume.queue_reader import QueueReader, ReaderPlan
+from holdfast.model.message import ReceivedMessage
+from holdfast.model.queue import MessageQueue
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.records.batch import encode_items
+
+QUEUE = MessageQueue("t", "broker-a", 0)
+
+
+class Office:
+    """A consumer with one queue, and its desk."""
+
+    def __init__(self, server: ScriptedServer, listener: Callable[[ReceivedMessage], Awaitable[None]] | None) -> None:
+        self.member = GroupMember(
+            server.namesrv,
+            "g",
+            namespace=None,
+            is_push=True,
+            is_broadcast=False,
+            start="latest",
+            assigned=list,
+            on_change=self.never,
+        )
+        plan = ReaderPlan(
+            client=self.member.client,
+            calls=self.member.calls,
+            group="g",
+            subscription=self.member.subscription,
+            limits=NotImplemented,
+            deliver=NotImplemented,
+            moved=NotImplemented,
+        )
+        self.reader = QueueReader(plan, QUEUE, 10)
+        self.keeper = OffsetKeeper(self.member.calls, "latest")
+        call = None if listener is None else ListenerCall(listener, 1)
+        readers = {QUEUE: self.reader}
+        locks = LockKeeper(self.member.calls, readers, NotImplemented)
+        desk = ConsumerDesk(self.member, readers, self.keeper, call, locks, is_ordered=True)
+        self.handlers = desk.handlers()
+
+    async def never(self, change: object) -> bool:
+        """Change nothing."""
+        return True
+
+    async def ask(self, code: int, body: bytes = b"", **fields: str) -> Command:
+        """Return what the desk answers."""
+        answer = await self.handlers[code]("address", Command(code=code, opaque=5, fields=fields, body=body))
+        assert answer is not None
+        assert answer.opaque == 5
+        return answer
+
+
+def with_office(
+    story: Callable[[ScriptedServer, Office], Awaitable[None]],
+    listener: Callable[[ReceivedMessage], Awaitable[None]] | None = None,
+) -> None:
+    async def run() -> None:
+        async with ScriptedServer() as server:
+            server.serve_topic("t")
+            server.on(RequestCode.UPDATE_CONSUMER_OFFSET)
+            office = Office(server, listener)
+            async with office.member.client as client:
+                await client.route("t")
+                await story(server, office)
+
+    asyncio.run(run())
+
+
+def test_an_operator_can_reset_offsets():
+    """The window begins there, and the broker is told."""
+
+    async def story(server: ScriptedServer, office: Office) -> None:
+        pulled(office.reader, 5)
+        body = b'{"offsetTable":{{"brokerName":"broker-a","queueId":0,"topic":"t"}:2}}'
+
+        answer = await office.ask(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, body, group="g", topic="t")
+
+        assert answer.code == 0
+        assert (office.reader.window.next_offset, office.reader.window.commit_offset) == (2, 2)
+        (told,) = server.heard_of(RequestCode.UPDATE_CONSUMER_OFFSET)
+        assert told.fields["commitOffset"] == "2"
+
+    with_office(story)
+
+
+def test_a_reset_of_another_group_or_queue_changes_nothing():
+    """It was sent to the wrong one."""
+
+    async def story(server: ScriptedServer, office: Office) -> None:
+        body = b'{"offsetTable":{{"brokerName":"broker-a","queueId":0,"topic":"t"}:2}}'
+
+        assert (await office.ask(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, body, group="x", topic="t")).code == 1
+        assert (await office.ask(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, body, group="g", topic="u")).code == 0
+        assert office.reader.window.next_offset == 10
+
+    with_office(story)
+
+
+def test_an_operator_can_ask_how_far_it_is():
+    """For one topic, or all."""
+
+    async def story(server: ScriptedServer, office: Office) -> None:
+        for fields, count in (({"topic": "t"}, 1), ({}, 1), ({"topic": "u"}, 0)):
+            answer = await office.ask(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, **fields)
+            offsets = java_json.loads(answer.body)["messageQueueTable"]
+            assert list(offsets.values()) == [10] * count
+
+    with_office(story)
+
+
+def test_an_operator_can_ask_how_it_is():
+    """Subscriptions, queues, settings."""
+
+    async def story(server: ScriptedServer, office: Office) -> None:
+        office.member.subscribe("t", "a")
+        pulled(office.reader, 5)
+
+        info = java_json.loads((await office.ask(RequestCode.GET_CONSUMER_RUNNING_INFO)).body)
+
+        (status,) = info["mqTable"].values()
+        assert (status["commitOffset"], status["cachedMsgCount"], status["cachedMsgMaxOffset"]) == (10, 5, 14)
+        assert [item["subString"] for item in info["subscriptionSet"]] == ["a"]
+        assert info["properties"]["PROP_CONSUMEORDERLY"] == "true"
+
+    with_office(story)
+
+
+def test_an_operator_can_have_a_message_consumed():
+    """And sees what the listener raised."""
+    got: list[ReceivedMessage] = []
+
+    async def listen(message: ReceivedMessage) -> None:
+        got.append(message)
+        if message.body == b"bad":
+            raise ValueError("cannot")
+        if message.body == b"later":
+            raise RetryLater(3)
+
+    async def story(server: ScriptedServer, office: Office) -> None:
+        good = await office.ask(RequestCode.CONSUME_MESSAGE_DIRECTLY, a_record(topic="t"), brokerName="broker-a")
+        bad = await office.ask(RequestCode.CONSUME_MESSAGE_DIRECTLY, a_record(body=b"bad"), brokerName="broker-a")
+
+        later = await office.ask(RequestCode.CONSUME_MESSAGE_DIRECTLY, a_record(body=b"later"), brokerName="broker-a")
+        assert json.loads(good.body)["consumeResult"] == "CR_SUCCESS"
+        assert json.loads(bad.body)["consumeResult"] == "CR_THROW_EXCEPTION"
+        assert json.loads(later.body)["consumeResult"] == "CR_LATER"
+        assert "ValueError: cannot" in json.loads(bad.body)["remark"]
+        assert got[0].queue == MessageQueue("t", "broker-a", 3)
+
+    with_office(story, listen)
+
+
+def test_a_batch_cannot_be_consumed_directly():
+    """Java's broker would send it whole, not knowing which of its messages is meant."""
+    items = encode_items([(0, b"one", b""), (0, b"two", b"")])
+    record = a_record(body=items, sys_flag=0xC0, properties=b"INNER_NUM\x012\x02")
+
+    async def listen(_: ReceivedMessage) -> None:
+        raise AssertionError("nothing is to be consumed")
+
+    async def story(server: ScriptedServer, office: Office) -> None:
+        answer = await office.ask(RequestCode.CONSUME_MESSAGE_DIRECTLY, record)
+        assert (answer.code, answer.remark) == (1, "one message is wanted, not 2")
+
+    with_office(story, listen)
+
+
+def test_without_a_listener_a_message_cannot_be_consumed_directly():
+    """The answer says so."""
+
+    async def story(server: ScriptedServer, office: Office) -> None:
+        answer = await office.ask(RequestCode.CONSUME_MESSAGE_DIRECTLY, a_record())
+        assert (answer.code, answer.remark) == (1, "this consumer has no listener")
+
+    with_office(story)

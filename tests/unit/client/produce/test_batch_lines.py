@@ -1,0 +1,86 @@
+"""Batches that grow, and the lines in which they stand."""
+
+import asyncio
+
+import pytest
+
+from holdfast.client.produce.batch_lines import Batch, Batching, TopicLines
+from holdfast.model.errors import ConfigError, HoldfastError
+from holdfast.model.message import Message, SendResult
+from holdfast.model.queue import MessageQueue
+
+Q0, Q1, Q2 = (MessageQueue("t", "b", number) for number in range(3))
+
+
+def a_batch(count: int) -> Batch:
+    loop = asyncio.get_running_loop()
+    batch = Batch(loop.create_future())
+    batch.messages = [Message("t", b"x")] * count
+    batch.futures = [loop.create_future() for _ in range(count)]
+    return batch
+
+
+@pytest.mark.parametrize(("offset_id", "each"), [("A,B,C", ["A", "B", "C"]), ("WHOLE", ["WHOLE"] * 3)])
+def test_each_message_is_told_its_own_place(offset_id: str, each: list[str]):
+    """A batch that a broker kept whole is one record with one id; the offsets differ all the same."""
+
+    async def story() -> None:
+        batch = a_batch(3)
+        futures = list(batch.futures)
+
+        batch.tell(["1", "2", "3"], SendResult("B", Q1, 7, offset_id))
+
+        assert [future.result() for future in futures] == [  # type: ignore[attr-defined] # they are asyncio's
+            SendResult(str(number + 1), Q1, 7 + number, each[number]) for number in range(3)
+        ]
+
+    asyncio.run(story())
+
+
+def test_who_does_not_want_to_know_is_not_told():
+    """Neither of a place nor of a failure."""
+
+    async def story() -> None:
+        for tell in (
+            lambda batch: batch.tell(["1", "2"], SendResult("B", Q1, 7, "")),
+            lambda batch: batch.tell_failure(HoldfastError("no")),
+            lambda batch: batch.drop(),
+        ):
+            batch = a_batch(2)
+            batch.futures[0].cancel()
+            tell(batch)
+            assert all(future.done() for future in batch.futures)
+            if not batch.futures[1].cancelled():  # type: ignore[attr-defined]
+                batch.futures[1].exception()  # type: ignore[attr-defined]
+
+    asyncio.run(story())
+
+
+def test_other_queues_leave_lines_alone_that_are_busy():
+    """Somebody waits for what is in them; the others would stay for ever."""
+    lines = TopicLines("t")
+    for queue in (Q0, Q1, Q2):
+        lines.line_of(queue)
+    lines.places["a"] = (lines.line_of(Q0), b"")
+    lines.line_of(Q1).in_flight = 1
+
+    lines.spread_over((Q2,))
+
+    assert (set(lines.lines), lines.places, lines.publishable) == ({Q1}, {}, (Q2,))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"linger_s": -1},
+        {"bytes_max": 0},
+        {"bytes_max": 16 << 20},
+        {"messages_max": 0},
+        {"messages_max": 40_000},
+        {"waiting_bytes_max": 0},
+    ],
+)
+def test_impossible_options_are_refused(options: dict[str, int]):
+    """When they are given, not when the first message comes."""
+    with pytest.raises(ConfigError):
+        Batching(**options)

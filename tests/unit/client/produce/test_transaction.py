@@ -1,0 +1,277 @@
+"""Messages that are delivered only if something else succeeds."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from tests.support.scripted_server import ScriptedServer
+from tests.support.static_topics import a_record as a_static_record
+from tests.support.static_topics import logical, serve_static
+from tests.unit.client.messages.test_unpacking import a_record
+
+from holdfast.client.cluster.cluster_client import ClusterClient
+from holdfast.client.produce.sender import Receipt
+from holdfast.client.produce.transaction import Checker, Transaction, TransactionDesk, TransactionOutcome
+from holdfast.model.errors import BrokerRefused, LocalProtocolError
+from holdfast.model.message import ReceivedMessage, SendResult
+from holdfast.model.queue import MessageQueue
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.frames.host import pack_host
+from holdfast.wire.records.message_id import format_message_id
+
+END = RequestCode.END_TRANSACTION
+HALF = a_record(properties=b"PGROUP\x01p\x02UNIQ_KEY\x01ID\x02")
+
+
+class Scene:
+    """A broker, and a desk that talks to it."""
+
+    def __init__(self, server: ScriptedServer, client: ClusterClient, checker: Checker | None) -> None:
+        self.server = server
+        self.desk = TransactionDesk(client, "p", checker=checker)
+        result = SendResult("ID", MessageQueue("t", "broker-a", 0), 3, "0A00000200002A9F0000000000000400")
+        self.receipt = Receipt(result, server.address, "TX")
+
+    def transaction(self) -> Transaction:
+        """Return a transaction whose half message is stored."""
+
+        async def send() -> Receipt:
+            self.desk.begin("ID")
+            return self.receipt
+
+        return Transaction(self.desk, send, "t")
+
+    async def check(self, half: bytes = HALF) -> None:
+        """Let the broker ask."""
+        fields = {"tranStateTableOffset": "8", "commitLogOffset": "99", "transactionId": "TX", "bname": "broker-a"}
+        await self.desk.check(self.server.address, Command(code=39, fields=fields, body=half))
+
+    async def told(self, count: int = 1) -> list[tuple[str, str]]:
+        """Return what the broker was told, and whether that was an answer to its question."""
+        commands = await self.server.heard(END, count)
+        return [(command.fields["commitOrRollback"], command.fields["fromTransactionCheck"]) for command in commands]
+
+
+def with_scene(story: Callable[[Scene], Awaitable[None]], checker: Checker | None = None) -> None:
+    async def run() -> None:
+        async with ScriptedServer() as server, ClusterClient(server.address) as client:
+            server.on(END)
+            await story(Scene(server, client, checker))
+
+    asyncio.run(run())
+
+
+def test_a_block_that_ends_commits():
+    """By the places that the broker gave the half message."""
+
+    async def story(scene: Scene) -> None:
+        async with scene.transaction() as transaction:
+            assert (transaction.message_id, transaction.queue.queue_id) == ("ID", 0)
+
+        (command,) = scene.server.heard_of(END)
+        assert command.fields == {
+            "producerGroup": "p",
+            "tranStateTableOffset": "3",
+            "commitLogOffset": "1024",
+            "commitOrRollback": "8",
+            "fromTransactionCheck": "false",
+            "msgId": "ID",
+            "transactionId": "TX",
+            "topic": "t",
+            "bname": "broker-a",
+        }
+
+    with_scene(story)
+
+
+def test_a_block_that_raises_rolls_back():
+    """And lets the exception through, even if the broker does not confirm."""
+
+    async def story(scene: Scene) -> None:
+        with pytest.raises(ValueError, match="mine"):
+            async with scene.transaction():
+                raise ValueError("mine")
+        assert await scene.told() == [("12", "false")]
+
+        scene.server.refuse(END, 1)
+        with pytest.raises(ValueError, match="mine"):
+            async with scene.transaction():
+                raise ValueError("mine")
+
+    with_scene(story)
+
+
+def test_a_decision_can_be_made_earlier_but_once():
+    """The end of the block then does nothing."""
+
+    async def story(scene: Scene) -> None:
+        async with scene.transaction() as transaction:
+            assert (await transaction.commit()).message_id == "ID"
+            with pytest.raises(LocalProtocolError, match="decided"):
+                await transaction.roll_back()
+        async with scene.transaction() as transaction:
+            await transaction.roll_back()
+
+        assert await scene.told(2) == [("8", "false"), ("12", "false")]
+
+    with_scene(story)
+
+
+def test_a_commit_that_is_not_confirmed_is_reported():
+    """The broker will ask, and be told the same."""
+
+    async def story(scene: Scene) -> None:
+        scene.server.refuse(END, 1)
+        with pytest.raises(BrokerRefused):
+            async with scene.transaction():
+                pass
+
+        await scene.check()
+        assert await scene.told(2) == [("8", "false"), ("8", "true")]
+
+    with_scene(story)
+
+
+def test_a_question_about_a_block_that_runs_stays_open():
+    """Its end will tell."""
+
+    async def story(scene: Scene) -> None:
+        async with scene.transaction():
+            await scene.check()
+            assert await scene.told() == [("0", "true")]
+
+    with_scene(story)
+
+
+def test_a_question_is_answered_with_its_own_places():
+    """The broker asks about a new copy of the half message."""
+
+    async def story(scene: Scene) -> None:
+        await scene.check()
+
+        (command,) = await scene.server.heard(END)
+        assert (command.fields["tranStateTableOffset"], command.fields["commitLogOffset"]) == ("8", "99")
+        assert (command.fields["bname"], command.is_one_way) == ("broker-a", True)
+
+    with_scene(story)
+
+
+def test_another_groups_question_is_not_ours():
+    """A connection may be shared."""
+
+    async def story(scene: Scene) -> None:
+        await scene.check(a_record(properties=b"PGROUP\x01other\x02"))
+        await scene.check()
+        assert await scene.told() == [("0", "true")]
+
+    with_scene(story)
+
+
+def plain(message: ReceivedMessage) -> TransactionOutcome:
+    return TransactionOutcome.COMMIT if message.message_id == "ID" else TransactionOutcome.ROLL_BACK
+
+
+async def on_loop(message: ReceivedMessage) -> TransactionOutcome:
+    return plain(message)
+
+
+def wrapped(message: ReceivedMessage) -> Awaitable[TransactionOutcome]:
+    return on_loop(message)
+
+
+@pytest.mark.parametrize("checker", [plain, on_loop, wrapped])
+def test_what_nobody_remembers_the_checker_decides(checker: Checker):
+    """It may be plain or async."""
+
+    async def story(scene: Scene) -> None:
+        await scene.check()
+        assert await scene.told() == [("8", "true")]
+
+    with_scene(story, checker)
+
+
+def test_a_checker_that_fails_leaves_it_open():
+    """The broker asks again later."""
+
+    def broken(message: ReceivedMessage) -> TransactionOutcome:
+        raise ValueError("no")
+
+    async def story(scene: Scene) -> None:
+        await scene.check()
+        assert await scene.told() == [("0", "true")]
+
+    with_scene(story, broken)
+
+
+def test_old_decisions_are_forgotten_in_the_end(monkeypatch: pytest.MonkeyPatch):
+    """Memory is bounded."""
+    monkeypatch.setattr("holdfast.client.produce.transaction._REMEMBERED_MAX", 2)
+
+    async def story(scene: Scene) -> None:
+        for name in ("a", "b", "c"):
+            scene.desk.begin(name)
+        assert list(scene.desk._outcomes) == ["b", "c"]
+
+    with_scene(story)
+
+
+def test_a_transaction_that_has_not_begun_has_no_id():
+    """The text says how to begin."""
+
+    async def story(scene: Scene) -> None:
+        with pytest.raises(LocalProtocolError, match="async with"):
+            _ = scene.transaction().message_id
+
+    with_scene(story)
+
+
+def test_a_transaction_of_a_logical_queue_ends_where_its_half_message_is():
+    """Whoever took it may have passed it on to the leader; the id in the answer says who has it."""
+
+    async def run() -> None:
+        async with ScriptedServer() as leader, ScriptedServer() as other, ClusterClient(leader.namesrv) as client:
+            leader.on(END)
+            other.on(END)
+            addresses = {"a": leader.address, "b": other.address}
+            serve_static(leader, a_static_record("a", {0: 1}), addresses=addresses)
+            await client.route("t")
+            for holder, name in ((leader, "a"), (None, "b")):
+                host = pack_host(holder.address if holder is not None else "10.0.0.2:10911")
+                result = SendResult("ID", logical(0), 3, format_message_id(host, 1024))
+                await TransactionDesk(client, "p").end(
+                    Receipt(result, other.address, "TX"), "t", TransactionOutcome.COMMIT
+                )
+
+                (told,) = (holder or other).heard_of(END)
+                assert (told.fields["bname"], told.fields["commitLogOffset"]) == (name, "1024")
+
+    asyncio.run(run())
+
+
+def test_a_decision_before_the_block_does_not_count():
+    """It is refused, and the block still commits at its end."""
+
+    async def story(scene: Scene) -> None:
+        transaction = scene.transaction()
+        with pytest.raises(LocalProtocolError, match="has not begun"):
+            await transaction.commit()
+        async with transaction:
+            pass
+        assert await scene.told() == [("8", "false")]
+
+    with_scene(story)
+
+
+def test_a_transaction_begins_once():
+    """A second block would store a second half message, which no decision reaches."""
+
+    async def story(scene: Scene) -> None:
+        transaction = scene.transaction()
+        async with transaction:
+            with pytest.raises(LocalProtocolError, match="has begun already"):
+                await transaction.__aenter__()
+        with pytest.raises(LocalProtocolError, match="has begun already"):
+            await transaction.__aenter__()
+
+    with_scene(story)
