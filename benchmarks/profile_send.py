@@ -22,9 +22,9 @@ from typing import Any, Final, TypeVar
 
 from benchmarks import bare_send
 
+from holdfast.broker.assembly import Rooms
 from holdfast.broker.core import Broker
 from holdfast.broker.options import BrokerOptions
-from holdfast.broker.rooms import Rooms
 from holdfast.broker.service import store_options
 from holdfast.machine.effects import SendBytes
 from holdfast.machine.events import ChannelId, ChannelOpened, FramesReceived

@@ -21,8 +21,8 @@ from typing import Final
 import msgspec
 from benchmarks.profile_send import CHANNEL, TOPIC, make_read, open_broker
 
+from holdfast.broker.assembly import Rooms
 from holdfast.broker.core import Broker
-from holdfast.broker.rooms import Rooms
 from holdfast.machine.events import Event, FramesReceived
 from holdfast.model.mapping import TopicMapping, first_home
 from holdfast.wire.frames.frame import split_frames

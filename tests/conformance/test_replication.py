@@ -11,8 +11,8 @@ import pytest
 from tests.support.broker_desk import BrokerDesk
 from tests.support.replicas import MASTER, log_bytes
 
-from holdfast.broker.following import TIMER as FOLLOWING_TIMER
-from holdfast.broker.shipping import PURPOSE
+from holdfast.broker.replication.ha_master import PURPOSE
+from holdfast.broker.replication.ha_replica import TIMER as FOLLOWING_TIMER
 from holdfast.machine.events import ChannelId, ChannelOpened, StreamReceived
 from holdfast.sim.disk import SimDisk
 from holdfast.wire.cluster.ha import LogReader, ReportReader

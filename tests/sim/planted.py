@@ -10,8 +10,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.broker import delays, durability, holds, offsets, outflow, transactions, writer
-from holdfast.broker.request import Request
+from holdfast.broker import completion
+from holdfast.broker.consume import consumer_offsets, long_poll
+from holdfast.broker.deferred import scheduled_messages, transactions
+from holdfast.broker.flow import held_replies
+from holdfast.broker.flow.request import Request
+from holdfast.broker.messages import writer
 from holdfast.machine.effects import SendBytes
 from holdfast.model import delay
 from holdfast.model.topic import RETRY_PREFIX
@@ -35,32 +39,32 @@ def bug(plant: Plant) -> Plant:
 @bug
 def acknowledge_before_sync(patch: pytest.MonkeyPatch) -> None:
     """The answer leaves while the record is still in the page cache."""
-    write = outflow.Outflow.write
+    write = completion.Outflow.write
 
     def hasty(self: Any, answers: Any, effects: Any, *rest: Any) -> None:
         effects += [SendBytes(channel, pieces) for channel, pieces in answers if pieces]
         write(self, (), effects, *rest)
 
-    patch.setattr(outflow.Outflow, "write", hasty)
+    patch.setattr(completion.Outflow, "write", hasty)
 
 
 @bug
 def acknowledge_with_any_sync(patch: pytest.MonkeyPatch) -> None:
     """A sync releases every answer that waits, also those of records written after it began."""
-    release = durability.HeldAnswers.release
-    patch.setattr(durability.HeldAnswers, "release", lambda self, _position: release(self, 1 << 62))
+    release = held_replies.HeldAnswers.release
+    patch.setattr(held_replies.HeldAnswers, "release", lambda self, _position: release(self, 1 << 62))
 
 
 @bug
 def confirm_before_sync(patch: pytest.MonkeyPatch) -> None:
     """Consumers read what a power cut can still take back."""
-    write = outflow.Outflow.write
+    write = completion.Outflow.write
 
     def hasty(self: Any, answers: Any, effects: Any, now_ms: int, *rest: Any) -> None:
         write(self, answers, effects, now_ms, *rest)
         self.wake(self._store.confirm(self._store.written), effects, now_ms)
 
-    patch.setattr(outflow.Outflow, "write", hasty)
+    patch.setattr(completion.Outflow, "write", hasty)
 
 
 @bug
@@ -99,21 +103,21 @@ def recovered_tail_left_unsynced(patch: pytest.MonkeyPatch) -> None:
 @bug
 def answer_to_the_wrong_channel(patch: pytest.MonkeyPatch) -> None:
     """Answers that one sync releases are mixed up between their senders."""
-    release = durability.HeldAnswers.release
+    release = held_replies.HeldAnswers.release
 
     def mixed(self: Any, position: int) -> list[SendBytes]:
         sent = release(self, position)
         return [SendBytes(other.channel, one.pieces) for one, other in zip(sent, sent[1:] + sent[:1], strict=True)]
 
-    patch.setattr(durability.HeldAnswers, "release", mixed)
+    patch.setattr(held_replies.HeldAnswers, "release", mixed)
 
 
 @bug
 def offset_committed_before_consumption(patch: pytest.MonkeyPatch) -> None:
     """The committed offset is that of the next message, not of the first that is not done."""
-    commit = offsets.OffsetTable.commit
+    commit = consumer_offsets.OffsetTable.commit
     patch.setattr(
-        offsets.OffsetTable,
+        consumer_offsets.OffsetTable,
         "commit",
         lambda self, group, topic, queue_id, offset: commit(self, group, topic, queue_id, offset + 1),
     )
@@ -122,7 +126,7 @@ def offset_committed_before_consumption(patch: pytest.MonkeyPatch) -> None:
 @bug
 def hold_never_woken(patch: pytest.MonkeyPatch) -> None:
     """A parked pull waits for its deadline though there is a message."""
-    patch.setattr(holds.Holds, "wake", lambda _self, _queue: [])
+    patch.setattr(long_poll.Holds, "wake", lambda _self, _queue: [])
 
 
 @bug
@@ -228,16 +232,16 @@ def delayed_message_delivered_again_after_restart(patch: pytest.MonkeyPatch) -> 
         return False
         yield
 
-    patch.setattr(delays._Doubt, "was_delivered", trusting)
+    patch.setattr(scheduled_messages._Doubt, "was_delivered", trusting)
 
 
 @bug
 def delayed_message_counted_before_it_is_delivered(patch: pytest.MonkeyPatch) -> None:
     """What is saved of the schedule is one message ahead."""
-    snapshot = delays.Delays._snapshot
+    snapshot = scheduled_messages.Delays._snapshot
 
     def hasty(self: Any, now_ms: int) -> Any:
         saved = snapshot(self, now_ms)
         return msgspec.structs.replace(saved, offset_table={level: at + 1 for level, at in saved.offset_table.items()})
 
-    patch.setattr(delays.Delays, "_snapshot", hasty)
+    patch.setattr(scheduled_messages.Delays, "_snapshot", hasty)

@@ -6,20 +6,15 @@ import msgspec
 import pytest
 from tests.sim.planted import Plant
 
-from holdfast.broker import (
-    forcing,
-    guests,
-    handover,
-    leases,
-    mappings,
-    offsets,
-    own_ends,
-    relaying,
-    static_admin,
-    takeover,
-)
-from holdfast.broker.mapping_records import MoveState
-from holdfast.broker.waits import Pause
+from holdfast.broker.admin import static_admin
+from holdfast.broker.consume import consumer_offsets
+from holdfast.broker.failover import forced_open
+from holdfast.broker.failover import queue_leases as leases
+from holdfast.broker.flow.awaitables import Pause
+from holdfast.broker.mapping import mapping_table, segment_ends
+from holdfast.broker.mapping.mapping_journal import MoveState
+from holdfast.broker.move import move_source, move_target
+from holdfast.broker.relay import relay, relay_server
 from holdfast.model.logical_queue import LogicalQueue
 from holdfast.nameserver import queue_leases, static_topics
 from holdfast.wire.cluster.mapping import to_home
@@ -38,14 +33,14 @@ def bug(plant: Plant) -> Plant:
 @bug
 def seal_not_atomic_with_append(patch: pytest.MonkeyPatch) -> None:
     """The end of a queue is where readers are, and not behind what was accepted a moment ago."""
-    seal = mappings.Mappings.seal
+    seal = mapping_table.Mappings.seal
 
-    def early(self: Any, topic: str, queues: Any) -> dict[int, own_ends.SealedEnd]:
+    def early(self: Any, topic: str, queues: Any) -> dict[int, segment_ends.SealedEnd]:
         ends = seal(self, topic, queues)
         logs = {number: self.place(topic, number).queue_log for number in ends}
         return {number: ends[number]._replace(end=logs[number].offset_max) for number in ends}
 
-    patch.setattr(mappings.Mappings, "seal", early)
+    patch.setattr(mapping_table.Mappings, "seal", early)
 
 
 @bug
@@ -57,13 +52,13 @@ def stale_epoch_accepted_by_the_name_server(patch: pytest.MonkeyPatch) -> None:
 @bug
 def grant_not_synced_before_open(patch: pytest.MonkeyPatch) -> None:
     """The target opens while the grant is still in the page cache of the source."""
-    patch.setattr(handover, "Synced", lambda _position: Pause(0))
+    patch.setattr(move_source, "Synced", lambda _position: Pause(0))
 
 
 @bug
 def open_not_idempotent(patch: pytest.MonkeyPatch) -> None:
     """An opening that is told twice opens another physical queue."""
-    apply = takeover.Takeover._apply
+    apply = move_target.Takeover._apply
 
     def again(self: Any, opening: Opening) -> int:
         known = self._mappings.moves().get(opening.move)
@@ -82,7 +77,7 @@ def open_not_idempotent(patch: pytest.MonkeyPatch) -> None:
         ]
         return self._mappings.change(mapping.put(*moved), now_ms=self._errands.now_ms)
 
-    patch.setattr(takeover.Takeover, "_apply", again)
+    patch.setattr(move_target.Takeover, "_apply", again)
 
 
 @bug
@@ -93,34 +88,34 @@ def held_sends_dropped(patch: pytest.MonkeyPatch) -> None:
         for queue in queues:
             self.moving.pop((topic, queue), None)
 
-    patch.setattr(relaying.Relaying, "release", forgetful)
+    patch.setattr(relay.Relaying, "release", forgetful)
 
 
 @bug
 def relayed_sends_not_deduplicated(patch: pytest.MonkeyPatch) -> None:
     """An envelope that comes again, because its answer was lost, is taken again."""
-    patch.setattr(guests.Guests, "_recall", lambda _self, _place, _settled: None)
+    patch.setattr(relay_server.Guests, "_recall", lambda _self, _place, _settled: None)
 
 
 @bug
 def consumer_offsets_not_handed_over(patch: pytest.MonkeyPatch) -> None:
     """The new leader knows nothing of the groups."""
-    opening = handover.Handover._opening
+    opening = move_source.Handover._opening
     patch.setattr(
-        handover.Handover, "_opening", lambda self, state: msgspec.structs.replace(opening(self, state), offsets={})
+        move_source.Handover, "_opening", lambda self, state: msgspec.structs.replace(opening(self, state), offsets={})
     )
 
 
 @bug
 def fence_ignored_after_a_forced_move(patch: pytest.MonkeyPatch) -> None:
     """A leader that was passed over goes on when it returns."""
-    patch.setattr(forcing.Forcing, "_find_lost", lambda _self, _topic: {})
+    patch.setattr(forced_open.Forcing, "_find_lost", lambda _self, _topic: {})
 
 
 @bug
 def target_opens_without_grant(patch: pytest.MonkeyPatch) -> None:
     """A target that was prepared takes silence for consent."""
-    ask = takeover.Takeover._ask
+    ask = move_target.Takeover._ask
 
     def eager(self: Any, move: Any) -> Any:
         verdict = yield from ask(self, move)
@@ -142,7 +137,7 @@ def target_opens_without_grant(patch: pytest.MonkeyPatch) -> None:
             ),
         )
 
-    patch.setattr(takeover.Takeover, "_ask", eager)
+    patch.setattr(move_target.Takeover, "_ask", eager)
 
 
 @bug
@@ -157,7 +152,7 @@ def unseal_after_grant(patch: pytest.MonkeyPatch) -> None:
         self._mappings.change(mapping.put(*back), now_ms=now_ms, move=MoveState(move=failed))
         self._relaying.release(move.topic, move.queues)
 
-    patch.setattr(handover.Handover, "_tell_waiting", take_back)
+    patch.setattr(move_source.Handover, "_tell_waiting", take_back)
 
 
 @bug
@@ -175,7 +170,7 @@ def lease_over_and_nobody_stops(patch: pytest.MonkeyPatch) -> None:
 @bug
 def sealed_queue_takes_commits(patch: pytest.MonkeyPatch) -> None:
     """Who hands a queue over takes what members say of their progress, after it told the next leader of it."""
-    patch.setattr(relaying, "_OF_LEADER", relaying._OF_LEADER - {RequestCode.UPDATE_CONSUMER_OFFSET})
+    patch.setattr(relay, "_OF_LEADER", relay._OF_LEADER - {RequestCode.UPDATE_CONSUMER_OFFSET})
 
 
 @bug
@@ -195,9 +190,9 @@ def topic_that_grows_forgets_its_groups(patch: pytest.MonkeyPatch) -> None:
 @bug
 def reset_stays_behind_when_its_queue_moves(patch: pytest.MonkeyPatch) -> None:
     """The next leader knows where the group was sent, and not that its members have yet to hear of it."""
-    opening = handover.Handover._opening
+    opening = move_source.Handover._opening
     patch.setattr(
-        handover.Handover, "_opening", lambda self, state: msgspec.structs.replace(opening(self, state), resets={})
+        move_source.Handover, "_opening", lambda self, state: msgspec.structs.replace(opening(self, state), resets={})
     )
 
 
@@ -206,8 +201,8 @@ def commit_undoes_a_reset_that_waits(patch: pytest.MonkeyPatch) -> None:
     """What a member says of the time before it was sent elsewhere counts."""
 
     def commit(self: Any, group: str, topic: str, queue_id: int, offset: int) -> bool:
-        self._committed.setdefault(offsets._key(group, topic), {})[queue_id] = offset
+        self._committed.setdefault(consumer_offsets._key(group, topic), {})[queue_id] = offset
         self._dirty = True
         return True
 
-    patch.setattr(offsets.OffsetTable, "commit", commit)
+    patch.setattr(consumer_offsets.OffsetTable, "commit", commit)

@@ -7,18 +7,13 @@ import msgspec
 import pytest
 from tests.sim.planted import Plant
 
-from holdfast.broker import (
-    calls,
-    cluster_view,
-    forcing,
-    handover,
-    mapping_admin,
-    mappings,
-    offset_copies,
-    offsets,
-    relaying,
-    takeover,
-)
+from holdfast.broker.admin import mapping_admin
+from holdfast.broker.consume import consumer_offsets
+from holdfast.broker.failover import forced_open, offset_backup
+from holdfast.broker.flow import peer_calls
+from holdfast.broker.mapping import cluster_view, mapping_table
+from holdfast.broker.move import move_source, move_target
+from holdfast.broker.relay import relay
 from holdfast.model.logical_queue import LogicalQueue
 from holdfast.nameserver import queue_leases
 from holdfast.sim.checkers import commits, places
@@ -42,14 +37,14 @@ def mistake(story: str) -> Any:
 @mistake("a broker records no home of its own without an end")
 def a_broker_records_what_it_is_told(patch: pytest.MonkeyPatch) -> None:
     """Nobody looks where physical queues end when others do not know it."""
-    patch.setattr(mappings, "fill_ends", lambda mapping, _store: mapping)
+    patch.setattr(mapping_table, "fill_ends", lambda mapping, _store: mapping)
 
 
 @mistake("a queue comes back to the broker from which it was forced")
 def own_ends_are_forgotten_when_a_queue_comes_back(patch: pytest.MonkeyPatch) -> None:
     """What the new leader tells of all homes replaces what this broker knows of its own."""
     a_broker_records_what_it_is_told(patch)
-    patch.setattr(takeover, "_with_own_ends", lambda _mapping, told: told)
+    patch.setattr(move_target, "_with_own_ends", lambda _mapping, told: told)
 
 
 @mistake("a fenced leader waits for the new one")
@@ -60,7 +55,7 @@ def a_planned_move_explains_any_other_leader(patch: pytest.MonkeyPatch) -> None:
         state = self._mappings.find_move(topic, number)
         return state is not None and state.move.target == leader and state.move.source == self._name
 
-    patch.setattr(forcing.Forcing, "_is_our_move", is_our_move)
+    patch.setattr(forced_open.Forcing, "_is_our_move", is_our_move)
 
 
 @mistake("a grant is told when it is on disk")
@@ -71,7 +66,7 @@ def a_grant_is_told_while_it_is_written(patch: pytest.MonkeyPatch) -> None:
         opening = self._opening(self._mappings.moves()[name])
         return request.answer(body=encode_body(MoveVerdict(state="granted", opening=opening)))
 
-    patch.setattr(handover.Handover, "_tell_granted", tell)
+    patch.setattr(move_source.Handover, "_tell_granted", tell)
 
 
 @mistake("a replaced leader that comes back alone is told so")
@@ -83,13 +78,13 @@ def a_broker_asks_as_clients_do(patch: pytest.MonkeyPatch) -> None:
 @mistake("two lines do not wait for each other")
 def sends_of_other_brokers_wait_in_any_line(patch: pytest.MonkeyPatch) -> None:
     """Where the queue is not, they stand behind what is being passed on."""
-    patch.setattr(relaying.Relaying, "_is_astray", lambda _self, _waiting, _place: False)
+    patch.setattr(relay.Relaying, "_is_astray", lambda _self, _waiting, _place: False)
 
 
 @mistake("what was given up is not sent any more")
 def what_was_given_up_is_sent_when_the_connection_opens(patch: pytest.MonkeyPatch) -> None:
     """A call whose time is up leaves what it wanted to send."""
-    patch.setattr(calls, "_expire", lambda link, now_ms: link.exchange.expire(now_ms))
+    patch.setattr(peer_calls, "_expire", lambda link, now_ms: link.exchange.expire(now_ms))
 
 
 @mistake("what was said before a power cut is heard after it")
@@ -101,7 +96,7 @@ def an_old_answer_is_taken_for_news(patch: pytest.MonkeyPatch) -> None:
 @mistake("a torn grant promises no more than is there")
 def a_torn_grant_is_believed(patch: pytest.MonkeyPatch) -> None:
     """The queue ends where the grant says, though messages before it are gone."""
-    patch.setattr(mappings, "find_torn", lambda _mapping, _store: ())
+    patch.setattr(mapping_table, "find_torn", lambda _mapping, _store: ())
 
 
 @mistake("a grant that comes late opens nothing")
@@ -112,15 +107,15 @@ def a_late_grant_is_opened_unasked(patch: pytest.MonkeyPatch) -> None:
         return
         yield
 
-    patch.setattr(takeover.Takeover, "_require_newest", ask_nobody)
-    patch.setattr(takeover.Takeover, "forget_passed_over", lambda _self, _topic: None)
+    patch.setattr(move_target.Takeover, "_require_newest", ask_nobody)
+    patch.setattr(move_target.Takeover, "forget_passed_over", lambda _self, _topic: None)
 
 
 @mistake("what was forgotten is not said to be open")
 def what_was_forgotten_is_said_to_be_open(patch: pytest.MonkeyPatch) -> None:
     """Whoever leads in a newer generation says that it opened every older one; and nobody looks where homes end."""
     a_broker_records_what_it_is_told(patch)
-    patch.setattr(takeover.Takeover, "_require_kept", lambda _self, _opening: None)
+    patch.setattr(move_target.Takeover, "_require_kept", lambda _self, _opening: None)
 
 
 @mistake("the end of a home is known when it is expired")
@@ -175,16 +170,18 @@ def a_leader_is_told_of_while_it_is_written(patch: pytest.MonkeyPatch) -> None:
 @mistake("a reset waits for its group over a restart")
 def resets_are_not_saved(patch: pytest.MonkeyPatch) -> None:
     """The file has the offsets, and not who has yet to hear of them."""
-    to_wire = offsets.OffsetTable.to_wire
+    to_wire = consumer_offsets.OffsetTable.to_wire
     patch.setattr(
-        offsets.OffsetTable, "to_wire", lambda self: msgspec.structs.replace(to_wire(self), resets=msgspec.UNSET)
+        consumer_offsets.OffsetTable,
+        "to_wire",
+        lambda self: msgspec.structs.replace(to_wire(self), resets=msgspec.UNSET),
     )
 
 
 @mistake("copies are kept as well as offsets are")
 def copies_are_never_saved(patch: pytest.MonkeyPatch) -> None:
     """A broker knows what others told it until it ends."""
-    patch.setattr(offset_copies.OffsetCopies, "offer_save", lambda _self, _effects: None)
+    patch.setattr(offset_backup.OffsetCopies, "offer_save", lambda _self, _effects: None)
 
 
 @mistake("copies are kept as well as offsets are")

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 from tests.sim.planted import Plant
 
-from holdfast.broker import split_reading, whereabouts
+from holdfast.broker.consume import batch_splitting
+from holdfast.broker.relay import record_locator
 from holdfast.sim.orders import ORDERED_TOPIC, PLAIN_TOPIC, Taste
 from holdfast.sim.plan import Plan
 from holdfast.sim.run import run_seed
@@ -54,23 +55,23 @@ def test_every_promise_holds_for_messages_of_batches(where: str, seed: int):
 
 def split_from_the_head(patch: pytest.MonkeyPatch) -> None:
     """Whoever asks from within a batch gets it from its head on."""
-    take = split_reading.Parts.take
+    take = batch_splitting.Parts.take
 
     def forgetful(self: Any, batch: Any, behind: int) -> bool:
         self.next_offset = batch.first
         return take(self, batch, behind)
 
-    patch.setattr(split_reading.Parts, "take", forgetful)
+    patch.setattr(batch_splitting.Parts, "take", forgetful)
 
 
 def return_the_first_of_a_batch(patch: pytest.MonkeyPatch) -> None:
     """Whichever message failed, it is the first of its batch that comes again."""
 
     def careless(self: Any, record: Any, _message_id: str, *, is_own: bool = True) -> Any:
-        batch = self._opened.open(record, whereabouts.Reason.RETRY)
+        batch = self._opened.open(record, record_locator.Reason.RETRY)
         return batch.record(0)
 
-    patch.setattr(whereabouts.Whereabouts, "find_inside", careless)
+    patch.setattr(record_locator.Whereabouts, "find_inside", careless)
 
 
 def begin_behind_the_first_of_a_batch(patch: pytest.MonkeyPatch) -> None:

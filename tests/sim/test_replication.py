@@ -14,12 +14,12 @@ from typing import Final
 
 import pytest
 
+from holdfast.broker.assembly import Rooms
 from holdfast.broker.core import Broker
-from holdfast.broker.following import STUCK
 from holdfast.broker.options import BrokerOptions
-from holdfast.broker.rooms import Rooms
+from holdfast.broker.replication.ha_master import PURPOSE
+from holdfast.broker.replication.ha_replica import STUCK
 from holdfast.broker.service import store_options
-from holdfast.broker.shipping import PURPOSE
 from holdfast.model.topic import TopicConfig
 from holdfast.sim.disk import SimDisk
 from holdfast.sim.network import Network, Socket

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Mapping, Sequence
 
+from holdfast.broker.assembly import Rooms
 from holdfast.broker.core import Broker
 from holdfast.broker.options import BrokerOptions
-from holdfast.broker.rooms import Rooms
 from holdfast.broker.service import store_options
 from holdfast.machine.effects import Effect, ReadLog, SendBytes, SyncLog, WriteFile
 from holdfast.machine.events import (

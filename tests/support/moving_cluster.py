@@ -14,10 +14,10 @@ from typing import Any
 import msgspec
 from tests.support.broker_desk import a_pull, a_send
 
+from holdfast.broker.assembly import Rooms
 from holdfast.broker.core import Broker
-from holdfast.broker.mappings import FINISHED
+from holdfast.broker.mapping.mapping_table import FINISHED
 from holdfast.broker.options import BrokerOptions
-from holdfast.broker.rooms import Rooms
 from holdfast.broker.service import store_options
 from holdfast.machine.effects import Effect
 from holdfast.machine.events import Event

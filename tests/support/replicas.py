@@ -6,11 +6,11 @@ import random
 
 from tests.support.broker_desk import BrokerDesk, a_send
 
-from holdfast.broker.calls import PURPOSE as CALLS
-from holdfast.broker.following import TIMER as FOLLOWING_TIMER
-from holdfast.broker.offsets import TIMER as OFFSETS_TIMER
-from holdfast.broker.replica_sync import TIMER as REPLICA_TIMER
-from holdfast.broker.shipping import PURPOSE
+from holdfast.broker.consume.consumer_offsets import TIMER as OFFSETS_TIMER
+from holdfast.broker.flow.peer_calls import PURPOSE as CALLS
+from holdfast.broker.replication.ha_master import PURPOSE
+from holdfast.broker.replication.ha_replica import TIMER as FOLLOWING_TIMER
+from holdfast.broker.replication.table_sync import TIMER as REPLICA_TIMER
 from holdfast.machine.effects import CloseChannel, Effect, Log, OpenChannel
 from holdfast.machine.events import (
     ChannelClosed,

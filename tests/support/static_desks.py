@@ -10,7 +10,7 @@ from collections import deque
 
 from tests.support.broker_desk import BrokerDesk, a_pull, a_send
 
-from holdfast.broker.calls import PURPOSE
+from holdfast.broker.flow.peer_calls import PURPOSE
 from holdfast.machine.effects import Effect, OpenChannel, SendBytes
 from holdfast.machine.events import ChannelClosed, ChannelFailed, ChannelId, ChannelOpened, Event, FramesReceived
 from holdfast.model.mapping import LogicalQueue, TopicMapping, first_home

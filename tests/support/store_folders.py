@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 from tests.support.stores import HOST, NOW_MS, SMALL, keep_house
 
-from holdfast.broker.mapping_records import MappingChange, MappingSnapshot
+from holdfast.broker.mapping.mapping_journal import MappingChange, MappingSnapshot
 from holdfast.model.java_hash import java_hash
 from holdfast.runtime.posix_disk import PosixDisk
 from holdfast.store.base.options import StoreOptions

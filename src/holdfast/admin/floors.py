@@ -3,7 +3,8 @@
     every broker of the scope ──7017─> what it records, and what groups committed there ───┐
     name server ──105────────────────> what dead brokers reported last ────────────────────┴─> the floor, who is silent
 
-The brokers see to it themselves (`broker/floors.py`): this is what a plan shows before they are asked to open anything.
+Brokers enforce the floor themselves (`broker/failover/offset_floors.py`). This module computes it for a plan, before
+any broker is asked to open a queue.
 """
 
 from __future__ import annotations

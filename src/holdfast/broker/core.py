@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from holdfast.broker.calls import PURPOSE as CALLS
-from holdfast.broker.calls import TIMER as CALLS_TIMER
-from holdfast.broker.intake import Intake
+from holdfast.broker.assembly import Rooms
+from holdfast.broker.completion import HOLDS_TIMER, Outflow
+from holdfast.broker.dispatch import Intake
+from holdfast.broker.flow.peer_calls import PURPOSE as CALLS
+from holdfast.broker.flow.peer_calls import TIMER as CALLS_TIMER
+from holdfast.broker.flow.request import Refusal
+from holdfast.broker.flow.scheduler import PAUSE_TIMER
 from holdfast.broker.options import BrokerOptions
-from holdfast.broker.outflow import HOLDS_TIMER, Outflow
-from holdfast.broker.request import Refusal
-from holdfast.broker.rooms import Rooms
-from holdfast.broker.shipping import PURPOSE as REPLICATION
-from holdfast.broker.stepping import PAUSE_TIMER
+from holdfast.broker.replication.ha_master import PURPOSE as REPLICATION
 from holdfast.machine.effects import Effect, Log, ReadLog, SetTimer, SyncFiles, SyncLog
 from holdfast.machine.events import (
     ChannelClosed,

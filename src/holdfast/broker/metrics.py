@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from holdfast.broker.assembly import Rooms
 from holdfast.broker.options import BrokerOptions
-from holdfast.broker.rooms import Rooms
-from holdfast.broker.stats import GROUP_GET_NUMS, GROUP_GET_SIZE, SEND_BACK_NUMS, TOPIC_PUT_NUMS, TOPIC_PUT_SIZE
+from holdfast.broker.tables.stats import GROUP_GET_NUMS, GROUP_GET_SIZE, SEND_BACK_NUMS, TOPIC_PUT_NUMS, TOPIC_PUT_SIZE
 from holdfast.machine.sample import Sample
 from holdfast.store.message_store import MessageStore
 

@@ -11,13 +11,13 @@ from collections.abc import Iterator
 
 import msgspec
 
+from holdfast.broker.assembly import Rooms
 from holdfast.broker.core import Broker
 from holdfast.broker.metrics import broker_samples
+from holdfast.broker.naming.registration import Registrar
 from holdfast.broker.options import BrokerOptions
 from holdfast.broker.recovery_report import report_recovery
-from holdfast.broker.registration import Registrar
-from holdfast.broker.rooms import Rooms
-from holdfast.broker.shipping import PURPOSE as REPLICATION
+from holdfast.broker.replication.ha_master import PURPOSE as REPLICATION
 from holdfast.machine.effects import Log
 from holdfast.model.errors import ConfigError, PortTaken
 from holdfast.runtime.address import is_loopback, split_address

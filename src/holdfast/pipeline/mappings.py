@@ -15,8 +15,8 @@ from contextlib import closing
 
 import msgspec
 
-from holdfast.broker.mapping_records import ChangeRecord, MappingChange, MappingSnapshot, apply_change
-from holdfast.broker.mappings import JAVA_NAME, NAME
+from holdfast.broker.mapping.mapping_journal import ChangeRecord, MappingChange, MappingSnapshot, apply_change
+from holdfast.broker.mapping.mapping_table import JAVA_NAME, NAME
 from holdfast.model.errors import CorruptRecord, HoldfastError, RemoteProtocolError
 from holdfast.model.mapping import MergedTopic, Segment, TopicMapping, merge
 from holdfast.model.topic import MAPPING_TOPIC

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from holdfast.broker.assembly import Rooms
 from holdfast.broker.core import Broker
 from holdfast.broker.options import BrokerOptions
-from holdfast.broker.rooms import Rooms
 from holdfast.model.opening import Switch
 from holdfast.model.queue import MessageQueue
 from holdfast.nameserver.core import NameServer

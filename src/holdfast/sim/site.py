@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from holdfast.broker.rooms import Rooms
+from holdfast.broker.assembly import Rooms
 from holdfast.model.queue import MessageQueue
 from holdfast.model.scope import GLOBAL, mock_broker
 from holdfast.sim.checkers.commits import NOTHING_SAVED, Commits

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable
 import pytest
 from tests.support.moving_cluster import TOPIC, MovingCluster
 
-from holdfast.broker.mappings import Mappings
-from holdfast.broker.takeover import Takeover
+from holdfast.broker.mapping.mapping_table import Mappings
+from holdfast.broker.move.move_target import Takeover
 from holdfast.model.mapping import LogicalQueue, TopicMapping
 from holdfast.store.message_store import MessageStore
 from holdfast.wire.cluster.mapping import to_home

@@ -4,9 +4,9 @@ import pytest
 from tests.support.broker_clients import a_request
 from tests.support.broker_desk import BrokerDesk, a_pull, a_send, codes
 
-from holdfast.broker.creation_limit import CREATED_AT_ONCE_MAX
-from holdfast.broker.intake import _HANDED_OUT_MAX
-from holdfast.broker.transactions import TIMER as TRANSACTIONS_TIMER
+from holdfast.broker.deferred.transactions import TIMER as TRANSACTIONS_TIMER
+from holdfast.broker.dispatch import _HANDED_OUT_MAX
+from holdfast.broker.tables.creation_limit import CREATED_AT_ONCE_MAX
 from holdfast.machine.effects import CloseChannel, Log
 from holdfast.machine.events import ChannelId
 from holdfast.model.errors import DiskFailed

@@ -5,7 +5,7 @@ import pytest
 from tests.support.broker_desk import a_pull, a_send
 from tests.support.moving_cluster import TOPIC, MovingCluster
 
-from holdfast.broker.relaying import PATIENCE_MS
+from holdfast.broker.relay.relay import PATIENCE_MS
 from holdfast.model.mapping import first_home
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command

@@ -2,9 +2,9 @@
 
 from tests.support.forced_moves import force, homes_of
 from tests.support.moving_cluster import TOPIC
-from tests.unit.broker.test_forcing import a_cluster, state, ways
+from tests.unit.broker.failover.test_forced_open import a_cluster, state, ways
 
-from holdfast.broker.forcing import CHECK_MS
+from holdfast.broker.failover.forced_open import CHECK_MS
 from holdfast.model.leadership import Leader
 from holdfast.model.queue import MessageQueue
 from holdfast.model.scope import GLOBAL, mock_broker

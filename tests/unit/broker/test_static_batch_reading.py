@@ -8,7 +8,7 @@ from tests.support.broker_desk import a_pull
 from tests.support.inner_batches import JAVA_4, JAVA_5, items, put_batch
 from tests.support.static_desks import TOPIC, StaticDesks, records
 
-from holdfast.broker.opened_batches import Reason
+from holdfast.broker.messages.batch_cache import Reason
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
 from holdfast.wire.records.compression import Codec

@@ -18,8 +18,8 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from holdfast.broker.mappings import FINISHED
-from holdfast.broker.rooms import Rooms
+from holdfast.broker.assembly import Rooms
+from holdfast.broker.mapping.mapping_table import FINISHED
 from holdfast.model.logical_queue import LogicalQueue
 from holdfast.model.queue import MessageQueue
 from holdfast.sim.world import Violation

@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.broker.mapping_records import MoveState
-from holdfast.broker.mappings import Placement
+from holdfast.broker.mapping.mapping_journal import MoveState
+from holdfast.broker.mapping.mapping_table import Placement
 from holdfast.model.logical_queue import LogicalQueue
 from holdfast.model.mapping import TopicMapping, first_home
 from holdfast.model.queue import MessageQueue

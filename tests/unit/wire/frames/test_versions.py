@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.broker.broker_admin import VERSION_NAME
+from holdfast.broker.admin.broker_admin import VERSION_NAME
 from holdfast.wire.frames.codes import VERSION
 from holdfast.wire.frames.versions import version_name, version_text
 

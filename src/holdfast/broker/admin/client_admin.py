@@ -1,0 +1,197 @@
+"""Connected clients as tools see them, and questions passed on to them (203, 204, 223, 307, 309, 328, 400)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from holdfast.broker.flow.request import Answer, Handlers, Refusal, Request, Steps
+from holdfast.broker.messages.record_lookup import read_bytes
+from holdfast.broker.options import BrokerOptions
+from holdfast.broker.tables.client_calls import Relays
+from holdfast.broker.tables.clients import Client, ClientTable
+from holdfast.model.errors import RemoteProtocolError
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.frames.fields import from_fields, to_fields
+from holdfast.wire.records.inner_batch import is_inner_batch
+from holdfast.wire.records.message_id import parse_message_id
+from holdfast.wire.records.record import decode_record
+from holdfast.wire.requests.admin import (
+    AskClientFields,
+    Connection,
+    ConsumerConnections,
+    ConsumerStatus,
+    ConsumerStatusFields,
+    ProducerConnections,
+    ProducerGroupFields,
+    ProducerRow,
+    ProducerTable,
+    decode_status,
+)
+from holdfast.wire.requests.heartbeat import ConsumerGroupFields
+
+_RUNNING_INFO_VERSION: Final = 62  # 3.1.8: clients before that do not know the question
+
+
+class ClientAdmin:
+    """Tells tools who is connected, and asks clients on their behalf."""
+
+    def __init__(self, options: BrokerOptions, clients: ClientTable, relays: Relays) -> None:
+        self._options = options
+        self._clients = clients
+        self._relays = relays
+
+    def handlers(self) -> Handlers:
+        """Return what this room answers."""
+        return {
+            RequestCode.GET_CONSUMER_CONNECTION_LIST: self.list_consumers,
+            RequestCode.GET_PRODUCER_CONNECTION_LIST: self.list_producers,
+            RequestCode.GET_ALL_PRODUCER_INFO: self.list_all_producers,
+            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: self.get_status,
+            RequestCode.GET_CONSUMER_RUNNING_INFO: self.get_running_info,
+            RequestCode.CONSUME_MESSAGE_DIRECTLY: self.consume_directly,
+            RequestCode.QUERY_ASSIGNMENT: self.query_assignment,
+        }
+
+    def list_consumers(self, request: Request) -> Answer:
+        """Answer 203."""
+        group = from_fields(ConsumerGroupFields, request.command.fields).consumer_group
+        membership = self._clients.find_membership(group)
+        if membership is None:
+            return Refusal(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{group}] not online")
+        body = ConsumerConnections(
+            connection_set=[_connection(client) for client in membership.members.values()],
+            subscription_table=membership.subscriptions,
+            consume_type=membership.consume_type,
+            message_model=membership.message_model,
+            consume_from_where=membership.consume_from_where,
+        )
+        return request.answer(body=java_json.encode(body))
+
+    def list_producers(self, request: Request) -> Answer:
+        """Answer 204."""
+        group = from_fields(ProducerGroupFields, request.command.fields).producer_group
+        clients = self._clients.producers(group)
+        if not clients:
+            return Refusal(ResponseCode.SYSTEM_ERROR, f"the producer group[{group}] not exist")
+        body = ProducerConnections(connection_set=[_connection(client) for client in clients])
+        return request.answer(body=java_json.encode(body))
+
+    def list_all_producers(self, request: Request) -> Answer:
+        """Answer 328."""
+        table = {
+            group: [_producer_row(client) for client in clients.values()]
+            for group, clients in self._clients.producer_groups().items()
+        }
+        return request.answer(body=java_json.encode(ProducerTable(table)))
+
+    def query_assignment(self, request: Request) -> Answer:
+        """Answer 400: a consumer would have the broker choose its queues. Told no, it chooses them itself."""
+        return Refusal(
+            ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+            f" request type {request.command.code} not supported: consumers work out their queues themselves",
+        )
+
+    # Questions passed on.
+
+    def get_status(self, request: Request) -> Answer:
+        """Answer 223: ask one member, or all, how far it is in each queue (221)."""
+        fields = from_fields(ConsumerStatusFields, request.command.fields)
+        membership = self._clients.find_membership(fields.group)
+        asked = [] if membership is None else list(membership.members.values())
+        if fields.client_addr:
+            asked = [client for client in asked if client.client_id == fields.client_addr]
+        if not asked:
+            return Refusal(ResponseCode.SYSTEM_ERROR, f"No Any Consumer online in the consumer group: [{fields.group}]")
+        table: dict[str, msgspec.Raw] = {}
+        left = len(asked)
+
+        def collect(client: Client, answer: Command | None) -> Answer:
+            nonlocal left
+            left -= 1
+            if answer is not None and answer.code == ResponseCode.SUCCESS:
+                try:
+                    table[client.client_id] = decode_status(answer.body)
+                except RemoteProtocolError as error:
+                    return Refusal(ResponseCode.SYSTEM_ERROR, f"{client.client_id} gave no status: {error}")
+            if left:
+                return None
+            return request.answer(body=java_json.encode(ConsumerStatus(consumer_table=table)))
+
+        question = to_fields(ConsumerStatusFields(topic=fields.topic, group=fields.group))
+        for client in asked:
+            command = Command(code=RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, fields=question)
+            self._relays.ask(request, client, command, lambda answer, client=client: collect(client, answer))  # type: ignore[misc]
+        return None
+
+    def get_running_info(self, request: Request) -> Answer:
+        """Answer 307: what the client says of itself."""
+        fields = from_fields(AskClientFields, request.command.fields)
+        client = self._find_member(fields)
+        if isinstance(client, Refusal):
+            return client
+        return self._pass_on(request, client, Command(code=request.command.code, fields=to_fields(fields)))
+
+    def consume_directly(self, request: Request) -> Steps[Answer]:
+        """Answer 309: let one client consume one stored message, now."""
+        fields = from_fields(AskClientFields, request.command.fields)
+        client = self._find_member(fields)
+        if isinstance(client, Refusal):
+            return client
+        record = b""
+        if fields.msg_id:
+            record = yield from read_bytes(parse_message_id(fields.msg_id).position)
+            if not record:
+                return Refusal(ResponseCode.SYSTEM_ERROR, f"no message has the id {fields.msg_id}")
+            if is_inner_batch(decode_record(record, check_body=False).sys_flag):
+                return Refusal(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"{fields.msg_id} is the id of a batch: there is no telling which of its messages is meant",
+                )
+        asked = msgspec.structs.replace(fields, broker_name=self._options.name, topic_sys_flag=0, group_sys_flag=0)
+        return self._pass_on(request, client, Command(code=request.command.code, fields=to_fields(asked), body=record))
+
+    def _find_member(self, fields: AskClientFields) -> Client | Refusal:
+        membership = self._clients.find_membership(fields.consumer_group)
+        client = membership.find_client(fields.client_id or "") if membership is not None else None
+        if client is None:
+            remark = f"The Consumer <{fields.consumer_group}> <{fields.client_id}> not online"
+            return Refusal(ResponseCode.SYSTEM_ERROR, remark)
+        if client.version < _RUNNING_INFO_VERSION:
+            return Refusal(
+                ResponseCode.SYSTEM_ERROR,
+                f"The Consumer <{fields.client_id}> is of version {client.version}, too old for this question",
+            )
+        return client
+
+    def _pass_on(self, request: Request, client: Client, command: Command) -> Answer:
+        """Ask *client*, and answer in its words."""
+
+        def reply(answer: Command | None) -> Answer:
+            if answer is None:
+                return Refusal(
+                    ResponseCode.CONSUME_MSG_TIMEOUT, f"consumer <{client.client_id}> did not answer in time"
+                )
+            return request.answer(answer.code, answer.remark, fields=answer.fields, body=answer.body)
+
+        self._relays.ask(request, client, command, reply)
+        return None
+
+
+def _connection(client: Client) -> Connection:
+    return Connection(
+        client_id=client.client_id, client_addr=client.peer, language=client.language, version=client.version
+    )
+
+
+def _producer_row(client: Client) -> ProducerRow:
+    return ProducerRow(
+        clientId=client.client_id,
+        remoteIP=f"/{client.peer}",
+        language=client.language,
+        version=client.version,
+        lastUpdateTimestamp=client.seen_ms,
+    )

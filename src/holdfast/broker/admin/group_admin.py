@@ -1,0 +1,317 @@
+"""Consumer groups as tools see them.
+
+create, change, delete   200, 225, 207, 314
+describe                 201, 352, 300, 343, 345
+follow                   208 (one group), 317 (all of them), 303 (in time instead of offsets)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Literal
+
+import msgspec
+
+from holdfast.broker.consume.consumer_offsets import OffsetTable
+from holdfast.broker.consume.lag import Lags, QueueLag
+from holdfast.broker.flow.request import Answer, Handlers, Refusal, Request, Steps
+from holdfast.broker.options import BrokerOptions
+from holdfast.broker.tables.clients import ClientTable
+from holdfast.broker.tables.groups import GroupTable
+from holdfast.broker.tables.stats import BrokerStats
+from holdfast.broker.tables.topics import TopicTable
+from holdfast.model.group import GroupConfig, find_group_fault
+from holdfast.model.queue import MessageQueue
+from holdfast.model.scope import mock_broker
+from holdfast.store.message_store import MessageStore
+from holdfast.store.queues.queue_log import QueueLog
+from holdfast.wire.cluster.route import TopicList, is_mapping_aware
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.fields import from_fields
+from holdfast.wire.requests.admin import (
+    BrokerConsumeStats,
+    BrokerStatsFields,
+    CloneOffsetFields,
+    ConsumerOffset,
+    ConsumeStats,
+    ConsumeStatsFields,
+    DeleteGroupFields,
+    GroupConfigs,
+    GroupFields,
+    GroupNames,
+    GroupSubscription,
+    PageFields,
+    TimeSpan,
+    TimeSpans,
+    TopicFields,
+    cut_page,
+)
+
+_Style = Literal["ours", "java 5", "old"]
+_Rows = list[tuple[MessageQueue, ConsumerOffset]]
+
+
+class GroupAdmin:
+    """Changes and describes groups on behalf of tools."""
+
+    def __init__(
+        self,
+        options: BrokerOptions,
+        topics: TopicTable,
+        groups: GroupTable,
+        clients: ClientTable,
+        offsets: OffsetTable,
+        lags: Lags,
+        store: MessageStore,
+        stats: BrokerStats,
+    ) -> None:
+        self._options = options
+        self._topics = topics
+        self._groups = groups
+        self._clients = clients
+        self._offsets = offsets
+        self._lags = lags
+        self._mappings = lags.mappings
+        self._store = store
+        self._stats = stats
+
+    def handlers(self) -> Handlers:
+        """Return what this room answers."""
+        return {
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.put,
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self.put_list,
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.get_all,
+            RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self.get,
+            RequestCode.DELETE_SUBSCRIPTIONGROUP: self.delete,
+            RequestCode.GET_CONSUME_STATS: self.get_stats,
+            RequestCode.GET_BROKER_CONSUME_STATS: self.get_all_stats,
+            RequestCode.QUERY_CONSUME_TIME_SPAN: self.get_time_spans,
+            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self.list_of_topic,
+            RequestCode.QUERY_TOPICS_BY_CONSUMER: self.list_topics,
+            RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: self.get_subscription,
+            RequestCode.CLONE_GROUP_OFFSET: self.clone,
+        }
+
+    # Changing.
+
+    def put(self, request: Request) -> Answer:
+        """Answer 200."""
+        return self._put_all([java_json.decode(request.command.body, GroupConfig)], request)
+
+    def put_list(self, request: Request) -> Answer:
+        """Answer 225."""
+        return self._put_all(java_json.decode(request.command.body, GroupConfigs).group_config_list, request)
+
+    def delete(self, request: Request) -> Answer:
+        """Answer 207. Nothing there is fine: a tool asks every broker of a cluster."""
+        fields = from_fields(DeleteGroupFields, request.command.fields)
+        self._groups.delete(fields.group_name, request.now_ms)
+        if fields.clean_offset:
+            self._offsets.forget_group(fields.group_name)
+        return request.answer()
+
+    def clone(self, request: Request) -> Answer:
+        """Answer 314: let a group stand where another one stands."""
+        fields = from_fields(CloneOffsetFields, request.command.fields)
+        if self._clients.has_group(fields.dest_group) and not fields.offline:
+            return Refusal(
+                ResponseCode.SYSTEM_ERROR,
+                f"group {fields.dest_group} is consuming; stop it first, or its next commit undoes this",
+            )
+        for topic in [fields.topic] if fields.topic else self._offsets.topics_of(fields.src_group):
+            self._offsets.clone(fields.src_group, fields.dest_group, topic)
+        return request.answer()
+
+    # Describing.
+
+    def get(self, request: Request) -> Answer:
+        """Answer 352."""
+        name = from_fields(GroupFields, request.command.fields).group
+        config = self._groups.find(name)
+        if config is None:
+            return Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"No group in this broker. group: {name}")
+        return request.answer(body=java_json.encode(config))
+
+    def get_all(self, request: Request) -> Answer:
+        """Answer 201: the whole table, or a page of it."""
+        page = from_fields(PageFields, request.command.fields)
+        table = self._groups.to_wire()
+        rows = cut_page(table.subscription_group_table, page.group_seq, page.max_group_num)
+        body = java_json.encode(msgspec.structs.replace(table, subscription_group_table=rows))
+        return request.answer(fields={"totalGroupNum": str(len(table.subscription_group_table))}, body=body)
+
+    def list_of_topic(self, request: Request) -> Answer:
+        """Answer 300: who consumes a topic, or has."""
+        topic = from_fields(TopicFields, request.command.fields).topic
+        subscribed = {
+            group for group, living in self._clients.consumer_groups().items() if topic in living.subscriptions
+        }
+        names = sorted(subscribed.union(self._offsets.groups_of(topic)))
+        return request.answer(body=java_json.encode(GroupNames(group_list=names)))
+
+    def list_topics(self, request: Request) -> Answer:
+        """Answer 343."""
+        group = from_fields(GroupFields, request.command.fields).group
+        body = TopicList(topic_list=self._offsets.topics_of(group), broker_addr=self._options.address)
+        return request.answer(body=java_json.encode(body))
+
+    def get_subscription(self, request: Request) -> Answer:
+        """Answer 345."""
+        fields = from_fields(GroupFields, request.command.fields)
+        body = GroupSubscription(
+            group=fields.group,
+            topic=fields.topic,
+            subscription_data=self._clients.subscription(fields.group, fields.topic),
+        )
+        return request.answer(body=java_json.encode(body))
+
+    # Following.
+
+    def get_stats(self, request: Request) -> Steps[Answer]:
+        """Answer 208: how far a group is behind, queue by queue."""
+        fields = from_fields(ConsumeStatsFields, request.command.fields)
+        group = fields.consumer_group
+        topics: Iterable[str] = filter(None, fields.topic_list.split(";"))
+        if fields.topic:
+            topics = [fields.topic]
+        elif not fields.topic_list:
+            topics = self._lags.topics_of(group)
+        style: _Style = "ours"
+        if not fields.is_logical:
+            command = request.command
+            style = "java 5" if is_mapping_aware(command.language, command.version) else "old"
+        rows: _Rows = []
+        tps = 0.0
+        for topic in topics:
+            if self._lags.is_consumed(group, topic):
+                rows += yield from self._follow(group, topic, style)
+                tps += self._stats.get_tps(group, topic)
+        body = ConsumeStats(offset_table=java_json.object_map(rows), consume_tps=tps)
+        return request.answer(body=java_json.encode(body))
+
+    def get_all_stats(self, request: Request) -> Steps[Answer]:
+        """Answer 317: how far every group is behind in every topic."""
+        only_ordered = from_fields(BrokerStatsFields, request.command.fields).is_order
+        stats: list[dict[str, list[ConsumeStats]]] = []
+        lag = in_flight = 0
+        for group in list(self._groups.all()):
+            of_group: list[ConsumeStats] = []
+            for topic in self._offsets.topics_of(group):
+                config = self._topics.find(topic)
+                if config is None or (only_ordered and not config.order):
+                    continue
+                rows = yield from self._follow(group, topic, "old")
+                lag += sum(max(0, row.broker_offset - row.consumer_offset) for _, row in rows)
+                in_flight += sum(row.pull_offset - row.consumer_offset for _, row in rows)
+                tps = self._stats.get_tps(group, topic)
+                of_group.append(ConsumeStats(offset_table=java_json.object_map(rows), consume_tps=tps))
+            stats.append({group: of_group})
+        body = BrokerConsumeStats(
+            broker_addr=self._options.address,
+            consume_stats_list=stats,
+            total_diff=lag,
+            total_inflight_diff=in_flight,
+        )
+        return request.answer(body=java_json.encode(body))
+
+    def get_time_spans(self, request: Request) -> Steps[Answer]:
+        """Answer 303: from when to when the messages of a topic are, and at which time a group stands."""
+        fields = from_fields(GroupFields, request.command.fields)
+        config = self._topics.find(fields.topic)
+        if config is None:
+            return Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{fields.topic}] not exist")
+        spans = []
+        mapping = self._mappings.find(fields.topic)
+        if mapping is None:
+            for queue_id in range(config.read_queues):
+                place = MessageQueue(fields.topic, self._options.name, queue_id)
+                committed = self._offsets.find(fields.group, fields.topic, queue_id) or 0
+                log = self._store.find_queue(fields.topic, queue_id)
+                span = yield from self._span(place, log, committed, request.now_ms)
+                spans.append(span)
+        for number in () if mapping is None else self._mappings.led(fields.topic):
+            assert mapping is not None
+            leader = mapping.queues[number].leader
+            place = MessageQueue(fields.topic, mock_broker(mapping.scope), number)
+            committed = max(0, (self._offsets.find(fields.group, fields.topic, number) or 0) - leader.delta)
+            span = yield from self._span(
+                place, self._store.find_queue(fields.topic, leader.queue_id), committed, request.now_ms
+            )
+            spans.append(span)
+        return request.answer(body=java_json.encode(TimeSpans(consume_time_span_set=spans)))
+
+    def _follow(self, group: str, topic: str, style: _Style) -> Steps[_Rows]:
+        """Return a row for each queue of *topic* that this broker answers for."""
+        mapping = self._mappings.find(topic)
+        rows: _Rows = []
+        for found in self._lags.queues(group, topic):
+            home = None if mapping is None else mapping.queues[found.number].leader
+            last = (found.committed or 0) - found.delta - 1
+            consumed_ms = None
+            if found.log is not None and last >= (0 if home is None else home.start):  # Else it is at another broker.
+                consumed_ms = yield from self._store.store_time(found.log, last)
+            place = (self._options.name if mapping is None else mock_broker(mapping.scope), found.number)
+            if home is not None and style == "java 5":
+                place = (self._options.name, home.queue_id)
+            row = _row(found, style, consumed_ms or 0, self._offsets.find_pulled(group, topic, found.number) or 0)
+            rows.append((MessageQueue(topic, *place), row))
+        return rows
+
+    def _span(self, place: MessageQueue, queue: QueueLog | None, committed: int, now_ms: int) -> Steps[TimeSpan]:
+        first_ms = last_ms = consumed_ms = next_ms = None
+        if queue is not None:
+            store = self._store
+            first_ms = yield from store.store_time(queue, queue.offset_min)
+            last_ms = yield from store.store_time(queue, queue.offset_max - 1)
+            consumed_ms = first_ms
+            if committed:
+                consumed_ms = yield from store.store_time(queue, committed - 1)
+            next_ms = yield from store.store_time(queue, committed)
+        return TimeSpan(
+            message_queue=place,
+            min_time_stamp=first_ms or 0,
+            min_time_stamp_str=_format_time(first_ms or 0),
+            max_time_stamp=last_ms or 0,
+            max_time_stamp_str=_format_time(last_ms or 0),
+            consume_time_stamp=consumed_ms or 0,
+            consume_time_stamp_str=_format_time(consumed_ms or 0),
+            delay_time=max(0, now_ms - next_ms) if next_ms is not None else 0,
+        )
+
+    def _put_all(self, configs: list[GroupConfig], request: Request) -> Answer:
+        for config in configs:
+            fault = find_group_fault(config)
+            if fault is not None:
+                return Refusal(ResponseCode.INVALID_PARAMETER, fault)
+        self._groups.put_all(configs, request.now_ms)
+        return request.answer()
+
+
+def _row(found: QueueLag, style: _Style, consumed_ms: int, pulled: int) -> ConsumerOffset:
+    """Return the lag in a queue as a kind of tool understands it.
+
+    Tools that know of no gaps are given an offset as if the gaps were passed already, so that their difference is the
+    lag. Java's tool since 5.0 adds the offsets before the physical queue to the end itself. Ours shows which groups
+    committed nothing: all that they will not read counts as gap then.
+    """
+    if style != "ours":
+        told = found.next + found.gap
+        end = found.end - found.delta if style == "java 5" else found.end
+        return ConsumerOffset(
+            broker_offset=end, consumer_offset=told, pull_offset=max(pulled, told), last_timestamp=consumed_ms
+        )
+    return ConsumerOffset(
+        broker_offset=found.end,
+        consumer_offset=-1 if found.committed is None else found.committed,
+        pull_offset=max(pulled, found.next),
+        last_timestamp=consumed_ms,
+        gap=found.gap + (found.next if found.committed is None else 0),
+    )
+
+
+def _format_time(time_ms: int) -> str:
+    """Return a time as upstream writes it, but always in UTC: a pure role knows no time zone."""
+    moment = datetime.fromtimestamp(time_ms // 1000, UTC)
+    return f"{moment:%Y-%m-%d#%H:%M:%S}:{time_ms % 1000:03d}"

@@ -1,0 +1,218 @@
+"""Logical queues as operators see and mend them.
+
+    7007                 shows everything
+    7009, 7014, 7015     take something away
+    7016                 says whether this broker shall get more of them
+    7033                 tells a replica everything
+
+Whatever is taken away is only what nobody reads any more, or what the operator names: a leader is never forgotten here
+by the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from holdfast.broker.failover.offset_floors import Floors
+from holdfast.broker.flow.awaitables import Procedure, Synced
+from holdfast.broker.flow.refusals import guard
+from holdfast.broker.flow.request import Answer, Handlers, Request
+from holdfast.broker.flow.turn import Errands
+from holdfast.broker.mapping.cluster_view import ClusterView
+from holdfast.broker.mapping.mapping_journal import MappingSnapshot, describe
+from holdfast.broker.mapping.mapping_table import Mappings
+from holdfast.broker.move.move_source import Handover
+from holdfast.broker.tables.topics import TopicTable
+from holdfast.model.errors import MappingRefused
+from holdfast.model.mapping import LogicalQueue, TopicMapping, next_epoch
+from holdfast.store.message_store import MessageStore
+from holdfast.wire.cluster.mapping import MappedTopic, to_detail
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.frames.fields import from_fields
+from holdfast.wire.requests.moves import (
+    DeleteMappingFields,
+    DiscardOrder,
+    DrainOrder,
+    ForgetOrder,
+    decode_body,
+    encode_body,
+)
+from holdfast.wire.requests.moves import Mappings as EveryMapping
+
+
+class MappingAdmin:
+    """Shows and mends what this broker records."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        mappings: Mappings,
+        view: ClusterView,
+        topics: TopicTable,
+        floors: Floors,
+        handover: Handover,
+        delete_topic: Callable[[Request, str], Procedure[Answer]],
+        errands: Errands,
+    ) -> None:
+        self._store = store
+        self._mappings = mappings
+        self._view = view
+        self._topics = topics
+        self._floors = floors
+        self._handover = handover
+        self._delete_topic = delete_topic
+        self._errands = errands
+
+    def handlers(self) -> Handlers:
+        """Return what this room answers."""
+        return {
+            RequestCode.GET_MAPPINGS: self.show,
+            RequestCode.DELETE_MAPPING: guard(self._delete),
+            RequestCode.GET_MAPPING_SNAPSHOT: self.snapshot,
+            RequestCode.DISCARD_SEGMENTS: guard(self._discard),
+            RequestCode.FORGET_BROKER: guard(self._forget_broker),
+            RequestCode.SET_DRAINING: guard(self._set_draining),
+        }
+
+    def show(self, request: Request) -> Procedure[Answer]:
+        """Answer 7007, when what it tells is on disk: who hears of a newer leader gives up what it led."""
+        broker = self._mappings.broker
+        moves = [state.move for state in self._mappings.moves().values() if state.move.source == broker]
+        topics = [self._to_mapped(mapping) for _, mapping in sorted(self._mappings.topics().items())]
+        every = EveryMapping(topics=topics, moves=moves, draining=self._mappings.draining)
+        answer = request.answer(body=encode_body(every))
+        if self._mappings.announced() != self._mappings.topics():
+            yield Synced(self._mappings.position)
+        return answer
+
+    def snapshot(self, request: Request) -> Procedure[Answer]:
+        """Answer 7033, for a replica: everything recorded of logical queues, when it is on disk."""
+        mappings = self._mappings
+        snapshot = MappingSnapshot(
+            position=mappings.position,
+            topics={name: describe(mapping, self._topics.find(name)) for name, mapping in mappings.topics().items()},
+            moves=mappings.moves(),
+            draining=mappings.draining,
+        )
+        answer = request.answer(body=encode_body(snapshot))
+        yield Synced(mappings.position)
+        return answer
+
+    def _to_mapped(self, mapping: TopicMapping) -> MappedTopic:
+        config = self._topics.find(mapping.topic)
+        hosted = {} if config is None else {name: getattr(config, name) for name in config.__struct_fields__}
+        return MappedTopic(**({"name": mapping.topic} | hosted | {"mapping": to_detail(mapping)}))
+
+    def _delete(self, request: Request) -> Procedure[Answer]:
+        """Answer 7009: forget a logical queue, or the topic.
+
+        The topic goes with its record: without it, it would be a normal topic, which takes what stale clients send.
+        """
+        fields = from_fields(DeleteMappingFields, request.command.fields)
+        mapping = self._mappings.find(fields.topic)
+        if mapping is None:
+            return request.answer()  # A tool asks everybody.
+        if moving := [number for number in mapping.queues if self._mappings.find_move(fields.topic, number)]:
+            raise MappingRefused(
+                "one move at a time", f"logical queue {moving[0]} of {fields.topic} is being moved: wait, or cancel it"
+            )
+        if fields.queue >= 0:
+            yield Synced(self._forget_queue(mapping, fields.queue))
+            self._errands.work.append(self._handover.stamp_all(fields.topic))
+            return request.answer()
+        if mapping.floors:
+            yield from self._view.refresh(fields.topic)
+        if kept := list(self._find_needed_floors(mapping)):
+            raise MappingRefused(
+                "never twice",
+                f"{self._mappings.broker} remembers which offsets logical queue {kept[0]} of {fields.topic} has used,"
+                f" and no broker leads it: set it first with `holdfast queue set {fields.topic} {kept[0]}`, or delete"
+                " the topic everywhere",
+            )
+        if held := [number for number, queue in mapping.queues.items() if self._holds(queue)]:
+            raise MappingRefused(
+                "messages first",
+                f"{self._mappings.broker} holds messages of logical queue {held[0]} of {fields.topic}: move the queue"
+                " and let them expire, or delete the topic everywhere",
+            )
+        return (yield from self._delete_topic(request, fields.topic))
+
+    def _forget_queue(self, mapping: TopicMapping, number: int) -> int:
+        """Record one queue no longer, and where it may begin again. Return the position to wait for.
+
+        From this event on it takes no sends, so the floor is above every send that was ever accepted.
+        """
+        if number not in mapping.queues:
+            return self._mappings.position
+        log = self._mappings.place(mapping.topic, number).queue_log
+        position = self._change(self._floors.retire(mapping, number))
+        self._handover.wake([] if log is None else [log])
+        return position
+
+    def _find_needed_floors(self, mapping: TopicMapping) -> Iterable[int]:
+        """Return the forgotten queues that no broker has led again since, as far as is known here."""
+        for number, floor in mapping.floors.items():
+            if self._view.leader_above(mapping.topic, number, floor.generation) is None:
+                yield number
+
+    def _holds(self, queue: LogicalQueue) -> bool:
+        return any(segment.broker == self._mappings.broker for segment in queue.readable)
+
+    def _discard(self, request: Request) -> Procedure[Answer]:
+        """Answer 7014: expire a closed home of a queue though its records are still there.
+
+        Its broker hears of it after the leader, and drops them: nobody reads them any more.
+        """
+        order = decode_body(request.command.body, DiscardOrder)
+        mapping, queue = self._find(order.topic, order.queue)
+        segment = queue.find(order.generation)
+        if segment is None:
+            raise MappingRefused("expire what is there", f"logical queue {order.queue} has no {order.generation}. home")
+        expired = queue.expire(order.generation, segment.queue_id)
+        if expired != queue:
+            yield Synced(self._change(mapping.put(expired)))
+            self._errands.work.append(self._handover.stamp_all(order.topic))
+        if segment.broker == self._mappings.broker:
+            self._store.erase_queue(order.topic, segment.queue_id)
+        return request.answer()
+
+    def _set_draining(self, request: Request) -> Procedure[Answer]:
+        """Answer 7016 when it is on disk."""
+        wanted = decode_body(request.command.body, DrainOrder).draining
+        if wanted != self._mappings.draining:
+            yield Synced(self._mappings.set_draining(wanted, self._errands.now_ms))
+        return request.answer()
+
+    def _forget_broker(self, request: Request) -> Procedure[Answer]:
+        """Answer 7015: list the expired homes of a removed broker no longer."""
+        removed = {decode_body(request.command.body, ForgetOrder).broker}
+        pruned: list[TopicMapping] = []
+        for mapping in self._mappings.topics().values():
+            # Of a queue that has moved on, only its leader knows what expired since; the copy here may name anybody.
+            queues = [mapping.queues[number].prune(removed) for number in mapping.led]
+            changed = [queue for queue in queues if queue != mapping.queues[queue.queue]]
+            forgotten = mapping.forget_holders(removed)
+            if changed or forgotten != mapping:
+                gone = [queue.queue for queue in changed if not queue.segments]
+                pruned.append(forgotten.put(*changed).without(*gone))
+        for mapping in pruned:  # Only when every topic lets go of it.
+            self._change(mapping)
+        yield Synced(self._mappings.position)
+        self._errands.work += [self._handover.stamp_all(mapping.topic) for mapping in pruned]
+        self._view.forget_broker(*removed)
+        return request.answer()
+
+    def _find(self, topic: str, number: int) -> tuple[TopicMapping, LogicalQueue]:
+        mapping = self._mappings.find(topic)
+        if mapping is None or number not in mapping.queues:
+            raise MappingRefused(
+                "recorded queues", f"{self._mappings.broker} has no record of logical queue {number} of {topic}"
+            )
+        return mapping, mapping.queues[number]
+
+    def _change(self, mapping: TopicMapping) -> int:
+        now_ms = self._errands.now_ms
+        changed = msgspec.structs.replace(mapping, epoch=next_epoch(mapping.epoch, now_ms))
+        return self._mappings.change(changed, now_ms=now_ms)

@@ -1,0 +1,144 @@
+"""Sends a group to another place in a topic (222).
+
+    members of 5.x or of other languages, or none   the offset is set; whoever pulls next is told to go there
+    members of 4.x only                             the offset is set; they are told (220) and move by themselves
+
+A 4.x client that is told by its pull waits ten seconds before it obeys; told by 220 it obeys at once.
+
+Of a static topic every broker moves the groups in those logical queues that it leads; a tool asks them all. While one
+is being handed over nothing is moved: its next leader may have heard already how far its groups are.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from holdfast.broker.consume.consumer_offsets import OffsetTable
+from holdfast.broker.flow.awaitables import Procedure
+from holdfast.broker.flow.request import Answer, Handlers, Refusal, Request
+from holdfast.broker.mapping.segment_queries import StaticReads
+from holdfast.broker.options import BrokerOptions
+from holdfast.broker.tables.clients import Client, ClientTable
+from holdfast.broker.tables.topics import TopicTable
+from holdfast.machine.effects import Effect, SendBytes
+from holdfast.model.queue import MessageQueue
+from holdfast.model.scope import mock_broker
+from holdfast.store.message_store import MessageStore
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import ONE_WAY, Command, encode_command
+from holdfast.wire.frames.fields import from_fields, to_fields
+from holdfast.wire.requests.admin import CppOffset, CppOffsets, OffsetMap, ResetOffsetFields, offset_map
+
+_OBEYS_PULLS_VERSION: Final = 413  # 5.0.0
+_RESET_VERSION: Final = 28  # 3.0.7: clients before that do not know 220
+
+
+class OffsetResets:
+    """Moves groups on behalf of tools."""
+
+    def __init__(
+        self,
+        options: BrokerOptions,
+        topics: TopicTable,
+        clients: ClientTable,
+        offsets: OffsetTable,
+        store: MessageStore,
+        reads: StaticReads,
+    ) -> None:
+        self._options = options
+        self._topics = topics
+        self._clients = clients
+        self._offsets = offsets
+        self._store = store
+        self._reads = reads
+
+    def handlers(self) -> Handlers:
+        """Return what this room answers."""
+        return {RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset}
+
+    def reset(self, request: Request) -> Procedure[Answer]:
+        """Answer 222 with the offsets that the group will consume next."""
+        fields = from_fields(ResetOffsetFields, request.command.fields)
+        config = self._topics.find(fields.topic)
+        if config is None:
+            return Refusal(ResponseCode.TOPIC_NOT_EXIST, f"Topic {fields.topic} does not exist")
+        mapping = self._reads.mappings.find(fields.topic)
+        known = range(config.read_queues) if mapping is None else self._reads.mappings.led(fields.topic)
+        if fields.queue_id >= 0 and fields.queue_id not in known:
+            return Refusal(ResponseCode.INVALID_PARAMETER, f"topic {fields.topic} has no queue {fields.queue_id} here")
+        name = self._options.name if mapping is None else mock_broker(mapping.scope)
+        targets: dict[MessageQueue, int] = {}
+        for queue_id in known if fields.queue_id < 0 else (fields.queue_id,):
+            target = yield from self._find_target(fields, queue_id)
+            if isinstance(target, Refusal):
+                return target
+            targets[MessageQueue(fields.topic, name, queue_id)] = target
+        moving = [queue.queue_id for queue in targets if mapping is not None and not self._is_open(queue)]
+        if moving:
+            numbers = ", ".join(map(str, moving))
+            remark = f"queues {numbers} of {fields.topic} are being handed over; try again in a moment"
+            return Refusal(ResponseCode.SYSTEM_BUSY, remark)
+        membership = self._clients.find_membership(fields.group)
+        members = [] if membership is None else list(membership.members.values())
+        obeys_push = bool(members) and all(_obeys_push(client) for client in members)
+        for queue, target in targets.items():
+            self._offsets.reset(fields.group, queue.topic, queue.queue_id, target, deliver=not obeys_push)
+        if obeys_push:
+            request.effects += [_push(client, fields, targets) for client in members]
+        return request.answer(body=java_json.encode(OffsetMap(offset_table=offset_map(targets))))
+
+    def _is_open(self, queue: MessageQueue) -> bool:
+        """Say whether a logical queue is led here, and its next leader was not told yet how far groups are."""
+        return self._reads.mappings.place(queue.topic, queue.queue_id).state == "open"
+
+    def _find_target(self, fields: ResetOffsetFields, queue_id: int) -> Procedure[int | Refusal]:
+        """Return where the group shall go in one queue."""
+        logical = self._reads.find_led(fields.topic, queue_id)
+        queue = self._store.find_queue(fields.topic, queue_id) if logical is None else None
+        if logical is not None:
+            offset_min = yield from self._reads.ask_minimum(fields.topic, logical)
+            offset_max = self._reads.maximum(fields.topic, logical)
+        else:
+            offset_min, offset_max = (queue.offset_min, queue.offset_max) if queue is not None else (0, 0)
+        if fields.offset >= 0:
+            if not offset_min <= fields.offset <= offset_max:
+                return Refusal(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"Target offset {fields.offset} not in consume queue range [{offset_min}-{offset_max}]",
+                )
+            return fields.offset
+        target = offset_max
+        if fields.timestamp >= 0 and logical is not None:
+            target = yield from self._reads.search(fields.topic, logical, fields.timestamp)
+        elif fields.timestamp >= 0 and queue is not None:
+            target = yield from self._store.offset_at_time(queue, fields.timestamp)
+        current = self._offsets.find(fields.group, fields.topic, queue_id)
+        if fields.is_force or current is None:
+            return target
+        return min(target, current)  # Without force nothing is skipped.
+
+
+def _obeys_push(client: Client) -> bool:
+    return client.language == "JAVA" and _RESET_VERSION <= client.version < _OBEYS_PULLS_VERSION
+
+
+def _push(client: Client, fields: ResetOffsetFields, targets: dict[MessageQueue, int]) -> Effect:
+    """Return the order (220) to one member."""
+    if client.language == "CPP":
+        rows = [
+            CppOffset(topic=queue.topic, broker_name=queue.broker_name, queue_id=queue.queue_id, offset=offset)
+            for queue, offset in targets.items()
+        ]
+        body = java_json.encode(CppOffsets(offset_table=rows))
+    else:
+        body = java_json.encode(OffsetMap(offset_table=offset_map(targets)))
+    header = ResetOffsetFields(topic=fields.topic, group=fields.group, timestamp=fields.timestamp)
+    command = Command(
+        code=RequestCode.RESET_CONSUMER_CLIENT_OFFSET,
+        flag=ONE_WAY,
+        fields=to_fields(header),
+        body=body,
+        serializer=client.serializer,
+    )
+    return SendBytes(client.channel, [encode_command(command)])

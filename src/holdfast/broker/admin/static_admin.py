@@ -1,0 +1,223 @@
+"""Static topics as upstream's tools change them (513).
+
+    tool's record ─> does it contradict what happened? ─> recorded, then hosted, then registered, then answered
+
+    a home of ours, undecided       prepared: it takes no writes until it is known where it begins
+    our queue, next home elsewhere  handed over there, to the exact offset; where that broker cannot take it so, sealed
+    an offset for a decided home    acknowledged and ignored: the queue is open there since its exact end
+    a queue without a leader        opened here at or above every offset that it ever used (`floors.py`)
+
+What happened stays: homes, ends and decided offsets are never changed by a tool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Final
+
+import msgspec
+
+from holdfast.broker.consume.consumer_offsets import OffsetTable
+from holdfast.broker.failover.offset_floors import Finding, Floors, place
+from holdfast.broker.flow.awaitables import Procedure, Synced
+from holdfast.broker.flow.request import Answer, Handlers, Refusal, Request
+from holdfast.broker.mapping.cluster_view import ClusterView
+from holdfast.broker.mapping.mapping_journal import MoveState
+from holdfast.broker.mapping.mapping_table import Mappings
+from holdfast.broker.move.move_payload import Luggage
+from holdfast.broker.naming.registration import Registrar
+from holdfast.broker.tables.topics import TopicTable, find_topic_fault
+from holdfast.model.errors import MappingRefused, RemoteProtocolError
+from holdfast.model.mapping import LogicalQueue, Segment, TopicMapping, accept_update, check
+from holdfast.model.topic import TopicConfig
+from holdfast.wire.cluster.mapping import Detail, decode, from_detail
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.fields import from_fields
+from holdfast.wire.requests.admin import CreateTopicFields, parse_attributes
+from holdfast.wire.requests.moves import MoveOrder
+
+HandOver = Callable[[MoveOrder], Procedure[bool]]
+"""Moves queues to another broker; False when that broker cannot take them from us."""
+
+_REFUSED: Final = ResponseCode.INVALID_PARAMETER
+
+
+class StaticAdmin:
+    """Takes what tools say about static topics.
+
+    Attributes:
+        hand_over: How a queue gets to its next home without a hole; None while nobody can do that.
+    """
+
+    def __init__(
+        self,
+        topics: TopicTable,
+        mappings: Mappings,
+        offsets: OffsetTable,
+        registrar: Registrar,
+        view: ClusterView,
+        floors: Floors,
+        luggage: Luggage,
+    ) -> None:
+        self._topics = topics
+        self._mappings = mappings
+        self._offsets = offsets
+        self._registrar = registrar
+        self._view = view
+        self._floors = floors
+        self._luggage = luggage
+        self.hand_over: HandOver | None = None
+
+    def handlers(self) -> Handlers:
+        """Return what this room answers."""
+        return {RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC: self.put}
+
+    def put(self, request: Request) -> Procedure[Answer]:
+        """Answer 513 when the record is on disk, queues that go elsewhere are gone, and name servers know it."""
+        fields = from_fields(CreateTopicFields, request.command.fields)
+        if self._topics.find(fields.topic) is None:
+            yield from self._view.refresh_topics([fields.topic])  # The answers bring its deletion markers along.
+        fresh: list[int] = []
+        try:
+            told = from_detail(decode(request.command.body, Detail))
+            accepted = self._accept(fields.topic, told)
+            self._configure(fields, accepted)  # If it is refused, no broker need be asked.
+            fresh = self._find_fresh(accepted)
+            self._floors.claim(fields.topic, fresh)
+            findings = (yield from self._floors.find(told, fresh)) if fresh else {}
+            if (before := self._mappings.find(fields.topic)) is not None and _is_old_news(before, told):
+                return request.answer()
+            position = self._record(fields, told, findings, request.now_ms)
+            self._topics.deletions.lift(fields.topic, request.now_ms, request.effects)
+        except (MappingRefused, RemoteProtocolError) as error:
+            return Refusal(_REFUSED, str(error))
+        finally:
+            self._floors.disclaim(fields.topic, fresh)
+        yield Synced(position)
+        for target, queues in self._leaving(fields.topic).items():
+            yield from self._let_go(MoveOrder(topic=fields.topic, queues=queues, target=target), request.now_ms)
+        return self._registrar.answer_registered(request, request.answer())
+
+    def _accept(self, topic: str, told: TopicMapping) -> TopicMapping:
+        """Return the record of the topic after a tool told *told*."""
+        if told.topic != topic:
+            raise MappingRefused("own record", f"the record of {told.topic} was sent for {topic}")
+        check(told, owner=self._mappings.broker, cluster=self._mappings.cluster)
+        known = self._mappings.find(topic)
+        if known is None:
+            return msgspec.structs.replace(told, floors={})  # No tool knows the floors of this broker.
+        return told if _is_old_news(known, told) else accept_update(known, told)
+
+    def _record(
+        self, fields: CreateTopicFields, told: TopicMapping, findings: Mapping[int, Finding], now_ms: int
+    ) -> int:
+        """Record what a tool told, and host the topic so. Return the position to wait for."""
+        before, accepted = self._mappings.find(fields.topic), self._accept(fields.topic, told)
+        # A queue that was recorded during the inquiry is open already.
+        fresh = [number for number in self._find_fresh(accepted) if number in findings]
+        ends = self._mappings.find_ends(fields.topic, [accepted.queues[number] for number in fresh])
+        begun = [
+            place(fields.topic, queue, findings[queue.queue], ends.get(queue.leader.queue_id, 0))
+            for queue in map(accepted.queues.__getitem__, fresh)
+        ]
+        accepted = accepted.put(*begun)
+        config = self._configure(fields, accepted)
+        state = self._find_luggage(accepted, fresh, findings, now_ms)
+        position = self._mappings.change(accepted, now_ms=now_ms, config=config, move=state)
+        if before is None and self._topics.find(fields.topic) is not None:
+            # A normal topic becomes static: what groups committed is of physical queues.
+            self._offsets.adopt_physical(self._mappings, fields.topic)
+        self._luggage.replace(state, now_ms)
+        self._topics.put(config, now_ms)
+        self._topics.changed.discard(fields.topic)  # Name servers hear of it when its record is on disk.
+        return position
+
+    # Queues that begin here.
+
+    def _find_fresh(self, accepted: TopicMapping) -> list[int]:
+        """Return the queues that open here with this record: no broker may have used their offsets."""
+        known = self._mappings.find(accepted.topic)
+        fresh = []
+        for number, queue in accepted.queues.items():
+            leader = queue.leader
+            ours = None if known is None or number not in known.queues else known.queues[number].find(leader.generation)
+            is_known = ours is not None and ours.is_decided
+            if leader.broker == self._mappings.broker and leader.is_open and not is_known:
+                fresh.append(number)
+        return fresh
+
+    def _find_luggage(
+        self, accepted: TopicMapping, fresh: Collection[int], findings: Mapping[int, Finding], now_ms: int
+    ) -> MoveState | None:
+        """Return how to record where groups are in queues that begin again; None if no group was in any of them."""
+        known = [found for number in fresh if (found := findings[number].offsets) is not None]
+        queues = [accepted.queues[found.queue] for found in known]
+        return self._luggage.found(accepted, queues, known, now_ms, reason="set again")
+
+    def _configure(self, fields: CreateTopicFields, mapping: TopicMapping) -> TopicConfig:
+        """Return how the topic is hosted: with a physical queue for every home, and never with fewer than before."""
+        if self._topics.is_system(fields.topic):
+            raise MappingRefused("system topics", f"The topic[{fields.topic}] is conflict with system topic.")
+        known = self._topics.find(fields.topic)
+        added, removed = parse_attributes(fields.attributes)  # Upstream's tool sends none.
+        attributes = added if known is None else known.attributes | added
+        needed = max(mapping.used_on(self._mappings.broker), default=-1) + 1
+        if known is not None:
+            needed = max(needed, known.read_queues, known.write_queues)
+        config = TopicConfig(
+            name=fields.topic,
+            read_queues=max(needed, fields.read_queue_nums),
+            write_queues=max(needed, fields.write_queue_nums),
+            permission=fields.perm,
+            filter_type=fields.topic_filter_type,
+            sys_flag=fields.topic_sys_flag,
+            order=fields.order,
+            attributes={name: value for name, value in attributes.items() if name not in removed},
+        )
+        fault = find_topic_fault(config) or self._topics.find_kind_fault(config)
+        if fault is not None:
+            raise MappingRefused("hosted topics", fault)
+        return config
+
+    # Queues that a tool sends elsewhere.
+
+    def _leaving(self, topic: str) -> dict[str, list[int]]:
+        """Return the queues that are open here and have an undecided home elsewhere, by broker."""
+        mapping = self._mappings.find(topic)
+        leaving: dict[str, list[int]] = {}
+        for number, queue in {} if mapping is None else mapping.queues.items():
+            prepared = queue.prepared
+            is_elsewhere = prepared is not None and prepared.broker != self._mappings.broker
+            if prepared is not None and is_elsewhere and self._mappings.place(topic, number).state == "open":
+                leaving.setdefault(prepared.broker, []).append(number)
+        return leaving
+
+    def _let_go(self, order: MoveOrder, now_ms: int) -> Procedure[None]:
+        is_taken = self.hand_over is not None and (yield from self.hand_over(order))
+        here = self._leaving(order.topic).get(order.target, [])
+        mapping = self._mappings.find(order.topic)
+        if is_taken or not here or mapping is None:
+            return
+        # As upstream has it: the tool reads the end, and tells the other broker where to begin.
+        ends = self._mappings.seal(order.topic, here)
+        sealed = mapping.put(*(mapping.queues[number].seal(*ends[number]) for number in here))
+        yield Synced(self._mappings.change(sealed, now_ms=now_ms))
+
+
+def _is_old_news(known: TopicMapping, told: TopicMapping) -> bool:
+    """Return whether a tool repeats, late, what has happened: it planned the move that we carried out.
+
+    An older epoch is refused when it would change something.
+    """
+    if told.epoch >= known.epoch or told.scope != known.scope or told.total != known.total:
+        return False
+    return all(
+        number in known.queues and all(_is_known(known.queues[number], segment) for segment in queue.segments)
+        for number, queue in told.queues.items()
+    )
+
+
+def _is_known(queue: LogicalQueue, told: Segment) -> bool:
+    """Return whether a home was opened here, or came and went."""
+    home = queue.find(told.generation)
+    return told.generation < queue.generation if home is None else home.is_decided and home.place == told.place

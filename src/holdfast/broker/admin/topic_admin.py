@@ -1,0 +1,279 @@
+"""Topics as tools see them: create, change, delete, describe (17, 18, 21, 202, 215, 305, 316, 351).
+
+Of a static topic, 202 tells of the physical queues here to tools that know of mappings, or that ask for them with
+`lo=false`; with `lo=true` of the logical ones that are led here. Tools that know of no mapping see one broker, which
+tells them of all logical queues, whoever leads them.
+
+An explicit create (17, 18) of a topic that is new here asks the name servers first. If it is static there, it is
+refused: a normal topic of that name would keep messages that no consumer sees. If it was deleted, the create lifts its
+deletion marker (`deletions.py`).
+
+How many queues a static topic has is not changed here: they belong to logical queues (513, and moves).
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+import msgspec
+
+from holdfast.broker.consume.consumer_offsets import OffsetTable
+from holdfast.broker.failover.offset_backup import OffsetCopies
+from holdfast.broker.flow.awaitables import Procedure, Synced
+from holdfast.broker.flow.request import Answer, Handlers, Refusal, Request, Steps
+from holdfast.broker.mapping.cluster_view import ClusterView
+from holdfast.broker.mapping.segment_queries import StaticReads
+from holdfast.broker.naming.registration import Registrar
+from holdfast.broker.tables.stats import BrokerStats
+from holdfast.broker.tables.topics import TopicTable, find_topic_fault
+from holdfast.model.errors import RemoteProtocolError
+from holdfast.model.mapping import TopicMapping
+from holdfast.model.queue import MessageQueue
+from holdfast.model.scope import mock_broker
+from holdfast.model.topic import TopicConfig, find_name_fault
+from holdfast.store.message_store import MessageStore
+from holdfast.wire.cluster.mapping import MappedTopic, encode, to_detail
+from holdfast.wire.cluster.route import TopicList, is_mapping_aware
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.fields import from_fields
+from holdfast.wire.requests.admin import (
+    CreateTopicFields,
+    PageFields,
+    QueueEnds,
+    TopicConfigs,
+    TopicFields,
+    TopicOffset,
+    TopicStats,
+    cut_page,
+    parse_attributes,
+)
+
+
+class TopicAdmin:
+    """Changes and describes topics on behalf of tools."""
+
+    def __init__(
+        self,
+        topics: TopicTable,
+        offsets: OffsetTable,
+        copies: OffsetCopies,
+        reads: StaticReads,
+        store: MessageStore,
+        stats: BrokerStats,
+        registrar: Registrar,
+        view: ClusterView,
+    ) -> None:
+        self._topics = topics
+        self._offsets = offsets
+        self._copies = copies
+        self._reads = reads
+        self._mappings = reads.mappings
+        self._store = store
+        self._stats = stats
+        self._registrar = registrar
+        self._view = view
+
+    def handlers(self) -> Handlers:
+        """Return what this room answers."""
+        return {
+            RequestCode.UPDATE_AND_CREATE_TOPIC: self.put,
+            RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: self.put_list,
+            RequestCode.GET_ALL_TOPIC_CONFIG: self.get_all,
+            RequestCode.GET_TOPIC_STATS_INFO: self.get_stats,
+            RequestCode.DELETE_TOPIC_IN_BROKER: self.delete,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self.list_system,
+            RequestCode.CLEAN_UNUSED_TOPIC: self.clean_unused,
+            RequestCode.GET_TOPIC_CONFIG: self.get,
+        }
+
+    def put(self, request: Request) -> Answer | Procedure[Answer]:
+        """Answer 17."""
+        fields = from_fields(CreateTopicFields, request.command.fields)
+        known = self._topics.find(fields.topic)
+        attributes = dict(known.attributes) if known is not None else {}
+        try:
+            added, removed = parse_attributes(fields.attributes)
+        except RemoteProtocolError as error:
+            return Refusal(ResponseCode.INVALID_PARAMETER, str(error))
+        config = TopicConfig(
+            name=fields.topic,
+            read_queues=fields.read_queue_nums,
+            write_queues=fields.write_queue_nums,
+            permission=fields.perm,
+            filter_type=fields.topic_filter_type,
+            sys_flag=fields.topic_sys_flag,
+            order=fields.order,
+            attributes={name: value for name, value in (attributes | added).items() if name not in removed},
+        )
+        return self._put_all([config], request)
+
+    def put_list(self, request: Request) -> Procedure[Answer]:
+        """Answer 18."""
+        told = java_json.decode(request.command.body, TopicConfigs).topic_config_list
+        return self._put_all([self._alter(config) for config in told], request)
+
+    def _alter(self, config: TopicConfig) -> TopicConfig:
+        """Return *config* with attributes as 17 would leave them: +name sets one, -name removes it, the others stay."""
+        known = self._topics.find(config.name)
+        attributes = {} if known is None else dict(known.attributes)
+        for name, value in config.attributes.items():
+            if name.startswith("-"):
+                attributes.pop(name[1:], None)
+            else:
+                attributes[name.removeprefix("+")] = value
+        return msgspec.structs.replace(config, attributes=attributes)
+
+    def delete(self, request: Request) -> Answer | Procedure[Answer]:
+        """Answer 215. Nothing there is fine: a tool asks every broker of a cluster."""
+        name = from_fields(TopicFields, request.command.fields).topic
+        fault = find_name_fault(name)
+        if fault is not None:  # Above all: a name is a folder that is about to be removed.
+            return Refusal(ResponseCode.INVALID_PARAMETER, fault)
+        if self._topics.is_system(name):
+            return Refusal(ResponseCode.INVALID_PARAMETER, f"The topic[{name}] is conflict with system topic.")
+        self._topics.deletions.hold(name, request.now_ms)
+        if self._mappings.is_static(name):
+            return self.delete_static(request, name)
+        return self._forget(request, name)
+
+    def delete_static(self, request: Request, name: str) -> Procedure[Answer]:
+        """Delete a static topic with everything that this broker has of it."""
+        # First of all nobody may take it for static any more: a topic that comes back without its records is harmless.
+        yield Synced(self._mappings.delete(name, request.now_ms))
+        self._reads.forget_topic(name)
+        return self._forget(request, name)
+
+    def _forget(self, request: Request, name: str) -> Answer:
+        # The queues first: were they left by a crash, nobody would know any more how they are indexed.
+        self._store.delete_topic(name)
+        # On disk, too, before the topic goes: one of its name that is made later begins at 0, with its groups.
+        self._offsets.drop_topic(name, request.now_ms)
+        self._copies.drop_topic(name)
+        self._topics.delete(name, request.now_ms)
+        self._stats.forget_topic(name)
+        return request.answer()
+
+    def clean_unused(self, request: Request) -> Answer:
+        """Answer 316: remove the queues of topics that are not hosted any more."""
+        hosted = self._topics.all()
+        for name in {queue.topic for queue in self._store.list_queues()} - hosted.keys():
+            if not self._topics.is_system(name):
+                self._store.delete_topic(name)
+        return request.answer()
+
+    # Describing.
+
+    def get(self, request: Request) -> Answer:
+        """Answer 351."""
+        name = from_fields(TopicFields, request.command.fields).topic
+        config = self._topics.find(name)
+        if config is None:
+            return Refusal(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {name}")
+        mapping = self._mappings.find(name)
+        if mapping is None or request.command.fields.get("lo") != "true":
+            return request.answer(body=java_json.encode(config))
+        described = MappedTopic(**msgspec.structs.asdict(config), mapping=to_detail(mapping))
+        return request.answer(body=encode(described))
+
+    def get_all(self, request: Request) -> Answer:
+        """Answer 21: the whole table, or a page of it."""
+        page = from_fields(PageFields, request.command.fields)
+        table = self._topics.to_wire()
+        rows = cut_page(table.topic_config_table, page.topic_seq, page.max_topic_num)
+        body = java_json.encode(msgspec.structs.replace(table, topic_config_table=rows))
+        return request.answer(fields={"totalTopicNum": str(len(table.topic_config_table))}, body=body)
+
+    def get_stats(self, request: Request) -> Procedure[Answer]:
+        """Answer 202: the ends of every queue, and when it last grew."""
+        name = from_fields(TopicFields, request.command.fields).topic
+        config = self._topics.find(name)
+        if config is None:
+            return Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
+        mapping = self._mappings.find(name)
+        command = request.command
+        asked = command.fields.get("lo", "").lower()
+        is_aware = asked != "" or is_mapping_aware(command.language, command.version)
+        if mapping is not None and (asked == "true" or not is_aware):
+            rows = yield from self._logical_ends(mapping)
+            if not is_aware:
+                rows += yield from self._ends_elsewhere(name)
+            body = TopicStats(offset_table=java_json.object_map(rows), topic_put_tps=self._stats.put_tps(name))
+            return request.answer(body=java_json.encode(body))
+        count = max(config.read_queues, config.write_queues)
+        rows = []
+        for queue_id in range(count):
+            ends = yield from self._queue_ends(name, queue_id)
+            rows.append((MessageQueue(name, self._mappings.broker, queue_id), ends))
+        body = TopicStats(offset_table=java_json.object_map(rows), topic_put_tps=self._stats.put_tps(name))
+        return request.answer(body=java_json.encode(body))
+
+    def _logical_ends(self, mapping: TopicMapping) -> Steps[list[tuple[MessageQueue, TopicOffset]]]:
+        rows = []
+        for number in self._mappings.led(mapping.topic):
+            queue = mapping.queues[number]
+            grown = yield from self._queue_ends(mapping.topic, queue.leader.queue_id)
+            ends = TopicOffset(
+                min_offset=self._reads.minimum(mapping.topic, queue),
+                max_offset=self._reads.maximum(mapping.topic, queue),
+                last_update_timestamp=grown.last_update_timestamp,
+            )
+            rows.append((MessageQueue(mapping.topic, mock_broker(mapping.scope), number), ends))
+        return rows
+
+    def _ends_elsewhere(self, topic: str) -> Procedure[list[tuple[MessageQueue, TopicOffset]]]:
+        """Return the ends of logical queues that others lead. One that does not answer is missing from the table."""
+        rows = []
+        asked = {"topic": topic, "lo": "true"}
+        for answer in (yield from self._reads.ask_others(RequestCode.GET_TOPIC_STATS_INFO, asked)):
+            with contextlib.suppress(RemoteProtocolError):
+                rows += java_json.decode(answer.body, QueueEnds).rows()
+        return rows
+
+    def list_system(self, request: Request) -> Answer:
+        """Answer 305."""
+        return request.answer(body=java_json.encode(TopicList(topic_list=self._topics.system_names())))
+
+    def _queue_ends(self, topic: str, queue_id: int) -> Steps[TopicOffset]:
+        queue = self._store.find_queue(topic, queue_id)
+        if queue is None:
+            return TopicOffset(min_offset=0, max_offset=0, last_update_timestamp=0)
+        grown_ms = yield from self._store.store_time(queue, queue.offset_max - 1)
+        return TopicOffset(
+            min_offset=queue.offset_min, max_offset=queue.offset_max, last_update_timestamp=grown_ms or 0
+        )
+
+    def _put_all(self, configs: list[TopicConfig], request: Request) -> Procedure[Answer]:
+        names = [config.name for config in configs if find_topic_fault(config) is None]
+        # The answers bring deletion markers along. Where no name server answers, nothing speaks against a topic.
+        yield from self._view.refresh_topics([name for name in names if self._topics.find(name) is None])
+        for config in configs:
+            fault = find_topic_fault(config) or self._find_conflict(config)
+            if fault is not None:
+                return Refusal(ResponseCode.INVALID_PARAMETER, fault)
+        for config in configs:
+            self._topics.deletions.lift(config.name, request.now_ms, request.effects)
+        if len(configs) == 1:
+            self._topics.put(configs[0], request.now_ms)
+        else:
+            self._topics.put_all(configs, request.now_ms)
+        return self._registrar.answer_registered(request, request.answer())
+
+    def _find_conflict(self, config: TopicConfig) -> str | None:
+        """Return why a well-formed *config* cannot be hosted here, or None when it can."""
+        if self._topics.is_system(config.name):
+            return f"The topic[{config.name}] is conflict with system topic."
+        if self._mappings.is_static(config.name):
+            known = self._topics.find(config.name)
+            counts = None if known is None else (known.read_queues, known.write_queues)
+            if counts != (config.read_queues, config.write_queues):
+                return (
+                    f"topic {config.name} is static: its queues belong to logical queues, of which it has a fixed "
+                    "number. Grow it by holdfast topic grow, or by mqadmin updateStaticTopic"
+                )
+        elif self._topics.find(config.name) is None and self._view.is_static(config.name):
+            return (
+                f"topic {config.name} is static on other brokers: a normal one of that name would not be served. Move "
+                "queues here by holdfast queue migrate, or delete the static topic first"
+            )
+        return self._topics.find_kind_fault(config)

@@ -1,0 +1,106 @@
+"""Which groups consume which topics, as reported by the other brokers of the cluster (7035).
+
+    a group commits in a topic here ─> reported to the other brokers of the cluster ─> they report its lag there, too
+
+A group may have committed nothing at a broker, and never have connected to it: its consumer reads chosen queues, or the
+topic got another broker while the group was away. Its lag there counts all the same, and only that broker knows it.
+
+Each report is complete. A broker sends it soon after a change, and again every few minutes, as others may have
+restarted. Reports are kept in memory, and dropped when their broker has been silent for long. Brokers of another
+cluster are left out: the group's clients may belong to a unit, and consume nothing there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from holdfast.broker.consume.consumer_offsets import OffsetTable
+from holdfast.broker.flow.awaitables import PeerCall, Procedure
+from holdfast.broker.flow.request import Answer, Handlers, Request
+from holdfast.broker.flow.turn import Errands
+from holdfast.broker.mapping.cluster_view import ClusterView
+from holdfast.broker.options import BrokerOptions
+from holdfast.broker.tables.topics import TopicTable
+from holdfast.machine.effects import Effect, SetTimer
+from holdfast.model.errors import PeerFailed
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.requests.moves import Consumed, decode_body, encode_body
+
+TIMER: Final = "consumed topics"
+ROUND_MS: Final = 10_000
+REPEAT_MS: Final = 300_000
+LIFE_MS: Final = 900_000
+BROKERS_MAX: Final = 1_024
+
+
+class _Heard(msgspec.Struct, frozen=True):
+    topics: dict[str, list[str]]
+    heard_ms: int
+
+
+class ConsumedTopics:
+    """Reports to other brokers what groups consume here, and keeps their reports."""
+
+    def __init__(
+        self, options: BrokerOptions, topics: TopicTable, offsets: OffsetTable, view: ClusterView, errands: Errands
+    ) -> None:
+        self._name, self._cluster = options.name, options.cluster
+        self._topics = topics
+        self._offsets = offsets
+        self._view = view
+        self._errands = errands
+        self._reported: dict[str, list[str]] = {}
+        self._reported_ms = 0
+        self._heard: dict[str, _Heard] = {}
+
+    def handlers(self) -> Handlers:
+        """Return what this room answers."""
+        return {RequestCode.SHARE_CONSUMED: self.take}
+
+    def pairs(self) -> Iterator[tuple[str, str]]:
+        """Yield topic and group for every topic hosted here that a group consumes at another broker."""
+        for heard in self._heard.values():
+            for group, topics in heard.topics.items():
+                for topic in topics:
+                    if self._topics.find(topic) is not None:
+                        yield topic, group
+
+    def take(self, request: Request) -> Answer:
+        """Answer 7035."""
+        told = decode_body(request.command.body, Consumed)
+        is_known = told.broker in self._heard
+        if told.broker != self._name and (is_known or len(self._heard) < BROKERS_MAX):
+            self._heard[told.broker] = _Heard(told.groups, request.now_ms)
+        return request.answer()
+
+    def start(self, now_ms: int, effects: list[Effect]) -> None:
+        """Begin to check from time to time whether there is anything to report."""
+        effects.append(SetTimer(TIMER, now_ms + ROUND_MS))
+
+    def on_timer(self, name: str, now_ms: int, effects: list[Effect]) -> None:
+        """Report after a change, or again after a while; forget brokers that are silent."""
+        assert name == TIMER
+        self._heard = {broker: heard for broker, heard in self._heard.items() if heard.heard_ms + LIFE_MS > now_ms}
+        groups: dict[str, list[str]] = {}
+        for (topic, group), _ in self._offsets.rows():
+            groups.setdefault(group, []).append(topic)
+        if groups != self._reported or (groups and now_ms - self._reported_ms >= REPEAT_MS):
+            self._reported, self._reported_ms = groups, now_ms
+            self._errands.work.append(self._report())
+        effects.append(SetTimer(TIMER, now_ms + ROUND_MS))
+
+    def _report(self) -> Procedure[None]:
+        """Report to every other broker of the cluster; one that does not answer gets the next repetition."""
+        yield from self._view.refresh()
+        body = encode_body(Consumed(broker=self._name, groups=self._reported))
+        for broker in self._view.brokers():
+            if self._view.cluster_of(broker) == self._cluster:
+                try:
+                    address = yield from self._view.find_address(broker)
+                    yield PeerCall(address, Command(code=RequestCode.SHARE_CONSUMED, body=body))
+                except PeerFailed:
+                    continue

@@ -1,0 +1,480 @@
+"""How far each group has consumed each queue, kept in `config/consumerOffset.json`; codes 14, 15 and 43.
+
+Commits change memory; the file follows every few seconds and when the broker stops. After a crash a group may see the
+last seconds again: consumption is at least once.
+
+A reset from outside waits here until the queue's consumer pulls next and is told to go there (`reset_pending`). Until
+then its own commits are ignored: they are of the time before the reset. It goes along with a logical queue that moves,
+and is kept in the file and in the copies that others have: after a crash it may be told once more.
+
+Of a static topic queues and offsets are logical ones, and live at the leader of the queue. A Java broker keeps physical
+ones at each broker that ever led it: those are taken over with its folder, and asked for across borders that it left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.broker.consume.logical_pull import not_leader_to_read
+from holdfast.broker.flow.awaitables import Procedure
+from holdfast.broker.flow.request import Answer, Handlers, Refusal, Request
+from holdfast.broker.mapping.mapping_table import Mappings
+from holdfast.broker.mapping.segment_queries import StaticReads
+from holdfast.broker.options import BrokerOptions
+from holdfast.broker.tables.config_store import load_config, save_config, write_config
+from holdfast.broker.tables.groups import GroupTable
+from holdfast.broker.tables.topics import TopicTable
+from holdfast.machine.effects import Effect, Log, SetTimer
+from holdfast.model.errors import PeerFailed
+from holdfast.model.mapping import LogicalQueue, Segment
+from holdfast.model.numbers import parse_count
+from holdfast.store.base.disk import Disk
+from holdfast.store.message_store import MessageStore
+from holdfast.wire.cluster.registration import DataVersion
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.fields import from_fields, to_fields
+from holdfast.wire.requests.offsets import OffsetAnswer, QueryOffsetFields, UpdateOffsetFields
+
+NAME: Final = "consumerOffset.json"
+TIMER: Final = "offsets"
+NEVER_COMMITTED: Final = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
+
+
+class Offsets(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The table as it is stored and as replicas get it. Keys are `topic@group`.
+
+    Attributes:
+        resets: Queues whose offset was set from outside, and their consumers have yet to hear of it; left out if there
+            are none, and in files of others.
+    """
+
+    offset_table: dict[str, dict[int, int]] = {}
+    pull_offset_table: dict[str, dict[int, int]] = {}
+    group_topic_map: dict[str, Any] = {}
+    data_version: DataVersion = DataVersion()
+    resets: dict[str, list[int]] | msgspec.UnsetType = msgspec.UNSET
+
+
+class OffsetTable:
+    """Committed offsets by group, topic and queue.
+
+    Attributes:
+        to_wake: Queues whose waiting pulls have a reset to hear of.
+    """
+
+    def __init__(self, disk: Disk, options: BrokerOptions, now_ms: int = 0) -> None:
+        self._disk = disk
+        self._save_interval_ms = options.offset_save_interval_ms
+        saved = load_config(disk, NAME, Offsets) or Offsets(data_version=DataVersion(timestamp=now_ms))
+        self._committed = {key: dict(queues) for key, queues in saved.offset_table.items()}
+        self._pulled = {key: dict(queues) for key, queues in saved.pull_offset_table.items()}
+        self._group_topics = saved.group_topic_map
+        self._resets = {
+            (key, queue_id)
+            for key, queues in (saved.resets or {}).items()
+            for queue_id in queues
+            if queue_id in self._committed.get(key, {})
+        }
+        self.to_wake: list[tuple[str, int]] = []
+        self._version = saved.data_version
+        self._dirty = False
+        # Of a replica: what was committed here and its master has yet to hear of. Others have no such table.
+        self.own: dict[str, dict[int, int]] | None = None
+
+    def find(self, group: str, topic: str, queue_id: int) -> int | None:
+        """Return the next offset *group* will consume, or None when it never said."""
+        queues = self._committed.get(_key(group, topic))
+        return None if queues is None else queues.get(queue_id)
+
+    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
+        """Remember that *group* has consumed everything before *offset*; False when that is ignored.
+
+        A negative offset is a client's word for "nothing yet"; a commit while a reset waits is older than the reset.
+        """
+        key = _key(group, topic)
+        if offset < 0 or (self._resets and (key, queue_id) in self._resets):
+            return False
+        queues = self._committed.get(key)
+        if queues is None:
+            queues = self._committed[key] = {}
+        queues[queue_id] = offset
+        self._dirty = True
+        if self.own is not None:
+            self.own.setdefault(key, {})[queue_id] = offset
+        return True
+
+    def note_consumer(self, group: str, topic: str) -> None:
+        """Remember that *group* consumes *topic*, though it may not have committed anything yet: it lags all the same.
+
+        A replica learns of it from its master.
+        """
+        key = _key(group, topic)
+        if self.own is None and key not in self._committed:
+            self._committed[key] = {}
+            self._dirty = True
+
+    def take_over(self, told: Offsets) -> None:
+        """Let a replica know what its master does, but for what was committed here and the master has yet to hear."""
+        committed = {key: dict(queues) for key, queues in told.offset_table.items()}
+        for key, queues in (self.own or {}).items():
+            committed.setdefault(key, {}).update(queues)
+        resets = {(key, queue) for key, queues in (told.resets or {}).items() for queue in queues}
+        if (committed, resets) == (self._committed, self._resets):
+            return
+        self._committed, self._resets = committed, resets
+        self._pulled = {key: dict(queues) for key, queues in told.pull_offset_table.items()}
+        self._dirty = True
+
+    def note_pull(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Remember where *group* will pull next: lag tools show it beside the committed offset."""
+        key = _key(group, topic)
+        queues = self._pulled.get(key)
+        if queues is None:
+            queues = self._pulled[key] = {}
+        queues[queue_id] = offset
+
+    def find_pulled(self, group: str, topic: str, queue_id: int) -> int | None:
+        """Return where *group* will pull next, or None when it never pulled."""
+        return self._pulled.get(_key(group, topic), {}).get(queue_id)
+
+    def reset(self, group: str, topic: str, queue_id: int, offset: int, *, deliver: bool) -> None:
+        """Set what *group* will consume next; with *deliver* its consumer is told so at its next pull, or at once."""
+        key = _key(group, topic)
+        self._committed.setdefault(key, {})[queue_id] = offset
+        if deliver:
+            self._resets.add((key, queue_id))
+            self.to_wake.append((topic, queue_id))
+        else:
+            self._resets.discard((key, queue_id))
+        self._dirty = True
+
+    def reset_pending(self, group: str, topic: str, queue_id: int, requested: int | None = None) -> int | None:
+        """Return, once, where a consumer that pulls at *requested* must go instead; None when it may go on.
+
+        With the answer the reset counts as delivered: either the consumer is told now, or it is already there.
+        """
+        if not self._resets:
+            return None
+        key = _key(group, topic)
+        if (key, queue_id) not in self._resets:
+            return None
+        self._resets.remove((key, queue_id))
+        self._dirty = True
+        offset = self._committed[key][queue_id]
+        return None if offset == requested else offset
+
+    def resets(self) -> Iterator[tuple[str, str, int]]:
+        """Yield topic, group and queue of every reset that waits for its consumer."""
+        for key, queue_id in self._resets:
+            yield *_split(key), queue_id
+
+    def resets_of(self, topic: str, queues: Collection[int]) -> dict[str, list[int]]:
+        """Return the resets in these queues that wait for their consumers: group to queues."""
+        found: dict[str, list[int]] = {}
+        for name, group, queue_id in sorted(self.resets()):
+            if name == topic and queue_id in queues:
+                found.setdefault(group, []).append(queue_id)
+        return found
+
+    def forget_resets(self, topic: str, queues: Collection[int]) -> None:
+        """Let nobody be told of resets in these queues any more."""
+        for group, numbers in self.resets_of(topic, queues).items():
+            for queue_id in numbers:
+                self._resets.remove((_key(group, topic), queue_id))
+                self._dirty = True
+
+    def take_to_wake(self) -> list[tuple[str, int]]:
+        """Return the queues whose waiting pulls have a reset to hear of; once."""
+        taken, self.to_wake = self.to_wake, []
+        return taken
+
+    def queues_of(self, group: str, topic: str) -> dict[int, int]:
+        """Return the committed offsets of *group* in *topic* by queue."""
+        return self._committed.get(_key(group, topic), {})
+
+    def rows(self) -> Iterator[tuple[tuple[str, str], dict[int, int]]]:
+        """Yield the committed offsets of every topic and group by queue; not to be changed by the caller."""
+        for key, queues in self._committed.items():
+            yield _split(key), queues
+
+    def forget_queue(self, topic: str, queue_id: int) -> None:
+        """Drop every group's offset in one queue."""
+        for (name, group), queues in self.rows():
+            if name == topic and queues.pop(queue_id, None) is not None:
+                self._resets.discard((_key(group, topic), queue_id))
+                self._dirty = True
+
+    def topics_of(self, group: str) -> list[str]:
+        """Return the topics that *group* has consumed, sorted."""
+        return sorted(topic for topic, name in map(_split, self._committed) if name == group)
+
+    def groups_of(self, topic: str) -> list[str]:
+        """Return the groups that have consumed *topic*, sorted."""
+        return sorted(name for other, name in map(_split, self._committed) if other == topic)
+
+    def clone(self, source: str, target: str, topic: str) -> None:
+        """Let group *target* stand where *source* stands in *topic*."""
+        queues = self._committed.get(_key(source, topic))
+        if queues:
+            self._committed[_key(target, topic)] = dict(queues)
+            self._dirty = True
+
+    def forget_group(self, group: str) -> None:
+        """Drop every offset of *group*."""
+        self._forget({key for key in (*self._committed, *self._pulled) if _split(key)[1] == group})
+
+    def forget_topic(self, topic: str) -> None:
+        """Drop every offset in *topic*: should it be made again, its offsets start at 0."""
+        self._forget({key for key in (*self._committed, *self._pulled, *(self.own or ())) if _split(key)[0] == topic})
+
+    def drop_topic(self, topic: str, now_ms: int) -> None:
+        """Drop every offset in *topic*, and put that on disk before returning: a crash must not bring them back."""
+        is_committed = any(_split(key)[0] == topic for key in self._committed)
+        self.forget_topic(topic)
+        if is_committed:
+            self._stamp(now_ms)
+            save_config(self._disk, NAME, self.to_wire())
+            self._dirty = True  # An earlier save may still be under way, off the loop.
+
+    def to_wire(self) -> Offsets:
+        """Return the whole table."""
+        resets: dict[str, list[int]] = {}
+        for key, queue_id in sorted(self._resets):
+            resets.setdefault(key, []).append(queue_id)
+        return Offsets(
+            offset_table=self._committed,
+            pull_offset_table=self._pulled,
+            group_topic_map=self._group_topics,
+            data_version=self._version,
+            resets=resets or msgspec.UNSET,
+        )
+
+    def adopt_physical(self, mappings: Mappings, topic: str) -> None:
+        """Make logical offsets of those that a Java broker left for its physical queues of a static topic."""
+        mapping = mappings.find(topic)
+        for key in [key for key in self._committed if _split(key)[0] == topic]:
+            physical, logical = self._committed[key], {}
+            for queue in () if mapping is None else mapping.queues.values():
+                for segment in queue.segments:
+                    if segment.broker == mappings.broker and segment.is_decided and segment.queue_id in physical:
+                        logical[queue.queue] = segment.to_logical(physical[segment.queue_id])
+            self._committed[key] = logical
+            self._dirty = True
+
+    def clamp(self, topics: TopicTable, store: MessageStore, reads: StaticReads) -> list[Log]:
+        """Move offsets that lie behind the end of their queue back to it, and tell of each.
+
+        The log lost its end: it was not synced when power failed. Messages that now get these offsets again would
+        never be consumed. Done before anybody is served.
+        """
+        lines: list[Log] = []
+        for key, queues in self._committed.items():
+            topic, group = _split(key)
+            config = topics.find(topic)
+            if config is None:
+                continue
+            for queue_id, offset in queues.items():
+                if reads.mappings.is_static(topic):
+                    led = reads.find_led(topic, queue_id)
+                    end = offset if led is None else reads.maximum(topic, led)
+                else:
+                    queue = store.find_queue(topic, queue_id)
+                    end = 0 if queue is None else queue.offset_max
+                if offset > end:
+                    queues[queue_id] = end
+                    place = {"group": group, "topic": topic, "queue": queue_id, "old": offset, "new": end}
+                    lines.append(Log("warning", "consumer offset behind the end of its queue moved back", {**place}))
+        self._dirty = self._dirty or bool(lines)
+        return lines
+
+    # Keeping it.
+
+    @property
+    def save_count(self) -> int:
+        """How often the table was saved: what changed since then is not in the file."""
+        return self._version.counter
+
+    def start(self, now_ms: int, effects: list[Effect]) -> None:
+        """Begin to save from time to time."""
+        effects.append(SetTimer(TIMER, now_ms + self._save_interval_ms))
+
+    def on_timer(self, name: str, now_ms: int, effects: list[Effect]) -> None:
+        """Save what changed."""
+        assert name == TIMER
+        if self._dirty:
+            self._stamp(now_ms)
+            effects += write_config(self._disk, NAME, self.to_wire())
+        effects.append(SetTimer(TIMER, now_ms + self._save_interval_ms))
+
+    def stop(self, now_ms: int, effects: list[Effect]) -> None:
+        """Save once more: the broker is about to end."""
+        self._stamp(now_ms)
+        effects += write_config(self._disk, NAME, self.to_wire())
+
+    def _stamp(self, now_ms: int) -> None:
+        version = self._version
+        self._version = DataVersion(state_version=version.state_version, timestamp=now_ms, counter=version.counter + 1)
+        self._dirty = False
+
+    def _forget(self, keys: set[str]) -> None:
+        for key in keys:
+            self._committed.pop(key, None)
+            self._pulled.pop(key, None)
+            if self.own is not None:
+                self.own.pop(key, None)
+        self._resets = {place for place in self._resets if place[0] not in keys}
+        self._dirty = self._dirty or bool(keys)
+
+
+class OffsetRequests:
+    """Answers consumers that ask for their offset or tell it."""
+
+    def __init__(
+        self,
+        offsets: OffsetTable,
+        topics: TopicTable,
+        groups: GroupTable,
+        store: MessageStore,
+        reads: StaticReads,
+    ) -> None:
+        self._offsets = offsets
+        self._topics = topics
+        self._groups = groups
+        self._store = store
+        self._reads = reads
+        self._mappings = reads.mappings
+
+    def handlers(self) -> Handlers:
+        """Return what this room answers."""
+        return {
+            RequestCode.QUERY_CONSUMER_OFFSET: self.query,
+            RequestCode.UPDATE_CONSUMER_OFFSET: self.update,
+            RequestCode.GET_ALL_CONSUMER_OFFSET: self.get_all,
+        }
+
+    def query(self, request: Request) -> Answer | Procedure[Answer]:
+        """Answer 14. A group that never committed is told so: where it begins is its own choice.
+
+        With one exception, upstream's: in a queue that still has its very first message, "never committed" and
+        "0" mean the same to a group that is merely late, so 0 is answered unless the client objects.
+        """
+        fields = from_fields(QueryOffsetFields, request.command.fields)
+        if self._mappings.is_static(fields.topic):
+            return self._query_static(request, fields)
+        offset = self._offsets.find(fields.consumer_group, fields.topic, fields.queue_id)
+        if offset is None and fields.set_zero_if_not_found is not False:
+            offset = find_first(self._store, fields.topic, fields.queue_id)
+        return _tell(request, offset)
+
+    def _query_static(self, request: Request, fields: QueryOffsetFields) -> Answer | Procedure[Answer]:
+        group, topic, number = fields.consumer_group, fields.topic, fields.queue_id
+        if fields.is_logical is False:
+            return _tell(request, self._find_physical(fields))
+        queue = self._reads.find_led(topic, number)
+        if queue is None:
+            return not_leader_to_read(topic, number, self._mappings.broker)
+        offset = self._offsets.find(group, topic, number)
+        if offset is not None:
+            return _tell(request, offset)
+        if any(segment.forced for segment in queue.segments):
+            # What the group committed may have been lost with its leader: it begins where it cannot miss anything.
+            return _tell(request, self._reads.minimum(topic, queue))
+        if foreign := [home for home in queue.readable[:-1] if home.is_decided and not home.is_sealed]:
+            return self._ask_old_homes(request, fields, foreign)
+        if fields.set_zero_if_not_found is not False:
+            offset = find_first_logical(self._store, topic, queue)
+        return _tell(request, offset)
+
+    def _ask_old_homes(self, request: Request, fields: QueryOffsetFields, homes: list[Segment]) -> Procedure[Answer]:
+        """Answer with what the newest of those Java brokers knows that led a queue before; it is kept here then."""
+        for home in reversed(homes):
+            asked = msgspec.structs.replace(fields, queue_id=home.queue_id, set_zero_if_not_found=False)
+            try:
+                answer = yield from self._reads.ask(home, RequestCode.QUERY_CONSUMER_OFFSET, to_fields(asked))
+            except PeerFailed as error:
+                return Refusal(ResponseCode.SYSTEM_ERROR, str(error))
+            offset = parse_count(answer.fields.get("offset"), -1)
+            if answer.code == ResponseCode.SUCCESS and offset >= 0:
+                logical = home.to_logical(offset)
+                self._offsets.commit(fields.consumer_group, fields.topic, fields.queue_id, logical)
+                return _tell(request, logical)
+        return _tell(request, None)
+
+    def update(self, request: Request) -> Answer:
+        """Answer 15."""
+        fields = from_fields(UpdateOffsetFields, request.command.fields)
+        topic = self._topics.find(fields.topic)
+        if topic is None:
+            return Refusal(ResponseCode.TOPIC_NOT_EXIST, f"Topic {fields.topic} not exist!")
+        if self._groups.find(fields.consumer_group) is None:
+            return Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {fields.consumer_group} not exist!")
+        if fields.queue_id < 0 or fields.commit_offset < 0:
+            return request.answer(remark="A negative queue or offset says nothing; ignored")
+        if self._mappings.is_static(fields.topic):
+            return self._update_static(request, fields)
+        if fields.queue_id >= max(topic.read_queues, topic.write_queues):
+            return request.answer(remark=f"Topic {fields.topic} has no queue {fields.queue_id}; ignored")
+        return self._commit(request, fields, fields.queue_id, fields.commit_offset)
+
+    def _update_static(self, request: Request, fields: UpdateOffsetFields) -> Answer:
+        if fields.is_logical is False:
+            own = self._mappings.find_own(fields.topic, fields.queue_id)
+            if own is None or not own[1].is_decided:
+                return request.answer(remark=f"Topic {fields.topic} has no queue {fields.queue_id}; ignored")
+            return self._commit(request, fields, own[0].queue, own[1].to_logical(fields.commit_offset))
+        if not self._mappings.place(fields.topic, fields.queue_id).is_led:
+            return not_leader_to_read(fields.topic, fields.queue_id, self._mappings.broker)
+        return self._commit(request, fields, fields.queue_id, fields.commit_offset)
+
+    def _commit(self, request: Request, fields: UpdateOffsetFields, queue_id: int, offset: int) -> Answer:
+        if not self._offsets.commit(fields.consumer_group, fields.topic, queue_id, offset):
+            return request.answer(remark="Offset has been previously reset")
+        return request.answer()
+
+    def _find_physical(self, fields: QueryOffsetFields) -> int | None:
+        """Return an offset as a Java leader asks for it: of a physical queue that once was a home of its queue."""
+        own = self._mappings.find_own(fields.topic, fields.queue_id)
+        offset = None if own is None else self._offsets.find(fields.consumer_group, fields.topic, own[0].queue)
+        if own is None or offset is None or not own[1].is_decided or offset < own[1].first:
+            return None
+        return own[1].to_physical(offset)
+
+    def get_all(self, request: Request) -> Answer:
+        """Answer 43."""
+        return request.answer(body=java_json.encode(self._offsets.to_wire()))
+
+
+def find_first(store: MessageStore, topic: str, queue_id: int) -> int | None:
+    """Return 0 if a physical queue has its very first message in memory; else None."""
+    queue = store.find_queue(topic, queue_id)
+    if queue is None or queue.offset_min > 0 or queue.offset_max == 0:
+        return None
+    (entry,) = queue.entries(0, 1) or [(0, 0, 0)]
+    return 0 if store.is_hot(entry[0]) else None
+
+
+def find_first_logical(store: MessageStore, topic: str, queue: LogicalQueue) -> int | None:
+    """Return 0 if a logical queue that never moved has its very first message in memory; else None."""
+    home = queue.leader
+    is_first = len(queue.readable) == 1 and home.first == home.start == 0
+    return find_first(store, topic, home.queue_id) if is_first else None
+
+
+def _tell(request: Request, offset: int | None) -> Answer:
+    if offset is None:
+        return Refusal(ResponseCode.QUERY_NOT_FOUND, NEVER_COMMITTED)
+    return request.answer(fields=to_fields(OffsetAnswer(offset)))
+
+
+def _key(group: str, topic: str) -> str:
+    return f"{topic}@{group}"
+
+
+def _split(key: str) -> tuple[str, str]:
+    """Return (topic, group). Neither may contain the sign, but files of others may hold anything."""
+    topic, _, group = key.partition("@")
+    return topic, group

@@ -1,0 +1,134 @@
+"""Whose logs the records are in that clients got by way of this broker: for those who name one by its position alone.
+
+    answer to a pull ────> records: store host and position ──────────┬─> connection, group, topic, host: from .. to
+    answer to a send ────> the id of a half message: the same two ────┘
+    position without id ─> hosts of which that client can have it ────> ids, by which it is found (`whereabouts.py`)
+
+Who reads no mappings sees one broker of a static topic. Behind it are many logs, which have different records at the
+same position. All records of an answer are from one log. What is kept is a stretch of it and not every position: what
+is found there must still be of that topic.
+
+Bounded: at most `STRETCHES_MAX` for each connection, of which the oldest give way; all of them end with it.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, final
+
+import msgspec
+
+from holdfast.broker.mapping.offset_rewrite import find_last
+from holdfast.machine.events import ChannelId
+from holdfast.model.errors import RemoteProtocolError
+from holdfast.model.numbers import parse_count
+from holdfast.model.topic import HALF_TOPIC
+from holdfast.wire.cluster.route import MAPPING_FIELD, is_mapping_aware
+from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.frames.frame import split_frames
+from holdfast.wire.frames.host import HOST_SIZE_V4, HOST_SIZE_V6
+from holdfast.wire.records.message_id import format_message_id, parse_message_id
+from holdfast.wire.records.record import BORN_HOST_V6, STORE_HOST_V6, TRANSACTION_MASK, TRANSACTION_PREPARED, Piece
+
+STRETCHES_MAX: Final = 256
+_PULLS: Final = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
+
+# Of a record: its position, its sys flag, and, if both hosts are short, who stored it.
+_POSITION = struct.Struct(">q")
+_POSITION_AND_HOST = struct.Struct(">qi24x8s")
+_POSITION_AT: Final = 28
+_BORN_HOST_AT: Final = 48
+_LONG_HOSTS: Final = BORN_HOST_V6 | STORE_HOST_V6
+
+Source = tuple[str, str, bytes]
+"""Group of consumers, topic, and the host that stored it."""
+
+
+@final
+class _Stretch(msgspec.Struct):
+    """The lowest and the highest position that was handed out."""
+
+    low: int
+    high: int
+
+
+class HandedOut:
+    """Remembers for each connection from which stretches of which logs it was given something."""
+
+    def __init__(self) -> None:
+        self._known: dict[ChannelId, dict[Source, _Stretch]] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._known.values()))
+
+    def note(self, channel: ChannelId, group: str, topic: str, records: Piece, last: int) -> None:
+        """Take note of the records of an answer, which stand one behind the other; the last begins at byte *last*.
+
+        A connection of another broker's client is that broker's concern.
+        """
+        if channel < 0 or last < 0:
+            return
+        low, flag, host = _POSITION_AND_HOST.unpack_from(records, _POSITION_AT)
+        if flag & _LONG_HOSTS:
+            host = _store_host(records, flag)
+        (high,) = _POSITION.unpack_from(records, last + _POSITION_AT)
+        self._note(channel, (group, topic, host), low, high)
+
+    def note_pulled(self, channel: ChannelId, pull: Command, answer: bytes) -> None:
+        """Take note of what another broker answered to a pull, whole frames, if it is for a client without mappings."""
+        fields = pull.fields
+        if channel < 0 or pull.code not in _PULLS or fields.get(MAPPING_FIELD) == "1":
+            return
+        if is_mapping_aware(pull.language, pull.version):
+            return
+        try:
+            frames, _ = split_frames(memoryview(answer))
+        except RemoteProtocolError:
+            return  # That is for the client to find out.
+        for frame in frames:
+            group, topic = fields.get("consumerGroup", ""), fields.get("topic", "")
+            self.note(channel, group, topic, frame.body, find_last(frame.body))
+
+    def note_sent(self, channel: ChannelId, send: Command, answer: Command) -> None:
+        """Take note of what another broker answered to a send, if it is half a transaction."""
+        flag = parse_count(send.fields.get("f") or send.fields.get("sysFlag"), 0)
+        if channel < 0 or flag & TRANSACTION_MASK != TRANSACTION_PREPARED:
+            return
+        try:
+            told = parse_message_id(answer.fields.get("msgId", ""))
+        except RemoteProtocolError:
+            return  # It was refused.
+        self._note(channel, ("", HALF_TOPIC, told.host), told.position, told.position)
+
+    def _note(self, channel: ChannelId, source: Source, low: int, high: int) -> None:
+        known = self._known.get(channel)
+        stretch = None if known is None else known.get(source)
+        if stretch is not None:
+            if low < stretch.low:  # noqa: PLR1730 - `min` and `max` cost as much as all the rest of this
+                stretch.low = low
+            if high > stretch.high:  # noqa: PLR1730
+                stretch.high = high
+            return
+        known = self._known.setdefault(channel, {})
+        if len(known) >= STRETCHES_MAX:
+            del known[next(iter(known))]
+        known[source] = _Stretch(low, high)
+
+    def find(self, channel: ChannelId, position: int, group: str | None = None) -> list[tuple[str, str]]:
+        """Return topic and id of every record that a client can mean by *position*, in *group* or in any."""
+        return [
+            (topic, format_message_id(host, position))
+            for (reader, topic, host), stretch in self._known.get(channel, {}).items()
+            if stretch.low <= position <= stretch.high and group in {None, reader}
+        ]
+
+    def forget(self, channel: ChannelId) -> None:
+        """Forget a connection."""
+        self._known.pop(channel, None)
+
+
+def _store_host(record: Piece, flag: int) -> bytes:
+    """Return the host that stored the first record in *record*, as message ids have it."""
+    start = _BORN_HOST_AT + (HOST_SIZE_V6 if flag & BORN_HOST_V6 else HOST_SIZE_V4) + 8
+    return bytes(record[start : start + (HOST_SIZE_V6 if flag & STORE_HOST_V6 else HOST_SIZE_V4)])

@@ -1,0 +1,152 @@
+"""How far groups are behind: the one figure that tools (208, 317), the command line and the metric show.
+
+    lag = messages between the group's next offset and the end of the queue
+          offsets without a message (gaps of forced moves, expired segments) are not counted
+
+The next offset is the committed one. A group that committed nothing in a queue starts there as its consumer would:
+- at 0 if the queue still has its first message in memory: so code 14 is answered, whatever the consumer prefers;
+- else at the end if a consumer is connected that prefers the end; retry topics are read whole;
+- else at the lowest offset that can be read.
+
+Queues of static topics are logical, and only their leader knows their lag.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import msgspec
+
+from holdfast.broker.consume.consumer_offsets import OffsetTable, find_first, find_first_logical
+from holdfast.broker.mapping.segment_queries import StaticReads
+from holdfast.broker.tables.clients import ClientTable
+from holdfast.broker.tables.topics import TopicTable
+from holdfast.model.mapping import LogicalQueue
+from holdfast.model.topic import RETRY_PREFIX
+from holdfast.store.message_store import MessageStore
+from holdfast.store.queues.queue_log import QueueLog
+from holdfast.wire.requests.heartbeat import ConsumeFromWhere
+
+# Every other preference is read as "at the end", as Java consumers do.
+_NOT_AT_END: Final = frozenset(
+    {ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET.name, ConsumeFromWhere.CONSUME_FROM_TIMESTAMP.name}
+)
+
+
+class QueueLag(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a group is behind in one queue.
+
+    Attributes:
+        number: The logical queue of a static topic, the queue of any other.
+        committed: None if the group committed nothing.
+        next: The offset that the group consumes next.
+        end: The offset of the next message to be stored.
+        gap: How many of the offsets in between hold no message.
+        log: The physical queue in which the end is; None if nothing was ever stored.
+        delta: What to add to a physical offset of that queue.
+    """
+
+    number: int
+    committed: int | None
+    next: int
+    end: int
+    gap: int = 0
+    log: QueueLog | None
+    delta: int = 0
+
+    @property
+    def lag(self) -> int:
+        """How many messages the group has yet to consume."""
+        return max(0, self.end - self.next - self.gap)
+
+
+class Lags:
+    """Computes how far groups are behind in the queues that this broker leads.
+
+    Attributes:
+        mappings: The logical queues.
+        far_pairs: Yields topic and group where the group consumes the topic at another broker.
+    """
+
+    def __init__(
+        self, topics: TopicTable, clients: ClientTable, offsets: OffsetTable, reads: StaticReads, store: MessageStore
+    ) -> None:
+        self._topics = topics
+        self._clients = clients
+        self._offsets = offsets
+        self._reads = reads
+        self.mappings = reads.mappings
+        self._store = store
+        self.far_pairs: Callable[[], Iterable[tuple[str, str]]] = tuple
+
+    def pairs(self) -> list[tuple[str, str]]:
+        """Return every topic and group of which the group consumes the topic, here or at another broker."""
+        known = dict.fromkeys((topic, group) for (topic, group), _ in self._offsets.rows())
+        return [pair for pair in (known | dict.fromkeys(self.far_pairs())) if self.is_consumed(pair[1], pair[0])]
+
+    def topics_of(self, group: str) -> list[str]:
+        """Return the topics that *group* consumes, here or at another broker."""
+        return sorted(topic for topic, name in self.pairs() if name == group)
+
+    def is_consumed(self, group: str, topic: str) -> bool:
+        """Say whether *topic* is hosted and *group*, if it is connected, still subscribes to it."""
+        living = self._clients.find_membership(group)
+        is_left = living is not None and bool(living.subscriptions) and topic not in living.subscriptions
+        return self._topics.find(topic) is not None and not is_left
+
+    def queues(self, group: str, topic: str) -> list[QueueLag]:
+        """Return how far *group* is behind in each queue of *topic* that this broker answers for."""
+        if self.mappings.is_static(topic):
+            return self.logical_queues(group, topic, self.mappings.led(topic))
+        config = self._topics.find(topic)
+        return [self._physical(group, topic, number) for number in range(0 if config is None else config.read_queues)]
+
+    def logical_queues(self, group: str, topic: str, numbers: Iterable[int]) -> list[QueueLag]:
+        """Return how far *group* is behind in those of the logical queues *numbers* that are led here."""
+        found = (self._reads.find_led(topic, number) for number in numbers)
+        return [self._logical(group, topic, queue) for queue in found if queue is not None]
+
+    def _physical(self, group: str, topic: str, number: int) -> QueueLag:
+        log = self._store.find_queue(topic, number)
+        committed = self._offsets.find(group, topic, number)
+        end = 0 if log is None else log.offset_max
+        start = committed
+        if start is None:
+            is_at_end = self._begins_at_end(group, topic) and find_first(self._store, topic, number) is None
+            start = end if is_at_end or log is None else log.offset_min
+        return QueueLag(number=number, committed=committed, next=start, end=end, log=log)
+
+    def _logical(self, group: str, topic: str, queue: LogicalQueue) -> QueueLag:
+        committed = self._offsets.find(group, topic, queue.queue)
+        end = self._reads.maximum(topic, queue)
+        start = committed
+        if start is None:
+            is_at_end = self._begins_at_end(group, topic) and not self._starts_low(topic, queue)
+            start = end if is_at_end else min(self._reads.minimum(topic, queue), end)
+        return QueueLag(
+            number=queue.queue,
+            committed=committed,
+            next=start,
+            end=end,
+            gap=max(0, end - start) - queue.count_held(start, end),
+            log=self._reads.log_of(topic, queue.leader),
+            delta=queue.leader.delta,
+        )
+
+    def _starts_low(self, topic: str, queue: LogicalQueue) -> bool:
+        """Return whether a group without an offset starts low even if its consumer prefers the end.
+
+        Its offset may be lost with a dead leader, or be kept by a Java broker that led the queue before.
+        """
+        return (
+            any(segment.forced for segment in queue.segments)
+            or any(segment.is_decided and not segment.is_sealed for segment in queue.readable[:-1])
+            or find_first_logical(self._store, topic, queue) is not None
+        )
+
+    def _begins_at_end(self, group: str, topic: str) -> bool:
+        living = self._clients.find_membership(group)
+        if living is None or topic.startswith(RETRY_PREFIX):
+            return False
+        return living.consume_from_where not in _NOT_AT_END

@@ -1,0 +1,373 @@
+"""What a pull finds in one physical queue, and the answer made of it.
+
+    scan the index ─┬─ nothing new
+                    ├─ hot records ─> views of the log, one answer
+                    ├─ cold records ─> steps: a reader thread fetches them
+                    └─ batches, for a reader that cannot open them ─> single records (`split_reading.py`)
+
+The body of an answer is log bytes: nobody opens a record for a reader that can do it. Adjacent records leave as one
+view; scattered ones are joined, because many small pieces cost more than one copy (docs/performance.md). Through a
+`Lens` the numbers of the physical queue look like those of a logical one. Knows nothing of groups, and of who waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from holdfast.broker.consume.batch_splitting import Wanted, read_parts
+from holdfast.broker.consume.delivered_ranges import HandedOut
+from holdfast.broker.consume.index_scan import (
+    Scan,
+    begins_with_run,
+    choose_any,
+    choose_records,
+    choose_tagged,
+    join_neighbours,
+)
+from holdfast.broker.flow.request import LogRange, Refusal, Steps
+from holdfast.broker.mapping.offset_rewrite import restamp
+from holdfast.broker.messages.batch_cache import OpenedBatches
+from holdfast.broker.options import BrokerOptions
+from holdfast.broker.tables.stats import BrokerStats
+from holdfast.machine.effects import Piece
+from holdfast.machine.events import ChannelId
+from holdfast.machine.pressure import MemoryPressure
+from holdfast.model.errors import CorruptRecord, DiskFailed
+from holdfast.store.message_store import MessageStore
+from holdfast.store.queues.queue_log import QueueLog, Stretch
+from holdfast.wire.frames.codes import ResponseCode
+from holdfast.wire.frames.command import RESPONSE, Command, encode_command
+from holdfast.wire.frames.frame import JSON
+from holdfast.wire.records.inner_batch import COUNT_MAX, Opening
+from holdfast.wire.requests.pull import PullFields, PullHeader, prepared_answer_head, pull_answer_head
+
+_SCAN_MAX: Final = 800  # index entries looked at for one answer when a filter lets few of them through
+_AHEAD: Final = 6400  # index entries read ahead when they are cold: as many as the kernel would
+# Answers that wait for their readers are held: from a fraction of the limit on they are as large as a socket takes.
+_HELD_PART: Final = 4
+_SIZE_UNDER_PRESSURE: Final = 2 * 1024 * 1024
+_RUN_SIZE_MIN: Final = 32 * 1024  # what a view of the log must have to leave as it is, on average
+_GAP_MAX: Final = 64 * 1024  # what lies between two cold ranges is read too when it is not larger than this
+
+_NOBODY: Final = ChannelId(-1)
+
+Range = tuple[int, int]
+"""(position, size) of a record."""
+
+
+class Lens(msgspec.Struct, frozen=True):
+    """How one segment of a logical queue looks to its readers.
+
+    Attributes:
+        queue: The number of the logical queue.
+        delta: What is added to physical offsets.
+        minimum: The lowest offset of the logical queue.
+        leader: The physical queue at the end of the logical one, and what is added to its offsets.
+        end: The physical end of the segment, if it is known.
+        restamps: The reader knows no delta: it gets records with logical numbers.
+        prepared: What answers have in common, if many will be made.
+    """
+
+    queue: int
+    delta: int
+    minimum: int
+    leader: tuple[QueueLog, int]
+    end: int | None = None
+    restamps: bool = False
+    prepared: bytes = b""
+
+    @property
+    def maximum(self) -> int:
+        """The end of the logical queue."""
+        log, delta = self.leader
+        return log.offset_max + delta
+
+
+class Puller(msgspec.Struct, frozen=True):
+    """Who pulls; and when, unless that was told before."""
+
+    channel: ChannelId
+    serializer: int
+    now_ms: int = 0
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """A pull, and how it is answered.
+
+    Attributes:
+        channel: Who asked, if it is of a logical queue.
+    """
+
+    header: PullHeader
+    serializer: int
+    lens: Lens | None = None
+    channel: ChannelId = _NOBODY
+
+
+class QueueReading:
+    """Reads physical queues for pulls.
+
+    Attributes:
+        answered: Told of every pull that is answered, and the offset at which its reader shall go on.
+        pressure: What connections make the broker hold: while that is much, answers are small.
+    """
+
+    def __init__(
+        self,
+        options: BrokerOptions,
+        store: MessageStore,
+        stats: BrokerStats,
+        opened: OpenedBatches,
+        handed: HandedOut,
+        answered: Callable[[Asked, int], None] = lambda _asked, _next_offset: None,
+    ) -> None:
+        self._count_limit = options.pull_count_max
+        self._size_default, self._size_limit = options.pull_size_default, options.pull_size_max
+        self._is_replica = options.is_replica
+        self._held_much = options.memory_limit // _HELD_PART
+        self.pressure = MemoryPressure()
+        self._store = store
+        self._opened = opened
+        self._handed = handed
+        self._stats = stats
+        self.answered = answered
+
+    def is_cold(self, asked: Asked, queue: QueueLog, offset: int, codes: frozenset[int] | None) -> bool:
+        """Say whether the index entries from *offset* on may not be in memory."""
+        return offset < queue.hot_offset and queue.is_cold(offset, self._count_entries(asked, offset, codes))
+
+    def scan(self, asked: Asked, queue: QueueLog, offset: int, codes: frozenset[int] | None) -> Scan:
+        """Look at the index from *offset* on."""
+        offset_min, offset_max = queue.offset_min, queue.offset_max
+        if offset_max == 0:
+            if offset == 0 or (self._is_replica and offset > 0):
+                return Scan(ResponseCode.PULL_NOT_FOUND, "NO_MESSAGE_IN_QUEUE", offset)
+            return Scan(ResponseCode.PULL_OFFSET_MOVED, "NO_MESSAGE_IN_QUEUE", 0)
+        if offset < offset_min:
+            return Scan(ResponseCode.PULL_OFFSET_MOVED, "OFFSET_TOO_SMALL", offset_min)
+        if offset == offset_max:
+            return Scan(ResponseCode.PULL_NOT_FOUND, "OFFSET_OVERFLOW_ONE", offset)
+        if offset > offset_max and self._is_replica:
+            # The master may have more: the shorter end of its replica moves no reader back.
+            return Scan(ResponseCode.PULL_NOT_FOUND, "NOT_YET_HERE", offset)
+        if offset > offset_max:
+            return Scan(ResponseCode.PULL_OFFSET_MOVED, "OFFSET_OVERFLOW_BADLY", offset_max)
+        stretch = queue.stretch(offset, self._count_entries(asked, offset, codes))
+        return self._choose(stretch, asked.header.fields, offset, codes)
+
+    def read_cold(self, asked: Asked, queue: QueueLog, offset: int, codes: frozenset[int] | None) -> Steps[list[Piece]]:
+        """Answer a pull whose index entries are cold."""
+        return tell_failure(self._read_cold(asked, queue, offset, codes), asked)
+
+    def _read_cold(
+        self, asked: Asked, queue: QueueLog, offset: int, codes: frozenset[int] | None
+    ) -> Steps[list[Piece]]:
+        stretch = yield from queue.fetch_stretch(offset, self._count_entries(asked, offset, codes), ahead=_AHEAD)
+        if not stretch[0]:
+            scan = Scan(ResponseCode.PULL_RETRY_IMMEDIATELY, "MESSAGE_WAS_REMOVING", queue.offset_min)
+            self._stats.count_miss()
+            return [self.head(asked, queue, scan)]
+        answer = self.respond(asked, queue, self._choose(stretch, asked.header.fields, offset, codes))
+        return answer if isinstance(answer, list) else (yield from answer)
+
+    def _count_entries(self, asked: Asked, offset: int, codes: frozenset[int] | None) -> int:
+        """Return how many messages to look at in the index."""
+        count = self._count_max(asked.header.fields)
+        count = count if codes is None else max(count, _SCAN_MAX)
+        lens = asked.lens
+        return count if lens is None or lens.end is None else max(1, min(count, lens.end - offset))
+
+    def _choose(self, stretch: Stretch, fields: PullFields, offset: int, codes: frozenset[int] | None) -> Scan:
+        """Choose from index entries, which begin at *offset*."""
+        raw, spans = stretch
+        size_max = self._size_max(fields)
+        if spans is None and codes is None:
+            return choose_any(raw, offset, size_max, self._store.hot_view)
+        count = self._count_max(fields)
+        if spans is not None:
+            return choose_records(raw, spans, offset, count, size_max, codes)
+        assert codes is not None
+        return choose_tagged(raw, offset, count, size_max, codes)
+
+    def _count_max(self, fields: PullFields) -> int:
+        count = fields.max_msg_nums
+        if 0 < count <= self._count_limit:  # As nearly always: cheaper than `min` and `max`.
+            return count
+        return self._count_limit if count > 0 else 1
+
+    def _size_max(self, fields: PullFields) -> int:
+        size = min(fields.max_msg_bytes or self._size_default, self._size_limit)
+        return size if self.pressure.held < self._held_much else min(size, _SIZE_UNDER_PRESSURE)
+
+    def respond(self, asked: Asked, queue: QueueLog, scan: Scan) -> list[Piece] | Steps[list[Piece]]:
+        """Answer with what a scan found, now or when its cold bytes are there."""
+        if queue.is_batched and scan.positions:
+            opening = asked.header.opening
+            if opening is Opening.NONE or (opening is Opening.ALL and scan.first < scan.start):
+                return tell_failure(self._respond_split(asked, queue, scan), asked)
+        lens = asked.lens
+        self.answered(asked, scan.next_offset if lens is None else scan.next_offset + lens.delta)
+        if not scan.positions:
+            self._stats.count_miss()
+            return [self.head(asked, queue, scan)]
+        fields = asked.header.fields
+        self._stats.count_gets(fields.consumer_group, fields.topic, scan.count, scan.size)
+        head = self.head(asked, queue, scan)
+        span = scan.span or self._find_span(scan)
+        if span is None:
+            return tell_failure(self._fetch(asked, queue, scan), asked)
+        if len(span) == scan.size:
+            return [head, span] if lens is None else [head, *self.stamp(asked, [span])]
+        records = _cut(span, scan)
+        if len(records) * _RUN_SIZE_MIN > scan.size:  # A few large views leave as they are; many cost more than a copy.
+            records = [b"".join(records)]
+        # A damaged index names places elsewhere: each record is looked for by itself.
+        if sum(map(len, records)) != scan.size:
+            return tell_failure(self._fetch(asked, queue, scan), asked)
+        return [head, *records] if lens is None else [head, *self.stamp(asked, records)]
+
+    def _find_span(self, scan: Scan) -> memoryview | None:
+        """Return the log from the first record of a scan to the last; None if it is cold."""
+        first = scan.positions[0]
+        return self._store.hot_view(first, scan.positions[-1] + scan.sizes[-1] - first)
+
+    def _fetch(self, asked: Asked, queue: QueueLog, scan: Scan) -> Steps[list[Piece]]:
+        """Answer a pull whose records are cold: read them in few large pieces, off the loop."""
+        parts: list[Piece] = []
+        missing = "MESSAGE_IS_DAMAGED"
+        for read, ranges in _reads(scan, self._store.log_file_size):
+            try:
+                data = yield read
+            except CorruptRecord:
+                parts += yield from _fetch_apart(ranges)
+                continue
+            for position, size in ranges:
+                part = data[position - read.position : position - read.position + size]
+                # Less is there of what retention takes just now, or of what a damaged index names: the reader goes on.
+                if len(part) == size:
+                    parts.append(part)
+                else:
+                    missing = "MESSAGE_WAS_REMOVING"
+        scan.size = sum(map(len, parts))
+        # A queue that lost its end, or everything, while we waited will give these offsets again.
+        scan.next_offset = min(scan.next_offset, queue.offset_max)
+        if not parts:
+            scan.code, scan.remark = ResponseCode.PULL_RETRY_IMMEDIATELY, missing
+        return [self.head(asked, queue, scan), *self.stamp(asked, parts)]
+
+    def _respond_split(self, asked: Asked, queue: QueueLog, scan: Scan) -> Steps[list[Piece]]:
+        """Answer with single messages. Who opens batches gets the rest of one like that, and whole ones behind it."""
+        fields, lens = asked.header.fields, asked.lens
+        is_rest = asked.header.opening is not Opening.NONE
+        wanted = Wanted(
+            count=COUNT_MAX if is_rest else self._count_max(fields),
+            size=self._size_max(fields),
+            end=queue.offset_max if lens is None or lens.end is None else lens.end,
+            codes=scan.codes,
+            looked_at=COUNT_MAX if is_rest else self._count_entries(asked, scan.start, scan.codes),
+            records=1 if is_rest else COUNT_MAX,
+        )
+        parts = yield from read_parts(self._opened, queue, scan.start, wanted)
+        behind = min(parts.next_offset, queue.offset_max)
+        found = Scan(ResponseCode.SUCCESS, "FOUND", behind, size=parts.size, count=parts.count)
+        self.answered(asked, found.next_offset if lens is None else found.next_offset + lens.delta)
+        if parts.pieces:
+            self._stats.count_gets(fields.consumer_group, fields.topic, parts.count, parts.size)
+        else:
+            found.code, found.remark = ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE"
+            self._stats.count_miss()
+        is_few = len(parts.pieces) * _RUN_SIZE_MIN <= parts.size
+        pieces: list[Piece] = parts.pieces if is_few else [b"".join(parts.pieces)]
+        return [self.head(asked, queue, found), *self.stamp(asked, pieces)]
+
+    def stamp(self, asked: Asked, pieces: list[Piece]) -> list[Piece]:
+        """Return records as their reader can take them. Who knows no delta may not know whose log they are in, too."""
+        lens = asked.lens
+        if lens is None or not lens.restamps or not pieces:
+            return pieces
+        records, last = restamp(pieces, lens.queue, lens.delta)
+        fields = asked.header.fields
+        self._handed.note(asked.channel, fields.consumer_group, fields.topic, records, last)
+        return [records]
+
+    @staticmethod
+    def head(asked: Asked, queue: QueueLog, scan: Scan) -> bytes:
+        """Return everything of an answer that goes before its records."""
+        lens, opaque = asked.lens, asked.header.opaque
+        if lens is None:
+            offsets = (scan.next_offset, queue.offset_min, queue.offset_max)
+            return pull_answer_head(asked.serializer, opaque, scan.code, scan.remark, offsets, scan.size)
+        next_offset = scan.next_offset + lens.delta
+        if asked.serializer != JSON or not lens.prepared:
+            return logical_head(asked, lens, scan.code, scan.remark, next_offset, scan.size)
+        log, end_delta = lens.leader
+        end = log.offset_max + end_delta
+        return prepared_answer_head(lens.prepared, opaque, scan.code, scan.remark, next_offset, end, scan.size)
+
+
+def _cut(span: memoryview, scan: Scan) -> list[Piece]:
+    """Return the records of a scan, neighbours as one, as views of what lies between the first and the last."""
+    positions, sizes = scan.positions, scan.sizes
+    first = positions[0]
+    if begins_with_run(positions, sizes):
+        return [span[start - first : end - first] for start, end in join_neighbours(positions, sizes)]
+    if size := scan.each:
+        return [span[(at := position - first) : at + size] for position in positions]
+    return [span[(at := position - first) : at + size] for position, size in zip(positions, sizes, strict=True)]
+
+
+def logical_head(asked: Asked, lens: Lens, code: int, remark: str, next_offset: int, size: int = 0) -> bytes:
+    """Return the same for a logical queue, whose next offset is given as such."""
+    offsets = (next_offset, lens.minimum, lens.maximum)
+    delta = 0 if lens.restamps else lens.delta
+    return pull_answer_head(asked.serializer, asked.header.opaque, code, remark, offsets, size, delta)
+
+
+def _fetch_apart(ranges: list[Range]) -> Steps[list[Piece]]:
+    """Return the records of a read that met a damaged one, without those that are damaged.
+
+    The damaged one may be of another queue. A consumer that is refused asks again for ever: it is told about in the
+    log, as recovery tells, and passed.
+    """
+    whole: list[Piece] = []
+    for position, size in ranges:
+        try:
+            data = yield LogRange(position, size)
+        except CorruptRecord:
+            continue
+        if len(data) == size:
+            whole.append(data)
+    return whole
+
+
+def _reads(scan: Scan, file_size: int) -> list[tuple[LogRange, list[Range]]]:
+    """Return what to read for cold records: near ones together, never across the end of a log file."""
+    reads: list[tuple[LogRange, list[Range]]] = []
+    for position, size in zip(scan.positions, scan.sizes, strict=True):
+        if reads:
+            read, members = reads[-1]
+            near = position - (read.position + read.size) <= _GAP_MAX
+            if near and position // file_size == read.position // file_size:
+                members.append((position, size))
+                reads[-1] = (LogRange(read.position, position + size - read.position), members)
+                continue
+        reads.append((LogRange(position, size), [(position, size)]))
+    return reads
+
+
+def tell_failure(steps: Steps[list[Piece]], asked: Asked) -> Steps[list[Piece]]:
+    """Take *steps*; when they fail the puller is told, and asks again later: nobody shall wait for ever."""
+    try:
+        return (yield from steps)
+    except (CorruptRecord, DiskFailed) as error:
+        return [refuse(Refusal(ResponseCode.SYSTEM_ERROR, str(error)), asked.header.opaque, asked.serializer)]
+
+
+def refuse(refusal: Refusal, opaque: int, serializer: int) -> bytes:
+    """Return the answer to a pull that is not served."""
+    return encode_command(
+        Command(code=refusal.code, opaque=opaque, flag=RESPONSE, remark=refusal.remark, serializer=serializer)
+    )

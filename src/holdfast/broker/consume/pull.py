@@ -1,0 +1,277 @@
+"""Handing messages out: 11 and 361.
+
+    request ─> may this group read this queue? ─> look for messages ─┬─ found ─> answered, at once or after some steps
+               (`queue_reading.py`, `logical_pull.py`)               └─ nothing new ─> parked (`holds.py`), or told so
+
+Of a static topic the queue is a logical one, unless another broker asks: it names physical queues, neither commits nor
+waits, and is not told of resets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import lru_cache
+from typing import Final
+
+from holdfast.broker.consume.consumer_offsets import OffsetTable
+from holdfast.broker.consume.delivered_ranges import HandedOut
+from holdfast.broker.consume.index_scan import Scan
+from holdfast.broker.consume.logical_pull import LogicalPulls, Look
+from holdfast.broker.consume.long_poll import Hold, Holds
+from holdfast.broker.consume.physical_pull import Asked, Puller, QueueReading, refuse
+from holdfast.broker.flow.awaitables import Procedure
+from holdfast.broker.flow.request import Refusal
+from holdfast.broker.mapping.segment_queries import StaticReads
+from holdfast.broker.messages.batch_cache import OpenedBatches
+from holdfast.broker.options import BrokerOptions
+from holdfast.broker.tables.clients import ClientTable
+from holdfast.broker.tables.groups import GroupTable
+from holdfast.broker.tables.stats import BrokerStats
+from holdfast.broker.tables.topics import TopicTable
+from holdfast.machine.effects import Piece
+from holdfast.machine.pressure import MemoryPressure
+from holdfast.model.filter import is_tag_type, parse_tags, wanted_codes
+from holdfast.model.topic import Permission
+from holdfast.store.message_store import MessageStore
+from holdfast.store.queues.queue_log import QueueLog
+from holdfast.wire.frames.codes import ResponseCode
+from holdfast.wire.requests.pull import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND, PullFields, PullHeader, pull_answer_head
+
+SUSPEND_MAX_MS: Final = 5 * 60 * 1000  # Whoever wants to wait longer asks again: nobody parks a pull for ever.
+_EXPRESSION_KEPT_MAX: Final = 1024
+_READ: Final = int(Permission.READ)  # Flags are slow to compute with.
+_NOTHING: Final = frozenset({ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY})
+
+Pulled = list[Piece] | Procedure[list[Piece]] | None
+"""The answer; steps that end in it; None when the pull was parked."""
+
+
+class Pulls:
+    """The broker's exit.
+
+    Attributes:
+        holds: Pulls that wait, by physical queue.
+        opened: Batches that were opened here; for pulls of those who cannot, and for other rooms.
+        handed: From which logs clients that read no mappings got what they have.
+        led: Some of the logical queues that are led here, to tell quickly that a pull is not for another broker.
+        to_wake: Physical queues whose waiting pulls have to look again, though nothing was added.
+    """
+
+    def __init__(
+        self,
+        options: BrokerOptions,
+        store: MessageStore,
+        topics: TopicTable,
+        groups: GroupTable,
+        clients: ClientTable,
+        offsets: OffsetTable,
+        stats: BrokerStats,
+        reads: StaticReads,
+    ) -> None:
+        self._options = options
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._clients = clients
+        self._offsets = offsets
+        self._mappings = reads.mappings
+        self._static = reads.mappings.topics()
+        self.opened = OpenedBatches()
+        self.handed = HandedOut()
+        self._reading = QueueReading(options, store, stats, self.opened, self.handed, self._note_next)
+        self._logical = LogicalPulls(store, reads, self._reading, clients, stats)
+        self.led: Collection[tuple[str, int]] = self._logical.led
+        self.holds: Holds[QueueLog] = Holds()
+        self.to_wake: list[QueueLog] = []
+
+    def watch(self, pressure: MemoryPressure) -> None:
+        """Give small answers while connections hold much: large ones that wait for their readers would stop senders."""
+        self._reading.pressure = pressure
+
+    def take(self, header: PullHeader, puller: Puller) -> Pulled:
+        """Answer a pull, or park it until there is something to say."""
+        fields = header.fields
+        codes = self._admit(fields, puller.now_ms)
+        if isinstance(codes, Refusal):
+            return [refuse(codes, header.opaque, puller.serializer)]
+        if fields.topic in self._static:
+            return self._take_static(header, puller, codes)
+        if fields.sys_flag & COMMIT_OFFSET and fields.commit_offset >= 0:
+            self._offsets.commit(fields.consumer_group, fields.topic, fields.queue_id, fields.commit_offset)
+        queue = self._store.queue(fields.topic, fields.queue_id)
+        asked = Asked(header, puller.serializer)
+        reset = self._offsets.reset_pending(fields.consumer_group, fields.topic, fields.queue_id, fields.queue_offset)
+        if reset is not None:
+            moved = Scan(ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", reset)
+            return [self._reading.head(asked, queue, moved)]
+        if self._reading.is_cold(asked, queue, fields.queue_offset, codes):
+            return self._reading.read_cold(asked, queue, fields.queue_offset, codes)
+        scan = self._reading.scan(asked, queue, fields.queue_offset, codes)
+        if scan.code == ResponseCode.PULL_NOT_FOUND and self._may_park(fields):
+            self._park(queue, header, puller)
+            return None
+        return self._reading.respond(asked, queue, scan)
+
+    def put_off(self, header: PullHeader, serializer: int) -> bytes:
+        """Return the answer to a pull that came with too many others: ask again, for the same."""
+        return ask_again(header, serializer, "TOO_MANY_PULLS_AT_ONCE")
+
+    def send_away(self, hold: Hold) -> bytes:
+        """Return the answer to a parked pull whose queue another broker leads now: ask again, for the same."""
+        return ask_again(hold.header, hold.serializer, "QUEUE_MOVED")
+
+    def retry(self, queue: QueueLog, hold: Hold, *, final: bool) -> Pulled:
+        """Look again for a parked pull; park it again when there is nothing for it and this is not its last look."""
+        fields = hold.header.fields
+        codes = self._admit(fields, 0)
+        if isinstance(codes, Refusal):
+            return [refuse(codes, hold.header.opaque, hold.serializer)]
+        if fields.topic in self._static:
+            return self._retry_static(hold, codes, final=final)
+        asked = Asked(hold.header, hold.serializer)
+        reset = self._offsets.reset_pending(fields.consumer_group, fields.topic, fields.queue_id, fields.queue_offset)
+        if reset is not None:
+            moved = Scan(ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", reset)
+            return [self._reading.head(asked, queue, moved)]
+        scan = self._reading.scan(asked, queue, hold.scan_from, codes)
+        return self._settle(Look(queue, asked, scan, is_open_end=True), hold, 0, final=final)
+
+    def wake_queue(self, topic: str, queue_id: int) -> None:
+        """Let everybody who waits for a queue look again: it moved, or its reader was sent elsewhere."""
+        if self._mappings.is_static(topic):
+            self.to_wake += self._mappings.own_logs(topic, queue_id)
+        else:
+            self.to_wake.append(self._store.queue(topic, queue_id))
+
+    # Static topics.
+
+    def _take_static(self, header: PullHeader, puller: Puller, codes: frozenset[int] | None) -> Pulled:
+        fields = header.fields
+        group, topic, number = fields.consumer_group, fields.topic, fields.queue_id
+        if fields.is_logical is False:
+            asked, queue = Asked(header, puller.serializer), self._store.queue(topic, number)
+            if self._reading.is_cold(asked, queue, fields.queue_offset, codes):
+                return self._reading.read_cold(asked, queue, fields.queue_offset, codes)
+            return self._reading.respond(asked, queue, self._reading.scan(asked, queue, fields.queue_offset, codes))
+        led = self._logical.led.get((topic, number)) or self._logical.find_led(topic, number)
+        if led is None:
+            return self._logical.refuse(header, puller.serializer)
+        # A pull that was passed on may come once more, much later: what it says of progress counts forward only. A
+        # leader that has sealed the queue may have told the next one already how far groups are, and who was reset.
+        is_told = fields.sys_flag & COMMIT_OFFSET and not led.is_sealed
+        if is_told and fields.commit_offset > (self._offsets.find(group, topic, number) or -1):
+            self._offsets.commit(group, topic, number, fields.commit_offset)
+        reset = None if led.is_sealed else self._offsets.reset_pending(group, topic, number, fields.queue_offset)
+        if reset is not None:
+            return self._logical.send_to(led, header, puller, reset)
+        looked = self._logical.look(led, header, puller, fields.queue_offset, codes)
+        if type(looked) is not Look:  # Which costs a fifth of asking `isinstance` of a struct.
+            return looked
+        if looked.scan.code == ResponseCode.PULL_NOT_FOUND and looked.is_open_end and self._may_park(fields):
+            self._park(looked.log, header, puller)
+            return None
+        return self._reading.respond(looked.asked, looked.log, looked.scan)
+
+    def _retry_static(self, hold: Hold, codes: frozenset[int] | None, *, final: bool) -> Pulled:
+        """Do what `retry` does; where a pull has looked so far is told in logical offsets."""
+        fields = hold.header.fields
+        group, topic, number = fields.consumer_group, fields.topic, fields.queue_id
+        led = self._logical.find_led(topic, number)
+        if led is None:
+            return [self.send_away(hold)]
+        puller = Puller(hold.channel, hold.serializer)
+        reset = None if led.is_sealed else self._offsets.reset_pending(group, topic, number, fields.queue_offset)
+        if reset is not None:
+            return self._logical.send_to(led, hold.header, puller, reset)
+        looked = self._logical.look(led, hold.header, puller, hold.scan_from, codes)
+        if not isinstance(looked, Look):
+            return looked
+        lens = looked.asked.lens
+        assert lens is not None
+        return self._settle(looked, hold, lens.delta, final=final)
+
+    # Parking.
+
+    def _park(self, queue: QueueLog, header: PullHeader, puller: Puller) -> None:
+        fields = header.fields
+        deadline_ms = puller.now_ms + min(fields.suspend_timeout_millis, SUSPEND_MAX_MS)
+        self.holds.park(
+            queue, Hold(puller.channel, puller.serializer, header, deadline_ms, scan_from=fields.queue_offset)
+        )
+
+    def _settle(self, look: Look, hold: Hold, delta: int, *, final: bool) -> Pulled:
+        """Answer a parked pull with what it found, or park it again behind what it has looked at."""
+        scan = look.scan
+        is_nothing = scan.code in _NOTHING
+        if is_nothing and look.is_open_end and not final:
+            hold.scan_from = scan.next_offset + delta
+            hold.gone = False
+            self.holds.park(look.log, hold)
+            return None
+        if is_nothing and scan.next_offset + delta > hold.header.fields.queue_offset:
+            # Everything up to here was looked at and did not match: the client need not ask for it again.
+            scan.code, scan.remark = ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE"
+        return self._reading.respond(look.asked, look.log, scan)
+
+    def _note_next(self, asked: Asked, next_offset: int) -> None:
+        """Remember where a group goes on, unless another broker asked on its behalf: that one leads, and remembers."""
+        fields = asked.header.fields
+        if asked.lens is not None or fields.topic not in self._static:
+            self._offsets.note_pull(fields.consumer_group, fields.topic, fields.queue_id, next_offset)
+
+    def _may_park(self, fields: PullFields) -> bool:
+        return (
+            bool(fields.sys_flag & SUSPEND)
+            and fields.suspend_timeout_millis > 0
+            and len(self.holds) < self._options.parked_pulls_max
+        )
+
+    # Admitting.
+
+    def _is_logical(self, fields: PullFields) -> bool:
+        return fields.is_logical is not False and self._mappings.is_static(fields.topic)
+
+    def _admit(self, fields: PullFields, now_ms: int) -> frozenset[int] | Refusal | None:
+        """Return the tag hashes that the puller wants (None: all of them), or why it may not pull."""
+        group = self._groups.ensure(fields.consumer_group, now_ms)
+        if isinstance(group, Refusal):
+            return group
+        if not group.consume_enable:
+            return Refusal(ResponseCode.NO_PERMISSION, f"consumer group {fields.consumer_group} may not consume")
+        topic = self._topics.find(fields.topic)
+        if topic is None:
+            return Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{fields.topic}] not exist, apply first please!")
+        if not topic.permission & _READ:
+            return Refusal(ResponseCode.NO_PERMISSION, f"topic {fields.topic} may not be read")
+        if not (0 <= fields.queue_id < topic.read_queues or self._is_logical(fields)):
+            return Refusal(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{fields.queue_id}] is illegal, topic:[{fields.topic}] topicConfig.readQueueNums:"
+                f"[{topic.read_queues}] consumer:[{fields.consumer_group}]",
+            )
+        if fields.sys_flag & SUBSCRIPTION:
+            if not is_tag_type(fields.expression_type):
+                return Refusal(ResponseCode.SYSTEM_ERROR, "only TAG subscriptions are supported, not SQL92")
+            expression = fields.subscription or ""
+            # Only what many pulls may share is worth keeping, and a stranger's megabytes are not.
+            read = _codes_of_text if len(expression) <= _EXPRESSION_KEPT_MAX else _codes_of_text.__wrapped__
+            return read(fields.topic, expression)
+        subscription = self._clients.subscription(fields.consumer_group, fields.topic)
+        if subscription is None:
+            return Refusal(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                f"consumer group {fields.consumer_group} has not subscribed to {fields.topic}",
+            )
+        return wanted_codes(subscription)
+
+
+@lru_cache(maxsize=1024)
+def _codes_of_text(topic: str, expression: str) -> frozenset[int] | None:
+    return wanted_codes(parse_tags(topic, expression))
+
+
+def ask_again(header: PullHeader, serializer: int, remark: str) -> bytes:
+    """Return an answer without messages that lets the reader ask for the same again, at the master."""
+    offset = header.fields.queue_offset
+    offsets = (offset, 0, offset)
+    return pull_answer_head(serializer, header.opaque, ResponseCode.PULL_RETRY_IMMEDIATELY, remark, offsets, 0)

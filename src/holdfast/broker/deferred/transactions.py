@@ -1,0 +1,483 @@
+"""Transactional messages: kept apart until their sender decides (37), asked about when it does not (39).
+
+    RMQ_SYS_TRANS_HALF_TOPIC / 0     what was sent, with its real topic and queue as properties
+    RMQ_SYS_TRANS_OP_HALF_TOPIC / 0  what was decided: tag `d`, body = offsets of half messages, "12" or "12,13,"
+
+    sent ─> half ─┬─ commit ────> a copy in its real topic + op
+                  ├─ roll back ─> op
+                  └─ silence ───> checked: a new half with the count of checks + op for the old one, then 39
+                                  checked too often: a copy in TRANS_CHECK_MAX_TIME_TOPIC + op
+
+The log is the truth: a half message is undecided when no op names it. What is undecided is kept in memory and read
+again from both queues after a restart, beginning at the offsets of the group CID_RMQ_SYS_TRANS, which is how Java
+brokers keep their place too. The copy and its op are written together, so a transaction is delivered once, but for a
+crash that tears exactly between them.
+
+Better than upstream: a decision that comes twice delivers once; a check that nobody could be asked does not count.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+import msgspec
+
+from holdfast.broker.consume.consumer_offsets import OffsetTable
+from holdfast.broker.deferred.half_messages import (
+    FIRST_POSITION,
+    REMOVE,
+    SUCCESSOR,
+    first_position,
+    has_successor,
+    named_offsets,
+    patience_ms,
+    take_place,
+    to_message,
+)
+from holdfast.broker.deferred.remote_transactions import FarTransactions
+from holdfast.broker.flow.awaitables import Pause, Procedure
+from holdfast.broker.flow.request import Answer, Handlers, Refusal, Request, Steps
+from holdfast.broker.messages.record_lookup import properties_of, read_entries, read_record, read_scheduled, to_draft
+from holdfast.broker.messages.writer import DELAY, REAL_QUEUE, REAL_TOPIC, TAGS, Draft, LogWriter, Stored
+from holdfast.broker.options import BrokerOptions
+from holdfast.broker.relay.record_locator import is_named
+from holdfast.broker.tables.clients import Client, ClientTable
+from holdfast.broker.tables.groups import TRANSACTION_GROUP
+from holdfast.broker.tables.topics import TopicTable
+from holdfast.machine.effects import Effect, Log, SendBytes, SetTimer
+from holdfast.model.numbers import parse_count
+from holdfast.model.property_names import PRODUCER_GROUP
+from holdfast.model.topic import CHECK_MAX_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
+from holdfast.store.message_store import MessageStore
+from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import ONE_WAY, Command, encode_command
+from holdfast.wire.frames.fields import from_fields, to_fields
+from holdfast.wire.records.message_id import format_message_id
+from holdfast.wire.records.properties import format_properties
+from holdfast.wire.records.record import (
+    TRANSACTION_COMMIT,
+    TRANSACTION_MASK,
+    TRANSACTION_ROLLBACK,
+    StoredRecord,
+    encode_record,
+)
+from holdfast.wire.requests.offsets import CheckTransactionFields, EndTransactionFields
+
+TIMER: Final = "transactions"
+TICK_MS: Final = 1_000
+_SOON_MS: Final = 50
+RUN_MAX: Final = 256  # half messages looked at before other events get their turn
+_BATCH: Final = 64
+# Between attempts to send a committed message to its leader, each of which takes seconds if that is silent.
+_SEND_ON_PAUSES_MS: Final = (20, 100, 500, 1_000, 2_000, 5_000, 5_000, 5_000)
+
+_UNIQUE_KEY: Final = "UNIQ_KEY"
+_CHECK_TIMES: Final = "TRANSACTION_CHECK_TIMES"
+
+
+class Half(msgspec.Struct):
+    """A half message that nobody has decided about.
+
+    Attributes:
+        due_ms: When its sender is asked.
+    """
+
+    position: int
+    size: int
+    due_ms: int
+
+
+class _Decision(msgspec.Struct, frozen=True):
+    """An op record and the half message it names."""
+
+    op_offset: int
+    half_offset: int
+
+
+class Transactions:
+    """Everything between the sending and the deciding of a transaction.
+
+    Attributes:
+        far: The way to leaders, half messages and producers at other brokers; None while there is none.
+    """
+
+    def __init__(
+        self,
+        options: BrokerOptions,
+        store: MessageStore,
+        topics: TopicTable,
+        clients: ClientTable,
+        offsets: OffsetTable,
+        writer: LogWriter,
+        *,
+        store_host: bytes,
+    ) -> None:
+        self._options = options
+        self._store = store
+        self._topics = topics
+        self._clients = clients
+        self._offsets = offsets
+        self._writer = writer
+        self._store_host = store_host
+        # Half messages in [0, _seen_end) are undecided exactly when they are in here, in order of their offsets.
+        self._undecided: dict[int, Half] = {}
+        self._seen_end = offsets.find(TRANSACTION_GROUP, HALF_TOPIC, 0) or 0
+        self._op_seen_end = offsets.find(TRANSACTION_GROUP, OP_HALF_TOPIC, 0) or 0
+        # Decided before they were seen here.
+        self._decided_ahead: set[int] = set()
+        # Decisions whose half messages the saved offset has not passed yet, oldest first.
+        self._decisions: deque[_Decision] = deque()
+        # Fresh copies of half messages that are asked about as soon as they can be read.
+        self._to_ask: dict[int, Client | str] = {}
+        self._ready = False
+        self._busy = False
+        self._forwarding: set[int] = set()
+        self.far: FarTransactions | None = None
+
+    def handlers(self) -> Handlers:
+        """Return what this room answers."""
+        return {RequestCode.END_TRANSACTION: self.end}
+
+    @property
+    def undecided_count(self) -> int:
+        """How many half messages wait for a decision."""
+        return len(self._undecided)
+
+    # Sending and deciding.
+
+    def append_half(self, draft: Draft, now_ms: int) -> Stored | Refusal:
+        """Store a prepared message where no consumer sees it."""
+        half = msgspec.structs.replace(
+            draft,
+            topic=HALF_TOPIC,
+            queue_id=0,
+            properties=draft.properties | {REAL_TOPIC: draft.topic, REAL_QUEUE: str(draft.queue_id)},
+            sys_flag=draft.sys_flag & ~TRANSACTION_MASK,
+        )
+        half.properties.pop(DELAY, None)
+        if _UNIQUE_KEY in half.properties:
+            half.properties["__transactionId__"] = half.properties[_UNIQUE_KEY]
+        return self._writer.append(half, now_ms)
+
+    def end(self, request: Request) -> Procedure[Answer]:
+        """Answer 37, which nearly always comes one-way."""
+        fields = from_fields(EndTransactionFields, request.command.fields)
+        if fields.commit_or_rollback not in {TRANSACTION_COMMIT, TRANSACTION_ROLLBACK}:
+            return None  # "Unknown": the sender will be asked.
+        half_offset = fields.tran_state_table_offset
+        # It may be another broker's: producers of static topics cannot always know whose.
+        far = self.far if self._writer.mappings.topics() else None
+        if far is not None and not fields.has_id:  # What is here at that position may be another one.
+            passed = yield from far.pass_on(request, fields)
+            if passed is not None:
+                return passed
+        record = yield from self._find_half(fields)
+        if isinstance(record, Refusal):
+            passed = (yield from far.pass_on(request, fields)) if far is not None and fields.has_id else None
+            return passed or record
+        refusal = self._find_refusal(half_offset)
+        if refusal is not None:
+            return refusal
+        properties = properties_of(record)
+        successor: Stored | None = None
+        if fields.commit_or_rollback == TRANSACTION_COMMIT:
+            delivered = yield from self._deliver(half_offset, record, properties, request.now_ms)
+            if isinstance(delivered, Refusal):
+                return delivered  # Nothing was decided: its sender will be asked.
+            successor = delivered
+        self._decide(half_offset, successor, request.now_ms)
+        return request.answer()
+
+    def _find_half(self, fields: EndTransactionFields) -> Steps[StoredRecord | Refusal]:
+        """Return the half message that a decision is about, or why it is none of this log."""
+        record = yield from read_record(fields.commit_log_offset)
+        if record is None or record.topic != HALF_TOPIC:
+            return Refusal(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
+        if properties_of(record).get(PRODUCER_GROUP) != fields.producer_group:
+            return Refusal(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
+        if record.offset != fields.tran_state_table_offset:
+            return Refusal(ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong")
+        has_id = fields.has_id and bool(self._writer.mappings.topics())
+        if has_id and not is_named(record, fields.transaction_id, fields.msg_id):
+            return Refusal(ResponseCode.SYSTEM_ERROR, "another transaction is at this position here")
+        return record
+
+    def _find_refusal(self, half_offset: int) -> Refusal | None:
+        if not self._ready:
+            return Refusal(
+                ResponseCode.SYSTEM_BUSY, "the broker still reads its transactions after a restart; it will ask"
+            )
+        if half_offset in self._forwarding:
+            return Refusal(ResponseCode.SYSTEM_BUSY, "the transaction was committed; its message is on its way")
+        decided = half_offset in self._decided_ahead or (
+            half_offset < self._seen_end and half_offset not in self._undecided
+        )
+        return Refusal(ResponseCode.SYSTEM_ERROR, "the transaction was decided before") if decided else None
+
+    def _deliver(
+        self, half_offset: int, record: StoredRecord, properties: dict[str, str], now_ms: int
+    ) -> Procedure[Stored | Refusal | None]:
+        """Put a committed message where it was meant to go; None when that is on another broker."""
+        first = first_position(record, properties)
+        draft = to_message(record, properties)
+        if isinstance(draft, Refusal):
+            return draft
+        if self.far is not None and self.far.is_forwarded(first):
+            return None
+        stored = self._writer.append(draft, now_ms)
+        if not _is_elsewhere(stored) or self.far is None:
+            return stored
+        self._forwarding.add(half_offset)
+        try:
+            return (yield from self._send_on(draft, first, self.far))
+        finally:
+            self._forwarding.discard(half_offset)
+
+    def _send_on(self, draft: Draft, first: int, far: FarTransactions) -> Procedure[Stored | Refusal | None]:
+        """Send a committed message to whoever leads its queue, or keep it if that is this broker after all.
+
+        A decision is not told twice: while the queue moves to and fro, or its leader restarts, it is tried again.
+        """
+        for pause_ms in _SEND_ON_PAUSES_MS:
+            if (yield from far.forward(draft, first)):
+                return None
+            yield Pause(pause_ms)
+            if far.is_forwarded(first):
+                return None
+            stored = self._writer.append(draft, far.now_ms)
+            if not _is_elsewhere(stored):
+                break
+        return stored
+
+    def _decide(self, half_offset: int, successor: Stored | None, now_ms: int) -> None:
+        """Write down that a half message is done with. One op for each: 4.x brokers read no other form.
+
+        The op names the record that takes the half message's place, if any: when power is lost the op may survive
+        and that record not, and then nothing has been decided.
+        """
+        op = Draft(
+            topic=OP_HALF_TOPIC,
+            queue_id=0,
+            body=str(half_offset).encode(),
+            properties={TAGS: REMOVE} | ({SUCCESSOR: str(successor.position)} if successor is not None else {}),
+            born_ms=now_ms,
+            born_host=self._store_host,
+        )
+        stored = self._writer.append(op, now_ms)
+        assert not isinstance(stored, Refusal), "an op is small enough for any log"
+        self._decisions.append(_Decision(stored.offset, half_offset))
+        self._mark(half_offset)
+
+    def _mark(self, half_offset: int) -> None:
+        if half_offset >= self._seen_end:
+            self._decided_ahead.add(half_offset)
+        else:
+            self._undecided.pop(half_offset, None)
+
+    # The passing of time.
+
+    def start(self, now_ms: int, effects: list[Effect]) -> None:
+        """Begin to read what the log says of transactions, and then to ask about the undecided."""
+        effects.append(SetTimer(TIMER, now_ms))
+
+    def on_timer(self, name: str, now_ms: int, effects: list[Effect]) -> Steps[list[Effect]] | None:
+        """Look for half messages that are new or due; the result is what else shall happen when that is done."""
+        assert name == TIMER
+        if self._busy:
+            return None  # Waits for the disk; the timer is set again when that ends.
+        if self._ready and not self._undecided and not self._is_behind():
+            self._save_place()
+            effects.append(SetTimer(TIMER, now_ms + TICK_MS))
+            return None
+        return self._run(now_ms)
+
+    def _is_behind(self) -> bool:
+        halves = self._store.find_queue(HALF_TOPIC, 0)
+        return halves is not None and halves.offset_max > self._seen_end
+
+    def _run(self, now_ms: int) -> Steps[list[Effect]]:
+        effects: list[Effect] = []
+        self._busy = True
+        try:
+            has_all = self._ready or (yield from self._read_decisions())
+            left = (yield from self._see_halves(now_ms, effects)) if has_all else 0
+            if left and not self._ready:
+                self._ready = True
+                effects.append(Log("info", "transactions read", {"undecided": len(self._undecided)}))
+            if self._ready and self._store.has_room() and self._store.writable:
+                yield from self._check_due(left, now_ms, effects)
+        finally:
+            self._busy = False
+        self._save_place()
+        wait_ms = 0 if not left else _SOON_MS if self._to_ask else TICK_MS
+        return [*effects, SetTimer(TIMER, now_ms + wait_ms)]
+
+    def _read_decisions(self) -> Steps[bool]:
+        """Read a run of the op records that a restart left to be read; say whether these were the last."""
+        queue = self._store.find_queue(OP_HALF_TOPIC, 0)
+        if queue is None:
+            return True
+        self._op_seen_end = min(max(self._op_seen_end, queue.offset_min), queue.offset_max)
+        end = min(queue.offset_max, self._op_seen_end + RUN_MAX)
+        while self._op_seen_end < end:
+            entries = yield from read_entries(queue, self._op_seen_end, min(_BATCH, end - self._op_seen_end))
+            if not entries:
+                return False  # Retention was faster; the next run begins where the queue does.
+            for position, size, _ in entries:
+                record = None
+                if size != BLANK_ENTRY_SIZE:
+                    record = yield from read_scheduled(position, size)
+                if record is not None and not (yield from has_successor(record)):
+                    record = None
+                for half_offset in named_offsets(record):
+                    if half_offset >= self._seen_end:
+                        self._decisions.append(_Decision(self._op_seen_end, half_offset))
+                        self._decided_ahead.add(half_offset)
+                self._op_seen_end += 1
+        return end == queue.offset_max
+
+    def _see_halves(self, now_ms: int, effects: list[Effect]) -> Steps[int]:
+        """Take note of half messages that have become readable; return how many more could have been looked at."""
+        queue = self._store.find_queue(HALF_TOPIC, 0)
+        left = RUN_MAX
+        if queue is None:
+            return left
+        self._seen_end = min(max(self._seen_end, queue.offset_min), queue.offset_max)
+        while left and self._seen_end < queue.offset_max:
+            entries = yield from read_entries(queue, self._seen_end, min(left, _BATCH))
+            if not entries:
+                return 0  # Retention was faster; the next run begins where the queue does.
+            for position, size, _ in entries:
+                offset = self._seen_end
+                if offset in self._decided_ahead:
+                    self._decided_ahead.discard(offset)
+                elif size != BLANK_ENTRY_SIZE:
+                    yield from self._see(offset, position, size, now_ms, effects)
+                    left -= 1
+                self._seen_end = offset + 1
+        return left
+
+    def _see(self, offset: int, position: int, size: int, now_ms: int, effects: list[Effect]) -> Steps[None]:
+        """Take note of one undecided half message, and ask about it when it is a copy made for that."""
+        record = yield from read_scheduled(position, size)
+        if record is None:
+            return  # Retention took it: there is nothing left to decide about.
+        if offset in self._decided_ahead:
+            self._decided_ahead.discard(offset)
+            return
+        properties = properties_of(record)
+        asked = self._to_ask.pop(offset, None)
+        if asked is None:
+            due_ms = record.store_ms + patience_ms(properties, self._options.transaction_timeout_ms)
+        else:
+            due_ms = now_ms + self._options.transaction_check_interval_ms
+            self._ask(asked, record, properties, effects)
+        self._undecided[offset] = Half(position, size, due_ms)
+
+    # Asking.
+
+    def _check_due(self, left: int, now_ms: int, effects: list[Effect]) -> Steps[None]:
+        """Prepare to ask about every half message whose time has come."""
+        due = [(offset, half) for offset, half in self._undecided.items() if half.due_ms <= now_ms]
+        for offset, half in due[:left]:
+            record = yield from read_scheduled(half.position, half.size)
+            if offset not in self._undecided or offset in self._forwarding:
+                continue  # Decided while the bytes were fetched, or on its way to its leader.
+            if record is None:
+                self._undecided.pop(offset, None)
+                continue
+            self._check(offset, half, record, now_ms, effects)
+
+    def _check(self, offset: int, half: Half, record: StoredRecord, now_ms: int, effects: list[Effect]) -> None:
+        properties = properties_of(record)
+        times = parse_count(properties.get(_CHECK_TIMES), 0)
+        if times >= self._options.transaction_check_max:
+            self._give_up(offset, record, properties, now_ms, effects)
+            return
+        asked = self._find_producer(properties.get(PRODUCER_GROUP, ""), offset)
+        if asked is None:
+            half.due_ms = now_ms + self._options.transaction_check_interval_ms
+            return
+        first = str(first_position(record, properties))
+        properties |= {_CHECK_TIMES: str(times + 1), FIRST_POSITION: first, "WAIT": "false"}
+        copy = to_draft(record, properties, topic=HALF_TOPIC, queue_id=0)
+        stored = self._writer.append(copy, now_ms)
+        if isinstance(stored, Refusal):
+            self._give_up(offset, record, properties, now_ms, effects)
+            return
+        self._decide(offset, stored, now_ms)
+        self._to_ask[stored.offset] = asked
+
+    def _find_producer(self, group: str, offset: int) -> Client | str | None:
+        """Return whom to ask about a half message: a client, or a broker that has some of the group."""
+        here = self._clients.producers(group)
+        if here:
+            return here[offset % len(here)]
+        return None if self.far is None else self.far.find_broker(group)
+
+    def _ask(
+        self, asked: Client | str, record: StoredRecord, properties: dict[str, str], effects: list[Effect]
+    ) -> None:
+        """Put the question (39): the half message as it will be when committed, and where it lies."""
+        unique_key = properties.get(_UNIQUE_KEY)
+        fields = CheckTransactionFields(
+            tran_state_table_offset=record.offset,
+            commit_log_offset=record.position,
+            msg_id=unique_key,
+            transaction_id=unique_key,
+            offset_msg_id=format_message_id(record.store_host, record.position),
+            topic=HALF_TOPIC,
+            broker_name=self._options.name,
+        )
+        place = take_place(dict(properties)) or (record.topic, record.queue_id)
+        # Nobody but us sees our own mark.
+        shown = format_properties({name: text for name, text in properties.items() if name != FIRST_POSITION})
+        half = msgspec.structs.replace(record, topic=place[0], queue_id=place[1], properties=shown.encode())
+        command = Command(
+            code=RequestCode.CHECK_TRANSACTION_STATE,
+            flag=ONE_WAY,
+            fields=to_fields(fields),
+            body=encode_record(half),
+        )
+        if isinstance(asked, Client):
+            command.serializer = asked.serializer
+            effects.append(SendBytes(asked.channel, [encode_command(command)]))
+        elif self.far is not None:
+            self.far.ask(asked, command)
+
+    def _give_up(
+        self, offset: int, record: StoredRecord, properties: dict[str, str], now_ms: int, effects: list[Effect]
+    ) -> None:
+        """Put a half message that nobody ever decided about where an operator can find it."""
+        self._topics.ensure(CHECK_MAX_TOPIC, 1, now_ms)
+        self._topics.keep()
+        draft = to_draft(record, properties, topic=CHECK_MAX_TOPIC, queue_id=0)
+        stored = self._writer.append(draft, now_ms)
+        if not isinstance(stored, Refusal):
+            self._decide(offset, stored, now_ms)
+        else:
+            self._undecided.pop(offset, None)
+        fields: dict[str, object] = {"offset": offset, "group": properties.get(PRODUCER_GROUP, "")}
+        effects.append(Log("warning", "transaction never decided", fields))
+
+    def _save_place(self) -> None:
+        """Move the group's offsets past everything that is decided, as far as the log confirms it."""
+        ops = self._store.find_queue(OP_HALF_TOPIC, 0)
+        op_end = ops.offset_max if ops is not None else 0
+        place = next(iter(self._undecided), self._seen_end)
+        for decision in reversed(self._decisions):
+            if decision.op_offset < op_end:
+                break
+            place = min(place, decision.half_offset)
+        while self._decisions and self._decisions[0].half_offset < place and self._decisions[0].op_offset < op_end:
+            self._decisions.popleft()
+        op_place = self._decisions[0].op_offset if self._decisions else op_end
+        for topic, offset in ((HALF_TOPIC, place), (OP_HALF_TOPIC, op_place)):
+            if offset != (self._offsets.find(TRANSACTION_GROUP, topic, 0) or 0):
+                self._offsets.commit(TRANSACTION_GROUP, topic, 0, offset)
+
+
+def _is_elsewhere(stored: Stored | Refusal) -> bool:
+    return isinstance(stored, Refusal) and stored.code == ResponseCode.NOT_LEADER_FOR_QUEUE

@@ -1,0 +1,346 @@
+"""What reaches the broker: the frames of a turn, as runs of sends, as pulls, or one by one.
+
+    reads of a turn ─┬─ nothing but sends, neighbours together ─> one run ─> staged ┐
+                     └─ anything else, read by read ─┬─ pulls ──> views             ├─> one write, answers per channel
+                                                     └─ requests ─> their room ─────┘
+
+Invariant: nothing is staged between events. Whatever a read staged is written, or discarded, before it is done with.
+"""
+
+from __future__ import annotations
+
+import types
+from typing import Final, cast
+
+import msgspec
+
+from holdfast.broker.assembly import Rooms
+from holdfast.broker.completion import Outflow
+from holdfast.broker.consume.physical_pull import Puller
+from holdfast.broker.flow.awaitables import Procedure
+from holdfast.broker.flow.request import Answer, Refusal, Request, not_supported
+from holdfast.broker.options import BrokerOptions
+from holdfast.machine.effects import CloseChannel, Effect, Log, Piece
+from holdfast.machine.events import ChannelId, FramesReceived, ReadsReceived
+from holdfast.machine.reads import answer_apart
+from holdfast.model.errors import DiskFailed, LocalProtocolError, RecordRefused, RemoteProtocolError
+from holdfast.store.message_store import MessageStore
+from holdfast.store.recovery.replica_log import REPLICA
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command, decode_command, encode_command, response
+from holdfast.wire.frames.fields import BadField
+from holdfast.wire.frames.frame import JSON, Frame, split_frames
+from holdfast.wire.frames.host import pack_host
+from holdfast.wire.requests.pull import PullHeader, decode_pull, pull_header
+from holdfast.wire.requests.send import SendHeader, decode_send, send_header
+
+_SEND_CODES: Final = frozenset({RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE})
+_PULL_CODES: Final = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
+_HOT_SEND_CODES: Final = frozenset({RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE})
+# How a JSON header begins that can be decoded as that of a pull. Other spellings take the general path.
+_PEEK_SIZE: Final = 12
+_HOT_PULLS: Final = frozenset({b'{"code":11,"', b'{"code":361,'})
+_HANDED_OUT_MAX: Final = 32 * 1024 * 1024
+# What changes a broker's tables: a replica has its master's, which it would follow again in a moment.
+_OF_MASTERS: Final = frozenset(
+    {
+        RequestCode.UPDATE_AND_CREATE_TOPIC,
+        RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
+        RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC,
+        RequestCode.DELETE_TOPIC_IN_BROKER,
+        RequestCode.CREATE_FROM_TEMPLATE,
+        RequestCode.CLEAN_UNUSED_TOPIC,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+        RequestCode.DELETE_SUBSCRIPTIONGROUP,
+        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+        RequestCode.CLONE_GROUP_OFFSET,
+        RequestCode.MOVE_QUEUES,
+        RequestCode.FORCE_QUEUES,
+        RequestCode.PREPARE_QUEUES,
+        RequestCode.OPEN_QUEUES,
+        RequestCode.DISCARD_SEGMENTS,
+        RequestCode.DELETE_MAPPING,
+    }
+)
+_DECODE_ERRORS: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
+
+class Intake:
+    """The way in."""
+
+    def __init__(self, options: BrokerOptions, store: MessageStore, rooms: Rooms, outflow: Outflow) -> None:
+        self._options = options
+        self._is_replica = options.is_replica
+        self._store = store
+        self._rooms = rooms
+        self._outflow = outflow
+        self._static = rooms.mappings.topics()
+        self._led = rooms.pulls.led
+        self._relaying = rooms.relaying
+        self._handlers = rooms.handlers()
+        self._born_hosts: dict[ChannelId, bytes] = {}
+        self._peers: dict[ChannelId, str] = {}
+        self._handed_out = 0  # bytes that pulls of the read at hand were answered with
+
+    def open(self, channel: ChannelId, peer: str) -> None:
+        """Take note of a connection."""
+        self._peers[channel] = peer
+        try:
+            self._born_hosts[channel] = pack_host(peer)
+        except LocalProtocolError:  # a peer without a numeric address: a socket of the same machine
+            self._born_hosts[channel] = pack_host("127.0.0.1:0")
+
+    def close(self, channel: ChannelId) -> None:
+        """Forget a connection."""
+        self._peers.pop(channel, None)
+        self._born_hosts.pop(channel, None)
+
+    def take_again(self, channel: ChannelId, data: bytes, now_ms: int) -> list[Effect]:
+        """Take a request that was held, or that another broker brought; nothing when its channel is gone."""
+        if channel not in self._peers:
+            return []
+        frames, _ = split_frames(memoryview(data))
+        return answer_apart(self.take_read, (FramesReceived(channel, frames, now_ms),))
+
+    def take_reads(self, event: ReadsReceived) -> list[Effect]:
+        """Take the sends of neighbouring reads as one run, every other read by itself, all in order."""
+        effects: list[Effect] = []
+        sends: list[FramesReceived] = []
+        headers: list[SendHeader] = []
+        for read in event.reads:
+            decoded = _decode_sends(read.frames)
+            if decoded is not None:
+                sends.append(read)
+                headers += decoded
+                continue
+            if sends:
+                self._take_sends(sends, headers, effects)
+                sends, headers = [], []
+            effects += answer_apart(self._take_mixed, (read,))
+        if sends:
+            self._take_sends(sends, headers, effects)
+        return effects
+
+    def take_read(self, event: FramesReceived) -> list[Effect]:
+        """Take what was read from one channel."""
+        headers = _decode_sends(event.frames)
+        if headers is None:
+            return self._take_mixed(event)
+        effects: list[Effect] = []
+        self._store_sends([event], headers, effects)
+        return effects
+
+    def _take_mixed(self, event: FramesReceived) -> list[Effect]:
+        """Take what was read from one channel and is not all sends."""
+        effects: list[Effect] = []
+        answers: list[Piece] = []
+        before = self._store.log.written
+        self._handed_out = 0
+        try:
+            for frame in event.frames:
+                if not self._take_frame(frame, event, answers, effects):
+                    break  # Nothing more is heard from such a peer: it does not get a line of log for every frame.
+        except BaseException:
+            # What half a read staged points into a receive buffer that the next turn overwrites.
+            self._store.discard()
+            self._rooms.sinks.roll_back()
+            raise
+        self._outflow.write(((event.channel, answers),), effects, event.now_ms, before)
+        if self._rooms.topics.changed:
+            self._rooms.registration.announce_changes(effects)
+        return effects
+
+    def _take_sends(self, reads: list[FramesReceived], headers: list[SendHeader], effects: list[Effect]) -> None:
+        """Store the sends of *reads* as one run; if that fails, each read's own, so that only one has to suffer."""
+        try:
+            self._store_sends(reads, headers, effects)
+        except Exception:  # noqa: BLE001 - told by the read whose fault it is
+            effects += answer_apart(self.take_read, reads)
+
+    def _store_sends(self, reads: list[FramesReceived], headers: list[SendHeader], effects: list[Effect]) -> None:
+        """Stage and write sends of one or more channels. Whatever goes wrong, nothing stays staged."""
+        hosts, before, now_ms = self._born_hosts, self._store.log.written, reads[0].now_ms
+        try:
+            if len(reads) == len(headers):
+                bodies = [read.frames[0].body for read in reads]
+                born_hosts = [hosts[read.channel] for read in reads]
+            else:
+                bodies = [frame.body for read in reads for frame in read.frames]
+                born_hosts = [host for read in reads for host in [hosts[read.channel]] * len(read.frames)]
+            answers = self._rooms.sends.take_run(headers, bodies, born_hosts, now_ms)
+        except BaseException:
+            self._store.discard()
+            self._rooms.sinks.roll_back()
+            self._rooms.sends.away = []
+            raise
+        if self._rooms.sends.away:
+            self._divert_sends([(frame, read) for read in reads for frame in read.frames], headers)
+        if len(reads) == len(answers):
+            outgoing = [(read.channel, [answer]) for read, answer in zip(reads, answers, strict=True)]
+        else:
+            outgoing, at = [], 0
+            for read in reads:
+                end = at + len(read.frames)
+                outgoing.append((read.channel, answers[at:end]))
+                at = end
+        self._outflow.write(outgoing, effects, now_ms, before)
+        if self._rooms.topics.changed:
+            self._rooms.registration.announce_changes(effects)
+
+    def _take_frame(self, frame: Frame, event: FramesReceived, answers: list[Piece], effects: list[Effect]) -> bool:
+        """Take one frame of a read that is not all sends; False when it cannot be understood."""
+        if bytes(frame.header[:_PEEK_SIZE]) in _HOT_PULLS:
+            return self._take_pull(frame, event, answers, effects)
+        headers = _decode_sends([frame])
+        if headers is None:
+            return self._take_general(frame, event, answers, effects)
+        answers += self._rooms.sends.take_run(headers, [frame.body], [self._born_hosts[event.channel]], event.now_ms)
+        if self._rooms.sends.away:
+            self._divert_sends([(frame, event)], headers)
+        return True
+
+    def _divert_sends(self, taken: list[tuple[Frame, FramesReceived]], headers: list[SendHeader]) -> None:
+        """Hand on those sends of a run that are for other brokers."""
+        away, self._rooms.sends.away = self._rooms.sends.away or [], []
+        for at in away:
+            frame, read = taken[at]
+            fields = headers[at].fields
+            place, command = (fields.topic, fields.queue_id), decode_command(frame)
+            if place[0] in self._static:
+                self._divert(frame, command, place, read.channel)
+            else:
+                self._rooms.new_topics.divert(frame, command, place, read.channel, self._peers[read.channel])
+
+    def _divert(self, frame: Frame, command: Command, place: tuple[str, int], channel: ChannelId) -> None:
+        self._rooms.relaying.divert(frame, command, place, channel, self._peers[channel])
+
+    def _take_pull(self, frame: Frame, event: FramesReceived, answers: list[Piece], effects: list[Effect]) -> bool:
+        try:
+            header = decode_pull(frame.header)
+        except _DECODE_ERRORS:
+            return self._take_general(frame, event, answers, effects)
+        place = (header.fields.topic, header.fields.queue_id)
+        if place[0] in self._static and place not in self._led and self._relaying.is_pull_away(header.fields):
+            self._divert(frame, decode_command(frame), place, event.channel)
+            return True
+        self._answer_pull(header, JSON, event, answers, effects)
+        return True
+
+    def _answer_pull(
+        self,
+        header: PullHeader,
+        serializer: int,
+        event: FramesReceived,
+        answers: list[Piece],
+        effects: list[Effect],
+    ) -> None:
+        """Answer a pull; one read may hold thousands, each worth megabytes to a peer that perhaps never reads them."""
+        if self._handed_out > _HANDED_OUT_MAX:
+            answers.append(self._rooms.pulls.put_off(header, serializer))
+            return
+        puller = Puller(event.channel, serializer, event.now_ms)
+        # A reader without a unit reads here, whatever is open.
+        answering = self._rooms.pulls if header.fields.unit is None else self._rooms.local_reads
+        pulled = answering.take(header, puller)
+        if isinstance(pulled, list):
+            self._handed_out += sum(map(len, pulled))
+            answers += pulled
+            return
+        if pulled is not None:
+            self._handed_out += self._options.pull_size_max  # Cold: how much it is shows when it has been read.
+        self._outflow.hand_out(pulled, event.channel, event.now_ms, answers, effects)
+
+    def _take_general(self, frame: Frame, event: FramesReceived, answers: list[Piece], effects: list[Effect]) -> bool:
+        """Take a request of any kind, or an answer to one of ours; False when it is neither."""
+        try:
+            command = decode_command(frame)
+        except RemoteProtocolError as error:
+            effects.append(Log("warning", "bad header", {"peer": self._peers[event.channel], "reason": str(error)}))
+            effects.append(CloseChannel(event.channel))
+            return False
+        if command.is_response:
+            called = self._rooms.calls.answered(event.channel, command)
+            if called is None:
+                effects += self._rooms.responded(event.channel, command)
+            else:
+                self._outflow.stepper.called([called], effects, event.now_ms)
+            return True
+        request = Request(
+            command=command,
+            channel=event.channel,
+            peer=self._peers[event.channel],
+            now_ms=event.now_ms,
+            effects=effects,
+        )
+        try:
+            place = self._relaying.find_away(command) if self._static else None
+            if place is not None:
+                self._divert(frame, command, place, event.channel)
+            elif command.code in _SEND_CODES:
+                headers = [send_header(command)]
+                answers += self._rooms.sends.take_run(
+                    headers,
+                    [command.body],
+                    [self._born_hosts[event.channel]],
+                    event.now_ms,
+                    command.serializer,
+                )
+                if self._rooms.sends.away:
+                    self._divert_sends([(frame, event)], headers)
+            elif command.code in _PULL_CODES:
+                self._answer_pull(pull_header(command), command.serializer, event, answers, effects)
+            else:
+                self._dispatch(request, answers)
+        except (BadField, RemoteProtocolError) as error:
+            self._answer(request, Refusal(ResponseCode.INVALID_PARAMETER, str(error)), answers)
+        except (RecordRefused, DiskFailed) as error:
+            self._answer(request, Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, str(error)), answers)
+        return True
+
+    def _dispatch(self, request: Request, answers: list[Piece]) -> None:
+        if self._is_replica and request.command.code in _OF_MASTERS:
+            self._answer(request, Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, REPLICA), answers)
+            return
+        handler = self._handlers.get(cast("RequestCode", request.command.code))
+        if handler is None:
+            self._answer(request, not_supported(request.command.code), answers)
+            return
+        result = handler(request)
+        if not isinstance(result, types.GeneratorType):
+            self._answer(request, cast("Answer", result), answers)
+            return
+
+        def finish(ended: Answer | list[Piece], later: list[Effect]) -> None:
+            pieces: list[Piece] = []
+            self._answer(request, cast("Answer", ended), pieces)
+            # What the handler asked for after it had waited belongs to this event, not to the one long answered.
+            later += request.effects
+            self._outflow.write(((request.channel, pieces),), later, request.now_ms)
+
+        effects = request.effects
+        request.effects = []
+        self._outflow.stepper.run(cast("Procedure[Answer]", result), finish, effects, request.now_ms)
+
+    @staticmethod
+    def _answer(request: Request, answer: Answer, answers: list[Piece]) -> None:
+        """Append the answer to *request*, unless there is none or nobody wants it."""
+        if answer is None or request.command.is_one_way:
+            return
+        if isinstance(answer, Refusal):
+            answer = response(request.command, answer.code, answer.remark)
+        answers.append(encode_command(answer))
+
+
+def _decode_sends(frames: list[Frame]) -> list[SendHeader] | None:
+    """Return the headers of a read that is nothing but plain sends; None when there is something else in it."""
+    if not frames[0].body:  # Pulls, mostly. What else there is with a body comes rarely, and is found to be none.
+        return None
+    try:
+        if len(frames) == 1:
+            header = decode_send(frames[0].header)
+            return [header] if header.code in _HOT_SEND_CODES else None
+        headers = [decode_send(frame.header) for frame in frames]
+    except _DECODE_ERRORS:
+        return None
+    return headers if {header.code for header in headers} <= _HOT_SEND_CODES else None

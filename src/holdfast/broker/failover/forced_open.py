@@ -1,0 +1,458 @@
+"""Leaders that are dead, or were taken for dead.
+
+    operator: it will not come back ─7005─> a new leader opens far above everything that may exist (a gap of 2^40)
+
+    the old leader returns ─> it hears of a newer generation than its own
+                           ─> fenced: it seals what it has, durably, and from then on passes on what reaches it
+                           ─> tells the new leader its exact end (7006): readers, who waited there, go on
+
+A broker hears of a newer generation from name servers: when it starts, when a topic's epoch changes, and now and then.
+When it starts it takes no sends of a logical queue before a name server has told what it knows of the topic, and all
+other brokers that this one knows were asked, too. While no name server answers it waits: what it led it may lead no
+more. Until a broker has heard, it may write inside the gap, so no offset is ever used twice; what it acknowledged is
+readable in its place.
+
+An operator who does not want to wait for its return fixes the end by hand (7006): what lies behind it is given up.
+"""
+
+from __future__ import annotations
+
+import itertools
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+
+from holdfast.broker.failover.offset_backup import OffsetCopies, choose_copies
+from holdfast.broker.flow.awaitables import Pause, PeerCall, Procedure, Synced, ask_all
+from holdfast.broker.flow.refusals import guard
+from holdfast.broker.flow.request import Answer, Handlers, Request
+from holdfast.broker.flow.turn import Errands
+from holdfast.broker.mapping.cluster_view import ASK_TIMEOUT_MS, ClusterView
+from holdfast.broker.mapping.mapping_journal import MoveState
+from holdfast.broker.mapping.mapping_table import FINISHED, Mappings
+from holdfast.broker.move.move_source import Handover
+from holdfast.broker.move.move_target import Takeover, to_queue
+from holdfast.broker.options import BrokerOptions
+from holdfast.broker.relay.relay import Relaying
+from holdfast.machine.effects import Effect, Log, SetTimer
+from holdfast.model.errors import DiskFailed, MappingRefused, PeerFailed, RecordRefused, RemoteProtocolError
+from holdfast.model.mapping import LogicalQueue, Segment, TopicMapping, next_epoch
+from holdfast.wire.cluster.mapping import from_detail
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.frames.fields import to_fields
+from holdfast.wire.requests.moves import AbandonOrder, ForceOrder, OpenedFields, decode_body, encode_body
+from holdfast.wire.requests.moves import Mappings as EveryMapping
+
+TIMER: Final = "fences"
+CHECK_MS: Final = 15_000
+_CONFIRM_PAUSE_MIN_MS: Final = 50
+_CONFIRM_PAUSE_MAX_MS: Final = 1_000
+_ASK_MS: Final = 3_000
+_PEERS_PAUSE_MS: Final = 20
+_FENCE_PAUSE_MS: Final = 500
+_TELL_PAUSE_MS: Final = 5_000
+_TELL_TRIES: Final = 60
+
+
+class Forcing:
+    """Forced moves, on both sides."""
+
+    def __init__(
+        self,
+        options: BrokerOptions,
+        mappings: Mappings,
+        view: ClusterView,
+        relaying: Relaying,
+        handover: Handover,
+        takeover: Takeover,
+        copies: OffsetCopies,
+        errands: Errands,
+    ) -> None:
+        self._name = options.name
+        self._namesrv = options.namesrv
+        self._mappings = mappings
+        self._view = view
+        self._relaying = relaying
+        self._handover = handover
+        self._takeover = takeover
+        self._luggage = takeover.luggage
+        self._copies = copies
+        self._errands = errands
+        self._checking: set[str] = set()
+        self._are_peers_asked = True
+        takeover.on_stamp = relaying.suspect = self.suspect
+        takeover.inquire = self.inquire
+
+    def handlers(self) -> Handlers:
+        """Return what this room answers."""
+        return {
+            RequestCode.FORCE_QUEUES: guard(self._force),
+            RequestCode.ABANDON_QUEUE: guard(self._fix_end),
+        }
+
+    # The new leader.
+
+    def _force(self, request: Request) -> Procedure[Answer]:
+        """Answer 7005 when the queues are open here."""
+        order = decode_body(request.command.body, ForceOrder)
+        yield from self.inquire(order.topic.name)
+        for queue in map(to_queue, order.queues):
+            # It comes late, or its sender read too little: in the same generation two leaders could not be told apart.
+            self._view.require_newest(order.topic.name, queue)
+        copied = yield from self.open_forced(order)
+        return request.answer(fields=to_fields(OpenedFields(copied=copied)))
+
+    def open_forced(self, order: ForceOrder) -> Procedure[int]:
+        """Open queues whose leader cannot be asked. Return how many bytes of messages their new homes had already.
+
+        Raises:
+            MappingRefused: they cannot be opened here.
+            DiskFailed, RecordRefused: that could not be written.
+        """
+        copies = yield from self._copies.collect(order.topic.name, {homes.queue for homes in order.queues})
+        now_ms = self._errands.now_ms
+        mapping = self._takeover.host(order.topic, order.scope, order.epoch, order.total)
+        told = [to_queue(homes) for homes in order.queues]
+        try:
+            known = [self._newest(mapping, queue) for queue in told]
+            # Asked twice, or led here all the time: there is nothing to force.
+            forced = [queue for queue in known if queue.leader.broker != self._name]
+            mapping = mapping.put(*known)
+            unplaced = [queue.queue for queue in forced if not self._is_prepared(queue)]
+            fresh = self._mappings.allocate(mapping, unplaced, now_ms)
+            opened = [queue.force(self._name, self._physical(queue, fresh)) for queue in forced]
+            epoch = max(order.epoch, next_epoch(mapping.epoch, now_ms))
+            opened_mapping = mapping.put(*opened, epoch=epoch)
+            state = self._luggage.found(opened_mapping, forced, choose_copies(forced, copies), now_ms)
+            position = self._mappings.change(opened_mapping, now_ms=now_ms, move=state)
+            self._luggage.replace(state, now_ms)
+        finally:
+            # What was sealed is a home of before: recorded with its end by now, or open as it was.
+            self._mappings.unseal(order.topic.name, [queue.queue for queue in told])
+        for queue in forced:
+            self._end_incoming(order.topic.name, queue.queue)
+        self._relaying.release(order.topic.name, [queue.queue for queue in forced])
+        ends = self._mappings.find_ends(order.topic.name, opened)
+        yield Synced(position)
+        copied = len(copies.keys() & {queue.queue for queue in forced})
+        self._tell("warning", "queues opened by force", topic=order.topic.name, queues=len(opened), copied=copied)
+        self._errands.work.append(self._handover.stamp_all(order.topic.name))
+        return self._mappings.count_bytes(order.topic.name, ends)
+
+    def _newest(self, mapping: TopicMapping, told: LogicalQueue) -> LogicalQueue:
+        """Return what is known best of a queue: a record of one's own may be newer than what an operator saw.
+
+        Where it is older, this broker may have led the queue before, and may not know that it was passed over. Then it
+        alone knows where its own home ends, which is here and now.
+        """
+        own = mapping.queues.get(told.queue)
+        if own is None:
+            return told
+        is_copy = own.leader.broker != self._name and not self._is_prepared(own)
+        ahead = own.segments[-1].generation - told.segments[-1].generation
+        if is_copy:  # It may lack homes of others: they were the business of whoever led the queue.
+            return own.reconcile(told) if ahead > 0 else told.reconcile(own)
+        if ahead >= 0:
+            return own
+        return told.reconcile(self._closed(mapping.topic, own)) if own.generation < told.generation else told
+
+    def _closed(self, topic: str, own: LogicalQueue) -> LogicalQueue:
+        """Return a queue with its end where it is now, if this broker leads it; from now on it takes no more sends."""
+        if own.leader.broker != self._name or not own.leader.is_open:
+            return own
+        (sealed,) = self._mappings.seal(topic, [own.queue]).values()
+        return own.seal(*sealed)
+
+    def _is_prepared(self, queue: LogicalQueue) -> bool:
+        return queue.prepared is not None and queue.prepared.broker == self._name
+
+    def _physical(self, queue: LogicalQueue, fresh: dict[int, int]) -> int:
+        prepared = queue.prepared
+        return prepared.queue_id if prepared is not None and self._is_prepared(queue) else fresh[queue.queue]
+
+    def _end_incoming(self, topic: str, number: int) -> None:
+        """Let a move that was to bring the queue here end: it is here."""
+        for state in list(self._mappings.moves().values()):
+            move = state.move
+            if move.topic != topic or number not in move.queues or move.state in FINISHED:
+                continue
+            if move.target == self._name:
+                # What was prepared with it has nobody left to decide it; who hands it over all the same is heard.
+                self._takeover.forget(state, "a forced move came first")
+                continue
+            ended = msgspec.structs.replace(move, state="cancelled", reason="a forced move came first")
+            self._mappings.put_move(MoveState(move=ended), self._errands.now_ms)
+
+    def _fix_end(self, request: Request) -> Procedure[Answer]:
+        """Answer 7006: the end of a home that a forced move closed, by its broker's word or by an operator's."""
+        order = decode_body(request.command.body, AbandonOrder)
+        mapping = self._mappings.find(order.topic)
+        queue = None if mapping is None else mapping.queues.get(order.queue)
+        if mapping is None or queue is None or queue.leader.broker != self._name:
+            raise MappingRefused("own queues", f"{self._name} does not lead logical queue {order.queue}")
+        segment = queue.find(order.generation)
+        if segment is None or not segment.is_decided:
+            raise MappingRefused("known ends", f"logical queue {order.queue} has no home {order.generation}")
+        yield from self._record_end(mapping, queue, segment, max(segment.to_physical(order.end), segment.start))
+        return request.answer()
+
+    def _record_end(self, mapping: TopicMapping, queue: LogicalQueue, home: Segment, end: int) -> Procedure[None]:
+        fixed = queue.fix_end(end, generation=home.generation)
+        if fixed != queue:
+            epoch = next_epoch(mapping.epoch, self._errands.now_ms)
+            yield Synced(self._mappings.change(mapping.put(fixed, epoch=epoch), now_ms=self._errands.now_ms))
+
+    def _ask_ends(self, topic: str) -> Procedure[None]:
+        """Ask for ends that were told to a leader before this one, who died with them."""
+        mapping = self._mappings.find(topic)
+        for number in () if mapping is None else mapping.led:
+            home = mapping.queues[number].unresolved if mapping is not None else None
+            if home is None:
+                continue
+            told = yield from self._ask_record(home.broker, topic)
+            end = None if told is None else _find_end(told, number, home)
+            mapping = self._mappings.find(topic)
+            queue = None if mapping is None else mapping.queues.get(number)
+            if mapping is None or queue is None or queue.unresolved != home or end is None:
+                continue
+            self._tell("warning", "end of a home found", topic=topic, queue=number, broker=home.broker, end=end)
+            yield from self._record_end(mapping, queue, home, end)
+
+    # The old leader.
+
+    def start(self, now_ms: int, effects: list[Effect]) -> None:
+        """Ask whether what was led before the restart still is."""
+        effects.append(SetTimer(TIMER, now_ms + CHECK_MS))
+        for topic in self._mappings.topics():
+            places = {number: self._mappings.place(topic, number) for number in self._mappings.led(topic)}
+            led = [number for number, place in places.items() if place.state == "open"]
+            if led and self._namesrv:
+                self._are_peers_asked = False
+                self._relaying.doubt(topic, led, self._describe_wait())
+                self._errands.work.append(self._confirm(topic, led))
+            self._errands.work.append(self._tell_ends(topic))
+        if not self._are_peers_asked:
+            self._errands.work.append(self._ask_peers())
+
+    def on_timer(self, name: str, now_ms: int, effects: list[Effect]) -> None:  # noqa: ARG002
+        """Ask again, for every topic of which something is led, or is about to be."""
+        for topic in self._mappings.topics():
+            if self._mappings.led(topic) or self._takeover.awaits(topic):
+                self.suspect(topic)
+        effects.append(SetTimer(TIMER, now_ms + CHECK_MS))
+
+    def suspect(self, topic: str) -> None:
+        """Find out whether somebody else leads what this broker believes to lead."""
+        if topic not in self._checking and self._namesrv:
+            self._checking.add(topic)
+            self._errands.work.append(self._check(topic))
+
+    def _confirm(self, topic: str, led: list[int]) -> Procedure[None]:
+        """Open the queues of a topic after a restart, when name servers and other brokers have been asked."""
+        pause_ms, is_patient = _CONFIRM_PAUSE_MIN_MS, True
+        yield from self._view.refresh(topic)
+        while not self._view.is_told(topic) and self._mappings.is_static(topic):
+            if pause_ms == _CONFIRM_PAUSE_MAX_MS and is_patient:
+                is_patient = False
+                self._tell("warning", "queues not opened", topic=topic, queues=len(led), until=self._describe_wait())
+            yield Pause(pause_ms)
+            pause_ms = min(2 * pause_ms, _CONFIRM_PAUSE_MAX_MS)
+            yield from self._view.refresh(topic)
+        while not self._are_peers_asked and self._mappings.is_static(topic):
+            yield Pause(_PEERS_PAUSE_MS)
+        if not is_patient:
+            self._tell("info", "queues opened after all", topic=topic, queues=len(led) - len(self._find_lost(topic)))
+        # What was lost is held again before anything is taken.
+        self._relaying.trust(topic, led)
+        yield from self._fence_all(topic)
+
+    def _describe_wait(self) -> str:
+        return f"a name server confirms that {self._name} still leads it ({', '.join(self._namesrv)} asked)"
+
+    def _ask_peers(self) -> Procedure[None]:
+        """Learn what every other broker leads: name servers withhold a topic of which not all records agree."""
+        try:
+            yield from self._view.refresh()
+            while not self._view.is_told():
+                yield Pause(_CONFIRM_PAUSE_MAX_MS)
+                yield from self._view.refresh()
+            yield from self._learn_from_peers()
+        finally:
+            self._are_peers_asked = True
+
+    def _learn_from_peers(self) -> Procedure[None]:
+        calls = []
+        for broker in self._view.brokers():
+            with suppress(PeerFailed):
+                address = yield from self._view.find_address(broker)
+                calls.append(PeerCall(address, Command(code=RequestCode.GET_MAPPINGS), ASK_TIMEOUT_MS))
+        answers = yield from ask_all(calls)
+        for record in itertools.chain.from_iterable(map(_read_records, answers)):
+            self._view.learn(record.topic, [record])
+
+    def inquire(self, topic: str) -> Procedure[None]:
+        """Ask everybody who leads the queues of *topic*: whoever is about to lead one may have been passed over."""
+        yield from self._view.refresh(topic)
+        yield from self._learn_from_peers()
+
+    def _check(self, topic: str) -> Procedure[None]:
+        try:
+            yield from self._view.refresh(topic)
+            self._takeover.forget_passed_over(topic)
+            yield from self._fence_all(topic)
+            yield from self._ask_ends(topic)
+        finally:
+            self._checking.discard(topic)
+
+    def _find_lost(self, topic: str) -> dict[int, str]:
+        """Return the queues of *topic* that somebody leads in a newer generation than we do, and who."""
+        lost: dict[int, str] = {}
+        for number in self._mappings.led(topic):
+            place = self._mappings.place(topic, number)
+            newer = self._view.leader_above(topic, number, place.generation)
+            if newer is not None and newer != self._name and not self._is_our_move(topic, number, newer):
+                lost[number] = newer
+        return lost
+
+    def _fence_all(self, topic: str) -> Procedure[None]:
+        """Give up every queue of *topic* that somebody leads in a newer generation; take no sends of it meanwhile.
+
+        Only the new leader can tell what it knows of our part. While it is away the queue waits for it.
+        """
+        pause_ms = _FENCE_PAUSE_MS
+        while lost := self._find_lost(topic):
+            self._relaying.hold(topic, lost)
+            for leader in sorted(set(lost.values())):
+                told = yield from self._ask_record(leader, topic)
+                for number in [number for number, newer in lost.items() if newer == leader]:
+                    if told is not None and number in told.queues:
+                        yield from self._fence(topic, told.queues[number])
+            yield from self._tell_ends(topic)
+            if self._find_lost(topic):
+                yield Pause(pause_ms)
+                pause_ms = min(2 * pause_ms, CHECK_MS)
+                yield from self._view.refresh(topic)
+            self._relaying.release(topic, [number for number in lost if number not in self._find_lost(topic)])
+
+    def _is_our_move(self, topic: str, number: int, leader: str) -> bool:
+        """Return whether the newer leader is the one to whom we just hand the queue over: then all is well."""
+        state, mapping = self._mappings.find_move(topic, number), self._mappings.find(topic)
+        if state is None or mapping is None or state.move.state != "granted":
+            return False
+        granted = mapping.queues[number].segments[-1].generation
+        is_later = self._view.leader_above(topic, number, granted) is not None  # By force, or it has moved on since.
+        return state.move.target == leader and state.move.source == self._name and not is_later
+
+    def _ask_record(self, broker: str, topic: str) -> Procedure[TopicMapping | None]:
+        """Return what *broker* records of *topic*; None when it does not tell."""
+        try:
+            address = yield from self._view.find_address(broker)
+            answer = yield PeerCall(address, Command(code=RequestCode.GET_MAPPINGS), _ASK_MS)
+        except PeerFailed:
+            return None
+        return next((record for record in _read_records(answer) if record.topic == topic), None)
+
+    def _fence(self, topic: str, told: LogicalQueue) -> Procedure[None]:
+        """Close a queue that has a newer leader and takes nothing any more. Durable before anybody hears the end.
+
+        What it holds is on disk before its end is written, so that the end is the same whatever a power cut takes.
+        """
+        yield Synced(self._mappings.position)
+        mapping, now_ms = self._mappings.find(topic), self._errands.now_ms
+        own = None if mapping is None else mapping.queues.get(told.queue)
+        if mapping is None or own is None or told.generation <= own.generation:
+            return
+        log = self._mappings.place(topic, told.queue).queue_log
+        try:
+            # What the new leader prepares elsewhere is its own affair: nobody would tell us how that ends.
+            fenced = told.decided.reconcile(self._closed(topic, own))
+            position = self._mappings.change(mapping.put(fenced), now_ms=now_ms)
+        except (MappingRefused, RecordRefused) as error:
+            self._tell("error", "a newer leader contradicts", topic=topic, queue=told.queue, reason=str(error))
+            return
+        self._handover.give_up(topic, told.queue, f"{told.leader.broker} leads it by force")
+        self._relaying.release(topic, [told.queue])
+        self._handover.wake([] if log is None else [log])
+        self._tell("warning", "queue fenced", topic=topic, queue=told.queue, leader=told.leader.broker)
+        yield Synced(position)
+
+    def step_back(self, topic: str, number: int, leader: str) -> Procedure[None]:
+        """Give up a queue that was opened here and took nothing, as another was confirmed in the same generation."""
+        told = yield from self._ask_record(leader, topic)
+        mapping = self._mappings.find(topic)
+        own = None if mapping is None else mapping.queues.get(number)
+        theirs = None if told is None else told.queues.get(number)
+        log = self._mappings.place(topic, number).queue_log
+        if mapping is None or own is None or theirs is None or log is None:
+            return
+        is_tied = theirs.generation == own.generation and (own.leader.broker, theirs.leader.broker) == (
+            self._name,
+            leader,
+        )
+        if not is_tied or own.prepared is not None or log.next_offset > own.leader.start:
+            return
+        position = self._mappings.change(mapping.put(theirs.reconcile(own)), now_ms=self._errands.now_ms)
+        self._handover.give_up(topic, number, f"{leader} leads it")
+        self._relaying.release(topic, [number])
+        self._handover.wake([log])
+        self._tell("warning", "queue given back", topic=topic, queue=number, leader=leader)
+        yield Synced(position)
+
+    def _tell_ends(self, topic: str) -> Procedure[None]:
+        """Tell new leaders where our force-closed homes end, until each has said something to it."""
+        mapping = self._mappings.find(topic)
+        queues = [] if mapping is None else list(mapping.queues.values())
+        for queue in queues:
+            for segment in queue.readable:
+                if segment.broker == self._name and segment.forced and segment.last is not None:
+                    order = AbandonOrder(
+                        topic=topic, queue=queue.queue, generation=segment.generation, end=segment.last
+                    )
+                    yield from self._tell_end(queue.leader.broker, order)
+
+    def _tell_end(self, leader: str, order: AbandonOrder) -> Procedure[None]:
+        for _ in range(_TELL_TRIES):
+            try:
+                address = yield from self._view.find_address(leader)
+                answer = yield PeerCall(address, Command(code=RequestCode.ABANDON_QUEUE, body=encode_body(order)))
+            except PeerFailed:
+                self._view.doubt()
+                yield Pause(_TELL_PAUSE_MS)
+                continue
+            except DiskFailed:
+                return
+            if answer.code == ResponseCode.SUCCESS:
+                return
+            # The queue may have moved on since: whoever leads it now has to know.
+            yield from self._view.refresh(order.topic)
+            newer = self._view.leader(order.topic, order.queue)
+            if newer is None or newer in {leader, self._name}:
+                return
+            leader = newer
+
+    def _tell(self, level: str, event: str, **fields: object) -> None:
+        self._errands.effects.append(Log(level, event, fields))
+
+
+def _read_records(answer: Command | PeerFailed) -> list[TopicMapping]:
+    """Return what a broker records of static topics; nothing when it does not tell."""
+    if isinstance(answer, PeerFailed) or answer.code != ResponseCode.SUCCESS:
+        return []
+    try:
+        every = decode_body(answer.body, EveryMapping).topics
+        return [from_detail(each.mapping) for each in every if each.mapping is not None]
+    except RemoteProtocolError:
+        return []
+
+
+def _find_end(told: TopicMapping, number: int, home: Segment) -> int | None:
+    """Return where a home ends by the record of its broker; None while that does not say it.
+
+    One that was granted and is not there was never opened, and will not be: whoever opens late asks first.
+    """
+    known = told.queues[number].find(home.generation) if number in told.queues else None
+    if known is None:
+        return home.start
+    return known.end if known.is_sealed and known.place == home.place else None

@@ -1,0 +1,273 @@
+"""Where a logical queue may begin again that was forgotten: no offset of it is used twice.
+
+    513 for a queue without a leader ──┬─105──> name servers       their reports, of dead brokers too
+                                       └─7017─> all other brokers  their records, and the offsets that groups committed
+    the highest of all is the floor ───> the home begins at or above it, with the groups' offsets
+    a broker is silent ────────────────> refused, unless the home begins a forced gap above the floor
+
+While a broker asks, it says so to those who ask it: of two that open a queue at the same time one sees the other.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from holdfast.broker.consume.consumer_offsets import OffsetTable
+from holdfast.broker.failover.offset_backup import OffsetCopies
+from holdfast.broker.flow.awaitables import PeerCall, Procedure, ask_all
+from holdfast.broker.flow.request import Answer, Handlers, Request
+from holdfast.broker.mapping.cluster_view import ASK_TIMEOUT_MS, ClusterView, Survey
+from holdfast.broker.mapping.mapping_table import Mappings
+from holdfast.model.errors import MappingRefused, PeerFailed, RemoteProtocolError
+from holdfast.model.floor import NO_FLOOR, OFFSET_MAX, Floor, floor_of, highest
+from holdfast.model.mapping import FORCED_GAP, QUEUES_MAX, LogicalQueue, TopicMapping
+from holdfast.wire.cluster.mapping import from_floors, to_floors
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.requests.moves import FloorQuestion, QueueFloor, QueueFloors, decode_body, encode_body
+
+_NAME_SERVERS: Final = "the name servers"
+_UNSUPPORTED: Final = QueueFloors()  # a Java broker, or an older one, knows of no floors
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """What the cluster knows of the offsets of one queue.
+
+    Attributes:
+        floor: The highest of all answers.
+        leader: A broker that leads it, or is about to; empty if none of those asked is.
+        silent: Who may know more, and did not answer.
+        offsets: Where its groups are, by the word of its last leader.
+    """
+
+    floor: Floor
+    leader: str = ""
+    silent: tuple[str, ...] = ()
+    offsets: QueueFloor | None = None
+
+
+class Floors:
+    """Finds the floors of queues that are about to be opened, and answers other brokers that ask for floors."""
+
+    def __init__(self, mappings: Mappings, view: ClusterView, offsets: OffsetTable, copies: OffsetCopies) -> None:
+        self._name = mappings.broker
+        self._mappings = mappings
+        self._view = view
+        self._offsets = offsets
+        self._copies = copies
+        self._opening: Counter[tuple[str, int]] = Counter()
+
+    def handlers(self) -> Handlers:
+        """Return the requests that are answered here."""
+        return {RequestCode.FIND_FLOORS: self.tell}
+
+    # Known here.
+
+    def tell(self, request: Request) -> Answer:
+        """Answer 7017."""
+        question = decode_body(request.command.body, FloorQuestion)
+        mapping = self._mappings.find(question.topic)
+        numbers = sorted({number for number in question.queues if 0 <= number < QUEUES_MAX})
+        answer = QueueFloors(
+            epoch=-1 if mapping is None else mapping.epoch,
+            total=0 if mapping is None else mapping.total,
+            queues=list(self._find_own(question.topic, numbers)),
+        )
+        return request.answer(body=encode_body(answer))
+
+    def _find_own(self, topic: str, numbers: Iterable[int]) -> Iterable[QueueFloor]:
+        """Return what this broker knows of queues, for those of which it knows anything."""
+        mapping = self._mappings.find(topic)
+        committed: dict[int, dict[str, int]] = {}
+        for (name, group), queues in self._offsets.rows():
+            # Offsets in a normal topic are of physical queues.
+            for number, offset in queues.items() if name == topic and mapping is not None else ():
+                committed.setdefault(number, {})[group] = offset
+        for number in numbers:
+            recorded = [] if mapping is None else list(self._recorded(mapping, number))
+            known = self._describe(topic, number, recorded, committed.get(number, {}))
+            if known is not None:
+                yield known
+
+    def _describe(self, topic: str, number: int, recorded: list[Floor], committed: dict[str, int]) -> QueueFloor | None:
+        copied = self._copies.find(topic, number)
+        is_led = (topic, number) in self._opening or self._mappings.place(topic, number).is_led
+        if not (recorded or committed or copied or is_led):
+            return None
+        floor = highest(recorded)
+        used = [*committed.values(), *([] if copied is None else copied.offsets.values())]
+        floor = msgspec.structs.replace(floor, offset=max([floor.offset, *used]))
+        if copied is not None and (not committed or copied.generation > floor.generation):
+            offsets, resets, generation = copied.offsets, copied.resets, copied.generation
+        else:
+            resets = sorted(self._offsets.resets_of(topic, [number]))
+            offsets, generation = committed, floor.generation
+        return QueueFloor(
+            queue=number,
+            floor=to_floors({number: floor})[number],
+            is_led=is_led,
+            offsets=offsets,
+            resets=resets,
+            copied=generation,
+        )
+
+    def _recorded(self, mapping: TopicMapping, number: int) -> Iterable[Floor]:
+        if number in mapping.floors:
+            yield mapping.floors[number]
+        if number in mapping.queues:
+            yield self._find_floor(mapping, mapping.queues[number])
+
+    def _find_floor(self, mapping: TopicMapping, queue: LogicalQueue) -> Floor:
+        """Return the floor of a queue that is recorded here: of a home here its physical queue knows the end."""
+        leader = queue.leader
+        if leader.broker != self._name or not leader.is_decided:
+            return floor_of(queue)
+        log = self._mappings.find_log(mapping.topic, leader.queue_id)
+        return floor_of(queue, leader.first if log is None else leader.to_logical(log.next_offset))
+
+    def retire(self, mapping: TopicMapping, number: int) -> TopicMapping:
+        """Return the record without a queue that is to be forgotten, and with the floor of its next home.
+
+        Committed offsets stay with the leader, for the next one to ask for. Those that an earlier leader still has are
+        of another time.
+        """
+        if not self._mappings.place(mapping.topic, number).is_led:
+            self._offsets.forget_queue(mapping.topic, number)
+        return mapping.retire(number, self._find_floor(mapping, mapping.queues[number]))
+
+    # Known to others.
+
+    def find(self, told: TopicMapping, numbers: Sequence[int]) -> Procedure[dict[int, Finding]]:
+        """Return what the cluster knows of queues that *told* lets this broker open."""
+        survey = yield from self._view.survey(told.topic, told.scope)
+        answers = yield from _ask(survey.brokers, told.topic, numbers)
+        heard = {name: answer for name, answer in answers.items() if answer is not None}
+        silent = {name for name, answer in answers.items() if answer is None}
+        silent |= set() if survey.is_told else {_NAME_SERVERS}
+        known: dict[int, dict[str, QueueFloor]] = {number: {} for number in numbers}
+        for name, answer in {**heard, self._name: QueueFloors(queues=[*self._find_own(told.topic, numbers)])}.items():
+            for each in answer.queues:
+                known.setdefault(each.queue, {})[name] = each
+        before = self._count_before(told, survey, heard.values())
+        return {
+            number: self._judge(
+                _combine(number, survey, known[number]), known[number], heard, silent, is_new=number >= before
+            )
+            for number in numbers
+        }
+
+    def _count_before(self, told: TopicMapping, survey: Survey, answers: Iterable[QueueFloors]) -> int:
+        """Return how many queues the topic had before this change: those above never had a home."""
+        own = self._mappings.find(told.topic)
+        totals = [(record.epoch, record.total) for record in [*survey.records, *([] if own is None else [own])]]
+        totals += [(answer.epoch, answer.total) for answer in answers]
+        return max((total for epoch, total in totals if epoch < told.epoch), default=0)
+
+    def _judge(
+        self, floor: Floor, known: Mapping[str, QueueFloor], heard: Collection[str], silent: set[str], *, is_new: bool
+    ) -> Finding:
+        # A holder that no name server lists could not even be asked.
+        holders = set(floor.brokers).difference(heard, {self._name})
+        away = holders if is_new else holders | silent
+        newest = max(known.values(), key=lambda each: (bool(each.offsets), each.copied), default=None)
+        return Finding(
+            floor=floor,
+            leader=next((name for name, each in sorted(known.items()) if each.is_led and name != self._name), ""),
+            silent=tuple(sorted(away)),
+            offsets=newest if newest is not None and newest.offsets else None,
+        )
+
+    # Opening.
+
+    def claim(self, topic: str, numbers: Iterable[int]) -> None:
+        """Say to those who ask that these queues are about to be opened here."""
+        self._opening.update((topic, number) for number in numbers)
+
+    def disclaim(self, topic: str, numbers: Iterable[int]) -> None:
+        """End what `claim` began: the queues are recorded, or are not opened."""
+        self._opening -= Counter((topic, number) for number in numbers)
+
+
+def place(topic: str, queue: LogicalQueue, finding: Finding, end: int) -> LogicalQueue:
+    """Return a queue that a tool opens here, as it may begin: at or above its floor, in a later generation.
+
+    Upstream's tools let every new queue begin at 0: such a one is moved up, and past the records of its physical queue.
+    Any other offset is an operator's choice.
+
+    Args:
+        topic: Its topic.
+        queue: As a tool wants it.
+        finding: What the cluster knows of it.
+        end: The end of its physical queue.
+
+    Raises:
+        MappingRefused: it is led elsewhere, begins too low, or a broker that may know more does not answer.
+    """
+    floor, home = finding.floor, queue.leader
+    if finding.leader:
+        raise MappingRefused(
+            "one leader",
+            f"logical queue {queue.queue} of {topic} is led by {finding.leader}, or about to be: move it with `holdfast"
+            " queue migrate`",
+        )
+    lowest = floor.next_first(is_certain=not finding.silent)
+    if lowest > OFFSET_MAX:
+        raise MappingRefused(
+            "offsets fit",
+            f"logical queue {queue.queue} of {topic} would begin at {lowest}, which leaves no offsets: a group has"
+            " committed a wrong one. Find it with `holdfast group lag`, and reset it",
+        )
+    if home.first < lowest:
+        if finding.silent:
+            raise MappingRefused(
+                "never twice",
+                f"{', '.join(finding.silent)} did not answer, and may know higher offsets of logical queue"
+                f" {queue.queue} of {topic} than {floor.offset}: start it, or let the queue begin at {lowest}"
+                f" or above, 2^{FORCED_GAP.bit_length() - 1} further, with --force",
+            )
+        if home.first > 0 or len(queue.segments) > 1:
+            raise MappingRefused(
+                "never twice",
+                f"logical queue {queue.queue} of {topic} has used its offsets below {lowest}, and cannot begin at"
+                f" {home.first}: let it begin at {lowest} or above",
+            )
+    if len(queue.segments) > 1:  # The tool knows the homes before this one.
+        return queue
+    generation = max(home.generation, floor.next_generation(is_certain=not finding.silent))
+    begun = msgspec.structs.replace(home, generation=generation)
+    if home.first < lowest:
+        begun = msgspec.structs.replace(begun, first=lowest, start=max(home.start, end))
+    return LogicalQueue(queue.queue, (begun,))
+
+
+def _combine(number: int, survey: Survey, known: Mapping[str, QueueFloor]) -> Floor:
+    """Return the floor of a queue by everything that name servers and brokers know of it."""
+    found = [record.floors.get(number, NO_FLOOR) for record in survey.records]
+    found += [floor_of(record.queues[number]) for record in survey.records if number in record.queues]
+    return highest([*found, *from_floors({at: each.floor for at, each in enumerate(known.values())}).values()])
+
+
+def _ask(addresses: Mapping[str, str], topic: str, numbers: Sequence[int]) -> Procedure[dict[str, QueueFloors | None]]:
+    """Return what each broker knows of these queues; None of those that do not answer."""
+    body = encode_body(FloorQuestion(topic=topic, queues=list(numbers)))
+    told = yield from ask_all(
+        PeerCall(address, Command(code=RequestCode.FIND_FLOORS, body=body), ASK_TIMEOUT_MS)
+        for address in addresses.values()
+    )
+    return dict(zip(addresses, map(_read, told), strict=True))
+
+
+def _read(answer: Command | PeerFailed) -> QueueFloors | None:
+    """Return what a broker told; None if it did not."""
+    if isinstance(answer, PeerFailed):
+        return None
+    if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+        return _UNSUPPORTED
+    try:
+        return decode_body(answer.body, QueueFloors) if answer.code == ResponseCode.SUCCESS else None
+    except RemoteProtocolError:
+        return None

@@ -1,0 +1,354 @@
+"""Leases of logical queues, where an operator wants dead leaders to be replaced by themselves (`auto_force`).
+
+    every few seconds, and when a queue was opened here:
+        this broker ─ 7040: I lead these ─> every name server ─ all but these; these have lapsed ─> this broker
+
+    a majority confirmed a queue less than a lease ago ─> its sends are taken
+    it did not, or that is longer ago ─> they are held, then refused with the reason, until it does again
+    a majority says that a queue has lapsed ─> its turn at one of the brokers: claimed there ─> opened by force there
+
+A name server confirms a queue to one broker at a time, and to another only when two leases have passed in which it
+heard nothing of the first. Two majorities have a name server in common: whoever is confirmed is the only one who takes
+sends, whoever else believes to lead. Nothing else is needed for that; who forces what, and when, is only manners.
+
+A lease is counted from when it was asked for, in time that passes between events: a clock that goes back makes time
+stand still for one of them, one that jumps forward ends leases early. A process that was stopped sees that at its first
+event, before it takes what came with it.
+
+With `auto_force` off none of this happens.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from holdfast.broker.failover.forced_open import Forcing
+from holdfast.broker.failover.incarnation import begin_boot
+from holdfast.broker.flow.awaitables import PeerCall, Procedure
+from holdfast.broker.flow.turn import Errands
+from holdfast.broker.mapping.mapping_table import Mappings
+from holdfast.broker.options import BrokerOptions
+from holdfast.broker.relay.relay import Relaying
+from holdfast.broker.relay.relay_client import Place
+from holdfast.broker.tables.topics import TopicTable
+from holdfast.machine.effects import Effect, Log, SetTimer
+from holdfast.model.errors import DiskFailed, MappingRefused, PeerFailed, RecordRefused, RemoteProtocolError
+from holdfast.model.mapping import LogicalQueue, MergedTopic, merge, next_epoch
+from holdfast.model.route import Route
+from holdfast.model.scope import covers
+from holdfast.store.base.disk import Disk
+from holdfast.wire.cluster.leases import Claim, Holding, LeaseAnswer, LeaseRequest
+from holdfast.wire.cluster.mapping import to_home
+from holdfast.wire.cluster.route import MAPPING_FIELD, decode_route
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.requests.moves import ForceOrder, QueueHomes, decode_body, encode_body
+
+TIMER: Final = "leases"
+_RENEWALS_PER_LEASE: Final = 6
+_TRIES_PER_LEASE: Final = 60
+_CALL_MS: Final = 2_000
+_NEVER: Final = 1 << 62
+
+
+class _NameServer(msgspec.Struct):
+    """What one name server confirmed last.
+
+    Attributes:
+        number: Of the newest request that it answered.
+        asked_ms: When that was asked, in our own time.
+        granted: Queue to generation.
+        lapsed: What it says has lapsed.
+    """
+
+    number: int = 0
+    asked_ms: int = 0
+    granted: dict[Place, int] = {}
+    lapsed: dict[Place, Holding] = {}
+
+
+class Leases:
+    """The leases that this broker has, and those that others had.
+
+    Attributes:
+        is_on: Whether leases are wanted at all.
+    """
+
+    def __init__(
+        self,
+        options: BrokerOptions,
+        mappings: Mappings,
+        topics: TopicTable,
+        relaying: Relaying,
+        forcing: Forcing,
+        errands: Errands,
+        disk: Disk,
+    ) -> None:
+        self.is_on = options.auto_force and bool(options.namesrv)
+        self._name = options.name
+        self._lease_ms = options.lease_ms
+        self._mappings = mappings
+        self._topics = topics
+        self._relaying = relaying
+        self._forcing = forcing
+        self._errands = errands
+        self._servers = {address: _NameServer() for address in options.namesrv}
+        self._majority = len(self._servers) // 2 + 1
+        self._seen_ms = errands.now_ms
+        self._boot = begin_boot(disk, errands.now_ms) if self.is_on else 0
+        self._elapsed_ms = self._number = self._version = 0
+        self._until: dict[Place, tuple[int, int]] = {}  # generation, and when the lease ends
+        self._lapse_ms = _NEVER
+        self._asked: dict[Place, int] = {}
+        self._wanted: dict[Place, Claim] = {}
+        self._is_forcing = False
+        if self.is_on:
+            relaying.find_lapse = self.find_lapse
+
+    # Time.
+
+    def start(self, now_ms: int, effects: list[Effect]) -> None:
+        """Ask for the first time."""
+        if self.is_on:
+            effects.append(SetTimer(TIMER, now_ms))
+
+    def see(self, now_ms: int) -> None:
+        """Let time pass up to the event at hand, before anything of it is taken."""
+        self._elapsed_ms += max(0, now_ms - self._seen_ms)
+        self._seen_ms = now_ms
+        if self._elapsed_ms >= self._lapse_ms:
+            self._review()
+            self._tell("warning", "leases lapsed", until=self._describe_wait())
+            self._renew_all()
+        elif self._version != self._mappings.version:
+            self._version = self._mappings.version
+            if self._is_changed():
+                self._renew_all()
+
+    def on_timer(self, name: str, now_ms: int, effects: list[Effect]) -> None:  # noqa: ARG002
+        """Ask again; sooner where something is wanted that is not confirmed."""
+        self._renew_all()
+        is_waiting = any(self.find_lapse(place) is not None for place, _ in self._led())
+        pause_ms = self._lease_ms // (_TRIES_PER_LEASE if is_waiting else _RENEWALS_PER_LEASE)
+        effects.append(SetTimer(TIMER, now_ms + pause_ms))
+
+    # What is held.
+
+    def find_lapse(self, place: Place) -> str | None:
+        """Return what is waited for before sends of a queue that is open here are taken; None when they can be."""
+        found = self._mappings.place(*place)
+        if found.state != "open":
+            return None
+        generation, until_ms = self._until.get(place, (-1, 0))
+        return None if generation == found.generation and self._elapsed_ms < until_ms else self._describe_wait()
+
+    def _describe_wait(self) -> str:
+        return f"{self._majority} of the name servers {', '.join(self._servers)} renew the lease of {self._name}"
+
+    def _led(self) -> Iterator[tuple[Place, LogicalQueue]]:
+        for topic, mapping in self._mappings.topics().items():
+            for number in mapping.led:
+                yield (topic, number), mapping.queues[number]
+
+    def _is_changed(self) -> bool:
+        """Return whether something was opened here, or handed over, since the name servers were asked."""
+        return self._asked != {place: queue.generation for place, queue in self._led()}
+
+    def _end_of(self, place: Place, generation: int) -> int:
+        """Return when the lease of a queue in that generation ends: 0 when there is none."""
+        asked = sorted(
+            (server.asked_ms for server in self._servers.values() if server.granted.get(place) == generation),
+            reverse=True,
+        )
+        return asked[self._majority - 1] + self._lease_ms if len(asked) >= self._majority else 0
+
+    def _review(self) -> None:
+        """Find out anew what is leased: let go what waited for that, and take no more of what is not."""
+        before = {place: ends for place, ends in self._until.items() if ends[1] > 0}
+        self._until = {
+            place: (
+                queue.generation,
+                end_ms if (end_ms := self._end_of(place, queue.generation)) > self._elapsed_ms else 0,
+            )
+            for place, queue in self._led()
+        }
+        ends = [end_ms for _, end_ms in self._until.values() if end_ms]
+        self._lapse_ms = min(ends, default=_NEVER)
+        for place, (generation, end_ms) in self._until.items():
+            if end_ms and before.get(place, (-1, 0))[0] != generation:
+                self._relaying.release(place[0], [place[1]])
+        if any(not self._until.get(place, (-1, 0))[1] for place in before):
+            self._mappings.version += 1  # Sends that were open here have to be looked at anew.
+
+    # Asking.
+
+    def _renew_all(self) -> None:
+        self._asked = {place: queue.generation for place, queue in self._led()}
+        self._errands.work += [self._renew(address) for address in self._servers]
+
+    def _renew(self, address: str) -> Procedure[None]:
+        """Ask one name server, and look what that changes."""
+        asked_ms = self._elapsed_ms
+        claims = {place: _to_claim(queue) for place, queue in self._led()} | self._wanted
+        if not claims and not self._mappings.topics():
+            return
+        self._number += 1
+        number = self._number
+        try:
+            answer = yield PeerCall(address, self._to_request(claims, number), _CALL_MS)
+            if answer.code != ResponseCode.SUCCESS:
+                return
+            told = decode_body(answer.body, LeaseAnswer)
+        except (PeerFailed, RemoteProtocolError):
+            return
+        if number <= self._servers[address].number:
+            return
+        refused = {(topic, queue): held for topic, queues in told.refused.items() for queue, held in queues.items()}
+        self._servers[address] = _NameServer(
+            number=number,
+            asked_ms=asked_ms,
+            granted={place: claim.generation for place, claim in claims.items() if place not in refused},
+            lapsed={(topic, queue): held for topic, queues in told.lapsed.items() for queue, held in queues.items()},
+        )
+        self._review()
+        for place, held in refused.items():
+            if place not in self._wanted:
+                self._doubt(place, held)
+        self._consider()
+
+    def _doubt(self, place: Place, held: Holding) -> None:
+        """Find out who leads a queue that is not confirmed here."""
+        found = self._mappings.place(*place)
+        if found.state == "open" and held.generation == found.generation and held.broker != self._name:
+            self._errands.work.append(self._forcing.step_back(*place, held.broker))
+        else:
+            self._forcing.suspect(place[0])
+
+    def _to_request(self, claims: dict[Place, Claim], number: int) -> Command:
+        topics: dict[str, dict[int, Claim]] = {}
+        for (topic, queue), claim in claims.items():
+            topics.setdefault(topic, {})[queue] = claim
+        body = LeaseRequest(broker=self._name, boot=self._boot, number=number, lease_ms=self._lease_ms, topics=topics)
+        return Command(code=RequestCode.RENEW_LEASES, body=encode_body(body))
+
+    # Dead leaders.
+
+    def _consider(self) -> None:
+        """Take over what a majority says has lapsed, unless this broker shall get no more queues."""
+        if self._is_forcing or self._mappings.draining:
+            return
+        for topic in self._mappings.topics():
+            lapsed = self._find_lapsed(topic)
+            if lapsed:
+                self._is_forcing = True
+                self._errands.work.append(self._force(topic, lapsed))
+                return
+
+    def _find_lapsed(self, topic: str) -> dict[int, Holding]:
+        recent = [
+            server.lapsed
+            for server in self._servers.values()
+            if server.number and server.asked_ms + self._lease_ms > self._elapsed_ms
+        ]
+        said = Counter(item for lapsed in recent for item in lapsed.items() if item[0][0] == topic)
+        return {
+            place[1]: holding
+            for (place, holding), count in said.items()
+            if holding.broker != self._name and count >= self._majority
+        }
+
+    def _force(self, topic: str, lapsed: dict[int, Holding]) -> Procedure[None]:
+        """Claim this broker's share of *lapsed*, and open what a majority confirms."""
+        try:
+            found = yield from self._ask_route(topic)
+            if found is None:
+                return
+            route, merged = found
+            mine = self._choose(route, merged, lapsed)
+            claims = {(topic, queue.queue): Claim(queue.forced_generation) for queue in mine}
+            self._wanted |= claims
+            for address in self._servers if claims else ():
+                yield from self._renew(address)
+            now = self._elapsed_ms
+            granted = [
+                queue for queue in mine if self._end_of(key := (topic, queue.queue), claims[key].generation) > now
+            ]
+            if granted:
+                self._tell(
+                    "warning", "leader is silent", topic=topic, leader=granted[0].leader.broker, queues=len(granted)
+                )
+                yield from self._open(topic, merged, granted)
+        except (MappingRefused, RecordRefused, DiskFailed) as error:
+            self._tell("error", "queues of a dead leader not opened", topic=topic, reason=str(error))
+        finally:
+            self._wanted.clear()
+            self._is_forcing = False
+        self._review()
+
+    def _ask_route(self, topic: str) -> Procedure[tuple[Route, MergedTopic] | None]:
+        command = Command(code=RequestCode.GET_ROUTEINFO_BY_TOPIC, fields={"topic": topic, MAPPING_FIELD: "1"})
+        for address in self._servers:
+            try:
+                answer = yield PeerCall(address, command, _CALL_MS)
+                if answer.code == ResponseCode.SUCCESS:
+                    route = decode_route(answer.body)
+                    records = {
+                        name: record
+                        for name, record in route.mappings.items()
+                        if covers(record.scope, self._mappings.cluster)
+                    }
+                    if records:
+                        return route, merge(records)
+            except (PeerFailed, RemoteProtocolError):
+                continue
+        return None
+
+    def _choose(self, route: Route, merged: MergedTopic, lapsed: dict[int, Holding]) -> list[LogicalQueue]:
+        """Return the queues that are this broker's turn to open.
+
+        Everybody who is alive has a turn at every queue, one after the other: some may not want it, or not be able to.
+        What was claimed and never opened, as far as anybody told, is left alone: only its claimant knows.
+        """
+        dead = {holding.broker for holding in lapsed.values()}
+        inside = {data.broker_name for data in route.broker_datas if covers(merged.scope, data.cluster)}
+        takers = sorted(inside - dead)
+        if self._name not in takers:
+            return []
+        known = {number: merged.queues[number] for number in sorted(lapsed) if number in merged.queues}
+        candidates = [
+            queue
+            for number, queue in known.items()
+            if (queue.leader.broker, queue.generation) == (lapsed[number].broker, lapsed[number].generation)
+        ]
+        turn = takers.index(self._name) + self._elapsed_ms // self._lease_ms
+        return candidates[turn % len(takers) :: len(takers)]
+
+    def _open(self, topic: str, merged: MergedTopic, queues: list[LogicalQueue]) -> Procedure[None]:
+        config = self._topics.find(topic)
+        if config is None:
+            return
+        order = ForceOrder(
+            topic=config,
+            scope=merged.scope,
+            epoch=next_epoch(merged.epoch, self._errands.now_ms),
+            total=merged.total,
+            queues=[
+                QueueHomes(queue=queue.queue, homes=[to_home(segment) for segment in queue.segments])
+                for queue in queues
+            ],
+        )
+        yield from self._forcing.open_forced(order)
+
+    def _tell(self, level: str, event: str, **fields: object) -> None:
+        self._errands.effects.append(Log(level, event, fields))
+
+
+def _to_claim(queue: LogicalQueue) -> Claim:
+    homes = [segment for segment in queue.segments if segment.is_decided]
+    before = homes[-2] if len(homes) > 1 else None
+    is_handed = before is not None and before.is_sealed and not before.forced
+    return Claim(queue.generation, before.broker if before is not None and is_handed else "")

@@ -1,0 +1,29 @@
+"""Handlers whose work may break a rule of logical queues in the middle: whoever asked is told which."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from holdfast.broker.flow.awaitables import Procedure
+from holdfast.broker.flow.request import Answer, Refusal, Request
+from holdfast.model.errors import DiskFailed, MappingRefused, RecordRefused, RemoteProtocolError
+from holdfast.wire.frames.codes import ResponseCode
+from holdfast.wire.frames.fields import BadField
+
+Work = Callable[[Request], Procedure[Answer]]
+
+
+def guard(work: Work) -> Work:
+    """Return *work* as a handler that turns a broken rule into an answer."""
+
+    def handle(request: Request) -> Procedure[Answer]:
+        try:
+            return (yield from work(request))
+        except MappingRefused as error:
+            return Refusal(ResponseCode.ILLEGAL_OPERATION, str(error))
+        except (RemoteProtocolError, BadField) as error:
+            return Refusal(ResponseCode.INVALID_PARAMETER, str(error))
+        except (DiskFailed, RecordRefused) as error:
+            return Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, str(error))
+
+    return handle

@@ -1,0 +1,520 @@
+"""The logical queues of static topics, as this broker records them, and what they mean for its physical queues.
+
+    change ─> a record in the log, written at once ─> the table ─┬─ placements: where a send or a pull of a queue goes
+                                        └─ synced ─> announced ──┴─ name servers hear of it
+
+    open        this broker takes the writes          prepared    it will, and does not yet
+    sealed      it took them until just now           elsewhere   another broker does, as far as is known here
+    unknown     the topic has no such queue
+
+Invariant: the table never says what the log does not; name servers never hear what a crash could take back.
+Invariant: a queue is sealed and its end is taken in one event, so the end counts every send that was ever accepted.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, Literal
+
+import msgspec
+
+from holdfast.broker.mapping.mapping_journal import (
+    ChangeRecord,
+    MappingChange,
+    MappingSnapshot,
+    MoveState,
+    apply_change,
+    describe,
+    encode_change,
+    find_strangers,
+    read_changes,
+    split_change,
+)
+from holdfast.broker.mapping.segment_ends import SealedEnd, fill_ends, find_torn, settle
+from holdfast.broker.options import BrokerOptions
+from holdfast.broker.tables.config_store import load_config, write_bytes, write_config
+from holdfast.broker.tables.topics import TopicTable
+from holdfast.machine.effects import Effect, Log, WriteFile
+from holdfast.model.errors import MappingRefused, RecordRefused, RemoteProtocolError
+from holdfast.model.mapping import LogicalQueue, Segment, TopicMapping, accept_update, check
+from holdfast.model.segment import UNKNOWN
+from holdfast.model.topic import MAPPING_TOPIC, TopicConfig
+from holdfast.store.base import config_files
+from holdfast.store.base.disk import Disk
+from holdfast.store.message_store import MessageStore
+from holdfast.store.queues.queue_log import QueueLog
+from holdfast.wire.cluster.mapping import RECORD_VERSION, Detail, MappingFile, encode_file, from_detail, to_detail
+from holdfast.wire.cluster.registration import DataVersion
+
+NAME: Final = "holdfastMapping.json"
+JAVA_NAME: Final = "topicQueueMapping.json"
+FINISHED: Final = frozenset({"done", "failed", "cancelled"})
+"""States in which a move holds nothing any more."""
+_FINISHED_KEPT: Final = 256
+_NO_HOST: Final = bytes(8)
+_RECORD_REST_MAX: Final = 256  # what a record is besides its body, at most
+
+State = Literal["open", "sealed", "prepared", "elsewhere", "unknown"]
+
+
+class Placement(msgspec.Struct, frozen=True):
+    """Where a logical queue is, seen from this broker.
+
+    Attributes:
+        queue_log: The physical queue of an open or sealed one.
+        delta: What is added to a physical offset of it.
+        leader: Who takes the writes, as far as this broker recorded it; empty when it did not.
+    """
+
+    state: State
+    queue_log: QueueLog | None = None
+    delta: int = 0
+    leader: str = ""
+    generation: int = -1
+
+    @property
+    def is_led(self) -> bool:
+        """Whether this broker answers for the queue: it is open here, or sealed and not yet opened elsewhere."""
+        return self.queue_log is not None
+
+
+_UNKNOWN: Final = Placement("unknown")
+
+
+class Mappings:
+    """Every static topic that this broker has a record of.
+
+    Attributes:
+        version: Changes whenever a placement may have changed.
+        draining: This broker shall get no more queues, unless somebody names it.
+        adopted: Topics that a Java broker left in this folder, and that were not known before.
+        repairs: What had to be put right while opening.
+    """
+
+    def __init__(self, options: BrokerOptions, disk: Disk, store: MessageStore, topics: TopicTable) -> None:
+        self.broker, self.cluster = options.name, options.cluster
+        self._disk = disk
+        self._store = store
+        self._topics = topics
+        self.version = 0
+        self.draining = False
+        self.adopted: list[str] = []
+        self.repairs: list[Log] = []
+        self._table: dict[str, TopicMapping] = {}
+        self._moves: dict[str, MoveState] = {}
+        self._sealed: dict[str, set[int]] = {}  # Sealed in memory: no record says so yet.
+        self._owners: dict[str, str] = {}  # Whose record each is, by its own word.
+        self._strangers: dict[str, str] = {}  # Topics whose record belongs elsewhere, and why: none is led here.
+        # Where a replica stands says nothing: what it has belongs to its master.
+        self._where = None if options.is_replica else options.cluster
+        self._places: dict[str, dict[int, Placement]] = {}
+        self._caches: list[dict[tuple[str, int], Any]] = []
+        self._unannounced: deque[tuple[int, str, TopicMapping | None]] = deque()
+        self._is_dirty = False
+        self._unsaved: tuple[int, list[WriteFile]] | None = None  # Waits until the log it speaks of is synced.
+        self._synced: int = store.written  # What is there when a store opens is on disk.
+        self._java_version = DataVersion()
+        self._open()
+        self._announced = dict(self._table)
+
+    # Asking.
+
+    def find(self, topic: str) -> TopicMapping | None:
+        """Return what is recorded of *topic*, or None when it is not static."""
+        return self._table.get(topic)
+
+    def topics(self) -> dict[str, TopicMapping]:
+        """Return every record by topic; not to be changed by the caller."""
+        return self._table
+
+    def announced(self) -> dict[str, TopicMapping]:
+        """Return what may be told to others: everything that a crash cannot take back."""
+        return self._announced
+
+    def is_static(self, topic: str) -> bool:
+        """Say whether *topic* has logical queues here."""
+        return topic in self._table
+
+    def place(self, topic: str, queue: int) -> Placement:
+        """Return where a logical queue is, seen from here."""
+        if topic not in self._table:
+            return _UNKNOWN
+        places = self._places.get(topic)
+        if places is None:
+            places = self._places[topic] = {}
+        found = places.get(queue)
+        if found is None:
+            found = self._find_place(topic, queue)
+            if found is not _UNKNOWN:
+                places[queue] = found
+        return found
+
+    def led(self, topic: str) -> list[int]:
+        """Return the queues of *topic* that this broker answers for."""
+        mapping = self._table.get(topic)
+        return [] if mapping is None else [number for number in mapping.queues if self.place(topic, number).is_led]
+
+    def find_own(self, topic: str, queue_id: int) -> tuple[LogicalQueue, Segment] | None:
+        """Return the logical queue to which a physical queue of this broker belongs, and its newest home there."""
+        mapping = self._table.get(topic)
+        for queue in () if mapping is None else mapping.queues.values():
+            for segment in reversed(queue.segments):
+                if segment.place == (self.broker, queue_id):
+                    return queue, segment
+        return None
+
+    def own_logs(self, topic: str, queue: int) -> list[QueueLog]:
+        """Return the physical queues here that ever were a home of a logical queue, and hold or held something."""
+        mapping = self._table.get(topic)
+        homes = () if mapping is None or queue not in mapping.queues else mapping.queues[queue].segments
+        found = [self._store.find_queue(topic, home.queue_id) for home in homes if home.broker == self.broker]
+        return [log for log in found if log is not None]
+
+    def _find_place(self, topic: str, number: int) -> Placement:
+        mapping = self._table.get(topic)
+        if mapping is None or not 0 <= number < mapping.total:
+            return _UNKNOWN
+        queue = mapping.queues.get(number)
+        if queue is None or topic in self._strangers:
+            return Placement("elsewhere")
+        leader, newest = queue.leader, queue.segments[-1]
+        if leader.broker == self.broker and leader.is_decided:
+            log = self._store.queue(topic, leader.queue_id)
+            if leader.is_open and number not in self._sealed.get(topic, ()):
+                return Placement("open", log, leader.delta, self.broker, leader.generation)
+            if leader.is_open or self.find_move(topic, number) is not None:
+                return Placement("sealed", log, leader.delta, newest.broker, leader.generation)
+            # Somebody else's tool took it away: it is not for us to hold what is sent to it.
+            return Placement(
+                "elsewhere", leader=newest.broker if newest != leader else "", generation=leader.generation
+            )
+        if not newest.is_decided and newest.broker == self.broker:
+            return Placement("prepared", leader=leader.broker if leader != newest else "", generation=leader.generation)
+        return Placement("elsewhere", leader=leader.broker, generation=leader.generation)
+
+    # Changing.
+
+    def change(
+        self,
+        mapping: TopicMapping,
+        *,
+        now_ms: int,
+        move: MoveState | None = None,
+        config: TopicConfig | None = None,
+    ) -> int:
+        """Record *mapping*, and how a move stands, in one write. Return the position to wait for with `Synced`.
+
+        Raises:
+            MappingRefused: it breaks a rule, or is older than what is recorded.
+            DiskFailed, RecordRefused: it could not be written, and nothing has changed.
+        """
+        mapping = fill_ends(mapping, self._store)
+        check(mapping, owner=self.broker)
+        old = self._table.get(mapping.topic)
+        if old is not None and mapping.epoch < old.epoch:
+            raise MappingRefused(
+                "rising epochs",
+                f"{mapping.topic} is at epoch {old.epoch} on {self.broker}, {mapping.epoch} is older: read it again",
+            )
+        parts = split_change(old, mapping, config or self._topics.find(mapping.topic))
+        records = [ChangeRecord(mapping=part, move=move if part is parts[-1] else None) for part in parts]
+        position = self._write(records, now_ms)
+        self._table[mapping.topic] = mapping
+        self._unannounced.append((position, mapping.topic, mapping))
+        self._sealed[mapping.topic] = {
+            number
+            for number in self._sealed.get(mapping.topic, ())
+            if number in mapping.queues and self._is_open(mapping.queues[number])
+        }
+        self._note_move(move)
+        self._note_changed()
+        return position
+
+    def set_draining(self, draining: bool, now_ms: int) -> int:  # noqa: FBT001 - what it is set to
+        """Record whether this broker shall get no more queues. Return the position to wait for."""
+        position = self._write([ChangeRecord(draining=draining)], now_ms)
+        self.draining, self._is_dirty = draining, True
+        return position
+
+    def begin_file(self, now_ms: int) -> bool:
+        """Let the log go on in its next file; False when the disk has no room for it."""
+        if not self._store.roll():
+            return False
+        self._write([ChangeRecord()], now_ms)
+        return True
+
+    def delete(self, topic: str, now_ms: int) -> int:
+        """Record that *topic* is static no more. Return the position to wait for."""
+        position = self._write([ChangeRecord(mapping=MappingChange(topic=topic, is_deleted=True))], now_ms)
+        self._table.pop(topic, None)
+        self._sealed.pop(topic, None)
+        self._strangers.pop(topic, None)
+        self._forget_moves(topic)
+        self._unannounced.append((position, topic, None))
+        self._note_changed()
+        return position
+
+    def seal(self, topic: str, queues: Iterable[int]) -> dict[int, SealedEnd]:
+        """Take no more sends of *queues* from now on. Return where they end, everything staged counted.
+
+        In memory only: until `change` records the ends, `unseal` or a restart take it back.
+
+        Raises:
+            MappingRefused: one of them is not open here.
+        """
+        numbers = list(queues)
+        ends: dict[int, SealedEnd] = {}
+        for number in numbers:
+            place = self.place(topic, number)
+            if place.state != "open" or place.queue_log is None:
+                raise MappingRefused(
+                    "open leader",
+                    f"logical queue {number} of {topic} is {place.state} on {self.broker}: read the mapping again",
+                )
+            end = place.queue_log.next_offset
+            # Not the clock: it may have been set back since the newest record was stored.
+            ends[number] = SealedEnd(end, self._store.last_store_ms if end else UNKNOWN)
+        self._sealed.setdefault(topic, set()).update(numbers)
+        self.note_placed()
+        return ends
+
+    def unseal(self, topic: str, queues: Iterable[int]) -> None:
+        """Take sends of *queues* again that were sealed in memory."""
+        self._sealed.get(topic, set()).difference_update(queues)
+        self.note_placed()
+
+    def allocate(self, mapping: TopicMapping, queues: Iterable[int], now_ms: int) -> dict[int, int]:
+        """Return physical queues for *queues* of a record that is about to be: expired ones of their own, or new ones.
+
+        What is used again is emptied; with new ones the topic's number of queues rises.
+
+        Raises:
+            MappingRefused: the topic is not hosted here.
+        """
+        config = self._topics.find(mapping.topic)
+        if config is None:
+            raise MappingRefused("hosted topics", f"{self.broker} does not host {mapping.topic}: create it there first")
+        free = max(config.read_queues, config.write_queues, max(mapping.used_on(self.broker), default=-1) + 1)
+        found: dict[int, int] = {}
+        for number in queues:
+            expired = mapping.queues[number].reusable(self.broker) if number in mapping.queues else None
+            if expired is not None:
+                self._store.erase_queue(mapping.topic, expired)
+                found[number] = expired
+            else:
+                found[number] = free
+                free += 1
+        if free > min(config.read_queues, config.write_queues):
+            self._topics.put(msgspec.structs.replace(config, read_queues=free, write_queues=free), now_ms)
+        return found
+
+    def find_log(self, topic: str, queue_id: int) -> QueueLog | None:
+        """Return a physical queue of this broker, or None when nothing was ever stored in it."""
+        return self._store.find_queue(topic, queue_id)
+
+    def find_ends(self, topic: str, queues: Iterable[LogicalQueue]) -> dict[int, int]:
+        """Return where the physical queues of the leaders of *queues* end here, by their numbers."""
+        logs = {queue.leader.queue_id: self._store.find_queue(topic, queue.leader.queue_id) for queue in queues}
+        return {number: log.next_offset for number, log in logs.items() if log is not None}
+
+    def count_bytes(self, topic: str, ends: Mapping[int, int]) -> int:
+        """Return how many bytes of records physical queues hold before *ends*; all of them must be readable."""
+        records: dict[int, int] = {}  # A batch that is one record has an entry for each of its messages.
+        for queue_id, end in ends.items():
+            log = self._store.find_queue(topic, queue_id)
+            start = end if log is None else log.offset_min
+            entries = [] if log is None else log.entries(start, max(end - start, 0))
+            records |= {position: size for position, size, _ in entries}
+        return sum(records.values())
+
+    @property
+    def position(self) -> int:
+        """What to wait for with `Synced` so that everything recorded so far is on disk."""
+        return self._store.written
+
+    # Moves.
+
+    def moves(self) -> dict[str, MoveState]:
+        """Return every move that this broker drives or drove, by id; not to be changed by the caller."""
+        return self._moves
+
+    def find_move(self, topic: str, queue: int) -> MoveState | None:
+        """Return the unfinished move of a queue, or None."""
+        for state in self._moves.values():
+            move = state.move
+            if move.topic == topic and move.state not in FINISHED and queue in move.queues:
+                return state
+        return None
+
+    def put_move(self, state: MoveState, now_ms: int) -> int:
+        """Record how a move stands. Return the position to wait for."""
+        position = self._write([ChangeRecord(move=state)], now_ms)
+        self._note_move(state)
+        self._note_changed()
+        return position
+
+    def _note_move(self, state: MoveState | None) -> None:
+        if state is None:
+            return
+        self._moves.pop(state.move.id, None)
+        self._moves[state.move.id] = state
+        finished = [key for key, known in self._moves.items() if known.move.state in FINISHED]
+        for key in finished[:-_FINISHED_KEPT]:
+            del self._moves[key]
+
+    def _forget_moves(self, topic: str) -> None:
+        """Remember no finished move of a deleted topic: it brought offsets, which the next of its name must not get."""
+        for state in list(self._moves.values()):
+            if state.move.topic == topic and state.move.state in FINISHED:
+                del self._moves[state.move.id]
+
+    # Keeping it.
+
+    def on_synced(self, position: int, effects: list[Effect], now_ms: int) -> None:
+        """Let others hear of what is on disk now, and save the snapshot that waited for it."""
+        while self._unannounced and self._unannounced[0][0] <= position:
+            _, topic, mapping = self._unannounced.popleft()
+            if mapping is None:
+                self._announced.pop(topic, None)
+            else:
+                self._announced[topic] = mapping
+            self._topics.touch(topic, now_ms)
+        self._synced = max(self._synced, position)
+        self._save(effects)
+
+    def offer_save(self, now_ms: int, effects: list[Effect]) -> None:
+        """Take a snapshot if something changed; it is saved when everything it says is on disk."""
+        if self._is_dirty and self._unsaved is None:
+            self._unsaved = (self._store.written, self._plan_save(now_ms))
+            self._is_dirty = False
+        self._save(effects)
+
+    def _save(self, effects: list[Effect]) -> None:
+        if self._unsaved is not None and self._unsaved[0] <= self._synced:
+            effects += self._unsaved[1]
+            self._unsaved = None
+
+    def _plan_save(self, now_ms: int) -> list[WriteFile]:
+        version = self._java_version
+        self._java_version = DataVersion(
+            state_version=version.state_version, timestamp=now_ms, counter=version.counter + 1
+        )
+        snapshot = MappingSnapshot(
+            position=self._store.written,
+            java=self._java_version,
+            topics={topic: describe(mapping, self._topics.find(topic)) for topic, mapping in self._table.items()},
+            moves=self._moves,
+            draining=self.draining,
+        )
+        details = {topic: to_detail(mapping, version=RECORD_VERSION) for topic, mapping in self._table.items()}
+        file = MappingFile(data_version=self._java_version, topic_queue_mapping_info_map=details)
+        return [*write_config(self._disk, NAME, snapshot), *write_bytes(self._disk, JAVA_NAME, encode_file(file))]
+
+    def _write(self, records: Sequence[ChangeRecord], now_ms: int) -> int:
+        """Write records at once: what follows from them cannot be taken back when the event fails later."""
+        queue = self._store.queue(MAPPING_TOPIC, 0)
+        bodies = [encode_change(record) for record in records]
+        if max(map(len, bodies)) > self._store.log_file_size - _RECORD_REST_MAX:
+            raise RecordRefused("the log's files are too small for a record of so many logical queues")
+        # However small messages must be here: this is none.
+        drafts = [(queue, body, b"", 0, 0, now_ms, _NO_HOST, 0, 0, 0) for body in bodies]
+        self._store.stage_run(drafts, now_ms)
+        self._store.write()
+        return self._store.written
+
+    def _is_open(self, queue: LogicalQueue) -> bool:
+        return queue.leader.broker == self.broker and queue.leader.is_open
+
+    def _note_changed(self) -> None:
+        self._is_dirty = True
+        self.note_placed()
+
+    def note_placed(self) -> None:
+        """Take note that queues may have to be looked for elsewhere than before."""
+        self.version += 1
+        self._places.clear()
+        for cache in self._caches:
+            cache.clear()
+
+    def keep_fresh(self, cache: dict[tuple[str, int], Any]) -> None:
+        """Empty what somebody keeps by logical queue whenever a placement may have changed."""
+        self._caches.append(cache)
+
+    # Opening.
+
+    def _open(self) -> None:
+        snapshot = load_config(self._disk, NAME, MappingSnapshot) or MappingSnapshot()
+        configs: dict[str, TopicConfig] = {}
+        self.draining = snapshot.draining
+        for change in snapshot.topics.values():
+            self._apply(change, configs)
+        for state in snapshot.moves.values():
+            self._note_move(state)
+        for record in read_changes(self._store, snapshot.position):
+            if record.mapping is not None:
+                self._apply(record.mapping, configs)
+            self._note_move(record.move)
+            self.draining = self.draining if record.draining is None else record.draining
+            self._is_dirty = True
+        for mapping in list(self._table.values()):
+            for queue, torn in find_torn(mapping, self._store):
+                self._table[mapping.topic] = self._table[mapping.topic].put(queue)
+                told = {"topic": mapping.topic, "queue": queue.queue, "end": torn.end}
+                self.repairs.append(Log("warning", "end of a home was torn, and is taken back", told))
+        for topic, config in configs.items():
+            known = self._topics.find(topic)
+            if topic in self._table and (known is None or known.write_queues < config.write_queues):
+                # The log has it, the file of topics does not: it was written later, and never came to be.
+                self._topics.put(config, 0)
+        self._strangers = find_strangers(self._table, self._owners, self._where)
+        for reason in self._strangers.values():
+            self.repairs.append(Log("error", "mapping in the folder is not this broker's", {"reason": reason}))
+        self._adopt_java(snapshot.java)
+
+    def _apply(self, change: MappingChange, configs: dict[str, TopicConfig]) -> None:
+        mapping = apply_change(self._table.get(change.topic), change, self.broker)
+        if mapping is None:
+            self._table.pop(change.topic, None)
+            self._forget_moves(change.topic)
+            return
+        self._table[change.topic] = fill_ends(mapping, self._store)
+        self._owners[change.topic] = change.broker
+        if change.config is not None:
+            configs[change.topic] = change.config
+
+    def _adopt_java(self, ours: DataVersion | None) -> None:
+        """Take over what a Java broker recorded in this folder after us."""
+        plain = config_files.load_config(self._disk, JAVA_NAME)
+        if plain is None:
+            return
+        try:
+            file = msgspec.convert(plain, MappingFile, strict=False)
+        except (msgspec.ValidationError, RecursionError) as error:
+            self._refuse_file(JAVA_NAME, str(error))
+            return
+        if ours is not None and file.data_version.counter <= ours.counter:
+            self._java_version = ours
+            return
+        self._java_version = file.data_version
+        for topic, detail in file.topic_queue_mapping_info_map.items():
+            known = self._table.get(topic)
+            if known is None or detail.epoch > known.epoch:
+                self._adopt_topic(topic, detail, known)
+
+    def _adopt_topic(self, topic: str, detail: Detail, ours: TopicMapping | None) -> None:
+        try:
+            told = from_detail(detail)
+            check(told, owner=self.broker, cluster=self.cluster)
+            accepted = told if ours is None else accept_update(ours, told)
+        except (MappingRefused, RemoteProtocolError) as error:
+            self._refuse_file(topic, str(error))
+            return
+        settled = (settle(topic, queue, self.broker, self._store) for queue in accepted.queues.values())
+        self._table[topic] = accepted.put(*settled)
+        self._is_dirty = True
+        if ours is None:
+            self.adopted.append(topic)
+
+    def _refuse_file(self, what: str, reason: str) -> None:
+        self.repairs.append(Log("error", "mapping in the folder not adopted", {"of": what, "reason": reason}))

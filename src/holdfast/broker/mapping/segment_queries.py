@@ -1,0 +1,297 @@
+"""Questions about a logical queue that its leader answers, some of them with the help of brokers that led it before.
+
+    segment here ──────> the store                          physical numbers in, logical numbers out
+    segment elsewhere ─> a plain request (`lo=false`) to its broker, which may be a Java one
+
+What another broker told of an old segment is remembered: the lowest offset is answered also while that broker is down.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from holdfast.broker.flow.awaitables import PeerCall, Procedure
+from holdfast.broker.mapping.cluster_view import ClusterView
+from holdfast.broker.mapping.mapping_table import Mappings
+from holdfast.model.errors import PeerFailed
+from holdfast.model.mapping import LogicalQueue, Segment
+from holdfast.model.numbers import parse_count
+from holdfast.model.scope import GLOBAL
+from holdfast.store.message_store import MessageStore
+from holdfast.store.queues.queue_log import QueueLog
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.frames.fields import to_fields
+from holdfast.wire.requests.offsets import QueueFields, SearchOffsetFields
+from holdfast.wire.requests.pull import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND, PullFields
+
+REMOTE_TIMEOUT_MS: Final = 3_000
+_UNHEARD_OF: Final = -1
+
+
+class StaticReads:
+    """Reads logical queues that this broker leads.
+
+    Attributes:
+        mappings: Where they are.
+        minimums_told: How often another broker told something new of what it still has.
+    """
+
+    def __init__(self, store: MessageStore, mappings: Mappings, view: ClusterView) -> None:
+        self._store = store
+        self.mappings = mappings
+        self._view = view
+        # (topic, queue, generation) to the lowest physical offset that its broker last told.
+        self._minimums: dict[tuple[str, int, int], int] = {}
+        self.minimums_told = 0
+
+    def find_led(self, topic: str, number: int) -> LogicalQueue | None:
+        """Return a logical queue if this broker answers for it."""
+        mapping = self.mappings.find(topic)
+        if mapping is None or not self.mappings.place(topic, number).is_led:
+            return None
+        return mapping.queues[number]
+
+    def log_of(self, topic: str, segment: Segment) -> QueueLog | None:
+        """Return the physical queue of a segment that is here; None when it is elsewhere, or holds nothing."""
+        if segment.broker != self.mappings.broker:
+            return None
+        return self._store.find_queue(topic, segment.queue_id)
+
+    def forget_topic(self, topic: str) -> None:
+        """Remember nothing of a topic that is gone."""
+        self._minimums = {key: offset for key, offset in self._minimums.items() if key[0] != topic}
+        self.minimums_told += 1
+        self._view.forget_topic(topic)  # Its leaders may have later generations than those of its successor.
+
+    # Bounds.
+
+    def maximum(self, topic: str, queue: LogicalQueue) -> int:
+        """Return the end of a queue that is led here."""
+        leader = queue.leader
+        log = self.log_of(topic, leader)
+        return leader.to_logical(leader.start if log is None else log.offset_max)
+
+    def minimum(self, topic: str, queue: LogicalQueue) -> int:
+        """Return the lowest offset from which on nothing is missing, as far as is known without asking."""
+        known: dict[int, int] = {}
+        for segment in queue.readable:
+            told = self._known_minimum(topic, queue.queue, segment)
+            if told is not None:
+                known[segment.generation] = max(told, segment.start)
+        return queue.logical_min(known) or 0
+
+    def _known_minimum(self, topic: str, number: int, segment: Segment) -> int | None:
+        if segment.broker != self.mappings.broker:
+            return self._minimums.get((topic, number, segment.generation))
+        log = self.log_of(topic, segment)
+        return None if log is None else log.offset_min
+
+    def note_minimum(self, topic: str, number: int, segment: Segment, offset: int) -> None:
+        """Remember what another broker told."""
+        key = (topic, number, segment.generation)
+        if offset >= 0 and self._minimums.get(key) != offset:
+            self._minimums[key] = offset
+            self.minimums_told += 1
+
+    def is_spent(self, topic: str, number: int, segment: Segment) -> Procedure[bool]:
+        """Return whether nothing is left of a closed segment.
+
+        Raises:
+            PeerFailed: its broker cannot be asked.
+        """
+        if segment.broker == self.mappings.broker:
+            log = self.log_of(topic, segment)
+            lowest, highest = (segment.start, segment.end) if log is None else (log.offset_min, log.offset_max)
+        else:
+            lowest = yield from self._ask_offset(topic, segment, RequestCode.GET_MIN_OFFSET)
+            self.note_minimum(topic, number, segment, lowest)
+            highest = segment.end
+            if not segment.is_sealed:  # As Java's tools leave it.
+                highest = yield from self._ask_offset(topic, segment, RequestCode.GET_MAX_OFFSET)
+        return lowest >= (segment.end if segment.is_sealed else highest)
+
+    def forget_segment(self, topic: str, number: int, segment: Segment) -> None:
+        """Remember nothing of a segment that has expired."""
+        self._minimums.pop((topic, number, segment.generation), None)
+
+    def ask_minimum(self, topic: str, queue: LogicalQueue) -> Procedure[int]:
+        """Return the lowest offset, having asked everybody who can be asked."""
+        for segment in queue.readable:
+            if segment.is_decided and segment.broker != self.mappings.broker:
+                try:
+                    told = yield from self._ask_offset(topic, segment, RequestCode.GET_MIN_OFFSET)
+                except PeerFailed:
+                    continue
+                self.note_minimum(topic, queue.queue, segment, told)
+        return self.minimum(topic, queue)
+
+    # Times.
+
+    def earliest_time(self, topic: str, queue: LogicalQueue) -> Procedure[int]:
+        """Return when the oldest message was stored; -1 when there is none."""
+        for segment in queue.readable:
+            if not segment.is_decided:
+                continue
+            if segment.broker == self.mappings.broker:
+                log = self.log_of(topic, segment)
+                found = None if log is None else (yield from self._store.store_time(log, log.offset_min))
+            else:
+                fields = QueueFields(topic=topic, queue_id=segment.queue_id)
+                answer = yield from self.ask(segment, RequestCode.GET_EARLIEST_MSG_STORETIME, to_fields(fields))
+                found = _number(answer, "timestamp")
+            if found is not None and found >= 0:
+                return found
+        return -1
+
+    def search(self, topic: str, queue: LogicalQueue, time_ms: int, *, upper: bool = False) -> Procedure[int]:
+        """Return the first offset stored at or after *time_ms*, or the queue's end.
+
+        With *upper* the last one stored at or before it, or the queue's lowest.
+        """
+        if upper:
+            return (yield from self._search_back(topic, queue, time_ms))
+        for segment in queue.readable:
+            if segment.is_decided and not 0 <= segment.last_ms < time_ms:
+                first = yield from self._first_at(topic, segment, time_ms)
+                if first is not None:
+                    return segment.to_logical(first)
+        return self.maximum(topic, queue)
+
+    def _search_back(self, topic: str, queue: LogicalQueue, time_ms: int) -> Procedure[int]:
+        for segment in reversed(queue.readable):
+            if not segment.is_decided:
+                continue
+            first = yield from self._first_at(topic, segment, time_ms + 1)
+            end, lowest = yield from self._bounds(topic, segment)
+            last = (end if first is None else first) - 1
+            if last >= max(lowest, segment.start):
+                return segment.to_logical(last)
+        return self.minimum(topic, queue)
+
+    def _first_at(self, topic: str, segment: Segment, time_ms: int) -> Procedure[int | None]:
+        """Return the first physical offset of a segment stored at or after *time_ms*, or None when there is none."""
+        if segment.broker == self.mappings.broker:
+            log = self.log_of(topic, segment)
+            if log is None:
+                return None
+            found = yield from self._store.offset_at_time(log, time_ms)
+            end = log.offset_max
+        else:
+            fields = SearchOffsetFields(topic=topic, queue_id=segment.queue_id, timestamp=time_ms)
+            answer = yield from self.ask(segment, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, to_fields(fields))
+            found = _number(answer, "offset")
+            end = segment.end
+            if not segment.is_sealed:
+                end = yield from self._ask_offset(topic, segment, RequestCode.GET_MAX_OFFSET)
+        if segment.is_sealed:
+            end = min(end, segment.end)
+        return max(found, segment.start) if 0 <= found < end else None
+
+    def _bounds(self, topic: str, segment: Segment) -> Procedure[tuple[int, int]]:
+        """Return the physical end of a segment and the lowest physical offset of it."""
+        if segment.broker == self.mappings.broker:
+            log = self.log_of(topic, segment)
+            end, lowest = (segment.start, segment.start) if log is None else (log.offset_max, log.offset_min)
+        else:
+            lowest = yield from self._ask_offset(topic, segment, RequestCode.GET_MIN_OFFSET)
+            end = segment.end
+            if not segment.is_sealed:
+                end = yield from self._ask_offset(topic, segment, RequestCode.GET_MAX_OFFSET)
+        return (min(end, segment.end) if segment.is_sealed else end), lowest
+
+    # Other brokers.
+
+    def pull(self, topic: str, segment: Segment, asked: PullFields, physical: int, count: int) -> Procedure[Command]:
+        """Return what the broker of a segment has from a physical offset on. It neither waits nor commits.
+
+        Raises:
+            PeerFailed: that broker cannot be asked; the text names it.
+        """
+        fields = msgspec.structs.replace(
+            asked,
+            topic=topic,
+            queue_id=segment.queue_id,
+            queue_offset=physical,
+            max_msg_nums=count,
+            sys_flag=asked.sys_flag & ~(COMMIT_OFFSET | SUSPEND) | SUBSCRIPTION,
+            commit_offset=0,
+            suspend_timeout_millis=0,
+        )
+        return (yield from self.ask(segment, RequestCode.PULL_MESSAGE, to_fields(fields)))
+
+    def ask(self, segment: Segment, code: RequestCode, fields: dict[str, str]) -> Procedure[Command]:
+        """Put a physical question to the broker of a segment.
+
+        Raises:
+            PeerFailed: it cannot be asked, or cannot answer; the text names it.
+        """
+        broker = segment.broker
+        address = None
+        command = Command(code=code, fields=fields | {"lo": "false", "bname": broker})
+        try:
+            address = yield from self._view.find_address(broker)
+            answer: Command = yield PeerCall(address, command, REMOTE_TIMEOUT_MS)
+        except PeerFailed as error:
+            if address is not None:
+                self._view.forget(address)
+                yield from self._view.refresh()
+            copied = yield from self._ask_replica(broker, command)
+            if copied is None:
+                raise PeerFailed(
+                    f"broker {broker}, which holds this part of the queue, does not answer: {error}"
+                ) from error
+            answer = copied
+        if answer.code not in _TOLERATED:
+            raise PeerFailed(
+                f"broker {broker}, which holds this part of the queue, refused with code {answer.code}: {answer.remark}"
+            )
+        return answer
+
+    def _ask_replica(self, broker: str, command: Command) -> Procedure[Command | None]:
+        """Ask a replica of a broker that is down; None where there is none that answers."""
+        replica = self._view.replica(broker)
+        if replica is None:
+            return None
+        try:
+            answer: Command = yield PeerCall(replica, command, REMOTE_TIMEOUT_MS)
+        except PeerFailed:
+            return None
+        return answer
+
+    def ask_others(self, code: RequestCode, fields: dict[str, str]) -> Procedure[list[Command]]:
+        """Put a question about a static topic to every other broker of it; return the answers of those that could."""
+        if not self._view.is_told():
+            yield from self._view.refresh()
+        answers = []
+        mapping = self.mappings.find(fields["topic"])
+        for broker in self._view.brokers(GLOBAL if mapping is None else mapping.scope):
+            try:
+                address = yield from self._view.find_address(broker)
+                answer: Command = yield PeerCall(address, Command(code=code, fields=fields), REMOTE_TIMEOUT_MS)
+            except PeerFailed:
+                continue
+            if answer.code == ResponseCode.SUCCESS:
+                answers.append(answer)
+        return answers
+
+    def _ask_offset(self, topic: str, segment: Segment, code: RequestCode) -> Procedure[int]:
+        answer = yield from self.ask(segment, code, to_fields(QueueFields(topic=topic, queue_id=segment.queue_id)))
+        return _number(answer, "offset")
+
+
+_TOLERATED: Final = frozenset(
+    {
+        ResponseCode.SUCCESS,
+        ResponseCode.PULL_NOT_FOUND,
+        ResponseCode.PULL_RETRY_IMMEDIATELY,
+        ResponseCode.PULL_OFFSET_MOVED,
+        ResponseCode.QUERY_NOT_FOUND,
+    }
+)
+
+
+def _number(answer: Command, name: str) -> int:
+    return parse_count(answer.fields.get(name), _UNHEARD_OF)

@@ -1,0 +1,126 @@
+"""Batches that stay one record: which sends are such, and which say that they are and cannot be.
+
+    sys flag 0x80, INNER_NUM outside            closed by its sender, who counted: its body may be compressed
+    a batch (320) with UNIQ_KEY outside         Java's, which knows nothing of the index: its items are counted here
+
+Both only where queues are indexed by record. Any other batch is split into records, wherever it goes. An item is never
+looked into: counting them takes their sizes, and of a compressed batch not even those.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from holdfast.broker.flow.request import Refusal
+from holdfast.machine.effects import Piece
+from holdfast.model import property_names as names
+from holdfast.model.errors import RemoteProtocolError
+from holdfast.model.numbers import parse_count
+from holdfast.model.topic import RETRY_PREFIX
+from holdfast.wire.frames.codes import ResponseCode
+from holdfast.wire.records.batch import count_items
+from holdfast.wire.records.compression import COMPRESSED
+from holdfast.wire.records.inner_batch import COUNT_MAX, INNER_BATCH
+from holdfast.wire.records.properties import VALUE_END, find_property
+from holdfast.wire.records.record import INNER_BATCH as IS_INNER
+from holdfast.wire.records.record import TRANSACTION_MASK
+from holdfast.wire.requests.send import SendFields
+
+_DELAYS: Final = (names.DELAY, "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
+_COUNT: Final = f"{names.INNER_COUNT}\x01"
+
+
+class InnerBatch(msgspec.Struct, frozen=True, gc=False):
+    """A batch that is to be kept whole.
+
+    Attributes:
+        unique_key: Its own id; empty when its sender gave it none.
+        count: How many messages it holds.
+        properties: Its own, with the count.
+        sys_flag: As its record gets it.
+    """
+
+    unique_key: str
+    count: int
+    properties: str
+    sys_flag: int
+
+
+def says_inner(fields: SendFields) -> bool:
+    """Return whether a send says anything of an inner batch; what it says may be wrong."""
+    return bool(fields.sys_flag & IS_INNER) or find_property(fields.properties, names.INNER_COUNT) is not None
+
+
+def judge(fields: SendFields, body: Piece, *, is_batched: bool) -> InnerBatch | Refusal | None:
+    """Return a send as the one record that it becomes; None when it is no such batch, or why it cannot be taken.
+
+    Args:
+        fields: What its sender says.
+        body: The items, perhaps compressed.
+        is_batched: Whether the queue that it is for is indexed by record.
+    """
+    properties = fields.properties
+    said = find_property(properties, names.INNER_COUNT) if _COUNT in properties else None
+    is_closed = bool(fields.sys_flag & IS_INNER)
+    if not is_closed:
+        if said is not None:
+            return _refuse("INNER_NUM is there without 0x80 in the sys flag: set 0xC0, or leave INNER_NUM out")
+        if not (is_batched and fields.batch) or fields.sys_flag & COMPRESSED:
+            return None
+    elif not is_batched:
+        return _refuse(
+            f"topic {fields.topic} is indexed by message and cannot keep a batch whole: send the batch without 0x80 in "
+            "its sys flag, uncompressed, and it is split; or send to a topic with queue.type=BatchCQ"
+        )
+    unique_key = find_property(properties, names.UNIQUE_KEY) or ""
+    if not (is_closed or unique_key):
+        return None
+    if fault := _find_fault(fields):
+        return _refuse(fault)
+    count = _find_count(said, body, is_closed=is_closed, is_compressed=bool(fields.sys_flag & COMPRESSED))
+    if isinstance(count, Refusal):
+        return count
+    if properties and properties[-1] != VALUE_END:
+        properties += VALUE_END
+    if not is_closed:
+        properties = f"{properties}{_COUNT}{count}{VALUE_END}"
+    return InnerBatch(unique_key, count, properties, fields.sys_flag | INNER_BATCH)
+
+
+def _find_fault(fields: SendFields) -> str | None:
+    if fields.topic.startswith(RETRY_PREFIX) or fields.sys_flag & TRANSACTION_MASK:
+        return "an inner batch can be neither a retry nor a transaction: send its messages one by one"
+    properties = fields.properties
+    # One of these words is in each of the names, and in hardly anything else.
+    if ("DELAY" in properties or "TIMER_" in properties) and any(
+        find_property(properties, name) is not None for name in _DELAYS
+    ):
+        return "an inner batch cannot be delayed: send its messages one by one"
+    return None
+
+
+def _find_count(said: str | None, body: Piece, *, is_closed: bool, is_compressed: bool) -> int | Refusal:
+    """Return how many messages a batch holds. What its sender said of it is believed only where it cannot be seen."""
+    count = parse_count(said, 0)
+    if is_closed and not 1 <= count <= COUNT_MAX:
+        told = "no INNER_NUM" if said is None else f"INNER_NUM {said[:20]!r}"
+        return _refuse(f"an inner batch says how many messages it holds, 1 to {COUNT_MAX}; this one has {told}")
+    if is_compressed:
+        return count
+    try:
+        seen = count_items(body, count_max=COUNT_MAX)
+    except RemoteProtocolError as error:
+        return _refuse(f"{error}; an inner batch holds 1 to {COUNT_MAX} messages")
+    if not seen:
+        return _refuse("the batch is empty")
+    if is_closed and seen != count:
+        return _refuse(
+            f"an inner batch says that it holds {count} messages, and holds {seen}: send the right INNER_NUM"
+        )
+    return seen
+
+
+def _refuse(reason: str) -> Refusal:
+    return Refusal(ResponseCode.MESSAGE_ILLEGAL, reason)

@@ -1,0 +1,501 @@
+"""Moving logical queues away from this broker: it leads them, it alone knows where they end, so it drives.
+
+    planned ──prepare──> the target has a place for them ──seal and grant, one write──> granted ──open──> done
+       │                                                                                   (the target leads)
+       ├─ cancelled by an operator          before the grant, and only then, everything can be taken back:
+       └─ failed: the target did not take   the queues simply stay open here
+
+    sends:  taken as ever ..................................│ held ...............│ passed on to the target
+
+The grant is the point of no return: once it is on disk only the target, or a forced move, takes writes. Whatever
+crashes before it leaves the queues here; whatever crashes after it finds the grant in the log and asks the target to
+open, as often as it takes: opening twice is opening once. A group of queues takes the same few round trips as one.
+
+Invariant: the end of a queue is taken in the event that stops its sends, and is written with the grant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+
+from holdfast.broker.consume.pull import Pulls
+from holdfast.broker.flow.awaitables import Pause, PeerCall, Procedure, Synced
+from holdfast.broker.flow.request import Answer, Handlers, Refusal, Request
+from holdfast.broker.flow.turn import Errands
+from holdfast.broker.mapping.cluster_view import ClusterView
+from holdfast.broker.mapping.mapping_journal import MoveState
+from holdfast.broker.mapping.mapping_table import FINISHED, Mappings
+from holdfast.broker.move.move_payload import Luggage
+from holdfast.broker.options import BrokerOptions
+from holdfast.broker.relay.relay import Relaying
+from holdfast.broker.tables.topics import TopicTable
+from holdfast.machine.effects import Effect, Log, SendBytes
+from holdfast.model.errors import DiskFailed, MappingRefused, PeerFailed, RecordRefused, RemoteProtocolError
+from holdfast.model.mapping import LogicalQueue, TopicMapping, next_epoch
+from holdfast.store.queues.queue_log import QueueLog
+from holdfast.wire.cluster.mapping import to_home
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.requests.moves import (
+    Move,
+    MoveList,
+    MoveName,
+    MoveOrder,
+    MoveQuestion,
+    MoveVerdict,
+    Opening,
+    Prepare,
+    Prepared,
+    QueueHomes,
+    Stamp,
+    decode_body,
+    encode_body,
+    read_copied,
+)
+
+PREPARE_PATIENCE_MS: Final = 15_000
+"""How long a target may be away before a move that has changed nothing yet is given up."""
+
+_CALL_MS: Final = 10_000
+_PAUSE_MIN_MS: Final = 50
+_PAUSE_MAX_MS: Final = 1_000
+
+
+class Handover:
+    """The moves that this broker drives."""
+
+    def __init__(
+        self,
+        options: BrokerOptions,
+        mappings: Mappings,
+        view: ClusterView,
+        relaying: Relaying,
+        topics: TopicTable,
+        luggage: Luggage,
+        pulls: Pulls,
+        errands: Errands,
+    ) -> None:
+        self._name = options.name
+        self._mappings = mappings
+        self._view = view
+        self._relaying = relaying
+        self._topics = topics
+        self._luggage = luggage
+        self._pulls = pulls
+        self._errands = errands
+        self._count = 0
+        self._driven, self._by_tool = set[str](), set[str]()
+        # Lets the target know who reads the queues, before they reach it through brokers that it never heard of.
+        self.introduce: Callable[[str], Procedure[None]] | None = None
+
+    def handlers(self) -> Handlers:
+        """Return what this room answers."""
+        return {
+            RequestCode.MOVE_QUEUES: self.move,
+            RequestCode.LIST_MOVES: self.list_moves,
+            RequestCode.CANCEL_MOVE: self.cancel,
+            RequestCode.RESUME_MOVE: self.resume,
+            RequestCode.ASK_MOVE: self.ask,
+        }
+
+    def start(self, now_ms: int, effects: list[Effect]) -> None:  # noqa: ARG002 - all of it is an errand
+        """Take up what a crash or a restart interrupted."""
+        for state in self._own_moves():
+            if state.move.state not in FINISHED:
+                self._begin(state.move.id)
+
+    # Operators.
+
+    def move(self, request: Request) -> Procedure[Answer]:
+        """Answer 7001 when the order is on disk; it is carried out by itself from then on."""
+        order = decode_body(request.command.body, MoveOrder)
+        planned = yield from self._plan_order(order)
+        return planned if isinstance(planned, Refusal) else request.answer(body=encode_body(planned))
+
+    def carry_out(self, order: MoveOrder) -> Procedure[bool]:
+        """Move queues, and wait until that is done; False when it cannot be done."""
+        planned = yield from self._plan_order(order)
+        if isinstance(planned, Refusal):
+            return False
+        self._by_tool.add(planned.id)  # Its own epoch, which it brings to all brokers itself, stays the newest.
+        while self._state(planned.id) not in FINISHED:
+            yield Pause(_PAUSE_MIN_MS)
+        return self._state(planned.id) == "done"
+
+    def _plan_order(self, order: MoveOrder) -> Procedure[Move | Refusal]:
+        """Put an order on disk, and let it be carried out."""
+        refusal = self._find_fault(order)
+        if refusal is not None:
+            return refusal
+        now_ms = self._errands.now_ms
+        move = Move(
+            id=self._next_id(now_ms),
+            topic=order.topic,
+            queues=sorted(set(order.queues)),
+            source=self._name,
+            target=order.target,
+            state="planned",
+            started_ms=now_ms,
+            changed_ms=now_ms,
+        )
+        yield Synced(self._mappings.put_move(MoveState(move=move), now_ms))
+        self._begin(move.id)
+        return move
+
+    def list_moves(self, request: Request) -> Answer:
+        """Answer 7002."""
+        moves = [state.move for state in self._own_moves()]
+        return request.answer(body=encode_body(MoveList(moves=moves)))
+
+    def cancel(self, request: Request) -> Answer | Procedure[Answer]:
+        """Answer 7003: before the grant everything stays as it was; after it there is nothing to cancel."""
+        state = self._find(request)
+        if isinstance(state, Refusal):
+            return state
+        if state.move.state == "granted":
+            return Refusal(
+                ResponseCode.ILLEGAL_OPERATION,
+                f"{state.move.target} was granted the queues and will open them: move them back when it has",
+            )
+        return self._cancel(request, state)
+
+    def _cancel(self, request: Request, state: MoveState) -> Procedure[Answer]:
+        if state.move.state not in FINISHED:
+            yield Synced(self._note(state, "cancelled", "by an operator"))
+            self._errands.work.append(self._abort(state.move))
+        return request.answer(body=encode_body(self._mappings.moves()[state.move.id].move))
+
+    def resume(self, request: Request) -> Answer | Procedure[Answer]:
+        """Answer 7004: take up a move that failed or was cancelled; one that goes on goes on."""
+        state = self._find(request)
+        if isinstance(state, Refusal):
+            return state
+        move = state.move
+        if move.state in {"failed", "cancelled"}:
+            refusal = self._find_fault(MoveOrder(topic=move.topic, queues=move.queues, target=move.target))
+            if refusal is not None:
+                return refusal
+        return self._resume(request, state)
+
+    def _resume(self, request: Request, state: MoveState) -> Procedure[Answer]:
+        if state.move.state in {"failed", "cancelled"}:
+            yield Synced(self._note(state, "planned"))
+        if state.move.state != "done":
+            self._begin(state.move.id)
+        return request.answer(body=encode_body(self._mappings.moves()[state.move.id].move))
+
+    def _find(self, request: Request) -> MoveState | Refusal:
+        name = decode_body(request.command.body, MoveName).id
+        state = self._mappings.moves().get(name)
+        if state is None or state.move.source != self._name:
+            return Refusal(ResponseCode.INVALID_PARAMETER, f"{self._name} knows no move {name}")
+        return state
+
+    def _find_fault(self, order: MoveOrder) -> Refusal | None:
+        """Return why queues cannot be moved, or None when they can."""
+        mapping = self._mappings.find(order.topic)
+        if mapping is None:
+            return Refusal(ResponseCode.TOPIC_NOT_EXIST, f"{self._name} has no static topic {order.topic}")
+        if order.target == self._name or not order.queues:
+            return Refusal(ResponseCode.INVALID_PARAMETER, f"there is nothing to move to {order.target}")
+        for queue in sorted(set(order.queues)):
+            other = self._mappings.find_move(order.topic, queue)
+            if other is not None:
+                return Refusal(
+                    ResponseCode.ILLEGAL_OPERATION,
+                    f"logical queue {queue} of {order.topic} is being moved to {other.move.target} already, by move"
+                    f" {other.move.id}: wait for it, or cancel it",
+                )
+            place = self._mappings.place(order.topic, queue)
+            if place.state != "open":
+                led = f"; {place.leader} leads it" if place.leader not in {"", self._name} else ""
+                return Refusal(
+                    ResponseCode.NOT_LEADER_FOR_QUEUE,
+                    f"logical queue {queue} of {order.topic} is {place.state} on {self._name}{led}: read the mapping",
+                )
+        return None
+
+    def _next_id(self, now_ms: int) -> str:
+        while True:
+            self._count += 1
+            name = f"{self._name}.{now_ms:x}.{self._count}"
+            if name not in self._mappings.moves():
+                return name
+
+    def _own_moves(self) -> list[MoveState]:
+        return [state for state in self._mappings.moves().values() if state.move.source == self._name]
+
+    # The other side.
+
+    def ask(self, request: Request) -> Answer | Procedure[Answer]:
+        """Answer 7012: a target that was prepared wants to know what became of the move."""
+        question = decode_body(request.command.body, MoveQuestion)
+        state = self._mappings.moves().get(question.move)
+        if state is None or state.move.source != self._name or state.move.state in {"failed", "cancelled"}:
+            return request.answer(body=encode_body(MoveVerdict(state="unknown")))
+        if state.move.state == "planned":
+            return request.answer(body=encode_body(MoveVerdict(state="going on")))
+        return self._tell_granted(request, state.move.id)
+
+    def _tell_granted(self, request: Request, name: str) -> Procedure[Answer]:
+        """Answer a target that was granted its queues, when the grant is on disk: not a moment before."""
+        yield Synced(self._mappings.position)
+        verdict = MoveVerdict(state="granted", opening=self._opening(self._mappings.moves()[name]))
+        return request.answer(body=encode_body(verdict))
+
+    # Driving.
+
+    def _begin(self, name: str) -> None:
+        if name not in self._driven:
+            self._driven.add(name)
+            self._errands.work.append(self._drive(name))
+
+    def _drive(self, name: str) -> Procedure[None]:
+        """Carry a move on until there is nothing left to do for it."""
+        try:
+            if self._state(name) == "planned":
+                yield from self._prepare(name)
+            if self._state(name) == "granted":
+                yield from self._hand_over(name)
+        except DiskFailed:
+            return  # Nothing can be written any more. What the log holds decides at the next start.
+        except MappingRefused as error:  # The topic was deleted meanwhile.
+            self._fail(self._mappings.moves()[name], str(error))
+        finally:
+            self._driven.discard(name)
+        if self._state(name) == "done" and name not in self._by_tool:
+            yield from self.stamp_all(self._mappings.moves()[name].move.topic)
+
+    def _state(self, name: str) -> str:
+        return self._mappings.moves()[name].move.state
+
+    def _prepare(self, name: str) -> Procedure[None]:
+        """Let the target prepare; then seal and grant at once. Until then nothing has changed here."""
+        state = self._mappings.moves()[name]
+        deadline_ms = self._errands.now_ms + PREPARE_PATIENCE_MS
+        while True:
+            try:
+                answer = yield from self._call(state.move.target, RequestCode.PREPARE_QUEUES, self._plan(state.move))
+            except PeerFailed as error:
+                if self._state(name) != "planned":
+                    return
+                if self._errands.now_ms >= deadline_ms:
+                    self._fail(state, str(error))
+                    return
+                yield Pause(_PAUSE_MAX_MS // 4)
+                continue
+            break
+        if self.introduce is not None and answer.code == ResponseCode.SUCCESS:
+            yield from self.introduce(state.move.target)
+        while self._state(name) == "planned" and not self._relaying.is_sure(state.move.topic, state.move.queues):
+            yield Pause(_PAUSE_MIN_MS)  # Nobody hands over what somebody else may lead by now.
+        if self._state(name) != "planned":
+            return  # Cancelled meanwhile: who cancelled told the target.
+        if answer.code != ResponseCode.SUCCESS:
+            self._fail(state, f"{state.move.target} refused: {answer.remark}")
+            return
+        try:
+            physical = decode_body(answer.body, Prepared).physical
+            position = self._grant(state, physical)
+        except (MappingRefused, RemoteProtocolError, RecordRefused) as error:
+            self._fail(state, str(error))
+            return
+        yield Synced(position)
+
+    def _plan(self, move: Move) -> Prepare:
+        mapping = self._mapping(move.topic)
+        config = self._topics.find(move.topic)
+        assert config is not None, "a static topic is hosted"
+        return Prepare(
+            move=move.id,
+            source=self._name,
+            topic=config,
+            scope=mapping.scope,
+            epoch=mapping.epoch,
+            total=mapping.total,
+            queues=[_to_homes(mapping.queues[number]) for number in move.queues],
+            address=self._view.address(self._name) or "",
+        )
+
+    def _grant(self, state: MoveState, physical: dict[int, int]) -> int:
+        """Stop the sends, take the ends and write the grant, all in this event. Return the position to wait for.
+
+        Raises:
+            MappingRefused: the queues are no longer as they were; nothing has changed.
+        """
+        move, now_ms = state.move, self._errands.now_ms
+        mapping = self._mapping(move.topic)
+        if missing := set(move.queues) - physical.keys():
+            raise MappingRefused("prepare first", f"{move.target} prepared no place for queue {min(missing)}")
+        for number in move.queues:
+            self._view.require_newest(move.topic, mapping.queues[number])
+        ends = self._mappings.seal(move.topic, move.queues)
+        try:
+            sealed = [
+                mapping.queues[number].prepare(move.target, physical[number]).seal(*ends[number])
+                for number in move.queues
+            ]
+            granted = msgspec.structs.replace(move, state="granted", reason="", changed_ms=now_ms)
+            epoch = mapping.epoch if move.id in self._by_tool else next_epoch(mapping.epoch, now_ms)
+            return self._mappings.change(
+                mapping.put(*sealed, epoch=epoch),
+                now_ms=now_ms,
+                move=MoveState(move=granted, physical=physical),
+            )
+        except (MappingRefused, RecordRefused):
+            self._mappings.unseal(move.topic, move.queues)
+            self._relaying.release(move.topic, move.queues)
+            raise
+
+    def _hand_over(self, name: str) -> Procedure[None]:
+        """Let the target open, as often as it takes; then pass on what was held."""
+        pause_ms = _PAUSE_MIN_MS
+        copied: int | None = None
+        while self._state(name) == "granted":
+            state = self._mappings.moves()[name]
+            if not self._left(state):
+                break  # The target had opened them, unheard, and they have moved on since.
+            try:
+                answer = yield from self._call(state.move.target, RequestCode.OPEN_QUEUES, self._opening(state))
+            except PeerFailed as error:
+                reason = str(error)
+            else:
+                if answer.code == ResponseCode.SUCCESS:
+                    copied = read_copied(answer)
+                    break
+                reason = f"{state.move.target} refused: {answer.remark}"
+                self._relaying.suspect(state.move.topic)  # Somebody else may have been made leader.
+            if self._state(name) == "granted":
+                self._tell_waiting(state, reason)
+            yield Pause(pause_ms)
+            pause_ms = min(2 * pause_ms, _PAUSE_MAX_MS)
+        if self._state(name) != "granted":
+            return  # A forced move decided otherwise.
+        self._finish(self._mappings.moves()[name], copied)
+
+    def _left(self, state: MoveState) -> list[int]:
+        """Return the queues of a granted move that are still sealed here, for its target to open."""
+        mapping, target = self._mapping(state.move.topic), state.move.target
+        led = mapping.led
+        homes = {number: mapping.queues[number].prepared for number in state.move.queues if number in led}
+        return [number for number, home in homes.items() if home and home.place == (target, state.physical.get(number))]
+
+    def _opening(self, state: MoveState) -> Opening:
+        move = state.move
+        mapping = self._mapping(move.topic)
+        numbers = self._left(state) if move.state == "granted" else [n for n in move.queues if n in mapping.queues]
+        opening = Opening(
+            move=move.id,
+            source=self._name,
+            topic=move.topic,
+            scope=mapping.scope,
+            epoch=mapping.epoch,
+            total=mapping.total,
+            queues=[_to_homes(_opened(mapping.queues[number])) for number in numbers],
+        )
+        return self._luggage.pack(opening, numbers)
+
+    def _finish(self, state: MoveState, copied: int | None) -> None:
+        """Record that the target leads, let go of what was held, and wake those who wait for messages here."""
+        move, now_ms = state.move, self._errands.now_ms
+        mapping, left = self._mapping(move.topic), self._left(state)
+        logs = [self._mappings.place(move.topic, number).queue_log for number in left]
+        done = msgspec.structs.replace(move, state="done", reason="", changed_ms=now_ms, copied=copied)
+        self._mappings.change(
+            mapping.put(*(_opened(mapping.queues[number]) for number in left)),
+            now_ms=now_ms,
+            move=MoveState(move=done, physical=state.physical),
+        )
+        self._luggage.leave(move.topic, left)
+        self._relaying.release(move.topic, move.queues)
+        self.wake(log for log in logs if log is not None)
+        self._tell("info", "queues moved", move, queues=len(move.queues))
+
+    def wake(self, logs: Iterable[QueueLog]) -> None:
+        """Let pulls that wait for these queues ask again: their messages will be stored elsewhere."""
+        for log in logs:
+            for hold in self._pulls.holds.wake(log):
+                self._errands.effects.append(SendBytes(hold.channel, [self._pulls.send_away(hold)]))
+
+    # Ends that are none.
+
+    def give_up(self, topic: str, queue: int, reason: str) -> None:
+        """Leave one queue out of its move: somebody else decided about it. The others of a granted move go on."""
+        for state in self._own_moves():
+            move = state.move
+            if move.topic != topic or queue not in move.queues or move.state in FINISHED:
+                continue
+            others = [number for number in move.queues if number != queue]
+            if move.state == "granted" and others:
+                fewer = msgspec.structs.replace(move, queues=others)
+                self._mappings.put_move(msgspec.structs.replace(state, move=fewer), self._errands.now_ms)
+            else:
+                self._fail(state, reason)
+
+    def _fail(self, state: MoveState, reason: str) -> None:
+        self._note(state, "failed", reason)
+        self._tell("warning", "move failed", state.move, reason=reason)
+        self._errands.work.append(self._abort(state.move))
+
+    def _abort(self, move: Move) -> Procedure[None]:
+        """Tell the target to forget what it prepared. If it does not hear it, it asks by itself, later."""
+        question = MoveQuestion(move=move.id, topic=move.topic, queues=move.queues)
+        with suppress(PeerFailed):
+            yield from self._call(move.target, RequestCode.ABORT_MOVE, question)
+
+    def _note(self, state: MoveState, word: str, reason: str = "") -> int:
+        move = msgspec.structs.replace(state.move, state=word, reason=reason, changed_ms=self._errands.now_ms)
+        return self._mappings.put_move(msgspec.structs.replace(state, move=move), self._errands.now_ms)
+
+    def _tell_waiting(self, state: MoveState, reason: str) -> None:
+        """Let operators see what a granted move waits for; told once."""
+        if not state.move.reason:
+            self._note(state, "granted", reason)
+            self._tell("warning", "move waits for its target", state.move, reason=reason)
+
+    def _tell(self, level: str, event: str, move: Move, **rest: object) -> None:
+        fields: dict[str, object] = {"move": move.id, "topic": move.topic, "target": move.target}
+        self._errands.effects.append(Log(level, event, fields | rest))
+
+    # Words to others.
+
+    def _call(self, broker: str, code: RequestCode, body: msgspec.Struct) -> Procedure[Command]:
+        """Return what *broker* answers.
+
+        Raises:
+            PeerFailed: it does not.
+        """
+        address = yield from self._view.find_address(broker)
+        try:
+            return (yield PeerCall(address, Command(code=code, body=encode_body(body)), _CALL_MS))  # type: ignore[no-any-return]
+        except PeerFailed:
+            self._view.doubt()  # It may have another address by now.
+            raise
+
+    def stamp_all(self, topic: str) -> Procedure[None]:
+        """Tell every other broker of the topic's new epoch. One that does not hear it learns it with the next."""
+        mapping, config = self._mappings.find(topic), self._topics.find(topic)
+        if mapping is None or config is None:
+            return
+        stamp = Stamp(topic=config, scope=mapping.scope, epoch=mapping.epoch, total=mapping.total)
+        for broker in self._view.brokers(mapping.scope):
+            with suppress(PeerFailed):
+                yield from self._call(broker, RequestCode.PUT_STAMP, stamp)
+
+    def _mapping(self, topic: str) -> TopicMapping:
+        mapping = self._mappings.find(topic)
+        if mapping is None:
+            raise MappingRefused("static topics", f"{topic} is static no more on {self._name}")
+        return mapping
+
+
+def _opened(queue: LogicalQueue) -> LogicalQueue:  # What is prepared behind an open home belongs to a later move.
+    return queue if queue.prepared is None or queue.leader.is_open else queue.open_next()
+
+
+def _to_homes(queue: LogicalQueue) -> QueueHomes:
+    return QueueHomes(queue=queue.queue, homes=[to_home(segment) for segment in queue.segments])

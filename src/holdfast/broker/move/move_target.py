@@ -1,0 +1,481 @@
+"""Becoming the leader of logical queues that another broker hands over.
+
+    prepare (7010) ─> a physical queue, undecided: no writes ─> open (7011) ─> it begins where the old leader ended
+                          └─ abort (7013), or the old leader knows of no such move any more ─> forgotten
+
+    stamp (7008)   a topic changed somewhere: its epoch and its number of queues, also for brokers that lead nothing
+
+Everything may come twice. What was prepared and not decided, because a crash came between, is decided by the old
+leader: it is asked (7012) until it answers, and nothing is opened on a guess.
+
+A grant has no end: its broker may have been away, and somebody else been made leader since, by force. So an opening
+that does not follow its preparing at once waits until name servers and brokers were asked for a newer leader. Where
+there is one nothing is opened: the old leader will hear of it, too, and takes the move back.
+
+Consumer offsets and locks come with the opening. Its record has the offsets until they are in the file of offsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import msgspec
+
+from holdfast.broker.flow.awaitables import Pause, PeerCall, Procedure, Synced
+from holdfast.broker.flow.refusals import guard
+from holdfast.broker.flow.request import Answer, Handlers, Request
+from holdfast.broker.flow.turn import Errands
+from holdfast.broker.mapping.cluster_view import ClusterView
+from holdfast.broker.mapping.mapping_journal import MoveState
+from holdfast.broker.mapping.mapping_table import FINISHED, Mappings
+from holdfast.broker.move.move_payload import Luggage
+from holdfast.broker.options import BrokerOptions
+from holdfast.broker.tables.topics import TopicTable
+from holdfast.machine.effects import Effect, Log
+from holdfast.model.errors import DiskFailed, MappingRefused, PeerFailed, RecordRefused, RemoteProtocolError
+from holdfast.model.mapping import LogicalQueue, TopicMapping, check_queue
+from holdfast.model.scope import require_home, to_shown_scope
+from holdfast.model.topic import TopicConfig
+from holdfast.wire.cluster.mapping import from_home
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.frames.fields import to_fields
+from holdfast.wire.requests.moves import (
+    Move,
+    MoveQuestion,
+    MoveVerdict,
+    OpenedFields,
+    Opening,
+    Prepare,
+    Prepared,
+    QueueHomes,
+    Stamp,
+    decode_body,
+    encode_body,
+)
+
+ASK_AFTER_MS: Final = 10_000
+"""How long a prepared queue waits for its opening before the old leader is asked."""
+
+_ASK_PAUSE_MS: Final = 1_000
+
+
+class Takeover:
+    """The moves that bring queues to this broker.
+
+    Attributes:
+        luggage: What comes along with them.
+    """
+
+    def __init__(
+        self,
+        options: BrokerOptions,
+        mappings: Mappings,
+        view: ClusterView,
+        topics: TopicTable,
+        luggage: Luggage,
+        errands: Errands,
+    ) -> None:
+        self._name = options.name
+        self._mappings = mappings
+        self._view = view
+        self._topics = topics
+        self.luggage = luggage
+        self._errands = errands
+        self._namesrv = options.namesrv
+        self._fresh: set[str] = set()  # moves that this process prepared just now
+        self.on_stamp: Callable[[str], None] = lambda _topic: None
+        self.inquire: Callable[[str], Procedure[None]] = view.refresh
+        luggage.restore(self._name, mappings.moves().values(), errands.now_ms)
+
+    def handlers(self) -> Handlers:
+        """Return what this room answers."""
+        return {
+            RequestCode.PREPARE_QUEUES: guard(self._prepare),
+            RequestCode.OPEN_QUEUES: guard(self._open),
+            RequestCode.ABORT_MOVE: guard(self._abort),
+            RequestCode.PUT_STAMP: guard(self._stamp),
+        }
+
+    def start(self, now_ms: int, effects: list[Effect]) -> None:  # noqa: ARG002 - all of it is an errand
+        """Ask what became of queues that were prepared before a restart."""
+        for state in self._incoming():
+            self._errands.work.append(self._await_verdict(state.move.id, 0))
+
+    # Preparing.
+
+    def _prepare(self, request: Request) -> Procedure[Answer]:
+        """Answer 7010 when the undecided homes are on disk."""
+        order = decode_body(request.command.body, Prepare)
+        if order.address:
+            self._view.teach(order.source, order.address)
+        if not self._view.is_told(order.topic.name):
+            yield from self._view.refresh(order.topic.name)  # Now, while nobody waits for the queue.
+        known = self._mappings.moves().get(order.move)
+        if known is not None and known.move.state == "done":
+            raise MappingRefused("one move at a time", f"{self._name} has opened these queues already")
+        mapping = self.host(order.topic, order.scope, order.epoch, order.total)
+        told = [to_queue(homes) for homes in order.queues]
+        try:
+            for queue in told:
+                _require_newer(mapping, queue)
+                self._view.require_newest(mapping.topic, queue)
+        except MappingRefused:
+            self.on_stamp(order.topic.name)  # One of the two is mistaken: it may be this broker.
+            raise
+        told = [_with_own_ends(mapping, queue) for queue in told]
+        kept = {queue.queue: _prepared_before(mapping, queue, self._name) for queue in told}
+        mapping = mapping.put(*told)
+        new = [queue for queue in told if kept[queue.queue] is None]
+        fresh = self._mappings.allocate(mapping, [queue.queue for queue in new], self._errands.now_ms)
+        physical = {number: fresh[number] if place is None else place for number, place in kept.items()}
+        prepared = mapping.put(*(queue.prepare(self._name, physical[queue.queue]) for queue in told))
+        now_ms = self._errands.now_ms
+        move = Move(
+            id=order.move,
+            topic=order.topic.name,
+            queues=sorted(physical),
+            source=order.source,
+            target=self._name,
+            state="prepared",
+            started_ms=now_ms if known is None else known.move.started_ms,
+            changed_ms=now_ms,
+        )
+        position = self._mappings.change(prepared, now_ms=now_ms, move=MoveState(move=move, physical=physical))
+        if known is None or known.move.state in FINISHED:
+            self._fresh.add(move.id)
+            self._errands.work.append(self._await_verdict(move.id, ASK_AFTER_MS))
+        yield Synced(position)
+        return request.answer(body=encode_body(Prepared(physical=physical)))
+
+    def host(self, config: TopicConfig, scope: str, epoch: int, total: int) -> TopicMapping:
+        """Return the record of a topic as it is to be after others changed it; it may be new here.
+
+        Raises:
+            MappingRefused: a normal topic of that name is in the way, or one whose queues are indexed otherwise; or the
+                topic is fixed elsewhere.
+        """
+        require_home(scope, self._mappings.cluster, self._name, config.name)
+        if fault := self._topics.find_kind_fault(config):
+            raise MappingRefused("one kind of index", fault)
+        mapping = self._mappings.find(config.name)
+        if mapping is not None and mapping.scope != scope:
+            raise MappingRefused(
+                "one scope",
+                f"{self._name} has {config.name} in scope {to_shown_scope(mapping.scope)}, not"
+                f" {to_shown_scope(scope)}: read the mapping again",
+            )
+        if mapping is not None:
+            return msgspec.structs.replace(mapping, epoch=max(epoch, mapping.epoch), total=max(total, mapping.total))
+        hosted = self._topics.find(config.name)
+        if hosted is not None and max(hosted.read_queues, hosted.write_queues) > 0:
+            raise MappingRefused(
+                "static topics",
+                f"{self._name} hosts a normal topic {config.name}: delete it there, or make the topic static with it",
+            )
+        if hosted is None:
+            self._topics.put(msgspec.structs.replace(config, read_queues=0, write_queues=0), self._errands.now_ms)
+        return TopicMapping(topic=config.name, broker=self._name, scope=scope, epoch=epoch, total=total)
+
+    # Opening.
+
+    def _open(self, request: Request) -> Procedure[Answer]:
+        """Answer 7011 when the open homes are on disk. What is open already stays as it is."""
+        opening = decode_body(request.command.body, Opening)
+        self._require_kept(opening)
+        yield from self._require_newest(opening)
+        opened = self._find_news(opening)
+        position = self._apply(opening)
+        ends = self._mappings.find_ends(opening.topic, opened)  # In the same event, so before any send.
+        yield Synced(position)
+        copied = self._mappings.count_bytes(opening.topic, ends) if len(opened) == len(opening.queues) else None
+        return request.answer(fields=to_fields(OpenedFields(copied=copied)))
+
+    def _require_kept(self, opening: Opening) -> None:
+        """See that nothing is handed over that was forgotten here, as it was passed over, though it came here later.
+
+        Raises:
+            MappingRefused: it was: nobody may believe that it was opened.
+        """
+        mapping = self._mappings.find(opening.topic)
+        for told in map(to_queue, opening.queues):
+            own = None if mapping is None else mapping.queues.get(told.queue)
+            if own is None or own.generation < told.generation:
+                continue
+            home = own.find(told.generation)
+            # Others may have told of it, as of one that perhaps was opened.
+            if home is None or home.place != told.leader.place or (home.forced and home.is_empty):
+                raise MappingRefused(
+                    "newest leader",
+                    f"{self._name} never opened generation {told.generation} of logical queue {told.queue} of"
+                    f" {opening.topic}, which is at generation {own.generation}: read the mapping again",
+                )
+
+    def _require_newest(self, opening: Opening) -> Procedure[None]:
+        """See that nobody else was made leader since the queues were granted.
+
+        Raises:
+            MappingRefused: somebody was, or nobody can tell.
+        """
+        unopened = [queue for queue in map(to_queue, opening.queues) if not self._is_opened(opening.topic, queue)]
+        if unopened and opening.move not in self._fresh:
+            known = self._mappings.moves().get(opening.move)
+            yield from self.inquire(opening.topic)
+            if self._namesrv and not self._view.is_told(opening.topic):
+                raise MappingRefused("newest leader", f"no name server has told {self._name} who leads {opening.topic}")
+            if self._mappings.moves().get(opening.move) != known:
+                raise MappingRefused("newest leader", f"move {opening.move} was decided while {self._name} asked")
+        for queue in unopened:
+            self._view.require_newest(opening.topic, queue)
+
+    def _is_opened(self, topic: str, told: LogicalQueue) -> bool:
+        mapping = self._mappings.find(topic)
+        own = None if mapping is None else mapping.queues.get(told.queue)
+        return own is not None and own.generation >= told.generation
+
+    def _find_record(self, opening: Opening) -> TopicMapping:
+        mapping = self._mappings.find(opening.topic)
+        if mapping is None:
+            raise MappingRefused("prepare first", f"{self._name} has no record of {opening.topic}")
+        return mapping
+
+    def _find_news(self, opening: Opening) -> list[LogicalQueue]:
+        """Return the queues of *opening* that have still to be opened here.
+
+        Raises:
+            MappingRefused: one of them was not prepared here.
+        """
+        mapping = self._find_record(opening)
+        return [queue for queue in map(to_queue, opening.queues) if self._is_news(mapping, queue)]
+
+    def _apply(self, opening: Opening) -> int:
+        """Lead the queues of *opening* from now on. Return the position to wait for.
+
+        Raises:
+            MappingRefused: it is not what was prepared here.
+        """
+        now_ms = self._errands.now_ms
+        mapping = self._find_record(opening)
+        opened = [_with_own_ends(mapping, queue) for queue in self._find_news(opening)]
+        known = self._mappings.moves().get(opening.move)
+        if opened:
+            self.luggage.unpack(opening, {queue.queue for queue in opened}, now_ms)
+        move = Move(
+            id=opening.move,
+            topic=opening.topic,
+            queues=sorted(queue.queue for queue in opening.queues),
+            source=opening.source,
+            target=self._name,
+            state="done",
+            started_ms=now_ms if known is None else known.move.started_ms,
+            changed_ms=now_ms,
+        )
+        if not opened and known is not None and known.move.state == "done":
+            return self._mappings.position
+        state = MoveState(move=move, opening=_only_offsets(opening), saved=self.luggage.save_count)
+        if known is not None:  # The old leader was told that others of the move have a newer leader.
+            mapping = self._unprepare(mapping, known.move, set(known.move.queues) - set(move.queues))
+        changed = msgspec.structs.replace(
+            mapping.put(*opened), epoch=max(mapping.epoch, opening.epoch), total=max(mapping.total, opening.total)
+        )
+        position = self._mappings.change(changed, now_ms=now_ms, move=state)
+        self._tell("info", "queues taken over", move=opening.move, topic=opening.topic, queues=len(opened))
+        return position
+
+    def _tell(self, level: str, event: str, **fields: object) -> None:
+        self._errands.effects.append(Log(level, event, fields))
+
+    def _is_news(self, mapping: TopicMapping, told: LogicalQueue) -> bool:
+        """Return whether *told* has still to be opened here.
+
+        Raises:
+            MappingRefused: its newest home is not here, or is one that holds something.
+        """
+        home = told.leader
+        if home.broker != self._name or not home.is_open:
+            raise MappingRefused("own queues", f"logical queue {told.queue} of {mapping.topic} would not open here")
+        own = mapping.queues.get(told.queue)
+        if own is not None and own.generation >= home.generation:
+            return False
+        prepared = None if own is None else own.prepared
+        if prepared is None or prepared.place != home.place:
+            log = self._mappings.find_log(mapping.topic, home.queue_id)
+            if log is not None and log.next_offset > 0:
+                raise MappingRefused(
+                    "prepare first",
+                    f"queue {home.queue_id} of {mapping.topic} on {self._name} was not prepared and holds records",
+                )
+        return True
+
+    # Deciding what nobody decided.
+
+    def _incoming(self) -> list[MoveState]:
+        return [
+            state
+            for state in self._mappings.moves().values()
+            if state.move.target == self._name and state.move.state not in FINISHED
+        ]
+
+    def _await_verdict(self, name: str, delay_ms: int) -> Procedure[None]:
+        """Ask the old leader what became of a move, until it is decided."""
+        yield Pause(delay_ms)
+        self._fresh.discard(name)
+        while (state := self._find_undecided(name)) is not None:
+            verdict = yield from self._ask(state.move)
+            opening = verdict.opening if verdict is not None and verdict.state == "granted" else None
+            is_newest = opening is not None and (yield from self._is_newest(opening))
+            state = self._find_undecided(name)
+            if state is None:
+                return
+            try:
+                if opening is not None and is_newest:
+                    yield Synced(self._apply(opening))
+                    return
+                if verdict is not None and verdict.state == "unknown":
+                    yield Synced(self.forget(state, "the old leader knows of no such move"))
+                    return
+            except (MappingRefused, DiskFailed, RecordRefused) as error:
+                self._tell("error", "prepared queues cannot be decided", move=name, reason=str(error))
+                return
+            yield Pause(_ASK_PAUSE_MS)
+
+    def _find_undecided(self, name: str) -> MoveState | None:
+        state = self._mappings.moves().get(name)
+        return None if state is None or state.move.state in FINISHED else state
+
+    def _is_newest(self, opening: Opening) -> Procedure[bool]:
+        try:
+            yield from self._require_newest(opening)
+        except MappingRefused:
+            return False
+        return True
+
+    def _ask(self, move: Move) -> Procedure[MoveVerdict | None]:
+        question = MoveQuestion(move=move.id, topic=move.topic, queues=move.queues)
+        command = Command(code=RequestCode.ASK_MOVE, body=encode_body(question))
+        try:
+            address = yield from self._view.find_address(move.source)
+            answer = yield PeerCall(address, command)
+            return decode_body(answer.body, MoveVerdict) if answer.code == ResponseCode.SUCCESS else None
+        except PeerFailed:
+            self._view.doubt()
+            return None
+        except RemoteProtocolError:
+            return None
+
+    def _abort(self, request: Request) -> Procedure[Answer]:
+        """Answer 7013: forget what was prepared for a move, if it is not open yet."""
+        question = decode_body(request.command.body, MoveQuestion)
+        state = self._mappings.moves().get(question.move)
+        if state is not None and state.move.target == self._name and state.move.state not in FINISHED:
+            yield Synced(self.forget(state, "taken back by the old leader"))
+        return request.answer()
+
+    def awaits(self, topic: str) -> bool:
+        """Say whether queues of *topic* are prepared here and not decided."""
+        return any(state.move.topic == topic for state in self._incoming())
+
+    def forget_passed_over(self, topic: str) -> None:
+        """Take back what was prepared for queues that have a newer leader than who hands them over."""
+        for state in self._incoming():
+            if state.move.topic == topic and any(self._is_passed_over(topic, number) for number in state.move.queues):
+                # Others of the same move are heard all the same when they are handed over.
+                self.forget(state, "a forced move came first")
+
+    def _is_passed_over(self, topic: str, number: int) -> bool:
+        place = self._mappings.place(topic, number)
+        newer = self._view.leader_above(topic, number, place.generation)
+        return place.state == "prepared" and newer not in {None, self._name}
+
+    def forget(self, state: MoveState, reason: str) -> int:
+        """Take back what was prepared. Return the position to wait for."""
+        move, now_ms = state.move, self._errands.now_ms
+        self._fresh.discard(move.id)
+        cancelled = msgspec.structs.replace(move, state="cancelled", reason=reason, changed_ms=now_ms)
+        ended = MoveState(move=cancelled)
+        mapping = self._mappings.find(move.topic)
+        if mapping is None:
+            return self._mappings.put_move(ended, now_ms)
+        mapping = self._unprepare(mapping, move, move.queues)
+        return self._mappings.change(mapping, now_ms=now_ms, move=ended)
+
+    def _unprepare(self, mapping: TopicMapping, move: Move, numbers: Iterable[int]) -> TopicMapping:
+        """Return the record without what was prepared for *numbers* of a move, and for no other that goes on."""
+        others = [
+            state.move for state in self._incoming() if state.move.topic == move.topic and state.move.id != move.id
+        ]
+        for number in sorted(set(numbers).difference(*(other.queues for other in others))):
+            queue = mapping.queues.get(number)
+            if queue is None or queue.prepared is None or queue.prepared.broker != self._name:
+                continue
+            has_part = any(segment.broker == self._name for segment in queue.decided.segments)
+            mapping = mapping.put(queue.decided) if has_part else mapping.without(number)
+        return mapping
+
+    # Stamps.
+
+    def _stamp(self, request: Request) -> Procedure[Answer]:
+        """Answer 7008: take note of a topic's epoch and number of queues."""
+        stamp = decode_body(request.command.body, Stamp)
+        name = stamp.topic.name
+        mapping = self._mappings.find(name)
+        if mapping is not None and stamp.epoch < mapping.epoch:
+            raise MappingRefused(
+                "rising epochs", f"{name} is at epoch {mapping.epoch} on {self._name}, {stamp.epoch} is older"
+            )
+        stamped = self.host(stamp.topic, stamp.scope, stamp.epoch, stamp.total)
+        if stamped != mapping:
+            yield Synced(self._mappings.change(stamped, now_ms=self._errands.now_ms))
+            self.on_stamp(name)
+        return request.answer()
+
+
+def to_queue(told: QueueHomes) -> LogicalQueue:
+    """Return a logical queue as another broker tells it.
+
+    Raises:
+        MappingRefused: it breaks a rule.
+    """
+    queue = LogicalQueue(told.queue, tuple(map(from_home, told.homes)))
+    check_queue(queue)
+    return queue
+
+
+def _require_newer(mapping: TopicMapping, told: LogicalQueue) -> None:
+    """Refuse what is older than what is recorded.
+
+    Raises:
+        MappingRefused: it is.
+    """
+    own = mapping.queues.get(told.queue)
+    if own is None:
+        return
+    if own.generation > told.generation or (own.leader.broker == mapping.broker and own.leader.is_open):
+        raise MappingRefused(
+            "rising generations",
+            f"logical queue {told.queue} of {mapping.topic} is at generation {own.generation} on {mapping.broker},"
+            f" led by {own.leader.broker}: read the mapping again",
+        )
+
+
+def _with_own_ends(mapping: TopicMapping, told: LogicalQueue) -> LogicalQueue:
+    """Return a queue with the ends that only this broker knows, of homes from which a forced move took it away.
+
+    Raises:
+        MappingRefused: they do not fit.
+    """
+    own = mapping.queues.get(told.queue)
+    return told if own is None else told.reconcile(own)
+
+
+def _prepared_before(mapping: TopicMapping, told: LogicalQueue, broker: str) -> int | None:
+    """Return the physical queue that was prepared for a logical one by an earlier try, or None."""
+    own = mapping.queues.get(told.queue)
+    prepared = None if own is None else own.prepared
+    return prepared.queue_id if prepared is not None and prepared.broker == broker else None
+
+
+def _only_offsets(opening: Opening) -> Opening:
+    """Return what has to be remembered of an opening besides the homes, which are in the record of the topic."""
+    return msgspec.structs.replace(opening, queues=[], locks=[])

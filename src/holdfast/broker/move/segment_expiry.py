@@ -1,0 +1,194 @@
+"""Homes of logical queues whose records are all gone.
+
+    the leader       finds out, asking the brokers of its closed homes: Expired, out of what clients read, still listed
+    the old home     finds out by itself: Expired in its own record, in which it keeps no homes of others then
+    leads nothing    its log begins another file, so that retention can take the last one that holds records
+
+An expired home stays listed until its physical queue is used again, or its broker is removed. A broker that cannot be
+asked has lost nothing: its homes stay what they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from holdfast.broker.flow.awaitables import Procedure, Synced
+from holdfast.broker.flow.turn import Errands
+from holdfast.broker.mapping.mapping_table import FINISHED, Mappings
+from holdfast.broker.mapping.segment_queries import StaticReads
+from holdfast.broker.move.move_source import Handover
+from holdfast.machine.effects import Effect, Log, SetTimer
+from holdfast.model.errors import DiskFailed, MappingRefused, PeerFailed, RecordRefused
+from holdfast.model.mapping import LogicalQueue, Segment, TopicMapping, next_epoch
+from holdfast.model.topic import FORWARD_TOPIC, MAPPING_TOPIC
+from holdfast.store.message_store import MessageStore
+from holdfast.store.queues.queue_log import QueueLog
+
+TIMER: Final = "expiry"
+CHECK_MS: Final = 30_000
+SOON_MS: Final = 3_000
+"""After files were removed: until then the store has found out what that means for its queues."""
+
+QUIET_MS: Final = 20_000
+"""How old the newest record must be before a log begins another file for the sake of the last."""
+
+ROLL_PAUSE_MS: Final = 3_600_000
+"""A log file takes its whole space at once: one that few messages trickle into is not ended again and again."""
+
+
+class Expiry:
+    """Looks for homes that are empty."""
+
+    def __init__(
+        self, store: MessageStore, mappings: Mappings, reads: StaticReads, handover: Handover, errands: Errands
+    ) -> None:
+        self._store = store
+        self._mappings = mappings
+        self._reads = reads
+        self._handover = handover
+        self._errands = errands
+        self._is_looking = False
+        self._seen: int = -1  # How far the log went when it was last found to be in no need of another file.
+        self._rolled_ms: int | None = None
+
+    def start(self, now_ms: int, effects: list[Effect]) -> None:
+        """Look now and then."""
+        effects.append(SetTimer(TIMER, now_ms + CHECK_MS))
+
+    def cleaned(self, now_ms: int, effects: list[Effect]) -> None:
+        """Take note that files of the log were removed here: look soon."""
+        effects.append(SetTimer(TIMER, now_ms + SOON_MS))
+
+    def on_timer(self, name: str, now_ms: int, effects: list[Effect]) -> None:  # noqa: ARG002
+        """Look."""
+        if not self._is_looking and self._mappings.topics():
+            self._is_looking = True
+            self._errands.work.append(self._look())
+        effects.append(SetTimer(TIMER, now_ms + CHECK_MS))
+
+    def _look(self) -> Procedure[None]:
+        silent: set[str] = set()
+        try:
+            for topic in list(self._mappings.topics()):
+                gone = yield from self._find_gone(topic, silent)
+                yield from self._expire(topic, gone)
+                self._expire_copies(topic)
+            self._begin_file()
+        except (DiskFailed, RecordRefused) as error:
+            self._tell("warning", "expired homes cannot be recorded", reason=str(error))
+        finally:
+            self._is_looking = False
+
+    # At the leader.
+
+    def _find_gone(self, topic: str, silent: set[str]) -> Procedure[list[tuple[int, Segment]]]:
+        """Return every closed home of queues that are led here of which nothing is left; asks their brokers."""
+        gone: list[tuple[int, Segment]] = []
+        mapping = self._mappings.find(topic)
+        for number in [] if mapping is None else self._mappings.led(topic):
+            assert mapping is not None
+            for segment in _closed(mapping.queues[number]):
+                if segment.broker in silent:
+                    continue
+                try:
+                    is_spent = yield from self._reads.is_spent(topic, number, segment)
+                except PeerFailed:
+                    silent.add(segment.broker)
+                    continue
+                if is_spent:
+                    gone.append((number, segment))
+        return gone
+
+    def _expire(self, topic: str, gone: Iterable[tuple[int, Segment]]) -> Procedure[None]:
+        """Record what is gone, unless that is no longer ours to say: a queue may have moved on while one was asked."""
+        mapping = self._mappings.find(topic)
+        changed: dict[int, LogicalQueue] = {}
+        for number, segment in gone:
+            if mapping is None or self._mappings.place(topic, number).state != "open":
+                continue
+            queue = changed.get(number, mapping.queues[number])
+            if queue.find(segment.generation) == segment:
+                changed[number] = queue.expire(segment.generation, segment.queue_id)
+                self._reads.forget_segment(topic, number, segment)
+        if mapping is None or not changed:
+            return
+        now_ms = self._errands.now_ms
+        expired = mapping.put(*changed.values(), epoch=next_epoch(mapping.epoch, now_ms))
+        position = self._mappings.change(expired, now_ms=now_ms)
+        self._tell("info", "homes expired", topic=topic, queues=len(changed))
+        yield Synced(position)
+        self._errands.work.append(self._handover.stamp_all(topic))
+
+    # Where the records were.
+
+    def _expire_copies(self, topic: str) -> None:
+        """Put right what is recorded here of queues that others lead. No other broker needs to hear of it."""
+        mapping = self._mappings.find(topic)
+        if mapping is None:
+            return
+        changed = [queue for queue in self._recall(mapping) if queue != mapping.queues[queue.queue]]
+        if changed:
+            try:
+                self._mappings.change(mapping.put(*changed), now_ms=self._errands.now_ms)
+            except MappingRefused as error:
+                self._tell("error", "a copy cannot be pruned", topic=topic, reason=str(error))
+
+    def _recall(self, mapping: TopicMapping) -> Iterator[LogicalQueue]:
+        """Yield the queues that others lead, with what is empty here expired."""
+        broker = self._mappings.broker
+        for number, queue in mapping.queues.items():
+            place = self._mappings.place(mapping.topic, number)
+            if place.state != "elsewhere" or queue.leader.broker == broker:
+                continue
+            for segment in _closed(queue):
+                if segment.broker == broker and self._is_empty(mapping.topic, segment):
+                    queue = queue.expire(segment.generation, segment.queue_id)  # noqa: PLW2901 - step by step
+            has_part = any(segment.broker == broker for segment in queue.readable)
+            yield queue if has_part else queue.recall(broker)
+
+    def _is_empty(self, topic: str, segment: Segment) -> bool:
+        log = self._reads.log_of(topic, segment)
+        if log is None:
+            return segment.is_empty
+        return log.offset_min >= (segment.end if segment.is_sealed else log.offset_max)
+
+    # The last file of the log.
+
+    def _begin_file(self) -> None:
+        """Let the log begin another file if this broker leads nothing, and the last one holds what should expire."""
+        store, now_ms = self._store, self._errands.now_ms
+        is_due = self._rolled_ms is None or now_ms - self._rolled_ms >= ROLL_PAUSE_MS
+        if store.written == self._seen or not is_due or now_ms - store.last_store_ms < QUIET_MS or self._is_needed():
+            return
+        file_start = store.written - store.written % store.log_file_size
+        is_wanted = any(log.get_entry(log.offset_max - 1)[0] >= file_start for log in self._aging())
+        if is_wanted and self._mappings.begin_file(now_ms):
+            self._rolled_ms = now_ms
+            self._tell("info", "log goes on in its next file", at=store.written)
+        self._seen = store.written
+
+    def _is_needed(self) -> bool:
+        """Return whether this broker leads something, or is about to."""
+        is_moving = any(state.move.state not in FINISHED for state in self._mappings.moves().values())
+        return is_moving or any(map(self._mappings.led, self._mappings.topics()))
+
+    def _aging(self) -> Iterator[QueueLog]:
+        """Yield the physical queues whose records shall expire: closed homes, and everything when it is drained."""
+        for log in list(self._store.list_queues()):
+            if log.offset_min >= log.offset_max or log.topic in {MAPPING_TOPIC, FORWARD_TOPIC}:
+                continue
+            if self._mappings.draining or self._mappings.is_static(log.topic):
+                yield log
+
+    def _tell(self, level: str, event: str, **fields: object) -> None:
+        self._errands.effects.append(Log(level, event, fields))
+
+
+def _closed(queue: LogicalQueue) -> list[Segment]:
+    """Return the homes that could expire: readable, closed, and nobody waits for their end."""
+    return [
+        segment
+        for segment in queue.readable
+        if segment.is_decided and segment.generation < queue.generation and (segment.is_sealed or not segment.forced)
+    ]

@@ -1,0 +1,179 @@
+"""Taking batches, with all the questions asked: kept whole where the queue is indexed by record, else split.
+
+    one record    `inner_batches.py` says which; it has one place, one id, and as many offsets as messages
+    split         every item becomes a record of its own, one behind the other
+
+All messages of a batch are taken, or none. Those who want every row once say so here, in either form.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Final
+
+from holdfast.broker.flow.request import Refusal
+from holdfast.broker.mapping.mapping_table import Mappings
+from holdfast.broker.messages.inner_batches import InnerBatch, judge
+from holdfast.broker.options import BrokerOptions
+from holdfast.broker.produce.exactly_once import SinkBook
+from holdfast.broker.produce.slow_send import CarefulSends
+from holdfast.broker.tables.stats import BrokerStats
+from holdfast.machine.effects import Piece
+from holdfast.model import property_names as names
+from holdfast.model.errors import RemoteProtocolError
+from holdfast.model.java_hash import java_hash
+from holdfast.store.log.commit_log import RecordDraft
+from holdfast.store.message_store import MessageStore
+from holdfast.wire.frames.codes import ResponseCode
+from holdfast.wire.records.batch import split_items
+from holdfast.wire.records.properties import PROPERTIES_SIZE_MAX, VALUE_END, find_property
+from holdfast.wire.requests.send import SendAnswer, SendFields
+from holdfast.wire.requests.sink import SINK, SinkStamp, find_stamp
+
+TAGS: Final = f"{names.TAGS}\x01"
+_COUNT: Final = f"{names.INNER_COUNT}\x01".encode()
+_RECORD_ENDS_MAX: Final = 20  # a sender's IPv6 host, and the blank behind the last record of a file
+_tag_hash = lru_cache(512)(java_hash)  # Topics have few tags.
+
+
+class BatchSends:
+    """Takes one batch at a time.
+
+    Attributes:
+        sinks: What was written by those who want every row once.
+    """
+
+    def __init__(
+        self,
+        options: BrokerOptions,
+        store: MessageStore,
+        mappings: Mappings,
+        careful: CarefulSends,
+        stats: BrokerStats,
+        *,
+        store_host: bytes,
+    ) -> None:
+        self._size_max = options.message_size_max
+        self._cluster = f"{names.CLUSTER}\x01{options.cluster}{VALUE_END}".encode()
+        self._store = store
+        self._mappings = mappings
+        self._careful = careful
+        self._stats = stats
+        self._id_prefix = store_host.hex().upper()
+        self.sinks: SinkBook | None = None
+
+    def take(self, fields: SendFields, body: Piece, born_host: bytes, now_ms: int) -> SendAnswer | Refusal:
+        """Stage the messages of a batch, or say why not."""
+        queue_id = self._careful.prepare_batch(fields, now_ms)
+        if isinstance(queue_id, Refusal):
+            return queue_id
+        queue, _ = self._careful.locate(fields.topic, queue_id)
+        inner = judge(fields, body, is_batched=queue.is_batched)
+        if isinstance(inner, Refusal):
+            return inner
+        if inner is not None:
+            return self._keep(fields, inner, body, born_host, queue_id, now_ms)
+        return self._split(fields, body, born_host, queue_id, now_ms)
+
+    def _keep(
+        self, fields: SendFields, inner: InnerBatch, body: Piece, born_host: bytes, queue_id: int, now_ms: int
+    ) -> SendAnswer | Refusal:
+        """Stage a batch that stays one record."""
+        size = len(body)
+        if size > self._size_max:
+            text = f"the batch has {size} bytes, at most {self._size_max} are allowed: send smaller ones"
+            return Refusal(ResponseCode.MESSAGE_ILLEGAL, text)
+        stamp = self._find_stamp(fields, queue_id, inner.count)
+        if isinstance(stamp, Refusal):
+            return stamp
+        queue, delta = self._careful.locate(fields.topic, queue_id)
+        unique_key, properties = inner.unique_key, inner.properties
+        if not unique_key:
+            unique_key = self._careful.next_id(now_ms)
+            properties = f"{properties}{names.UNIQUE_KEY}\x01{unique_key}{VALUE_END}"
+        position, offset = self._store.stage(
+            queue, body, properties.encode() + self._cluster, fields.flag, inner.sys_flag, fields.born_timestamp,
+            born_host, tags_code(properties), now_ms, fields.reconsume_times,
+        )  # fmt: skip
+        if stamp is not None and self.sinks is not None:
+            self.sinks.note(fields.topic, queue_id, stamp, position, now_ms)
+        self._stats.count_puts(fields.topic, inner.count, size)
+        return SendAnswer(
+            msg_id=f"{self._id_prefix}{position:016X}",
+            queue_id=queue_id,
+            queue_offset=offset + delta,
+            transaction_id=unique_key,
+            batch_uniq_id=unique_key,
+        )
+
+    def _split(
+        self, fields: SendFields, body: Piece, born_host: bytes, queue_id: int, now_ms: int
+    ) -> SendAnswer | Refusal:
+        """Stage the messages of a batch one behind the other."""
+        try:
+            items = split_items(body)
+        except RemoteProtocolError as error:
+            return Refusal(ResponseCode.MESSAGE_ILLEGAL, str(error))
+        if not items:
+            return Refusal(ResponseCode.MESSAGE_ILLEGAL, "the batch is empty")
+        queue, delta = self._careful.locate(fields.topic, queue_id)
+        room = self._store.log_file_size - queue.head_size - _RECORD_ENDS_MAX
+        for _, item_body, item_properties in items:
+            body_size, properties_size = len(item_body), len(item_properties)
+            is_large = body_size > self._size_max or properties_size > PROPERTIES_SIZE_MAX
+            if is_large or body_size + properties_size > room:
+                return Refusal(ResponseCode.MESSAGE_ILLEGAL, "a message of the batch is larger than allowed")
+            if _COUNT in item_properties and find_property(item_properties, _COUNT[:-1]) is not None:
+                # Java's brokers, on this folder one day, take a record for a batch that says so, whatever its flags.
+                return Refusal(ResponseCode.MESSAGE_ILLEGAL, "a message of the batch has INNER_NUM, as if it were one")
+        stamp = self._find_stamp(fields, queue_id, len(items))
+        if isinstance(stamp, Refusal):
+            return stamp
+        drafts: list[RecordDraft] = []
+        for flag, item_body, item_properties in items:
+            text = item_properties.decode(errors="replace")
+            drafts.append((
+                queue, item_body, item_properties, flag, fields.sys_flag, fields.born_timestamp, born_host,
+                tags_code(text) if TAGS in text else 0, fields.reconsume_times, 0,
+            ))  # fmt: skip
+        staged = self._store.stage_run(drafts, now_ms)
+        if stamp is not None and self.sinks is not None:
+            self.sinks.note(fields.topic, queue_id, stamp, staged[-1][0], now_ms)
+        self._stats.count_puts(fields.topic, len(items), sum([len(item_body) for _, item_body, _ in items]))
+        return SendAnswer(
+            msg_id=",".join([f"{self._id_prefix}{position:016X}" for position, _ in staged]),
+            queue_id=queue_id,
+            queue_offset=staged[0][1] + delta,
+        )
+
+    def _find_stamp(self, fields: SendFields, queue: int, count: int) -> SinkStamp | Refusal | None:
+        """Return what a batch says of its rows, if each is wanted once; or why it cannot be taken so."""
+        if SINK not in fields.properties or self.sinks is None:
+            return None
+        stamp = find_stamp(fields.properties)
+        if stamp is None or stamp.count != count or not self._mappings.is_static(fields.topic):
+            reason = (
+                f"rows cannot be counted in {fields.topic}: the batch says something else, or it is no static topic"
+            )
+            return Refusal(ResponseCode.SINK_REFUSED, reason)
+        return self.sinks.judge(fields.topic, queue, stamp) or stamp
+
+
+def find_tags(properties: str) -> tuple[str, int]:
+    """Return how *properties* end, from where TAGS begin on, and the hash of that property.
+
+    Whatever ends so has the same tags. Java writes them last, so that most messages of a producer do. Nothing is
+    returned of an end that does not tell: then the next ones have to be looked at, too.
+    """
+    at = properties.rfind(TAGS) - 1
+    return properties[at:] if at >= 0 and properties[at] == VALUE_END else "", tags_code(properties)
+
+
+def tags_code(properties: str) -> int:
+    """Return the hash of the TAGS property; 0 when there is none."""
+    before, found, after = properties.rpartition(TAGS)
+    if not found:
+        return 0
+    if before and before[-1] != VALUE_END:
+        return _tag_hash(find_property(properties, names.TAGS) or "")
+    return _tag_hash(after.partition(VALUE_END)[0])

@@ -1,0 +1,233 @@
+"""What sinks that want every row exactly once have written to the queues that are led here.
+
+    (topic, queue) ─> (query, partition) ─> batch 7: 40 rows, checksum, over or not
+
+    a request that goes on exactly there     is taken
+    one of the same batch that does not      is told how far the batch is; its writer resumes behind that, if the rows
+                                             before have the same checksum
+    one of an older batch                    is refused: its query has gone on without it
+    one of a batch that is over              is refused: all its rows are there
+
+So two attempts of one task, one of them a ghost, can only write the same rows once. Each record says how far it goes:
+the book is read again from the records behind its last snapshot; it travels with a queue that moves. Where a leader was
+replaced by force nobody knows what it took: such a queue refuses a batch that it does not know, unless it is told to.
+
+Invariant: what is told was acknowledged; a batch that is on its way to the disk, or to a replica that is waited for, is
+asked for again in a moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Final
+
+import msgspec
+
+from holdfast.broker.flow.request import Refusal
+from holdfast.broker.mapping.mapping_table import Mappings
+from holdfast.broker.tables.config_store import load_config, write_config
+from holdfast.machine.effects import Effect, WriteFile
+from holdfast.model.errors import CorruptRecord
+from holdfast.model.numbers import Int64
+from holdfast.store.base.disk import Disk
+from holdfast.store.message_store import MessageStore
+from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE, ENTRY, QueueLog
+from holdfast.wire.frames.codes import ResponseCode
+from holdfast.wire.requests.sink import SinkStamp, SinkState, find_state, to_state
+
+NAME: Final = "holdfastSink.json"
+WRITERS_MAX: Final = 4096
+"""How many partitions of queries a queue remembers; those that wrote longest ago are forgotten first."""
+_ADVANCE_MIN: Final = 64 * 1024 * 1024  # of the log, after which it is worth to take note that nothing happened
+
+_ENTRIES_AT_ONCE: Final = 1024
+
+Writer = tuple[str, int]
+"""Query and partition."""
+
+
+class SinkSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """`config/holdfastSink.json`: what all records before a position of the log say together, by topic."""
+
+    position: Int64 = 0
+    topics: dict[str, list[SinkState]] = {}
+
+
+class SinkBook:
+    """Remembers what was written, and judges what is to be.
+
+    Attributes:
+        is_settled: Says whether the record at a position was acknowledged, if it ever will be.
+    """
+
+    def __init__(self, disk: Disk, store: MessageStore, mappings: Mappings) -> None:
+        self._disk = disk
+        self._store = store
+        self._mappings = mappings
+        self.is_settled: Callable[[int], bool] = lambda position: position < store.confirmed
+        self._table: dict[tuple[str, int], dict[Writer, SinkState]] = {}
+        self._undo: dict[tuple[str, int, Writer], SinkState | None] = {}
+        self._saved_position = -1
+        self._unsaved: tuple[int, list[WriteFile]] | None = None
+        self._is_dirty = False
+        self._read()
+
+    # Sends.
+
+    def judge(self, topic: str, queue: int, stamp: SinkStamp) -> Refusal | None:
+        """Return why rows cannot be taken now, or None when they can."""
+        known = self._table.get((topic, queue), {}).get((stamp.query, stamp.partition))
+        if known is None or known.batch < stamp.batch:
+            return self._judge_new(topic, queue, stamp, is_known=known is not None)
+        if known.batch > stamp.batch:
+            text = f"batch {stamp.batch} of query {stamp.query} is over: batch {known.batch} was begun"
+            return Refusal(ResponseCode.SINK_REFUSED, text)
+        if not self.is_settled(known.position - 1):
+            # Whoever is told so would believe it; the disk may yet refuse it, or be lost before a replica has it.
+            return Refusal(ResponseCode.SYSTEM_BUSY, "an earlier attempt is on its way to the disk; try again")
+        if known.is_over or (known.count, known.checksum) != (stamp.first, stamp.before):
+            return Refusal(ResponseCode.SINK_BEHIND, msgspec.json.encode(known).decode())
+        return None
+
+    def _judge_new(self, topic: str, queue: int, stamp: SinkStamp, *, is_known: bool) -> Refusal | None:
+        if not is_known and not stamp.is_anew and self._was_forced(topic, queue):
+            return Refusal(
+                ResponseCode.SINK_REFUSED,
+                f"logical queue {queue} of {topic} was moved away from a dead broker, and nobody knows which rows of "
+                f"query {stamp.query} it took: see what is there, then let the query write with acceptUnknown=true",
+            )
+        if stamp.first:
+            state = SinkState(
+                queue=queue, query=stamp.query, partition=stamp.partition, batch=stamp.batch, count=0, checksum=0
+            )
+            return Refusal(ResponseCode.SINK_BEHIND, msgspec.json.encode(state).decode())
+        return None
+
+    def note(self, topic: str, queue: int, stamp: SinkStamp, position: int, now_ms: int) -> None:
+        """Take note of rows that were staged, the last of them at *position*."""
+        state = msgspec.structs.replace(to_state(stamp, queue), position=position + 1, changed_ms=now_ms)
+        writer = (stamp.query, stamp.partition)
+        self._undo = {key: before for key, before in self._undo.items() if not self._is_written(key)}
+        self._undo.setdefault((topic, queue, writer), self._table.get((topic, queue), {}).get(writer))
+        self._put(topic, state)
+        self._is_dirty = True
+
+    def roll_back(self) -> None:
+        """Forget what was noted of rows that were staged and then discarded."""
+        for key, before in self._undo.items():
+            if not self._is_written(key):
+                topic, queue, writer = key
+                self._table[topic, queue].pop(writer)
+                if before is not None:
+                    self._table[topic, queue][writer] = before
+        self._undo = {}
+
+    def _is_written(self, key: tuple[str, int, Writer]) -> bool:
+        topic, queue, writer = key
+        noted = self._table.get((topic, queue), {}).get(writer)
+        return noted is None or noted.position <= self._store.written
+
+    def _was_forced(self, topic: str, queue: int) -> bool:
+        mapping = self._mappings.find(topic)
+        found = None if mapping is None else mapping.queues.get(queue)
+        return found is not None and any(segment.forced for segment in found.segments)
+
+    def _put(self, topic: str, state: SinkState) -> None:
+        writers = self._table.setdefault((topic, state.queue), {})
+        writers.pop((state.query, state.partition), None)  # so that the newest is the last
+        writers[state.query, state.partition] = state
+        if len(writers) > WRITERS_MAX:
+            del writers[next(iter(writers))]
+
+    # Moves.
+
+    def pack(self, topic: str, queues: Collection[int]) -> list[SinkState]:
+        """Return what moves with these queues."""
+        return [state for queue in queues for state in self._table.get((topic, queue), {}).values()]
+
+    def adopt(self, topic: str, states: Iterable[SinkState]) -> None:
+        """Take over what came with queues, unless more is known of it."""
+        for state in states:
+            known = self._table.get((topic, state.queue), {}).get((state.query, state.partition))
+            if known is None or (known.batch, known.count) < (state.batch, state.count):
+                self._put(topic, msgspec.structs.replace(state, position=0))
+                self._is_dirty = True
+
+    def led(self, topic: str) -> list[int]:
+        """Return the queues of *topic* that are led here."""
+        return self._mappings.led(topic)
+
+    def forget(self, topic: str, queues: Iterable[int]) -> None:
+        """Drop what is known of queues that others lead now."""
+        for queue in queues:
+            if self._table.pop((topic, queue), None) is not None:
+                self._is_dirty = True
+
+    # Keeping.
+
+    def offer_save(self, effects: list[Effect]) -> None:
+        """Take a snapshot if something changed, or the log has grown; save it when everything it says is on disk."""
+        position = self._store.written
+        is_far = bool(self._mappings.topics()) and (
+            self._saved_position < 0 or position - self._saved_position > _ADVANCE_MIN
+        )
+        if (self._is_dirty or is_far) and self._unsaved is None:
+            topics: dict[str, list[SinkState]] = {}
+            for (topic, _), writers in self._table.items():
+                topics.setdefault(topic, []).extend(writers.values())
+            self._unsaved = (position, write_config(self._disk, NAME, SinkSnapshot(position=position, topics=topics)))
+            self._is_dirty = False
+        if self._unsaved is not None and self._unsaved[0] <= self._store.confirmed:
+            self._saved_position, writes = self._unsaved
+            effects += writes
+            self._unsaved = None
+
+    def _read(self) -> None:
+        """Read the snapshot, and the records behind it. Waits for the disk: only while opening."""
+        snapshot = load_config(self._disk, NAME, SinkSnapshot)
+        if snapshot is not None:
+            self._saved_position = snapshot.position
+            for topic, states in snapshot.topics.items():
+                for state in states:
+                    if state.position <= self._store.written:
+                        self._put(topic, state)
+        # A log that is shorter than it was grows again over the same positions.
+        start = self._saved_position if self._saved_position <= self._store.written else 0
+        for topic in self._mappings.topics():
+            for queue in self._mappings.led(topic):
+                log = self._mappings.place(topic, queue).queue_log
+                if log is not None:
+                    self._read_queue(topic, queue, log, start)
+
+    def _read_queue(self, topic: str, queue: int, log: QueueLog, start: int) -> None:
+        for position in _positions(log, _first_behind(log, start)):
+            try:
+                record = self._store.read_record(position)
+            except CorruptRecord:
+                continue  # Nobody will read it; recovery tells of it.
+            state = None if record is None else find_state(record.properties, queue)
+            if state is not None:
+                self._put(topic, msgspec.structs.replace(state, position=position + 1))
+                self._is_dirty = True
+
+
+def _positions(log: QueueLog, offset: int) -> Iterator[int]:
+    """Yield where the records from *offset* on are, each once: one may be a batch."""
+    while offset < log.offset_max:
+        raw, spans = log.stretch(offset, _ENTRIES_AT_ONCE)
+        for position, size, _ in ENTRY.iter_unpack(raw):
+            if size != BLANK_ENTRY_SIZE:
+                yield position
+        offset = offset + len(raw) // ENTRY.size if spans is None else spans[-1][1]
+
+
+def _first_behind(log: QueueLog, start: int) -> int:
+    """Return the offset of the first entry whose record lies at *start* or later."""
+    low, high = log.offset_min, log.offset_max
+    while low < high:
+        middle = (low + high) // 2
+        if log.get_entry(middle)[0] < start:
+            low = middle + 1
+        else:
+            high = middle
+    return low

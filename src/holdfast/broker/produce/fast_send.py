@@ -1,0 +1,332 @@
+"""Taking messages: 10, 310 and the batches of 320.
+
+The unit is a run: the like frames of one turn. Plain messages, nearly all there are, go straight from the receive
+buffer into the log's staging, with no object of their own but the decoded header. Whatever needs a second look (a
+delay, a transaction, a retry topic, an unknown topic) is copied into a `Draft` and takes the careful path.
+
+    run ─> decode ─> target (topic, queue) ─┬─ plain ─────> store.stage ─> answer from a template
+                                            ├─ a batch that stays one record ─> the same, by itself
+                                            ├─ careful ──> Draft ─> writer ─> answer
+                                            └─ a logical queue that is not open here ─> `away`, or refused
+
+Nothing here writes: the core writes once, when the whole turn has been staged.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from holdfast.broker.flow.request import Refusal
+from holdfast.broker.mapping.mapping_table import Mappings
+from holdfast.broker.messages.inner_batches import InnerBatch, judge, says_inner
+from holdfast.broker.options import BrokerOptions
+from holdfast.broker.produce.batch_send import BatchSends, find_tags, tags_code
+from holdfast.broker.produce.slow_send import CarefulSends
+from holdfast.broker.tables.stats import BrokerStats
+from holdfast.broker.tables.topics import TopicTable
+from holdfast.machine.effects import Piece
+from holdfast.model.errors import DiskFailed, RecordRefused
+from holdfast.model.topic import NOT_SENDABLE_TOPICS, RETRY_PREFIX, TopicConfig
+from holdfast.store.log.commit_log import RecordDraft
+from holdfast.store.message_store import MessageStore, QueueLog
+from holdfast.wire.frames.codes import ResponseCode
+from holdfast.wire.frames.command import ONE_WAY, RESPONSE, Command, encode_command
+from holdfast.wire.frames.fields import to_fields
+from holdfast.wire.frames.frame import JSON
+from holdfast.wire.records.properties import PROPERTIES_SIZE_MAX, VALUE_END
+from holdfast.wire.records.record import INNER_BATCH, TRANSACTION_MASK
+from holdfast.wire.requests.send import (
+    PREFIXES,
+    SendAnswer,
+    SendFields,
+    SendHeader,
+    answer_template,
+    inner_answer_template,
+)
+from holdfast.wire.requests.sink import SINK
+
+_MULTI_TAG: Final = 0x2
+_RECORD_REST_MAX: Final = 1024  # what a record is besides body and properties, at most
+_NOT_PLAIN: Final = TRANSACTION_MASK | INNER_BATCH
+# Properties that make a message more than plain.
+_DELAY: Final = "DELAY\x01"
+_TIMER: Final = "TIMER_"
+_INNER: Final = "INNER_NUM\x01"
+_UNIQUE: Final = "UNIQ_KEY\x01"
+_PROPERTY_END: Final = ord(VALUE_END)
+_ID: Final = re.compile(r"[0-9A-Za-z]{1,64}")  # which can be put into an answer as it is
+# Of properties in characters, so that they are no more than a record can hold when encoded and added to.
+_PROPERTIES_HOT_MAX: Final = 7 * 1024
+
+
+class _Target(msgspec.Struct, frozen=True):
+    """A topic that plain messages may be written to.
+
+    Attributes:
+        queues: By the number that senders use: of a static topic, logical queues that are open here.
+        deltas: Of a static topic: what is added to the physical offsets of each.
+        sys_flag: Bits that the topic adds to each message.
+    """
+
+    queues: dict[int, QueueLog]
+    deltas: dict[int, int] | None
+    sys_flag: int
+
+
+_NO_TARGET: Final = _Target(queues={}, deltas=None, sys_flag=0)
+
+
+class Sends:
+    """The broker's entrance.
+
+    Attributes:
+        is_away: Says whether a logical queue takes no sends here and now.
+        is_doubtful: Says whether a send must not create its topic here and now.
+        away: Where in its run each send stood that is for another broker: whoever passes them on takes them out.
+            None when nobody does: then they are refused.
+        batches: Takes batches that need a second look.
+    """
+
+    def __init__(
+        self,
+        options: BrokerOptions,
+        store: MessageStore,
+        topics: TopicTable,
+        mappings: Mappings,
+        careful: CarefulSends,
+        stats: BrokerStats,
+        *,
+        store_host: bytes,
+    ) -> None:
+        self._options = options
+        self._store = store
+        self._topics = topics
+        self._mappings = mappings
+        self.is_away: Callable[[str, int], bool] = lambda topic, queue: mappings.place(topic, queue).state != "open"
+        self.is_doubtful: Callable[[SendFields, int], bool] = lambda _fields, _now_ms: False
+        self.away: list[int] | None = None
+        self._careful = careful
+        self._stats = stats
+        self._template = answer_template(store_host)
+        self._inner_template = inner_answer_template(store_host)
+        self.batches = BatchSends(options, store, mappings, careful, stats, store_host=store_host)
+        # Larger ones, in a store of small files, are refused by the log itself: they take the careful path.
+        room = store.log_file_size - PROPERTIES_SIZE_MAX - _RECORD_REST_MAX
+        self._body_size_max = min(options.message_size_max, room)
+        self._cluster = f"CLUSTER\x01{options.cluster}\x02".encode()
+        self._tags = ("", 0)  # how the properties of the last message ended, and the hash of its tags
+        self._targets: dict[str, _Target] = {}
+        self._targets_version: object = None
+        self._mapping_version = 0
+
+    def take_run(
+        self,
+        headers: Sequence[SendHeader],
+        bodies: Sequence[Piece],
+        born_hosts: Sequence[bytes],
+        now_ms: int,
+        serializer: int = JSON,
+    ) -> list[Piece]:
+        """Stage the messages of one run and return their answers, in order: nothing for one that wants none."""
+        answers: list[Piece] = []
+        plain: list[SendHeader] = []  # and what their records are made of
+        drafts: list[RecordDraft] = []
+        refusal = self._careful.find_refusal(now_ms)
+        is_hot = refusal is None and serializer == JSON
+        body_size_max, cluster = self._body_size_max, self._cluster
+        topic, target, find_queue = "", _NO_TARGET, _NO_TARGET.queues.get
+        tags, code = self._tags
+        for header, body, born_host in zip(headers, bodies, born_hosts, strict=True):
+            fields = header.fields
+            if fields.topic != topic:
+                if plain:
+                    self._stage_plain(topic, target, plain, drafts, now_ms, answers)
+                    plain, drafts = [], []
+                topic = fields.topic
+                target = self._find_target(topic) if is_hot else _NO_TARGET
+                find_queue = target.queues.get
+            properties, queue, sys_flag = fields.properties, find_queue(fields.queue_id), fields.sys_flag
+            if (
+                queue is None
+                or sys_flag & _NOT_PLAIN
+                or fields.batch
+                or _DELAY in properties
+                or _UNIQUE not in properties
+                or (
+                    "M" in properties and (_TIMER in properties or _INNER in properties)
+                )  # One letter is found at once.
+                or len(properties) > _PROPERTIES_HOT_MAX
+                or len(body) > body_size_max
+            ):
+                if plain:  # Messages are stored in the order in which they came.
+                    self._stage_plain(topic, target, plain, drafts, now_ms, answers)
+                    plain, drafts = [], []
+                answer = None
+                if queue is not None and queue.is_batched:
+                    answer = self._take_inner(header, body, born_host, queue, target, now_ms)
+                if answer is None:
+                    place = len(answers)
+                    answer = self._take_carefully(header, body, born_host, now_ms, serializer, refusal, place)
+                answers.append(answer)
+                continue
+            stored_properties = properties.encode()
+            stored_properties += cluster if stored_properties[-1] == _PROPERTY_END else b"\x02" + cluster
+            if not tags or not properties.endswith(tags):
+                tags, code = self._tags = find_tags(properties)
+            plain.append(header)
+            drafts.append((
+                queue, body, stored_properties, fields.flag, sys_flag | target.sys_flag,
+                fields.born_timestamp, born_host, code, fields.reconsume_times, 0,
+            ))  # fmt: skip
+        if plain:
+            self._stage_plain(topic, target, plain, drafts, now_ms, answers)
+        return answers
+
+    def _stage_plain(
+        self,
+        topic: str,
+        target: _Target,
+        headers: list[SendHeader],
+        drafts: list[RecordDraft],
+        now_ms: int,
+        answers: list[Piece],
+    ) -> None:
+        """Stage neighbours of a run, all of one topic, and answer them from the template."""
+        template = self._template
+        if target.deltas is not None:
+            self._stage_logical(target.deltas, headers, drafts, now_ms, answers)
+            self._stats.count_puts(topic, len(drafts), sum([len(draft[1]) for draft in drafts]))
+            return
+        staged = self._store.stage_run(drafts, now_ms)
+        answers += [
+            b""
+            if header.flag & ONE_WAY
+            else PREFIXES[len(answer := template % (header.fields.queue_id, position, offset, header.opaque))] + answer
+            for header, (position, offset) in zip(headers, staged, strict=True)
+        ]
+        self._stats.count_puts(topic, len(drafts), sum([len(draft[1]) for draft in drafts]))
+
+    def _stage_logical(
+        self,
+        deltas: dict[int, int],
+        headers: list[SendHeader],
+        drafts: list[RecordDraft],
+        now_ms: int,
+        answers: list[Piece],
+    ) -> None:
+        """Do the same for logical queues."""
+        template = self._template
+        for header, (position, offset) in zip(headers, self._store.stage_run(drafts, now_ms), strict=True):
+            if header.flag & ONE_WAY:
+                answers.append(b"")
+            else:
+                queue_id = header.fields.queue_id
+                answer = template % (queue_id, position, offset + deltas[queue_id], header.opaque)
+                answers.append(PREFIXES[len(answer)] + answer)
+
+    def _take_inner(
+        self, header: SendHeader, body: Piece, born_host: bytes, queue: QueueLog, target: _Target, now_ms: int
+    ) -> Piece | None:
+        """Stage a batch that stays one record, and answer it from the template; None when it needs a careful look."""
+        fields = header.fields
+        size = len(body)
+        if size > self._body_size_max or len(fields.properties) > _PROPERTIES_HOT_MAX or SINK in fields.properties:
+            return None
+        inner = judge(fields, body, is_batched=True)
+        if not isinstance(inner, InnerBatch) or not _ID.fullmatch(inner.unique_key):
+            return None
+        properties = inner.properties
+        draft: RecordDraft = (
+            queue, body, properties.encode() + self._cluster, fields.flag, inner.sys_flag | target.sys_flag,
+            fields.born_timestamp, born_host, tags_code(properties), fields.reconsume_times, 0,
+        )  # fmt: skip
+        ((position, offset),) = self._store.stage_run((draft,), now_ms)
+        self._stats.count_puts(fields.topic, inner.count, size)
+        if header.flag & ONE_WAY:
+            return b""
+        queue_id = fields.queue_id
+        if target.deltas is not None:
+            offset += target.deltas[queue_id]
+        answer = self._inner_template % (queue_id, position, offset, inner.unique_key.encode(), header.opaque)
+        return PREFIXES[len(answer)] + answer
+
+    def _find_target(self, topic: str) -> _Target:
+        """Return where plain messages of *topic* go; a target without queues when each needs a careful look."""
+        if self._targets_version is not self._topics.data_version or self._mapping_version != self._mappings.version:
+            self._targets.clear()
+            self._targets_version = self._topics.data_version
+            self._mapping_version = self._mappings.version
+        if topic in self._targets:
+            return self._targets[topic]
+        config = self._topics.find(topic)
+        if config is None or not is_plain(config):
+            return _NO_TARGET
+        target = self._targets[topic] = self._to_target(config)
+        return target
+
+    def _to_target(self, config: TopicConfig) -> _Target:
+        topic = config.name
+        sys_flag = _MULTI_TAG if config.filter_type == "MULTI_TAG" else 0
+        if not self._mappings.is_static(topic):
+            count = max(config.read_queues, config.write_queues)
+            return _Target({number: self._store.queue(topic, number) for number in range(count)}, None, sys_flag)
+        places = {number: self._mappings.place(topic, number) for number in self._mappings.led(topic)}
+        queues = {
+            number: place.queue_log
+            for number, place in places.items()
+            if place.queue_log is not None and not self.is_away(topic, number)
+        }
+        return _Target(queues, {number: places[number].delta for number in queues}, sys_flag)
+
+    def _take_carefully(
+        self,
+        header: SendHeader,
+        body: Piece,
+        born_host: bytes,
+        now_ms: int,
+        serializer: int,
+        refusal: Refusal | None,
+        place_in_run: int,
+    ) -> bytes:
+        """Take a message that is not plain, or say why not."""
+        result: SendAnswer | Refusal
+        try:
+            if self._mappings.is_static(header.fields.topic):
+                away = self._careful.find_away(header.fields, self.is_away)
+                if away is not None and away.code == ResponseCode.NOT_LEADER_FOR_QUEUE and self.away is not None:
+                    self.away.append(place_in_run)
+                    return b""
+                refusal = refusal or away
+            elif self.away is not None and self.is_doubtful(header.fields, now_ms):
+                self.away.append(place_in_run)
+                return b""
+            if refusal is not None:
+                result = refusal
+            elif header.fields.batch or says_inner(header.fields):
+                result = self.batches.take(header.fields, body, born_host, now_ms)
+            else:
+                result = self._careful.take(header, bytes(body), born_host, now_ms)
+                if not isinstance(result, Refusal):
+                    self._stats.count_puts(header.fields.topic, 1, len(body))
+        except RecordRefused as error:
+            result = Refusal(ResponseCode.MESSAGE_ILLEGAL, str(error))
+        except DiskFailed as error:  # A topic that had to be created could not be kept.
+            result = Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, str(error))
+        return b"" if header.flag & ONE_WAY else _encode(result, header.opaque, serializer)
+
+
+def is_plain(config: TopicConfig) -> bool:
+    """Return whether messages of a topic can be stored without a second look at each."""
+    return config.name not in NOT_SENDABLE_TOPICS and not config.name.startswith(RETRY_PREFIX)
+
+
+def _encode(result: SendAnswer | Refusal, opaque: int, serializer: int) -> bytes:
+    if isinstance(result, Refusal):
+        command = Command(code=result.code, opaque=opaque, flag=RESPONSE, remark=result.remark, serializer=serializer)
+    else:
+        command = Command(code=0, opaque=opaque, flag=RESPONSE, fields=to_fields(result), serializer=serializer)
+    return encode_command(command)

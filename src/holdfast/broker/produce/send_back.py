@@ -1,0 +1,193 @@
+"""A consumer could not consume a message and gives it back (36).
+
+    returned the n-th time ─┬─ n < maximum ─> %RETRY%group, after the delay of level 3 + n (or the level asked for)
+                            └─ else ────────> %DLQ%group, for good
+
+The new message has the content of the old one, the number of returns, and where it came from. Of a batch one message
+is returned, that whose id is told; nothing happens to the others. The old one may be on another broker, if it is of a
+static topic: a client that sees one broker there returns everything to that one.
+
+Who tells a position and no id means, where there are static topics:
+
+    the library in C++, which does not know ids ─> this log: it dials the host that stored the message
+    anybody else ─> what it was handed by way of this broker; of a normal topic, what is here
+    more than one message, or none ─> refused, with what is missing: another one would be a lie
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Final
+
+from holdfast.broker.flow.awaitables import Procedure
+from holdfast.broker.flow.request import Answer, Handlers, Refusal, Request
+from holdfast.broker.messages.record_lookup import properties_of, read_record, to_draft
+from holdfast.broker.messages.writer import DELAY, Draft, LogWriter
+from holdfast.broker.relay.record_locator import Found, Whereabouts
+from holdfast.broker.tables.clients import ClientTable
+from holdfast.broker.tables.groups import GroupTable
+from holdfast.broker.tables.stats import SEND_BACK_NUMS, BrokerStats
+from holdfast.broker.tables.topics import TopicTable
+from holdfast.model.errors import PeerFailed
+from holdfast.model.group import GroupConfig
+from holdfast.model.property_names import RETRY_TOPIC
+from holdfast.model.topic import (
+    FORWARD_TOPIC,
+    HALF_TOPIC,
+    MAPPING_TOPIC,
+    OP_HALF_TOPIC,
+    SCHEDULE_TOPIC,
+    Permission,
+    dead_letter_topic,
+    retry_topic,
+)
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.fields import from_fields
+from holdfast.wire.records.inner_batch import is_inner_batch
+from holdfast.wire.records.record import TRANSACTION_MASK, StoredRecord
+from holdfast.wire.requests.offsets import SendBackFields
+
+_MAX_RECONSUME_VERSION: Final = 121  # clients before that did not mean what the field says
+_FIRST_RETRY_LEVEL: Final = 3
+_DIALS_STORE_HOST: Final = "CPP"
+_UNREAD: Final = frozenset({SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, MAPPING_TOPIC, FORWARD_TOPIC})
+_SAY_THE_ID: Final = "say the originMsgId of the message that is given back"
+
+
+class SendBacks:
+    """Takes returned messages."""
+
+    def __init__(
+        self,
+        topics: TopicTable,
+        groups: GroupTable,
+        clients: ClientTable,
+        writer: LogWriter,
+        stats: BrokerStats,
+        whereabouts: Whereabouts,
+        *,
+        chance: random.Random,
+    ) -> None:
+        self._topics = topics
+        self._groups = groups
+        self._clients = clients
+        self._writer = writer
+        self._mappings = writer.mappings
+        self._whereabouts = whereabouts
+        self._stats = stats
+        self._chance = chance
+
+    def handlers(self) -> Handlers:
+        """Return what this room answers."""
+        return {RequestCode.CONSUMER_SEND_MSG_BACK: self.take}
+
+    def take(self, request: Request) -> Procedure[Answer]:
+        """Answer 36."""
+        fields = from_fields(SendBackFields, request.command.fields)
+        group = self._groups.ensure(fields.group, request.now_ms)
+        if isinstance(group, Refusal):
+            return group
+        if group.retry_queue_nums <= 0:
+            return request.answer()  # The group does without retries: the message is done with.
+        retry = self._topics.ensure(retry_topic(fields.group), group.retry_queue_nums, request.now_ms)
+        if not retry.permission & Permission.WRITE:
+            return Refusal(ResponseCode.NO_PERMISSION, f"the topic[{retry.name}] sending message is forbidden")
+        returned = yield from self._find(request, fields)
+        if isinstance(returned, Refusal):
+            return returned
+        draft = self._place(returned, fields, group, request)
+        stored = self._writer.accept(draft, request.now_ms)
+        if isinstance(stored, Refusal):
+            return stored
+        self._stats.count(SEND_BACK_NUMS, f"{draft.properties[RETRY_TOPIC]}@{fields.group}")
+        return request.answer()
+
+    def _find(self, request: Request, fields: SendBackFields) -> Procedure[Found | Refusal]:
+        """Return the message that is returned."""
+        message_id, has_static = fields.origin_msg_id or "", bool(self._mappings.topics())
+        if has_static and message_id:
+            found = yield from self._whereabouts.find(fields.offset, message_id)
+            if found is not None:
+                return found
+        record = yield from read_record(fields.offset)
+        if has_static and not message_id:
+            return (yield from self._find_bare(request, fields, record))
+        if record is not None and is_inner_batch(record.sys_flag):
+            inside = self._whereabouts.find_inside(record, message_id)
+            return _not_inside(fields) if inside is None else Found(inside, is_inside=True)
+        if record is None or has_static:  # Of another id than was told: it is another message.
+            return _not_found(fields)
+        return Found(record)
+
+    def _find_bare(
+        self, request: Request, fields: SendBackFields, own: StoredRecord | None
+    ) -> Procedure[Found | Refusal]:
+        """Return the message at a position of which nobody says whose log it is of; *own* is what is there in ours."""
+        found: list[Found] = []
+        if request.command.language != _DIALS_STORE_HOST:
+            try:
+                found = yield from self._whereabouts.find_handed(request.channel, fields.offset, fields.group)
+            except PeerFailed as error:
+                return Refusal(ResponseCode.SYSTEM_ERROR, f"look message by offset failed: {error}; {_SAY_THE_ID}")
+            if own is not None and not self._is_served(own.topic, fields.group):
+                own = None
+        if own is not None:
+            found.append(Found(own))
+        found = [each for each in found if _is_told(each.record, fields)]
+        if len(found) > 1:
+            return Refusal(
+                ResponseCode.INVALID_PARAMETER,
+                f"position {fields.offset} may be one of {len(found)} messages of different brokers; {_SAY_THE_ID}",
+            )
+        if not found:
+            return _not_found(fields, f"; {_SAY_THE_ID}")
+        return _not_inside(fields) if is_inner_batch(found[0].record.sys_flag) else found[0]
+
+    def _is_served(self, topic: str, group: str) -> bool:
+        """Return whether a group can have got a message from here without its being remembered: of a normal topic."""
+        if self._mappings.is_static(topic):
+            return False
+        return not self._clients.has_group(group) or self._clients.subscription(group, topic) is not None
+
+    def _place(self, found: Found, fields: SendBackFields, group: GroupConfig, request: Request) -> Draft:
+        """Return the message that takes the place of the one that was found."""
+        record = found.record
+        properties = properties_of(record)
+        properties.setdefault(RETRY_TOPIC, record.topic)
+        properties.setdefault("ORIGIN_MESSAGE_ID", found.message_id)
+        # Nobody waits for this copy to be synced: the client would only return the message once more.
+        properties["WAIT"] = "false"
+        times_max = group.retry_max_times
+        if request.command.version >= _MAX_RECONSUME_VERSION and fields.max_reconsume_times is not None:
+            times_max = fields.max_reconsume_times
+        if record.reconsume_times >= times_max or fields.delay_level < 0:
+            topic, queue_id = self._topics.ensure(dead_letter_topic(fields.group), 1, request.now_ms).name, 0
+            self._topics.keep()  # The record may have been cold: then the event that would keep it is over.
+            properties[DELAY] = "0"
+        else:
+            topic, queue_id = retry_topic(fields.group), self._chance.randrange(group.retry_queue_nums)
+            properties[DELAY] = str(fields.delay_level or _FIRST_RETRY_LEVEL + record.reconsume_times)
+        draft = to_draft(record, properties, topic=topic, queue_id=queue_id)
+        draft.reconsume_times += 1
+        # A message of a transaction is an ordinary one once it was delivered.
+        draft.sys_flag &= ~TRANSACTION_MASK
+        return draft
+
+
+def _is_told(record: StoredRecord, fields: SendBackFields) -> bool:
+    """Return whether a record is of the topic that is told, if any, and of one that consumers read."""
+    told = {record.topic, properties_of(record).get(RETRY_TOPIC)}
+    return record.topic not in _UNREAD and (not fields.origin_topic or fields.origin_topic in told)
+
+
+def _not_found(fields: SendBackFields, hint: str = "") -> Refusal:
+    return Refusal(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {fields.offset}{hint}")
+
+
+def _not_inside(fields: SendBackFields) -> Refusal:
+    """Return the answer where a batch is found, and nothing says which of its messages is meant."""
+    return Refusal(
+        ResponseCode.INVALID_PARAMETER,
+        f"at position {fields.offset} there is a batch, in which no message is found by the originMsgId "
+        f"{fields.origin_msg_id!r}: say the UNIQ_KEY of the message that is given back",
+    )

@@ -1,0 +1,155 @@
+"""Topics that nobody here has heard of, before a send brings them into being.
+
+    send to an unknown topic ─> have name servers heard of a static one of that name? asked once, and held meanwhile
+                                ├─ yes ─> not for this broker: passed on to the leader of its queue (`relaying.py`)
+                                └─ no, or nobody answers ─> taken anew, and the topic is created here
+    created here for a send ─ 7022 ─> the other brokers of the cluster that create topics create it, too
+
+A static topic is on some brokers only, and a client that once found no route to it sends to any. A normal topic of its
+name would keep messages that no consumer ever sees, and no queue could move to that broker. What name servers told
+counts for a moment: a topic may be deleted, or made.
+
+A topic that a send creates has the smaller of the client's and the broker's number of queues, on every broker of the
+cluster that creates topics. Were it only where the first messages went, it would stay there: clients learn its route.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from typing import Final
+
+import msgspec
+
+from holdfast.broker.flow.awaitables import Pause, PeerCall, Procedure, ask_all
+from holdfast.broker.flow.request import Answer, Handlers, Refusal, Request
+from holdfast.broker.flow.turn import Errands
+from holdfast.broker.mapping.cluster_view import ClusterView
+from holdfast.broker.mapping.mapping_table import Mappings
+from holdfast.broker.naming.registration import Registrar
+from holdfast.broker.options import BrokerOptions
+from holdfast.broker.relay.relay import Relaying
+from holdfast.broker.relay.relay_client import Place
+from holdfast.broker.tables.topics import TopicTable
+from holdfast.machine.effects import SendBytes
+from holdfast.machine.events import ChannelId
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command, encode_command, response
+from holdfast.wire.frames.fields import from_fields, to_fields
+from holdfast.wire.frames.frame import Frame
+from holdfast.wire.requests.admin import CreateTopicFields
+from holdfast.wire.requests.relay import copy_frame
+from holdfast.wire.requests.send import SendFields
+
+ASKED_MAX: Final = 32
+HELD_SIZE_MAX: Final = 16 * 1024 * 1024
+KNOWN_MS: Final = 3_000
+_KNOWN_MAX: Final = 1_024
+
+
+class _Told(msgspec.Struct, frozen=True):
+    """What name servers said of a topic, and until when that counts."""
+
+    is_static: bool
+    until_ms: int
+
+
+class NewTopics:
+    """Asks before a topic comes into being by itself."""
+
+    def __init__(
+        self,
+        options: BrokerOptions,
+        topics: TopicTable,
+        mappings: Mappings,
+        view: ClusterView,
+        relaying: Relaying,
+        registrar: Registrar,
+        errands: Errands,
+    ) -> None:
+        self._cluster = options.cluster
+        self._has_name_servers = bool(options.namesrv)
+        self._topics = topics
+        self._mappings = mappings
+        self._registrar = registrar
+        self._view = view
+        self._relaying = relaying
+        self._errands = errands
+        self._told: OrderedDict[str, _Told] = OrderedDict()
+        self._held: dict[str, list[tuple[ChannelId, bytes]]] = {}
+        self._size = 0
+        self._created: deque[CreateTopicFields] = deque()  # here, and not yet at the other brokers
+        topics.on_created = self._spread
+
+    def handlers(self) -> Handlers:
+        """Return what this component answers."""
+        return {RequestCode.CREATE_FROM_TEMPLATE: self.create}
+
+    def is_doubtful(self, fields: SendFields, now_ms: int) -> bool:
+        """Say whether a send must not be taken now, as it would create a topic that may be another's."""
+        if not self._has_name_servers or not self._topics.is_creatable(fields.topic, fields.default_topic):
+            return False
+        told = self._told.get(fields.topic)
+        return told is None or told.until_ms <= now_ms or told.is_static
+
+    def divert(self, frame: Frame, command: Command, place: Place, channel: ChannelId, peer: str) -> None:
+        """Take a send that is doubtful; its answer comes later."""
+        topic, now_ms = place[0], self._errands.now_ms
+        told = self._told.get(topic)
+        if told is not None and told.is_static and told.until_ms > now_ms:
+            self._relaying.divert(frame, command, place, channel, peer)
+            return
+        data = copy_frame(frame)
+        if self._size + len(data) > HELD_SIZE_MAX or (topic not in self._held and len(self._held) >= ASKED_MAX):
+            if not command.is_one_way:
+                remark = "too many topics are created at once; try again in a moment"
+                answer = encode_command(response(command, ResponseCode.SYSTEM_BUSY, remark))
+                self._errands.effects.append(SendBytes(channel, [answer]))
+            return
+        self._size += len(data)
+        if topic not in self._held:
+            self._errands.work.append(self._ask(topic))
+        self._held.setdefault(topic, []).append((channel, data))
+
+    def _ask(self, topic: str) -> Procedure[None]:
+        """Find out about a topic, and take anew what waits for that, in order."""
+        yield from self._view.refresh(topic)
+        yield Pause(1)  # In an event of its own, so that what has just been read is not taken before what waited.
+        self._told[topic] = _Told(self._view.is_static(topic), self._errands.now_ms + KNOWN_MS)
+        self._told.move_to_end(topic)
+        if len(self._told) > _KNOWN_MAX:
+            self._told.popitem(last=False)
+        for channel, data in self._held.pop(topic):
+            self._size -= len(data)
+            self._errands.frames.append((channel, data))
+
+    # On every broker that creates topics.
+
+    def create(self, request: Request) -> Procedure[Answer]:
+        """Answer 7022: create a topic that a send created at another broker, unless this one creates none."""
+        fields = from_fields(CreateTopicFields, request.command.fields)
+        if self._mappings.draining or not self._topics.is_creatable(fields.topic, fields.default_topic):
+            return request.answer()
+        yield from self._view.refresh(fields.topic)
+        if self._view.is_static(fields.topic) or self._topics.find(fields.topic) is not None:
+            return request.answer()
+        created = self._topics.create_from_template(
+            fields.topic, fields.default_topic, fields.write_queue_nums, request.now_ms
+        )
+        if isinstance(created, Refusal):
+            return created
+        return self._registrar.answer_registered(request, request.answer())
+
+    def _spread(self, topic: str, template: str, queues: int) -> None:
+        if not self._created:
+            self._errands.work.append(self._ask_others())
+        self._created.append(CreateTopicFields(topic=topic, default_topic=template, write_queue_nums=queues))
+
+    def _ask_others(self) -> Procedure[None]:
+        """Ask the other brokers of the cluster to create what sends created here. One that is down gets none."""
+        while self._created:
+            fields = to_fields(self._created[0])
+            others = [name for name in self._view.brokers() if self._view.cluster_of(name) == self._cluster]
+            addresses = [address for name in others if (address := self._view.address(name)) is not None]
+            command = Command(code=RequestCode.CREATE_FROM_TEMPLATE, fields=fields)
+            yield from ask_all(PeerCall(address, command) for address in addresses)
+            self._created.popleft()

@@ -1,0 +1,96 @@
+"""Locks of queues that several brokers lead (41 and 42): what is ours is decided here, the rest by its leaders.
+
+    {queue 0, 1, 2, 3} ─┬─ led here: locked here
+                        └─ the others, by leader: a request each, passed on ─> one answer with all that was got
+
+A queue whose leader cannot be asked is not locked: the client tries again with its next round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.broker.flow.awaitables import Procedure
+from holdfast.broker.flow.request import Answer, Handlers, Request
+from holdfast.broker.mapping.mapping_table import Mappings
+from holdfast.broker.relay.relay import Relaying
+from holdfast.broker.tables.locks import QueueLocks
+from holdfast.model.errors import RemoteProtocolError
+from holdfast.model.queue import MessageQueue
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.requests.offsets import LockAnswer, LockBody
+
+
+class LockRequests:
+    """Answers consumers that want, or give back, queues wherever they are."""
+
+    def __init__(self, locks: QueueLocks, mappings: Mappings, relaying: Relaying) -> None:
+        self._locks = locks
+        self._mappings = mappings
+        self._relaying = relaying
+
+    def handlers(self) -> Handlers:
+        """Return what this room answers."""
+        return {RequestCode.LOCK_BATCH_MQ: self.lock, RequestCode.UNLOCK_BATCH_MQ: self.unlock}
+
+    def lock(self, request: Request) -> Answer | Procedure[Answer]:
+        """Answer 41 with the queues that the client now holds."""
+        if not self._mappings.topics():
+            return self._locks.lock_batch(request)
+        body = java_json.decode(request.command.body, LockBody)
+        here, away = self._part(body.mq_set)
+        taken = self._locks.lock(body.consumer_group, body.client_id, here, request.now_ms)
+        if not away:
+            return request.answer(body=java_json.encode(LockAnswer(lockOKMQSet=taken)))
+        return self._lock_away(request, body, taken, away)
+
+    def _lock_away(
+        self, request: Request, body: LockBody, taken: list[MessageQueue], away: Sequence[list[MessageQueue]]
+    ) -> Procedure[Answer]:
+        for queues in away:
+            answer = yield from self._ask(request, body, queues)
+            if answer is not None and answer.code == ResponseCode.SUCCESS:
+                try:
+                    got = java_json.decode(answer.body, LockAnswer).lockOKMQSet
+                except RemoteProtocolError:
+                    continue  # A leader that speaks nonsense has locked nothing.
+                granted = {queue.queue_id for queue in got if queue.topic == queues[0].topic}
+                taken += [queue for queue in queues if queue.queue_id in granted]
+        return request.answer(body=java_json.encode(LockAnswer(lockOKMQSet=taken)))
+
+    def unlock(self, request: Request) -> Answer | Procedure[Answer]:
+        """Answer 42."""
+        if not self._mappings.topics():
+            return self._locks.unlock_batch(request)
+        body = java_json.decode(request.command.body, LockBody)
+        here, away = self._part(body.mq_set)
+        self._locks.unlock(body.consumer_group, body.client_id, here)
+        return self._unlock_away(request, body, away) if away else request.answer()
+
+    def _unlock_away(self, request: Request, body: LockBody, away: Sequence[list[MessageQueue]]) -> Procedure[Answer]:
+        for queues in away:
+            yield from self._ask(request, body, queues)
+        return request.answer()
+
+    def _part(self, queues: list[MessageQueue]) -> tuple[list[MessageQueue], list[list[MessageQueue]]]:
+        """Return those that are decided here, and the others by who decides."""
+        here: list[MessageQueue] = []
+        away: dict[tuple[str, str], list[MessageQueue]] = {}
+        for queue in queues:
+            if not self._mappings.is_static(queue.topic) or not self._relaying.is_away(queue.topic, queue.queue_id):
+                here.append(queue)
+                continue
+            leader = self._relaying.find_belief((queue.topic, queue.queue_id)) or f"nobody {queue.queue_id}"
+            away.setdefault((queue.topic, leader), []).append(queue)
+        return here, list(away.values())
+
+    def _ask(self, request: Request, body: LockBody, queues: list[MessageQueue]) -> Procedure[Command | None]:
+        command = Command(
+            code=request.command.code, body=java_json.encode(msgspec.structs.replace(body, mq_set=queues))
+        )
+        place = (queues[0].topic, queues[0].queue_id)
+        return (yield from self._relaying.ask_leader(command, place, request.channel, request.peer))

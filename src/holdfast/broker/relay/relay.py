@@ -1,0 +1,513 @@
+"""Requests for logical queues that another broker leads, or that are just moving.
+
+    request ─> who leads the queue?
+               ├─ this broker, as far as anybody knows ─> not taken here
+               ├─ it is being handed over ─> held, a copy of its frame ─> taken anew when that is decided
+               └─ another broker ─┬─ a client's sends: one line per queue, one envelope (7020) on its way at a time
+                                  ├─ sends that another broker brought: refused, it goes on by itself
+                                  └─ anything else: an envelope of its own; a pull is answered as late as it wants
+
+What is passed on is the client's own frame; what the leader answers goes to the client as it is. A send that was passed
+on and not answered is repeated under its number, which the leader knows. Where nobody can know any more whether it was
+stored, the client's channel closes: it then knows that it does not know.
+
+Who answers says who leads the queue now. So a broker that heard of no move learns of it by what it passes on: it meets
+"not the leader" once and goes where it is told. Clients that read mappings are told with their answers, too.
+
+Invariant: while sends of a queue wait in its line, later ones wait behind them, also when the queue opens here.
+
+Invariant: a send that another broker brought stands in no line but the leader's. Who passes on has a line of its own,
+which waits for the answer: two lines with each other's sends in them would wait for each other.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import msgspec
+
+from holdfast.broker.consume.delivered_ranges import HandedOut
+from holdfast.broker.consume.pull import SUSPEND_MAX_MS
+from holdfast.broker.flow.awaitables import Pause, Procedure
+from holdfast.broker.flow.turn import Errands
+from holdfast.broker.mapping.cluster_view import ClusterView
+from holdfast.broker.mapping.mapping_table import Mappings
+from holdfast.broker.options import BrokerOptions
+from holdfast.broker.relay.leader_lookup import Beliefs
+from holdfast.broker.relay.relay_client import Envelopes, Place, Target, Waiting, answers_in, choose_batch, is_not_led
+from holdfast.broker.relay.relay_server import RELAYED, RELAYED_SENDS, Guests
+from holdfast.machine.effects import CloseChannel, Effect, SendBytes, SetTimer
+from holdfast.machine.events import ChannelId
+from holdfast.model.errors import PeerFailed
+from holdfast.model.leadership import NO_LEADER, Leader
+from holdfast.model.numbers import parse_count
+from holdfast.model.scope import NOBODY
+from holdfast.wire.cluster.route import MAPPING_FIELD
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command, encode_command, response
+from holdfast.wire.frames.frame import Frame
+from holdfast.wire.requests.pull import SUSPEND, PullFields
+from holdfast.wire.requests.relay import GENERATION_FIELD, HOPS_MAX, LEADER_FIELD, copy_frame
+
+TIMER: Final = "held requests"
+PATIENCE_MS: Final = 2_500
+"""How long a request waits for a leader: its sender waits three seconds for its answer, and then sends again."""
+
+_HOP_MS: Final = 700  # Who was passed on to gives up earlier, so that its answer is heard.
+HELD_SIZE_MAX: Final = 64 * 1024 * 1024
+_PAUSE_MIN_MS: Final = 10
+_PAUSE_MAX_MS: Final = 320
+_PULL_SLACK_MS: Final = 5_000
+
+# What a leader does not answer any more that has sealed the queue.
+_OF_LEADER: Final = frozenset(
+    {RequestCode.QUERY_CONSUMER_OFFSET, RequestCode.UPDATE_CONSUMER_OFFSET, RequestCode.FORWARD_MESSAGE}
+)
+_BY_QUEUE: Final = RELAYED - RELAYED_SENDS - {RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ}
+
+
+class _Line(msgspec.Struct, eq=False):
+    """The sends of one queue that are to be passed on, oldest first.
+
+    Attributes:
+        flying: How many of them, the first, are on their way.
+    """
+
+    waiting: deque[Waiting]
+    flying: int = 0
+
+
+class Relaying:
+    """The way to other leaders.
+
+    Attributes:
+        moving: Queues whose next leader is being decided, with what waits for that.
+        unsure: Queues of which this broker does not know whether it may take their sends, and what it waits for.
+        find_lapse: Says what is waited for by a queue whose lease is over; None where leases are of no interest.
+        suspect: Told of a topic of which somebody else may lead what this broker believes to lead.
+        sends_passed_on: How many sends the leaders of their queues answered by way of this broker.
+    """
+
+    def __init__(
+        self,
+        options: BrokerOptions,
+        mappings: Mappings,
+        view: ClusterView,
+        guests: Guests,
+        errands: Errands,
+        handed: HandedOut,
+    ) -> None:
+        self._name = options.name
+        self._mappings = mappings
+        self._beliefs = Beliefs(mappings, view)
+        self._guests = guests
+        self._errands = errands
+        self._handed = handed
+        self.moving: dict[Place, list[Waiting]] = {}
+        self.unsure: dict[Place, str] = {}
+        self.find_lapse: Callable[[Place], str | None] | None = None
+        self._lines: dict[Place, _Line] = {}
+        self._size = 0
+        self.sends_passed_on = 0
+        self._envelopes = Envelopes(options.name, guests.boot, errands)
+        self._timer_ms: int | None = None
+        self.suspect: Callable[[str], None] = lambda _topic: None
+        guests.leader_of, guests.is_behind = self._tell_leader, self._is_behind
+
+    # Holding.
+
+    def hold(self, topic: str, queues: Iterable[int]) -> None:
+        """Keep what concerns these queues until `release`."""
+        for queue in queues:
+            self.moving.setdefault((topic, queue), [])
+        self._mappings.version += 1  # Sends that were open here have to be looked at anew.
+
+    def release(self, topic: str, queues: Iterable[int]) -> None:
+        """Take everything that was held for these queues anew, in order."""
+        for queue in queues:
+            for waiting in self.moving.pop((topic, queue), ()):
+                self._size -= len(waiting.frame)
+                self._errands.frames.append((waiting.channel, waiting.frame))
+        self._mappings.version += 1
+
+    def doubt(self, topic: str, queues: Iterable[int], until: str) -> None:
+        """Take no sends of these queues, whoever else holds or releases them, until they are trusted."""
+        self.unsure.update(((topic, queue), until) for queue in queues)
+        self._mappings.version += 1
+
+    def trust(self, topic: str, queues: Iterable[int]) -> None:
+        """Take sends of these queues again, those first that came meanwhile."""
+        numbers = list(queues)
+        for queue in numbers:
+            self.unsure.pop((topic, queue), None)
+        self.release(topic, numbers)
+
+    def forget_channel(self, channel: ChannelId) -> None:
+        """Drop what a client that is gone still wanted."""
+        for place, held in self.moving.items():
+            if any(waiting.channel == channel for waiting in held):
+                self._size -= sum(len(waiting.frame) for waiting in held if waiting.channel == channel)
+                self.moving[place] = [waiting for waiting in held if waiting.channel != channel]
+        for line in self._lines.values():
+            gone = [waiting for waiting in line.waiting if waiting.channel == channel]
+            for waiting in gone:
+                line.waiting.remove(waiting)
+                self._size -= len(waiting.frame)
+
+    def on_timer(self, name: str, now_ms: int, effects: list[Effect]) -> None:  # noqa: ARG002
+        """Answer those held requests whose time is up."""
+        self._timer_ms = None
+        for place, held in self.moving.items():
+            for waiting in [waiting for waiting in held if waiting.deadline_ms <= now_ms]:
+                held.remove(waiting)
+                self._size -= len(waiting.frame)
+                doubt = self._find_doubt(place)
+                if doubt is not None:
+                    remark = f"queue {place[1]} of {place[0]} waits until {doubt}; try again in a moment"
+                    self._refuse(waiting, ResponseCode.SYSTEM_BUSY, remark)
+                else:
+                    self._refuse_away(waiting, place)
+        self._set_timer()
+
+    def stop(self) -> None:
+        """Refuse what could not be passed on before the end: who is told so asks elsewhere, and nothing is unsure."""
+        unsent = [waiting for held in self.moving.values() for waiting in held]
+        for line in self._lines.values():
+            while len(line.waiting) > line.flying:
+                unsent.append(line.waiting.pop())
+        for held in self.moving.values():
+            held.clear()
+        for waiting in unsent:
+            self._size -= len(waiting.frame)
+            self._refuse(waiting)
+
+    # The gate.
+
+    def is_away(self, topic: str, queue: int) -> bool:
+        """Say whether a send to a logical queue must not be taken here and now."""
+        place = (topic, queue)
+        return self.is_held(place) or place in self._lines or self._mappings.place(topic, queue).state != "open"
+
+    def is_held(self, place: Place) -> bool:
+        """Say whether a logical queue takes nothing at the moment, though it may be open here."""
+        return place in self.moving or self._find_doubt(place) is not None
+
+    def _find_doubt(self, place: Place) -> str | None:
+        """Return what has to come before this broker may take sends of a queue, if it leads it."""
+        return self.unsure.get(place) or (None if self.find_lapse is None else self.find_lapse(place))
+
+    def is_pull_away(self, fields: PullFields) -> bool:
+        """Say whether a pull is for another broker. A queue that is sealed here is still read here."""
+        if fields.is_logical is False:
+            return False
+        place = self._mappings.place(fields.topic, fields.queue_id)
+        return place.queue_log is None and fields.queue_id >= 0
+
+    def find_away(self, command: Command) -> Place | None:
+        """Return the logical queue that a request is about if it is not to be answered here and now; None if it is.
+
+        Sends and locks are looked at elsewhere.
+        """
+        if command.code not in _BY_QUEUE or command.fields.get("lo", "").lower() == "false":
+            return None
+        topic = command.fields.get("topic", "")
+        if not self._mappings.is_static(topic):
+            return None
+        try:
+            queue = int(command.fields.get("queueId", ""))
+        except ValueError:
+            return None  # Whoever answers it says what is wrong.
+        place = self._mappings.place(topic, queue)
+        if place.state == "open" or queue < 0:
+            return None
+        return None if place.is_led and command.code not in _OF_LEADER else (topic, queue)
+
+    def divert(self, frame: Frame, command: Command, place: Place, channel: ChannelId, peer: str) -> None:
+        """Take a request that is not for this broker; its answer comes later."""
+        now_ms, hops = self._errands.now_ms, self._guests.hops(channel)
+        waiting = Waiting(
+            channel=channel,
+            peer=peer,
+            frame=copy_frame(frame),
+            command=msgspec.structs.replace(command, body=b""),
+            hops=hops,
+            deadline_ms=now_ms + PATIENCE_MS - hops * _HOP_MS,
+        )
+        if self._size + len(waiting.frame) > HELD_SIZE_MAX:
+            self._refuse(waiting, ResponseCode.SYSTEM_BUSY, "too much waits for other brokers; try again in a moment")
+        elif self._is_moving(place):
+            self._size += len(waiting.frame)
+            self.moving.setdefault(place, []).append(waiting)
+            self._set_timer(waiting.deadline_ms)
+        elif waiting.hops >= HOPS_MAX or (command.code in RELAYED_SENDS and self._is_astray(waiting, place)):
+            self._refuse_away(waiting, place)
+        elif command.code in RELAYED_SENDS:
+            self._size += len(waiting.frame)
+            line = self._lines.get(place)
+            if line is not None:
+                line.waiting.append(waiting)
+                return
+            self._lines[place] = _Line(deque([waiting]))
+            self._errands.work.append(self._pass_on_line(place))
+        else:
+            self._errands.work.append(self._pass_on(waiting, place))
+
+    # Sends: one line per queue.
+
+    def _pass_on_line(self, place: Place) -> Procedure[None]:
+        """Pass on the sends of one queue until none waits."""
+        line, pause_ms = self._lines[place], _PAUSE_MIN_MS
+        while line.waiting:
+            target = yield from self._find_target(place)
+            self._drop_hopeless(line, place)
+            if self._is_here(place):
+                self._take_back(place)
+                return
+            if not line.waiting:
+                break
+            if target is not None and (yield from self._send_envelope(line, target)):
+                pause_ms = _PAUSE_MIN_MS
+                continue
+            yield Pause(pause_ms)
+            pause_ms = min(2 * pause_ms, _PAUSE_MAX_MS)
+        del self._lines[place]
+        self._mappings.version += 1  # Sends that are open here need no longer stand behind this line.
+
+    def _drop_hopeless(self, line: _Line, place: Place) -> None:
+        """Refuse those of a line that shall not be passed on.
+
+        Nobody has heard of their queue, their sender has given up, or another broker brought them and finds its way.
+        """
+        now_ms, is_unheard_of = self._errands.now_ms, self._is_unheard_of(place)
+        for waiting in list(line.waiting):
+            if is_unheard_of or waiting.deadline_ms <= now_ms or self._is_astray(waiting, place):
+                line.waiting.remove(waiting)
+                self._size -= len(waiting.frame)
+                self._refuse_away(waiting, place)
+
+    def _is_astray(self, waiting: Waiting, place: Place) -> bool:
+        """Return whether another broker brought a send here in error; with the refusal it is told who leads."""
+        return waiting.hops > 0 and not self._is_here(place)
+
+    def _take_back(self, place: Place) -> None:
+        """Let a line be taken here: the queue came back, or is about to move."""
+        line = self._lines.pop(place)
+        self._mappings.version += 1
+        for waiting in line.waiting:
+            self._size -= len(waiting.frame)
+            self._errands.frames.append((waiting.channel, waiting.frame))
+
+    def _send_envelope(self, line: _Line, target: Target) -> Procedure[bool]:
+        """Pass on the first few of a line: each gets its answer, or stays the first. Say whether to go on at once."""
+        batch = choose_batch(line.waiting)
+        line.flying = len(batch)
+        try:
+            answer = yield from self._envelopes.ask_surely(batch, target)
+        except PeerFailed as error:
+            self._beliefs.doubt()
+            if not error.is_unsent:
+                self._give_up(line, batch)
+            return False
+        finally:
+            line.flying = 0
+        return self._hand_back(line, batch, target.place, answer)
+
+    def _give_up(self, line: _Line, batch: list[Waiting]) -> None:
+        for waiting in batch:
+            if waiting in line.waiting:
+                line.waiting.remove(waiting)
+                self._size -= len(waiting.frame)
+        self._errands.effects += [CloseChannel(channel) for channel in {waiting.channel for waiting in batch}]
+
+    def _hand_back(self, line: _Line, batch: list[Waiting], place: Place, answer: Command) -> bool:
+        """Give the clients their answers. What was not taken stays first in line: then it is False, but for news.
+
+        An envelope that was not taken at all was for a broker that is not who we took it for.
+        """
+        is_news = self._beliefs.learn(place, answer)
+        answers = answers_in(answer.body)
+        refused = {
+            opaque for opaque, (command, _) in answers.items() if command.code == ResponseCode.NOT_LEADER_FOR_QUEUE
+        }
+        if answer.code != ResponseCode.SUCCESS:
+            refused = {waiting.command.opaque for waiting in batch}
+        for waiting in batch:
+            opaque = waiting.command.opaque
+            if opaque in refused or waiting not in line.waiting:
+                continue
+            line.waiting.remove(waiting)
+            self._size -= len(waiting.frame)
+            if opaque in answers:
+                self.sends_passed_on += 1
+                command, data = answers[opaque]
+                self._handed.note_sent(waiting.channel, waiting.command, command)
+                told = self._name_leader(place, command) if self._is_curious(waiting, place) else data
+                self._errands.effects.append(SendBytes(waiting.channel, [told]))
+        if any(answers[opaque][0].fields.get(LEADER_FIELD) == NOBODY for opaque in refused & answers.keys()):
+            self._beliefs.forget(place)
+        if refused and not is_news:
+            self._beliefs.doubt()
+        return is_news or not refused
+
+    # Everything else: each by itself.
+
+    def _pass_on(self, waiting: Waiting, place: Place) -> Procedure[None]:
+        """Pass on one request that changes nothing when it comes twice."""
+        timeout_ms = PATIENCE_MS + _PULL_SLACK_MS + _suspend_ms(waiting.command)
+        try:
+            answer = yield from self._ask(waiting, place, timeout_ms)
+        except PeerFailed as error:
+            if self._is_unheard_of(place) or self._beliefs.is_unled(place, is_told=not waiting.hops):
+                self._refuse_away(waiting, place)
+            else:
+                self._refuse(waiting, ResponseCode.SYSTEM_ERROR, str(error))
+            return
+        if answer is None:
+            self._errands.frames.append((waiting.channel, waiting.frame))
+        elif answer:
+            told = answers_in(answer).get(waiting.command.opaque) if self._is_curious(waiting, place) else None
+            data = answer if told is None else self._name_leader(place, told[0])
+            self._handed.note_pulled(waiting.channel, waiting.command, answer)
+            self._errands.effects.append(SendBytes(waiting.channel, [data]))
+
+    def ask_leader(self, command: Command, place: Place, channel: ChannelId, peer: str) -> Procedure[Command | None]:
+        """Return what the leader of a queue answers to a request of a client, passed on; None when it does not."""
+        hops = self._guests.hops(channel)
+        deadline_ms = self._errands.now_ms + PATIENCE_MS - hops * _HOP_MS
+        if hops >= HOPS_MAX:
+            return None
+        waiting = Waiting(channel, peer, encode_command(command), command, hops, deadline_ms)
+        while self._is_moving(place) and self._errands.now_ms < deadline_ms:
+            yield Pause(_PAUSE_MIN_MS)
+        try:
+            answer = yield from self._ask(waiting, place, PATIENCE_MS)
+        except PeerFailed:
+            return None
+        return next((told for told, _ in answers_in(answer or b"").values()), None)
+
+    def _ask(self, waiting: Waiting, place: Place, timeout_ms: int) -> Procedure[bytes | None]:
+        """Return the frames that the leader of a queue answers; None when that is this broker, or it is moving.
+
+        Raises:
+            PeerFailed: nobody answered before the sender gave up; the text says why.
+        """
+        reason, pause_ms = "", _PAUSE_MIN_MS
+        while self._errands.now_ms < waiting.deadline_ms:
+            target = (yield from self._find_target(place)) or self._beliefs.find_copy(place)
+            if self._is_here(place):
+                return None
+            if self._is_unheard_of(place):
+                break
+            if target is not None:
+                try:
+                    answer = yield from self._envelopes.ask(waiting, target, timeout_ms)
+                except PeerFailed as error:
+                    reason = str(error)
+                    copy = self._beliefs.find_copy(place)
+                    if copied := (yield from self._envelopes.ask_copy(waiting, copy, timeout_ms)):
+                        return copied
+                else:
+                    is_news = self._beliefs.learn(place, answer)
+                    if answer.code == ResponseCode.SUCCESS and not is_not_led(answer.body):
+                        return answer.body
+                    reason = f"{target.address} does not lead it: {answer.remark or ''}"
+                    if is_news:
+                        continue
+                self._beliefs.doubt()
+            yield Pause(pause_ms)
+            pause_ms = min(2 * pause_ms, _PAUSE_MAX_MS)
+        leader = self.find_belief(place) or "nobody"
+        raise PeerFailed(f"queue {place[1]} of {place[0]} is led by {leader}, which cannot be reached: {reason}")
+
+    # Leaders.
+
+    def is_sure(self, topic: str, queues: Iterable[int]) -> bool:
+        """Say whether this broker may take sends of all these queues, if it leads them."""
+        return all(self._find_doubt((topic, queue)) is None for queue in queues)
+
+    def _is_moving(self, place: Place) -> bool:
+        return self.is_held(place) or self._mappings.place(*place).state == "sealed"
+
+    def _is_here(self, place: Place) -> bool:
+        """Return whether nothing of a queue need be passed on, at the moment."""
+        return self.is_held(place) or self._mappings.place(*place).state in {"open", "sealed"}
+
+    def _is_unheard_of(self, place: Place) -> bool:
+        """Return whether neither this broker nor a name server knows of a queue: the topic has not grown so far yet."""
+        return self._mappings.place(*place).state == "unknown" and self.find_belief(place) is None
+
+    def find_belief(self, place: Place) -> str | None:
+        """Return who leads a queue, by what is known here without asking."""
+        return self._beliefs.find_name(place)
+
+    def _tell_leader(self, topic: str, queue: int) -> tuple[Leader, str]:
+        """Return who leads a queue, and where it is reached: nobody while that is being decided, or unknown."""
+        leader = NO_LEADER if self._is_moving((topic, queue)) else self._beliefs.find((topic, queue))
+        return leader, self._beliefs.address(leader)
+
+    def _is_behind(self, topic: str, queue: int, generation: int) -> bool:
+        """Say whether this broker leads a queue in an older generation than another has heard of.
+
+        Then it was passed over, or lost what it knew. It finds out, and takes nothing meanwhile from who knows better.
+        """
+        place = self._mappings.place(topic, queue)
+        if place.state != "open" or place.generation >= generation:
+            return False
+        self.suspect(topic)
+        return True
+
+    def _find_target(self, place: Place) -> Procedure[Target | None]:
+        """Return whom to pass on to; None if nobody, while that is being decided, or when nobody knows."""
+        return None if self._is_here(place) else (yield from self._beliefs.find_target(place))
+
+    def _is_curious(self, waiting: Waiting, place: Place) -> bool:
+        """Return whether a client shall be told who leads: it finds its way by mappings, and asked us."""
+        is_asking = not waiting.hops and waiting.command.fields.get(MAPPING_FIELD) == "1"
+        return is_asking and self._beliefs.find_name(place) not in {None, self._name}
+
+    def _name_leader(self, place: Place, answer: Command) -> bytes:
+        """Return an answer with who leads the queue in it."""
+        leader = self._beliefs.find(place)
+        answer.fields |= {LEADER_FIELD: leader.broker, GENERATION_FIELD: str(leader.generation)}
+        return encode_command(answer)
+
+    def _refuse_away(self, waiting: Waiting, place: Place) -> None:
+        """Refuse a request for a queue that is not led here; say so if no broker leads it.
+
+        For another broker the own record is enough: it then asks the name servers instead of this broker.
+        """
+        if not self._beliefs.is_unled(place, is_told=not waiting.hops):
+            self._refuse(waiting)
+            return
+        remark = (
+            f"logical queue {place[1]} of {place[0]} has no leader, as its mapping was deleted; assign it to a broker"
+            f" with `holdfast queue set {place[0]} {place[1]} --broker BROKER`"
+        )
+        self._refuse(waiting, remark=remark, fields={LEADER_FIELD: NOBODY})
+
+    def _refuse(
+        self,
+        waiting: Waiting,
+        code: ResponseCode = ResponseCode.NOT_LEADER_FOR_QUEUE,
+        remark: str = "the queue is moving, or its leader cannot be reached; ask the name server, and try again",
+        fields: dict[str, str] | None = None,
+    ) -> None:
+        if not waiting.command.is_one_way:
+            answer = encode_command(response(waiting.command, code, remark, fields=fields))
+            self._errands.effects.append(SendBytes(waiting.channel, [answer]))
+
+    def _set_timer(self, deadline_ms: int | None = None) -> None:
+        if deadline_ms is None:
+            every = (waiting.deadline_ms for held in self.moving.values() for waiting in held)
+            deadline_ms = min(every, default=None)
+        if deadline_ms is not None and (self._timer_ms is None or deadline_ms < self._timer_ms):
+            self._timer_ms = deadline_ms
+            self._errands.effects.append(SetTimer(TIMER, deadline_ms))
+
+
+def _suspend_ms(command: Command) -> int:
+    """Return how long a pull wants to wait."""
+    is_waiting = parse_count(command.fields.get("sysFlag"), 0) & SUSPEND
+    return min(parse_count(command.fields.get("suspendTimeoutMillis"), 0), SUSPEND_MAX_MS) if is_waiting else 0

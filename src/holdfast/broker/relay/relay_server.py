@@ -1,0 +1,272 @@
+"""Requests that other brokers bring (7020), taken as if their clients were connected here.
+
+    envelope ─> a channel of its own, numbered below zero ─> frames are taken as from any client
+    answers on that channel ─> collected ─> all there: the answer to the envelope
+
+An envelope that comes a second time, because its broker got no answer, is not taken a second time: it gets the answer
+of the first, or waits for it. What is remembered for that is bounded, and goes when the sender says it is settled.
+
+Whoever passes on is told who leads the queue now, so that it need not ask a name server.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from holdfast.broker.flow.request import Answer, Handlers, Refusal, Request
+from holdfast.broker.flow.turn import Errands
+from holdfast.machine.effects import CloseChannel, Effect, Fault, Piece, SendBytes
+from holdfast.machine.events import ChannelId
+from holdfast.model.errors import RemoteProtocolError
+from holdfast.model.leadership import NO_LEADER, Leader
+from holdfast.model.scope import NOBODY
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import decode_command, encode_command, encode_head, response
+from holdfast.wire.frames.fields import from_fields, to_fields
+from holdfast.wire.frames.frame import Frame
+from holdfast.wire.requests.relay import HOPS_MAX, RelayAnswer, RelayFields, count_frames, split_envelope
+
+RELAYED_SENDS: Final = frozenset(
+    {RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE}
+)
+RELAYED: Final = RELAYED_SENDS | {
+    RequestCode.PULL_MESSAGE,
+    RequestCode.LITE_PULL_MESSAGE,
+    RequestCode.QUERY_CONSUMER_OFFSET,
+    RequestCode.UPDATE_CONSUMER_OFFSET,
+    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+    RequestCode.GET_MAX_OFFSET,
+    RequestCode.GET_MIN_OFFSET,
+    RequestCode.GET_EARLIEST_MSG_STORETIME,
+    RequestCode.LOCK_BATCH_MQ,
+    RequestCode.UNLOCK_BATCH_MQ,
+    RequestCode.FORWARD_MESSAGE,
+}
+"""What may be in an envelope."""
+
+GUESTS_MAX: Final = 100_000
+BROKERS_MAX: Final = 64
+REMEMBERED_MAX: Final = 4_096
+
+
+class _Guest(msgspec.Struct, eq=False):
+    """The client of one envelope.
+
+    Attributes:
+        waiting: The envelopes to answer: the first, and every repetition that came before it was done.
+        missing: How many answers are still to come.
+        place: Where its answer is remembered; None when nobody would store anything twice.
+    """
+
+    channel: ChannelId
+    peer: str
+    hops: int
+    waiting: list[Request]
+    missing: int
+    place: tuple[tuple[str, int], int] | None
+    pieces: list[Piece] = []
+
+
+_Remembered = OrderedDict[int, _Guest | bytes]
+"""By number: who is at work on it, or the answer."""
+
+
+class Guests:
+    """Clients of other brokers.
+
+    Attributes:
+        boot: Which process this is.
+        here: Those whose answers are not all there.
+        leader_of: Says who leads a logical queue, as far as is known here, and where that broker is reached.
+        is_behind: Says whether a queue is led here in an older generation than somebody has heard of.
+    """
+
+    def __init__(self, boot: int, errands: Errands) -> None:
+        self.boot = boot
+        self.leader_of: Callable[[str, int], tuple[Leader, str]] = lambda _topic, _queue: (NO_LEADER, "")
+        self.is_behind: Callable[[str, int, int], bool] = lambda _topic, _queue, _generation: False
+        self._errands = errands
+        self._last = 0
+        self.here: OrderedDict[ChannelId, _Guest] = OrderedDict()
+        self._opened: list[_Guest] = []
+        self._left: list[ChannelId] = []
+        self._remembered: OrderedDict[tuple[str, int], _Remembered] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self.here)
+
+    def handlers(self) -> Handlers:
+        """Return what this room answers."""
+        return {RequestCode.RELAY: self.take}
+
+    def take(self, request: Request) -> Answer:
+        """Answer 7020, when all that is in the envelope has been answered."""
+        fields = from_fields(RelayFields, request.command.fields)
+        frames = split_envelope(request.command.body)
+        codes, expected = _look_into(frames)
+        if not 1 <= fields.hops <= HOPS_MAX:
+            raise RemoteProtocolError(f"passed on {fields.hops} times, at most {HOPS_MAX} are allowed")
+        place = ((fields.source, fields.boot), fields.number) if codes & RELAYED_SENDS else None
+        if place is not None:
+            if fields.to_boot not in {None, self.boot}:
+                return Refusal(ResponseCode.ILLEGAL_OPERATION, "another process may have taken this; I cannot know")
+            known = self._recall(place, fields.settled)
+            if isinstance(known, bytes):
+                self._answer(request, [known], request.effects)
+                return None
+            if known is not None:
+                known.waiting.append(request)
+                return None
+        if self.is_behind(fields.topic, fields.queue, fields.generation):
+            remark = f"queue {fields.queue} of {fields.topic} is not led here in generation {fields.generation}"
+            told = to_fields(self._tell(request))
+            return response(request.command, ResponseCode.NOT_LEADER_FOR_QUEUE, remark, fields=told)
+        if len(self.here) >= GUESTS_MAX:
+            self._finish(next(iter(self.here.values())), is_whole=False)
+        guest = self._welcome(request, fields, expected, place)
+        self._errands.frames.append((guest.channel, request.command.body))
+        return None
+
+    def _welcome(
+        self, request: Request, fields: RelayFields, expected: int, place: tuple[tuple[str, int], int] | None
+    ) -> _Guest:
+        self._last -= 1
+        guest = _Guest(
+            channel=ChannelId(self._last),
+            peer=fields.client,
+            hops=fields.hops,
+            waiting=[request],
+            missing=expected,
+            place=place,
+        )
+        self.here[guest.channel] = guest
+        self._opened.append(guest)
+        if place is not None:
+            self._remember(place, guest)
+        return guest
+
+    # What the rest of the broker asks.
+
+    def take_opened(self) -> list[tuple[ChannelId, str]]:
+        """Return channels that are new, and their peers; once."""
+        taken, self._opened = self._opened, []
+        return [(guest.channel, guest.peer) for guest in taken]
+
+    def take_left(self) -> list[ChannelId]:
+        """Return channels that are no more; once."""
+        taken, self._left = self._left, []
+        return taken
+
+    def heard(self, channel: ChannelId) -> None:
+        """Take note that the requests on *channel* were taken: those that want no answer are done with."""
+        guest = self.here.get(channel)
+        if guest is not None and guest.missing <= 0:
+            self._finish(guest)
+
+    def hops(self, channel: ChannelId) -> int:
+        """Return how often a request on *channel* has been passed on."""
+        guest = self.here.get(channel)
+        return 0 if guest is None else guest.hops
+
+    def collect(self, effects: list[Effect]) -> list[Effect]:
+        """Return *effects* with those that concern guests turned into what their brokers get."""
+        passed: list[Effect] = []
+        for effect in effects:
+            if not isinstance(effect, SendBytes | CloseChannel | Fault) or effect.channel >= 0:
+                passed.append(effect)
+                continue
+            guest = self.here.get(effect.channel)
+            if guest is None:
+                continue  # Gone, as a channel that has closed is.
+            if isinstance(effect, SendBytes):
+                guest.pieces += effect.pieces
+                guest.missing -= count_frames(effect.pieces)
+                if guest.missing <= 0:
+                    self._finish(guest)
+            elif isinstance(effect, CloseChannel):
+                self._finish(guest, is_whole=False)
+            else:
+                self._finish(guest, is_whole=False)
+                passed.append(Fault(guest.waiting[0].channel, effect.error))
+        return passed
+
+    # Ending.
+
+    def _finish(self, guest: _Guest, *, is_whole: bool = True) -> None:
+        """Answer the envelope. One that was not answered wholly is refused: nobody knows what became of it."""
+        del self.here[guest.channel]
+        self._left.append(guest.channel)
+        effects = self._errands.effects
+        if guest.place is not None:
+            self._settle(guest, is_whole=is_whole)
+        for request in guest.waiting:
+            if is_whole:
+                self._answer(request, guest.pieces, effects)
+            elif not request.command.is_one_way:
+                refusal = response(request.command, ResponseCode.SYSTEM_ERROR, "the requests were not answered")
+                effects.append(SendBytes(request.channel, [encode_command(refusal)]))
+
+    def _answer(self, request: Request, pieces: list[Piece], effects: list[Effect]) -> None:
+        if request.command.is_one_way:
+            return
+        answer = response(request.command, fields=to_fields(self._tell(request)))
+        head = encode_head(answer, sum(map(len, pieces)))
+        effects.append(SendBytes(request.channel, [head, *pieces]))
+
+    def _tell(self, request: Request) -> RelayAnswer:
+        """Return what whoever passed on requests shall know."""
+        fields = from_fields(RelayFields, request.command.fields)
+        leader, address = self.leader_of(fields.topic, fields.queue)
+        if leader.broker == NOBODY:
+            return RelayAnswer(boot=self.boot)
+        return RelayAnswer(boot=self.boot, leader=leader.broker, generation=leader.generation, address=address)
+
+    # Remembering.
+
+    def _recall(self, place: tuple[tuple[str, int], int], settled: int) -> _Guest | bytes | None:
+        broker, number = place
+        remembered = self._remembered.get(broker)
+        if remembered is None:
+            return None
+        self._remembered.move_to_end(broker)
+        while remembered and next(iter(remembered)) < settled:
+            remembered.popitem(last=False)
+        return remembered.get(number)
+
+    def _remember(self, place: tuple[tuple[str, int], int], guest: _Guest) -> None:
+        broker, number = place
+        remembered = self._remembered.setdefault(broker, OrderedDict())
+        remembered[number] = guest
+        if len(remembered) > REMEMBERED_MAX:
+            remembered.popitem(last=False)
+        if len(self._remembered) > BROKERS_MAX:
+            self._remembered.popitem(last=False)
+
+    def _settle(self, guest: _Guest, *, is_whole: bool) -> None:
+        assert guest.place is not None
+        broker, number = guest.place
+        remembered = self._remembered.get(broker, OrderedDict())
+        if remembered.get(number) is guest:
+            if is_whole:
+                remembered[number] = b"".join(guest.pieces)
+            else:
+                del remembered[number]
+
+
+def _look_into(frames: list[Frame]) -> tuple[set[int], int]:
+    """Return the codes in an envelope, and how many of its requests want an answer.
+
+    Raises:
+        RemoteProtocolError: it holds something that is not passed on.
+    """
+    commands = [decode_command(frame) for frame in frames]
+    codes = {command.code for command in commands}
+    if strange := codes - RELAYED:
+        raise RemoteProtocolError(f"requests of code {min(strange)} are not passed on")
+    if any(command.is_response for command in commands):
+        raise RemoteProtocolError("answers are not passed on")
+    return codes, sum(1 for command in commands if not command.is_one_way)

@@ -1,0 +1,350 @@
+"""A replica's side of replication: copies its master's log, and sees whether it still is its master's log.
+
+    waiting ─ the name server says where the master is ─> dialing ─> comparing ─ the same ─> following
+       ^                                                   │             │                      │
+       └── dialed again after a second ────────────────────┴─────────────┴──────────────────────┘
+       └── dialed again after half a minute ── ahead, behind, diverged, broken: somebody has to do something
+
+The protocol has no word for "is this your log?". So a replica says that its log ends a little before it really does:
+what it then is sent first it has already, and compares. A log is only ever added to, and every record says where it
+lies and when it was stored: logs that are the same there are the same before. It works with masters of every kind.
+After a crash everything is compared that was not known to be on disk; what differs there was torn, and is copied again.
+
+Invariant: nothing is added to the log before its end was found to be the master's, and nothing but behind its end.
+Invariant: what the master is told to be here is on disk, or under asynchronous flush in the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Literal
+
+import msgspec
+
+from holdfast.broker.flow.awaitables import Procedure
+from holdfast.broker.flow.turn import Errands
+from holdfast.broker.options import BrokerOptions
+from holdfast.broker.replication.ha_master import LIFE_MS, PURPOSE, SILENCE_MAX_MS
+from holdfast.machine.effects import CloseChannel, Effect, Log, OpenChannel, SendBytes, SetTimer
+from holdfast.machine.events import ChannelId
+from holdfast.model.errors import CorruptRecord, DiskFailed, RemoteProtocolError, StoreError
+from holdfast.store.base.cold_reads import FileRange
+from holdfast.store.log.log_scanner import WalkedRecord, judge_at
+from holdfast.store.message_store import MessageStore
+from holdfast.wire.cluster.ha import LogReader, Stretch, encode_report
+
+TIMER: Final = "following"
+TICK_MS: Final = 1_000
+STUCK_MS: Final = 30_000
+_PATIENCE_MS: Final = 10_000
+"""How long a name server may know no master before that is told."""
+OVERLAP: Final = 64 * 1024
+# The end of a file may be blank for as long as a record that did not fit: nothing in it tells two logs apart.
+_OVERLAP_FILE_END: Final = 8 * 1024 * 1024
+_WARM_SIZE: Final = 4 * 1024 * 1024
+_LIVES_MAX: Final = 2
+_ALL: Final = 1 << 62
+
+State = Literal["waiting", "dialing", "comparing", "following", "ahead", "behind", "diverged", "broken", "full"]
+
+STUCK: Final = frozenset({"ahead", "behind", "diverged", "broken", "full"})
+"""States that somebody has to do something about."""
+
+
+class Following:
+    """The one stream that a replica's log comes from.
+
+    Attributes:
+        state: How it stands.
+        problem: Why it is stuck and what to do about it; empty while it is not.
+        master: Where the replication port of the master is; None until somebody has said so.
+        heard_ms: When the master was last heard of; None if never.
+        is_ready: Says whether bytes may come: what the records say has to be understood first.
+    """
+
+    def __init__(self, options: BrokerOptions, store: MessageStore, errands: Errands) -> None:
+        self._options = options
+        self._store = store
+        self._errands = errands
+        self.state: State = "waiting"
+        self.problem = ""
+        self.master: str | None = options.ha_master
+        self.heard_ms: int | None = None
+        self.is_ready: Callable[[], bool] = lambda: True
+        self._channel: ChannelId | None = None
+        self._is_dialing = False
+        self._is_deaf = False  # What still comes on the channel is of no interest any more.
+        self._reader = LogReader()
+        self._next = 0  # Where what comes next lies.
+        self._compared_end = 0  # What comes before it is here already, and is compared; 0 when nothing is.
+        # What lay behind it when this broker last ended may be torn. What came since is right.
+        self._sure = _ALL if store.recovered.is_clean else store.recovered.start
+        self._lives = 0  # Signs of life instead of bytes that are here.
+        self._durable = int(store.written)
+        self._told = -1
+        self._told_ms = 0
+        self._retry_ms = 0
+        self._is_told_away = False  # That the master is away was told, and nothing has come from it since.
+        self._began_ms = 0
+
+    # The passing of time.
+
+    def start(self, now_ms: int, effects: list[Effect]) -> None:
+        """Begin to follow, if this broker is a replica."""
+        self._began_ms = now_ms
+        if self._options.is_replica:
+            effects.append(SetTimer(TIMER, now_ms))
+
+    def on_timer(self, name: str, now_ms: int, effects: list[Effect]) -> None:
+        """Dial, give a sign of life, or give up a master that gives none."""
+        assert name == TIMER
+        if self._channel is None:
+            if self.master is None and now_ms - self._began_ms >= _PATIENCE_MS:
+                reason = (
+                    f"no name server knows a master named {self._options.replica_of}: start it, or correct --replica-of"
+                )
+                effects += self._miss("master unknown", {"reason": reason})
+            if self.master is not None and not self._is_dialing and now_ms >= self._retry_ms and self.is_ready():
+                self._is_dialing = True
+                self._errands.work.append(self._dial(self.master))
+        elif self.heard_ms is not None and now_ms - self.heard_ms >= SILENCE_MAX_MS:
+            effects += [
+                Log("warning", "master silent", {"master": self.master, "for": now_ms - self.heard_ms}),
+                CloseChannel(self._channel),
+            ]
+        elif now_ms - self._told_ms >= LIFE_MS:
+            self._report(effects, now_ms, is_due=True)
+        effects.append(SetTimer(TIMER, now_ms + TICK_MS))
+
+    def learn(self, address: str) -> None:
+        """Hear from a name server where the master's replication port is."""
+        if self._options.ha_master is None and address and address != self.master:
+            self.master = address
+            self._retry_ms = 0
+
+    def _dial(self, address: str) -> Procedure[None]:
+        """Read what will be compared, so that it is in memory, then connect."""
+        log = self._store.log
+        size, start, end = self._store.log_file_size, int(self._store.start), log.written
+        sure = min(self._sure, end)
+        begin = max(start, sure - (OVERLAP if sure % size else _OVERLAP_FILE_END))
+        if begin == 0 and end:
+            begin = 1  # 0 would mean that there is nothing here.
+        at = begin
+        try:
+            while at < end:
+                found = log.files.find(at)
+                assert found is not None, "the log has no gaps"
+                until = min(end, found.start + size, at + _WARM_SIZE)
+                yield FileRange(found.file, at - found.start, until - found.start)
+                at = until
+        except DiskFailed as error:
+            self._is_dialing = False
+            self._stick("broken", f"the end of the log cannot be read: {error}", self._errands.now_ms)
+            return
+        self._next, self._compared_end = begin, end
+        if self.state not in STUCK:
+            self.state = "dialing"
+        self._errands.effects.append(OpenChannel(address, PURPOSE, is_stream=True))
+
+    # The channel.
+
+    def opened(self, channel: ChannelId, now_ms: int) -> list[Effect]:
+        """Say where to begin."""
+        self._channel, self._is_dialing = channel, False
+        self._reader, self._lives, self._told, self._is_deaf = LogReader(), 0, self._next, False
+        self.heard_ms = self._told_ms = now_ms
+        if self.state not in STUCK:
+            self.state = "comparing"
+        return [SendBytes(channel, [encode_report(self._next)])]
+
+    def failed(self, reason: str, now_ms: int) -> list[Effect]:
+        """Take note that the master cannot be reached."""
+        self._is_dialing = False
+        self._retry_ms = now_ms + TICK_MS
+        return self._lose(reason)
+
+    def closed(self, channel: ChannelId, now_ms: int) -> list[Effect]:
+        """Take note that the stream has ended; nothing when it is another one."""
+        if channel != self._channel:
+            return []
+        self._channel = None
+        self._retry_ms = max(self._retry_ms, now_ms + TICK_MS)
+        return self._lose("the connection was closed")
+
+    def _lose(self, reason: str) -> list[Effect]:
+        was, self.state = self.state, self.state if self.state in STUCK else "waiting"
+        if was in STUCK:
+            return []
+        told: dict[str, object] = {"master": self.master, "reason": reason, "end": self._store.written}
+        if was == "following":
+            self._is_told_away = False
+            return self._miss("master lost", told)
+        hint = "it is tried again every second. Is the master up, and is this its replication port (ha_port)?"
+        return self._miss("master not reached", told | {"hint": hint})
+
+    def _miss(self, event: str, told: dict[str, object]) -> list[Effect]:
+        """Say that there is no master, once until there is one."""
+        if self._is_told_away:
+            return []
+        self._is_told_away = True
+        return [Log("warning", event, told)]
+
+    def received(self, channel: ChannelId, data: bytes | memoryview, now_ms: int, effects: list[Effect]) -> None:
+        """Compare, then add what the master sent."""
+        if channel != self._channel or self._is_deaf:
+            return
+        self.heard_ms = now_ms
+        was = self.state
+        try:
+            for stretch in self._reader.feed(data):
+                if not self._take(stretch, now_ms):
+                    break
+        except RemoteProtocolError as error:
+            self._stick("broken", str(error), now_ms)
+        except CorruptRecord as error:
+            self._stick("broken", _no_record(error), now_ms)
+        except (StoreError, DiskFailed) as error:
+            self._stick("broken", str(error), now_ms)
+        damages, self._store.replica.damages = self._store.replica.damages, []
+        effects += [Log("error", "log damaged", msgspec.structs.asdict(damage)) for damage in damages]
+        if self._is_deaf:
+            effects.append(CloseChannel(channel))
+        elif self.state != was and self.state == "following":
+            effects.append(Log("info", "following", {"master": self.master, "from": self._next}))
+        if self._options.flush != "sync":
+            self._durable = self._store.log.written
+        self._report(effects, now_ms)
+
+    def synced(self, position: int, effects: list[Effect], now_ms: int) -> None:
+        """Tell the master what is on disk now."""
+        self._durable = min(max(self._durable, position), self._store.log.written)
+        self._report(effects, now_ms)
+
+    def _report(self, effects: list[Effect], now_ms: int, *, is_due: bool = False) -> None:
+        if self._channel is None or self._is_deaf:
+            return
+        end = min(self._durable, self._next)
+        if is_due or end > self._told:
+            self._told, self._told_ms = end, now_ms
+            effects.append(SendBytes(self._channel, [encode_report(end)]))
+
+    @property
+    def durable(self) -> int:
+        """Up to where the copy is as safe as `flush` wants it."""
+        return self._durable
+
+    def enter(self, now_ms: int) -> None:
+        """Continue with records that waited for their topics to be known."""
+        try:
+            self._store.replica.enter()
+        except CorruptRecord as error:
+            self._stick("broken", _no_record(error), now_ms)
+        except StoreError as error:
+            self._stick("broken", str(error), now_ms)
+
+    # What comes.
+
+    def _take(self, stretch: Stretch, now_ms: int) -> bool:
+        """Take one stretch; False when it is the last that is listened to."""
+        position, data = stretch.position, stretch.data
+        if not data and position == self._next:
+            self._lives += 1
+            if self._next < self._compared_end and self._lives >= _LIVES_MAX:
+                return self._misfit(position, now_ms)
+            self._follow()
+            return True
+        if position != self._next:
+            if self._store.log.written != self._store.start or not data:
+                return self._misfit(position, now_ms)
+            self._store.begin_at(position)
+            self._next = self._durable = position
+        if not self._store.has_room():
+            self._stick("full", "the disk is nearly full: make room, and the copy goes on", now_ms)
+            return False
+        known = min(len(data), max(0, self._compared_end - position))
+        if known and (differs := self._compare(position, data[:known])) is not None:
+            if not self._is_torn(differs):
+                self._stick("diverged", _diverged(differs), now_ms)
+                return False
+            self._store.cut_back(differs)
+            self._durable, self._compared_end = min(self._durable, differs), differs
+            told = {"from": differs, "reason": "a crash tore the end of this copy: it is copied again"}
+            self._errands.effects.append(Log("warning", "end of the copy given up", told))
+            known = differs - position
+        self._next += len(data)
+        self._follow()
+        if len(data) > known:
+            self._store.replica.append(position + known, data[known:])
+        return True
+
+    def _compare(self, position: int, data: memoryview) -> int | None:
+        """Return where *data* is not what lies from *position* on here; None when all of it is."""
+        size, at = self._store.log_file_size, 0
+        while at < len(data):
+            start = (position + at) % size
+            theirs = data[at : at + size - start]
+            ours = self._store.log.files.files[(position + at) // size].view(start, start + len(theirs))
+            if ours != theirs:
+                return position + at + next(n for n in range(len(theirs)) if ours[n] != theirs[n])
+            at += len(theirs)
+        return None
+
+    def _is_torn(self, position: int) -> bool:
+        """Say whether what lies at *position* was still on its way to the disk when this broker last ended.
+
+        Something before it was the same: otherwise this is another log, that happens to have been torn.
+        """
+        if position < self._sure:
+            return False
+        start = int(self._store.start)
+        first = judge_at(self._store.log.files, start)
+        return self._sure > start or (isinstance(first, WalkedRecord) and position >= start + first.size)
+
+    def _follow(self) -> None:
+        """Take note, once everything was compared, that this is a copy of the master's log."""
+        if self._next >= self._compared_end:
+            self._sure, self._compared_end = _ALL, 0
+            self.state, self.problem, self._is_told_away = "following", "", False
+
+    def _misfit(self, position: int, now_ms: int) -> bool:
+        """Say what it means that the master goes on somewhere else than here."""
+        end = self._store.log.written
+        if position > self._next:
+            self._stick(
+                "behind",
+                f"this log ends at {end}, and the master has nothing before {position}: the messages between are"
+                " cleaned up there. Stop this replica, put its folder away, and start it with an empty one",
+                now_ms,
+            )
+        else:
+            self._stick(
+                "ahead",
+                f"this log ends at {end}, and the master's at {position}: it is another log, or the master lost its"
+                " end. If the master is right, stop this replica, put its folder away, and start it with an empty one;"
+                " if this copy is, stop the master and move its queues by force",
+                now_ms,
+            )
+        return False
+
+    def _stick(self, state: State, problem: str, now_ms: int) -> None:
+        """Stop following until somebody has done something, and say what."""
+        if (self.state, self.problem) != (state, problem):
+            self._errands.effects.append(Log("error", "not following", {"master": self.master, "reason": problem}))
+        self.state, self.problem, self._is_deaf = state, problem, True
+        self._retry_ms = now_ms + STUCK_MS
+
+
+def _no_record(error: CorruptRecord) -> str:
+    return (
+        f"what the master sent from {error.position} on is no record ({error.reason}). Check the master's disk, and"
+        " that its log_file_size is this one's"
+    )
+
+
+def _diverged(position: int) -> str:
+    return (
+        f"this log is not a copy of the master's: they differ at position {position}. It was copied from elsewhere, or"
+        " one of the two was restored from a backup. Stop this replica, put its folder away, and start it with an"
+        " empty one"
+    )

@@ -1,0 +1,100 @@
+"""A master that was away hears from its replicas what groups committed there, before anybody hears of it.
+
+    started ─┬─ never had a replica ────────────────────────────────────────────────> registers
+             └─ had one ─> asks name servers who copies it (106) ─> asks those (7034) ─> registers
+
+Were it the other way round, a group could come back before its offsets, and get what it has consumed once more. Who
+does not answer soon is not waited for: its replica tells what it has when it follows again (`replica_sync.py`).
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Final
+
+from holdfast.broker.consume.consumer_offsets import OffsetTable
+from holdfast.broker.flow.awaitables import PeerCall, Procedure, ask_all
+from holdfast.broker.flow.turn import Errands
+from holdfast.broker.naming.registration import Registrar
+from holdfast.broker.options import BrokerOptions
+from holdfast.broker.replication.ha_master import SEEN_PATH
+from holdfast.broker.replication.table_sync import Commits
+from holdfast.broker.tables.topics import TopicTable
+from holdfast.machine.effects import Effect, Log
+from holdfast.model.errors import PeerFailed, RemoteProtocolError
+from holdfast.model.route import MASTER_ID
+from holdfast.store.base.disk import Disk
+from holdfast.wire.cluster.route import ClusterInfo
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
+
+ASK_MS: Final = 1_000
+
+
+class Homecoming:
+    """What a master does before it registers."""
+
+    def __init__(
+        self,
+        options: BrokerOptions,
+        disk: Disk,
+        topics: TopicTable,
+        offsets: OffsetTable,
+        registration: Registrar,
+        errands: Errands,
+    ) -> None:
+        self._options = options
+        self._disk = disk
+        self._topics = topics
+        self._offsets = offsets
+        self._registration = registration
+        self._errands = errands
+
+    def start(self, now_ms: int, effects: list[Effect]) -> None:
+        """Register, at once or when replicas have been asked."""
+        had_replicas = not self._options.is_replica and self._disk.read_file(SEEN_PATH) is not None
+        if had_replicas and self._options.namesrv:
+            self._errands.work.append(self._ask_first())
+        else:
+            self._registration.start(now_ms, effects)
+
+    def _ask_first(self) -> Procedure[None]:
+        try:
+            addresses = yield from self._find_replicas()
+            command = Command(code=RequestCode.GET_REPLICA_COMMITS)
+            answers = yield from ask_all(PeerCall(address, command, ASK_MS) for address in addresses)
+            count = sum(map(self._take, answers))
+            if count:
+                self._errands.effects.append(Log("info", "offsets taken from replicas", {"queues": count}))
+        finally:
+            self._registration.start(self._errands.now_ms, self._errands.effects)
+
+    def _find_replicas(self) -> Procedure[list[str]]:
+        command = Command(code=RequestCode.GET_BROKER_CLUSTER_INFO)
+        answers = yield from ask_all(PeerCall(server, command, ASK_MS) for server in self._options.namesrv)
+        found: set[str] = set()
+        for answer in answers:
+            if isinstance(answer, Command) and answer.code == ResponseCode.SUCCESS:
+                with suppress(RemoteProtocolError):
+                    table = java_json.decode(answer.body, ClusterInfo).broker_addr_table
+                    if self._options.name in table:
+                        addresses = table[self._options.name].broker_addrs
+                        found |= {address for number, address in addresses.items() if number != MASTER_ID}
+        return sorted(found)
+
+    def _take(self, answer: Command | PeerFailed) -> int:
+        """Take what a replica told that is newer than what is known here; return of how many queues."""
+        if isinstance(answer, PeerFailed) or answer.code != ResponseCode.SUCCESS:
+            return 0
+        count = 0
+        with suppress(RemoteProtocolError):
+            for key, queues in java_json.decode(answer.body, Commits).offset_table.items():
+                topic, _, group = key.partition("@")
+                if self._topics.find(topic) is None:
+                    continue  # It was deleted while the replica was away.
+                for queue_id, offset in queues.items():
+                    known = self._offsets.find(group, topic, queue_id)
+                    if known is None or offset > known:
+                        count += self._offsets.commit(group, topic, queue_id, offset)
+        return count

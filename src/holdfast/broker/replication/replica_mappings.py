@@ -1,0 +1,106 @@
+"""The logical queues of a master, as its replica knows them.
+
+Every change of them is a record in the master's log, which the replica copies anyway: it is applied when it is readable
+here. What records say that the log no longer has, the master tells once per connection, in one piece (7033). A Java
+master records nothing in its log: it sends all its mappings along with its topics (21), to slaves of either kind.
+
+A replica records nothing itself. It answers for what its master leads, to readers; it takes no sends, whatever is open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping
+from typing import Any
+
+from holdfast.broker.mapping.mapping_journal import ChangeRecord, MappingSnapshot, read_changes
+from holdfast.broker.mapping.mapping_table import Mappings
+from holdfast.broker.options import BrokerOptions
+from holdfast.broker.tables.topics import TopicTable
+from holdfast.machine.effects import Log
+from holdfast.model.errors import MappingRefused, RemoteProtocolError
+from holdfast.model.mapping import check
+from holdfast.model.topic import TopicConfig
+from holdfast.store.base.disk import Disk
+from holdfast.store.message_store import MessageStore
+from holdfast.wire.cluster.mapping import convert_detail, from_detail
+
+
+class CopiedMappings(Mappings):
+    """Mappings that change when the copied log says so, or a Java master."""
+
+    def __init__(self, options: BrokerOptions, disk: Disk, store: MessageStore, topics: TopicTable) -> None:
+        super().__init__(options, disk, store, topics)
+        self._adopted: dict[str, Any] = {}  # What a Java master said of each topic.
+
+    def take_over(self, snapshot: MappingSnapshot) -> None:
+        """Believe what the master said of all records before a position; those behind it that are here count too.
+
+        Raises:
+            StoreError: a record here cannot be read.
+        """
+        self._table.clear()
+        self._moves.clear()
+        self.draining = snapshot.draining
+        configs: dict[str, TopicConfig] = {}
+        for change in snapshot.topics.values():
+            self._apply(change, configs)
+        for state in snapshot.moves.values():
+            self._note_move(state)
+        self._follow(read_changes(self._store, snapshot.position), configs)
+
+    def adopt(self, details: Mapping[str, Any]) -> list[Log]:
+        """Believe what a Java master says of its logical queues; return its faults, each once."""
+        faults = []
+        changed = {topic: plain for topic, plain in details.items() if self._adopted.get(topic) != plain}
+        for topic, plain in changed.items():
+            self._adopted[topic] = plain
+            try:
+                mapping = from_detail(convert_detail(plain))
+                check(mapping, owner=self.broker)
+            except (MappingRefused, RemoteProtocolError) as error:
+                fields: dict[str, object] = {"topic": topic, "reason": str(error)}
+                faults.append(Log("error", "mapping of the master not adopted", fields))
+                continue
+            self._table[topic] = mapping
+            self._owners[topic] = mapping.broker
+        if changed:
+            self._publish()
+        return faults
+
+    def keep_only(self, topics: Container[str]) -> None:
+        """Forget the logical queues of all other topics: the Java master has them no more."""
+        gone = [topic for topic in self._table if topic not in topics]
+        for topic in gone:
+            del self._table[topic]
+            self._adopted.pop(topic, None)
+        if gone:
+            self._publish()
+
+    def _publish(self) -> None:
+        self._announced = dict(self._table)
+        self._note_changed()
+
+    def catch_up(self, start: int) -> None:
+        """Apply the records from position *start* on.
+
+        Raises:
+            StoreError: one cannot be read.
+        """
+        self._follow(read_changes(self._store, start), {})
+
+    def _follow(self, records: Iterable[ChangeRecord], configs: dict[str, TopicConfig]) -> None:
+        try:
+            for record in records:
+                if record.mapping is not None:
+                    self._apply(record.mapping, configs)
+                self._note_move(record.move)
+                self.draining = self.draining if record.draining is None else record.draining
+        finally:
+            self._host(configs)
+            self._publish()
+
+    def _host(self, configs: dict[str, TopicConfig]) -> None:
+        for topic, config in configs.items():
+            known = self._topics.find(topic)
+            if topic in self._table and (known is None or known.write_queues < config.write_queues):
+                self._topics.put(config, 0)

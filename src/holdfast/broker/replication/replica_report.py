@@ -1,0 +1,116 @@
+"""How replication stands, in the words of those who ask: operators by 28, Java's tools by 907, and metrics.
+
+At a master: who copies it, and what each lacks. At a replica: whether it follows, and if not, what to do about it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from holdfast.broker.options import BrokerOptions
+from holdfast.broker.replication.ack_gate import ReplicaGate
+from holdfast.broker.replication.ha_master import Shipping
+from holdfast.broker.replication.ha_replica import Following
+from holdfast.machine.sample import Sample
+from holdfast.store.message_store import MessageStore
+
+_SHOWN_MAX: Final = 5
+
+
+class ReplicaReport:
+    """What there is to say."""
+
+    def __init__(
+        self,
+        options: BrokerOptions,
+        store: MessageStore,
+        shipping: Shipping,
+        gate: ReplicaGate,
+        following: Following,
+    ) -> None:
+        self._options = options
+        self._store = store
+        self._shipping = shipping
+        self._gate = gate
+        self._following = following
+
+    def behind(self) -> dict[str, int]:
+        """Return what each replica that is connected lacks, in bytes."""
+        confirmed = self._store.confirmed
+        return {
+            follower.peer: confirmed - follower.acked
+            for follower in self._shipping.followers.values()
+            if follower.sent >= 0
+        }
+
+    def figures(self) -> dict[str, str]:
+        """Return what 28 says of it; nothing where there are no replicas and none are wanted."""
+        if self._options.is_replica:
+            following = self._following
+            told = {
+                "replicaOf": self._options.name,
+                "replicaState": following.state,
+                "replicaMaster": following.master or "",
+            }
+            return told | ({"replicaProblem": following.problem} if following.problem else {})
+        behind = self.behind()
+        if not behind and self._options.replication != "sync":
+            return {}
+        return {
+            "replicas": str(len(behind)),
+            "replicasInSync": str(self._shipping.in_sync),
+            "replicasBehind": _worst(behind),
+        }
+
+    def ha_status(self) -> dict[str, object]:
+        """Return the body of the answer to 907."""
+        following = self._following
+        return {
+            "master": not self._options.is_replica,
+            "masterCommitLogMaxOffset": int(self._store.written),
+            "inSyncSlaveNums": self._shipping.in_sync,
+            "haConnectionInfo": [
+                {
+                    "addr": follower.peer,
+                    "slaveAckOffset": follower.acked,
+                    "diff": self._store.confirmed - follower.acked,
+                    "inSync": self._store.confirmed - follower.acked <= self._options.in_sync_limit,
+                    "transferFromWhere": follower.sent,
+                    "transferredByteInSecond": 0,
+                }
+                for follower in self._shipping.followers.values()
+                if follower.sent >= 0
+            ],
+            "haClientRuntimeInfo": {
+                "masterAddr": following.master or "",
+                "lastReadTimestamp": following.heard_ms or 0,
+                "lastWriteTimestamp": 0,
+                "masterFlushOffset": 0,
+                "maxOffset": int(self._store.written),
+                "transferredByteInSecond": 0,
+            },
+        }
+
+    def samples(self) -> Iterator[Sample]:
+        """Return the metrics of this broker's part in it."""
+        if self._options.is_replica:
+            state = self._following.state
+            about = "1 while this replica copies its master's log; the label says how it stands."
+            yield Sample("broker_replica_following", "gauge", about, int(state == "following"), {"state": state})
+            return
+        behind = self.behind()
+        yield Sample("broker_replicas", "gauge", "Replicas that are connected.", len(behind))
+        yield Sample("broker_replicas_in_sync", "gauge", "Those that lack little.", self._shipping.in_sync)
+        for peer, size in behind.items():
+            about = "What a replica lacks of the log, by replica."
+            yield Sample("broker_replica_behind_bytes", "gauge", about, size, {"replica": peer})
+        about = "Messages of which senders were told that no replica has them, under synchronous replication."
+        yield Sample("broker_unreplicated_sends", "counter", about, self._gate.unsafe)
+
+
+def _worst(behind: dict[str, int]) -> str:
+    """Return those that lack the most, in one line: anybody may connect to the port."""
+    ranked = sorted(behind.items(), key=lambda item: (-item[1], item[0]))
+    shown = ", ".join(f"{peer} {size} bytes" for peer, size in ranked[:_SHOWN_MAX])
+    return shown if len(ranked) <= _SHOWN_MAX else f"{shown} and {len(ranked) - _SHOWN_MAX} more"

@@ -1,0 +1,321 @@
+"""What a replica needs of its master besides the log: topics, groups, offsets, and the logical queues.
+
+    every 3 s, at once when the master is found, and when a record of an unknown topic has come:
+        21 topics, 201 groups ─> taken at once            43 offsets, 45 delays ─> taken when the log is as far as the
+        7033 logical queues ─> once per master                    master's was when it told them (28)
+
+The requests are those with which Java's slaves ask; 7033 is ours. A Java master does not know it, and sends its logical
+queues with its topics. Offsets are never ahead of the log: a group, or a schedule, would skip what is not here yet.
+
+What groups commit here while the master is away is kept, on disk too, and told to the master first of all when it is
+back (15): only then its offsets count here. An offset that is behind the master's is old, and is dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+from typing import Final, TypeVar
+
+import msgspec
+
+from holdfast.broker.consume.consumer_offsets import Offsets, OffsetTable
+from holdfast.broker.deferred.scheduled_messages import DelayOffsets, Delays
+from holdfast.broker.flow.awaitables import PeerCall, Procedure
+from holdfast.broker.flow.request import Answer, Handlers, Request
+from holdfast.broker.flow.turn import Errands
+from holdfast.broker.mapping.mapping_journal import MappingSnapshot
+from holdfast.broker.mapping.mapping_table import Mappings
+from holdfast.broker.options import BrokerOptions
+from holdfast.broker.replication.ha_replica import Following
+from holdfast.broker.replication.local_reads import CatchUp
+from holdfast.broker.replication.replica_mappings import CopiedMappings
+from holdfast.broker.tables.config_store import load_config, write_config
+from holdfast.broker.tables.groups import Groups, GroupTable
+from holdfast.broker.tables.topics import TopicTable
+from holdfast.machine.effects import Effect, Log, SetTimer
+from holdfast.model.errors import PeerFailed, ProtocolError, StoreError
+from holdfast.model.numbers import parse_count
+from holdfast.store.base.disk import Disk
+from holdfast.store.message_store import MessageStore
+from holdfast.wire.cluster.registration import Topics
+from holdfast.wire.cluster.route import Table
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.frames.fields import to_fields
+from holdfast.wire.requests.moves import decode_body
+from holdfast.wire.requests.offsets import UpdateOffsetFields
+
+TIMER: Final = "replica"
+NAME: Final = "replicaCommits.json"
+TICK_MS: Final = 1_000
+SYNC_MS: Final = 3_000
+
+_T = TypeVar("_T")
+
+
+class Commits(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The file of what was committed here and the master has yet to hear of. Keys are `topic@group`."""
+
+    offset_table: dict[str, dict[int, int]] = {}
+
+
+class Tables(msgspec.Struct, frozen=True):
+    """What is copied into."""
+
+    topics: TopicTable
+    groups: GroupTable
+    offsets: OffsetTable
+    delays: Delays
+    mappings: Mappings
+
+
+class ReplicaSync:
+    """What is copied besides the log.
+
+    Attributes:
+        master: Where the master answers; None until a name server has said so.
+        is_current: Whether the master was heard since this broker started.
+        entered: Makes records readable that waited for their topics.
+        catch_up: How far the log here is behind the master's.
+        report: Returns the header fields with which this replica reports to its master.
+    """
+
+    def __init__(
+        self,
+        options: BrokerOptions,
+        disk: Disk,
+        store: MessageStore,
+        tables: Tables,
+        following: Following,
+        errands: Errands,
+    ) -> None:
+        self._disk = disk
+        self._store = store
+        self._topics, self._groups = tables.topics, tables.groups
+        self._offsets, self._delays = tables.offsets, tables.delays
+        self._mappings = tables.mappings
+        self._following = following
+        self._errands = errands
+        self.master: str | None = None
+        self.is_current = False
+        self.entered: Callable[[list[Effect], int], None] = lambda _effects, _now_ms: None
+        self.catch_up = CatchUp()
+        self.report: Callable[[], dict[str, str]] = dict
+        self._is_busy = False
+        self._is_failing = False
+        self._due_ms = 0
+        self._told_by: str | None = None  # Who told of its logical queues.
+        self._is_java = False  # Whether that is a Java broker.
+        self._their_groups: set[str] = set()
+        # Topics that the master does not have either; of records before a position: one may be made anew.
+        self._orphans: set[str] = set()
+        self._orphan_end = 0
+        self._waiting: tuple[int, Offsets, DelayOffsets] | None = None  # for the log to be as far
+        self._applied = int(store.written)  # Records of logical queues before it are applied.
+        self._saved: dict[str, dict[int, int]] = {}
+        if options.is_replica:
+            self._saved = dict((load_config(disk, NAME, Commits) or Commits()).offset_table)
+            tables.offsets.own = {key: dict(queues) for key, queues in self._saved.items()}
+            following.is_ready = self._is_ready
+            store.replica.is_known = self._is_known
+
+    # What others ask.
+
+    def handlers(self) -> Handlers:
+        """Return what this room answers."""
+        return {RequestCode.GET_REPLICA_COMMITS: self.tell_commits}
+
+    def tell_commits(self, request: Request) -> Answer:
+        """Answer 7034, to a master that is back: what was committed here since it was away."""
+        return request.answer(body=java_json.encode(Commits(offset_table=self._offsets.own or {})))
+
+    def _is_ready(self) -> bool:
+        return self.is_current or self.master is None
+
+    def _is_known(self, topic: str) -> bool | None:
+        if self.master is None or self._topics.find(topic) is not None or self._topics.is_system(topic):
+            return True
+        is_gone = topic in self._orphans and self._store.replica.begun < self._orphan_end
+        return None if is_gone else False
+
+    def learn(self, address: str) -> None:
+        """Hear from a name server where the master is."""
+        if address and address != self.master:
+            self.master = address
+            self._due_ms = 0
+
+    def connected(self) -> None:
+        """Take note that the master is back: what it has to hear comes first."""
+        self._due_ms = 0
+
+    @property
+    def _copied_mappings(self) -> CopiedMappings:
+        assert isinstance(self._mappings, CopiedMappings), "only a replica syncs"
+        return self._mappings
+
+    # The passing of time.
+
+    def start(self, now_ms: int, effects: list[Effect]) -> None:
+        """Begin to ask."""
+        effects.append(SetTimer(TIMER, now_ms))
+
+    def on_timer(self, name: str, now_ms: int, effects: list[Effect]) -> None:
+        """Ask the master if it is time, and keep what is to be told to it."""
+        assert name == TIMER
+        self.offer_save(effects)
+        self._settle(effects)
+        is_due = now_ms >= self._due_ms or self._store.replica.waits_for is not None
+        if self.master is not None and is_due and not self._is_busy:
+            self._is_busy = True
+            self._due_ms = now_ms + SYNC_MS
+            self._errands.work.append(self._sync(self.master))
+        effects.append(SetTimer(TIMER, now_ms + TICK_MS))
+
+    def offer_save(self, effects: list[Effect]) -> None:
+        """Put what the master has yet to hear of on disk, if that changed."""
+        own = self._offsets.own
+        if own is not None and own != self._saved:
+            self._saved = {key: dict(queues) for key, queues in own.items()}
+            effects += write_config(self._disk, NAME, Commits(offset_table=self._saved))
+
+    def grown(self) -> None:
+        """Apply what became readable of the master's logical queues."""
+        start, self._applied = self._applied, self._store.confirmed
+        try:
+            self._copied_mappings.catch_up(start)
+        except StoreError as error:
+            self._errands.effects.append(Log("error", "logical queues not followed", {"reason": str(error)}))
+
+    # Asking.
+
+    def _sync(self, address: str) -> Procedure[None]:
+        try:
+            waited_for, end = self._store.replica.waits_for, int(self._store.written)
+            mapped = yield from self._take_tables(address)
+            if waited_for is not None and self._topics.find(waited_for) is None:
+                self._orphans.add(waited_for)
+                self._orphan_end = end
+            yield from self._ask_queues(address)
+            if self._is_java:
+                self._copied_mappings.keep_only(mapped)
+            # Now: should the master die before it answers the rest, these records are readable already.
+            self._following.enter(self._errands.now_ms)
+            self.entered(self._errands.effects, self._errands.now_ms)
+            yield from self._carry_back(address)
+            offsets = _read(Offsets, (yield _call(address, RequestCode.GET_ALL_CONSUMER_OFFSET)))
+            delays = _read(DelayOffsets, (yield _call(address, RequestCode.GET_ALL_DELAY_OFFSET)))
+            position = yield from self._ask_end(address)
+        except (PeerFailed, ProtocolError, StoreError) as error:
+            self.catch_up.failed()
+            if not self._is_failing:
+                self._errands.effects.append(
+                    Log("warning", "master's tables not copied", {"master": address, "reason": str(error)})
+                )
+            self._is_failing = True
+            return
+        finally:
+            self._is_busy = False
+        self.is_current, self._is_failing = True, False
+        self._waiting = (position, offsets, delays)
+        self._settle(self._errands.effects)
+
+    def _ask_end(self, address: str) -> Procedure[int]:
+        """Return the end of the master's log, and tell the master how far this replica is."""
+        asked_ms = self._errands.now_ms
+        command = Command(code=RequestCode.GET_BROKER_RUNTIME_INFO, fields=self.report())
+        figures = _read(Table, (yield PeerCall(address, command)))
+        position = parse_count(figures.table.get("commitLogMaxOffset"), 0)
+        self.catch_up.heard(asked_ms, position)
+        return position
+
+    def _take_tables(self, address: str) -> Procedure[Container[str]]:
+        """Host the topics and know the groups that the master does, and no others; return those that Java mapped."""
+        now_ms = self._errands.now_ms
+        topics = _read(Topics, (yield _call(address, RequestCode.GET_ALL_TOPIC_CONFIG)))
+        told, mapped = topics.topic_config_table, topics.topic_queue_mapping_detail_map
+        # Before its topic: without its mapping a static one would be read as a normal one.
+        self._errands.effects += self._copied_mappings.adopt(mapped)
+        changed = [config for name, config in told.items() if self._topics.find(name) != config]
+        if changed:
+            self._topics.put_all(changed, now_ms)
+        for name in [name for name in self._topics.all() if name not in told and not self._topics.is_system(name)]:
+            self._store.delete_topic(name)
+            self._offsets.forget_topic(name)
+            self._topics.delete(name, now_ms)
+        groups = _read(Groups, (yield _call(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)))
+        self._their_groups = set(groups.subscription_group_table)
+        known = self._groups.all()
+        new = [config for name, config in groups.subscription_group_table.items() if known.get(name) != config]
+        if new:
+            self._groups.put_all(new, now_ms)
+        for name in [name for name in known if name not in groups.subscription_group_table]:
+            if not self._has_own(name):
+                self._groups.delete(name, now_ms)
+        return mapped
+
+    def _has_own(self, group: str) -> bool:
+        return any(key.partition("@")[2] == group for key in self._offsets.own or ())
+
+    def _ask_queues(self, address: str) -> Procedure[None]:
+        """Hear of logical queues whose records the log may not have any more."""
+        if self._told_by == address:
+            return
+        answer = yield _call(address, RequestCode.GET_MAPPING_SNAPSHOT)
+        if answer.code == ResponseCode.SUCCESS:
+            self._copied_mappings.take_over(decode_body(answer.body, MappingSnapshot))
+        self._is_java = answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+        self._told_by = address
+
+    # Offsets.
+
+    def _carry_back(self, address: str) -> Procedure[None]:
+        """Tell the master what was committed here while it was away."""
+        own = self._offsets.own
+        if not own:
+            return
+        theirs = _read(Offsets, (yield _call(address, RequestCode.GET_ALL_CONSUMER_OFFSET))).offset_table
+        count = 0
+        for key, queues in [(key, dict(queues)) for key, queues in own.items()]:
+            topic, _, group = key.partition("@")
+            config = self._groups.find(group)
+            if config is not None and group not in self._their_groups:  # It came into being here.
+                create = Command(code=RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=java_json.encode(config))
+                yield PeerCall(address, create)
+            for queue_id, offset in queues.items():
+                if offset > theirs.get(key, {}).get(queue_id, -1):
+                    fields = UpdateOffsetFields(
+                        consumer_group=group, topic=topic, queue_id=queue_id, commit_offset=offset
+                    )
+                    yield PeerCall(address, Command(code=RequestCode.UPDATE_CONSUMER_OFFSET, fields=to_fields(fields)))
+                    count += 1
+                if own.get(key, {}).get(queue_id) == offset:  # Nobody went on here meanwhile.
+                    del own[key][queue_id]
+            if not own.get(key, True):
+                del own[key]
+        if count:
+            self._errands.effects.append(Log("info", "offsets carried back", {"master": address, "queues": count}))
+
+    def _settle(self, effects: list[Effect]) -> None:
+        """Take the master's offsets, once the log here is as far as the master's was."""
+        self.catch_up.reached(self._store.confirmed)
+        if self._waiting is not None and self._waiting[0] <= self._store.confirmed:
+            _, offsets, delays = self._waiting
+            self._waiting = None
+            self._offsets.take_over(offsets)
+            self._delays.take_over(delays, effects)
+
+
+def _call(address: str, code: RequestCode) -> PeerCall:
+    return PeerCall(address, Command(code=code))
+
+
+def _read(kind: type[_T], answer: Command) -> _T:
+    """Return what an answer says.
+
+    Raises:
+        PeerFailed: it says no.
+    """
+    if answer.code != ResponseCode.SUCCESS:
+        raise PeerFailed(f"refused with code {answer.code}: {answer.remark}")
+    return java_json.decode(answer.body, kind)

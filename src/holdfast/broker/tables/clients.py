@@ -1,0 +1,361 @@
+"""Who is connected: producers, consumers, and what each group subscribes to (codes 34, 35, 38 and 46).
+
+A client is known by its heartbeats on a channel; it is forgotten when it says good-bye, when the channel closes, or
+when it has been silent for too long. Whenever the members or the topics of a group change, every member is told (40)
+and works out anew which queues are its own. Subscriptions belong to the group: the newest heartbeat wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from holdfast.broker.flow.request import Answer, Handlers, Refusal, Request
+from holdfast.broker.options import BrokerOptions
+from holdfast.broker.tables.groups import GroupTable
+from holdfast.broker.tables.topics import TopicTable
+from holdfast.machine.effects import CloseChannel, Effect, SendBytes, SetTimer
+from holdfast.machine.events import ChannelId
+from holdfast.model.filter import is_tag_type
+from holdfast.model.group import Subscription
+from holdfast.model.topic import retry_topic
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import ONE_WAY, Command, encode_command
+from holdfast.wire.frames.fields import from_fields, to_fields
+from holdfast.wire.requests.heartbeat import (
+    CAPABILITIES_FIELD,
+    KEEPS_BATCHES_WHOLE,
+    ClientConfigCheck,
+    ConsumerData,
+    ConsumerGroupFields,
+    ConsumerList,
+    Heartbeat,
+    MessageModel,
+    UnregisterFields,
+    decode_heartbeat,
+)
+
+TIMER: Final = "clients"
+SCAN_INTERVAL_MS: Final = 10_000
+DOUBTED_TIMEOUT_MS: Final = 40_000
+"""Clients of every kind are heard of every 30 s."""
+DOUBT_MS: Final = 90_000
+"""Somebody who is to go elsewhere may not know for 30 s, and be heard of until then."""
+
+
+class Client(msgspec.Struct, frozen=True, kw_only=True):
+    """A client as one of its channels shows it.
+
+    Attributes:
+        peer: `host:port` of its end of the channel.
+        serializer: How it writes headers, and so how it is written to.
+    """
+
+    client_id: str
+    channel: ChannelId
+    peer: str
+    language: str
+    version: int
+    serializer: int
+    seen_ms: int
+
+
+class Membership(msgspec.Struct, kw_only=True):
+    """The living part of a consumer group."""
+
+    members: dict[ChannelId, Client] = {}
+    subscriptions: dict[str, Subscription] = {}
+    consume_type: str
+    message_model: str
+    consume_from_where: str
+
+    @property
+    def is_broadcast(self) -> bool:
+        """Whether every member gets every message, so that membership is nobody's concern."""
+        return self.message_model == MessageModel.BROADCASTING.name
+
+    def client_ids(self) -> list[str]:
+        """Return the ids of the members, each once, in the order in which they joined."""
+        return list(dict.fromkeys(client.client_id for client in self.members.values()))
+
+    def find_client(self, client_id: str) -> Client | None:
+        """Return the member of that name on its newest channel, or None."""
+        found = None
+        for client in self.members.values():
+            if client.client_id == client_id:
+                found = client
+        return found
+
+    def subscribe(self, consumer: ConsumerData) -> bool:
+        """Take over what the newest heartbeat subscribes to; say whether the set of topics changed."""
+        self.consume_type = consumer.consume_type
+        self.message_model = consumer.message_model
+        self.consume_from_where = consumer.consume_from_where
+        wanted = {subscription.topic: subscription for subscription in consumer.subscription_data_set}
+        changed = wanted.keys() != self.subscriptions.keys()
+        for topic, subscription in wanted.items():
+            known = self.subscriptions.get(topic)
+            if known is not None and known.sub_version > subscription.sub_version:
+                wanted[topic] = known  # A slower member still tells of an older choice.
+        self.subscriptions = wanted
+        return changed
+
+
+class ClientTable:
+    """Producers and consumers by group and by channel.
+
+    Attributes:
+        note_consumer: Receives each group and hosted topic that a heartbeat subscribes to, unless it is broadcast.
+        on_change: Is told each consumer group whose members or topics changed.
+        far_subscription: Says what a group wants of a topic whose members are connected elsewhere.
+    """
+
+    def __init__(self, options: BrokerOptions, topics: TopicTable, groups: GroupTable) -> None:
+        self._timeout_ms = options.client_timeout_ms
+        self._is_doubted = False
+        self._doubt_end_ms = 0
+        self._topics = topics
+        self._groups = groups
+        self.note_consumer: Callable[[str, str], None] = lambda _group, _topic: None
+        self.on_change: Callable[[str], None] = lambda _group: None
+        self.far_subscription: Callable[[str, str], Subscription | None] = lambda _group, _topic: None
+        self._producers: dict[str, dict[ChannelId, Client]] = {}
+        self._consumers: dict[str, Membership] = {}
+        # Requesters wait for replies under their client id.
+        self._producing: dict[str, Client] = {}
+        # Which groups a channel is in, so that its end costs no search.
+        self._of_channel: dict[ChannelId, tuple[set[str], set[str]]] = {}
+
+    def handlers(self) -> Handlers:
+        """Return what this room answers."""
+        return {
+            RequestCode.HEART_BEAT: self.heartbeat,
+            RequestCode.UNREGISTER_CLIENT: self.unregister,
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP: self.list_members,
+            RequestCode.CHECK_CLIENT_CONFIG: self.check_config,
+        }
+
+    # Questions.
+
+    def subscription(self, group: str, topic: str) -> Subscription | None:
+        """Return what *group* wants of *topic*, or None when it is not subscribed."""
+        membership = self._consumers.get(group)
+        found = None if membership is None else membership.subscriptions.get(topic)
+        return self.far_subscription(group, topic) if found is None else found
+
+    def has_group(self, group: str) -> bool:
+        """Say whether a consumer of *group* is connected."""
+        return group in self._consumers
+
+    def members(self, group: str) -> list[str]:
+        """Return the client ids of a consumer group."""
+        membership = self._consumers.get(group)
+        return [] if membership is None else membership.client_ids()
+
+    def find_membership(self, group: str) -> Membership | None:
+        """Return the living part of a consumer group, or None when nobody of it is connected."""
+        return self._consumers.get(group)
+
+    def consumer_groups(self) -> dict[str, Membership]:
+        """Return every consumer group that has a member; not to be changed by the caller."""
+        return self._consumers
+
+    def producers(self, group: str) -> list[Client]:
+        """Return the connected producers of *group*, the longest connected first."""
+        return list(self._producers.get(group, {}).values())
+
+    def producer_groups(self) -> dict[str, dict[ChannelId, Client]]:
+        """Return every producer group that has a member; not to be changed by the caller."""
+        return self._producers
+
+    def find_producer(self, client_id: str) -> Client | None:
+        """Return the producing client of that name on its newest channel, or None."""
+        return self._producing.get(client_id)
+
+    def counts(self) -> tuple[int, int]:
+        """Return (channels that produce, channels that consume)."""
+        produce = sum(1 for producing, _ in self._of_channel.values() if producing)
+        consume = sum(1 for _, consuming in self._of_channel.values() if consuming)
+        return produce, consume
+
+    # Handlers.
+
+    def heartbeat(self, request: Request) -> Answer:
+        """Answer 34: take note of everything that the client is."""
+        beat = decode_heartbeat(request.command.body)
+        client = Client(
+            client_id=beat.client_id,
+            channel=request.channel,
+            peer=request.peer,
+            language=request.command.language,
+            version=request.command.version,
+            serializer=request.command.serializer,
+            seen_ms=request.now_ms,
+        )
+        producing, consuming = self._of_channel.setdefault(request.channel, (set(), set()))
+        for producer in beat.producer_data_set:
+            self._producers.setdefault(producer.group_name, {})[request.channel] = client
+            producing.add(producer.group_name)
+            self._producing[client.client_id] = client
+        known = [self._groups.ensure(consumer.group_name, request.now_ms) for consumer in beat.consumer_data_set]
+        self._topics.ensure_all(
+            {
+                retry_topic(config.group_name): config.retry_queue_nums
+                for config in known
+                if not isinstance(config, Refusal) and config.retry_queue_nums > 0
+            },
+            request.now_ms,
+        )
+        for consumer in beat.consumer_data_set:
+            if self._join(consumer, client, beat, request):
+                consuming.add(consumer.group_name)
+        refusals = [config for config in known if isinstance(config, Refusal)]
+        # The client's next heartbeat brings the others. Groups that must not be are its own business.
+        late = next((refusal for refusal in refusals if refusal.code == ResponseCode.SYSTEM_BUSY), None)
+        return late or request.answer(fields={CAPABILITIES_FIELD: KEEPS_BATCHES_WHOLE})
+
+    def unregister(self, request: Request) -> Answer:
+        """Answer 35: the client leaves a group but may stay connected."""
+        fields = from_fields(UnregisterFields, request.command.fields)
+        if fields.producer_group:
+            self._leave_producers(fields.producer_group, request.channel)
+        if fields.consumer_group:
+            self._leave_consumers(fields.consumer_group, request.channel, request.effects)
+        return request.answer()
+
+    def list_members(self, request: Request) -> Answer:
+        """Answer 38. A group without members is an error: the asking consumer then keeps the queues that it has."""
+        group = from_fields(ConsumerGroupFields, request.command.fields).consumer_group
+        members = self.members(group)
+        if not members:
+            return Refusal(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {group}")
+        return request.answer(body=java_json.encode(ConsumerList(members)))
+
+    def check_config(self, request: Request) -> Answer:
+        """Answer 46: may this subscription be used here?"""
+        check = java_json.decode(request.command.body, ClientConfigCheck)
+        kind = check.subscription_data.expression_type
+        if not is_tag_type(kind):
+            return Refusal(
+                ResponseCode.SYSTEM_ERROR, f"The broker does not support consumer to filter message by {kind}"
+            )
+        return request.answer()
+
+    # The passing of time.
+
+    def start(self, now_ms: int, effects: list[Effect]) -> None:
+        """Begin to look for clients that fell silent."""
+        effects.append(SetTimer(TIMER, now_ms + SCAN_INTERVAL_MS))
+
+    def on_timer(self, name: str, now_ms: int, effects: list[Effect]) -> None:
+        """Look for clients that fell silent."""
+        assert name == TIMER
+        if self._is_doubted:
+            self._is_doubted, self._doubt_end_ms = False, now_ms + DOUBT_MS
+        effects += self.expire(now_ms)
+        effects.append(SetTimer(TIMER, now_ms + SCAN_INTERVAL_MS))
+
+    def close(self, channel: ChannelId, now_ms: int) -> list[Effect]:  # noqa: ARG002 - an event's time goes with it
+        """Forget a channel that is gone and tell those who shared groups with it."""
+        effects: list[Effect] = []
+        producing, consuming = self._of_channel.get(channel, (set(), set()))
+        for group in sorted(producing):
+            self._leave_producers(group, channel)
+        for group in sorted(consuming):
+            self._leave_consumers(group, channel, effects)
+        self._of_channel.pop(channel, None)
+        return effects
+
+    def doubt(self) -> None:
+        """Forget soon, for a while, whoever is silent: some may have gone elsewhere, and keep the connection."""
+        self._is_doubted = True
+
+    def expire(self, now_ms: int) -> list[Effect]:
+        """Forget and disconnect every client that has been silent for too long."""
+        effects: list[Effect] = []
+        timeout_ms = min(DOUBTED_TIMEOUT_MS, self._timeout_ms) if now_ms < self._doubt_end_ms else self._timeout_ms
+        for channel in self._silent_channels(now_ms - timeout_ms):
+            effects += self.close(channel, now_ms)
+            effects.append(CloseChannel(channel))
+        return effects
+
+    # Joining and leaving.
+
+    def _join(self, consumer: ConsumerData, client: Client, beat: Heartbeat, request: Request) -> bool:
+        """Make *client* a member of one group; False when there is no such group and none is made."""
+        name = consumer.group_name
+        config = self._groups.find(name)
+        if config is None:
+            return False
+        membership = self._consumers.get(name)
+        if membership is None:
+            membership = self._consumers[name] = Membership(
+                consume_type=consumer.consume_type,
+                message_model=consumer.message_model,
+                consume_from_where=consumer.consume_from_where,
+            )
+        known = membership.members.get(client.channel)
+        changed = known is None or known.client_id != client.client_id
+        membership.members[client.channel] = client
+        if not beat.without_sub:
+            changed = membership.subscribe(consumer) or changed
+        if not membership.is_broadcast:
+            for topic in membership.subscriptions:
+                if self._topics.find(topic) is not None:
+                    self.note_consumer(name, topic)
+        if changed and config.notify_consumer_ids_changed_enable:
+            _notify(name, membership, request.effects)
+        if changed:
+            self.on_change(name)
+        return True
+
+    def _leave_producers(self, group: str, channel: ChannelId) -> None:
+        clients = self._producers.get(group, {})
+        client = clients.pop(channel, None)
+        if not clients:
+            self._producers.pop(group, None)
+        groups_left = self._of_channel.get(channel, (set(), set()))[0]
+        groups_left.discard(group)
+        newest = self._producing.get(client.client_id) if client is not None else None
+        if newest is not None and newest.channel == channel and not groups_left:
+            del self._producing[newest.client_id]
+
+    def _leave_consumers(self, group: str, channel: ChannelId, effects: list[Effect]) -> None:
+        self._of_channel.get(channel, (set(), set()))[1].discard(group)
+        membership = self._consumers.get(group)
+        if membership is None or membership.members.pop(channel, None) is None:
+            return
+        if membership.members:
+            self.notify(group, effects)
+        else:
+            del self._consumers[group]
+        self.on_change(group)
+
+    def notify(self, group: str, effects: list[Effect]) -> None:
+        """Tell the members of *group* that are connected here to work out their queues anew."""
+        membership, config = self._consumers.get(group), self._groups.find(group)
+        if membership is not None and (config is None or config.notify_consumer_ids_changed_enable):
+            _notify(group, membership, effects)
+
+    def _silent_channels(self, seen_before_ms: int) -> list[ChannelId]:
+        seen: dict[ChannelId, int] = {}
+        of_groups = [*self._producers.values(), *(membership.members for membership in self._consumers.values())]
+        for clients in of_groups:
+            for channel, client in clients.items():
+                seen[channel] = max(client.seen_ms, seen.get(channel, 0))
+        return [channel for channel, seen_ms in seen.items() if seen_ms < seen_before_ms]
+
+
+def _notify(group: str, membership: Membership, effects: list[Effect]) -> None:
+    """Tell every member of *group* to work out its queues anew."""
+    if membership.is_broadcast:
+        return
+    fields = to_fields(ConsumerGroupFields(consumer_group=group))
+    for client in membership.members.values():
+        command = Command(
+            code=RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, flag=ONE_WAY, fields=fields, serializer=client.serializer
+        )
+        effects.append(SendBytes(client.channel, [encode_command(command)]))

@@ -1,0 +1,84 @@
+"""Deletion markers as a broker keeps them and carries them from one name server to the others.
+
+    the answer of a name server ─> merged, kept ─> every name server gets the result with a registration, at once
+    explicit create (17, 18, 513) ─> lifted, kept ─> the registration of the topic says so
+    215, before name servers have heard of the deletion (216) ─> held for some seconds, in memory only
+
+A topic with a marker is not created for a send. Kept in `config/holdfastDeletions.json`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from holdfast.broker.options import BrokerOptions
+from holdfast.broker.tables.config_store import load_config, write_config
+from holdfast.machine.effects import Effect
+from holdfast.model.deletion import Deletions, Marker, is_marked_when_deleted
+from holdfast.model.errors import RemoteProtocolError
+from holdfast.store.base.disk import Disk
+from holdfast.wire.cluster.deletions import decode_markers, encode_markers
+
+NAME: Final = "holdfastDeletions.json"
+HOLD_MS: Final = 10_000
+"""How long a topic is not created for sends after 215: tools delete it at all brokers before they send 216."""
+
+
+class _Saved(msgspec.Struct, frozen=True):
+    """Content of the file."""
+
+    markers: list[Marker] = []
+
+
+class DeletionMarkers:
+    """The markers that this broker has heard of.
+
+    Attributes:
+        on_change: Registers at every name server.
+    """
+
+    def __init__(self, disk: Disk, options: BrokerOptions) -> None:
+        self._disk = disk
+        self._cluster = options.cluster
+        self._has_name_servers = bool(options.namesrv)
+        saved = load_config(disk, NAME, _Saved) or _Saved()
+        self._deletions = Deletions(saved.markers)
+        self._held: dict[str, int] = {}  # topic to when a deletion without a marker no longer counts
+        self.text = encode_markers(self._deletions.all())
+        self.on_change: Callable[[list[Effect]], None] = lambda _: None
+
+    def is_deleted(self, topic: str, now_ms: int) -> bool:
+        """Return whether *topic* must not be created for a send."""
+        return self._held.get(topic, 0) > now_ms or self._deletions.is_deleted(topic, self._cluster)
+
+    def hear(self, text: str | None, effects: list[Effect]) -> None:
+        """Merge the markers that a name server sent."""
+        if not text:
+            return
+        try:
+            markers = decode_markers(text)
+        except RemoteProtocolError:
+            return  # It is not from one of ours.
+        if self._deletions.merge(markers):
+            self._save(effects)
+            self.on_change(effects)
+
+    def hold(self, topic: str, now_ms: int) -> None:
+        """Take note that *topic* was deleted here; its marker follows if name servers are to forget it as well."""
+        if self._has_name_servers and is_marked_when_deleted(topic):
+            self._held = {name: until_ms for name, until_ms in self._held.items() if until_ms > now_ms}
+            self._held[topic] = now_ms + HOLD_MS
+
+    def lift(self, topic: str, now_ms: int, effects: list[Effect]) -> None:
+        """Take note that *topic* was explicitly created. The registration that follows tells name servers."""
+        self._held.pop(topic, None)
+        if self._deletions.lift(topic, self._cluster, now_ms):
+            self._save(effects)
+
+    def _save(self, effects: list[Effect]) -> None:
+        markers = self._deletions.all()
+        self.text = encode_markers(markers)
+        effects += write_config(self._disk, NAME, _Saved(markers))

@@ -1,0 +1,120 @@
+"""The consumer groups this broker knows, kept in `config/subscriptionGroup.json`.
+
+What an operator asked for is on disk before the method that did it returns. Groups that come into being because
+somebody consumes are kept by `keep`, some seconds later: should a crash be faster, they come into being again.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.broker.flow.request import Refusal
+from holdfast.broker.options import BrokerOptions
+from holdfast.broker.tables.config_store import load_config, save_config
+from holdfast.broker.tables.creation_limit import CreationLimit
+from holdfast.model.group import GroupConfig, find_group_fault
+from holdfast.store.base.disk import Disk
+from holdfast.wire.cluster.registration import DataVersion
+from holdfast.wire.frames.codes import ResponseCode
+
+NAME: Final = "subscriptionGroup.json"
+SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
+TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"
+
+# Tools and proxies of every version use these without asking; Java brokers know them from birth.
+SYSTEM_GROUPS: Final = (
+    "TOOLS_CONSUMER",
+    "FILTERSRV_CONSUMER",
+    "SELF_TEST_C_GROUP",
+    "CID_ONS-HTTP-PROXY",
+    "CID_ONSAPI_PULL",
+    "CID_ONSAPI_PERMISSION",
+    "CID_ONSAPI_OWNER",
+    TRANSACTION_GROUP,
+)
+
+
+class Groups(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The table as it is stored and as tools get it."""
+
+    subscription_group_table: dict[str, GroupConfig] = {}
+    forbidden_table: dict[str, Any] = {}
+    data_version: DataVersion = DataVersion()
+
+
+class GroupTable:
+    """Every consumer group by name."""
+
+    def __init__(self, disk: Disk, options: BrokerOptions, now_ms: int = 0) -> None:
+        self._disk = disk
+        self._auto_create = options.auto_create_groups
+        saved = load_config(disk, NAME, Groups) or Groups(data_version=DataVersion(timestamp=now_ms))
+        self._groups = {name: GroupConfig(group_name=name) for name in SYSTEM_GROUPS} | saved.subscription_group_table
+        self._forbidden = saved.forbidden_table
+        self.data_version = saved.data_version
+        self._creations = CreationLimit()
+        self._is_kept = True
+
+    def find(self, group: str) -> GroupConfig | None:
+        """Return how *group* is treated, or None when nobody knows it."""
+        return self._groups.get(group)
+
+    def all(self) -> dict[str, GroupConfig]:
+        """Return every group by name; not to be changed by the caller."""
+        return self._groups
+
+    def to_wire(self) -> Groups:
+        """Return the whole table."""
+        return Groups(
+            subscription_group_table=self._groups, forbidden_table=self._forbidden, data_version=self.data_version
+        )
+
+    def ensure(self, group: str, now_ms: int) -> GroupConfig | Refusal:
+        """Return *group*, created if need be, or why it cannot be."""
+        known = self._groups.get(group)
+        if known is not None:
+            return known
+        created = GroupConfig(group_name=group)
+        may_create = self._auto_create or group.startswith(SYSTEM_GROUP_PREFIX)
+        # A name becomes the folder of its retry topic: no other names may come in.
+        if not may_create or find_group_fault(created) is not None:
+            return Refusal(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"consumer group {group} does not exist; create it first"
+            )
+        if not self._creations.take(now_ms):
+            return Refusal(
+                ResponseCode.SYSTEM_BUSY, "too many consumer groups are created at once; try again in a moment"
+            )
+        self._change([created], now_ms)
+        return created
+
+    def put(self, config: GroupConfig, now_ms: int) -> None:
+        """Treat the group as *config* says from now on."""
+        self.put_all([config], now_ms)
+
+    def put_all(self, configs: list[GroupConfig], now_ms: int) -> None:
+        """Take over all of *configs*, with one write."""
+        self._change(configs, now_ms)
+        self.keep()
+
+    def delete(self, group: str, now_ms: int) -> None:
+        """Forget *group*; not there is fine."""
+        if self._groups.pop(group, None) is not None:
+            self._change([], now_ms)
+            self.keep()
+
+    def keep(self) -> None:
+        """Put the table on disk, unless it is there already."""
+        if not self._is_kept:
+            save_config(self._disk, NAME, self.to_wire())
+            self._is_kept = True
+
+    def _change(self, configs: list[GroupConfig], now_ms: int) -> None:
+        self._groups |= {config.group_name: config for config in configs}
+        version = self.data_version
+        self.data_version = DataVersion(
+            state_version=version.state_version, timestamp=now_ms, counter=version.counter + 1
+        )
+        self._is_kept = False

@@ -1,0 +1,293 @@
+"""The topics this broker hosts, kept in `config/topics.json`.
+
+How the queues of a topic are indexed is said when it is made and does not change. The store hears of it once the file
+says it: a store that is opened again reads it there.
+
+What an operator asked for is on disk before the method that did it returns, so that an answered creation survives a
+crash. What comes into being by itself (`create_for_send`, `ensure`) is kept by `keep`, once for all of an event and
+before its answers leave. Which topics changed since the last registration is remembered in `changed`;
+`registration.py` takes them.
+
+The system topics are those that a Java broker registers: clients and tools look for some of them, and a name server
+takes a broker that presents a single topic for an incremental update.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from holdfast.broker.flow.request import Refusal
+from holdfast.broker.options import BrokerOptions
+from holdfast.broker.tables.config_store import load_config, save_config
+from holdfast.broker.tables.creation_limit import CreationLimit
+from holdfast.broker.tables.deletion_markers import DeletionMarkers
+from holdfast.model.delay import DelayLevels
+from holdfast.model.topic import (
+    AUTO_CREATE_TOPIC,
+    BATCH_QUEUE,
+    CHECK_MAX_TOPIC,
+    FORWARD_TOPIC,
+    HALF_TOPIC,
+    MAPPING_TOPIC,
+    OFFSET_MOVED_TOPIC,
+    OP_HALF_TOPIC,
+    QUEUE_TYPE,
+    READ_WRITE,
+    RETRY_PREFIX,
+    SCHEDULE_TOPIC,
+    SELF_TEST_TOPIC,
+    SIMPLE_QUEUE,
+    SYSTEM_PREFIX,
+    Permission,
+    TopicConfig,
+    find_name_fault,
+)
+from holdfast.store.base.disk import Disk
+from holdfast.store.message_store import MessageStore
+from holdfast.wire.cluster.registration import DataVersion, Topics
+from holdfast.wire.frames.codes import ResponseCode
+
+NAME: Final = "topics.json"
+QUEUES_MAX: Final = 16_384
+_OURS: Final = frozenset({CHECK_MAX_TOPIC, MAPPING_TOPIC, FORWARD_TOPIC})
+_INHERITED = int(READ_WRITE | Permission.INHERIT)
+
+
+class _Saved(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What is in the file; keys that we do not know are left to those who wrote them."""
+
+    topic_config_table: dict[str, TopicConfig] = {}
+    data_version: DataVersion = DataVersion()
+
+
+class TopicTable:
+    """Every topic by name.
+
+    Args:
+        disk: Where the file is.
+        options: How the broker is called, and what it may create.
+        now_ms: The time here.
+        store: Who keeps the queues of the topics.
+
+    Attributes:
+        deletions: Which topics must not be created for sends.
+        on_created: Is called with a topic that a send created, its template, and the queues that its sender wants.
+        data_version: Rises with every change; name servers compare it.
+        changed: Names of the topics that changed since they were last registered.
+    """
+
+    def __init__(self, disk: Disk, options: BrokerOptions, now_ms: int = 0, store: MessageStore | None = None) -> None:
+        self._disk = disk
+        self.deletions = DeletionMarkers(disk, options)
+        self.on_created: Callable[[str, str, int], None] = lambda _name, _template, _queues: None
+        self._store = store
+        self._options = options
+        saved = load_config(disk, NAME, _Saved) or _Saved(data_version=DataVersion(timestamp=now_ms))
+        self._topics = {config.name: config for config in _system_topics(options)}
+        self._system = frozenset(self._topics)
+        self._topics |= saved.topic_config_table
+        if not options.auto_create_topics:
+            self._topics.pop(AUTO_CREATE_TOPIC, None)
+        self.data_version = saved.data_version
+        self.changed: set[str] = set()
+        self._creations = CreationLimit()
+        self._is_kept = True
+
+    def find(self, name: str) -> TopicConfig | None:
+        """Return how *name* is hosted, or None when it is not."""
+        return self._topics.get(name)
+
+    def all(self) -> dict[str, TopicConfig]:
+        """Return every topic by name; not to be changed by the caller."""
+        return self._topics
+
+    def to_wire(self) -> Topics:
+        """Return the whole table as it is registered and handed to tools."""
+        return Topics(topic_config_table=self._topics, data_version=self.data_version)
+
+    def is_system(self, name: str) -> bool:
+        """Say whether the broker itself needs *name*."""
+        return name in self._system or name in _OURS or name.startswith(SYSTEM_PREFIX)
+
+    def system_names(self) -> list[str]:
+        """Return the names that are the broker's own, hosted yet or not."""
+        return sorted(self._system | {CHECK_MAX_TOPIC})
+
+    def put(self, config: TopicConfig, now_ms: int) -> None:
+        """Host *config* from now on."""
+        if self._topics.get(config.name) == config:
+            # Repeated creation must still reach name servers that have forgotten the topic.
+            self.changed.add(config.name)
+            return
+        self.put_all([config], now_ms)
+
+    def put_all(self, configs: list[TopicConfig], now_ms: int) -> None:
+        """Host all of *configs*, with one write."""
+        self._host(configs, now_ms)
+        self.keep()
+        if self._store is not None:
+            for config in configs:
+                if config.has_batch_index:
+                    self._store.set_batched(config.name)
+
+    def find_kind_fault(self, config: TopicConfig) -> str | None:
+        """Return why the queues of a topic cannot be indexed as *config* wants it, or None when they can."""
+        name, kind = config.name, config.attributes.get(QUEUE_TYPE, SIMPLE_QUEUE)
+        if kind not in {SIMPLE_QUEUE, BATCH_QUEUE}:
+            return f"the queue type {kind} is not supported; use {SIMPLE_QUEUE} or {BATCH_QUEUE}"
+        known = self._topics.get(name)
+        if known is not None:
+            if known.has_batch_index == config.has_batch_index:
+                return None
+            wanted = "batch" if config.has_batch_index else "simple"
+            return (
+                f"{QUEUE_TYPE} of topic {name} cannot become {kind} while it is served: stop the broker and run "
+                f"`holdfast index convert {name} --to {wanted} --store DIR` on its folder"
+            )
+        left = None if self._store is None else self._store.find_kind(name)
+        if left is not None and left != config.has_batch_index:
+            return f"queues of an earlier topic {name} with another {QUEUE_TYPE} are left: delete it first"
+        return None
+
+    def is_creatable(self, name: str, template: str) -> bool:
+        """Say whether a send to *name* would create it, after the topic *template*."""
+        if name in self._topics or name.startswith(RETRY_PREFIX) or find_name_fault(name) is not None:
+            return False
+        base = self._topics.get(template)
+        return base is not None and bool(base.permission & Permission.INHERIT)
+
+    def create_for_send(self, name: str, template: str, queues: int, now_ms: int) -> TopicConfig | Refusal:
+        """Create a topic that a client sends to, after the topic *template*, if that may be inherited from."""
+        known = self._topics.get(name)
+        if known is not None:
+            return known
+        created = self.create_from_template(name, template, queues, now_ms)
+        if isinstance(created, TopicConfig) and not name.startswith(RETRY_PREFIX):
+            self.on_created(name, template, queues)
+        return created
+
+    def create_from_template(self, name: str, template: str, queues: int, now_ms: int) -> TopicConfig | Refusal:
+        """Create a topic that is not here, with the smaller of *queues* and the number that *template* has."""
+        fault = find_name_fault(name)
+        if fault is not None:
+            return Refusal(ResponseCode.INVALID_PARAMETER, fault)
+        if name.startswith(RETRY_PREFIX):
+            return self.ensure(name, 1, now_ms)
+        if self.deletions.is_deleted(name, now_ms):
+            return Refusal(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{name}] was deleted and is not created by a send; create it again first, by holdfast topic "
+                "create or mqadmin updateTopic",
+            )
+        base = self._topics.get(template)
+        if base is None or not base.permission & Permission.INHERIT:
+            return Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please!")
+        if not self._creations.take(now_ms):
+            return Refusal(ResponseCode.SYSTEM_BUSY, "too many topics are created at once; try again in a moment")
+        count = max(1, min(queues, base.write_queues))
+        created = TopicConfig(
+            name=name,
+            read_queues=count,
+            write_queues=count,
+            permission=int(base.permission & ~Permission.INHERIT),
+            filter_type=base.filter_type,
+        )
+        self._host([created], now_ms)
+        return created
+
+    def ensure(self, name: str, queues: int, now_ms: int, permission: int = int(READ_WRITE)) -> TopicConfig:
+        """Return topic *name*, created with *queues* queues when it is not there: for topics that we need ourselves."""
+        known = self._topics.get(name)
+        if known is not None:
+            return known
+        created = TopicConfig(name=name, read_queues=queues, write_queues=queues, permission=permission)
+        self._host([created], now_ms)
+        return created
+
+    def ensure_all(self, queues: dict[str, int], now_ms: int) -> None:
+        """Create those topics that are not there, given as name and number of queues."""
+        created = [
+            TopicConfig(name=name, read_queues=count, write_queues=count)
+            for name, count in queues.items()
+            if name not in self._topics
+        ]
+        if created:
+            self._host(created, now_ms)
+
+    def delete(self, name: str, now_ms: int) -> None:
+        """Stop hosting *name*; not there is fine."""
+        if self._topics.pop(name, None) is not None:
+            self.changed.discard(name)
+            self._host([], now_ms)
+            self.keep()
+
+    def take_changed(self) -> dict[str, TopicConfig]:
+        """Return the topics that changed since this was last asked."""
+        taken = {name: self._topics[name] for name in self.changed if name in self._topics}
+        self.changed = set()
+        return taken
+
+    def touch(self, name: str, now_ms: int) -> None:
+        """Let name servers hear of *name* again: what they should know of it besides its configuration changed."""
+        self.changed.add(name)
+        self._bump(now_ms)
+
+    def keep(self) -> None:
+        """Put the table on disk, unless it is there already."""
+        if not self._is_kept:
+            save_config(self._disk, NAME, _Saved(topic_config_table=self._topics, data_version=self.data_version))
+            self._is_kept = True
+
+    def _host(self, configs: list[TopicConfig], now_ms: int) -> None:
+        self._topics |= {config.name: config for config in configs}
+        self.changed |= {config.name for config in configs}
+        self._bump(now_ms)
+        self._is_kept = False
+
+    def _bump(self, now_ms: int) -> None:
+        version = self.data_version
+        self.data_version = DataVersion(
+            state_version=version.state_version, timestamp=now_ms, counter=version.counter + 1
+        )
+
+
+def find_topic_fault(config: TopicConfig) -> str | None:
+    """Return why *config* cannot be hosted, or None when it can."""
+    fault = find_name_fault(config.name)
+    if fault is not None:
+        return fault
+    for what, count in (("read", config.read_queues), ("write", config.write_queues)):
+        if not 0 <= count <= QUEUES_MAX:
+            return f"{count} {what} queues are outside 0..{QUEUES_MAX}"
+    if not 0 <= config.permission <= _INHERITED:
+        return f"the permission {config.permission} is outside 0..{_INHERITED}"
+    return None
+
+
+def _system_topics(options: BrokerOptions) -> list[TopicConfig]:
+    cluster, broker = options.cluster, options.name
+    counts = {
+        SELF_TEST_TOPIC: 1,
+        "BenchmarkTest": 1024,
+        OFFSET_MOVED_TOPIC: 1,
+        SCHEDULE_TOPIC: len(DelayLevels(options.delay_levels)),
+        f"{cluster}_REPLY_TOPIC": 1,
+        f"rmq_sys_REVIVE_LOG_{cluster}": 8,
+        HALF_TOPIC: 1,
+        OP_HALF_TOPIC: 1,
+        "rmq_sys_wheel_timer": 1,
+    }
+    topics = [TopicConfig(name=name, read_queues=count, write_queues=count) for name, count in counts.items()]
+    inherited = {cluster: 16, broker: 1}
+    if options.auto_create_topics:
+        inherited[AUTO_CREATE_TOPIC] = options.default_topic_queues
+    topics += [
+        TopicConfig(name=name, read_queues=count, write_queues=count, permission=_INHERITED)
+        for name, count in inherited.items()
+    ]
+    sync_name = f"rmq_sys_SYNC_BROKER_MEMBER_{broker}"
+    topics.append(TopicConfig(name=sync_name, read_queues=1, write_queues=1, permission=int(Permission.INHERIT)))
+    return topics

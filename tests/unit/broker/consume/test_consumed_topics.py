@@ -1,0 +1,79 @@
+"""Which groups consume what at other brokers."""
+
+from tests.support.broker_desk import BrokerDesk
+from tests.support.moving_cluster import TOPIC, MovingCluster
+
+from holdfast.broker.consume.consumed_topics import BROKERS_MAX, LIFE_MS, REPEAT_MS, ROUND_MS
+from holdfast.model.topic import TopicConfig
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.requests.moves import Consumed, encode_body
+
+GROUP = "consumers"
+
+
+def a_cluster(**clusters: str) -> MovingCluster:
+    """Two brokers that host a normal topic, which a group consumes at a; and more, each of another cluster."""
+    cluster = MovingCluster("a", "b", *clusters, clusters=clusters)
+    for rooms in cluster.rooms.values():
+        rooms.topics.put(TopicConfig(name=TOPIC, read_queues=1, write_queues=1), cluster.world.now_ms)
+    cluster.rooms["a"].offsets.commit(GROUP, TOPIC, 0, 0)
+    cluster.run(ROUND_MS + 2_000)
+    return cluster
+
+
+def heard(cluster: MovingCluster, name: str) -> list[tuple[str, str]]:
+    return list(cluster.rooms[name].consumed.pairs())
+
+
+def a_report(broker: str, *topics: str) -> Command:
+    return Command(
+        code=RequestCode.SHARE_CONSUMED, body=encode_body(Consumed(broker=broker, groups={GROUP: [*topics]}))
+    )
+
+
+def test_brokers_of_the_cluster_hear_of_every_change():
+    """Those of another cluster do not: its clients may be of another unit."""
+    cluster = a_cluster(elsewhere="other")
+    assert [heard(cluster, name) for name in ("a", "b", "elsewhere")] == [[], [(TOPIC, GROUP)], []]
+
+    cluster.rooms["a"].offsets.forget_group(GROUP)
+    cluster.run(ROUND_MS + 2_000)
+
+    assert heard(cluster, "b") == []
+
+
+def test_a_broker_that_restarted_hears_it_with_the_next_repetition():
+    """Nothing of it is on disk, and its group is not made there."""
+    cluster = a_cluster()
+    cluster.brokers["b"].kill()
+    cluster.brokers["b"].start()
+    cluster.run(ROUND_MS)
+    assert heard(cluster, "b") == []
+
+    cluster.run(REPEAT_MS + ROUND_MS)
+
+    assert heard(cluster, "b") == [(TOPIC, GROUP)]
+    assert cluster.rooms["b"].groups.find(GROUP) is None
+
+
+def test_a_broker_that_stays_silent_is_forgotten():
+    """It may be gone for good."""
+    cluster = a_cluster()
+    cluster.brokers["a"].kill()
+
+    cluster.run(LIFE_MS + ROUND_MS)
+
+    assert heard(cluster, "b") == []
+
+
+def test_topics_that_are_not_hosted_and_too_many_brokers_are_ignored():
+    """What comes from the network costs a bounded amount of memory."""
+    desk = BrokerDesk()
+    desk.make_topic("T")
+
+    answers = desk.ask(*(a_report(f"b{number}", "T", "missing") for number in range(BROKERS_MAX + 5)))
+    desk.ask(a_report(desk.options.name, "T"))
+
+    assert {answer.code for answer in answers} == {ResponseCode.SUCCESS}
+    assert list(desk.rooms.consumed.pairs()) == [("T", GROUP)] * BROKERS_MAX

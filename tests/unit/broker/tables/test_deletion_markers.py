@@ -1,0 +1,183 @@
+"""Deletion markers at brokers: what a send does not create, what an explicit create lifts, how markers travel."""
+
+import pytest
+from tests.support.broker_desk import a_send
+from tests.support.moving_cluster import TOPIC, MovingCluster
+from tests.unit.broker.relay.test_auto_create_guard import a_create
+
+from holdfast.broker.options import BrokerOptions
+from holdfast.broker.tables.deletion_markers import HOLD_MS, DeletionMarkers
+from holdfast.machine.effects import Effect, WriteFile
+from holdfast.model.deletion import Marker
+from holdfast.model.mapping import TopicMapping, first_home
+from holdfast.model.scope import GLOBAL
+from holdfast.sim.disk import SimDisk
+from holdfast.wire.cluster.deletions import encode_markers
+from holdfast.wire.cluster.mapping import encode, to_detail
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
+
+
+@pytest.fixture
+def cluster() -> MovingCluster:
+    """A leads both queues; b came later and hosts nothing of the topic. There are two name servers."""
+    cluster = MovingCluster("a", name_servers=2)
+    cluster.make_topic({0: "a", 1: "a"})
+    cluster.steps["b"] = 0
+    cluster.brokers["b"] = cluster.put_broker("b", "10.0.1.2:10911")
+    cluster.brokers["b"].start()
+    cluster.run(2_000)
+    return cluster
+
+
+def a_static_create(cluster: MovingCluster) -> Command:
+    """Return an operator's request for a static topic with one queue, which a leads."""
+    record = TopicMapping(
+        topic=TOPIC, broker="a", scope=GLOBAL, epoch=cluster.world.now_ms, total=1, queues={0: first_home(0, "a", 0)}
+    )
+    fields = a_create(TOPIC).fields | {"force": "false"}
+    return Command(code=RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC, fields=fields, body=encode(to_detail(record)))
+
+
+def is_refused(cluster: MovingCluster, name: str, topic: str = TOPIC) -> bool:
+    answer = cluster.ask_command(name, a_send(topic, queue=0))
+    assert answer.code in {ResponseCode.SUCCESS, ResponseCode.TOPIC_NOT_EXIST}
+    return answer.code == ResponseCode.TOPIC_NOT_EXIST and "was deleted" in (answer.remark or "")
+
+
+def hosts(cluster: MovingCluster, topic: str = TOPIC) -> list[str]:
+    return [name for name, rooms in cluster.rooms.items() if rooms.topics.find(topic) is not None]
+
+
+def markers(disk: SimDisk | None = None, **options: object) -> DeletionMarkers:
+    return DeletionMarkers(disk or SimDisk(), BrokerOptions(name="a", cluster="C", namesrv=("n:1",), **options))  # type: ignore[arg-type]
+
+
+# In a cluster.
+
+
+@pytest.mark.parametrize("is_static", [True, False])
+def test_a_deleted_topic_is_not_created_for_a_send(cluster: MovingCluster, *, is_static: bool) -> None:
+    """Whatever kind it was, at every broker."""
+    topic = TOPIC if is_static else "N"
+    if not is_static:
+        assert cluster.ask_command("a", a_send(topic)).code == 0
+        cluster.run(4_000)
+    cluster.delete_topic(topic, *hosts(cluster, topic))
+
+    assert is_refused(cluster, "a", topic)
+    assert is_refused(cluster, "b", topic)
+    cluster.run(60_000)
+    assert is_refused(cluster, "b", topic)
+    assert hosts(cluster, topic) == []
+
+
+def test_what_is_sent_between_the_two_halves_of_a_deletion_creates_nothing(cluster: MovingCluster) -> None:
+    """Tools delete at brokers first; name servers say for a moment that the topic is there."""
+    assert cluster.ask_command("a", a_send("N")).code == 0
+    cluster.run(4_000)
+    for name in hosts(cluster, "N"):
+        assert cluster.ask(name, RequestCode.DELETE_TOPIC_IN_BROKER, topic="N").code == 0
+
+    assert is_refused(cluster, "a", "N")
+    cluster.delete_topic("N")
+    assert hosts(cluster, "N") == []
+
+
+def test_a_topic_that_was_taken_from_one_broker_only_may_come_back_there(cluster: MovingCluster) -> None:
+    """No name server was asked to forget it."""
+    assert cluster.ask_command("a", a_send("N")).code == 0
+    assert cluster.ask("a", RequestCode.DELETE_TOPIC_IN_BROKER, topic="N").code == 0
+    cluster.run(HOLD_MS)
+
+    assert not is_refused(cluster, "a", "N")
+
+
+@pytest.mark.parametrize("is_static", [True, False])
+def test_an_explicit_create_of_either_kind_lifts_the_marker(cluster: MovingCluster, *, is_static: bool) -> None:
+    """For every broker; it does not matter which one was asked."""
+    cluster.delete_topic(TOPIC, "a")
+    assert is_refused(cluster, "b")
+
+    assert cluster.ask_command("a", a_static_create(cluster) if is_static else a_create(TOPIC)).code == 0
+    cluster.run(4_000)
+
+    assert not is_refused(cluster, "a")
+    assert not is_refused(cluster, "b")
+    assert hosts(cluster) == (["a"] if is_static else ["a", "b"])
+
+
+def test_a_name_server_that_was_down_learns_of_a_deletion(cluster: MovingCluster) -> None:
+    """From the brokers; it then tells a broker that was down, too."""
+    cluster.name_servers[1].kill()
+    cluster.brokers["b"].kill()
+    cluster.delete_topic(TOPIC, "a")
+    cluster.run(4_000)
+
+    cluster.name_servers[1].start()
+    cluster.run(4_000)
+    cluster.name_servers[0].kill()
+    cluster.brokers["a"].kill()
+    cluster.brokers["b"].start()
+    cluster.run(4_000)
+
+    assert is_refused(cluster, "b")
+
+
+def test_a_restarted_broker_remembers_while_no_name_server_answers(cluster: MovingCluster) -> None:
+    """It heard of the deletion before."""
+    cluster.delete_topic(TOPIC, "a")
+    cluster.run(4_000)
+    for node in cluster.name_servers:
+        node.kill()
+    cluster.brokers["b"].kill()
+    cluster.brokers["b"].start()
+    cluster.run(2_000)
+
+    assert is_refused(cluster, "b")
+
+
+# One broker's table.
+
+
+def test_markers_are_kept_and_carried() -> None:
+    """News is written, and sent to every name server."""
+    table, effects, rounds = markers(), list[Effect](), list[int]()
+    table.on_change = lambda _: rounds.append(1)
+
+    table.hear(encode_markers([Marker("T", 5)]), effects)
+    table.hear(encode_markers([Marker("T", 4)]), effects)
+
+    assert table.is_deleted("T", 0)
+    assert table.text == encode_markers([Marker("T", 5)])
+    assert [type(effect) for effect in effects] == [WriteFile]
+    assert rounds == [1]
+
+
+@pytest.mark.parametrize("text", [None, "", "{", "[1]"])
+def test_what_is_not_markers_changes_nothing(text: str | None) -> None:
+    """It may be a Java name server, or damaged."""
+    table, effects = markers(), list[Effect]()
+
+    table.hear(text, effects)
+
+    assert (table.text, effects) == ("[]", [])
+
+
+def test_a_deletion_in_another_cluster_does_not_concern_this_broker() -> None:
+    """The marker is carried all the same."""
+    table = markers()
+
+    table.hear(encode_markers([Marker("T", 5, "other")]), [])
+
+    assert not table.is_deleted("T", 0)
+    assert "other" in table.text
+
+
+def test_a_broker_without_name_servers_creates_what_it_is_sent() -> None:
+    """There is no 216 that could follow."""
+    table = DeletionMarkers(SimDisk(), BrokerOptions(name="a", namesrv=()))
+
+    table.hold("T", 0)
+
+    assert not table.is_deleted("T", 0)
