@@ -46,7 +46,7 @@ from tests.support.child import Child, ChildFailed
 
 from holdfast.model.topic import TopicConfig
 from holdfast.nameserver.options import NameServerOptions
-from holdfast.nameserver.push import SETTLING_MS
+from holdfast.nameserver.push.route_push import SETTLING_MS
 from holdfast.wire.cluster.registration import DataVersion, Registration, Topics, encode_registration
 from holdfast.wire.frames.codes import RequestCode
 

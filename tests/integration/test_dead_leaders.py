@@ -9,7 +9,7 @@ import pytest
 from tests.support.stage import TOPIC, Stage, on_stage
 
 from holdfast import HoldfastError, Message, Producer, PullConsumer
-from holdfast.nameserver.queue_leases import FILE as LEASES_FILE
+from holdfast.nameserver.cluster.queue_leases import FILE as LEASES_FILE
 
 pytestmark = pytest.mark.timeout(170)
 

@@ -10,8 +10,8 @@ from tests.support.name_servers import a_topic
 from tests.support.static_reports import NOBODY, address_of, java_leaders
 
 from holdfast.model.mapping import LogicalQueue, TopicMapping, first_home
-from holdfast.nameserver.routes import RouteTable
-from holdfast.nameserver.static_routes import Part, aware_body
+from holdfast.nameserver.routes.route_table import RouteTable
+from holdfast.nameserver.routes.static_routes import Part, aware_body
 from holdfast.wire.cluster.mapping import to_info, to_plain
 
 BROKERS = ["a", "b", "c"]

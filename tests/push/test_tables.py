@@ -18,7 +18,7 @@ from tests.support.name_servers import a_topic
 from tests.support.static_reports import a_home, a_report, leads
 from tests.support.watchers import ADDRESS, Peer, PushingServer, pushing
 
-from holdfast.nameserver.kv import ORDER_TOPICS
+from holdfast.nameserver.config.kv_config import ORDER_TOPICS
 from holdfast.wire.frames import java_json
 from holdfast.wire.frames.codes import RequestCode
 

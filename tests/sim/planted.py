@@ -19,7 +19,8 @@ from holdfast.broker.messages import writer
 from holdfast.machine.effects import SendBytes
 from holdfast.model import delay
 from holdfast.model.topic import RETRY_PREFIX
-from holdfast.nameserver import answers, leases, registry
+from holdfast.nameserver.cluster import broker_liveness, registry
+from holdfast.nameserver.routes import route_answer_cache
 from holdfast.sim import disk
 from holdfast.store import message_store
 from holdfast.store.log import log_scanner
@@ -42,7 +43,7 @@ def acknowledge_before_sync(patch: pytest.MonkeyPatch) -> None:
     write = completion.Outflow.write
 
     def hasty(self: Any, answers: Any, effects: Any, *rest: Any) -> None:
-        effects += [SendBytes(channel, pieces) for channel, pieces in answers if pieces]
+        effects += [SendBytes(channel, pieces) for channel, pieces in route_answer_cache if pieces]
         write(self, (), effects, *rest)
 
     patch.setattr(completion.Outflow, "write", hasty)
@@ -61,7 +62,7 @@ def confirm_before_sync(patch: pytest.MonkeyPatch) -> None:
     write = completion.Outflow.write
 
     def hasty(self: Any, answers: Any, effects: Any, now_ms: int, *rest: Any) -> None:
-        write(self, answers, effects, now_ms, *rest)
+        write(self, route_answer_cache, effects, now_ms, *rest)
         self.wake(self._store.confirm(self._store.written), effects, now_ms)
 
     patch.setattr(completion.Outflow, "write", hasty)
@@ -166,19 +167,19 @@ def name_server_keeps_a_dead_broker(patch: pytest.MonkeyPatch) -> None:
 @bug
 def name_server_ignores_silence(patch: pytest.MonkeyPatch) -> None:
     """A broker that falls silent without closing its channel stays for ever."""
-    patch.setattr(leases.Leases, "expired", lambda _self, _now_ms: [])
+    patch.setattr(broker_liveness.Leases, "expired", lambda _self, _now_ms: [])
 
 
 @bug
 def name_server_forgets_a_live_broker(patch: pytest.MonkeyPatch) -> None:
     """The end of an old channel takes the lease of the new one along."""
-    patch.setattr(leases.Leases, "bind", lambda _self, _lease, _channel: None)
+    patch.setattr(broker_liveness.Leases, "bind", lambda _self, _lease, _channel: None)
 
 
 @bug
 def name_server_answers_from_an_old_route(patch: pytest.MonkeyPatch) -> None:
     """A rendered answer outlives the route it was made of."""
-    patch.setattr(answers.RouteAnswers, "drop", lambda _self, _topics: None)
+    patch.setattr(route_answer_cache.RouteAnswers, "drop", lambda _self, _topics: None)
 
 
 @bug

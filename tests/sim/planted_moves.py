@@ -16,7 +16,8 @@ from holdfast.broker.mapping.mapping_journal import MoveState
 from holdfast.broker.move import move_source, move_target
 from holdfast.broker.relay import relay, relay_server
 from holdfast.model.logical_queue import LogicalQueue
-from holdfast.nameserver import queue_leases, static_topics
+from holdfast.nameserver.cluster import queue_leases
+from holdfast.nameserver.routes import static_topics
 from holdfast.wire.cluster.mapping import to_home
 from holdfast.wire.frames.codes import RequestCode
 from holdfast.wire.requests.moves import MoveVerdict, Opening, QueueHomes

@@ -15,7 +15,7 @@ from holdfast.broker.mapping import cluster_view, mapping_table
 from holdfast.broker.move import move_source, move_target
 from holdfast.broker.relay import relay
 from holdfast.model.logical_queue import LogicalQueue
-from holdfast.nameserver import queue_leases
+from holdfast.nameserver.cluster import queue_leases
 from holdfast.sim.checkers import commits, places
 from holdfast.wire.cluster.leases import LeaseRequest
 from holdfast.wire.requests.moves import MoveVerdict, encode_body

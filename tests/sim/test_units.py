@@ -6,7 +6,8 @@ import pytest
 from tests.sim.planted import Plant
 
 from holdfast.client.routes import route_table
-from holdfast.nameserver import unit_desk, vision
+from holdfast.nameserver.cluster import unit_requests
+from holdfast.nameserver.routes import unit_visibility
 from holdfast.sim.orders import ORDERED_TOPIC, PLAIN_TOPIC, Taste
 from holdfast.sim.plan import Plan
 from holdfast.sim.run import run_seed
@@ -69,7 +70,7 @@ def test_every_promise_holds_while_units_are_opened_and_closed(how: str, seed: i
 
 def open_queues_take_writes(patch: pytest.MonkeyPatch) -> None:
     """What a unit reads of another, it may write to."""
-    patch.setattr(vision.Vision, "writes_scope", lambda _self, _scope: True)
+    patch.setattr(unit_visibility.Vision, "writes_scope", lambda _self, _scope: True)
 
 
 def what_brokers_bring_is_not_heard(patch: pytest.MonkeyPatch) -> None:
@@ -78,7 +79,7 @@ def what_brokers_bring_is_not_heard(patch: pytest.MonkeyPatch) -> None:
     def deaf(_self: Any, _text: Any, _request: Any) -> None:
         return None
 
-    patch.setattr(unit_desk.UnitDesk, "hear", deaf)
+    patch.setattr(unit_requests.UnitDesk, "hear", deaf)
 
 
 def a_closed_unit_is_forgotten_at_once(patch: pytest.MonkeyPatch) -> None:

@@ -26,11 +26,11 @@ from holdfast.model.mapping import LogicalQueue, TopicMapping, first_home
 from holdfast.model.queue import MessageQueue
 from holdfast.model.scope import GLOBAL, covers, mock_broker
 from holdfast.model.topic import TopicConfig
+from holdfast.nameserver.cluster.queue_leases import FILE as LEASES_FILE
+from holdfast.nameserver.config.kv_config import FILE as KV_FILE
 from holdfast.nameserver.core import NameServer
-from holdfast.nameserver.fences import FILE as STATIC_FILE
-from holdfast.nameserver.kv import FILE as KV_FILE
 from holdfast.nameserver.options import NameServerOptions
-from holdfast.nameserver.queue_leases import FILE as LEASES_FILE
+from holdfast.nameserver.routes.static_topic_store import FILE as STATIC_FILE
 from holdfast.sim.client import SimClient
 from holdfast.sim.disk import SimDisk
 from holdfast.sim.network import Network

@@ -5,7 +5,7 @@ from tests.support.name_servers import a_name_server, a_registration, register
 
 from holdfast.machine.effects import SetTimer
 from holdfast.machine.events import ChannelId, TimerFired
-from holdfast.nameserver.push import TIMER
+from holdfast.nameserver.push.route_push import TIMER
 from holdfast.wire.cluster.watch import ROUTES_CHANGED, TOPICS_FIELD, UNWATCH, WATCH_FIELD, WATCHING_FIELD, split_topics
 from holdfast.wire.frames.codes import RequestCode
 from holdfast.wire.frames.command import Command

@@ -56,7 +56,7 @@ TESTED_ELSEWHERE = {
     "machine/effects.py": "tests/unit/nameserver/test_core.py",
     "machine/machine.py": "tests/unit/nameserver/test_core.py",
     "machine/pressure.py": "tests/unit/runtime/test_budget.py",
-    "machine/readings.py": "tests/unit/nameserver/test_burden.py",
+    "machine/readings.py": "tests/unit/nameserver/push/test_push_pacing.py",
     "machine/reads.py": "tests/unit/broker/test_dispatch.py",
     "machine/sample.py": "tests/unit/nameserver/test_metrics.py",
     "broker/options.py": "tests/unit/test_config.py",

@@ -6,7 +6,7 @@
 
 A unit is a cluster that clients name as theirs. The whole switch is one value with a version. Name servers keep it,
 brokers carry it from one to the other, and everywhere the newest counts: whoever was away is told what was missed.
-Pure values; who sees which queues follows in `nameserver/vision.py`.
+Pure values; who sees which queues follows in `nameserver/routes/unit_visibility.py`.
 """
 
 from __future__ import annotations

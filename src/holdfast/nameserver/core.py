@@ -33,30 +33,30 @@ from holdfast.machine.events import (
 from holdfast.machine.readings import Readings
 from holdfast.machine.reads import answer_apart
 from holdfast.model.errors import RemoteProtocolError
-from holdfast.nameserver.answers import RouteAnswers
-from holdfast.nameserver.deletions import DeletionMarkers
-from holdfast.nameserver.fences import FILE as FENCES_FILE
-from holdfast.nameserver.fences import TIMER as FENCES_TIMER
-from holdfast.nameserver.fences import Fences
-from holdfast.nameserver.kv import FILE as KV_FILE
-from holdfast.nameserver.kv import KvStore
-from holdfast.nameserver.kv_desk import TIMER as KV_TIMER
-from holdfast.nameserver.kv_desk import KvDesk
-from holdfast.nameserver.leases import Leases
+from holdfast.nameserver.cluster.broker_liveness import Leases
+from holdfast.nameserver.cluster.queue_leases import FILE as LEASES_FILE
+from holdfast.nameserver.cluster.queue_leases import QueueLeases
+from holdfast.nameserver.cluster.registry import Registry
+from holdfast.nameserver.cluster.topics import TopicDesk
+from holdfast.nameserver.cluster.unit_requests import UnitDesk
+from holdfast.nameserver.config.kv_config import FILE as KV_FILE
+from holdfast.nameserver.config.kv_config import KvStore
+from holdfast.nameserver.config.kv_requests import TIMER as KV_TIMER
+from holdfast.nameserver.config.kv_requests import KvDesk
+from holdfast.nameserver.config.settings import Settings
 from holdfast.nameserver.notices import Occasion
 from holdfast.nameserver.options import NameServerOptions
-from holdfast.nameserver.push import TIMER as PUSH_TIMER
-from holdfast.nameserver.push import RoutePush
-from holdfast.nameserver.queue_leases import FILE as LEASES_FILE
-from holdfast.nameserver.queue_leases import QueueLeases
-from holdfast.nameserver.registry import Registry
+from holdfast.nameserver.push.route_push import TIMER as PUSH_TIMER
+from holdfast.nameserver.push.route_push import RoutePush
 from holdfast.nameserver.request import Answer, Handlers, Refusal, Request
-from holdfast.nameserver.route_desk import Counters, RouteDesk, asker_of, viewer_of
-from holdfast.nameserver.routes import RouteTable
-from holdfast.nameserver.settings import Settings
-from holdfast.nameserver.topics import TopicDesk
-from holdfast.nameserver.unit_desk import UnitDesk
-from holdfast.nameserver.vision import ANYBODY, Viewer
+from holdfast.nameserver.routes.deletion_markers import DeletionMarkers
+from holdfast.nameserver.routes.route_answer_cache import RouteAnswers
+from holdfast.nameserver.routes.route_requests import Counters, RouteDesk, asker_of, viewer_of
+from holdfast.nameserver.routes.route_table import RouteTable
+from holdfast.nameserver.routes.static_topic_store import FILE as FENCES_FILE
+from holdfast.nameserver.routes.static_topic_store import TIMER as FENCES_TIMER
+from holdfast.nameserver.routes.static_topic_store import Fences
+from holdfast.nameserver.routes.unit_visibility import ANYBODY, Viewer
 from holdfast.wire.cluster.route import (
     QUOTED_KEYS_VERSION,
     RouteAnswer,

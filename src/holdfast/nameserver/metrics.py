@@ -7,7 +7,7 @@ from typing import Final
 
 from holdfast.machine.sample import Sample
 from holdfast.nameserver.core import NameServer
-from holdfast.nameserver.push import RoutePush
+from holdfast.nameserver.push.route_push import RoutePush
 
 _INTERVAL: Final = "Seconds between notices of changed routes, as the burden allows; 0 while they are paused."
 _READINGS: Final = {

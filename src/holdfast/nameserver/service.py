@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from holdfast.machine.effects import Log
 from holdfast.machine.readings import Readings
 from holdfast.machine.sample import Sample
+from holdfast.nameserver.cluster.queue_leases import FILE as LEASES_FILE
+from holdfast.nameserver.config.kv_config import FILE
 from holdfast.nameserver.core import NameServer
-from holdfast.nameserver.fences import FILE as STATIC_FILE
-from holdfast.nameserver.kv import FILE
 from holdfast.nameserver.metrics import name_server_samples
 from holdfast.nameserver.options import NameServerOptions
-from holdfast.nameserver.queue_leases import FILE as LEASES_FILE
+from holdfast.nameserver.routes.static_topic_store import FILE as STATIC_FILE
 from holdfast.runtime.address import is_loopback, split_address
 from holdfast.runtime.budget import MemoryBudget
 from holdfast.runtime.logs import Emit

@@ -10,12 +10,12 @@ from holdfast.broker.core import Broker
 from holdfast.broker.options import BrokerOptions
 from holdfast.model.opening import Switch
 from holdfast.model.queue import MessageQueue
+from holdfast.nameserver.cluster.queue_leases import FILE as LEASES_FILE
+from holdfast.nameserver.config.kv_config import FILE
 from holdfast.nameserver.core import NameServer
-from holdfast.nameserver.fences import FILE as STATIC_FILE
-from holdfast.nameserver.kv import FILE
 from holdfast.nameserver.options import NameServerOptions
-from holdfast.nameserver.queue_leases import FILE as LEASES_FILE
-from holdfast.nameserver.static_topics import name_of
+from holdfast.nameserver.routes.static_topic_store import FILE as STATIC_FILE
+from holdfast.nameserver.routes.static_topics import name_of
 from holdfast.sim.checkers.borders import Borders
 from holdfast.sim.checkers.commits import NOTHING_SAVED, UNSAVED_MS
 from holdfast.sim.checkers.ledger import Ledger

@@ -8,7 +8,7 @@ from holdfast.broker.failover.forced_open import CHECK_MS
 from holdfast.model.leadership import Leader
 from holdfast.model.queue import MessageQueue
 from holdfast.model.scope import GLOBAL, mock_broker
-from holdfast.nameserver.fences import FILE as STATIC_FILE
+from holdfast.nameserver.routes.static_topic_store import FILE as STATIC_FILE
 from holdfast.wire.frames.codes import ResponseCode
 
 

@@ -12,7 +12,7 @@ from holdfast.broker.failover.forced_open import CHECK_MS
 from holdfast.broker.mapping.cluster_view import ASK_TIMEOUT_MS
 from holdfast.model.group import GroupConfig
 from holdfast.model.mapping import FORCED_GAP, TopicMapping
-from holdfast.nameserver.fences import FILE as STATIC_FILE
+from holdfast.nameserver.routes.static_topic_store import FILE as STATIC_FILE
 from holdfast.sim.network import Socket
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command

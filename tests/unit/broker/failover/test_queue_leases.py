@@ -6,7 +6,7 @@ from tests.support.forced_moves import force
 from tests.support.moving_cluster import TOPIC, MovingCluster
 
 from holdfast.model.mapping import FORCED_GAP
-from holdfast.nameserver.queue_leases import FILE
+from holdfast.nameserver.cluster.queue_leases import FILE
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.requests.moves import DrainOrder
 

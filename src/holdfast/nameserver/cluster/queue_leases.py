@@ -1,0 +1,252 @@
+"""Leases of logical queues (7040): a name server confirms each queue to one broker at a time.
+
+    free ──claimed──> held ──named again──> held ...
+                       │ ──not named any more──────────────────────────────────────────> free
+                       │ ──claimed in a newer generation, handed over by the holder────> held by another
+                       └ ──its holder silent for two leases: lapsed──claimed by another─> held by another
+
+A broker that asked for leases goes by an answer for one lease from when it asked; this side lets two pass from when it
+heard. A claim that changes who holds something is on disk before it is answered, so that a restart forgets no promise.
+Without its file a name server may have promised anything: it confirms nothing for as long as a lease may last.
+
+Time is counted in whole intervals of a timer of our own, not read from a clock: a clock that jumps changes nothing, and
+a process that was stopped counts too little, which only makes it wait longer.
+
+Does not know majorities: brokers count.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from holdfast.machine.effects import Effect, SendBytes, WriteFile
+from holdfast.model.numbers import Int32, Int64
+from holdfast.model.scope import GLOBAL
+from holdfast.nameserver.config.kv_config import Waiter
+from holdfast.nameserver.request import Answer, Handlers, Refusal, Request
+from holdfast.nameserver.routes.static_topics import StaticTopics, name_of
+from holdfast.wire.cluster.leases import NOBODY, Claim, Holding, LeaseAnswer, LeaseRequest
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import encode_command, response
+from holdfast.wire.requests.moves import decode_body, encode_body
+
+FILE: Final = "queueLeases.json"
+QUARANTINE_MS: Final = 60_000
+_LEASES_TO_PASS: Final = 2
+_LEASE_MS_MAX: Final = 600_000
+
+_Place = tuple[str, int]
+_Refused = dict[str, dict[int, Holding]]
+
+
+class KeptLeases(msgspec.Struct, frozen=True, kw_only=True):
+    """What the file holds: how long each broker's leases last, and who holds what."""
+
+    lease_ms: dict[str, Int64] = {}
+    held: dict[str, dict[Int32, Holding]] = {}
+
+
+class _Holder(msgspec.Struct):
+    """A broker that asked for leases.
+
+    Attributes:
+        silent_ms: For how long nothing was heard of it, at least.
+        is_fresh: It was heard of since the last time that time passed: of that interval nothing counts.
+    """
+
+    lease_ms: int
+    silent_ms: int = 0
+    is_fresh: bool = False
+    boot: int = -1
+    number: int = -1
+
+
+class QueueLeases:
+    """Who holds which logical queue.
+
+    Args:
+        static: Knows which topics there are.
+        content: What the file held when the name server stopped; None when there was none.
+        is_durable: Whether anything is written at all.
+
+    Attributes:
+        held: By key of a topic and queue.
+        fault: Why the file could not be read; None when it could, or there was none.
+    """
+
+    def __init__(self, static: StaticTopics, content: bytes | None, *, is_durable: bool) -> None:
+        self.held: dict[_Place, Holding] = {}
+        self.fault: str | None = None
+        self._static = static
+        self._is_durable = is_durable
+        self._holders: dict[str, _Holder] = {}
+        self._quarantine_ms = QUARANTINE_MS
+        self._is_unsaved = False
+        self._waiting: list[tuple[Waiter, bytes]] = []
+        self._being_written: list[tuple[Waiter, bytes]] | None = None
+        if content is not None:
+            self._restore(content)
+
+    def _restore(self, content: bytes) -> None:
+        try:
+            kept = msgspec.json.decode(content, type=KeptLeases)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            self.fault = str(error)
+            return
+        self._quarantine_ms = 0
+        self._holders = {name: _Holder(min(lease_ms, _LEASE_MS_MAX)) for name, lease_ms in kept.lease_ms.items()}
+        self.held = {
+            (topic, number): holding
+            for topic, queues in kept.held.items()
+            for number, holding in queues.items()
+            if holding.broker in self._holders
+        }
+
+    def handlers(self) -> Handlers:
+        """Return what this room answers."""
+        return {RequestCode.RENEW_LEASES: self._renew}
+
+    # The passing of time.
+
+    def pass_time(self, span_ms: int) -> None:
+        """Take note that so much time has passed, or more."""
+        self._quarantine_ms = max(0, self._quarantine_ms - span_ms)
+        for holder in self._holders.values():
+            holder.silent_ms = 0 if holder.is_fresh else holder.silent_ms + span_ms
+            holder.is_fresh = False
+        gone = [place for place, holding in self.held.items() if self._is_forgotten(place[0], holding)]
+        for place in gone:
+            del self.held[place]
+            self._is_unsaved = True
+
+    def heard(self, broker: str) -> None:
+        """Take note that *broker* is alive, though it may have stopped to ask for leases."""
+        holder = self._holders.get(broker)
+        if holder is not None:
+            holder.silent_ms, holder.is_fresh = 0, True
+
+    def _is_lapsed(self, broker: str) -> bool:
+        holder = self._holders[broker]
+        return holder.silent_ms >= _LEASES_TO_PASS * holder.lease_ms
+
+    def _is_forgotten(self, key: str, holding: Holding) -> bool:
+        return key not in self._static.topics and self._is_lapsed(holding.broker)
+
+    # Claims.
+
+    def _renew(self, request: Request) -> Answer:
+        told = decode_body(request.command.body, LeaseRequest)
+        if not 1 <= told.lease_ms <= _LEASE_MS_MAX:
+            return Refusal(ResponseCode.INVALID_PARAMETER, f"a lease of {told.lease_ms} ms is none")
+        is_known = told.broker in self._holders or any(
+            self._static.find_of(told.broker, topic) is not None for topic in told.topics
+        )
+        if not is_known:
+            # Nothing is kept for somebody who has told nothing: there is no end to what anybody may claim.
+            refused: _Refused | None = {topic: dict.fromkeys(claims, NOBODY) for topic, claims in told.topics.items()}
+        else:
+            refused = self._take(told)
+        if refused is None:
+            return Refusal(ResponseCode.ILLEGAL_OPERATION, "a later request was here before")
+        body = encode_body(LeaseAnswer(refused=refused, lapsed=self._find_lapsed(told.broker)))
+        if not self._is_durable or not (self._is_unsaved or self._being_written is not None):
+            return request.answer(body=body)
+        self._waiting.append((Waiter(request.channel, request.command), body))
+        request.effects.extend(self._begin())
+        return None
+
+    def _take(self, told: LeaseRequest) -> _Refused | None:
+        """Grant what can be granted; return the rest, or None when nothing of this counts any more."""
+        holder = self._holders.get(told.broker)
+        if holder is None or holder.lease_ms != told.lease_ms:
+            holder = self._holders[told.broker] = _Holder(told.lease_ms)
+            self._is_unsaved = True
+        if (told.boot, told.number) <= (holder.boot, holder.number):
+            return None  # Also of a process that is no more: the one that took its place names other queues.
+        holder.boot, holder.number = told.boot, told.number
+        self.heard(told.broker)
+        self._release(told)
+        refused: _Refused = {}
+        for name, claims in told.topics.items():
+            topic = self._static.find_of(told.broker, name)
+            for number, claim in claims.items():
+                place = (name if topic is None else topic.key, number)
+                is_known = topic is not None and 0 <= number < topic.reports[told.broker].mapping.total
+                if not is_known or not self._grant(told.broker, place, claim):
+                    refused.setdefault(name, {})[number] = self.held.get(place, NOBODY)
+        return refused
+
+    def _release(self, told: LeaseRequest) -> None:
+        for place in [place for place, holding in self.held.items() if holding.broker == told.broker]:
+            if place[1] not in told.topics.get(name_of(place[0]), ()):
+                del self.held[place]
+                self._is_unsaved = True
+
+    def _grant(self, broker: str, place: _Place, claim: Claim) -> bool:
+        holding = self.held.get(place)
+        if holding is None:
+            is_granted = not self._quarantine_ms
+        elif holding.broker == broker:
+            # One that claimed a newer generation and was handed the queue before it had opened that leads an older one.
+            is_granted = claim.generation >= holding.generation or not self._was_opened(place, holding)
+        elif self._is_lapsed(holding.broker):
+            is_granted = claim.generation >= holding.generation
+        else:
+            is_granted = claim.generation > holding.generation and claim.handed_by == holding.broker
+        granted = Holding(broker, claim.generation)
+        if is_granted and granted != holding:
+            self.held[place] = granted
+            self._is_unsaved = True
+        return is_granted
+
+    def _was_opened(self, place: _Place, holding: Holding) -> bool:
+        """Say whether a holder has told that it leads a queue in the generation that it holds."""
+        key, number = place
+        known = self._static.topics.get(key)
+        report = None if known is None else known.reports.get(holding.broker)
+        queue = None if report is None else report.mapping.queues.get(number)
+        return queue is not None and queue.leader.broker == holding.broker and queue.generation >= holding.generation
+
+    def _find_lapsed(self, asking: str) -> dict[str, dict[int, Holding]]:
+        """Return what lapsed of those topics that *asking* has a part in."""
+        lapsed = {broker for broker in self._holders if self._is_lapsed(broker)}
+        found: dict[str, dict[int, Holding]] = {}
+        for (key, number), holding in self.held.items() if lapsed else ():
+            topic = self._static.topics.get(key)
+            is_foreign = topic is not None and topic.scope != GLOBAL and asking not in topic.reports
+            if holding.broker in lapsed and not is_foreign:
+                found.setdefault(name_of(key), {})[number] = holding
+        return found
+
+    # The disk.
+
+    def written(self) -> list[Effect]:
+        """Answer those whose claims are on disk, and write those that came meanwhile."""
+        done, self._being_written = self._being_written or [], None
+        effects: list[Effect] = []
+        for waiter, body in done:
+            answer = response(waiter.request, body=body)
+            effects.append(SendBytes(waiter.channel, [encode_command(answer)]))
+        return effects + self._begin()
+
+    def failed(self, reason: str) -> list[Effect]:
+        """Tell whoever waited for the disk that nothing is promised."""
+        done, self._being_written, self._is_unsaved = self._being_written or [], None, True
+        return [
+            SendBytes(
+                waiter.channel, [encode_command(response(waiter.request, ResponseCode.SERVICE_NOT_AVAILABLE, reason))]
+            )
+            for waiter, _ in done
+        ]
+
+    def _begin(self) -> list[Effect]:
+        if self._being_written is not None or not self._waiting:
+            return []
+        self._being_written, self._waiting, self._is_unsaved = self._waiting, [], False
+        held: dict[str, dict[int, Holding]] = {}
+        for (topic, number), holding in self.held.items():
+            held.setdefault(topic, {})[number] = holding
+        kept = KeptLeases(lease_ms={name: holder.lease_ms for name, holder in self._holders.items()}, held=held)
+        return [WriteFile(FILE, msgspec.json.encode(kept))]

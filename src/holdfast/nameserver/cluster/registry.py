@@ -1,0 +1,321 @@
+"""Brokers register, renew and leave: 103, 104, 322, 904, 901, and what silence or a closed channel means.
+
+The master of a broker name decides about its topics. A slave decides only while there is no master and it has the
+lowest id (5.x slaves only). Whatever is registered is added to what is known: a 103 may carry all topics of a broker
+or just the one that changed. A registration equal to the broker's last renews its lease and is not even decoded.
+
+Unlike upstream, a broker whose first registration has a single topic is taken like any other. Upstream refuses it, as
+it may be just the topic that changed, the rest having been told to a predecessor of this process; we take it, and
+answer 322 with "changed" until the broker has registered once more. A broker that took over another's address replaces
+it, and a refused broker is told that it is refused.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from holdfast.machine.effects import CloseChannel, Effect, Log
+from holdfast.machine.events import ChannelId
+from holdfast.model.route import MASTER_ID
+from holdfast.model.topic import SELF_TEST_TOPIC
+from holdfast.nameserver.cluster.broker_liveness import Lease, Leases
+from holdfast.nameserver.cluster.unit_requests import UnitDesk
+from holdfast.nameserver.config.kv_config import ORDER_TOPICS, KvStore
+from holdfast.nameserver.config.settings import Settings
+from holdfast.nameserver.notices import Occasion, judge_registration
+from holdfast.nameserver.request import Answer, Handlers, Refusal, Request
+from holdfast.nameserver.routes.deletion_markers import DeletionMarkers
+from holdfast.nameserver.routes.route_table import RouteTable
+from holdfast.nameserver.routes.static_topics import shorten
+from holdfast.wire.cluster.registration import (
+    BrokerFields,
+    DataVersion,
+    MemberGroupFields,
+    RegisterAnswer,
+    RegisterFields,
+    Registration,
+    Topics,
+    VersionAnswer,
+    decode_registration,
+    registration_digest,
+)
+from holdfast.wire.cluster.route import MemberGroup, MemberGroupAnswer, Table, bare_keys
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import Command
+from holdfast.wire.frames.fields import from_fields, to_fields
+
+QUEUES_MAX: Final = 65_536  # Every client that hears of a queue makes an object for it.
+_CRC_MASK: Final = 0x7FFFFFFF  # 31 bits, as upstream masks every CRC
+
+
+class _News(msgspec.Struct, frozen=True):
+    """What a broker that registers has to learn; None where it knows as much as we do."""
+
+    units: str | None
+    deletions: str | None
+
+
+class Registry:
+    """Keeps routes and leases in step.
+
+    Args:
+        heard: Is told the name of every broker that is heard of.
+    """
+
+    def __init__(
+        self,
+        routes: RouteTable,
+        leases: Leases,
+        kv: KvStore,
+        settings: Settings,
+        units: UnitDesk,
+        deletions: DeletionMarkers,
+        heard: Callable[[str], None],
+    ) -> None:
+        self._routes = routes
+        self._leases = leases
+        self._kv = kv
+        self._settings = settings
+        self._units = units
+        self._deletions = deletions
+        self._heard = heard
+
+    def handlers(self) -> Handlers:
+        """Return what this room answers."""
+        return {
+            RequestCode.REGISTER_BROKER: self._register,
+            RequestCode.UNREGISTER_BROKER: self._unregister,
+            RequestCode.QUERY_DATA_VERSION: self._query_version,
+            RequestCode.BROKER_HEARTBEAT: self._heartbeat,
+            RequestCode.GET_BROKER_MEMBER_GROUP: self._member_group,
+        }
+
+    # Requests.
+
+    def _register(self, request: Request) -> Answer:
+        fields = from_fields(RegisterFields, request.command.fields)
+        body = request.command.body
+        if fields.body_crc32 and zlib.crc32(body) & _CRC_MASK != fields.body_crc32:
+            request.log("warning", "registration damaged", broker=fields.broker_name)
+            return Refusal(ResponseCode.SYSTEM_ERROR, "crc32 not match")
+        self._heard(fields.broker_name)
+        # Before its routes are accepted.
+        news = _News(self._units.hear(fields.units, request), self._deletions.hear(fields.deletions, request))
+        digest = hash((msgspec.structs.replace(fields, body_crc32=0), registration_digest(body)))
+        lease = self._leases.find(fields.broker_addr)
+        if lease is not None and lease.registration == digest:
+            lease.renewed_ms = request.now_ms
+            lease.is_partial = False
+            self._leases.bind(lease, request.channel)
+        else:
+            registration = decode_registration(body, version=request.command.version)
+            refusal = _find_absurdity(registration) or self._find_conflict(fields, registration)
+            if refusal is not None:
+                request.log("warning", "registration refused", broker=fields.broker_name, reason=refusal.remark)
+                return refusal
+            refused = self._apply(request, fields, registration, digest)
+            if refused:
+                # Taken but for some topics. Upstream's brokers do not look at the remark, ours tell their operator.
+                answer = self._welcome(request, fields, news)
+                answer.remark = shorten(refused)
+                return answer
+        return self._welcome(request, fields, news)
+
+    def _find_conflict(self, fields: RegisterFields, registration: Registration) -> Refusal | None:
+        """Say no to a broker whose id is held by one with a newer state, as after a switch of masters."""
+        broker = self._routes.brokers.get(fields.broker_name)
+        held_by = broker.addresses.get(fields.broker_id) if broker is not None else None
+        holder = self._leases.find(held_by) if held_by is not None and held_by != fields.broker_addr else None
+        ours = registration.topic_config_serialize_wrapper.data_version.state_version
+        if holder is None or holder.data_version.state_version <= ours:
+            return None
+        return Refusal(
+            ResponseCode.SYSTEM_ERROR,
+            f"id {fields.broker_id} of broker {fields.broker_name} is held by {held_by} with state version"
+            f" {holder.data_version.state_version}; {fields.broker_addr} has {ours}",
+        )
+
+    def _apply(self, request: Request, fields: RegisterFields, registration: Registration, digest: int) -> list[str]:
+        """Take what a broker says of itself; return what of it cannot be served, in words."""
+        name, address = fields.broker_name, fields.broker_addr
+        self._make_room(request, fields)
+        topics = registration.topic_config_serialize_wrapper
+        before = self._leases.find(address)
+        request.occasion = judge_registration(
+            self._settings.broker_events, is_first=before is None, topic_count=len(topics.topic_config_table)
+        )
+        self._routes.seat(
+            name,
+            fields.broker_id,
+            address,
+            cluster=fields.cluster_name,
+            zone=fields.zone_name,
+            acting=bool(fields.enable_acting_master),
+        )
+        refused = self._take_topics(request, fields, topics) if self._decides_topics(fields) else []
+        if self._settings.broker_events == "off" and request.occasion is Occasion.CHANGE:
+            # A Java broker registers all topics every 30 s: this change may have come with them, without a notice.
+            self._routes.compare_again(topics.topic_config_table)
+        self._routes.set_filter_servers(name, address, registration.filter_server_list)
+        self._leases.grant(
+            Lease(
+                broker_name=name,
+                broker_id=fields.broker_id,
+                cluster=fields.cluster_name,
+                address=address,
+                ha_address=fields.ha_server_addr,
+                channel=request.channel,
+                data_version=topics.data_version,
+                timeout_ms=fields.heartbeat_timeout_millis or self._settings.broker_timeout_ms,
+                renewed_ms=request.now_ms,
+                registration=None if refused else digest,  # Whoever is refused is told so each time.
+                is_partial=before is None and SELF_TEST_TOPIC not in topics.topic_config_table,
+            )
+        )
+        if before is None or before.data_version != topics.data_version:
+            request.log(
+                "info",
+                "broker registered" if before is None else "broker changed",
+                broker=name,
+                id=fields.broker_id,
+                cluster=fields.cluster_name,
+                address=address,
+                topics=len(topics.topic_config_table),
+            )
+        return refused
+
+    def _take_topics(self, request: Request, fields: RegisterFields, topics: Topics) -> list[str]:
+        """Accept a broker's topics; return what cannot be served, in words."""
+        name = fields.broker_name
+        configs = topics.topic_config_table
+        refused = self._map_queues(request, fields, topics)
+        if SELF_TEST_TOPIC in configs:  # Every broker has it, and names it only among all the others.
+            self._routes.static.heard_all(name)
+        # Without its mapping a static topic would look like a normal one.
+        unknown = {topic for topic in refused if self._routes.static.find_of(name, topic) is None}
+        hosted = configs.values()
+        self._routes.host(name, [config for config in hosted if config.name not in unknown] if unknown else hosted)
+        return [*refused.values(), *self._routes.find_intrusions(name, configs)]
+
+    def _map_queues(self, request: Request, fields: RegisterFields, topics: Topics) -> dict[str, str]:
+        """Accept a broker's static topics; return those that are refused, and why."""
+        name, cluster, infos = fields.broker_name, fields.cluster_name, topics.topic_queue_mapping_info_map
+        deleted = {topic for topic in infos if self._deletions.is_deleted(topic, cluster)}
+        if fields.deletions is None:
+            # A Java broker cannot say that it was asked to create the topic. But only an explicit create maps queues.
+            refused = self._routes.map_queues(name, infos)
+            for topic in deleted - refused.keys():
+                self._deletions.lift(topic, cluster, request)
+            return refused
+        left = {topic: f"{topic} was deleted, but {name} still has it: delete it there too" for topic in deleted}
+        return left | self._routes.map_queues(
+            name, {topic: info for topic, info in infos.items() if topic not in deleted} if deleted else infos
+        )
+
+    def _make_room(self, request: Request, fields: RegisterFields) -> None:
+        """End what the newcomer replaces: another broker at its address, or another address under its id."""
+        lease = self._leases.find(fields.broker_addr)
+        if lease is not None and lease.broker_name != fields.broker_name:
+            self._end(lease, "another broker registered at its address", request.effects)
+        broker = self._routes.brokers.get(fields.broker_name)
+        held_by = broker.addresses.get(fields.broker_id) if broker is not None else None
+        if held_by is not None and held_by != fields.broker_addr:
+            holder = self._leases.end(held_by)
+            if holder is not None:
+                request.log(
+                    "warning", "broker replaced", broker=fields.broker_name, old=held_by, new=fields.broker_addr
+                )
+
+    def _decides_topics(self, fields: RegisterFields) -> bool:
+        """Return whether this broker speaks for its name: the master, or a 5.x slave with none above it."""
+        if fields.broker_id == MASTER_ID:
+            return True
+        lowest = min(self._routes.brokers[fields.broker_name].addresses)
+        return fields.enable_acting_master is not None and fields.broker_id == lowest
+
+    def _welcome(self, request: Request, fields: RegisterFields, news: _News) -> Command:
+        wants_single = True if self._settings.broker_events == "off" else None
+        answer = RegisterAnswer(wants_single=wants_single, units=news.units, deletions=news.deletions)
+        broker = self._routes.brokers[fields.broker_name]
+        master = broker.addresses.get(MASTER_ID)
+        lease = self._leases.find(master) if master is not None else None
+        if fields.broker_id != MASTER_ID and lease is not None:
+            answer = msgspec.structs.replace(answer, ha_server_addr=lease.ha_address, master_addr=lease.address)
+        orders = self._kv.find_namespace(ORDER_TOPICS) if self._settings.return_order_topic_config else None
+        body = java_json.encode(Table(orders)) if orders is not None else b""
+        return request.answer(fields=to_fields(answer), body=body)
+
+    def _unregister(self, request: Request) -> Answer:
+        fields = from_fields(BrokerFields, request.command.fields)
+        lease = self._leases.find(fields.broker_addr)
+        if lease is not None and lease.broker_name == fields.broker_name:
+            request.occasion = Occasion.BROKER
+            self._end(lease, "it said good-bye", request.effects)
+        return request.answer()
+
+    def _query_version(self, request: Request) -> Answer:
+        fields = from_fields(BrokerFields, request.command.fields)
+        theirs = java_json.decode(request.command.body or b"{}", DataVersion)
+        lease = self._leases.find(fields.broker_addr)
+        if lease is None:
+            return request.answer(fields=to_fields(VersionAnswer(changed=True)))
+        lease.renewed_ms = request.now_ms
+        changed = VersionAnswer(changed=lease.is_partial or lease.data_version != theirs)
+        return request.answer(fields=to_fields(changed), body=java_json.encode(lease.data_version))
+
+    def _heartbeat(self, request: Request) -> Answer:
+        fields = from_fields(BrokerFields, request.command.fields)
+        lease = self._leases.find(fields.broker_addr)
+        if lease is not None:
+            lease.renewed_ms = request.now_ms
+        return request.answer()
+
+    def _member_group(self, request: Request) -> Answer:
+        fields = from_fields(MemberGroupFields, request.command.fields)
+        broker = self._routes.brokers.get(fields.broker_name)
+        group = MemberGroup(
+            broker_addrs=broker.addresses if broker is not None else {},
+            broker_name=fields.broker_name,
+            cluster=fields.cluster_name,
+        )
+        # Bare keys: what upstream sends, and what its brokers of every version read.
+        return request.answer(body=bare_keys(java_json.encode(MemberGroupAnswer(group))))
+
+    # What else ends a lease.
+
+    def channel_closed(self, channel: ChannelId, effects: list[Effect]) -> None:
+        """Let go of every broker that registered on *channel*."""
+        for lease in self._leases.on_channel(channel):
+            self._end(lease, "its channel closed", effects)
+
+    def expire(self, now_ms: int, effects: list[Effect]) -> None:
+        """Let go of every broker that was silent for too long."""
+        for lease in self._leases.expired(now_ms):
+            self._end(lease, f"it was silent for {now_ms - lease.renewed_ms} ms", effects)
+            effects.append(CloseChannel(lease.channel))
+
+    def _end(self, lease: Lease, reason: str, effects: list[Effect]) -> None:
+        self._leases.end(lease.address)
+        self._routes.unseat(lease.broker_name, lease.address)
+        broker = self._routes.brokers.get(lease.broker_name)
+        for address in broker.addresses.values() if broker is not None else ():
+            survivor = self._leases.find(address)
+            if survivor is not None:
+                survivor.registration = None  # Perhaps it now speaks for the broker name: hear it in full.
+        effects.append(
+            Log("info", "broker left", {"broker": lease.broker_name, "address": lease.address, "reason": reason})
+        )
+
+
+def _find_absurdity(registration: Registration) -> Refusal | None:
+    """Say no to a broker that would have every client of a topic run out of memory."""
+    for topic in registration.topic_config_serialize_wrapper.topic_config_table.values():
+        if not (0 <= topic.read_queues <= QUEUES_MAX and 0 <= topic.write_queues <= QUEUES_MAX):
+            counts = f"{topic.read_queues} read and {topic.write_queues} write queues"
+            return Refusal(ResponseCode.SYSTEM_ERROR, f"topic {topic.name} has {counts}, outside 0..{QUEUES_MAX}")
+    return None

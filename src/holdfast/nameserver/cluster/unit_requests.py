@@ -1,0 +1,103 @@
+"""The switch for the loss of a site at a name server: 7051 changes it, 7052 tells it, registrations bring it along.
+
+    operator ─ 7051 ─> newer than ours? ─> kept, on disk ─> answered, and whoever watches a topic is told
+    broker ─── 103 ──> newer than ours? ─> kept, and on disk soon
+                       older? ─> the answer tells what is newer, and the broker carries it on
+
+A name server that was away hears of what it missed with the first broker that registers, before it has any route to
+tell. Kept in the KV store, so that it outlives all brokers.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from holdfast.machine.effects import Log
+from holdfast.model.errors import RemoteProtocolError
+from holdfast.model.opening import CLOSED, Switch
+from holdfast.model.scope import GLOBAL
+from holdfast.nameserver.config.kv_config import UNITS, KvStore, Waiter
+from holdfast.nameserver.request import Answer, Handlers, Refusal, Request
+from holdfast.nameserver.routes.route_table import RouteTable
+from holdfast.wire.cluster.units import KnownUnit, UnitState, decode_switch, encode_switch, to_text
+from holdfast.wire.frames import java_json
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+
+_KEY: Final = "switch"
+
+
+class UnitDesk:
+    """The switch.
+
+    Attributes:
+        switch: The newest that this name server heard of.
+        fault: Why what was kept of it cannot be read; None when it can.
+    """
+
+    def __init__(self, kv: KvStore, routes: RouteTable) -> None:
+        self._kv = kv
+        self._routes = routes
+        self._is_changed = False
+        self._since_ms = 0
+        self.switch: Switch = CLOSED
+        self.fault: str | None = None
+        try:
+            self.switch = decode_switch(kv.find(UNITS, _KEY) or "")
+        except RemoteProtocolError as error:
+            self.fault = str(error)
+
+    def started(self, now_ms: int) -> None:
+        """Take note of the time from which on brokers can register."""
+        self._since_ms = now_ms
+
+    def handlers(self) -> Handlers:
+        """Return what this room answers."""
+        return {RequestCode.SET_SWITCH: self._set, RequestCode.GET_SWITCH: self._tell}
+
+    def take_change(self) -> bool:
+        """Return whether the switch changed since the last call."""
+        is_changed, self._is_changed = self._is_changed, False
+        return is_changed
+
+    def _set(self, request: Request) -> Answer:
+        wanted = decode_switch(request.command.body)
+        if wanted == self.switch:
+            return request.answer()
+        if not wanted.is_newer(self.switch):
+            return Refusal(
+                ResponseCode.ILLEGAL_OPERATION,
+                f"version {wanted.version} of what is open is older than {self.switch.version}: look again",
+            )
+        self._keep(wanted, request)
+        ready, writes = self._kv.save(Waiter(request.channel, request.command))
+        request.effects += writes
+        return request.answer() if ready else None
+
+    def _tell(self, request: Request) -> Answer:
+        units = {unit: KnownUnit(brokers=names) for unit, names in self._routes.clusters().items()}
+        for topic in self._routes.static.topics.values():
+            if topic.scope != GLOBAL:
+                known = units.get(topic.scope, KnownUnit())
+                units[topic.scope] = KnownUnit(known.brokers, sorted({*known.topics, topic.name}))
+        age_ms = max(0, request.now_ms - self._since_ms)
+        return request.answer(body=java_json.encode(UnitState(switch=self.switch, units=units, age_ms=age_ms)))
+
+    # What brokers bring.
+
+    def hear(self, text: str | None, request: Request) -> str | None:
+        """Take what a broker knows; return what it has to be told, if it knows less."""
+        try:
+            told = decode_switch(text or "")
+        except RemoteProtocolError as error:
+            request.log("warning", "what is open cannot be read", reason=str(error))
+            return to_text(self.switch)
+        if told.is_newer(self.switch):
+            self._keep(told, request)
+            request.effects += self._kv.save_alone()
+        return to_text(self.switch) if self.switch.is_newer(told) else None
+
+    def _keep(self, switch: Switch, request: Request) -> None:
+        self.switch, self._is_changed = switch, True
+        self._kv.put(UNITS, _KEY, encode_switch(switch).decode())
+        opened = "; ".join(map(str, switch.openings)) or "nothing"
+        request.effects.append(Log("warning", "units opened or closed", {"open": opened, "version": switch.version}))

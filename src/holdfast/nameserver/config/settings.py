@@ -1,0 +1,88 @@
+"""What can be changed while the name server runs (318), and how all settings read as properties text (319).
+
+The keys are upstream's where upstream has the setting, so that its tools find them. A change lasts until the process
+ends: the options it was started with stay the truth on disk.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from holdfast.nameserver.config.kv_config import FILE
+from holdfast.nameserver.notices import BrokerEvents
+from holdfast.nameserver.options import NameServerOptions
+from holdfast.wire.cluster.push_state import PUSH_KEY
+
+_CHANGEABLE: Final[dict[str, str]] = {
+    "brokerTimeoutMillis": "broker_timeout_ms",
+    "scanNotActiveBrokerInterval": "scan_interval_ms",
+    "orderMessageEnable": "order_message_enable",
+    "returnOrderTopicConfigToBroker": "return_order_topic_config",
+}
+
+
+class Settings:
+    """The options in force."""
+
+    def __init__(self, options: NameServerOptions) -> None:
+        self._options = options
+
+    @property
+    def broker_timeout_ms(self) -> int:
+        """How long a broker may be silent that announced no time of its own."""
+        return self._options.broker_timeout_ms
+
+    @property
+    def scan_interval_ms(self) -> int:
+        """How often silent brokers are looked for."""
+        return self._options.scan_interval_ms
+
+    @property
+    def order_message_enable(self) -> bool:
+        """Whether routes carry the queue counts of ordered topics."""
+        return self._options.order_message_enable
+
+    @property
+    def return_order_topic_config(self) -> bool:
+        """Whether brokers are told the queue counts of ordered topics when they register."""
+        return self._options.return_order_topic_config
+
+    @property
+    def broker_events(self) -> BrokerEvents:
+        """Whether clients are told that brokers came and went."""
+        return self._options.broker_events
+
+    def text(self) -> bytes:
+        """Return all settings as properties text, sorted."""
+        host, _, port = self._options.listen.rpartition(":")
+        values: dict[str, object] = {key: getattr(self._options, name) for key, name in _CHANGEABLE.items()}
+        values |= {"bindAddress": host, "listenPort": port, PUSH_KEY: self._options.broker_events}
+        if self._options.data is not None:
+            values["kvConfigPath"] = f"{self._options.data}/{FILE}"
+        return "".join(f"{key}={_text(values[key])}\n" for key in sorted(values)).encode()
+
+    def change(self, text: bytes) -> str | None:
+        """Change settings as properties text says: all of them, or none and return what is wrong."""
+        changes: dict[str, object] = {}
+        for line in text.decode(errors="replace").splitlines():
+            key, equals, value = (part.strip() for part in line.partition("="))
+            if not key or key.startswith("#"):
+                continue
+            if not equals or key not in _CHANGEABLE:
+                return f"no setting {key!r} can be changed here; known are {', '.join(sorted(_CHANGEABLE))}"
+            name = _CHANGEABLE[key]
+            kind = type(getattr(self._options, name))
+            try:
+                changes[name] = msgspec.convert(value, kind, strict=False)
+            except msgspec.ValidationError:
+                return f"{key} cannot be {value[:80]!r}: {'true or false' if kind is bool else 'a number'} is wanted"
+            if kind is int and not 0 < int(value) < 2**31:
+                return f"{key} cannot be {value}: a number from 1 to 2147483647 is wanted"
+        self._options = msgspec.structs.replace(self._options, **changes)
+        return None
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,134 @@
+"""Who wants to be told when the route of which topic changes.
+
+    topic   -> Watched: who watches it, and what its route looked like; one for each kind of viewer
+    channel -> the topics that it watches, each as which viewer
+
+Both ways, so that a change finds its watchers and a closed channel all that it watched. What nobody watches is not
+here, and neither is a channel that watches nothing. A name is kept once, however many watch it: ten thousand clients
+with ten topics each are some ten megabytes. Topics that do not exist can be watched like any other.
+
+Does not know what a route is: a *sight* of it is any number that differs when the route does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Final
+
+from holdfast.machine.events import ChannelId
+from holdfast.model.topic import RETRY_TOPIC_LENGTH_MAX
+from holdfast.nameserver.routes.unit_visibility import ANYBODY, Viewer
+
+_SEPARATOR: Final = ";"  # Between names in a notice: no name that holds it can be told.
+
+
+class _Watched:
+    """One topic that somebody watches, as seen by one kind of viewer."""
+
+    __slots__ = ("channels", "sight", "topic", "viewer")
+
+    def __init__(self, topic: str, viewer: Viewer, sight: int) -> None:
+        self.topic = topic
+        self.viewer = viewer
+        self.sight = sight
+        self.channels: set[ChannelId] = set()
+
+
+class Watches:
+    """Channels and topics, in both directions.
+
+    Args:
+        look: Returns the sight of a topic's route as it is now for somebody.
+        per_channel_max: How many topics one channel may watch.
+        total_max: How many watches there may be, of all channels together.
+    """
+
+    def __init__(self, look: Callable[[str, Viewer], int], *, per_channel_max: int, total_max: int) -> None:
+        self._look = look
+        self._per_channel_max = per_channel_max
+        self._total_max = total_max
+        self._by_topic: dict[str, dict[Viewer, _Watched]] = {}
+        # Invariant: _by_channel[c][topic] is _by_topic[topic][viewer] if and only if c is among its channels, and in
+        # those of no other viewer. Nothing in here is empty.
+        self._by_channel: dict[ChannelId, dict[str, _Watched]] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        """Return how many watches there are."""
+        return self._count
+
+    @property
+    def channel_count(self) -> int:
+        """How many channels watch something."""
+        return len(self._by_channel)
+
+    @property
+    def topic_count(self) -> int:
+        """How many topics somebody watches."""
+        return len(self._by_topic)
+
+    def topics(self) -> Iterator[str]:
+        """Return every topic that somebody watches."""
+        return iter(self._by_topic)
+
+    def watchers(self, topic: str) -> Collection[ChannelId]:
+        """Return who watches *topic*."""
+        return {channel for watched in self._by_topic.get(topic, {}).values() for channel in watched.channels}
+
+    # Who watches.
+
+    def watch(self, channel: ChannelId, topic: str, viewer: Viewer = ANYBODY) -> bool:
+        """Tell *channel* of changes of *topic* from now on; return False when that would be too much."""
+        mine = self._by_channel.get(channel, {})
+        before = mine.get(topic)
+        if before is not None and before.viewer == viewer:
+            return True
+        if before is not None:
+            self.unwatch(channel, [topic])  # It became somebody else.
+            mine = self._by_channel.get(channel, {})
+        if len(mine) >= self._per_channel_max or self._count >= self._total_max:
+            return False
+        watched = self._by_topic.get(topic, {}).get(viewer)
+        if watched is None:
+            if not 0 < len(topic) <= RETRY_TOPIC_LENGTH_MAX or _SEPARATOR in topic:
+                return False
+            watched = _Watched(topic, viewer, self._look(topic, viewer))
+            self._by_topic.setdefault(topic, {})[viewer] = watched
+        watched.channels.add(channel)
+        self._by_channel.setdefault(channel, {})[watched.topic] = watched
+        self._count += 1
+        return True
+
+    def unwatch(self, channel: ChannelId, topics: Iterable[str]) -> None:
+        """Tell *channel* no more of *topics*; those that it does not watch do not matter."""
+        mine = self._by_channel.get(channel, {})
+        for topic in topics:
+            if topic in mine:
+                self._leave(channel, mine.pop(topic))
+        if not mine:
+            self._by_channel.pop(channel, None)
+
+    def closed(self, channel: ChannelId) -> None:
+        """Forget *channel*."""
+        for watched in self._by_channel.pop(channel, {}).values():
+            self._leave(channel, watched)
+
+    def _leave(self, channel: ChannelId, watched: _Watched) -> None:
+        watched.channels.remove(channel)
+        self._count -= 1
+        if not watched.channels:
+            viewers = self._by_topic[watched.topic]
+            del viewers[watched.viewer]
+            if not viewers:
+                del self._by_topic[watched.topic]
+
+    # What they see.
+
+    def differing(self, topics: Iterable[str]) -> Iterator[tuple[str, Collection[ChannelId]]]:
+        """Return those of *topics* that are watched and look different from before, each with its watchers."""
+        for topic in topics:
+            for watched in self._by_topic.get(topic, {}).values():
+                sight = self._look(topic, watched.viewer)
+                if sight != watched.sight:
+                    watched.sight = sight
+                    yield watched.topic, watched.channels

@@ -1,0 +1,83 @@
+"""Deletion markers at a name server: 216 makes one, an explicit create lifts it, registrations carry them around.
+
+    operator ─ 216 ──> topic known here? ─> marked, on disk ─> answered
+    broker ─── 103 ──> its markers are merged with ours ─> the answer tells the broker the result, if it has others
+    operator ─ 217 ──> lifted; so does a broker that takes an explicit create, in its next 103
+
+A name server that was away learns what it missed from the first broker that registers, before it serves a route of that
+broker. Kept in the KV store.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from holdfast.machine.effects import Effect
+from holdfast.model.deletion import Deletions, is_marked_when_deleted
+from holdfast.model.errors import RemoteProtocolError
+from holdfast.nameserver.config.kv_config import DELETIONS, KvStore, Waiter
+from holdfast.nameserver.request import Answer, Request
+from holdfast.wire.cluster.deletions import decode_markers, encode_markers
+
+_KEY: Final = "markers"
+
+
+class DeletionMarkers:
+    """The markers that this name server has heard of.
+
+    Attributes:
+        fault: Why the saved ones cannot be read; None when they can.
+    """
+
+    def __init__(self, kv: KvStore) -> None:
+        self._kv = kv
+        self._deletions = Deletions()
+        self._text = encode_markers([])
+        self.fault: str | None = None
+        try:
+            self._deletions.merge(decode_markers(kv.find(DELETIONS, _KEY) or ""))
+        except RemoteProtocolError as error:
+            self.fault = str(error)
+        self._text = encode_markers(self._deletions.all())
+
+    def is_deleted(self, topic: str, cluster: str) -> bool:
+        """Return whether *topic* was deleted in *cluster*; an empty one stands for all."""
+        return self._deletions.is_deleted(topic, cluster)
+
+    def text_of(self, topic: str) -> str:
+        """Return the markers of *topic* as they are sent."""
+        return encode_markers(self._deletions.of(topic))
+
+    def delete(self, topic: str, cluster: str | None, request: Request) -> Answer:
+        """Mark *topic*, which was deleted in *cluster* or everywhere; the answer waits until that is on disk."""
+        if not is_marked_when_deleted(topic):
+            return request.answer()
+        self._deletions.delete(topic, cluster or "", request.now_ms)
+        self._put()
+        ready, writes = self._kv.save(Waiter(request.channel, request.command))
+        request.effects += writes
+        return request.answer() if ready else None
+
+    def lift(self, topic: str, cluster: str, request: Request) -> None:
+        """Take note that *topic* was explicitly created in *cluster*; an empty one stands for all."""
+        if self._deletions.lift(topic, cluster, request.now_ms):
+            self._save(request.effects)
+
+    def hear(self, text: str | None, request: Request) -> str | None:
+        """Merge the markers that a broker sent; return what it has to learn, if that differs from what it has."""
+        if text is None or text == self._text:
+            return None
+        try:
+            if self._deletions.merge(decode_markers(text)):
+                self._save(request.effects)
+        except RemoteProtocolError as error:
+            request.log("warning", "deletion markers of a broker cannot be read", reason=str(error))
+        return None if text == self._text else self._text
+
+    def _save(self, effects: list[Effect]) -> None:
+        self._put()
+        effects += self._kv.save_alone()
+
+    def _put(self) -> None:
+        self._text = encode_markers(self._deletions.all())
+        self._kv.put(DELETIONS, _KEY, self._text)

@@ -1,0 +1,357 @@
+"""The route table: which brokers there are, and which of them has how many queues of which topic.
+
+    brokers   name  -> cluster, addresses by id, its queue shapes, its encoded text
+    topics    topic -> broker name -> Hosting
+    static    topic -> what brokers reported of its logical queues (`static_topics.py`)
+
+A route is put together only when somebody asks for it, out of parts that were encoded when they changed. Brokers have
+few shapes (4 queues, readable and writable, ...) and many topics, so all topics of one shape share one `Hosting`:
+comparing a registration of ten thousand topics with what is known is ten thousand lookups, and allocates nothing.
+
+Does not know who is alive (`leases.py`), nor what a request looks like.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.model.route import MASTER_ID, BrokerData, QueueData
+from holdfast.model.scope import covers
+from holdfast.model.topic import Permission, TopicConfig
+from holdfast.nameserver.routes.static_topics import INTRUDES, StaticTopics
+from holdfast.nameserver.routes.unit_visibility import EVERYTHING, Vision
+from holdfast.wire.cluster.route import encode_broker, encode_queue, join_cluster_info, join_route
+
+# A broker that keeps inventing shapes starts over here; nothing depends on sharing but speed.
+_SHAPES_MAX: Final = 1024
+
+
+class Hosting(msgspec.Struct, frozen=True, gc=False):
+    """What one broker has of a topic, and how a route says it.
+
+    Attributes:
+        text: As registered.
+        read_only_text: With writing withdrawn.
+        foreign_text: To whoever belongs to another unit.
+    """
+
+    queue: QueueData
+    text: bytes
+    read_only_text: bytes
+    foreign_text: bytes
+
+
+class Broker:
+    """One broker name: a master (id 0), its slaves, or both."""
+
+    __slots__ = ("addresses", "cluster", "is_acting_master_allowed", "is_wiped", "name", "shapes", "text", "zone")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.cluster = ""
+        self.addresses: dict[int, str] = {}
+        self.zone: str | None = None
+        self.is_acting_master_allowed = False
+        self.is_wiped = False  # an operator withdrew writing; lasts until it is given back or the broker leaves
+        self.shapes: dict[tuple[int, int, int, int], Hosting] = {}
+        self.text = b""
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether routes say that nothing may be written here, whatever the topics' own permissions are."""
+        return self.is_wiped or (self.is_acting_master_allowed and MASTER_ID not in self.addresses)
+
+    def shape(self, read_queues: int, write_queues: int, permission: int, sys_flag: int) -> Hosting:
+        """Return the one value that says this about a topic on this broker."""
+        key = (read_queues, write_queues, permission, sys_flag)
+        found = self.shapes.get(key)
+        if found is None:
+            if len(self.shapes) >= _SHAPES_MAX:
+                self.shapes.clear()
+            queue = QueueData(
+                broker_name=self.name,
+                read_queues=read_queues,
+                write_queues=write_queues,
+                permission=permission,
+                sys_flag=sys_flag,
+            )
+            read_only = msgspec.structs.replace(queue, permission=permission & ~Permission.WRITE)
+            foreign = msgspec.structs.replace(read_only, write_queues=0)
+            found = self.shapes[key] = Hosting(queue, *map(encode_queue, (queue, read_only, foreign)))
+        return found
+
+    def say(self, hosting: Hosting, *, is_foreign: bool) -> bytes:
+        """Return how a route says what it has of a topic."""
+        if is_foreign:
+            return hosting.foreign_text
+        return hosting.read_only_text if self.is_read_only else hosting.text
+
+    def encode(self) -> None:
+        """Bring the encoded text up to date."""
+        self.text = encode_broker(
+            BrokerData(
+                cluster=self.cluster,
+                broker_name=self.name,
+                broker_addrs=self.addresses,
+                zone_name=self.zone,
+                enable_acting_master=self.is_acting_master_allowed,
+            )
+        )
+
+
+class RouteTable:
+    """Brokers and topics. Remembers which topics' routes changed until `take_changes` is called."""
+
+    def __init__(self) -> None:
+        self.brokers: dict[str, Broker] = {}
+        self.topics: dict[str, dict[str, Hosting]] = {}
+        self.static = StaticTopics(self.brokers, self._cluster_of)
+        self._filter_servers: dict[str, list[str]] = {}
+        self._changed: set[str] = set()
+
+    def take_changes(self) -> set[str]:
+        """Return the topics whose routes changed since the last call."""
+        changed, self._changed = self._changed, set()
+        return changed | self.static.take_changes()
+
+    def compare_again(self, topics: Iterable[str]) -> None:
+        """Count *topics* as changed, so that their routes are compared with those that clients were notified of."""
+        self._changed.update(topics)
+
+    def _cluster_of(self, name: str) -> str | None:
+        broker = self.brokers.get(name)
+        return None if broker is None else broker.cluster
+
+    # Brokers come and go.
+
+    def seat(self, name: str, broker_id: int, address: str, *, cluster: str, zone: str | None, acting: bool) -> None:
+        """Put *address* under *broker_id* of a broker name, and nowhere else under that name."""
+        broker = self.brokers.get(name)
+        if broker is None:
+            broker = self.brokers[name] = Broker(name)
+        elif broker_id != MASTER_ID:
+            # The master decides where the name belongs: a replica may be anywhere.
+            cluster, zone = broker.cluster, broker.zone
+        addresses = {number: other for number, other in broker.addresses.items() if other != address}
+        addresses[broker_id] = address
+        if (broker.addresses, broker.cluster, broker.zone, broker.is_acting_master_allowed) != (
+            addresses,
+            cluster,
+            zone,
+            acting,
+        ):
+            broker.addresses, broker.cluster, broker.zone = addresses, cluster, zone
+            broker.is_acting_master_allowed = acting
+            self._note_change_of(broker)
+
+    def unseat(self, name: str, address: str) -> None:
+        """Take *address* away; a broker name without any address leaves with all its queues."""
+        self._filter_servers.pop(address, None)
+        broker = self.brokers.get(name)
+        if broker is None or address not in broker.addresses.values():
+            return
+        broker.addresses = {number: other for number, other in broker.addresses.items() if other != address}
+        self._note_change_of(broker)
+        if broker.addresses:
+            return
+        del self.brokers[name]
+        for topic in [topic for topic, hosts in self.topics.items() if name in hosts]:
+            self._drop(topic, name)
+        self.static.leave(name)
+
+    def set_filter_servers(self, name: str, address: str, servers: list[str]) -> None:
+        """Tell clients of *address* about its class filter servers."""
+        if self._filter_servers.get(address, []) == servers:
+            return
+        if servers:
+            self._filter_servers[address] = servers
+        else:
+            del self._filter_servers[address]
+        self._note_change_of(self.brokers[name])
+
+    def _note_change_of(self, broker: Broker) -> None:
+        broker.encode()
+        self._changed.update(topic for topic, hosts in self.topics.items() if broker.name in hosts)
+        self._changed.update(topic.name for topic in self.static.held_by(broker.name))
+
+    # Topics come and go.
+
+    def host(self, name: str, topics: Iterable[TopicConfig]) -> None:
+        """Add or change topics of a broker that is seated. Topics not named stay as they are."""
+        broker = self.brokers[name]
+        for topic in topics:
+            hosting = broker.shape(topic.read_queues, topic.write_queues, topic.permission, topic.sys_flag)
+            self._set(topic.name, name, hosting)
+
+    def find_intrusions(self, name: str, topics: Iterable[str]) -> Iterator[str]:
+        """Tell which of *topics*, normal ones on a broker, are not served because there is a static one of the name."""
+        for topic in topics if self.static.topics else ():
+            found = self.static.by_name.get(topic, {}).values()
+            if any(name in static.intruders for static in found):
+                yield f"{topic} on {name}: {INTRUDES}"
+
+    def host_queues(self, topic: str, queues: Iterable[QueueData]) -> str | None:
+        """Add or change one topic on several brokers; return the first that is not known, and then change nothing."""
+        queues = list(queues)
+        for queue in queues:
+            if queue.broker_name not in self.brokers:
+                return queue.broker_name
+        for queue in queues:
+            shape = self.brokers[queue.broker_name].shape
+            hosting = shape(queue.read_queues, queue.write_queues, queue.permission, queue.sys_flag)
+            self._set(topic, queue.broker_name, hosting)
+        return None
+
+    def map_queues(self, name: str, mappings: Mapping[str, Any]) -> dict[str, str]:
+        """Take a broker's reports of static topics, before its topics are hosted; return those refused, and why."""
+        refused = {}
+        for topic, plain in mappings.items():
+            hosts = self.topics.get(topic, {})
+            reason = self.static.report(name, topic, plain, normal_hosts=hosts.keys())
+            if reason is not None:
+                refused[topic] = reason
+            else:
+                self.static.meet_normal(topic, hosts.keys())
+        return refused
+
+    def delete_topic(self, topic: str, *, cluster: str | None = None) -> bool:
+        """Forget a topic, everywhere or in one cluster; return whether there was something to forget."""
+        names = {*self.topics.get(topic, {})}
+        if cluster is not None:
+            names = {name for name in names if self.brokers[name].cluster == cluster}
+        for static in self.static.by_name.get(topic, {}).values():
+            for name in static.reports:
+                home = self._cluster_of(name)
+                # Where a dead broker was is told by the scope alone, if by anything.
+                if cluster is None or (covers(static.scope, cluster) if home is None else home == cluster):
+                    names.add(name)
+        for name in names:
+            self._drop(topic, name)
+        self.static.drop(topic, names)
+        return bool(names)
+
+    def set_wiped(self, name: str, *, is_wiped: bool) -> int:
+        """Withdraw or give back writing on a whole broker; return how many topics it has."""
+        broker = self.brokers.get(name)
+        if broker is None:
+            return 0
+        if broker.is_wiped != is_wiped:
+            broker.is_wiped = is_wiped
+            self._note_change_of(broker)
+        return sum(name in hosts for hosts in self.topics.values())
+
+    def _set(self, topic: str, name: str, hosting: Hosting) -> None:
+        hosts = self.topics.get(topic)
+        if hosts is None:
+            hosts = self.topics[topic] = {}
+        if hosts.get(name) is not hosting:
+            hosts[name] = hosting
+            self._changed.add(topic)
+            self.static.meet_normal(topic, hosts.keys())
+
+    def _drop(self, topic: str, name: str) -> None:
+        hosts = self.topics.get(topic, {})
+        if hosts.pop(name, None) is not None:
+            self._changed.add(topic)
+            self.static.meet_normal(topic, hosts.keys())
+            if not hosts:
+                del self.topics[topic]
+
+    # What clients ask.
+
+    def find_body(
+        self, topic: str, *, order_topic_conf: str | None = None, vision: Vision = EVERYTHING
+    ) -> bytes | None:
+        """Return the body of the route answer of a normal topic, or None when no broker serves it."""
+        served = self._find_served(topic, vision)
+        if not served and not self._is_in_other_zones(topic, vision):
+            return None
+        brokers = [broker for broker, _ in served]
+        return join_route(
+            [broker.text for broker in brokers],
+            [text for _, text in served],
+            filter_servers=self._find_filter_servers(brokers),
+            order_topic_conf=self._narrow_order(order_topic_conf, vision),
+        )
+
+    def look(self, topic: str, *, order_topic_conf: str | None = None, vision: Vision = EVERYTHING) -> int:
+        """Return a number that differs when `find_body` does, much cheaper than that; 0 when no broker serves it."""
+        served = self._find_served(topic, vision)
+        if not served and not self._is_in_other_zones(topic, vision):
+            return 0
+        filters = self._find_filter_servers([broker for broker, _ in served])
+        order = self._narrow_order(order_topic_conf, vision)
+        # All topics of a shape share these texts, and a text remembers its hash.
+        return hash((*[(broker.text, text) for broker, text in served], repr(filters), order))
+
+    def is_normal_in(self, topic: str, unit: str) -> bool:
+        """Return whether a broker of *unit* serves *topic* as a normal one."""
+        return bool(self._find_served(topic, Vision(unit, is_wide=False)))
+
+    def _is_in_other_zones(self, topic: str, vision: Vision) -> bool:
+        """Return whether only its zone hides a topic from a client: upstream answers with an empty route then."""
+        return bool(vision.zone) and bool(self._find_served(topic, vision.in_all_zones()))
+
+    def _find_served(self, topic: str, vision: Vision) -> list[tuple[Broker, bytes]]:
+        """Return the brokers that serve a normal topic, by name, and how a route says what they have of it."""
+        hosts = self.topics.get(topic, {})
+        statics = self.static.by_name.get(topic, {}).values()
+        served = []
+        for name in sorted(hosts):
+            broker = self.brokers[name]
+            is_hidden = any(
+                name not in static.normal_hosts and covers(static.scope, broker.cluster) for static in statics
+            )
+            # A broker whose master is down is read at its replica, in whatever zone that is.
+            is_in_zone = MASTER_ID not in broker.addresses or vision.shows_zone(broker.zone)
+            if vision.shows(broker.cluster) and is_in_zone and not is_hidden:
+                served.append((broker, broker.say(hosts[name], is_foreign=not vision.writes(broker.cluster))))
+        return served
+
+    def _narrow_order(self, order_topic_conf: str | None, vision: Vision) -> str | None:
+        """Return how many queues of an ordered topic each broker has, of those that may be written to."""
+        if order_topic_conf is None or vision.is_plain:
+            return order_topic_conf
+        kept = [
+            item
+            for item in order_topic_conf.split(";")
+            if (cluster := self._cluster_of(item.partition(":")[0])) is not None and vision.writes(cluster)
+        ]
+        return ";".join(kept) or None
+
+    def _find_filter_servers(self, brokers: Iterable[Broker]) -> dict[str, list[str]]:
+        if not self._filter_servers:
+            return {}
+        return {
+            address: servers
+            for broker in brokers
+            for address in broker.addresses.values()
+            if (servers := self._filter_servers.get(address))
+        }
+
+    def has_cluster(self, cluster: str) -> bool:
+        """Return whether a broker of *cluster* is here."""
+        return any(broker.cluster == cluster for broker in self.brokers.values())
+
+    def has_zone(self, zone: str) -> bool:
+        """Return whether a broker registered with *zone*, which is in lower case."""
+        return any(broker.zone is not None and broker.zone.lower() == zone for broker in self.brokers.values())
+
+    def clusters(self) -> dict[str, list[str]]:
+        """Return the broker names of every cluster."""
+        clusters: dict[str, list[str]] = {}
+        for name in sorted(self.brokers):
+            clusters.setdefault(self.brokers[name].cluster, []).append(name)
+        return clusters
+
+    def cluster_body(self) -> bytes:
+        """Return the body of the answer to 106."""
+        return join_cluster_info({name: self.brokers[name].text for name in sorted(self.brokers)}, self.clusters())
+
+    def topics_of_cluster(self, cluster: str) -> list[str]:
+        """Return the topics that some broker of *cluster* has."""
+        names = self.clusters().get(cluster, [])
+        return [topic for topic, hosts in self.topics.items() if not hosts.keys().isdisjoint(names)]

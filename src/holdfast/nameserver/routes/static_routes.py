@@ -1,0 +1,206 @@
+"""How clients are told of a static topic: in one of two forms.
+
+aware   brokers that hold something, queues of those that lead, and for every broker what it leads. A Java client
+        merges these parts itself, by the highest epoch: all wear the same epoch and number of queues, and no queue
+        is in two of them, so that it can come to no other result than ours.
+mock    one broker that does not exist, has all the queues, and the address of a live one, which passes on what
+        reaches it: for clients that cannot read the first form.
+
+Where a name is that of several topics, of one scope each, a client may be told of more than one of them: each has a
+mock broker name of its own. What it may only read takes no writes in either form.
+
+And how brokers are told: every report as it was registered. Whether anybody is alive, and whether clients can go by it,
+is no matter to a broker that asks if it was replaced.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+
+from holdfast.model.mapping import UNKNOWN_GENERATION, LogicalQueue, MergedTopic, TopicMapping
+from holdfast.model.route import MASTER_ID, BrokerData, QueueData
+from holdfast.model.scope import NOBODY, mock_broker
+from holdfast.model.topic import Permission
+from holdfast.nameserver.routes.route_table import Broker, Hosting
+from holdfast.nameserver.routes.static_topics import Report, StaticTopic
+from holdfast.wire.cluster.mapping import Info, encode, to_extras, to_info
+from holdfast.wire.cluster.route import encode_broker, encode_queue, join_route
+
+_HOSTS_REMEMBERED: Final = 4096
+
+
+class Part(msgspec.Struct, frozen=True):
+    """One static topic of the name that is asked for; it is served.
+
+    Attributes:
+        is_foreign: It may be read, and not written to.
+    """
+
+    topic: StaticTopic
+    is_foreign: bool = False
+
+    @property
+    def served(self) -> MergedTopic:
+        """What clients are told of it."""
+        assert self.topic.served is not None, "what is withheld has no route"
+        return self.topic.served
+
+
+def aware_body(parts: Iterable[Part], brokers: Mapping[str, Broker], hosts: Mapping[str, Hosting]) -> bytes:
+    """Return the route of a topic that is served, for clients that read mappings."""
+    parts = list(parts)
+    present: dict[str, bytes] = {}
+    queues: list[bytes] = []
+    mappings: dict[str, bytes] = {}
+    for part in parts:
+        holders = [brokers[name] for name in sorted(part.topic.holders) if name in brokers]
+        leaders = set(part.served.leaders.values())
+        present |= {broker.name: broker.text for broker in holders}
+        queues += [
+            broker.say(hosts[broker.name], is_foreign=part.is_foreign)
+            for broker in holders
+            if broker.name in leaders and broker.name in hosts
+        ]
+        mappings |= {name: encode(info) for name, info in to_infos(part.served, part.topic.reports).items()}
+    return join_route(
+        present.values(),
+        queues,
+        filter_servers={},
+        order_topic_conf=_find_writable(parts) if any(part.is_foreign for part in parts) else None,
+        mappings=mappings,
+    )
+
+
+def _find_writable(parts: Iterable[Part]) -> str:
+    """Return the queues that may be written to, in the form in which ordered topics tell theirs.
+
+    Where there is one, Java's producers take their queues from it, and only their consumers from the mapping; who leads
+    a queue both look up in the mapping. Where all may be written to it must be absent, so that producers see a queue
+    that is new with the mapping that has it.
+    """
+    own = [f"{mock_broker(part.topic.scope)}:{part.served.total}" for part in parts if not part.is_foreign]
+    return ";".join(own) or f"{NOBODY}:0"
+
+
+def look_at_static(parts: Iterable[Part], brokers: Mapping[str, Broker], hosts: Mapping[str, Hosting]) -> int:
+    """Return a number that differs when what clients are told does, in either form."""
+    parts = list(parts)
+    return hash((aware_body(parts, brokers, hosts), find_proxies(parts, brokers)))
+
+
+def reports_body(topics: Iterable[StaticTopic], brokers: Mapping[str, Broker]) -> bytes:
+    """Return everything that is known of the topics of a name, for brokers."""
+    topics = list(topics)
+    holders = {name for topic in topics for name in topic.holders}
+    return join_route(
+        [brokers[name].text for name in sorted(holders) if name in brokers],
+        [],
+        filter_servers={},
+        mappings={
+            name: encode(to_report(report)) for topic in topics for name, report in sorted(topic.reports.items())
+        },
+    )
+
+
+def to_report(report: Report) -> Info:
+    """Return what a broker registered."""
+    info = to_info(report.mapping)
+    return info if report.tells_homes else msgspec.structs.replace(info, extras=None)
+
+
+def to_infos(served: MergedTopic, reporting: Mapping[str, object]) -> dict[str, Info]:
+    """Return what each broker leads, with one epoch and one number of queues for all."""
+    led: dict[str, dict[int, LogicalQueue]] = {name: {} for name in sorted(reporting)}
+    for number, queue in sorted(served.queues.items()):
+        if number < served.total:
+            led.setdefault(queue.leader.broker, {})[number] = queue
+    return {name: _to_info(served, name, queues) for name, queues in led.items()}
+
+
+def _to_info(served: MergedTopic, broker: str, led: dict[int, LogicalQueue]) -> Info:
+    told = {number: queue for number, queue in led.items() if queue.generation != UNKNOWN_GENERATION}
+    return Info(
+        broker=broker,
+        led={number: queue.leader.queue_id for number, queue in led.items()},
+        epoch=served.epoch,
+        extras=to_extras(TopicMapping(topic=served.topic, broker=broker, queues=told)) if told else None,
+        scope=served.scope,
+        topic=served.topic,
+        total=served.total,
+    )
+
+
+def find_proxies(parts: Iterable[Part], brokers: Mapping[str, Broker]) -> tuple[tuple[str, ...], ...]:
+    """Return, for each part, the live brokers that can stand in for the mock one."""
+    return tuple(_find_proxies(part.topic, brokers) for part in parts)
+
+
+def _find_proxies(topic: StaticTopic, brokers: Mapping[str, Broker]) -> tuple[str, ...]:
+    """Return ours, and where there are none, any that report."""
+    present = [
+        (name, report)
+        for name, report in sorted(topic.reports.items())
+        if name in brokers and MASTER_ID in brokers[name].addresses
+    ]
+    # Any is better than none: a Java broker serves at least what it leads.
+    ours = tuple(name for name, report in present if report.tells_homes)
+    return ours or tuple(name for name, _ in present)
+
+
+def host_of(peer: str) -> str:
+    """Return the host of a peer that is `host:port`."""
+    return peer.rpartition(":")[0]
+
+
+def choose_proxies(host: str, proxies: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    """Return, for each part, the broker that stands in for clients on *host*; empty where there is none."""
+    return tuple(choose_proxy(host, each) if each else "" for each in proxies)
+
+
+@lru_cache(maxsize=_HOSTS_REMEMBERED)
+def choose_proxy(host: str, proxies: tuple[str, ...]) -> str:
+    """Return the broker that stands in for clients on *host*.
+
+    The same for all clients and topics there; when a broker comes or leaves, only those move that must.
+    """
+    return max(proxies, key=lambda name: hashlib.blake2b(f"{host} {name}".encode(), digest_size=8).digest())
+
+
+def mock_body(
+    parts: Iterable[Part], proxies: Iterable[str], brokers: Mapping[str, Broker], hosts: Mapping[str, Hosting]
+) -> bytes:
+    """Return the route of a topic that is served, for clients that read no mappings: a mock broker for each part."""
+    told = [
+        _mock_part(part, brokers[proxy], brokers, hosts) for part, proxy in zip(parts, proxies, strict=True) if proxy
+    ]
+    return join_route([broker for broker, _ in told], [queue for _, queue in told], filter_servers={})
+
+
+def _mock_part(
+    part: Part, stand_in: Broker, brokers: Mapping[str, Broker], hosts: Mapping[str, Hosting]
+) -> tuple[bytes, bytes]:
+    served = part.served
+    name = mock_broker(served.scope)
+    leading = {leader for leader in served.leaders.values() if leader in hosts and leader in brokers}
+    speaking = sorted(leading) or sorted(name for name in part.topic.reports if name in hosts and name in brokers)
+    # One broker may be closed for writing while others lead too: only when all are is the topic.
+    permission = 0
+    for speaker in speaking:
+        withdrawn = Permission.WRITE if part.is_foreign or brokers[speaker].is_read_only else 0
+        permission |= hosts[speaker].queue.permission & ~withdrawn
+    broker = BrokerData(
+        cluster=stand_in.cluster, broker_name=name, broker_addrs={MASTER_ID: stand_in.addresses[MASTER_ID]}
+    )
+    queue = QueueData(
+        broker_name=name,
+        read_queues=served.total,
+        write_queues=0 if part.is_foreign else served.total,
+        permission=permission,
+        sys_flag=hosts[speaking[0]].queue.sys_flag if speaking else 0,
+    )
+    return encode_broker(broker), encode_queue(queue)

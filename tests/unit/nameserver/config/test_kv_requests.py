@@ -1,0 +1,160 @@
+"""Requests about the KV store, and what waits for the disk."""
+
+import json
+
+from tests.support.conversation import Conversation
+from tests.support.name_servers import a_name_server, ask_route, register
+
+from holdfast.machine.effects import WriteFile
+from holdfast.machine.events import DiskFault, FileWritten, TimerFired
+from holdfast.nameserver.config.kv_config import FILE
+from holdfast.nameserver.config.kv_requests import TIMER
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
+from holdfast.wire.frames.command import encode_command
+
+ORDER = {"namespace": "ORDER_TOPIC_CONFIG", "key": "orders", "value": "a:4;b:2"}
+
+
+def writes(server: Conversation) -> list[WriteFile]:
+    return [effect for effect in server.effects if isinstance(effect, WriteFile)]
+
+
+def test_a_value_can_be_put_read_listed_and_deleted():
+    """Without a data folder it is remembered until the end, and acknowledged at once."""
+    server = a_name_server()
+    item = {"namespace": "ns", "key": "k"}
+
+    assert server.ask(RequestCode.PUT_KV_CONFIG, {**item, "value": "v"}).code == 0
+    assert server.ask(RequestCode.GET_KV_CONFIG, item).fields == {"value": "v"}
+    assert json.loads(server.ask(RequestCode.GET_KVLIST_BY_NAMESPACE, {"namespace": "ns"}).body) == {
+        "table": {"k": "v"}
+    }
+    assert server.ask(RequestCode.DELETE_KV_CONFIG, item).code == 0
+    assert server.ask(RequestCode.GET_KV_CONFIG, item).code == ResponseCode.QUERY_NOT_FOUND
+    assert writes(server) == []
+
+
+def test_what_is_not_there_is_answered_with_22_and_upstream_words():
+    """Tools show the remark."""
+    server = a_name_server()
+
+    value = server.ask(RequestCode.GET_KV_CONFIG, {"namespace": "ns2", "key": "k"})
+    table = server.ask(RequestCode.GET_KVLIST_BY_NAMESPACE, {"namespace": "ns2"})
+
+    assert (value.code, value.remark) == (22, "No config item, Namespace: ns2 Key: k")
+    assert (table.code, table.remark) == (22, "No config item, Namespace: ns2")
+
+
+def test_a_put_without_a_value_is_refused():
+    """It names the field that is missing."""
+    answer = a_name_server().ask(RequestCode.PUT_KV_CONFIG, {"namespace": "ns", "key": "k"})
+
+    assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "field 'value' is missing")
+
+
+def test_a_change_is_acknowledged_when_it_is_on_disk():
+    """Not before: whoever heard yes finds the value after a restart."""
+    server = a_name_server(data="somewhere")
+    channel = server.open()
+
+    server.receive(channel, encode_command(server.request(RequestCode.PUT_KV_CONFIG, ORDER)))
+    assert server.answers(channel) == []
+    (write,) = writes(server)
+    server.happen(FileWritten(FILE, server.now_ms))
+
+    assert [answer.code for answer in server.answers(channel)] == [0]
+    restarted = a_name_server(kv_content=write.data)
+    assert restarted.ask(RequestCode.GET_KV_CONFIG, ORDER).fields == {"value": "a:4;b:2"}
+
+
+def test_the_file_is_the_one_that_java_name_servers_read():
+    """Name and shape are upstream's."""
+    server = a_name_server(data="somewhere")
+
+    server.receive(server.open(), encode_command(server.request(RequestCode.PUT_KV_CONFIG, ORDER)))
+
+    assert writes(server) == [
+        WriteFile("kvConfig.json", b'{"configTable":{"ORDER_TOPIC_CONFIG":{"orders":"a:4;b:2"}}}')
+    ]
+
+
+def test_changes_during_a_write_share_the_next_one():
+    """One write at a time; the second holds everything that came meanwhile."""
+    server = a_name_server(data="somewhere")
+    channel = server.open()
+    for number in range(3):
+        item = {"namespace": "ns", "key": f"k{number}", "value": "v"}
+        server.receive(channel, encode_command(server.request(RequestCode.PUT_KV_CONFIG, item)))
+    assert len(writes(server)) == 1
+
+    server.happen(FileWritten(FILE, server.now_ms))
+    assert len(server.answers(channel)) == 1
+    assert len(writes(server)) == 2
+
+    server.happen(FileWritten(FILE, server.now_ms))
+    assert len(server.answers(channel)) == 2
+    assert json.loads(writes(server)[-1].data)["configTable"]["ns"].keys() == {"k0", "k1", "k2"}
+    assert len(writes(server)) == 2
+
+
+def test_whoever_waits_for_a_disk_that_fails_is_told():
+    """And the next change is written at once, with what the disk refused."""
+    server = a_name_server(data="somewhere")
+    channel = server.open()
+    server.receive(channel, encode_command(server.request(RequestCode.PUT_KV_CONFIG, ORDER)))
+
+    server.happen(DiskFault("no space left", server.now_ms, path=FILE))
+
+    (answer,) = server.answers(channel)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert answer.remark == (
+        "changed, but not saved yet, and lost if this name server restarts before it is: no space left"
+    )
+    server.receive(channel, encode_command(server.request(RequestCode.PUT_KV_CONFIG, ORDER)))
+    assert len(writes(server)) == 2
+
+
+def test_what_the_disk_refused_is_written_when_it_has_space_again():
+    """Deletion markers and opened units must outlive a restart, whether or not anything else changes."""
+    server = a_name_server(data="somewhere")
+    channel = server.open()
+    server.receive(channel, encode_command(server.request(RequestCode.PUT_KV_CONFIG, ORDER)))
+    for attempt in (1, 2):
+        server.happen(DiskFault("no space left", server.now_ms, path=FILE))
+        assert len(writes(server)) == attempt, "not at once"
+        server.happen(TimerFired(TIMER, server.now_ms))
+        assert len(writes(server)) == attempt + 1
+
+    server.happen(FileWritten(FILE, server.now_ms))
+    server.happen(TimerFired(TIMER, server.now_ms))
+
+    assert len(writes(server)) == 3
+    assert writes(server)[-1].data == writes(server)[0].data
+    assert [answer.code for answer in server.answers(channel)] == [ResponseCode.SYSTEM_ERROR]
+
+
+def test_a_one_way_change_is_written_and_not_answered():
+    """Nobody waits for it."""
+    server = a_name_server(data="somewhere")
+    channel = server.open()
+
+    assert server.tell(RequestCode.PUT_KV_CONFIG, ORDER, channel=channel) == []
+    server.happen(FileWritten(FILE, server.now_ms))
+
+    assert len(writes(server)) == 1
+    assert server.answers(channel) == []
+
+
+def test_routes_carry_the_order_configuration_where_it_is_enabled():
+    """The next query after a change shows it; without the option it is not there at all."""
+    server, plain = a_name_server(order_message_enable=True), a_name_server()
+    for each in (server, plain):
+        register(each)
+        ask_route(each, "orders")
+        each.ask(RequestCode.PUT_KV_CONFIG, ORDER)
+
+    assert json.loads(ask_route(server, "orders").body)["orderTopicConf"] == "a:4;b:2"
+    assert b"orderTopicConf" not in ask_route(plain, "orders").body
+
+    server.ask(RequestCode.DELETE_KV_CONFIG, ORDER)
+    assert b"orderTopicConf" not in ask_route(server, "orders").body
