@@ -21,13 +21,13 @@ import msgspec
 from benchmarks.pipeline_findings import BACKFILL, CONVERT, SINK, DriverPlan, JobReading
 from benchmarks.pipeline_stores import QUEUES, TOPIC
 
-from holdfast.pipeline.archive import archive
-from holdfast.pipeline.audit import audit
-from holdfast.pipeline.backfill import backfill, read_archive
-from holdfast.pipeline.convert_index import convert_index
-from holdfast.pipeline.spark_tasks import LEAN, SparkTasks
-from holdfast.pipeline.stats import stats
-from holdfast.pipeline.tasks import Tasks
+from holdfast.pipeline.archive.archive_job import archive
+from holdfast.pipeline.archive.backfill import backfill, read_archive
+from holdfast.pipeline.audit.audit_job import audit
+from holdfast.pipeline.convert.convert_job import convert_index
+from holdfast.pipeline.scan.spark_tasks import LEAN, SparkTasks
+from holdfast.pipeline.scan.tasks import Tasks
+from holdfast.pipeline.stats.stats_job import stats
 from holdfast.spark import session
 
 _WATCH_S: Final = 0.02

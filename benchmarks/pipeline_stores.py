@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from holdfast.model.java_hash import java_hash
-from holdfast.pipeline.queue_entries import ENTRY, UNIT
+from holdfast.pipeline.scan.queue_entries import ENTRY, UNIT
 from holdfast.runtime.posix_disk import PosixDisk
 from holdfast.store.base.options import StoreOptions
 from holdfast.store.message_store import MessageStore

@@ -14,9 +14,9 @@ from tests.support.child import Child
 from tests.support.conversions import convert, fill, plain_disk, served
 
 from holdfast.model.errors import StoreError
-from holdfast.pipeline.convert_index import convert_index
-from holdfast.pipeline.spark_tasks import SparkTasks
-from holdfast.pipeline.tasks import TaskFailed
+from holdfast.pipeline.convert.convert_job import convert_index
+from holdfast.pipeline.scan.spark_tasks import SparkTasks
+from holdfast.pipeline.scan.tasks import TaskFailed
 from holdfast.runtime.posix_disk import PosixDisk
 from holdfast.store.base.options import StoreOptions
 
@@ -40,7 +40,7 @@ def files_below(folder: Path) -> dict[str, bytes]:
 @pytest.fixture(autouse=True)
 def several_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a small index be more than one task for each core."""
-    monkeypatch.setattr("holdfast.pipeline.convert_index.GROUP", 4)
+    monkeypatch.setattr("holdfast.pipeline.convert.convert_job.GROUP", 4)
 
 
 def test_tasks_of_spark_make_what_the_command_makes(spark: SparkSession, folder: Path, tmp_path: Path):
@@ -86,7 +86,7 @@ def test_what_a_task_finds_wrong_is_told_by_name(spark: SparkSession, folder: Pa
 DRIVER = """
     import sys
     from holdfast.pipeline import convert_index as conversion
-    from holdfast.pipeline.spark_tasks import SparkTasks
+    from holdfast.pipeline.scan.spark_tasks import SparkTasks
     from holdfast.spark import session
     from holdfast.store.base.options import StoreOptions
 

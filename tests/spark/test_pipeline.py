@@ -15,14 +15,14 @@ from tests.support.store_folders import Folder, flip
 from tests.support.stores import NOW_MS
 
 from holdfast.model.errors import ConfigError
-from holdfast.pipeline import backfill as backfill_job
-from holdfast.pipeline.archive import archive
-from holdfast.pipeline.audit import audit
-from holdfast.pipeline.backfill import backfill, read_archive
-from holdfast.pipeline.read_only import replace_small
-from holdfast.pipeline.spark_tasks import SparkTasks
-from holdfast.pipeline.stats import stats
-from holdfast.pipeline.tasks import InProcess, TaskFailed
+from holdfast.pipeline.archive import backfill as backfill_job
+from holdfast.pipeline.archive.archive_job import archive
+from holdfast.pipeline.archive.backfill import backfill, read_archive
+from holdfast.pipeline.audit.audit_job import audit
+from holdfast.pipeline.scan.read_only import replace_small
+from holdfast.pipeline.scan.spark_tasks import SparkTasks
+from holdfast.pipeline.scan.tasks import InProcess, TaskFailed
+from holdfast.pipeline.stats.stats_job import stats
 from holdfast.spark import sink_requests
 from holdfast.spark.delivery import Delivery
 

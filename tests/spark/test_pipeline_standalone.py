@@ -15,9 +15,9 @@ from tests.spark.test_standalone import Standalone, standalone  # noqa: F401 - a
 from tests.support.child import Child
 from tests.support.store_folders import Folder
 
-from holdfast.pipeline.audit import audit
-from holdfast.pipeline.stats import stats
-from holdfast.pipeline.tasks import InProcess
+from holdfast.pipeline.audit.audit_job import audit
+from holdfast.pipeline.scan.tasks import InProcess
+from holdfast.pipeline.stats.stats_job import stats
 
 JOBS = ("audit", "stats", "archive", "backfill", "convert")
 HELD_TIMEOUT_S = 200.0
@@ -26,11 +26,11 @@ DRIVER = """
     import os, sys, time
     from pathlib import Path
     from holdfast.pipeline import backfill as bringing_back
-    from holdfast.pipeline.archive import archive
-    from holdfast.pipeline.audit import audit
-    from holdfast.pipeline.convert_index import convert_index
-    from holdfast.pipeline.spark_tasks import SparkTasks
-    from holdfast.pipeline.stats import stats
+    from holdfast.pipeline.archive.archive_job import archive
+    from holdfast.pipeline.audit.audit_job import audit
+    from holdfast.pipeline.convert.convert_job import convert_index
+    from holdfast.pipeline.scan.spark_tasks import SparkTasks
+    from holdfast.pipeline.stats.stats_job import stats
     from holdfast.spark import session
 
     master, gates, store, target, namesrv, topic = sys.argv[1:]

@@ -13,7 +13,7 @@ import pytest
 from pyspark import daemon
 from tests.support.conversions import fill, plain_disk
 
-from holdfast.pipeline.spark_tasks import LEAN
+from holdfast.pipeline.scan.spark_tasks import LEAN
 from holdfast.runtime.posix_disk import PosixDisk
 from holdfast.spark import quiet_daemon
 

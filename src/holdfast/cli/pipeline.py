@@ -28,8 +28,8 @@ from holdfast.runtime.extras import describe_missing
 from holdfast.store.recovery.conversion_plan import Target
 
 if TYPE_CHECKING:
-    from holdfast.pipeline.report import Report
-    from holdfast.pipeline.tasks import Progress, Tasks
+    from holdfast.pipeline.reports.report import Report
+    from holdfast.pipeline.scan.tasks import Progress, Tasks
 
 app = typer.Typer(no_args_is_help=True, help="Jobs over the stored log, on Spark.")
 
@@ -69,7 +69,7 @@ class Run:
             ConfigError: there is no Spark, or no Java for it.
         """
         try:
-            from holdfast.pipeline.tasks import InProcess  # noqa: PLC0415 - needs numpy, an extra
+            from holdfast.pipeline.scan.tasks import InProcess  # noqa: PLC0415 - needs numpy, an extra
         except ImportError as error:
             raise _missing(error) from error
         with self._bar:
@@ -77,7 +77,7 @@ class Run:
                 yield InProcess()
                 return
             try:
-                from holdfast.pipeline.spark_tasks import LEAN, SparkTasks  # noqa: PLC0415 - so is Spark
+                from holdfast.pipeline.scan.spark_tasks import LEAN, SparkTasks  # noqa: PLC0415 - so is Spark
                 from holdfast.spark import session  # noqa: PLC0415
             except ImportError as error:
                 raise _missing(error) from error
@@ -100,7 +100,7 @@ class Run:
         """Tell what came of work on *folders*, to programs or to people, and write the page."""
         if self._page is not None:
             try:
-                from holdfast.pipeline.report_page import Origin, to_page  # noqa: PLC0415 - draws with matplotlib
+                from holdfast.pipeline.reports.report_page import Origin, to_page  # noqa: PLC0415 - draws with matplotlib
             except ImportError as error:
                 raise _missing(error) from error
             origin = Origin(made=datetime.now(UTC), version=version("holdfast"), folders=folders)
@@ -161,7 +161,7 @@ def audit(run: Run, *, stores: StoresArgument) -> None:
     Example: holdfast pipeline audit /data/broker-a /data/broker-b
     """
     with run.tasks("audit") as tasks:
-        from holdfast.pipeline import audit as job  # noqa: PLC0415
+        from holdfast.pipeline.audit import audit_job as job  # noqa: PLC0415
 
         found = job.audit(tasks, stores, show=run.show)
     run.tell(found, job.to_report(found), stores)
@@ -181,7 +181,7 @@ def stats(
     Example: holdfast pipeline stats /data/broker-a /data/broker-b --html stats.html
     """
     with run.tasks("stats") as tasks:
-        from holdfast.pipeline import stats as job  # noqa: PLC0415
+        from holdfast.pipeline.stats import stats_job as job  # noqa: PLC0415
 
         found = job.stats(tasks, stores, hot_max=hot, show=run.show)
     run.tell(found, job.to_report(found), stores)
@@ -203,7 +203,7 @@ def convert_index(
     Example: holdfast pipeline convert-index /data/broker-a /data/broker-b --topic orders --to batch
     """
     with run.tasks("convert-index") as tasks:
-        from holdfast.pipeline import convert_index as job  # noqa: PLC0415
+        from holdfast.pipeline.convert import convert_job as job  # noqa: PLC0415
 
         paths = [store.partition("=")[2] or store for store in stores]
         found = job.convert_index(tasks, paths, topic, to, show=run.show)
@@ -232,7 +232,7 @@ def archive(
     Example: holdfast pipeline archive /data/broker-a /data/broker-b --to /archive
     """
     with run.tasks("archive") as tasks:
-        from holdfast.pipeline import archive as job  # noqa: PLC0415
+        from holdfast.pipeline.archive import archive_job as job  # noqa: PLC0415
 
         found = job.archive(tasks, stores, target, topics=topics or (), holds=hold, show=run.show)
     run.tell(found, job.to_report(found), stores)
@@ -246,7 +246,7 @@ def release(stores: StoresArgument) -> None:
 
     Example: holdfast pipeline release /data/broker-a
     """
-    from holdfast.pipeline.hold import release_log  # noqa: PLC0415 - only who wants it needs it
+    from holdfast.pipeline.archive.retention_hold import release_log  # noqa: PLC0415 - only who wants it needs it
 
     for store in stores:
         release_log(store.partition("=")[2] or store)
@@ -281,7 +281,7 @@ def backfill(
         spark = getattr(tasks, "spark", None)
         if spark is None:
             raise ConfigError("a backfill needs Spark: give another --master")
-        from holdfast.pipeline import backfill as job  # noqa: PLC0415
+        from holdfast.pipeline.archive import backfill as job  # noqa: PLC0415
 
         frame = job.read_archive(spark, source) if kind is None else spark.read.format(kind).load(source)
         found = job.backfill(

@@ -10,8 +10,8 @@ from benchmarks.pipeline_findings import JobReading, PipelineFindings
 from benchmarks.pipeline_report import pipeline_sections
 from benchmarks.pipeline_stores import convert_everywhere, make_store, read_plainly
 
-from holdfast.pipeline.audit import audit
-from holdfast.pipeline.tasks import InProcess
+from holdfast.pipeline.audit.audit_job import audit
+from holdfast.pipeline.scan.tasks import InProcess
 
 
 def reading(job: str, mb: int, seconds: float, cores: int = 2, entries: int = 1000) -> JobReading:

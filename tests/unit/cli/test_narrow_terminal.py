@@ -29,7 +29,10 @@ from holdfast.admin.topics import TopicSummary
 from holdfast.cli import broker, cluster, dr, group, index, message, moving, profile, queue, topic
 from holdfast.cli.profiles import Profile, Profiles
 from holdfast.model.route import Route
-from holdfast.pipeline import archive, audit, backfill, convert_index, stats
+from holdfast.pipeline.archive import archive_job, backfill
+from holdfast.pipeline.audit import audit_job
+from holdfast.pipeline.convert import convert_job
+from holdfast.pipeline.stats import stats_job
 
 WIDTH = 80
 SOURCE = Path(tables.__file__).parents[1]
@@ -227,11 +230,11 @@ CASES: list[Callable[[], list[Printable]]] = [
     of(topic._logical_parts, topic=TOPIC),
     of(topic._queue_table),
     of(topic._change_table),
-    of(archive.to_report),
-    of(audit.to_report),
+    of(archive_job.to_report),
+    of(audit_job.to_report),
     of(backfill.to_report),
-    of(convert_index.to_report),
-    of(stats.to_report),
+    of(convert_job.to_report),
+    of(stats_job.to_report),
     _index,
     _profiles,
 ]

@@ -11,11 +11,11 @@ from typing import Any
 import pyarrow.dataset as ds
 import pytest
 
-from holdfast.pipeline.archive import archive
-from holdfast.pipeline.archive_files import is_chosen
-from holdfast.pipeline.audit import audit
-from holdfast.pipeline.stats import stats
-from holdfast.pipeline.tasks import InProcess
+from holdfast.pipeline.archive.archive_job import archive
+from holdfast.pipeline.archive.parquet_files import is_chosen
+from holdfast.pipeline.audit.audit_job import audit
+from holdfast.pipeline.scan.tasks import InProcess
+from holdfast.pipeline.stats.stats_job import stats
 
 GOLDEN = Path(__file__).parents[2] / "data" / "golden"
 FOLDERS = {"rocketmq-4.9.7-killed": ("broker-a",), "rocketmq-5.5.0-clean": ("broker-a", "broker-b")}

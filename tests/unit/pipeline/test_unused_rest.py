@@ -4,11 +4,11 @@ from pathlib import Path
 
 from tests.support.store_folders import FILES, NOW_MS, Folder
 
-from holdfast.pipeline import archive as archive_job
-from holdfast.pipeline.archive import archive
-from holdfast.pipeline.audit import audit
-from holdfast.pipeline.stats import stats
-from holdfast.pipeline.tasks import InProcess
+from holdfast.pipeline.archive import archive_job
+from holdfast.pipeline.archive.archive_job import archive
+from holdfast.pipeline.audit.audit_job import audit
+from holdfast.pipeline.scan.tasks import InProcess
+from holdfast.pipeline.stats.stats_job import stats
 
 
 def test_reports_count_records_and_not_files(tmp_path: Path):

@@ -1,0 +1,85 @@
+"""Up to where the logs of several brokers go together: no logical queue shall have its end and not its middle.
+
+    broker-a   q: ... 98 99 |sealed at 100                 settled up to here: . . . . 97
+    broker-b   q:            100 101 102 ...               settled further
+
+A queue moved from a to b. Their marks move at different times: what b has settled may go on behind what a has not. Then
+b's log counts up to where the queue's first message lies in it. The rest comes with the next run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+
+import msgspec
+
+from holdfast.model.mapping import MergedTopic, Segment
+from holdfast.pipeline.scan.queue_entries import QueueReader
+from holdfast.pipeline.scan.store_folder import StoreFolder
+
+
+def cut_together(folders: Sequence[StoreFolder], topics: Mapping[str, MergedTopic]) -> list[StoreFolder]:
+    """Return the folders with no more of them settled than fits together."""
+    found = {folder.broker: folder for folder in folders}
+    is_changed = True
+    while is_changed:
+        is_changed = False
+        for topic, older, newer in _moves(topics):
+            source, target = found.get(older.broker), found.get(newer.broker)
+            if source is None or target is None or _is_whole(source, topic, older):
+                continue
+            first = _find_position(target, topic, newer.queue_id, newer.start)
+            if first is not None and first < target.settled:
+                found[newer.broker] = msgspec.structs.replace(target, settled=max(first, target.start))
+                is_changed = True
+    return [found[folder.broker] for folder in folders]
+
+
+def _moves(topics: Mapping[str, MergedTopic]) -> Iterator[tuple[str, Segment, Segment]]:
+    for topic, merged in topics.items():
+        for queue in merged.queues.values():
+            decided = [segment for segment in queue.segments if segment.is_decided]
+            for older, newer in pairwise(decided):
+                if older.is_sealed and not (older.is_empty or older.expired):
+                    yield topic, older, newer
+
+
+def _is_whole(folder: StoreFolder, topic: str, segment: Segment) -> bool:
+    """Say whether the last message of a sealed home is settled, or was and is gone."""
+    position = _find_position(folder, topic, segment.queue_id, segment.end - 1)
+    return position is not None and position < folder.settled
+
+
+def _find_position(folder: StoreFolder, topic: str, queue_id: int, offset: int) -> int | None:
+    """Return where a message lies; -1 when it is gone, None when it is not in the index yet."""
+    queue = next((each for each in folder.queues if (each.topic, each.queue_id) == (topic, queue_id)), None)
+    if queue is None:
+        return None
+    reader = QueueReader(queue)
+    try:
+        if queue.is_batched:
+            return _find_batched(reader, offset)
+        low, high = queue.bounds
+        if offset < low:
+            return -1
+        entry = reader.read(offset, offset + 1)[0] if offset < high else None
+    finally:
+        reader.close()
+    return int(entry["position"]) if entry is not None and entry["size"] else None
+
+
+def _find_batched(reader: QueueReader, offset: int) -> int | None:
+    low, high = reader.queue.bounds
+    first = low
+    while low < high:
+        middle = (low + high) // 2
+        entry = reader.read(middle, middle + 1)[0]
+        if entry["size"] > 0 and entry["first"] + entry["count"] <= offset:
+            low = middle + 1
+        else:
+            high = middle
+    entry = reader.read(low, low + 1)[0]
+    if not entry["size"]:
+        return None
+    return -1 if low == first and offset < entry["first"] else int(entry["position"])

@@ -1,0 +1,290 @@
+"""Writes one range of a log as Parquet files, one for each topic and day. Runs in tasks.
+
+    records ─ by topic ─ batches opened, bodies inflated ─ logical queue and offset ─ by day ─ a writer each
+
+A task writes to names that nobody else has, and says which in the end: of a task that is run twice only one counts.
+Memory: a chunk of the log, what is gathered for row groups (`HELD_BYTES`), and some for each open file.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+import zlib
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from fnmatch import fnmatchcase
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from holdfast.columns.message_columns import TYPES, Origin, from_rows
+from holdfast.columns.records import Records, is_body_right
+from holdfast.columns.slices import Block, Places
+from holdfast.model.errors import CorruptRecord, UnreadableBatch
+from holdfast.model.topic import AUTO_CREATE_TOPIC, NOT_SENDABLE_TOPICS, RETRY_PREFIX, SYSTEM_PREFIX
+from holdfast.pipeline.archive.manifest import ArchivedFile, Interval, join_intervals, place_of
+from holdfast.pipeline.scan.faults import Fault, Faults
+from holdfast.pipeline.scan.log_ranges import LogRange
+from holdfast.pipeline.scan.log_scan import Chunk, RangeScan
+from holdfast.pipeline.scan.mappings import Home
+from holdfast.pipeline.scan.messages import open_records
+from holdfast.pipeline.scan.store_folder import StoreFolder
+from holdfast.store.base.index_fields import INNER_BITS, NOT_QUEUED
+
+COLUMNS: Final = tuple(name for name in TYPES if name != "topic")
+"""What a row has, but for its topic and day, which are in the path."""
+SCHEMA: Final = pa.schema([(name, TYPES[name]) for name in COLUMNS])
+HELD_BYTES: Final = 32 << 20
+_FILES_MAX: Final = 128
+_DAY_MS: Final = 86_400_000
+_OF_BYTES: Final = ("key", "body", "tags", "storeTimestamp", "bornTimestamp", "properties")
+_REPEATED: Final = ["key", "tags", "broker", "queue", "generation", "properties.key_value.key"]
+TAIL_SIZE: Final = 4096
+
+
+class RangeArchived(msgspec.Struct, kw_only=True):
+    """What became of one range.
+
+    Attributes:
+        offsets: By topic and queue, what is in the files.
+        size: Bytes of records.
+        outside: Messages of static topics that are in no home: they were never a part of a logical queue.
+    """
+
+    range: LogRange
+    first: int = 0
+    behind: int = 0
+    size: int = 0
+    rows: int = 0
+    files: list[ArchivedFile] = []
+    offsets: dict[str, dict[str, list[Interval]]] = {}
+    outside: int = 0
+    faults: Faults = msgspec.field(default_factory=Faults)
+
+
+class ArchiveRange(msgspec.Struct, frozen=True):
+    """What every task of one store is told.
+
+    Attributes:
+        staging: Where files are written to.
+        run: The number of the run.
+        topics: Patterns of topics; empty for all but the system's own.
+        homes: Of each static topic, what each physical queue was a home of.
+    """
+
+    folder: StoreFolder
+    staging: str
+    run: int
+    topics: tuple[str, ...]
+    homes: dict[str, dict[int, list[Home]]]
+
+    def __call__(self, mine: LogRange) -> RangeArchived:
+        """Archive one range."""
+        return _RangeArchiver(self, mine).run()
+
+
+def is_chosen(topic: str, patterns: Sequence[str]) -> bool:
+    """Say whether a topic is archived."""
+    if patterns:
+        return any(fnmatchcase(topic, pattern) for pattern in patterns)
+    is_systems = topic in NOT_SENDABLE_TOPICS or topic == AUTO_CREATE_TOPIC or topic.lower().startswith(SYSTEM_PREFIX)
+    return not (is_systems or topic.startswith(RETRY_PREFIX))
+
+
+def tail_of(folder: StoreFolder, position: int, size: int = TAIL_SIZE) -> tuple[int, int]:
+    """Return the checksum of the bytes before a position, and how many they are: those of its file, at most *size*."""
+    with folder.open_log() as log:
+        found = log.find(position - 1) if position > folder.start else None
+        if found is None:
+            return 0, 0
+        start = max(found.start, position - size)
+        data = found.file.read(start - found.start, position - found.start)
+    return zlib.crc32(data), len(data)
+
+
+class _RangeArchiver:
+    def __init__(self, told: ArchiveRange, mine: LogRange) -> None:
+        self._told = told
+        self._range = mine
+        self._done = RangeArchived(range=mine)
+        self._files = _Files(told.staging, f"{told.run:06d}-{told.folder.broker}-{mine.start:020d}")
+
+    def run(self) -> RangeArchived:
+        done, folder = self._done, self._told.folder
+        with folder.open_log() as log:
+            scan = RangeScan(log, self._range, folder.settled)
+            for chunk in scan:
+                self._take(chunk)
+        for damage in scan.damages:
+            self._tell("bytes", damage.position, f"{damage.size} bytes: {damage.reason}")
+        done.first, done.behind, done.size = scan.first, scan.behind, scan.size
+        done.files = self._files.finish()
+        done.rows = sum(file.rows for file in done.files)
+        done.offsets = {
+            topic: {queue: join_intervals(parts) for queue, parts in queues.items()}
+            for topic, queues in done.offsets.items()
+        }
+        return done
+
+    def _take(self, chunk: Chunk) -> None:
+        for topic, rows in chunk.by_topic():
+            if not is_chosen(topic, self._told.topics):
+                continue
+            mine = rows[(chunk.records.flags[rows] & NOT_QUEUED) == 0]
+            mine = mine[self._is_alive(topic, chunk, mine)]
+            if len(mine):
+                self._take_topic(topic, chunk.select(mine))
+
+    def _is_alive(self, topic: str, chunk: Chunk, rows: Places) -> npt.NDArray[np.bool_]:
+        """Return of each row whether its queue was not emptied since."""
+        deleted = self._told.folder.deleted
+        if not any(name == topic or name.startswith(topic + "/") for name in deleted):
+            return np.ones(len(rows), dtype=np.bool_)
+        ids = chunk.queue_ids[rows]
+        starts = {int(number): self._told.folder.life_start(topic, int(number)) for number in np.unique(ids)}
+        return chunk.positions[rows] >= np.array([starts[number] for number in ids.tolist()], dtype=np.int64)
+
+    def _take_topic(self, topic: str, chunk: Chunk) -> None:
+        if not ((chunk.records.flags & INNER_BITS) == INNER_BITS).any():
+            try:
+                self._write(topic, chunk.block, chunk.records, chunk.queue_ids)
+            except CorruptRecord:
+                chunk = self._without_damaged(chunk)
+                self._write(topic, chunk.block, chunk.records, chunk.queue_ids)
+            return
+        chunk = self._without_damaged(chunk)
+        for _, queue_id, rows in chunk.by_queue():
+            unreadable: list[UnreadableBatch] = []
+            for block, records in open_records(chunk.block, chunk.records.select(rows), unreadable):
+                self._write(topic, block, records, np.full(len(records), queue_id, dtype=np.int32))
+            positions = dict(zip(chunk.records.offsets[rows].tolist(), chunk.positions[rows].tolist(), strict=True))
+            for error in unreadable:
+                self._tell("batch", positions[error.offset], f"{topic}/{queue_id}: {error}")
+
+    def _without_damaged(self, chunk: Chunk) -> Chunk:
+        is_right = is_body_right(chunk.block, chunk.records)
+        for row in np.flatnonzero(~is_right).tolist():
+            self._tell("checksum", int(chunk.positions[row]), "the checksum of its body is wrong")
+        return chunk if is_right.all() else chunk.select(is_right)
+
+    def _write(self, topic: str, block: Block, records: Records, queue_ids: npt.NDArray[np.int32]) -> None:
+        if topic in self._told.homes:
+            self._write_logical(topic, block, records, queue_ids)
+            return
+        broker = self._told.folder.broker
+        generations = pa.nulls(len(records), pa.int32())
+        self._write_rows(topic, block, records, queue_ids.astype(np.int32), records.offsets, generations)
+        for number in np.unique(queue_ids).tolist():
+            self._note(topic, f"{broker}/{number}", records.offsets[queue_ids == number])
+
+    def _write_logical(self, topic: str, block: Block, records: Records, queue_ids: npt.NDArray[np.int32]) -> None:
+        """Write what belongs to logical queues, under their numbers and offsets."""
+        queues = np.full(len(records), -1, dtype=np.int32)
+        offsets = records.offsets.copy()
+        generations = np.zeros(len(records), dtype=np.int32)
+        for number in np.unique(queue_ids).tolist():
+            for home in self._told.homes[topic].get(number, ()):
+                is_in = (queue_ids == number) & (records.offsets >= home.start)
+                if home.end is not None:
+                    is_in &= records.offsets < home.end
+                queues[is_in], generations[is_in] = home.queue, home.generation
+                offsets[is_in] = records.offsets[is_in] + home.delta
+        is_home = queues >= 0
+        mine = records if is_home.all() else records.select(is_home)
+        queues, offsets = queues[is_home], offsets[is_home]
+        self._write_rows(topic, block, mine, queues, offsets, pa.array(generations[is_home]))
+        self._done.outside += len(records) - len(mine)
+        for number in np.unique(queues).tolist():
+            self._note(topic, str(number), offsets[queues == number])
+
+    def _write_rows(
+        self,
+        topic: str,
+        block: Block,
+        records: Records,
+        queues: npt.NDArray[np.int32],
+        offsets: Places,
+        generations: pa.Array,
+    ) -> None:
+        if not len(records):
+            return
+        broker = self._told.folder.broker
+        made = from_rows(block, records, Origin(topic, 0, broker, None), _OF_BYTES)
+        columns: dict[str, Any] = dict(zip(_OF_BYTES, made.columns, strict=True))
+        columns |= {"queue": pa.array(queues), "offset": pa.array(offsets), "generation": generations}
+        columns["broker"] = pa.repeat(pa.scalar(broker), len(records))
+        batch = pa.RecordBatch.from_arrays([columns[name] for name in COLUMNS], schema=SCHEMA)
+        days = records.store_ms // _DAY_MS
+        for day in np.unique(days).tolist():
+            part = batch if (days == day).all() else batch.filter(pa.array(days == day))
+            self._files.add(topic, datetime.fromtimestamp(day * _DAY_MS / 1000, UTC).strftime("%Y-%m-%d"), part)
+
+    def _note(self, topic: str, queue: str, offsets: Places) -> None:
+        """Remember which offsets were written."""
+        if not len(offsets):
+            return
+        ordered = np.sort(offsets)
+        cuts = np.flatnonzero(np.diff(ordered) > 1) + 1
+        firsts, lasts = ordered[np.append(0, cuts)], ordered[np.append(cuts, len(ordered)) - 1]
+        parts = self._done.offsets.setdefault(topic, {}).setdefault(queue, [])
+        parts += zip(firsts.tolist(), (lasts + 1).tolist(), strict=True)
+        if len(parts) > 1000:
+            self._done.offsets[topic][queue] = join_intervals(parts)
+
+    def _tell(self, kind: str, position: int, text: str) -> None:
+        folder = self._told.folder
+        path, at = folder.log_path(position)
+        self._done.faults.add(Fault(kind=kind, broker=folder.broker, path=path, at=at, position=position, text=text))
+
+
+class _Files:
+    """The files of one range: rows are gathered into row groups, and all of it is on disk in the end."""
+
+    def __init__(self, staging: str, name: str) -> None:
+        self._staging = staging
+        self._name = name
+        self._open: dict[tuple[str, str], tuple[str, pq.ParquetWriter]] = {}
+        self._held: dict[tuple[str, str], list[pa.RecordBatch]] = {}
+        self._held_bytes = 0
+        self._done: list[ArchivedFile] = []
+
+    def add(self, topic: str, day: str, batch: pa.RecordBatch) -> None:
+        self._held.setdefault((topic, day), []).append(batch)
+        self._held_bytes += batch.nbytes
+        if self._held_bytes >= HELD_BYTES:
+            self._flush()
+        if len(self._open) > _FILES_MAX:
+            self.finish()
+
+    def finish(self) -> list[ArchivedFile]:
+        self._flush()
+        for (topic, day), (staged, writer) in self._open.items():
+            writer.close()
+            path = f"{self._staging}/{staged}"
+            with open(path, "rb") as file:  # noqa: PTH123 - a path of many parts is dear in a task
+                os.fsync(file.fileno())
+            rows = pq.read_metadata(path).num_rows
+            place = place_of(topic, day, f"{self._name}-{len(self._done)}.parquet")
+            self._done.append(ArchivedFile(staged, place, topic, day, rows, os.stat(path).st_size))  # noqa: PTH116
+        self._open = {}
+        return self._done
+
+    def _flush(self) -> None:
+        for key, batches in self._held.items():
+            if key not in self._open:
+                self._open[key] = self._begin()
+            self._open[key][1].write_table(pa.Table.from_batches(batches, schema=SCHEMA))
+        self._held = {}
+        self._held_bytes = 0
+
+    def _begin(self) -> tuple[str, pq.ParquetWriter]:
+        staged = f"{uuid.uuid4().hex}.parquet"
+        writer = pq.ParquetWriter(
+            f"{self._staging}/{staged}", SCHEMA, compression="zstd", compression_level=1, use_dictionary=_REPEATED
+        )
+        return staged, writer

@@ -1,0 +1,238 @@
+"""`audit`: are the stores of some brokers what they should be?
+
+    indexes   each by itself (`audit_index`)           no holes, rising
+    log       every range against them (`audit_log`)   each record in exactly one entry; checksums
+    mapping   on the driver (`audit_mapping`)          brokers agree; homes are as long as their queues
+
+Reads only. Of a live broker's folder what is settled is judged; what was removed while it was read is not.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from holdfast.admin.tables import Cell, Table, left, right, size_text
+from holdfast.pipeline.audit.index_check import IndexDone, IndexTask, audit_queues
+from holdfast.pipeline.audit.log_check import LogAudit, RangeAudit
+from holdfast.pipeline.audit.mapping_check import audit_mappings
+from holdfast.pipeline.reports.report import Report
+from holdfast.pipeline.scan.faults import KINDS, Fault, Faults, join
+from holdfast.pipeline.scan.log_ranges import LogRange, choose_size, cut_log
+from holdfast.pipeline.scan.store_folder import StoreFolder, look_at, open_stores
+from holdfast.pipeline.scan.tasks import ShowProgress, Tasks, run_ranges, show_nothing
+
+_QUEUES_PER_TASK: Final = 256
+_SHOWN_MAX: Final = 50
+
+
+class StoreAudit(msgspec.Struct, kw_only=True):
+    """What was looked at of one broker's store."""
+
+    broker: str
+    path: str
+    start: int
+    settled: int
+    end: int
+    is_closed: bool
+    queues: int
+    records: int = 0
+    messages: int = 0
+    size: int = 0
+    entries: int = 0
+    unqueued: int = 0
+    of_the_dead: int = 0
+    backwards: int = 0
+    blanks: int = 0
+    gaps: int = 0
+
+
+class Audit(msgspec.Struct, kw_only=True):
+    """What an audit found."""
+
+    stores: list[StoreAudit]
+    faults: list[Fault]
+    counts: dict[str, int]
+    notes: list[str]
+    seconds: float
+
+    @property
+    def is_right(self) -> bool:
+        """Whether everything is as it should be."""
+        return not self.counts
+
+    @property
+    def size(self) -> int:
+        """Bytes of records that were inspected."""
+        return sum(store.size for store in self.stores)
+
+
+def audit(
+    tasks: Tasks,
+    stores: Sequence[str],
+    *,
+    range_size: int | None = None,
+    show: ShowProgress = show_nothing,
+) -> Audit:
+    """Look through the stores of one broker, or of all of a cluster.
+
+    Args:
+        tasks: Runs it; its workers see the folders under the same paths.
+        stores: Folders, or `name=folder` where the broker's name is known.
+        range_size: How much of a log one task reads; what fits the number of cores, if not said.
+        show: Shows how far it is.
+
+    Raises:
+        ConfigError: a folder is no store, or two are of brokers of one name.
+        TaskFailed: a task could not be done.
+    """
+    began_s = time.monotonic()
+    folders = open_stores(stores)
+    indexes = _audit_indexes(tasks, folders, show)
+    size = range_size or choose_size(folders, tasks.cores)
+    ranges = _audit_logs(tasks, folders, indexes, size, show)
+    bounds = [{(each.topic, each.queue_id): each for each in mine} for mine in indexes]
+    notes: list[str] = []
+    mapped = audit_mappings(folders, bounds, notes)
+    found = [_without_the_dead(folders, each) for each in ranges]
+    faults = join([*(each.faults for mine in indexes for each in mine), *found, mapped])
+    audited = [_sum_up(number, folder, indexes[number], ranges) for number, folder in enumerate(folders)]
+    notes += [note for store in audited for note in _notes(store)]
+    seconds = time.monotonic() - began_s
+    return Audit(stores=audited, faults=faults.listed, counts=faults.counts, notes=notes, seconds=seconds)
+
+
+def _audit_indexes(tasks: Tasks, folders: list[StoreFolder], show: ShowProgress) -> list[list[IndexDone]]:
+    inputs = [
+        IndexTask(
+            folder.broker,
+            number,
+            folder.start,
+            folder.settled,
+            folder.is_closed,
+            folder.queues[at : at + _QUEUES_PER_TASK],
+        )
+        for number, folder in enumerate(folders)
+        for at in range(0, len(folder.queues), _QUEUES_PER_TASK)
+    ]
+    done: list[list[IndexDone]] = tasks.run(audit_queues, inputs, list[IndexDone], show("indexes", len(inputs)))
+    found: list[list[IndexDone]] = [[] for _ in folders]
+    for task in done:
+        for each in task:
+            found[each.store].append(each)
+    return found
+
+
+def _audit_logs(
+    tasks: Tasks,
+    folders: list[StoreFolder],
+    indexes: list[list[IndexDone]],
+    size: int,
+    show: ShowProgress,
+) -> list[RangeAudit]:
+    audits = [
+        LogAudit(folder, frozenset((each.topic, each.queue_id) for each in mine if not each.is_sound))
+        for folder, mine in zip(folders, indexes, strict=True)
+    ]
+
+    def work(mine: LogRange) -> RangeAudit:
+        return audits[mine.store](mine)
+
+    ranges = [each for number, folder in enumerate(folders) for each in cut_log(folder, number, size=size)]
+    return run_ranges(tasks, work, ranges, RangeAudit, size=size, show=show)
+
+
+def _without_the_dead(folders: list[StoreFolder], found: RangeAudit) -> Faults:
+    """Return the faults of a range but for records of topics that were deleted while they were looked at."""
+    folder = folders[found.range.store]
+    if folder.is_closed or not found.faults.counts.get("unindexed"):
+        return found.faults
+    later = look_at(folder.root, folder.broker)
+    kept = Faults(counts={kind: count for kind, count in found.faults.counts.items() if kind != "unindexed"})
+    kept.listed += [fault for fault in found.faults.listed if fault.kind != "unindexed"]
+    for fault in found.faults.listed:
+        is_alive = (fault.position or 0) >= later.life_start(fault.topic or "", fault.queue or 0)
+        if fault.kind == "unindexed" and is_alive and (fault.position or 0) >= later.start:
+            kept.add(fault)
+    return kept
+
+
+def _sum_up(number: int, folder: StoreFolder, indexes: list[IndexDone], ranges: list[RangeAudit]) -> StoreAudit:
+    mine = [each for each in ranges if each.range.store == number]
+    sums = {
+        name: sum(getattr(each, name) for each in mine)
+        for name in ("records", "messages", "size", "entries", "unqueued", "of_the_dead", "backwards")
+    }
+    return StoreAudit(
+        broker=folder.broker,
+        path=folder.root,
+        start=folder.start,
+        settled=folder.settled,
+        end=folder.end,
+        is_closed=folder.is_closed,
+        queues=len(indexes),
+        blanks=sum(each.blanks for each in indexes),
+        gaps=sum(each.gaps for each in indexes),
+        **sums,
+    )
+
+
+def _notes(store: StoreAudit) -> list[str]:
+    told = {
+        f"{size_text(store.end - store.settled)} at the end of the log are not settled yet": store.end - store.settled,
+        f"{store.of_the_dead} records are of topics or queues that were deleted": store.of_the_dead,
+        f"{store.blanks} index entries are blank: a recovery found their records lost": store.blanks,
+        f"{store.backwards} records were stored before the one in front of them: a clock was set back": store.backwards,
+    }
+    return [f"{store.broker}: {text}" for text, count in told.items() if count]
+
+
+def to_report(found: Audit) -> Report:
+    """Return what people want to read of it."""
+    faults = [
+        (fault.broker, fault.kind, fault.path, fault.at, _whose(fault), fault.text)
+        for fault in found.faults[:_SHOWN_MAX]
+    ]
+    total = sum(found.counts.values())
+    stores = [
+        (
+            store.broker,
+            store.queues,
+            store.records,
+            store.messages,
+            store.entries,
+            size_text(store.size),
+        )
+        for store in found.stores
+    ]
+    tables = [
+        Table([*left("BROKER"), *right("QUEUES", "RECORDS", "MESSAGES", "ENTRIES", "LOG")], stores, title="Stores"),
+        Table(
+            [*left("KIND"), *right("FOUND"), *left("MEANING")],
+            [(kind, found.counts[kind], KINDS[kind]) for kind in KINDS if kind in found.counts],
+            title="Faults",
+            empty="none: every record is in exactly one index entry, and every checksum is right",
+        ),
+    ]
+    if faults:
+        title = f"The first {len(faults)} of {total}" if total > len(faults) else "Each of them"
+        tables.append(
+            Table([*left("BROKER", "KIND", "FILE"), *right("BYTE"), *left("OF", "WHAT")], faults, title=title)
+        )
+    facts: list[tuple[str, Cell]] = [
+        ("result", "right" if found.is_right else f"{total} faults"),
+        ("log", size_text(found.size)),
+        ("seconds", round(found.seconds, 1)),
+        ("speed", f"{size_text(found.size / max(found.seconds, 1e-3))}/s"),
+    ]
+    return Report("Audit", facts, tables, notes=found.notes)
+
+
+def _whose(fault: Fault) -> str | None:
+    if fault.topic is None:
+        return None
+    queue = "" if fault.queue is None else f"/{fault.queue}"
+    return f"{fault.topic}{queue}" if fault.offset is None else f"{fault.topic}{queue} {fault.offset}"

@@ -1,0 +1,84 @@
+"""A report as one HTML page: no script, no other file, plots as SVG in it. It can be mailed, and kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from html import escape
+from typing import Final
+
+import msgspec
+
+from holdfast.admin.tables import Cell, Table, count_text
+from holdfast.pipeline.reports.report import Plot, Report
+from holdfast.pipeline.reports.report_plot import to_svg
+
+_STYLE: Final = """
+body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 60rem; padding: 0 1rem; color: #1f2937; }
+h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
+table { border-collapse: collapse; font-size: .9rem; } th, td { padding: .15rem .8rem .15rem 0; text-align: left;
+vertical-align: top; } td.right, th.right { text-align: right; font-variant-numeric: tabular-nums; }
+th { border-bottom: 1px solid #9ca3af; }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: .1rem 1.2rem; }
+dt { color: #6b7280; } dd { margin: 0; } figure { margin: 0; } svg { max-width: 100%; height: auto; }
+.note { color: #92400e; } .origin { color: #6b7280; font-size: .9rem; } .scroll { overflow-x: auto; }
+"""
+
+
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """What a page is about and where it comes from: it is kept, and compared with others.
+
+    Attributes:
+        made: When.
+        version: Of Holdfast.
+        folders: What was read, or whatever else the job worked on.
+    """
+
+    made: datetime
+    version: str
+    folders: Sequence[str]
+
+
+def to_page(report: Report, origin: Origin) -> str:
+    """Return the page."""
+    parts = [f"<h1>{escape(report.title)}</h1>", _origin(origin), _facts(report.facts)]
+    parts += [f'<p class="note">{escape(note)}</p>' for note in report.notes]
+    parts += map(_plot, report.plots)
+    parts += map(_table, report.tables)
+    body = "\n".join(parts)
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(report.title)}</title>'
+        f"<style>{_STYLE}</style></head><body>\n{body}\n</body></html>\n"
+    )
+
+
+def _origin(origin: Origin) -> str:
+    folders = "".join(f"<br>{escape(folder)}" for folder in origin.folders)
+    made = origin.made.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return f'<p class="origin">{made}, Holdfast {escape(origin.version)}{folders}</p>'
+
+
+def _facts(facts: Sequence[tuple[str, Cell]]) -> str:
+    lines = "".join(f"<dt>{escape(name)}</dt><dd>{escape(count_text(value))}</dd>" for name, value in facts)
+    return f"<dl>{lines}</dl>"
+
+
+def _table(table: Table) -> str:
+    title = f"<h2>{escape(table.title)}</h2>" if table.title else ""
+    if not table.rows:
+        return f"{title}<p>{escape(table.empty)}</p>"
+    heads = "".join(f'<th class="{column.align}">{escape(column.heading)}</th>' for column in table.columns)
+    rows = "".join(
+        "<tr>"
+        + "".join(
+            f'<td class="{column.align}">{escape(count_text(cell))}</td>'
+            for column, cell in zip(table.columns, row, strict=True)
+        )
+        + "</tr>"
+        for row in table.rows
+    )
+    return f'{title}<div class="scroll"><table><tr>{heads}</tr>{rows}</table></div>'
+
+
+def _plot(plot: Plot) -> str:
+    return f'<h2>{escape(plot.title)}</h2><figure aria-label="{escape(plot.title)}">{to_svg(plot)}</figure>'

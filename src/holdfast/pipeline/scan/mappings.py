@@ -1,0 +1,160 @@
+"""What brokers record of logical queues, read from their folders, and which logical offset a stored record has.
+
+    config/holdfastMapping.json          ours, as of a position of the log
+    SYS_HOLDFAST_MAPPING in the log      what changed behind that position, up to what is settled
+    config/topicQueueMapping.json        Java's: where there is none of ours, or Java wrote it last
+
+Every message of a home lies behind the record that opened the home, in the same log: whoever reads a log up to a
+position and the mapping up to the same position knows the home of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import closing
+
+import msgspec
+
+from holdfast.broker.mapping.mapping_journal import ChangeRecord, MappingChange, MappingSnapshot, apply_change
+from holdfast.broker.mapping.mapping_table import JAVA_NAME, NAME
+from holdfast.model.errors import CorruptRecord, HoldfastError, RemoteProtocolError
+from holdfast.model.mapping import MergedTopic, Segment, TopicMapping, merge
+from holdfast.model.topic import MAPPING_TOPIC
+from holdfast.pipeline.scan.queue_entries import QueueFolder, QueueReader
+from holdfast.pipeline.scan.read_only import read_small
+from holdfast.pipeline.scan.store_folder import StoreFolder
+from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE
+from holdfast.wire.cluster.mapping import MappingFile, from_detail
+from holdfast.wire.frames import java_json
+from holdfast.wire.records.record import decode_record
+
+
+class MappingUnreadable(HoldfastError):
+    """A folder has a mapping that cannot be read; the text says which file, or where in the log."""
+
+
+class StoreMapping(msgspec.Struct, frozen=True):
+    """What one broker records.
+
+    Attributes:
+        path: The file that it is from, or would be.
+        owners: Whose records these are, as Java's file says.
+    """
+
+    path: str
+    topics: dict[str, TopicMapping]
+    owners: frozenset[str] = frozenset()
+
+
+def load_mapping(folder: StoreFolder) -> StoreMapping:
+    """Return what a folder records of logical queues.
+
+    Raises:
+        MappingUnreadable: there is something, and it cannot be read.
+    """
+    java, java_path = _load_java(folder), f"{folder.root}/config/{JAVA_NAME}"
+    owners = frozenset(detail.broker for detail in java.topic_queue_mapping_info_map.values()) if java else frozenset()
+    path = f"{folder.root}/config/{NAME}"
+    raw = read_small(folder.root, f"config/{NAME}") or read_small(folder.root, f"config/{NAME}.bak")
+    try:
+        snapshot = msgspec.json.decode(raw, type=MappingSnapshot, strict=False) if raw else None
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise MappingUnreadable(f"{path} cannot be read: {error}") from error
+    if java is not None and (snapshot is None or (snapshot.java and snapshot.java != java.data_version)):
+        try:
+            topics = {topic: from_detail(detail) for topic, detail in java.topic_queue_mapping_info_map.items()}
+        except RemoteProtocolError as error:
+            raise MappingUnreadable(f"{java_path} cannot be read: {error}") from error
+        return StoreMapping(java_path, topics, owners)
+    topics = {}
+    position = 0
+    if snapshot is not None:
+        position = snapshot.position
+        for topic, change in snapshot.topics.items():
+            _apply(topics, topic, change, folder.broker)
+    for change in _changes(folder, position):
+        _apply(topics, change.topic, change, folder.broker)
+    return StoreMapping(path, topics, owners)
+
+
+def _load_java(folder: StoreFolder) -> MappingFile | None:
+    raw = read_small(folder.root, f"config/{JAVA_NAME}") or read_small(folder.root, f"config/{JAVA_NAME}.bak")
+    if not raw:
+        return None
+    try:
+        return java_json.decode(raw, MappingFile)
+    except RemoteProtocolError as error:
+        raise MappingUnreadable(f"{folder.root}/config/{JAVA_NAME} cannot be read: {error}") from error
+
+
+def _apply(topics: dict[str, TopicMapping], topic: str, change: MappingChange, broker: str) -> None:
+    found = apply_change(topics.get(topic), change, broker)
+    if found is None:
+        topics.pop(topic, None)
+    else:
+        topics[topic] = found
+
+
+def _changes(folder: StoreFolder, position: int) -> Iterable[MappingChange]:
+    """Yield what changed at or behind a position of the log, as far as it is settled."""
+    for queue in folder.queues:
+        if (queue.topic, queue.queue_id) == (MAPPING_TOPIC, 0):
+            yield from _read_changes(folder, queue, position)
+
+
+def _read_changes(folder: StoreFolder, queue: QueueFolder, position: int) -> Iterable[MappingChange]:
+    with closing(QueueReader(queue)) as reader:
+        low, high = reader.find(max(position, folder.start)), reader.find(folder.settled)
+        entries = reader.read(low, high)
+    with folder.open_log() as log:
+        for at, size in zip(entries["position"].tolist(), entries["size"].tolist(), strict=True):
+            found = log.find(at)
+            if size == BLANK_ENTRY_SIZE or found is None:
+                continue
+            try:
+                record = decode_record(found.file.read(at - found.start, at - found.start + size))
+                change = msgspec.json.decode(record.body, type=ChangeRecord).mapping
+            except (CorruptRecord, msgspec.MsgspecError, UnicodeDecodeError) as error:
+                path, byte = folder.log_path(at)
+                raise MappingUnreadable(f"the record of logical queues at {path} byte {byte} cannot be read") from error
+            if change is not None:
+                yield change
+
+
+def merge_topics(records: Mapping[str, Mapping[str, TopicMapping]]) -> dict[str, MergedTopic]:
+    """Return what all brokers together say of each static topic; *records* are by broker and topic."""
+    by_topic: dict[str, dict[str, TopicMapping]] = {}
+    for broker, topics in records.items():
+        for topic, mapping in topics.items():
+            by_topic.setdefault(topic, {})[broker] = mapping
+    return {topic: merge(found) for topic, found in sorted(by_topic.items())}
+
+
+class Home(msgspec.Struct, frozen=True):
+    """Which logical queue some offsets of a physical queue are."""
+
+    queue: int
+    generation: int
+    start: int
+    end: int | None
+    delta: int
+
+
+def homes_of(broker: str, own: TopicMapping | None, merged: MergedTopic | None) -> dict[int, list[Home]]:
+    """Return of each physical queue of *broker* the logical queues that it was a home of.
+
+    The leader's word counts where there is one; the broker's own where its leader is not among those who were asked.
+    """
+    known: dict[tuple[int, int], Segment] = {}
+    for mapping in (own, merged):
+        for number, queue in mapping.queues.items() if mapping is not None else ():
+            for segment in queue.segments:
+                if segment.broker == broker and segment.is_decided:
+                    known[number, segment.generation] = segment
+    found: dict[int, list[Home]] = {}
+    for (number, generation), segment in sorted(known.items()):
+        end = segment.end if segment.is_sealed else None
+        found.setdefault(segment.queue_id, []).append(
+            Home(number, generation, segment.start, end, segment.first - segment.start)
+        )
+    return found

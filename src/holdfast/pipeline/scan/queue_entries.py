@@ -1,0 +1,140 @@
+"""The index of a queue as columns of numbers, whichever of the two kinds it is.
+
+    20 bytes   position | record size | tags code                                       entry n is that of offset n
+    46 bytes   the same | store time | first offset | count | -1 | 0                    offsets are in the entry
+
+Entries are addressed by number; positions rise with numbers, so where a stretch of the log begins in an index is found
+by some twenty reads. In an index that is damaged they may not: whoever cannot trust one reads all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, TypeAlias
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from holdfast.pipeline.scan.read_only import ReadOnlyFile
+from holdfast.store.base.log_file import file_name
+from holdfast.store.queues.queue_log import BLANK_ENTRY_SIZE
+
+_ENTRY: Final = [("position", ">i8"), ("size", ">i4"), ("tags", ">i8")]
+ENTRY: Final = np.dtype(_ENTRY)
+UNIT: Final = np.dtype(
+    [*_ENTRY, ("store_ms", ">i8"), ("first", ">i8"), ("count", ">i2"), ("compacted", ">i4"), ("rest", ">i4")]
+)
+CHUNK: Final = 256 * 1024
+"""Entries that are in memory at a time."""
+
+Entries: TypeAlias = npt.NDArray[Any]
+
+
+class QueueFolder(msgspec.Struct, frozen=True):
+    """The index of one physical queue.
+
+    Attributes:
+        folder: Where its files are.
+        starts: The first byte of each file, as its name says.
+        file_size: The size of each.
+    """
+
+    topic: str
+    queue_id: int
+    is_batched: bool
+    folder: str
+    starts: tuple[int, ...]
+    file_size: int
+
+    @property
+    def kind(self) -> np.dtype[Any]:
+        """What an entry looks like."""
+        return UNIT if self.is_batched else ENTRY
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """Numbers of the first entry and behind the last that the files have room for."""
+        size = self.kind.itemsize
+        return self.starts[0] // size, (self.starts[-1] + self.file_size) // size
+
+    def locate(self, number: int) -> tuple[str, int]:
+        """Return the file of an entry, and at which byte of it the entry begins."""
+        at = number * self.kind.itemsize
+        start = at - at % self.file_size
+        return f"{self.folder}/{file_name(start)}", at - start
+
+
+class QueueReader:
+    """Reads the entries of one queue."""
+
+    def __init__(self, queue: QueueFolder) -> None:
+        self.queue = queue
+        self._files = {
+            start: ReadOnlyFile(f"{queue.folder}/{file_name(start)}", queue.file_size) for start in queue.starts
+        }
+
+    def close(self) -> None:
+        """Let go of its files."""
+        for file in self._files.values():
+            file.close()
+
+    def read(self, low: int, high: int) -> Entries:
+        """Return the entries [low, high), as far as there are files: what is missing is zeros."""
+        kind, file_size = self.queue.kind, self.queue.file_size
+        at, end = low * kind.itemsize, high * kind.itemsize
+        parts: list[bytes] = []
+        while at < end:
+            start = at - at % file_size
+            stop = min(end, start + file_size)
+            file = self._files.get(start)
+            part = file.read(at - start, stop - start) if file is not None else b""
+            parts.append(part.ljust(stop - at, b"\0"))
+            at = stop
+        return np.frombuffer(b"".join(parts), dtype=kind)
+
+    def find(self, position: int) -> int:
+        """Return the number of the first entry that is not of a record before *position*. Empty ones are behind all."""
+        low, high = self.queue.bounds
+        while low < high:
+            middle = (low + high) // 2
+            entry = self.read(middle, middle + 1)[0]
+            if entry["size"] > 0 and entry["position"] < position:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def chunks(self) -> Iterator[tuple[int, Entries]]:
+        """Yield (first number, entries) of everything that was ever written, in order. Both ends may be zeros."""
+        size = self.queue.kind.itemsize
+        for start in self.queue.starts:
+            done = 0
+            for begin, end in self._files[start].written_spans():
+                low = max(done, begin - begin % size)
+                high = min(end + -end % size, self.queue.file_size)
+                for at in range(low, high, CHUNK * size):
+                    first = (start + at) // size
+                    yield first, self.read(first, first + min(CHUNK, (high - at) // size))
+                done = max(done, high)
+
+    def find_last(self) -> tuple[int, int] | None:
+        """Return (position, size) of the last entry that stands for a record; None when there is none."""
+        number = self.find(1 << 62)
+        first = self.queue.bounds[0]
+        while number > first:
+            low = max(first, number - 64)
+            entries = self.read(low, number)
+            is_real = (entries["size"] > 0) & (entries["size"] != BLANK_ENTRY_SIZE)
+            if is_real.any():
+                last = entries[int(np.flatnonzero(is_real)[-1])]
+                return int(last["position"]), int(last["size"])
+            number = low
+        return None
+
+
+def first_offsets(queue: QueueFolder, first: int, entries: Entries) -> npt.NDArray[np.int64]:
+    """Return the offset of the first message of each entry, the first of which has the number *first*."""
+    if queue.is_batched:
+        return entries["first"].astype(np.int64)
+    return np.arange(first, first + len(entries), dtype=np.int64)

@@ -1,0 +1,296 @@
+"""What is in a store folder, seen from outside: its log, its indexes, and how much of either is settled.
+
+    log      |=== files ===|=== file ===|== file ..... 0 0 0|      start ... settled ... end
+    indexes  every queue with its files
+
+*end* is behind the last whole record that was found. *settled* is what a job may judge and keep:
+
+    no `abort` file             the broker ended in order: all of it
+    our mark in `checkpoint`    everything before it is on disk, indexes included; a live broker moves it every 10 s
+    neither (Java's, killed)    up to the last record that any index knows
+
+so that a job never takes for damage, or for history, what a broker is about to write, or what a power cut takes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.model.errors import ConfigError, RemoteProtocolError
+from holdfast.pipeline.scan.queue_entries import QueueFolder, QueueReader
+from holdfast.pipeline.scan.read_only import ReadOnlyFile, read_small
+from holdfast.store.base.log_file import LogFiles, file_name, parse_names
+from holdfast.store.log.commit_log import FOLDER as LOG_FOLDER
+from holdfast.store.log.log_scanner import LogWalk, Stop, WalkedRecord, judge_at
+from holdfast.store.queues.batch_consume_queue import FOLDER as BATCH_FOLDER
+from holdfast.store.queues.batch_consume_queue import UNIT_SIZE
+from holdfast.store.queues.queue_files import ENTRY_SIZE
+from holdfast.store.queues.queue_files import FOLDER as QUEUE_FOLDER
+from holdfast.store.recovery.checkpoint import PATH as CHECKPOINT_PATH
+from holdfast.store.recovery.checkpoint import parse_checkpoint
+from holdfast.store.recovery.log_repair import find_next_record
+from holdfast.store.recovery.open_store import ABORT_PATH
+from holdfast.store.recovery.queue_snapshot import DELETED_PATH, erased_key
+from holdfast.wire.frames import java_json
+
+_MAPPING_FILE: Final = "topicQueueMapping.json"
+
+
+class StoreFolder(msgspec.Struct, frozen=True, kw_only=True):
+    """One broker's store, as it was when it was looked at.
+
+    Attributes:
+        root: The folder.
+        broker: Whose it is.
+        file_size: Of every log file; 0 when there is none.
+        log_files: Where each log file begins, lowest first; they are adjacent.
+        end: Behind the last whole record.
+        settled: Up to here log and indexes are complete and on disk.
+        first_ms, last_ms: When its first and its last record were stored; 0 when there is none.
+        is_closed: No broker uses it, or the one that did ended in order.
+        queues: Every index.
+        topics: The topics that are configured here.
+        deleted: By topic, or `topic/queue`: records before this position belong to a life that is over.
+        unused: Files that no chain of files reaches, and index folders that cannot be one.
+    """
+
+    root: str
+    broker: str
+    file_size: int = 0
+    log_files: tuple[int, ...] = ()
+    end: int = 0
+    settled: int = 0
+    first_ms: int = 0
+    last_ms: int = 0
+    is_closed: bool = True
+    queues: tuple[QueueFolder, ...] = ()
+    topics: frozenset[str] = frozenset()
+    deleted: dict[str, int] = {}
+    unused: tuple[str, ...] = ()
+
+    @property
+    def start(self) -> int:
+        """Where the log begins."""
+        return self.log_files[0] if self.log_files else 0
+
+    def open_log(self) -> AbstractContextManager[LogFiles]:
+        """Return the log, to be read only, and while the block lasts."""
+        return _open_log(self.root, self.file_size, self.log_files)
+
+    def log_path(self, position: int) -> tuple[str, int]:
+        """Return the log file of a position, and which byte of it that is."""
+        at = position % self.file_size if self.file_size else position
+        return f"{self.root}/{LOG_FOLDER}/{file_name(position - at)}", at
+
+    def life_start(self, topic: str, queue_id: int) -> int:
+        """Return the position before which records of a queue are of an earlier life of it."""
+        return max(self.deleted.get(topic, 0), self.deleted.get(erased_key(topic, queue_id), 0))
+
+
+def look_at(root: str, broker: str | None = None) -> StoreFolder:
+    """Return what is in a store folder.
+
+    Args:
+        root: The folder.
+        broker: Whose it is; if not said, who its mapping file says, or the name of the folder.
+
+    Raises:
+        ConfigError: it is no store folder.
+    """
+    if not (Path(root) / LOG_FOLDER).is_dir():
+        raise ConfigError(f"{root} is no store folder: it has no {LOG_FOLDER}/")
+    # First of all: what is closed now may be opened while we look, and what is open is not closed by our looking.
+    is_closed = read_small(root, ABORT_PATH) is None
+    mark = parse_checkpoint(read_small(root, CHECKPOINT_PATH) or b"").position
+    size, starts, unused = _find_log_files(root)
+    queues = tuple(_find_queues(root, unused))
+    indexed = _find_indexed(queues)
+    with _open_log(root, size, starts) as log:
+        end, last_ms = _find_end(log, [place for place in (mark, indexed[0]) if place is not None])
+        first = judge_at(log, log.start, check_body=False)
+    settled = end if is_closed else min(end, mark if mark is not None else indexed[1])
+    return StoreFolder(
+        root=root,
+        broker=broker or find_broker(root) or Path(root).resolve().name,
+        file_size=size,
+        log_files=starts,
+        end=end,
+        settled=max(settled, starts[0] if starts else 0),
+        first_ms=first.store_ms if isinstance(first, WalkedRecord) else 0,
+        last_ms=last_ms,
+        is_closed=is_closed,
+        queues=queues,
+        topics=frozenset(_find_topics(root)),
+        deleted=_find_deleted(root),
+        unused=tuple(unused),
+    )
+
+
+def open_stores(stores: Sequence[str]) -> list[StoreFolder]:
+    """Return the folders that *stores* name.
+
+    Raises:
+        ConfigError: one is no store, or two are of brokers of one name.
+    """
+    folders: list[StoreFolder] = []
+    for text in stores:
+        name, equals, path = text.partition("=")
+        folders.append(look_at(path, name) if equals else look_at(text))
+    names = [folder.broker for folder in folders]
+    for folder in folders:
+        if names.count(folder.broker) > 1:
+            same = " and ".join(other.root for other in folders if other.broker == folder.broker)
+            raise ConfigError(
+                f"{same} are both of {folder.broker}, by their names or by their mappings: say which is which with "
+                "NAME=FOLDER"
+            )
+    return folders
+
+
+def find_broker(root: str) -> str | None:
+    """Return the broker whose mapping lies in the folder, if one does."""
+    content = load_config(root, _MAPPING_FILE)
+    table = content.get("topicQueueMappingInfoMap") if isinstance(content, dict) else None
+    for detail in table.values() if isinstance(table, dict) else ():
+        name = detail.get("bname") if isinstance(detail, dict) else None
+        if isinstance(name, str) and name:
+            return name
+    return None
+
+
+def load_config(root: str, name: str) -> Any:
+    """Return a file of `config/` as plain values, its `.bak` where it cannot be read; None when there is neither."""
+    for path in (f"config/{name}", f"config/{name}.bak"):
+        data = read_small(root, path)
+        if data:
+            try:
+                return java_json.loads(data)
+            except RemoteProtocolError:
+                continue
+    return None
+
+
+def _find_log_files(root: str) -> tuple[int, tuple[int, ...], list[str]]:
+    """Return the size of log files, where those of the last unbroken chain begin, and what is no part of it."""
+    folder = Path(root) / LOG_FOLDER
+    sizes = _sizes_in(folder)
+    size = next(iter(sizes.values()), 0)
+    chain: list[int] = []
+    unused: list[str] = []
+    for start, own in sizes.items():
+        if own != size or start % size:
+            unused.append(str(folder / file_name(start)))
+            continue
+        if chain and chain[-1] + size != start:
+            unused.extend(str(folder / file_name(lost)) for lost in chain)
+            chain = []
+        chain.append(start)
+    return size, tuple(chain), unused
+
+
+def _sizes_in(folder: Path) -> dict[int, int]:
+    """Return where each file begins, and its size. One that is being made has none yet, and does not count."""
+    names = [path.name for path in folder.iterdir()]
+    sizes = {start: _size_of(folder / file_name(start)) for start in parse_names(names)}
+    return {start: size for start, size in sizes.items() if size}
+
+
+def _size_of(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0  # Removed since it was listed.
+
+
+@contextmanager
+def _open_log(root: str, size: int, starts: tuple[int, ...]) -> Iterator[LogFiles]:
+    # It only ever asks its files, never the disk that they are on, as long as none is added or removed.
+    log = LogFiles(None, LOG_FOLDER, max(1, size))  # type: ignore[arg-type]
+    for start in starts:
+        log.files[start // size] = ReadOnlyFile(f"{root}/{LOG_FOLDER}/{file_name(start)}", size)
+    try:
+        yield log
+    finally:
+        # A process of Spark's does one task after the other, and what a broker removed takes room until it is closed.
+        for file in log.files.values():
+            file.close()
+
+
+def _find_queues(root: str, unused: list[str]) -> list[QueueFolder]:
+    found: list[QueueFolder] = []
+    for kind, entry_size in ((QUEUE_FOLDER, ENTRY_SIZE), (BATCH_FOLDER, UNIT_SIZE)):
+        for folder in sorted((Path(root) / kind).glob("*/*")):
+            if not (folder.name.isascii() and folder.name.isdigit() and folder.is_dir()):
+                unused.append(str(folder))
+                continue
+            queue = _find_queue(folder, entry_size, unused)
+            if queue is not None:
+                found.append(queue)
+    return found
+
+
+def _find_queue(folder: Path, entry_size: int, unused: list[str]) -> QueueFolder | None:
+    sizes = _sizes_in(folder)
+    size = next(iter(sizes.values()), 0)
+    for start, own in sizes.items():
+        if own != size or start % size or size % entry_size:
+            unused.append(str(folder / file_name(start)))
+    starts = tuple(start for start, own in sizes.items() if own == size and not (start % size or size % entry_size))
+    if not starts:
+        return None
+    return QueueFolder(folder.parent.name, int(folder.name), entry_size == UNIT_SIZE, str(folder), starts, size)
+
+
+def _find_indexed(queues: tuple[QueueFolder, ...]) -> tuple[int | None, int]:
+    """Return where the last record begins that an index knows, and where it ends."""
+    start, end = None, 0
+    for queue in queues:
+        try:
+            with closing(QueueReader(queue)) as reader:
+                last = reader.find_last()
+        except FileNotFoundError:
+            continue  # Its topic was deleted since it was listed.
+        if last is not None and sum(last) > end:
+            start, end = last[0], sum(last)
+    return start, end
+
+
+def _find_end(log: LogFiles, hints: list[int]) -> tuple[int, int]:
+    """Return where the log ends, and when its last record was stored.
+
+    The last of *hints* at which a record begins spares the way there.
+    """
+    position, last_ms = log.start, 0
+    for number in reversed(log.files):
+        if isinstance(judge_at(log, number * log.size, check_body=False), WalkedRecord):
+            position = number * log.size
+            break
+    for hint in hints:
+        if hint > position and isinstance(judge_at(log, hint, check_body=False), WalkedRecord):
+            position = hint
+    while True:
+        walk = LogWalk(log, position, check_body=False)
+        for record in walk:
+            last_ms = record.store_ms
+        resumed = None if walk.stop is Stop.END else find_next_record(log, walk.position + 1)
+        if resumed is None:
+            return walk.position, last_ms
+        position = resumed
+
+
+def _find_topics(root: str) -> list[str]:
+    content = load_config(root, "topics.json")
+    table = content.get("topicConfigTable") if isinstance(content, dict) else None
+    return list(table) if isinstance(table, dict) else []
+
+
+def _find_deleted(root: str) -> dict[str, int]:
+    try:
+        return msgspec.json.decode(read_small(root, DELETED_PATH) or b"{}", type=dict[str, int])
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return {}

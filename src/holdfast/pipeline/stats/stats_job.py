@@ -1,0 +1,312 @@
+"""`stats`: what is in the stores, by topic, queue and time; how large, how late, which keys and tags are hot.
+
+    range ─ `stats_counts.count_range` ─ sums by queue, by topic and time, the most frequent keys and tags
+    driver ─ adds them up
+
+Keys and tags of a task that are not among its most frequent are dropped: what is told of a hot one may be too low, by
+no more than is told beside it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+
+from holdfast.admin.tables import Cell, Table, left, right, size_text, spare, time_text, whole
+from holdfast.pipeline.reports.report import Plot, Report
+from holdfast.pipeline.scan.log_ranges import LogRange, choose_size, cut_log
+from holdfast.pipeline.scan.store_folder import StoreFolder, open_stores
+from holdfast.pipeline.scan.tasks import ShowProgress, Tasks, run_ranges, show_nothing
+from holdfast.pipeline.stats.counts import Count, RangeStats, count_range
+from holdfast.pipeline.stats.histogram import Histogram, add, by_power, quantile
+
+_STEPS_MAX: Final = 96
+_STEPS_MS: Final = tuple(
+    1000 * seconds for seconds in (1, 5, 15, 60, 300, 900, 3600, 3 * 3600, 6 * 3600, 12 * 3600, 86400, 7 * 86400)
+)
+_PLOTTED_MAX: Final = 6
+_SHOWN_MAX: Final = 50
+
+
+class QueueFigures(msgspec.Struct, kw_only=True):
+    """What is in one physical queue. Times are in milliseconds, sizes in bytes.
+
+    Attributes:
+        size: Bytes of log.
+        body_size: Bytes of bodies, as stored.
+        late: Born-to-store times; a class each.
+        sizes: Sizes of bodies; a class each.
+        skewed: Messages that were born after they were stored, by the clocks of two machines.
+    """
+
+    broker: str
+    topic: str
+    queue: int
+    messages: int = 0
+    records: int = 0
+    size: int = 0
+    body_size: int = 0
+    first_ms: int = 0
+    last_ms: int = 0
+    skewed: int = 0
+    late: Histogram = {}
+    sizes: Histogram = {}
+
+
+class Hot(msgspec.Struct, frozen=True):
+    """A key or a tag that is frequent."""
+
+    topic: str
+    text: str
+    count: int
+    missed_max: int
+
+
+class Stats(msgspec.Struct, kw_only=True):
+    """What was found.
+
+    Attributes:
+        step_ms: How long a step of time is.
+        times: By topic and begin of a step: messages and bytes of log.
+        bad: Bytes of log that are no record.
+    """
+
+    queues: list[QueueFigures]
+    step_ms: int
+    times: dict[str, dict[int, Count]]
+    keys: list[Hot]
+    tags: list[Hot]
+    bad: int
+    size: int
+    seconds: float
+
+
+def stats(
+    tasks: Tasks,
+    stores: Sequence[str],
+    *,
+    range_size: int | None = None,
+    hot_max: int = 20,
+    show: ShowProgress = show_nothing,
+) -> Stats:
+    """Count what is in the stores of one broker, or of all of a cluster.
+
+    Args:
+        tasks: Runs it; its workers see the folders under the same paths.
+        stores: Folders, or `name=folder`.
+        range_size: How much of a log one task reads; what fits the number of cores, if not said.
+        hot_max: How many keys and tags are told of.
+        show: Shows how far it is.
+
+    Raises:
+        ConfigError: a folder is no store.
+        TaskFailed: a task could not be done.
+    """
+    began_s = time.monotonic()
+    folders = open_stores(stores)
+    step_ms = _choose_step(folders)
+
+    def work(mine: LogRange) -> RangeStats:
+        return count_range(folders[mine.store], mine, step_ms)
+
+    size = range_size or choose_size(folders, tasks.cores)
+    ranges = [each for number, folder in enumerate(folders) for each in cut_log(folder, number, size=size)]
+    done = run_ranges(tasks, work, ranges, RangeStats, size=size, show=show)
+    return Stats(
+        queues=_add_queues(folders, done),
+        step_ms=step_ms,
+        times=_add_times(done),
+        keys=_add_hot(((each.keys, each.keys_missed) for each in done), hot_max),
+        tags=_add_hot(((each.tags, each.tags_missed) for each in done), hot_max),
+        bad=sum(each.bad for each in done),
+        size=sum(each.size for each in done),
+        seconds=time.monotonic() - began_s,
+    )
+
+
+def _choose_step(folders: list[StoreFolder]) -> int:
+    """Return a step of time of which not too many lie between the first record and the last."""
+    first = min((folder.first_ms for folder in folders if folder.first_ms), default=0)
+    span = max((folder.last_ms for folder in folders), default=0) - first
+    return next((step for step in _STEPS_MS if span // step < _STEPS_MAX), _STEPS_MS[-1])
+
+
+def _add_queues(folders: list[StoreFolder], done: list[RangeStats]) -> list[QueueFigures]:
+    found: dict[tuple[int, str, int], QueueFigures] = {}
+    for part in done:
+        for each in part.queues:
+            key = (part.range.store, each.topic, each.queue_id)
+            if key not in found:
+                broker = folders[part.range.store].broker
+                found[key] = QueueFigures(
+                    broker=broker, topic=each.topic, queue=each.queue_id, first_ms=each.first_ms, last_ms=each.last_ms
+                )
+            sums = found[key]
+            sums.messages += each.messages
+            sums.records += each.records
+            sums.size += each.size
+            sums.body_size += each.body_size
+            sums.skewed += each.skewed
+            sums.first_ms, sums.last_ms = min(sums.first_ms, each.first_ms), max(sums.last_ms, each.last_ms)
+            add(sums.late, each.late)
+            add(sums.sizes, each.sizes)
+    return [found[key] for key in sorted(found)]
+
+
+def _add_times(done: list[RangeStats]) -> dict[str, dict[int, Count]]:
+    found: dict[str, dict[int, Count]] = {}
+    for part in done:
+        for topic, steps in part.times.items():
+            sums = found.setdefault(topic, {})
+            for step, (messages, size) in steps.items():
+                known = sums.get(step, (0, 0))
+                sums[step] = (known[0] + messages, known[1] + size)
+    return {topic: dict(sorted(steps.items())) for topic, steps in sorted(found.items())}
+
+
+def _add_hot(parts: Iterable[tuple[dict[str, dict[str, int]], dict[str, int]]], most: int) -> list[Hot]:
+    counts: dict[tuple[str, str], int] = {}
+    missed: dict[str, int] = {}
+    for part, missed_there in parts:
+        for topic, texts in part.items():
+            for text, times in texts.items():
+                counts[topic, text] = counts.get((topic, text), 0) + times
+        for topic, times in missed_there.items():
+            missed[topic] = missed.get(topic, 0) + times
+    first = sorted(counts.items(), key=lambda found: (-found[1], found[0]))[:most]
+    return [Hot(topic, text, times, missed.get(topic, 0)) for (topic, text), times in first]
+
+
+# For people.
+
+
+def to_report(found: Stats) -> Report:
+    """Return what people want to read of it."""
+    topics = _by_topic(found.queues)
+    facts: list[tuple[str, Cell]] = [
+        ("messages", sum(each.messages for each in found.queues)),
+        ("records", sum(each.records for each in found.queues)),
+        ("log", size_text(found.size)),
+        ("topics", len(topics)),
+        ("queues", len(found.queues)),
+        ("seconds", round(found.seconds, 1)),
+    ]
+    columns = [
+        *right("MESSAGES"),
+        *spare(4, right("RECORDS")),
+        *right("LOG"),
+        *spare(2, right("BODY P50", "BODY P99")),
+        *spare(3, right("LATE P50", "LATE P99")),
+        *spare(5, whole("FIRST", "LAST")),
+    ]
+    tables = [
+        Table([*left("TOPIC"), *columns], [(each.topic, *_cells(each)) for each in topics], title="Topics"),
+        Table(
+            [*left("BROKER", "TOPIC"), *right("QUEUE"), *columns],
+            [(each.broker, each.topic, each.queue, *_cells(each)) for each in _largest(found.queues)],
+            title="Queues, the largest first",
+        ),
+        _hot_table("Keys", found.keys),
+        _hot_table("Tags", found.tags),
+    ]
+    notes = [f"{size_text(found.bad)} of log are no records: run an audit"] if found.bad else []
+    skewed = sum(each.skewed for each in found.queues)
+    if skewed:
+        notes.append(
+            f"{skewed} messages were born after they were stored, by their senders' clocks; they count as 0 ms"
+        )
+    return Report("Stored messages", facts, tables, _plots(found, topics), notes)
+
+
+def _by_topic(queues: list[QueueFigures]) -> list[QueueFigures]:
+    found: dict[str, QueueFigures] = {}
+    for each in queues:
+        sums = found.get(each.topic)
+        if sums is None:
+            sums = found[each.topic] = QueueFigures(
+                broker="", topic=each.topic, queue=-1, first_ms=each.first_ms, last_ms=each.last_ms
+            )
+        sums.messages += each.messages
+        sums.records += each.records
+        sums.size += each.size
+        sums.first_ms, sums.last_ms = min(sums.first_ms, each.first_ms), max(sums.last_ms, each.last_ms)
+        add(sums.late, each.late)
+        add(sums.sizes, each.sizes)
+    return _largest(list(found.values()))
+
+
+def _largest(queues: list[QueueFigures]) -> list[QueueFigures]:
+    return sorted(queues, key=lambda each: (-each.size, each.broker, each.topic, each.queue))[:_SHOWN_MAX]
+
+
+def _cells(each: QueueFigures) -> tuple[Cell, ...]:
+    sizes = (quantile(each.sizes, share) for share in (0.5, 0.99))
+    late = (quantile(each.late, share) for share in (0.5, 0.99))
+    return (
+        each.messages,
+        each.records,
+        size_text(each.size),
+        *(None if size is None else size_text(size) for size in sizes),
+        *(None if ms is None else f"{ms} ms" for ms in late),
+        time_text(each.first_ms),
+        time_text(each.last_ms),
+    )
+
+
+def _hot_table(title: str, hot: list[Hot]) -> Table:
+    rows = [(each.topic, each.text, each.count, each.missed_max or None) for each in hot]
+    columns = [*left("TOPIC", title.upper().removesuffix("S")), *right("MESSAGES", "OR MORE BY")]
+    return Table(columns, rows, title=f"{title}, the most frequent", empty="no message has one")
+
+
+def _plots(found: Stats, topics: list[QueueFigures]) -> list[Plot]:
+    shown = [each.topic for each in topics[:_PLOTTED_MAX]]
+    every = sorted({step for steps in found.times.values() for step in steps})
+    steps = list(range(every[0], every[-1] + 1, found.step_ms)) if every else []
+    labels = [_label(step, found.step_ms) for step in steps]
+    late, sizes = _total(topics, "late"), _total(topics, "sizes")
+    plots = [
+        Plot(f"Messages in {_step_text(found.step_ms)}", labels, _series(found, shown, steps, 0), kind="lines"),
+        Plot(f"Log in {_step_text(found.step_ms)}", labels, _series(found, shown, steps, 1), "B", kind="lines"),
+        _histogram("From born to stored, ms or more", [str(low) for low, _ in late], [n for _, n in late]),
+        _histogram("Sizes of bodies, or more", [size_text(low) for low, _ in sizes], [n for _, n in sizes]),
+    ]
+    if found.keys:
+        names = [each.text for each in found.keys]
+        plots.append(Plot("Most frequent keys", names, {"messages": [each.count for each in found.keys]}))
+    return plots
+
+
+def _histogram(title: str, lows: list[str], counts: list[int]) -> Plot:
+    return Plot(title, lows, {"messages": counts}, kind="histogram")
+
+
+def _series(found: Stats, shown: list[str], steps: list[int], which: int) -> dict[str, Sequence[float]]:
+    series: dict[str, Sequence[float]] = {
+        topic: [found.times.get(topic, {}).get(step, (0, 0))[which] for step in steps] for topic in shown
+    }
+    others = [topic for topic in found.times if topic not in shown]
+    if others:
+        series["others"] = [sum(found.times[topic].get(step, (0, 0))[which] for topic in others) for step in steps]
+    return series
+
+
+def _total(topics: list[QueueFigures], name: str) -> list[tuple[int, int]]:
+    total: Histogram = {}
+    for each in topics:
+        add(total, getattr(each, name))
+    return by_power(total)
+
+
+def _label(step_ms: int, width_ms: int) -> str:
+    shown = datetime.fromtimestamp(step_ms / 1000, UTC)
+    return shown.strftime("%m-%d %H:%M" if width_ms >= 60_000 else "%H:%M:%S")
+
+
+def _step_text(step_ms: int) -> str:
+    seconds = step_ms // 1000
+    return f"{seconds} s" if seconds < 60 else f"{seconds // 60} min" if seconds < 3600 else f"{seconds // 3600} h"
