@@ -25,22 +25,22 @@ from holdfast.model.nearest import nearest
 PROGRAM: Final = "holdfast"
 # In the order in which help shows them; each module has a `register(app)`.
 NOUNS: Final = {
-    "up": "holdfast.cli.up",
-    "serve": "holdfast.cli.serve",
-    "topic": "holdfast.cli.topic",
-    "queue": "holdfast.cli.queue",
-    "group": "holdfast.cli.group",
-    "broker": "holdfast.cli.broker",
-    "cluster": "holdfast.cli.cluster",
-    "move": "holdfast.cli.move",
-    "dr": "holdfast.cli.dr",
-    "send": "holdfast.cli.send",
-    "tail": "holdfast.cli.tail",
-    "message": "holdfast.cli.message",
-    "index": "holdfast.cli.index",
-    "pipeline": "holdfast.cli.pipeline",
-    "bench": "holdfast.cli.bench",
-    "profile": "holdfast.cli.profile",
+    "up": "holdfast.cli.commands.up",
+    "serve": "holdfast.cli.commands.serve",
+    "topic": "holdfast.cli.commands.topic",
+    "queue": "holdfast.cli.commands.queue",
+    "group": "holdfast.cli.commands.group",
+    "broker": "holdfast.cli.commands.broker",
+    "cluster": "holdfast.cli.commands.cluster",
+    "move": "holdfast.cli.commands.move",
+    "dr": "holdfast.cli.commands.dr",
+    "send": "holdfast.cli.commands.send",
+    "tail": "holdfast.cli.commands.tail",
+    "message": "holdfast.cli.commands.message",
+    "index": "holdfast.cli.commands.index",
+    "pipeline": "holdfast.cli.commands.pipeline",
+    "bench": "holdfast.cli.commands.bench",
+    "profile": "holdfast.cli.commands.profile",
 }
 # The names that the proposal of logical queues gives, and what they are called here.
 ALIASES: Final = {

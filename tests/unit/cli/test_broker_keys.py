@@ -5,8 +5,8 @@ import json
 from tests.support.broker_desk import BrokerDesk
 
 from holdfast.admin.cluster import parse_settings
-from holdfast.cli.broker import _NOISE
 from holdfast.cli.broker_keys import figure_rows, setting_rows
+from holdfast.cli.commands.broker import _NOISE
 from holdfast.wire.frames.codes import RequestCode
 from holdfast.wire.frames.command import Command
 

@@ -26,7 +26,8 @@ from holdfast.admin.moves import MovePlan
 from holdfast.admin.offsets import OffsetChange
 from holdfast.admin.tables import Printable, print_all
 from holdfast.admin.topics import TopicSummary
-from holdfast.cli import broker, cluster, dr, group, index, message, moving, profile, queue, topic
+from holdfast.cli import move_output
+from holdfast.cli.commands import broker, cluster, dr, group, index, message, profile, queue, topic
 from holdfast.cli.profiles import Profile, Profiles
 from holdfast.model.route import Route
 from holdfast.pipeline.archive import archive_job, backfill
@@ -190,7 +191,7 @@ def _caught(call: Callable[[], None]) -> list[Printable]:
 
 
 def _moves(session: Any) -> None:
-    moving.show_plan(session, session.ask(None), what="", dry_run=True)
+    move_output.show_plan(session, session.ask(None), what="", dry_run=True)
 
 
 def _route() -> Route:
@@ -221,8 +222,8 @@ CASES: list[Callable[[], list[Printable]]] = [
     of(message._printed),
     of(message._printed, origins=[None, None]),
     shown_by(_moves, MovePlan),
-    of(moving.move_table),
-    of(moving.mapping_table),
+    of(move_output.move_table),
+    of(move_output.mapping_table),
     of(queue.home_table),
     shown_by(topic.list_topics, [sample(TopicSummary)] * 2, everything=False),
     shown_by(topic.route, _route(), topic=TOPIC),

@@ -15,7 +15,7 @@ from holdfast.admin.reach import NotAllowed
 from holdfast.admin.tables import Facts, Table, left, right, spare, time_text, whole
 from holdfast.cli.arguments import TopicArgument
 from holdfast.cli.completion import complete_group, complete_topic
-from holdfast.cli.places import local_now, parse_target
+from holdfast.cli.queue_position_text import local_now, parse_target
 from holdfast.cli.session import DryRunOption, Session, YesOption, cluster_command
 from holdfast.model.group import GroupConfig
 from holdfast.model.scope import to_shown_broker, to_wire_broker

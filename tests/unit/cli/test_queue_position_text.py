@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from holdfast.admin.offsets import Target
-from holdfast.cli.places import parse_target, parse_time
+from holdfast.cli.queue_position_text import parse_target, parse_time
 from holdfast.model.errors import ConfigError
 
 NOW = datetime(2026, 11, 15, 17, 50, 23, tzinfo=UTC)

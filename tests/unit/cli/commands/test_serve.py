@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from holdfast.cli import serve
+from holdfast.cli.commands import serve
 from holdfast.cli.main import main
 from holdfast.model.errors import ConfigError
 

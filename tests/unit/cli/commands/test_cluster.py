@@ -1,7 +1,7 @@
 """How the whole cluster looks to people."""
 
 from holdfast.admin.route_push import RoutePushStatus
-from holdfast.cli.cluster import link_facts, push_table
+from holdfast.cli.commands.cluster import link_facts, push_table
 from holdfast.wire.cluster.push_state import LinkCapacityTold, ReadingsTold
 
 

@@ -8,9 +8,9 @@ import typer
 
 from holdfast.admin.route_push import RoutePushStatus
 from holdfast.admin.tables import Cell, Facts, Table, left, right, spare, whole
-from holdfast.cli.broker import status_table
+from holdfast.cli.commands.broker import status_table
 from holdfast.cli.completion import complete_topic
-from holdfast.cli.moving import NoWaitOption, carry_out
+from holdfast.cli.move_output import NoWaitOption, carry_out
 from holdfast.cli.session import DryRunOption, Session, cluster_command
 from holdfast.wire.cluster.push_state import UNKNOWN, LinkCapacityTold, Percent, ReadingsTold
 

@@ -1,6 +1,6 @@
 """The figures of a load."""
 
-from holdfast.cli.bench import percentile
+from holdfast.cli.commands.bench import percentile
 
 
 def test_a_percentile_is_a_value_that_was_measured():

@@ -16,7 +16,7 @@ from holdfast.admin.static_topics import ClusterMappings, StaticTopic
 from holdfast.admin.topic_plans import TopicPlan, convert_plan, create_plan, grow_plan, share_of_keys_that_stay
 from holdfast.cli.arguments import BrokersOption, TopicArgument
 from holdfast.cli.completion import complete_broker
-from holdfast.cli.moving import EvenIfAliveOption, ForceOption, NoWaitOption, carry_out, preview_parts, split_names
+from holdfast.cli.move_output import EvenIfAliveOption, ForceOption, NoWaitOption, carry_out, preview_parts, split_names
 from holdfast.cli.progress import show_progress
 from holdfast.cli.session import DryRunOption, Session, YesOption, cluster_command
 from holdfast.model.errors import BrokerRefused, ConfigError, HoldfastError

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.send import _messages
+from holdfast.cli.commands.send import _messages
 from holdfast.model.errors import ConfigError
 from holdfast.model.message import Message
 

@@ -16,7 +16,7 @@ from holdfast.admin.reach import NotAllowed
 from holdfast.admin.tables import Printable, Table, left, right, spare, time_text, whole
 from holdfast.cli.broker_keys import figure_rows, setting_rows
 from holdfast.cli.completion import complete_broker
-from holdfast.cli.moving import (
+from holdfast.cli.move_output import (
     EvenIfAliveOption,
     ForceOption,
     NoWaitOption,

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.unit.cli.test_message_text import a_message
 
-from holdfast.cli.tail import _compile, _place, _Selection
+from holdfast.cli.commands.tail import _compile, _place, _Selection
 from holdfast.model.errors import ConfigError
 
 

@@ -14,7 +14,7 @@ from holdfast.admin.tables import Facts, Printable, Table, left, right, spare, t
 from holdfast.admin.topic_plans import RepairPlan, TopicPlan, repair_plan, set_plan, unled_queues
 from holdfast.cli.arguments import TopicArgument
 from holdfast.cli.completion import complete_broker
-from holdfast.cli.moving import (
+from holdfast.cli.move_output import (
     EvenIfAliveOption,
     ForceOption,
     NoWaitOption,

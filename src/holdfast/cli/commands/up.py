@@ -23,7 +23,7 @@ import msgspec
 import typer
 
 from holdfast.admin.cluster_start import ClusterPlan, plan_cluster, wait_until_registered
-from holdfast.cli.serve import ConfigOption, DebugOption, LevelOption, LogJsonOption, warn_of_variables
+from holdfast.cli.commands.serve import ConfigOption, DebugOption, LevelOption, LogJsonOption, warn_of_variables
 from holdfast.config import LogOptions, Sources, UpOptions, load
 from holdfast.machine.effects import Log
 from holdfast.runtime.address import is_loopback, split_address

@@ -16,7 +16,7 @@ from holdfast.admin.reading import Reader
 from holdfast.admin.tables import print_json
 from holdfast.cli.arguments import TopicArgument
 from holdfast.cli.message_text import Format, to_object, write_message
-from holdfast.cli.places import local_now, parse_target
+from holdfast.cli.queue_position_text import local_now, parse_target
 from holdfast.cli.session import Session, cluster_command
 from holdfast.model.errors import ConfigError
 from holdfast.model.message import ReceivedMessage

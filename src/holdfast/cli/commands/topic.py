@@ -23,12 +23,12 @@ from holdfast.admin.topics import (
     permission_from,
     permission_text,
 )
-from holdfast.cli import static_topic
 from holdfast.cli.arguments import BrokersOption, TopicArgument
-from holdfast.cli.moving import split_names
-from holdfast.cli.queue import home_table, static_facts, trouble
+from holdfast.cli.commands import static_topic
+from holdfast.cli.commands.queue import home_table, static_facts, trouble
+from holdfast.cli.commands.static_topic import ScopeOption, create_static, find_scope, other_index
+from holdfast.cli.move_output import split_names
 from holdfast.cli.session import DryRunOption, Session, YesOption, cluster_command, parse_pairs
-from holdfast.cli.static_topic import ScopeOption, create_static, find_scope, other_index
 from holdfast.model.errors import ConfigError
 from holdfast.model.route import MASTER_ID, Route
 from holdfast.model.scope import to_shown_broker

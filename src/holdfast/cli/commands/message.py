@@ -11,7 +11,7 @@ from holdfast.admin.operations import Admin
 from holdfast.admin.tables import Facts, Printable, Table, cut, left, right, size_text, spare, time_text, whole
 from holdfast.cli.arguments import TopicArgument
 from holdfast.cli.message_text import body_text, origin_text, to_object
-from holdfast.cli.places import local_now, parse_time
+from holdfast.cli.queue_position_text import local_now, parse_time
 from holdfast.cli.session import Session, cluster_command
 from holdfast.model.errors import ConfigError
 from holdfast.model.scope import to_shown_broker

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from holdfast.admin.moves import FINISHED
-from holdfast.cli.moving import NoWaitOption, follow, move_table
+from holdfast.cli.move_output import NoWaitOption, follow, move_table
 from holdfast.cli.session import Session, cluster_command
 
 app = typer.Typer(no_args_is_help=True, help="Look at moves of logical queues, cancel them, take them up again.")
