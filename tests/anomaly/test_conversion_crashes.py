@@ -13,7 +13,7 @@ from tests.anomaly.test_store_faults import Countdown, PowerCut
 from tests.support.conversions import convert, damaged_disk, fill, index_files, plain_disk, served
 
 from holdfast.model.errors import DiskFailed, StoreError
-from holdfast.sim.disk import SimDisk
+from holdfast.sim.world.disk import SimDisk
 from holdfast.store.conversion.index_conversion import find_kind
 from holdfast.store.recovery.conversion_plan import Target
 

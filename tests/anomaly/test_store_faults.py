@@ -19,7 +19,7 @@ from tests.support.store_ledger import (
 )
 
 from holdfast.model.errors import DiskFailed, DiskFull, StoreError
-from holdfast.sim.disk import SimDisk
+from holdfast.sim.world.disk import SimDisk
 from holdfast.store import housekeeping
 from holdfast.store.keys import key_index
 from holdfast.store.message_store import MessageStore

@@ -25,7 +25,7 @@ from tests.support.broker_desk import BrokerDesk
 from tests.support.stores import overwrite
 
 from holdfast.model.errors import StoreError
-from holdfast.sim.disk import SimDisk
+from holdfast.sim.world.disk import SimDisk
 from holdfast.wire.frames.codes import ResponseCode
 from holdfast.wire.records.properties import parse_properties
 from holdfast.wire.records.record import StoredRecord

@@ -14,7 +14,7 @@ from tests.support.replicas import MASTER, log_bytes
 from holdfast.broker.replication.ha_master import PURPOSE
 from holdfast.broker.replication.ha_replica import TIMER as FOLLOWING_TIMER
 from holdfast.machine.events import ChannelId, ChannelOpened, StreamReceived
-from holdfast.sim.disk import SimDisk
+from holdfast.sim.world.disk import SimDisk
 from holdfast.wire.cluster.ha import LogReader, ReportReader
 
 STREAMS = Path(__file__).parent.parent / "data" / "streams"

@@ -16,7 +16,7 @@ from tests.support.broker_desk import a_send
 from tests.support.static_desks import StaticDesk, StaticDesks, records
 
 from holdfast.runtime.posix_disk import PosixDisk
-from holdfast.sim.disk import SimDisk
+from holdfast.sim.world.disk import SimDisk
 from holdfast.wire.frames.command import Command
 
 ARCHIVE = Path(__file__).parents[1] / "data" / "golden" / "rocketmq-5.5.0-clean.tar.gz"

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from tests.support.stores import NOW_MS, bodies, keep_house, open_store, stage
 
-from holdfast.sim.disk import SimDisk
+from holdfast.sim.world.disk import SimDisk
 
 QUEUES = [("a", 0), ("a", 1), ("b", 0)]
 queues = st.sampled_from(QUEUES)

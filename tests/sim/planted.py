@@ -21,7 +21,7 @@ from holdfast.model import delay
 from holdfast.model.topic import RETRY_PREFIX
 from holdfast.nameserver.cluster import broker_liveness, registry
 from holdfast.nameserver.routes import route_answer_cache
-from holdfast.sim import disk
+from holdfast.sim.world import disk
 from holdfast.store import message_store
 from holdfast.store.log import log_scanner
 from holdfast.store.queues import consume_queue

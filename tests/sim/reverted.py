@@ -16,7 +16,7 @@ from holdfast.broker.move import move_source, move_target
 from holdfast.broker.relay import relay
 from holdfast.model.logical_queue import LogicalQueue
 from holdfast.nameserver.cluster import queue_leases
-from holdfast.sim.checkers import commits, places
+from holdfast.sim.checkers import commits, offset_identity
 from holdfast.wire.cluster.leases import LeaseRequest
 from holdfast.wire.requests.moves import MoveVerdict, encode_body
 
@@ -90,7 +90,7 @@ def what_was_given_up_is_sent_when_the_connection_opens(patch: pytest.MonkeyPatc
 @mistake("what was said before a power cut is heard after it")
 def an_old_answer_is_taken_for_news(patch: pytest.MonkeyPatch) -> None:
     """What it tells of is compared with what is there now."""
-    patch.setattr(places.Places, "may_be_lost", lambda _self, _spot, _asked_ms: False)
+    patch.setattr(offset_identity.Places, "may_be_lost", lambda _self, _spot, _asked_ms: False)
 
 
 @mistake("a torn grant promises no more than is there")

@@ -7,9 +7,9 @@ from tests.sim.planted import Plant
 
 from holdfast.broker.consume import batch_splitting
 from holdfast.broker.relay import record_locator
-from holdfast.sim.orders import ORDERED_TOPIC, PLAIN_TOPIC, Taste
-from holdfast.sim.plan import Plan
 from holdfast.sim.run import run_seed
+from holdfast.sim.world.plan import Plan
+from holdfast.sim.world.workload import ORDERED_TOPIC, PLAIN_TOPIC, Taste
 from holdfast.store.queues import batch_consume_queue
 
 TASTE = Taste(batches=0.6, keeps_batches=True, failing=0.2)

@@ -7,9 +7,9 @@ import pytest
 from tests.sim.planted import BUGS
 from tests.sim.planted_moves import MOVE_BUGS
 
-from holdfast.sim.plan import draw_plan
 from holdfast.sim.run import Verdict, run_seed
-from holdfast.sim.world import World
+from holdfast.sim.world.plan import draw_plan
+from holdfast.sim.world.world import World
 
 SEEDS_MAX = 200
 # Seeds that found a bug last time are tried before all others.

@@ -21,11 +21,11 @@ from holdfast.broker.replication.ha_master import PURPOSE
 from holdfast.broker.replication.ha_replica import STUCK
 from holdfast.broker.service import store_options
 from holdfast.model.topic import TopicConfig
-from holdfast.sim.disk import SimDisk
-from holdfast.sim.network import Network, Socket
-from holdfast.sim.node import Booted, Node
-from holdfast.sim.shell import DiskPace, Surroundings
-from holdfast.sim.world import EPOCH_MS, World
+from holdfast.sim.world.disk import SimDisk
+from holdfast.sim.world.network import Network, Socket
+from holdfast.sim.world.node import Booted, Node
+from holdfast.sim.world.shell import DiskPace, Surroundings
+from holdfast.sim.world.world import EPOCH_MS, World
 from holdfast.store.message_store import MessageStore
 from holdfast.wire.frames.command import Command, decode_command, encode_command
 from holdfast.wire.frames.frame import split_frames

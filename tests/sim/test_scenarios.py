@@ -6,10 +6,10 @@ import pytest
 from msgspec.structs import replace
 from tests.sim.reverted import REVERTED
 
-from holdfast.sim.orders import ORDERED_TOPIC, PLAIN_TOPIC, Taste
-from holdfast.sim.plan import Plan, draw_plan
 from holdfast.sim.run import run_seed
-from holdfast.sim.world import World
+from holdfast.sim.world.plan import Plan, draw_plan
+from holdfast.sim.world.workload import ORDERED_TOPIC, PLAIN_TOPIC, Taste
+from holdfast.sim.world.world import World
 
 MISTAKE_SEEDS = 60
 

@@ -5,9 +5,9 @@ A failure prints the line that replays it. `make sim SEEDS=n` runs more.
 
 import pytest
 
-from holdfast.sim.plan import Plan, draw_plan
 from holdfast.sim.run import run_seed
-from holdfast.sim.world import World
+from holdfast.sim.world.plan import Plan, draw_plan
+from holdfast.sim.world.world import World
 
 SEEDS = range(100)
 

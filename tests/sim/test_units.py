@@ -8,9 +8,9 @@ from tests.sim.planted import Plant
 from holdfast.client.routes import route_table
 from holdfast.nameserver.cluster import unit_requests
 from holdfast.nameserver.routes import unit_visibility
-from holdfast.sim.orders import ORDERED_TOPIC, PLAIN_TOPIC, Taste
-from holdfast.sim.plan import Plan
 from holdfast.sim.run import run_seed
+from holdfast.sim.world.plan import Plan
+from holdfast.sim.world.workload import ORDERED_TOPIC, PLAIN_TOPIC, Taste
 
 CALM = Plan(
     name_servers=2,

@@ -26,7 +26,7 @@ from holdfast.machine.events import (
 from holdfast.machine.pressure import MemoryPressure
 from holdfast.model.errors import DiskFailed
 from holdfast.model.topic import TopicConfig
-from holdfast.sim.disk import SimDisk
+from holdfast.sim.world.disk import SimDisk
 from holdfast.store.message_store import MessageStore
 from holdfast.wire.frames.command import Command, decode_command, encode_command
 from holdfast.wire.frames.frame import split_frames

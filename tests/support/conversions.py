@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from tests.support.stores import HOST, NOW_MS, SMALL, append, overwrite
 
-from holdfast.sim.disk import SimDisk
+from holdfast.sim.world.disk import SimDisk
 from holdfast.store.base.disk import Disk
 from holdfast.store.base.options import StoreOptions
 from holdfast.store.conversion.index_conversion import IndexConversion

@@ -31,13 +31,13 @@ from holdfast.nameserver.config.kv_config import FILE as KV_FILE
 from holdfast.nameserver.core import NameServer
 from holdfast.nameserver.options import NameServerOptions
 from holdfast.nameserver.routes.static_topic_store import FILE as STATIC_FILE
-from holdfast.sim.client import SimClient
-from holdfast.sim.disk import SimDisk
-from holdfast.sim.network import Network
-from holdfast.sim.node import Booted, Node
-from holdfast.sim.shell import Surroundings
-from holdfast.sim.trace import Trace
-from holdfast.sim.world import World
+from holdfast.sim.actors.client import SimClient
+from holdfast.sim.world.disk import SimDisk
+from holdfast.sim.world.network import Network
+from holdfast.sim.world.node import Booted, Node
+from holdfast.sim.world.shell import Surroundings
+from holdfast.sim.world.trace import Trace
+from holdfast.sim.world.world import World
 from holdfast.store.message_store import MessageStore
 from holdfast.wire.frames import java_json
 from holdfast.wire.frames.codes import RequestCode, ResponseCode

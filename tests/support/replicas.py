@@ -22,7 +22,7 @@ from holdfast.machine.events import (
 )
 from holdfast.model.mapping import TopicMapping, first_home
 from holdfast.model.topic import TopicConfig
-from holdfast.sim.disk import SimDisk
+from holdfast.sim.world.disk import SimDisk
 from holdfast.wire.frames.command import encode_command
 from holdfast.wire.frames.frame import split_frames
 

@@ -15,7 +15,7 @@ from holdfast.machine.effects import Effect, OpenChannel, SendBytes
 from holdfast.machine.events import ChannelClosed, ChannelFailed, ChannelId, ChannelOpened, Event, FramesReceived
 from holdfast.model.mapping import LogicalQueue, TopicMapping, first_home
 from holdfast.model.topic import TopicConfig
-from holdfast.sim.disk import SimDisk
+from holdfast.sim.world.disk import SimDisk
 from holdfast.wire.frames.command import Command
 from holdfast.wire.frames.frame import split_frames
 from holdfast.wire.records.record import StoredRecord, decode_records

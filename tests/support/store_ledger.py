@@ -11,7 +11,7 @@ from random import Random
 
 from tests.support.stores import finish
 
-from holdfast.sim.disk import SimDisk
+from holdfast.sim.world.disk import SimDisk
 from holdfast.store.base.index_fields import index_keys
 from holdfast.store.base.options import StoreOptions
 from holdfast.store.message_store import MessageStore

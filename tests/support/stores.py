@@ -8,7 +8,7 @@ from typing import TypeVar
 import msgspec
 
 from holdfast.model.java_hash import java_hash
-from holdfast.sim.disk import SimDisk
+from holdfast.sim.world.disk import SimDisk
 from holdfast.store.base.cold_reads import FileRange, LogRange, Steps
 from holdfast.store.base.disk import Disk
 from holdfast.store.base.options import StoreOptions

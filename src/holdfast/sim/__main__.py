@@ -8,7 +8,7 @@ from random import SystemRandom
 from typing import Final
 
 from holdfast.sim.run import run_seed
-from holdfast.sim.trace import HEADING
+from holdfast.sim.world.trace import HEADING
 
 # Fresh seeds are drawn below this: they are still easy to type.
 _FRESH: Final = 10_000_000

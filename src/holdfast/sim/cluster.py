@@ -16,28 +16,28 @@ from holdfast.nameserver.core import NameServer
 from holdfast.nameserver.options import NameServerOptions
 from holdfast.nameserver.routes.static_topic_store import FILE as STATIC_FILE
 from holdfast.nameserver.routes.static_topics import name_of
-from holdfast.sim.checkers.borders import Borders
+from holdfast.sim.actors.client import SimClient
+from holdfast.sim.actors.consumer import Consumer
+from holdfast.sim.actors.forcer import Forcer
+from holdfast.sim.actors.operator import Duties, Operator
+from holdfast.sim.actors.producer import Producer
+from holdfast.sim.actors.reset_consumer import WANDERERS, Wanderer
+from holdfast.sim.actors.switcher import Switcher, Switching
+from holdfast.sim.actors.witness import Witness
 from holdfast.sim.checkers.commits import NOTHING_SAVED, UNSAVED_MS
 from holdfast.sim.checkers.ledger import Ledger
-from holdfast.sim.checkers.places import Places
+from holdfast.sim.checkers.offset_identity import Places
 from holdfast.sim.checkers.progress import Progress
 from holdfast.sim.checkers.reports import Reports
-from holdfast.sim.client import SimClient
-from holdfast.sim.consumer import Consumer
-from holdfast.sim.disk import SimDisk
-from holdfast.sim.forcer import Forcer
-from holdfast.sim.network import Network
-from holdfast.sim.node import Boot, Booted, Node
-from holdfast.sim.operator import Duties, Operator
-from holdfast.sim.orders import Orders
-from holdfast.sim.plan import Plan
-from holdfast.sim.producer import Producer
-from holdfast.sim.shell import Surroundings
+from holdfast.sim.checkers.unit_isolation import Borders
 from holdfast.sim.site import BROKER_PORT, GROUP_TOPICS, ORDERLIES, WORKERS, Site
-from holdfast.sim.switcher import Switcher, Switching
-from holdfast.sim.wanderer import WANDERERS, Wanderer
-from holdfast.sim.witness import Witness
-from holdfast.sim.world import World
+from holdfast.sim.world.disk import SimDisk
+from holdfast.sim.world.network import Network
+from holdfast.sim.world.node import Boot, Booted, Node
+from holdfast.sim.world.plan import Plan
+from holdfast.sim.world.shell import Surroundings
+from holdfast.sim.world.workload import Orders
+from holdfast.sim.world.world import World
 from holdfast.store.base.options import StoreOptions
 from holdfast.store.message_store import MessageStore
 from holdfast.wire.frames.host import pack_host

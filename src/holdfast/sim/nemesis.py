@@ -10,11 +10,11 @@ from collections.abc import Callable
 from typing import Final
 
 from holdfast.model.errors import DiskFailed
+from holdfast.sim.actors.forcer import Forcer
 from holdfast.sim.cluster import Cluster
-from holdfast.sim.forcer import Forcer
-from holdfast.sim.network import Socket, Weather
-from holdfast.sim.node import Node
-from holdfast.sim.shell import DiskPace
+from holdfast.sim.world.network import Socket, Weather
+from holdfast.sim.world.node import Node
+from holdfast.sim.world.shell import DiskPace
 
 _RESTART_MS: Final = (200, 12_000)
 _SHORT_MS: Final = (500, 15_000)

@@ -14,20 +14,20 @@ from typing import Final
 import msgspec
 
 from holdfast.model.topic import dead_letter_topic
-from holdfast.sim.admin import Auditor, TopicMaker
-from holdfast.sim.checkers.borders import find_difference
+from holdfast.sim.actors.admin import Auditor, TopicMaker
+from holdfast.sim.actors.operator import Repairer
+from holdfast.sim.actors.probe import Prober
+from holdfast.sim.actors.search import Searcher
+from holdfast.sim.actors.survey import Surveyor
+from holdfast.sim.actors.switcher import Closer
+from holdfast.sim.checkers.unit_isolation import find_difference
 from holdfast.sim.cluster import BROKER_TIMEOUT_MS, Cluster
 from holdfast.sim.nemesis import Nemesis
-from holdfast.sim.operator import Repairer
-from holdfast.sim.orders import ORDERED_TOPIC, PLAIN_TOPIC
-from holdfast.sim.plan import Plan, draw_plan
-from holdfast.sim.probe import Prober
-from holdfast.sim.search import Searcher
 from holdfast.sim.site import WORKERS, Site
-from holdfast.sim.survey import Surveyor
-from holdfast.sim.switcher import Closer
-from holdfast.sim.trace import Trace
-from holdfast.sim.world import Violation, World
+from holdfast.sim.world.plan import Plan, draw_plan
+from holdfast.sim.world.trace import Trace
+from holdfast.sim.world.workload import ORDERED_TOPIC, PLAIN_TOPIC
+from holdfast.sim.world.world import Violation, World
 
 _BOOT_MS: Final = 20_000
 _JOIN_MS: Final = 12_000

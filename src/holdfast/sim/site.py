@@ -11,16 +11,16 @@ from typing import Final
 from holdfast.broker.assembly import Rooms
 from holdfast.model.queue import MessageQueue
 from holdfast.model.scope import GLOBAL, mock_broker
+from holdfast.sim.actors.reset_consumer import WANDERERS
+from holdfast.sim.actors.witness import Witness
 from holdfast.sim.checkers.commits import NOTHING_SAVED, Commits
-from holdfast.sim.checkers.heads import Heads
 from holdfast.sim.checkers.resets import Resets
-from holdfast.sim.node import Node
-from holdfast.sim.orders import ORDERED_TOPIC, PLAIN_TOPIC
-from holdfast.sim.plan import Plan
-from holdfast.sim.shell import Shell
-from holdfast.sim.wanderer import WANDERERS
-from holdfast.sim.witness import Witness
-from holdfast.sim.world import World
+from holdfast.sim.checkers.single_leader import Heads
+from holdfast.sim.world.node import Node
+from holdfast.sim.world.plan import Plan
+from holdfast.sim.world.shell import Shell
+from holdfast.sim.world.workload import ORDERED_TOPIC, PLAIN_TOPIC
+from holdfast.sim.world.world import World
 
 WORKERS: Final = "workers"
 ORDERLIES: Final = "orderlies"

@@ -3,7 +3,7 @@ from tests.support.stores import append, open_store, overwrite
 
 from holdfast.broker.recovery_report import DAMAGES_TOLD_MAX, report_recovery
 from holdfast.machine.effects import Log
-from holdfast.sim.disk import SimDisk
+from holdfast.sim.world.disk import SimDisk
 from holdfast.store.message_store import MessageStore
 from holdfast.store.recovery.log_repair import Damage
 from holdfast.store.recovery.recovery import Recovered

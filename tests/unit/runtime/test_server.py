@@ -12,7 +12,7 @@ from holdfast.model.errors import DiskFull
 from holdfast.runtime import channel as channel_module
 from holdfast.runtime import server as server_module
 from holdfast.runtime.server import MachineServer
-from holdfast.sim.disk import SimDisk
+from holdfast.sim.world.disk import SimDisk
 from holdfast.wire.frames.command import Command, encode_command
 
 REQUEST = encode_command(Command(code=1, opaque=1))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.support.stores import NOW_MS, append, keep_house, open_store, stage
 
 from holdfast.model.errors import DiskFailed
-from holdfast.sim.disk import SimDisk
+from holdfast.sim.world.disk import SimDisk
 from holdfast.store.base.disk import Syncable
 from holdfast.store.housekeeping import QUEUES_PER_CALL, SYNC_FILES_MAX
 from holdfast.store.message_store import MessageStore

@@ -20,7 +20,7 @@ from tests.support.stores import (
 )
 
 from holdfast.model.errors import CorruptRecord, DiskFailed, RecordRefused, StoreError
-from holdfast.sim.disk import SimDisk
+from holdfast.sim.world.disk import SimDisk
 from holdfast.wire.frames.host import pack_host
 from holdfast.wire.records.record import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 

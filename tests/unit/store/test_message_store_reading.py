@@ -6,7 +6,7 @@ import pytest
 from tests.support.stores import NOW_MS, append, finish, open_store, overwrite, stage
 
 from holdfast.model.errors import CorruptRecord
-from holdfast.sim.disk import SimDisk
+from holdfast.sim.world.disk import SimDisk
 from holdfast.store.message_store import MessageStore
 
 # --- time

@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from holdfast.sim.world import Violation
+from holdfast.sim.world.world import Violation
 
 Row = tuple[str, str, int]
 """Group, topic and logical queue."""

@@ -16,9 +16,9 @@ from collections.abc import Iterable
 import msgspec
 
 from holdfast.model.topic import RETRY_PREFIX
-from holdfast.sim.checkers.places import Place, Places, Spot
-from holdfast.sim.orders import TRANSACTIONAL, Job, Kind
-from holdfast.sim.world import Violation
+from holdfast.sim.checkers.offset_identity import Place, Places, Spot
+from holdfast.sim.world.workload import TRANSACTIONAL, Job, Kind
+from holdfast.sim.world.world import Violation
 
 
 class Ack(msgspec.Struct, frozen=True):

@@ -6,8 +6,8 @@ first time, every number before it has been seen.
 
 from __future__ import annotations
 
-from holdfast.sim.orders import Job
-from holdfast.sim.world import Violation
+from holdfast.sim.world.workload import Job
+from holdfast.sim.world.world import Violation
 
 
 class Order:

@@ -18,9 +18,9 @@ from typing import Final
 import msgspec
 
 from holdfast.model.queue import MessageQueue
-from holdfast.sim.checkers.places import NARROW, Place
-from holdfast.sim.orders import Job
-from holdfast.sim.world import Violation
+from holdfast.sim.checkers.offset_identity import NARROW, Place
+from holdfast.sim.world.workload import Job
+from holdfast.sim.world.world import Violation
 
 HANDED_ON_MS: Final = 15_000
 """How long a member may have been done with a message without its broker knowing: commits come every two seconds, but a

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from holdfast.nameserver.core import NameServer
-from holdfast.sim.world import Violation
+from holdfast.sim.world.world import Violation
 
 
 class Reports:

@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from holdfast.sim.world import Violation
+from holdfast.sim.world.world import Violation
 
 Row = tuple[str, int]
 """Topic and logical queue; one group is sent back and forth."""

@@ -5,7 +5,7 @@ from tests.support.broker_desk import BrokerDesk, a_send
 from holdfast.broker.consume.consumer_offsets import NEVER_COMMITTED, TIMER, OffsetTable
 from holdfast.broker.options import BrokerOptions
 from holdfast.machine.effects import Effect, Log, SetTimer, WriteFile
-from holdfast.sim.disk import SimDisk
+from holdfast.sim.world.disk import SimDisk
 from holdfast.wire.frames import java_json
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command

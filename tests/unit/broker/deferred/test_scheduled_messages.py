@@ -7,7 +7,7 @@ from tests.support.cold_reads import forbid_index_reads
 from holdfast.broker.deferred.scheduled_messages import RUN_MAX, TIMER
 from holdfast.machine.effects import ReadLog, SetTimer
 from holdfast.machine.events import Stopping
-from holdfast.sim.disk import SimDisk
+from holdfast.sim.world.disk import SimDisk
 from holdfast.wire.frames import java_json
 from holdfast.wire.records.properties import parse_properties
 from holdfast.wire.records.record import StoredRecord, decode_records

@@ -11,7 +11,7 @@ from holdfast.broker.tables.groups import TRANSACTION_GROUP
 from holdfast.machine.effects import Log, ReadLog, SetTimer
 from holdfast.machine.events import Stopping
 from holdfast.model.topic import CHECK_MAX_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
-from holdfast.sim.disk import SimDisk
+from holdfast.sim.world.disk import SimDisk
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
 from holdfast.wire.frames.host import pack_host

@@ -13,7 +13,7 @@ from holdfast.broker.mapping.cluster_view import ASK_TIMEOUT_MS
 from holdfast.model.group import GroupConfig
 from holdfast.model.mapping import FORCED_GAP, TopicMapping
 from holdfast.nameserver.routes.static_topic_store import FILE as STATIC_FILE
-from holdfast.sim.network import Socket
+from holdfast.sim.world.network import Socket
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
 from holdfast.wire.records.record import decode_records

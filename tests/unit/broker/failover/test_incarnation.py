@@ -1,7 +1,7 @@
 """The number of a process rises with every start."""
 
 from holdfast.broker.failover.incarnation import FILE, begin_boot
-from holdfast.sim.disk import SimDisk
+from holdfast.sim.world.disk import SimDisk
 from holdfast.store.base.config_files import config_path
 
 

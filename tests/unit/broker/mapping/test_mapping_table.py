@@ -15,7 +15,7 @@ from holdfast.broker.mapping.segment_ends import SealedEnd
 from holdfast.model.errors import MappingRefused
 from holdfast.model.mapping import TopicMapping, first_home
 from holdfast.model.topic import MAPPING_TOPIC, TopicConfig
-from holdfast.sim.disk import SimDisk
+from holdfast.sim.world.disk import SimDisk
 from holdfast.store.base.config_files import config_path
 from holdfast.wire.cluster.mapping import MappingFile, encode_file, to_detail
 from holdfast.wire.requests.moves import Move

@@ -20,7 +20,7 @@ from holdfast.broker.tables.unwritten_files import UnwrittenFiles
 from holdfast.machine.effects import CloseChannel, Effect, Log, OpenChannel, SendBytes, SetTimer
 from holdfast.machine.events import ChannelId
 from holdfast.model.topic import TopicConfig
-from holdfast.sim.disk import SimDisk
+from holdfast.sim.world.disk import SimDisk
 from holdfast.store.message_store import MessageStore
 from holdfast.wire.cluster.registration import decode_registration
 from holdfast.wire.frames.codes import RequestCode

@@ -9,7 +9,7 @@ from holdfast.broker.relay.relay_client import Target
 from holdfast.model.leadership import Leader
 from holdfast.model.queue import MessageQueue
 from holdfast.model.scope import mock_broker
-from holdfast.sim.disk import SimDisk
+from holdfast.sim.world.disk import SimDisk
 from holdfast.store.recovery.replica_log import MARK_PATH
 from holdfast.wire.frames.codes import RequestCode
 from holdfast.wire.frames.command import Command

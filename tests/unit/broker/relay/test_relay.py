@@ -14,7 +14,7 @@ from holdfast.broker.relay.relay import PATIENCE_MS
 from holdfast.model.errors import ConnectionLost, HoldfastError
 from holdfast.model.leadership import Leader
 from holdfast.model.queue import MessageQueue
-from holdfast.sim.network import Socket, SocketOwner
+from holdfast.sim.world.network import Socket, SocketOwner
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command, encode_command
 from holdfast.wire.frames.fields import to_fields

@@ -13,7 +13,7 @@ from holdfast.broker.replication.ha_replica import TIMER as FOLLOWING_TIMER
 from holdfast.machine.effects import Log, OpenChannel, SendBytes
 from holdfast.machine.events import ChannelId, StreamReceived
 from holdfast.model.errors import DiskFull
-from holdfast.sim.disk import SimDisk
+from holdfast.sim.world.disk import SimDisk
 from holdfast.wire.cluster.ha import encode_head
 from holdfast.wire.frames.codes import ResponseCode
 

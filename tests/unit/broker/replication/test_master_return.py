@@ -12,7 +12,7 @@ from holdfast.broker.replication.ha_master import SEEN_PATH
 from holdfast.machine.effects import OpenChannel
 from holdfast.machine.events import ChannelFailed, ChannelId, ChannelOpened, FramesReceived
 from holdfast.model.topic import TopicConfig
-from holdfast.sim.disk import SimDisk
+from holdfast.sim.world.disk import SimDisk
 from holdfast.wire.frames.codes import RequestCode
 from holdfast.wire.frames.command import Command, encode_command
 from holdfast.wire.frames.frame import split_frames

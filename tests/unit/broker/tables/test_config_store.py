@@ -4,7 +4,7 @@ import pytest
 from holdfast.broker.tables.config_store import load_config, report_fallbacks, save_config, write_config
 from holdfast.machine.effects import WriteFile
 from holdfast.model.errors import StoreError
-from holdfast.sim.disk import SimDisk
+from holdfast.sim.world.disk import SimDisk
 
 
 class Thing(msgspec.Struct, frozen=True):

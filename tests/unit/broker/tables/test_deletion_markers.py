@@ -11,7 +11,7 @@ from holdfast.machine.effects import Effect, WriteFile
 from holdfast.model.deletion import Marker
 from holdfast.model.mapping import TopicMapping, first_home
 from holdfast.model.scope import GLOBAL
-from holdfast.sim.disk import SimDisk
+from holdfast.sim.world.disk import SimDisk
 from holdfast.wire.cluster.deletions import encode_markers
 from holdfast.wire.cluster.mapping import encode, to_detail
 from holdfast.wire.frames.codes import RequestCode, ResponseCode

@@ -5,7 +5,7 @@ from holdfast.broker.options import BrokerOptions
 from holdfast.broker.tables.creation_limit import CREATED_AT_ONCE_MAX
 from holdfast.broker.tables.groups import SYSTEM_GROUPS, GroupTable
 from holdfast.model.group import GroupConfig
-from holdfast.sim.disk import SimDisk
+from holdfast.sim.world.disk import SimDisk
 from holdfast.wire.frames.codes import ResponseCode
 
 NOW_MS = 1_700_000_000_000

@@ -5,7 +5,7 @@ from holdfast.broker.options import BrokerOptions
 from holdfast.broker.tables.topics import QUEUES_MAX, TopicTable, find_topic_fault
 from holdfast.model.errors import StoreError
 from holdfast.model.topic import TopicConfig
-from holdfast.sim.disk import SimDisk
+from holdfast.sim.world.disk import SimDisk
 from holdfast.wire.frames import java_json
 from holdfast.wire.frames.codes import ResponseCode
 

@@ -11,7 +11,7 @@ from tests.support.stores import HOST, NOW_MS, SMALL, append, append_batch, batc
 from holdfast.model.errors import StoreError
 from holdfast.pipeline.convert import numpy_conversion
 from holdfast.pipeline.convert.numpy_conversion import ColumnCraft
-from holdfast.sim.disk import SimDisk
+from holdfast.sim.world.disk import SimDisk
 from holdfast.store.base.log_file import LogFiles
 from holdfast.store.conversion.index_conversion import IndexConversion
 from holdfast.store.conversion.piece_conversion import Bytes, OldPiece, PieceCraft

@@ -1,7 +1,7 @@
 import pytest
 
 from holdfast.sim.checkers.commits import NOTHING_SAVED, Commits
-from holdfast.sim.world import Violation
+from holdfast.sim.world.world import Violation
 
 ROW = ("group", "topic", 0)
 

@@ -2,9 +2,9 @@ import msgspec
 import pytest
 
 from holdfast.sim.checkers.ledger import Ack, Audited, Ledger
-from holdfast.sim.checkers.places import Place, Places, Spot
-from holdfast.sim.orders import Job, Kind
-from holdfast.sim.world import Violation
+from holdfast.sim.checkers.offset_identity import Place, Places, Spot
+from holdfast.sim.world.workload import Job, Kind
+from holdfast.sim.world.world import Violation
 
 JOB = Job(uid="one", topic="plain", kind=Kind.PLAIN, size=10)
 PLACE = Place("broker-a", "plain", 0, 0)

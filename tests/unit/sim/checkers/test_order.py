@@ -1,8 +1,8 @@
 import pytest
 
 from holdfast.sim.checkers.order import Order
-from holdfast.sim.orders import Job, Kind
-from holdfast.sim.world import Violation
+from holdfast.sim.world.workload import Job, Kind
+from holdfast.sim.world.world import Violation
 
 
 def job(number: int, key: str | None = "k") -> Job:

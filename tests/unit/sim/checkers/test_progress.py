@@ -1,10 +1,10 @@
 import pytest
 
 from holdfast.model.queue import MessageQueue
-from holdfast.sim.checkers.places import Place
+from holdfast.sim.checkers.offset_identity import Place
 from holdfast.sim.checkers.progress import HANDED_ON_MS, Doing, Progress
-from holdfast.sim.orders import Job, Kind
-from holdfast.sim.world import Violation
+from holdfast.sim.world.workload import Job, Kind
+from holdfast.sim.world.world import Violation
 
 QUEUE = MessageQueue("t", "broker-a", 0)
 

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from holdfast.sim.checkers.reports import Reports
-from holdfast.sim.world import Violation
+from holdfast.sim.world.world import Violation
 
 
 def a_name_server(epoch: int, *, reasons: list[str] | None = None) -> Any:

@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.sim.checkers.resets import DOUBT_MS, Resets
-from holdfast.sim.world import Violation
+from holdfast.sim.world.world import Violation
 
 ROW = ("topic", 0)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from tests.support.stores import NOW_MS, append, finish, finish_blind, open_store
 
-from holdfast.sim.disk import SimDisk
+from holdfast.sim.world.disk import SimDisk
 from holdfast.store.base.cold_reads import FileRange, LogRange, Steps
 from holdfast.store.message_store import MessageStore
 

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.model.errors import DiskFailed
 from holdfast.runtime.posix_disk import PosixDisk
-from holdfast.sim.disk import SimDisk
+from holdfast.sim.world.disk import SimDisk
 from holdfast.store.base.disk import Disk
 
 

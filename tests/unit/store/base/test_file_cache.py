@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.sim.disk import SimDisk
+from holdfast.sim.world.disk import SimDisk
 from holdfast.store.base.file_cache import FileCache
 
 

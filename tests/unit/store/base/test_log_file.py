@@ -6,7 +6,7 @@ import pytest
 from tests.support.stores import overwrite
 
 from holdfast.model.errors import StoreError
-from holdfast.sim.disk import SimDisk
+from holdfast.sim.world.disk import SimDisk
 from holdfast.store.base.log_file import LogFiles, file_name, parse_names
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from tests.support.conversions import convert, damaged_disk, fill, plain_disk
 from tests.support.stores import NOW_MS, SMALL, append
 
-from holdfast.sim.disk import SimDisk
+from holdfast.sim.world.disk import SimDisk
 from holdfast.store.base.log_file import LogFiles
 from holdfast.store.conversion.conversion_survey import plan_pieces, survey
 from holdfast.store.conversion.record_headers import RecordHeads

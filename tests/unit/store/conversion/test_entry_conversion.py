@@ -5,7 +5,7 @@ from tests.support.conversions import fill, plain_disk
 from tests.support.stores import HOST, INNER_BATCH, NOW_MS, SMALL, open_store
 
 from holdfast.model.errors import StoreError
-from holdfast.sim.disk import SimDisk
+from holdfast.sim.world.disk import SimDisk
 from holdfast.store.base.log_file import LogFiles
 from holdfast.store.conversion.entry_conversion import (
     blanks_before,

@@ -9,7 +9,7 @@ from tests.support.stores import NOW_MS, SMALL, append, append_batch, batched_di
 from tests.support.stores import finish as finish_steps
 
 from holdfast.model.errors import StoreError
-from holdfast.sim.disk import SimDisk
+from holdfast.sim.world.disk import SimDisk
 from holdfast.store.base.config_files import load_config
 from holdfast.store.conversion.index_conversion import IndexConversion
 from holdfast.store.message_store import MessageStore

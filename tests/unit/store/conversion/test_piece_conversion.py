@@ -7,7 +7,7 @@ from tests.support.conversions import convert, damaged_disk, fill, index_files, 
 from tests.support.stores import SMALL
 
 from holdfast.model.errors import StoreError
-from holdfast.sim.disk import SimDisk
+from holdfast.sim.world.disk import SimDisk
 from holdfast.store.conversion import piece_conversion
 from holdfast.store.conversion.index_conversion import IndexConversion
 from holdfast.store.conversion.piece_conversion import Bytes, OldPiece, convert_pieces

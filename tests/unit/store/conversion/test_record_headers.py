@@ -5,7 +5,7 @@ from tests.support.conversions import HOST_V6
 from tests.support.stores import HOST, NOW_MS, SMALL, append, append_batch, batched_disk, open_store
 
 from holdfast.model.errors import StoreError
-from holdfast.sim.disk import SimDisk
+from holdfast.sim.world.disk import SimDisk
 from holdfast.store.base.log_file import LogFiles
 from holdfast.store.conversion.record_headers import Claims, Owner, RecordHeads
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.support.stores import NOW_MS, append, finish, finish_blind, keep_house, open_store
 
-from holdfast.sim.disk import SimDisk
+from holdfast.sim.world.disk import SimDisk
 from holdfast.store import housekeeping
 from holdfast.store.keys import key_index
 from holdfast.store.keys.indexer import SLICE_RECORDS

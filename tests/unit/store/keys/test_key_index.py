@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.stores import SMALL, overwrite
 
-from holdfast.sim.disk import SimDisk
+from holdfast.sim.world.disk import SimDisk
 from holdfast.store.base.cold_reads import FileRange
 from holdfast.store.base.disk import Disk
 from holdfast.store.keys import key_index

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.support.stores import HOST, NOW_MS, append, batched_disk, open_store, stage
 
-from holdfast.sim.disk import SimDisk
+from holdfast.sim.world.disk import SimDisk
 from holdfast.wire.records.record import decode_record
 
 

@@ -3,7 +3,7 @@
 from tests.support.stores import append, bodies, open_store
 
 from holdfast.model.errors import DiskFailed, DiskFull
-from holdfast.sim.disk import SimDisk
+from holdfast.sim.world.disk import SimDisk
 
 NOW_MS = 1_700_000_000_000
 

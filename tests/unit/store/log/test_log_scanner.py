@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from holdfast.sim.disk import SimDisk
+from holdfast.sim.world.disk import SimDisk
 from holdfast.store.base.log_file import LogFiles, file_name
 from holdfast.store.log import log_scanner
 from holdfast.store.log.log_scanner import LogWalk, Stop, WalkedRecord, judge_at

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.support.stores import NOW_MS, append, bodies, finish, keep_house, open_store, stage
 
-from holdfast.sim.disk import SimDisk
+from holdfast.sim.world.disk import SimDisk
 from holdfast.store.log.retention import HOLD_PATH
 from holdfast.store.message_store import MessageStore
 

@@ -12,7 +12,7 @@ from tests.support.stores import (
 )
 
 from holdfast.model.errors import DiskFailed
-from holdfast.sim.disk import SimDisk
+from holdfast.sim.world.disk import SimDisk
 from holdfast.store.base.cold_reads import FileRange, Steps
 from holdfast.store.base.file_cache import FileCache
 from holdfast.store.queues.batch_consume_queue import FOLDER, UNIT_SIZE, BatchQueue, pack_unit

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.support.stores import NOW_MS, append, finish, open_store
 
-from holdfast.sim.disk import SimDisk
+from holdfast.sim.world.disk import SimDisk
 from holdfast.store.base.cold_reads import FileRange, LogRange
 from holdfast.store.base.file_cache import FileCache
 from holdfast.store.message_store import MessageStore

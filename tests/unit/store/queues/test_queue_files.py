@@ -6,7 +6,7 @@ import pytest
 from tests.support.stores import open_store
 
 from holdfast.model.errors import StoreError
-from holdfast.sim.disk import SimDisk
+from holdfast.sim.world.disk import SimDisk
 from holdfast.store.base.file_cache import FileCache
 from holdfast.store.queues import queue_files
 from holdfast.store.queues.queue_files import QueueFiles

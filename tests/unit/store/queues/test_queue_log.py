@@ -6,7 +6,7 @@ import pytest
 from tests.support.stores import NOW_MS, append, batched_disk, bodies, finish, keep_house, open_store
 
 from holdfast.model.errors import StoreError
-from holdfast.sim.disk import SimDisk
+from holdfast.sim.world.disk import SimDisk
 from holdfast.store.message_store import MessageStore
 
 DAY_MS = 86_400_000

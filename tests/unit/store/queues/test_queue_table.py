@@ -6,7 +6,7 @@ import pytest
 from tests.support.stores import NOW_MS, append, open_store, overwrite
 
 from holdfast.model.errors import StoreError
-from holdfast.sim.disk import SimDisk
+from holdfast.sim.world.disk import SimDisk
 from holdfast.store.base.file_cache import FileCache
 from holdfast.store.queues.batch_consume_queue import FOLDER as BATCH_FOLDER
 from holdfast.store.queues.batch_consume_queue import UNIT_SIZE

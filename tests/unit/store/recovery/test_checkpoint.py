@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.sim.disk import SimDisk
+from holdfast.sim.world.disk import SimDisk
 from holdfast.store.recovery.checkpoint import Checkpoint, CheckpointFile, format_checkpoint, parse_checkpoint
 
 VALUE = Checkpoint(

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.model.errors import StoreError
-from holdfast.sim.disk import SimDisk
+from holdfast.sim.world.disk import SimDisk
 from holdfast.store.recovery.conversion_plan import (
     IndexPlace,
     PiecePlan,

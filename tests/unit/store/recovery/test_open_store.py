@@ -6,7 +6,7 @@ import pytest
 from tests.support.stores import NOW_MS, append, bodies, finish, keep_house, open_store, overwrite
 
 from holdfast.model.errors import StoreError
-from holdfast.sim.disk import SimDisk
+from holdfast.sim.world.disk import SimDisk
 from holdfast.store.recovery.queue_snapshot import QUEUES_PATH
 
 

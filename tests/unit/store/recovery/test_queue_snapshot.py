@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.sim.disk import SimDisk
+from holdfast.sim.world.disk import SimDisk
 from holdfast.store.recovery.queue_snapshot import (
     DELETED_PATH,
     QUEUES_PATH,

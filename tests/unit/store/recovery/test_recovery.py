@@ -7,7 +7,7 @@ from random import Random
 import pytest
 from tests.support.stores import HOST, NOW_MS, append, bodies, finish, keep_house, open_store, overwrite
 
-from holdfast.sim.disk import SimDisk
+from holdfast.sim.world.disk import SimDisk
 from holdfast.store.base.options import DELAY_LEVELS_MS
 from holdfast.store.message_store import MessageStore
 from holdfast.store.recovery.checkpoint import Checkpoint, format_checkpoint

@@ -9,7 +9,7 @@ from tests.support.batch_bytes import items, some
 from tests.support.stores import append, append_batch, batched_disk, bodies, finish, keep_house, open_store, stage
 
 from holdfast.model.errors import CorruptRecord, DiskFailed, RecordRefused, StoreError
-from holdfast.sim.disk import SimDisk
+from holdfast.sim.world.disk import SimDisk
 from holdfast.store.message_store import MessageStore
 from holdfast.wire.records.record import TRANSACTION_PREPARED
 

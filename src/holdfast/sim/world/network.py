@@ -20,7 +20,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from holdfast.sim.world import Action, World
+from holdfast.sim.world.world import Action, World
 
 CONNECT_TIMEOUT_MS: Final = 3_000
 _FIRST_PORT: Final = 40_000

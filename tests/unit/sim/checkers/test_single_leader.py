@@ -8,8 +8,8 @@ from holdfast.model.logical_queue import LogicalQueue
 from holdfast.model.mapping import TopicMapping, first_home
 from holdfast.model.queue import MessageQueue
 from holdfast.model.scope import GLOBAL, mock_broker
-from holdfast.sim.checkers.heads import Heads
-from holdfast.sim.world import Violation
+from holdfast.sim.checkers.single_leader import Heads
+from holdfast.sim.world.world import Violation
 from holdfast.wire.requests.moves import Move
 
 QUEUE = MessageQueue("t", mock_broker(GLOBAL), 0)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from holdfast.model.queue import MessageQueue
-from holdfast.sim.world import Violation
+from holdfast.sim.world.world import Violation
 
 
 class Place(NamedTuple):

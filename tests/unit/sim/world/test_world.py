@@ -1,5 +1,5 @@
-from holdfast.sim.trace import Trace
-from holdfast.sim.world import EPOCH_MS, World
+from holdfast.sim.world.trace import Trace
+from holdfast.sim.world.world import EPOCH_MS, World
 
 
 def test_things_happen_in_the_order_of_their_times():

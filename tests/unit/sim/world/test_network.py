@@ -1,7 +1,7 @@
 import pytest
 
-from holdfast.sim.network import CONNECT_TIMEOUT_MS, Network, Socket, Weather
-from holdfast.sim.world import EPOCH_MS, World
+from holdfast.sim.world.network import CONNECT_TIMEOUT_MS, Network, Socket, Weather
+from holdfast.sim.world.world import EPOCH_MS, World
 
 ADDRESS = "10.0.0.1:10911"
 

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from holdfast.model.errors import DiskFailed
-from holdfast.sim.disk import PAGE_SIZE, SimDisk
+from holdfast.sim.world.disk import PAGE_SIZE, SimDisk
 
 
 def after_crashes(write: bytes, *, is_synced: bool) -> set[bytes]:

@@ -20,12 +20,12 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.message import Message
 from holdfast.model.queue import MessageQueue
 from holdfast.model.scope import is_mock_broker
-from holdfast.sim.checkers.borders import Borders
+from holdfast.sim.actors.client import SimClient, refusal
 from holdfast.sim.checkers.ledger import Ack, Ledger
-from holdfast.sim.checkers.places import Place, Spot
-from holdfast.sim.client import SimClient, refusal
-from holdfast.sim.orders import PRODUCER_GROUP, TRANSACTIONAL, Job, Kind, Lane, Orders, uid_of
-from holdfast.sim.world import Violation
+from holdfast.sim.checkers.offset_identity import Place, Spot
+from holdfast.sim.checkers.unit_isolation import Borders
+from holdfast.sim.world.workload import PRODUCER_GROUP, TRANSACTIONAL, Job, Kind, Lane, Orders, uid_of
+from holdfast.sim.world.world import Violation
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
 from holdfast.wire.frames.fields import from_fields, to_fields

@@ -23,10 +23,10 @@ from holdfast.model.mapping import MergedTopic, TopicMapping, merge, next_epoch
 from holdfast.model.placement import Move as Wish
 from holdfast.model.placement import plan_drain, plan_grow
 from holdfast.model.topic import TopicConfig
+from holdfast.sim.actors.client import SimClient
+from holdfast.sim.actors.reset_consumer import WANDERERS
 from holdfast.sim.checkers.resets import Resets
-from holdfast.sim.client import SimClient
-from holdfast.sim.layout import layout_commands
-from holdfast.sim.wanderer import WANDERERS
+from holdfast.sim.world.layout import layout_commands
 from holdfast.wire.cluster.mapping import from_detail
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command

@@ -20,8 +20,8 @@ import msgspec
 from holdfast.machine import effects, events
 from holdfast.machine.machine import Machine
 from holdfast.model.errors import DiskFailed, DiskFull, RemoteProtocolError
-from holdfast.sim.network import Network, Socket
-from holdfast.sim.world import World
+from holdfast.sim.world.network import Network, Socket
+from holdfast.sim.world.world import World
 from holdfast.store.base.disk import Disk, File
 from holdfast.wire.frames.frame import split_frames
 

@@ -1,8 +1,8 @@
 import pytest
 
 from holdfast.model.queue import MessageQueue
-from holdfast.sim.checkers.places import NARROW, Place, Places, Spot
-from holdfast.sim.world import Violation
+from holdfast.sim.checkers.offset_identity import NARROW, Place, Places, Spot
+from holdfast.sim.world.world import Violation
 
 QUEUE = MessageQueue("t", "broker-a", 0)
 PLACE = Place("broker-a", "t", 0, 5)

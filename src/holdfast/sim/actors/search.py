@@ -6,10 +6,10 @@ from random import Random
 from typing import Final
 
 from holdfast.model.errors import HoldfastError
+from holdfast.sim.actors.client import SimClient
 from holdfast.sim.checkers.ledger import Ack, Ledger
-from holdfast.sim.client import SimClient
-from holdfast.sim.orders import Kind, uid_of
-from holdfast.sim.world import Violation
+from holdfast.sim.world.workload import Kind, uid_of
+from holdfast.sim.world.world import Violation
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
 from holdfast.wire.frames.fields import to_fields

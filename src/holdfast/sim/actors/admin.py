@@ -17,13 +17,13 @@ from holdfast.model.placement import plan_create
 from holdfast.model.queue import MessageQueue
 from holdfast.model.scope import GLOBAL, is_mock_broker
 from holdfast.model.topic import DEAD_LETTER_PREFIX, HALF_TOPIC, RETRY_PREFIX, SCHEDULE_TOPIC
+from holdfast.sim.actors.client import SimClient
+from holdfast.sim.actors.witness import spot_of
 from holdfast.sim.checkers.ledger import Audited
-from holdfast.sim.checkers.places import Place, Places
-from holdfast.sim.client import SimClient
-from holdfast.sim.layout import layout_commands
-from holdfast.sim.orders import ORDERED_TOPIC, PLAIN_TOPIC, uid_of
-from holdfast.sim.witness import spot_of
-from holdfast.sim.world import Violation
+from holdfast.sim.checkers.offset_identity import Place, Places
+from holdfast.sim.world.layout import layout_commands
+from holdfast.sim.world.workload import ORDERED_TOPIC, PLAIN_TOPIC, uid_of
+from holdfast.sim.world.world import Violation
 from holdfast.wire.cluster.route import TopicList
 from holdfast.wire.frames import java_json
 from holdfast.wire.frames.codes import RequestCode, ResponseCode

@@ -8,11 +8,11 @@ from holdfast.client.consume.pull_plan import PullOutcome, PullStatus
 from holdfast.model.message import ReceivedMessage
 from holdfast.model.queue import MessageQueue
 from holdfast.sim.checkers.ledger import Ledger
+from holdfast.sim.checkers.offset_identity import Place, Places, Spot
 from holdfast.sim.checkers.order import Order
-from holdfast.sim.checkers.places import Place, Places, Spot
 from holdfast.sim.checkers.progress import Doing, Progress
-from holdfast.sim.orders import RECONSUME_MAX, Kind, Orders, uid_of
-from holdfast.sim.world import Violation
+from holdfast.sim.world.workload import RECONSUME_MAX, Kind, Orders, uid_of
+from holdfast.sim.world.world import Violation
 from holdfast.wire.frames.host import format_host
 from holdfast.wire.records.inner_batch import is_inner_batch
 

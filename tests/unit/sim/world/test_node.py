@@ -2,10 +2,10 @@ from random import Random
 
 from holdfast.machine.effects import Effect
 from holdfast.machine.events import Event
-from holdfast.sim.network import Network
-from holdfast.sim.node import Booted, Node
-from holdfast.sim.shell import Surroundings
-from holdfast.sim.world import World
+from holdfast.sim.world.network import Network
+from holdfast.sim.world.node import Booted, Node
+from holdfast.sim.world.shell import Surroundings
+from holdfast.sim.world.world import World
 
 
 class Idle:

@@ -7,12 +7,12 @@ from random import Random
 from holdfast.model import property_names as names
 from holdfast.model.errors import HoldfastError
 from holdfast.model.queue import MessageQueue
+from holdfast.sim.actors.client import SimClient
+from holdfast.sim.actors.producer import read_spots
 from holdfast.sim.checkers.ledger import Ack, Ledger
-from holdfast.sim.checkers.places import Place
+from holdfast.sim.checkers.offset_identity import Place
 from holdfast.sim.checkers.progress import Progress
-from holdfast.sim.client import SimClient
-from holdfast.sim.orders import PLAIN_TOPIC, PRODUCER_GROUP, Job, Kind, Orders
-from holdfast.sim.producer import read_spots
+from holdfast.sim.world.workload import PLAIN_TOPIC, PRODUCER_GROUP, Job, Kind, Orders
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
 from holdfast.wire.frames.fields import to_fields

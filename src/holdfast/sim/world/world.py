@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 from random import Random
 from typing import Final
 
-from holdfast.sim.trace import Trace
+from holdfast.sim.world.trace import Trace
 
 Action = Callable[[], None]
 Check = Callable[[], None]

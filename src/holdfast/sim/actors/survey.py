@@ -8,8 +8,8 @@ from typing import Final
 
 from holdfast.model.errors import HoldfastError
 from holdfast.model.route import Route
-from holdfast.sim.client import SimClient, route_query
-from holdfast.sim.orders import ORDERED_TOPIC, PLAIN_TOPIC
+from holdfast.sim.actors.client import SimClient, route_query
+from holdfast.sim.world.workload import ORDERED_TOPIC, PLAIN_TOPIC
 from holdfast.wire.cluster.route import decode_route
 from holdfast.wire.frames.codes import ResponseCode
 from holdfast.wire.frames.command import Command

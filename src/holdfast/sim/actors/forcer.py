@@ -15,8 +15,8 @@ from typing import Final
 
 from holdfast.model.errors import HoldfastError
 from holdfast.model.mapping import MergedTopic, TopicMapping, merge, next_epoch
-from holdfast.sim.client import route_query
-from holdfast.sim.operator import Script, ScriptedClient, View, read_view
+from holdfast.sim.actors.client import route_query
+from holdfast.sim.actors.operator import Script, ScriptedClient, View, read_view
 from holdfast.wire.cluster.mapping import to_home
 from holdfast.wire.cluster.route import decode_route
 from holdfast.wire.frames.codes import RequestCode, ResponseCode

@@ -16,8 +16,8 @@ from holdfast.client.consume.pull_plan import PullStatus, pull_command, read_pul
 from holdfast.model.errors import BrokerRefused, ConnectionLost, HoldfastError
 from holdfast.model.group import Subscription
 from holdfast.model.queue import MessageQueue
+from holdfast.sim.actors.client import SimClient
 from holdfast.sim.checkers.resets import Resets
-from holdfast.sim.client import SimClient
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command
 from holdfast.wire.frames.fields import to_fields

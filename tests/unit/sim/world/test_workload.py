@@ -1,6 +1,6 @@
 from random import Random
 
-from holdfast.sim.orders import Job, Kind, Lane, Orders, Taste, uid_of
+from holdfast.sim.world.workload import Job, Kind, Lane, Orders, Taste, uid_of
 
 
 def jobs(count: int) -> list[Job]:

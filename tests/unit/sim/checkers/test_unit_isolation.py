@@ -4,10 +4,10 @@ import pytest
 
 from holdfast.model.opening import CLOSED, Opening, Switch
 from holdfast.model.queue import MessageQueue
-from holdfast.sim.checkers.borders import Borders, find_difference
 from holdfast.sim.checkers.ledger import Audited
-from holdfast.sim.checkers.places import Place, Spot
-from holdfast.sim.world import Violation
+from holdfast.sim.checkers.offset_identity import Place, Spot
+from holdfast.sim.checkers.unit_isolation import Borders, find_difference
+from holdfast.sim.world.world import Violation
 
 WEST = MessageQueue("t", "__syslo__west", 0)
 EAST = MessageQueue("t", "__syslo__east", 0)

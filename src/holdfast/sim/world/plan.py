@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from holdfast.sim.orders import ORDERED_TOPIC, PLAIN_TOPIC, Taste
+from holdfast.sim.world.workload import ORDERED_TOPIC, PLAIN_TOPIC, Taste
 
 FAULTS: Final = (
     "kill",

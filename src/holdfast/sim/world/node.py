@@ -8,10 +8,10 @@ import msgspec
 
 from holdfast.machine.machine import Machine
 from holdfast.model.errors import DiskFailed
-from holdfast.sim.disk import SimDisk
-from holdfast.sim.network import Network
-from holdfast.sim.shell import Shell, Surroundings
-from holdfast.sim.world import World
+from holdfast.sim.world.disk import SimDisk
+from holdfast.sim.world.network import Network
+from holdfast.sim.world.shell import Shell, Surroundings
+from holdfast.sim.world.world import World
 
 
 class Booted(msgspec.Struct, frozen=True):

@@ -26,10 +26,10 @@ from holdfast.machine.events import (
     TimerFired,
 )
 from holdfast.model.errors import DiskFailed
-from holdfast.sim.disk import SimDisk
-from holdfast.sim.network import Network
-from holdfast.sim.shell import DiskPace, Shell, Surroundings
-from holdfast.sim.world import EPOCH_MS, World
+from holdfast.sim.world.disk import SimDisk
+from holdfast.sim.world.network import Network
+from holdfast.sim.world.shell import DiskPace, Shell, Surroundings
+from holdfast.sim.world.world import EPOCH_MS, World
 from holdfast.wire.frames.command import Command, encode_command
 
 ADDRESS = "10.0.0.1:10911"

@@ -26,12 +26,12 @@ from holdfast.model.message import ReceivedMessage
 from holdfast.model.queue import MessageQueue
 from holdfast.model.scope import is_mock_broker
 from holdfast.model.topic import retry_topic
-from holdfast.sim.checkers.places import Place
+from holdfast.sim.actors.client import SimClient
+from holdfast.sim.actors.witness import Witness
+from holdfast.sim.checkers.offset_identity import Place
 from holdfast.sim.checkers.progress import Doing
-from holdfast.sim.client import SimClient
-from holdfast.sim.orders import RECONSUME_MAX, uid_of
-from holdfast.sim.witness import Witness
-from holdfast.sim.world import Violation
+from holdfast.sim.world.workload import RECONSUME_MAX, uid_of
+from holdfast.sim.world.world import Violation
 from holdfast.wire.frames import java_json
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command

@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast.model.errors import HoldfastError
 from holdfast.model.opening import CLOSED, EVERY_UNIT, Opening, Switch, SwitchRefused
-from holdfast.sim.operator import Asking, Script, ScriptedClient
+from holdfast.sim.actors.operator import Asking, Script, ScriptedClient
 from holdfast.wire.cluster.units import UnitState, encode_switch
 from holdfast.wire.frames import java_json
 from holdfast.wire.frames.codes import RequestCode, ResponseCode

@@ -12,7 +12,7 @@ from holdfast.model.opening import Switch
 from holdfast.model.queue import MessageQueue
 from holdfast.model.scope import is_mock_broker, mock_broker
 from holdfast.sim.checkers.ledger import Audited
-from holdfast.sim.world import Violation
+from holdfast.sim.world.world import Violation
 
 
 class Borders:

@@ -22,7 +22,7 @@ from holdfast.broker.assembly import Rooms
 from holdfast.broker.mapping.mapping_table import FINISHED
 from holdfast.model.logical_queue import LogicalQueue
 from holdfast.model.queue import MessageQueue
-from holdfast.sim.world import Violation
+from holdfast.sim.world.world import Violation
 
 Key = tuple[str, int]
 """Topic and logical queue."""
