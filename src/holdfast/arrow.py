@@ -25,9 +25,9 @@ try:
 except ImportError as error:
     raise ImportError(describe_missing("holdfast.arrow", error, "arrow"), name=error.name) from None
 
-from holdfast.bulk.link import Link, Unavailable, link_to
-from holdfast.bulk.ranges import DataLost, find_bounds, hold_ranges, read_ranges
+from holdfast.bulk.cluster_session import Link, Unavailable, link_to
 from holdfast.bulk.read_options import DEFAULT_GROUP, Bound, Range, ReadOptions
+from holdfast.bulk.task_reader import DataLost, find_bounds, hold_ranges, read_ranges
 from holdfast.client.cluster.queue_rpc import Start
 from holdfast.columns.message_columns import TYPES, schema_of
 from holdfast.model.errors import ConfigError

@@ -23,7 +23,7 @@ import msgspec
 
 from holdfast.broker.options import BrokerOptions
 from holdfast.model.errors import ConfigError
-from holdfast.model.nearest import nearest
+from holdfast.model.spelling_hint import nearest
 from holdfast.nameserver.options import NameServerOptions
 
 PREFIX: Final = "HOLDFAST_"

@@ -3,8 +3,8 @@
 import pytest
 
 from holdfast.model.errors import MappingRefused
+from holdfast.model.leader_planning import plan_drain, plan_spread
 from holdfast.model.mapping import LogicalQueue, first_home, table
-from holdfast.model.placement import plan_drain, plan_spread
 
 Queues = dict[int, LogicalQueue]
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from holdfast.bulk.link import Link
-from holdfast.bulk.ranges import DataLost
+from holdfast.bulk.cluster_session import Link
 from holdfast.bulk.read_options import Queue
+from holdfast.bulk.task_reader import DataLost
 from holdfast.model.mapping import LogicalQueue, first_home
 from holdfast.model.queue import MessageQueue
 from holdfast.spark.offsets import Position

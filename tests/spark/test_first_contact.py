@@ -10,7 +10,7 @@ from tests.spark.conftest import Cluster
 from tests.support.cluster import free_port
 
 from holdfast import arrow
-from holdfast.bulk.link import Unavailable
+from holdfast.bulk.cluster_session import Unavailable
 from holdfast.spark.sink_contact import _mark, require_contact
 from holdfast.spark.sink_options import SinkOptions
 

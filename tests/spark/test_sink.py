@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 from tests.spark.conftest import Cluster, Read, numbers_of
 
-from holdfast.bulk.link import Link, link_to
+from holdfast.bulk.cluster_session import Link, link_to
 from holdfast.client.cluster.send_plan import queue_for_key
 from holdfast.client.produce.sender import Sender
 from holdfast.spark.delivery import Delivery, SinkRefused

@@ -7,8 +7,8 @@ from tests.spark.conftest import Cluster, Read
 from tests.spark.test_sink import ROWS, Killed, Writer
 
 from holdfast import arrow
-from holdfast.bulk.link import link_to
-from holdfast.bulk.pull_line import PullLine
+from holdfast.bulk.cluster_session import link_to
+from holdfast.bulk.pull_socket import PullLine
 from holdfast.columns.inner_batches import are_batches
 from holdfast.columns.records import Records, read_records
 from holdfast.spark.sink_options import read_sink_options

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 import msgspec
 from tests.support.scripted_reach import Asked, Reply, ScriptedReach
 
+from holdfast.model.dr_switch import CLOSED, Switch
 from holdfast.model.errors import ConnectionLost
-from holdfast.model.opening import CLOSED, Switch
 from holdfast.wire.cluster.units import KnownUnit, UnitState, decode_switch
 from holdfast.wire.frames.codes import RequestCode
 

@@ -12,7 +12,7 @@ from typing import Self
 
 import msgspec
 
-from holdfast.admin.reach import Header, Reach
+from holdfast.admin.cluster_access import Header, Reach
 from holdfast.model.errors import BrokerRefused, HoldfastError
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.admin.reach import Broker, NotFound, Reach, body_of, gather
+from holdfast.admin.cluster_access import Broker, NotFound, Reach, body_of, gather
 from holdfast.admin.route_push import RoutePushStatus, find_route_push
 from holdfast.model.errors import HoldfastError
 from holdfast.wire.cluster.route import Table

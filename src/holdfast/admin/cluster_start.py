@@ -21,7 +21,7 @@ from typing import Final
 
 import msgspec
 
-from holdfast.admin.reach import Reach
+from holdfast.admin.cluster_access import Reach
 from holdfast.config import UpOptions
 from holdfast.model.errors import ConfigError, HoldfastError, RequestTimeout
 from holdfast.runtime.address import split_address

@@ -14,8 +14,8 @@ from typing import Final
 import msgspec
 
 from holdfast.admin.cluster import parse_settings
+from holdfast.admin.cluster_access import Broker, NotAllowed, Reach, body_of, gather, header_of
 from holdfast.admin.moves import FINISHED, require_another
-from holdfast.admin.reach import Broker, NotAllowed, Reach, body_of, gather, header_of
 from holdfast.admin.static_topics import ClusterMappings, Holder, StaticTopics
 from holdfast.admin.topics import QueueState, Topics, kind_of
 from holdfast.model.errors import BrokerRefused

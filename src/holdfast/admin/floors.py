@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from holdfast.admin.reach import Reach, body_of, gather
+from holdfast.admin.cluster_access import Reach, body_of, gather
 from holdfast.admin.static_topics import ClusterMappings, Holder, StaticTopic
 from holdfast.admin.topic_plans import KnownStart, members_of
 from holdfast.model.errors import BrokerRefused, ConnectionLost, RequestTimeout

@@ -14,11 +14,11 @@ from contextlib import suppress
 
 import msgspec
 
+from holdfast.admin.cluster_access import NotAllowed, Reach, body_of, gather, header_of
 from holdfast.admin.moves import MovePlan, drain_moves, get_leader, require_another
 from holdfast.admin.previews import preview_moves
-from holdfast.admin.reach import NotAllowed, Reach, body_of, gather, header_of
 from holdfast.admin.static_topics import ClusterMappings, StaticTopics
-from holdfast.model import placement
+from holdfast.model import leader_planning
 from holdfast.model.errors import BrokerRefused, HoldfastError
 from holdfast.model.mapping import next_epoch
 from holdfast.model.route import MASTER_ID
@@ -73,7 +73,7 @@ class Forcing:
         view = await self._read(topic)
         leader = get_leader(view, topic, queue)
         view.require_inside(view.get_topic(topic), [target])
-        return self._plan(view, [placement.Move(topic, queue, leader, target)], even_if_alive=even_if_alive)
+        return self._plan(view, [leader_planning.Move(topic, queue, leader, target)], even_if_alive=even_if_alive)
 
     async def plan_topic(self, topic: str, targets: Sequence[str], *, even_if_alive: bool = False) -> MovePlan:
         """Return the forced moves of the queues of *topic* whose leaders are dead; the others stay.
@@ -88,7 +88,9 @@ class Forcing:
         dead = {leader for leader in leaders.values() if even_if_alive or not _answers(view, leader)} - {*targets}
         if not dead:
             raise NotAllowed(f"every leader of {topic} answers: move it without --force, and no offset is skipped")
-        moves = [move for leader in sorted(dead) for move in placement.plan_drain(leader, {topic: leaders}, targets)]
+        moves = [
+            move for leader in sorted(dead) for move in leader_planning.plan_drain(leader, {topic: leaders}, targets)
+        ]
         return self._plan(view, moves, even_if_alive=even_if_alive)
 
     async def plan_evacuation(self, broker: str, *, even_if_alive: bool = False) -> MovePlan:
@@ -203,7 +205,7 @@ class Forcing:
         await self._topics.require_support()
         return await self._topics.read(topic=topic, thorough=topic is None)
 
-    def _plan(self, view: ClusterMappings, moves: list[placement.Move], *, even_if_alive: bool) -> MovePlan:
+    def _plan(self, view: ClusterMappings, moves: list[leader_planning.Move], *, even_if_alive: bool) -> MovePlan:
         alive = sorted({str(move.source) for move in moves if _answers(view, str(move.source))})
         if alive and not even_if_alive:
             raise NotAllowed(
@@ -217,7 +219,7 @@ class Forcing:
 
 
 def to_force_orders(
-    view: ClusterMappings, moves: Iterable[placement.Move], now_ms: int
+    view: ClusterMappings, moves: Iterable[leader_planning.Move], now_ms: int
 ) -> list[tuple[str, ForceOrder]]:
     """Return target and order, one for each topic and target, with the last known homes of every queue."""
     groups: dict[tuple[str, str], list[int]] = {}

@@ -7,12 +7,12 @@ from typing import Final
 
 import msgspec
 
-from holdfast.admin.reach import Broker, NotFound, Reach, body_of, gather
+from holdfast.admin.cluster_access import Broker, NotFound, Reach, body_of, gather
 from holdfast.model.errors import BrokerRefused, ConfigError
 from holdfast.model.group import GroupConfig, Subscription, find_group_fault
 from holdfast.model.mapping import merge_scopes
-from holdfast.model.nearest import did_you_mean
 from holdfast.model.queue import MessageQueue
+from holdfast.model.spelling_hint import did_you_mean
 from holdfast.model.topic import RETRY_PREFIX, retry_topic
 from holdfast.wire.cluster.mapping import from_info
 from holdfast.wire.frames import java_json

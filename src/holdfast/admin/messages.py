@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from holdfast.admin.reach import Broker, NotFound, Reach, gather
+from holdfast.admin.cluster_access import Broker, NotFound, Reach, gather
 from holdfast.client.messages.unpacking import read_messages
 from holdfast.model import property_names as names
 from holdfast.model.errors import BrokerRefused, HoldfastError, RemoteProtocolError

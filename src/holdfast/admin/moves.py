@@ -14,13 +14,13 @@ from typing import Final
 
 import msgspec
 
+from holdfast.admin.cluster_access import Broker, NotAllowed, NotFound, Reach, body_of, gather, header_of
 from holdfast.admin.previews import Preview, preview_moves
-from holdfast.admin.reach import Broker, NotAllowed, NotFound, Reach, body_of, gather, header_of
 from holdfast.admin.static_topics import ClusterMappings, StaticTopics
-from holdfast.model import placement
+from holdfast.model import leader_planning
 from holdfast.model.errors import BrokerRefused, ConnectionLost, HoldfastError, RequestTimeout
-from holdfast.model.nearest import nearest
 from holdfast.model.scope import to_shown_scope
+from holdfast.model.spelling_hint import nearest
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.requests.moves import Move, MoveList, MoveName, MoveOrder, encode_body
 from holdfast.wire.requests.offsets import OffsetAnswer, QueueFields
@@ -47,7 +47,7 @@ class MovePlan(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     view: ClusterMappings
-    moves: list[placement.Move]
+    moves: list[leader_planning.Move]
     previews: list[Preview]
 
 
@@ -83,7 +83,7 @@ class Moves:
         view.require_inside(view.get_topic(topic), [target])
         if leader == target:
             raise NotAllowed(f"logical queue {queue} of {topic} is led by {target} already: there is nothing to move")
-        return await self._plan(view, [placement.Move(topic, queue, leader, target)])
+        return await self._plan(view, [leader_planning.Move(topic, queue, leader, target)])
 
     async def plan_topic(self, topic: str, targets: Collection[str]) -> MovePlan:
         """Return the fewest moves after which *targets* alone lead *topic*, evenly.
@@ -96,7 +96,9 @@ class Moves:
         view.require_inside(view.get_topic(topic), targets)
         leaders = view.get_topic(topic).merged.leaders
         others = {name: led for name, led in view.leaders.items() if name != topic}
-        return await self._plan(view, placement.plan_move(topic, leaders, targets, load=placement.count_leads(others)))
+        return await self._plan(
+            view, leader_planning.plan_move(topic, leaders, targets, load=leader_planning.count_leads(others))
+        )
 
     async def plan_drain(self, broker: str) -> MovePlan:
         """Return the moves after which *broker* leads nothing.
@@ -119,7 +121,7 @@ class Moves:
         view = (await self._read(None)).around(broker)
         view.require_ready([broker])
         groups = view.by_scope(cluster=view.get_holder(broker).cluster)
-        moves = [move for leaders, takers in groups for move in placement.plan_spread(broker, leaders, takers)]
+        moves = [move for leaders, takers in groups for move in leader_planning.plan_spread(broker, leaders, takers)]
         return await self._plan(view, sorted(moves))
 
     async def plan_rebalance(self, topic: str | None = None) -> MovePlan:
@@ -144,7 +146,7 @@ class Moves:
         await self._topics.require_support()
         return await self._topics.read(topic=topic)
 
-    async def _plan(self, view: ClusterMappings, moves: list[placement.Move]) -> MovePlan:
+    async def _plan(self, view: ClusterMappings, moves: list[leader_planning.Move]) -> MovePlan:
         sources = sorted({move.source for move in moves if move.source is not None})
         for source in sources:
             if source not in view.holders or view.holders[source].fault is not None:
@@ -164,7 +166,7 @@ class Moves:
         ]
         return MovePlan(view=view, moves=moves, previews=previews)
 
-    async def _end(self, view: ClusterMappings, move: placement.Move) -> tuple[tuple[str, int], int | None]:
+    async def _end(self, view: ClusterMappings, move: leader_planning.Move) -> tuple[tuple[str, int], int | None]:
         """Return where a queue ends now, if its leader tells."""
         assert move.source is not None, "only a queue that is led moves"
         header = QueueFields(topic=move.topic, queue_id=move.queue)
@@ -307,7 +309,7 @@ def find_move(moves: Collection[Move], name: str) -> Move:
     return found[0]
 
 
-def to_orders(moves: Iterable[placement.Move]) -> list[tuple[str, MoveOrder]]:
+def to_orders(moves: Iterable[leader_planning.Move]) -> list[tuple[str, MoveOrder]]:
     """Return the sources of *moves*, each with an order.
 
     There is one for each topic, source and target: each step is then one sync for many queues.
@@ -336,7 +338,7 @@ def get_leader(view: ClusterMappings, topic: str, queue: int) -> str:
     return merged.queues[queue].leader.broker
 
 
-def _even_moves(view: ClusterMappings) -> list[placement.Move]:
+def _even_moves(view: ClusterMappings) -> list[leader_planning.Move]:
     """Return the fewest moves after which the topics of one scope are led evenly."""
     moves = []
     for leaders, takers in view.by_scope():
@@ -345,11 +347,11 @@ def _even_moves(view: ClusterMappings) -> list[placement.Move]:
             raise NotAllowed(
                 f"no broker of {scope} that could lead queues answers: start one, or even out another unit (--unit)"
             )
-        moves += placement.plan_rebalance(leaders, takers)
+        moves += leader_planning.plan_rebalance(leaders, takers)
     return moves
 
 
-def drain_moves(view: ClusterMappings, broker: str) -> list[placement.Move]:
+def drain_moves(view: ClusterMappings, broker: str) -> list[leader_planning.Move]:
     """Return the moves after which *broker* leads nothing: of each topic to others in its scope.
 
     Raises:
@@ -358,14 +360,14 @@ def drain_moves(view: ClusterMappings, broker: str) -> list[placement.Move]:
     moves = []
     for part in view.apart():
         for leaders, takers in part.by_scope():
-            led = placement.count_leads(leaders)[broker]
+            led = leader_planning.count_leads(leaders)[broker]
             if led and not {*takers} - {broker}:
                 scope = to_shown_scope(next(iter(part.topics.values())).merged.scope)
                 raise NotAllowed(
                     f"{broker} leads {led} logical queues of topics that are fixed in {scope}, and no other broker"
                     " there can take them: start one first, or `holdfast broker spread` one that is drained"
                 )
-            moves += placement.plan_drain(broker, leaders, takers)
+            moves += leader_planning.plan_drain(broker, leaders, takers)
     return sorted(moves)
 
 

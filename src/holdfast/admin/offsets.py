@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from holdfast.admin.reach import NotAllowed, NotFound, Reach, gather, header_of
+from holdfast.admin.cluster_access import NotAllowed, NotFound, Reach, gather, header_of
 from holdfast.model.errors import BrokerRefused
 from holdfast.model.mapping import LogicalQueue, merge_scopes
 from holdfast.model.queue import MessageQueue

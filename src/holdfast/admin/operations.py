@@ -15,13 +15,13 @@ import time
 from typing import Final, Self
 
 from holdfast.admin.cluster import Cluster
+from holdfast.admin.cluster_access import Reach
 from holdfast.admin.draining import Draining
 from holdfast.admin.forcing import Forcing
 from holdfast.admin.groups import Groups
 from holdfast.admin.messages import Messages
 from holdfast.admin.moves import Moves
 from holdfast.admin.offsets import Offsets
-from holdfast.admin.reach import Reach
 from holdfast.admin.static_changes import StaticChanges
 from holdfast.admin.static_topics import StaticTopics
 from holdfast.admin.topics import Topics

@@ -11,8 +11,8 @@ import msgspec
 
 from holdfast.admin.static_topics import StaticTopic
 from holdfast.model.errors import MappingRefused
+from holdfast.model.leader_planning import Move
 from holdfast.model.mapping import LogicalQueue, Row, table
-from holdfast.model.placement import Move
 
 
 class Preview(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,8 +18,8 @@ from typing import Final
 
 import msgspec
 
+from holdfast.admin.cluster_access import Reach, header_of
 from holdfast.admin.offsets import QueueRange
-from holdfast.admin.reach import Reach, header_of
 from holdfast.client.messages.unpacking import read_some
 from holdfast.model.errors import BrokerRefused, ConnectionLost, RequestTimeout, UnreadableBatch
 from holdfast.model.message import ReceivedMessage

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.admin.reach import Reach, gather
+from holdfast.admin.cluster_access import Reach, gather
 from holdfast.model.errors import HoldfastError
 from holdfast.wire.cluster.push_state import PUSH_KEY, LinkCapacityTold, PushState, ReadingsTold, decode_push_state
 from holdfast.wire.frames.codes import RequestCode

@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Final, TypeVar
 
+from holdfast.admin.cluster_access import Broker, NotAllowed, Reach, gather, header_of
 from holdfast.admin.floors import find_starts
-from holdfast.admin.reach import Broker, NotAllowed, Reach, gather, header_of
 from holdfast.admin.static_topics import ClusterMappings, StaticTopic
 from holdfast.admin.topic_plans import KnownStart, RecordChange, RepairPlan, TopicPlan, members_of
 from holdfast.model.errors import BrokerRefused, HoldfastError, RequestTimeout

@@ -15,11 +15,11 @@ from typing import Final
 
 import msgspec
 
-from holdfast.admin.reach import Broker, NotAllowed, NotFound, Reach, body_of, gather
+from holdfast.admin.cluster_access import Broker, NotAllowed, NotFound, Reach, body_of, gather
 from holdfast.model.errors import BrokerRefused, ConnectionLost, RequestTimeout
 from holdfast.model.mapping import MergedTopic, TopicMapping, merge_scopes
-from holdfast.model.nearest import nearest
 from holdfast.model.scope import GLOBAL, covers, to_shown_scope
+from holdfast.model.spelling_hint import nearest
 from holdfast.model.topic import TopicConfig
 from holdfast.wire.cluster.mapping import Info, MappedTopic, decode, from_detail, from_info
 from holdfast.wire.cluster.route import TopicList

@@ -16,9 +16,10 @@ from typing import Final
 
 import msgspec
 
-from holdfast.admin.reach import NotAllowed
+from holdfast.admin.cluster_access import NotAllowed
 from holdfast.admin.static_topics import ClusterMappings, Holder, StaticTopic
 from holdfast.model.floor import NO_FLOOR, Floor
+from holdfast.model.leader_planning import count_leads, plan_create, plan_grow
 from holdfast.model.mapping import (
     LogicalQueue,
     MergedTopic,
@@ -28,7 +29,6 @@ from holdfast.model.mapping import (
     merge,
     next_epoch,
 )
-from holdfast.model.placement import count_leads, plan_create, plan_grow
 from holdfast.model.scope import GLOBAL, covers, overlap, to_shown_scope
 from holdfast.model.topic import TopicConfig
 from holdfast.wire.requests.moves import Stamp

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from holdfast.admin.reach import Broker, NotFound, Reach, body_of, gather
+from holdfast.admin.cluster_access import Broker, NotFound, Reach, body_of, gather
 from holdfast.model.errors import BrokerRefused, ConfigError, ConnectionLost, RequestTimeout
 from holdfast.model.route import MASTER_ID, Route
 from holdfast.model.topic import (

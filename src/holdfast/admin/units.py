@@ -17,13 +17,13 @@ from typing import Final
 
 import msgspec
 
+from holdfast.admin.cluster_access import Broker, NameServerUnreachable, NotAllowed, NotFound, Reach, body_of, gather
 from holdfast.admin.groups import SYSTEM_PREFIXES, GroupLag, Groups
-from holdfast.admin.reach import Broker, NameServerUnreachable, NotAllowed, NotFound, Reach, body_of, gather
+from holdfast.model.dr_switch import CLOSED, EVERY_UNIT, Opening, Switch
 from holdfast.model.errors import BrokerRefused, ConnectionLost, RequestTimeout
 from holdfast.model.mapping import MergedTopic, merge
-from holdfast.model.nearest import nearest
-from holdfast.model.opening import CLOSED, EVERY_UNIT, Opening, Switch
 from holdfast.model.scope import GLOBAL
+from holdfast.model.spelling_hint import nearest
 from holdfast.wire.cluster.mapping import from_info
 from holdfast.wire.cluster.route import TopicList
 from holdfast.wire.cluster.units import KnownUnit, UnitState, encode_switch

@@ -20,7 +20,7 @@ from typer.exceptions import TyperException
 
 from holdfast.cli.help_style import HELP_NAMES, build_command
 from holdfast.model.errors import ConfigError, HoldfastError
-from holdfast.model.nearest import nearest
+from holdfast.model.spelling_hint import nearest
 
 PROGRAM: Final = "holdfast"
 # In the order in which help shows them; each module has a `register(app)`.

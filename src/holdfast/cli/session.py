@@ -19,8 +19,8 @@ from typing import Annotated, Any, Final, TypeVar
 import typer
 
 from holdfast.admin import tables
+from holdfast.admin.cluster_access import NameServerUnreachable
 from holdfast.admin.operations import Admin
-from holdfast.admin.reach import NameServerUnreachable
 from holdfast.cli.arguments import CLUSTER_PANEL, NamesrvOption, ProfileOption
 from holdfast.cli.profiles import find_namesrv
 from holdfast.cli.shared_options import command_with, flag_of, is_flag_given

@@ -8,7 +8,7 @@ from typing import Final
 from holdfast.broker.assembly import Rooms
 from holdfast.broker.core import Broker
 from holdfast.broker.options import BrokerOptions
-from holdfast.model.opening import Switch
+from holdfast.model.dr_switch import Switch
 from holdfast.model.queue import MessageQueue
 from holdfast.nameserver.cluster.queue_leases import FILE as LEASES_FILE
 from holdfast.nameserver.config.kv_config import FILE

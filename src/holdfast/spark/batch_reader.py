@@ -12,10 +12,10 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
-from holdfast.bulk.link import Link, link_to
-from holdfast.bulk.ranges import find_bounds, hold_ranges, read_ranges
+from holdfast.bulk.cluster_session import Link, link_to
+from holdfast.bulk.queue_selection import Queues
 from holdfast.bulk.read_options import DEFAULT_GROUP, Queue, Range
-from holdfast.bulk.subjects import Queues
+from holdfast.bulk.task_reader import find_bounds, hold_ranges, read_ranges
 from holdfast.spark.options import SourceOptions
 from holdfast.spark.plan import divide
 from holdfast.spark.pushdown import Narrowing, narrow

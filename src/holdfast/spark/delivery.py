@@ -23,7 +23,7 @@ from typing import Final, Self
 
 import msgspec
 
-from holdfast.bulk.link import Link, Unavailable
+from holdfast.bulk.cluster_session import Link, Unavailable
 from holdfast.client.produce.sender import Sender
 from holdfast.model.errors import HoldfastError, SendFailed
 from holdfast.model.queue import MessageQueue

@@ -12,7 +12,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from holdfast.bulk.link import link_to
+from holdfast.bulk.cluster_session import link_to
 from holdfast.bulk.read_options import DEFAULT_GROUP
 from holdfast.spark.sink_options import SinkOptions
 

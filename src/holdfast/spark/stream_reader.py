@@ -21,11 +21,11 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 
-from holdfast.bulk.link import PULL_COUNT_MAX, Link, link_to
-from holdfast.bulk.pull_line import a_line
-from holdfast.bulk.ranges import DataLost
+from holdfast.bulk.cluster_session import PULL_COUNT_MAX, Link, link_to
+from holdfast.bulk.pull_socket import a_line
+from holdfast.bulk.queue_selection import Queues, find_queues, resolve
 from holdfast.bulk.read_options import DEFAULT_GROUP, Queue
-from holdfast.bulk.subjects import Queues, find_queues, resolve
+from holdfast.bulk.task_reader import DataLost
 from holdfast.model.errors import HoldfastError
 from holdfast.spark.batch_reader import parts_of, read_share, to_shares
 from holdfast.spark.offsets import Position, begins_of, nest, read_position

@@ -24,7 +24,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from holdfast.bulk.link import Link, link_to
+from holdfast.bulk.cluster_session import Link, link_to
 from holdfast.client.produce.sender import Sender
 from holdfast.model.errors import ConfigError
 from holdfast.model.queue import MessageQueue

@@ -6,7 +6,7 @@ import pytest
 from tests.support.scripted_reach import Asked, Reply, ScriptedReach
 
 from holdfast.admin.cluster import Cluster, parse_settings
-from holdfast.admin.reach import NotFound
+from holdfast.admin.cluster_access import NotFound
 from holdfast.model.errors import ConnectionLost
 from holdfast.wire.frames.codes import RequestCode
 

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 from tests.support.static_cluster import StaticCluster
 
+from holdfast.admin.cluster_access import NotAllowed
 from holdfast.admin.draining import Draining, Hold, hold_text, latest
-from holdfast.admin.reach import NotAllowed
 from holdfast.admin.static_topics import StaticTopics
 from holdfast.admin.topics import Topics
 from holdfast.model.mapping import first_home

@@ -7,8 +7,8 @@ import pytest
 from tests.support.scripted_reach import Reply
 from tests.support.static_cluster import StaticCluster
 
+from holdfast.admin.cluster_access import NotAllowed
 from holdfast.admin.forcing import Forcing
-from holdfast.admin.reach import NotAllowed
 from holdfast.admin.static_topics import StaticTopics
 from holdfast.model.errors import ConnectionLost
 from holdfast.wire.frames.codes import RequestCode

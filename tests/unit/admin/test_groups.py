@@ -7,8 +7,8 @@ import pytest
 from tests.support.scripted_reach import Asked, ScriptedReach
 from tests.support.static_cluster import StaticCluster
 
+from holdfast.admin.cluster_access import NotFound
 from holdfast.admin.groups import DownQueue, Groups
-from holdfast.admin.reach import NotFound
 from holdfast.model.errors import ConfigError
 from holdfast.model.group import GroupConfig
 from holdfast.wire.frames.codes import RequestCode, ResponseCode

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from tests.support.scripted_reach import ScriptedReach
 
+from holdfast.admin.cluster_access import NotFound
 from holdfast.admin.messages import Messages, Origin
-from holdfast.admin.reach import NotFound
 from holdfast.model.message import ReceivedMessage
 from holdfast.model.queue import MessageQueue
 from holdfast.wire.frames.codes import RequestCode, ResponseCode

@@ -8,11 +8,11 @@ import pytest
 from tests.support.scripted_reach import Asked, Reply
 from tests.support.static_cluster import StaticCluster
 
+from holdfast.admin.cluster_access import NameServerUnreachable, NotAllowed, NotFound
 from holdfast.admin.moves import MovePlan, Moves, find_move, to_orders
-from holdfast.admin.reach import NameServerUnreachable, NotAllowed, NotFound
 from holdfast.admin.static_topics import StaticTopics
 from holdfast.model.errors import ConnectionLost
-from holdfast.model.placement import Move as Step
+from holdfast.model.leader_planning import Move as Step
 from holdfast.wire.frames.codes import RequestCode
 from holdfast.wire.requests.moves import Move, MoveList, MoveOrder, decode_body, encode_body
 

@@ -6,8 +6,8 @@ import pytest
 from tests.support.scripted_reach import ScriptedReach
 from tests.support.static_cluster import StaticCluster
 
+from holdfast.admin.cluster_access import NotAllowed, NotFound
 from holdfast.admin.offsets import Offsets, Target
-from holdfast.admin.reach import NotAllowed, NotFound
 from holdfast.model.mapping import FORCED_GAP, first_home
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import Command

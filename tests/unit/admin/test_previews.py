@@ -6,8 +6,8 @@ from tests.support.static_cluster import StaticCluster
 
 from holdfast.admin.previews import Preview, preview_moves
 from holdfast.admin.static_topics import StaticTopics
+from holdfast.model.leader_planning import Move
 from holdfast.model.mapping import LogicalQueue, first_home
-from holdfast.model.placement import Move
 
 
 def preview(queues: list[LogicalQueue], moves: list[Move], ends: dict[int, int], *, forced: bool = False) -> Preview:

@@ -7,7 +7,7 @@ from tests.support.scripted_reach import Asked
 from tests.support.scripted_server import ScriptedServer
 from tests.support.static_cluster import JAVA_4, StaticCluster
 
-from holdfast.admin.reach import NotAllowed, NotFound, Reach
+from holdfast.admin.cluster_access import NotAllowed, NotFound, Reach
 from holdfast.admin.static_topics import ClusterMappings, StaticTopics
 from holdfast.model.mapping import TopicMapping, first_home
 from holdfast.wire.cluster.mapping import MappedTopic, to_detail, to_plain

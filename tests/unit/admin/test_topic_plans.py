@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from tests.support.static_cluster import StaticCluster, plan_repair
 
-from holdfast.admin.reach import NotAllowed, NotFound
+from holdfast.admin.cluster_access import NotAllowed, NotFound
 from holdfast.admin.static_changes import StaticChanges
 from holdfast.admin.static_topics import ClusterMappings, StaticTopics
 from holdfast.admin.topic_plans import (

@@ -8,10 +8,10 @@ from tests.support.fused import SERVERS, Fused
 from tests.support.scripted_reach import ScriptedReach
 from tests.support.static_reports import leads
 
-from holdfast.admin.reach import NameServerUnreachable, NotAllowed, NotFound
+from holdfast.admin.cluster_access import NameServerUnreachable, NotAllowed, NotFound
 from holdfast.admin.units import GroupBacklog, Units, Unreadable
+from holdfast.model.dr_switch import CLOSED, Opening, Switch, SwitchRefused
 from holdfast.model.errors import BrokerRefused
-from holdfast.model.opening import CLOSED, Opening, Switch, SwitchRefused
 from holdfast.wire.cluster.units import KnownUnit
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 

@@ -15,8 +15,8 @@ from typing import Final
 from holdfast.broker.flow.request import Answer, Handlers, Refusal, Request
 from holdfast.broker.tables.config_store import load_config, write_config
 from holdfast.machine.effects import Effect
+from holdfast.model.dr_switch import CLOSED, Switch
 from holdfast.model.errors import RemoteProtocolError
-from holdfast.model.opening import CLOSED, Switch
 from holdfast.store.base.disk import Disk
 from holdfast.wire.cluster.units import UnitState, decode_switch, to_text
 from holdfast.wire.frames import java_json

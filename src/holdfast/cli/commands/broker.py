@@ -9,10 +9,10 @@ from typing import Annotated, Final
 import typer
 
 from holdfast.admin.cluster import BrokerStatus
+from holdfast.admin.cluster_access import NotAllowed
 from holdfast.admin.draining import Hold, Home, hold_text, latest
 from holdfast.admin.moves import MovePlan
 from holdfast.admin.operations import Admin
-from holdfast.admin.reach import NotAllowed
 from holdfast.admin.tables import Printable, Table, left, right, spare, time_text, whole
 from holdfast.cli.broker_keys import figure_rows, setting_rows
 from holdfast.cli.completion import complete_broker
@@ -30,7 +30,7 @@ from holdfast.cli.move_output import (
     split_names,
 )
 from holdfast.cli.session import DryRunOption, Session, YesOption, cluster_command
-from holdfast.model.placement import count_leads
+from holdfast.model.leader_planning import count_leads
 from holdfast.wire.frames.versions import version_name
 
 # Figures that only mean something for a broker with thread pools, or that the first table has already.

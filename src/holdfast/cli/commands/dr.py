@@ -10,8 +10,8 @@ from holdfast.admin.tables import Printable, Table, left, right, time_text, whol
 from holdfast.admin.units import DisasterStatus, ServerSwitch, SwitchChange, UnitStatus
 from holdfast.cli.completion import complete_topic
 from holdfast.cli.session import DryRunOption, Session, cluster_command
+from holdfast.model.dr_switch import EVERY_UNIT, Opening
 from holdfast.model.errors import ConfigError
-from holdfast.model.opening import EVERY_UNIT, Opening
 
 app = typer.Typer(no_args_is_help=True, help="Lose a site: let the consumers of other units read what it left.")
 

@@ -8,10 +8,10 @@ from typing import Annotated
 import msgspec
 import typer
 
+from holdfast.admin.cluster_access import NotAllowed
 from holdfast.admin.groups import GroupLag, Member, QueueLag
 from holdfast.admin.offsets import OffsetChange
 from holdfast.admin.operations import Admin
-from holdfast.admin.reach import NotAllowed
 from holdfast.admin.tables import Facts, Table, left, right, spare, time_text, whole
 from holdfast.cli.arguments import TopicArgument
 from holdfast.cli.completion import complete_group, complete_topic

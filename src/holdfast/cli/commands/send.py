@@ -20,8 +20,8 @@ from holdfast.cli.session import Session, cluster_command, parse_pairs
 from holdfast.client.producer import Producer
 from holdfast.model.errors import ConfigError, HoldfastError
 from holdfast.model.message import Message, SendResult
-from holdfast.model.nearest import closest
 from holdfast.model.scope import to_shown_broker
+from holdfast.model.spelling_hint import closest
 
 GROUP: Final = "holdfast-cli"
 IN_FLIGHT_MAX: Final = 256

@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 import msgspec
 import typer
 
+from holdfast.admin.cluster_access import Broker, NotAllowed
 from holdfast.admin.operations import Admin
-from holdfast.admin.reach import Broker, NotAllowed
 from holdfast.admin.static_topics import ClusterMappings
 from holdfast.admin.tables import Facts, Printable, Table, left, right, size_text, spare, time_text, whole
 from holdfast.admin.topics import (

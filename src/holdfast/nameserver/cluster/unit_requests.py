@@ -13,8 +13,8 @@ from __future__ import annotations
 from typing import Final
 
 from holdfast.machine.effects import Log
+from holdfast.model.dr_switch import CLOSED, Switch
 from holdfast.model.errors import RemoteProtocolError
-from holdfast.model.opening import CLOSED, Switch
 from holdfast.model.scope import GLOBAL
 from holdfast.nameserver.config.kv_config import UNITS, KvStore, Waiter
 from holdfast.nameserver.request import Answer, Handlers, Refusal, Request

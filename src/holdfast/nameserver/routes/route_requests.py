@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from holdfast.model.opening import Switch
+from holdfast.model.dr_switch import Switch
 from holdfast.model.scope import covers
 from holdfast.nameserver.config.kv_config import ORDER_TOPICS, KvStore
 from holdfast.nameserver.config.settings import Settings

@@ -18,7 +18,7 @@ from typing import Final
 
 import msgspec
 
-from holdfast.model.opening import EVERY_UNIT, Switch
+from holdfast.model.dr_switch import EVERY_UNIT, Switch
 from holdfast.model.scope import GLOBAL, SHOWN_GLOBAL, covers
 from holdfast.model.topic import AUTO_CREATE_TOPIC, NOT_SENDABLE_TOPICS, SYSTEM_PREFIX
 

@@ -12,8 +12,8 @@ from holdfast.client.consume.pull_plan import pull_command
 from holdfast.client.messages.unpacking import read_messages
 from holdfast.model.errors import HoldfastError
 from holdfast.model.group import Subscription
+from holdfast.model.leader_planning import plan_create
 from holdfast.model.mapping import TopicMapping, next_epoch
-from holdfast.model.placement import plan_create
 from holdfast.model.queue import MessageQueue
 from holdfast.model.scope import GLOBAL, is_mock_broker
 from holdfast.model.topic import DEAD_LETTER_PREFIX, HALF_TOPIC, RETRY_PREFIX, SCHEDULE_TOPIC

@@ -19,9 +19,9 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.model.errors import HoldfastError
+from holdfast.model.leader_planning import Move as Wish
+from holdfast.model.leader_planning import plan_drain, plan_grow
 from holdfast.model.mapping import MergedTopic, TopicMapping, merge, next_epoch
-from holdfast.model.placement import Move as Wish
-from holdfast.model.placement import plan_drain, plan_grow
 from holdfast.model.topic import TopicConfig
 from holdfast.sim.actors.client import SimClient
 from holdfast.sim.actors.reset_consumer import WANDERERS

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import msgspec
 
+from holdfast.model.dr_switch import CLOSED, EVERY_UNIT, Opening, Switch, SwitchRefused
 from holdfast.model.errors import HoldfastError
-from holdfast.model.opening import CLOSED, EVERY_UNIT, Opening, Switch, SwitchRefused
 from holdfast.sim.actors.operator import Asking, Script, ScriptedClient
 from holdfast.wire.cluster.units import UnitState, encode_switch
 from holdfast.wire.frames import java_json

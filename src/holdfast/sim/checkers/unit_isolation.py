@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast.model.opening import Switch
+from holdfast.model.dr_switch import Switch
 from holdfast.model.queue import MessageQueue
 from holdfast.model.scope import is_mock_broker, mock_broker
 from holdfast.sim.checkers.ledger import Audited

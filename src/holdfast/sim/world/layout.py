@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from holdfast.model.leader_planning import Move
 from holdfast.model.mapping import TopicMapping, first_home
-from holdfast.model.placement import Move
 from holdfast.wire.cluster import mapping
 from holdfast.wire.cluster.mapping import to_detail
 from holdfast.wire.frames.codes import RequestCode

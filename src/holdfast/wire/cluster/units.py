@@ -14,8 +14,8 @@ from typing import Final
 
 import msgspec
 
+from holdfast.model.dr_switch import CLOSED, OPENINGS_MAX, Switch
 from holdfast.model.errors import RemoteProtocolError
-from holdfast.model.opening import CLOSED, OPENINGS_MAX, Switch
 
 SCOPE_FIELD: Final = "scope"
 GROUP_FIELD: Final = "hf.group"

@@ -4,7 +4,7 @@ import msgspec
 from tests.support.moving_cluster import MovingCluster
 
 from holdfast.broker.naming.dr_switch_sync import NAME
-from holdfast.model.opening import CLOSED, Opening, Switch
+from holdfast.model.dr_switch import CLOSED, Opening, Switch
 from holdfast.nameserver.core import NameServer
 from holdfast.store.base.config_files import config_path
 from holdfast.wire.cluster.units import UnitState, encode_switch

@@ -7,7 +7,7 @@ from tests.support.replicas import Pair, make_static
 from holdfast.broker.completion import HOLDS_TIMER
 from holdfast.broker.flow.scheduler import PAUSE_TIMER
 from holdfast.broker.replication.local_reads import CatchUp, LocalReads
-from holdfast.model.opening import Opening, Switch
+from holdfast.model.dr_switch import Opening, Switch
 from holdfast.wire.cluster.units import encode_switch
 from holdfast.wire.frames.codes import RequestCode, ResponseCode
 from holdfast.wire.frames.command import BINARY, JSON, Command

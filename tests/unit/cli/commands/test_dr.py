@@ -6,7 +6,7 @@ import pytest
 from tests.support.fused import Fused
 
 from holdfast.cli.main import main
-from holdfast.model.opening import CLOSED, Opening, Switch
+from holdfast.model.dr_switch import CLOSED, Opening, Switch
 from holdfast.wire.frames.codes import RequestCode
 
 

@@ -19,7 +19,7 @@ from tests.support.units import (
 
 from holdfast.machine.effects import Log, SetTimer, WriteFile
 from holdfast.machine.events import DiskFault, FileWritten, Started, TimerFired
-from holdfast.model.opening import CLOSED, Opening, Switch
+from holdfast.model.dr_switch import CLOSED, Opening, Switch
 from holdfast.nameserver.config.kv_config import FILE
 from holdfast.nameserver.core import NameServer
 from holdfast.nameserver.push.route_push import TIMER

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.model.opening import CLOSED, Opening, Switch
+from holdfast.model.dr_switch import CLOSED, Opening, Switch
 from holdfast.model.scope import GLOBAL
 from holdfast.nameserver.routes.unit_visibility import ANYBODY, EVERYTHING, Viewer, see, to_viewer
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.model.opening import CLOSED, Opening, Switch
+from holdfast.model.dr_switch import CLOSED, Opening, Switch
 from holdfast.model.queue import MessageQueue
 from holdfast.sim.checkers.ledger import Audited
 from holdfast.sim.checkers.offset_identity import Place, Spot

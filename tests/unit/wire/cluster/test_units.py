@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
+from holdfast.model.dr_switch import CLOSED, OPENINGS_MAX, Opening, Switch
 from holdfast.model.errors import RemoteProtocolError
-from holdfast.model.opening import CLOSED, OPENINGS_MAX, Opening, Switch
 from holdfast.wire.cluster.units import decode_switch, encode_switch, to_text
 
 SWITCH = Switch(7, (Opening("east", topic="orders"), Opening("*", group="billing")))

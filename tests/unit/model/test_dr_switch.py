@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.model.opening import CLOSED, EVERY_UNIT, OPENINGS_MAX, Opening, Switch, SwitchRefused, owner_of
+from holdfast.model.dr_switch import CLOSED, EVERY_UNIT, OPENINGS_MAX, Opening, Switch, SwitchRefused, owner_of
 
 EAST = Opening("east")
 ORDERS = Opening("east", topic="orders")

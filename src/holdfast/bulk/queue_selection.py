@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from holdfast.bulk.link import Link, all_queues
+from holdfast.bulk.cluster_session import Link, all_queues
 from holdfast.bulk.read_options import EARLIEST, LATEST, Bound, Queue, QueueOffsets, ReadOptions, flat
 from holdfast.model.errors import ConfigError
 from holdfast.model.queue import MessageQueue

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from holdfast.model.errors import MappingRefused
-from holdfast.model.placement import (
+from holdfast.model.leader_planning import (
     Leaders,
     Move,
     apply_moves,

@@ -1,6 +1,6 @@
 """Guessing what a word was meant to be."""
 
-from holdfast.model.nearest import did_you_mean, nearest
+from holdfast.model.spelling_hint import did_you_mean, nearest
 
 
 def test_a_misspelt_word_gets_the_one_it_looks_like():

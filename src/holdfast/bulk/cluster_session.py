@@ -25,7 +25,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
 from holdfast.bulk.gaps import find_unknown_end, held_parts
-from holdfast.bulk.pull_line import PullLine
+from holdfast.bulk.pull_socket import PullLine
 from holdfast.bulk.read_options import Queue
 from holdfast.client.cluster.cluster_client import ClusterClient, now_ms
 from holdfast.client.cluster.heartbeat import heartbeat_command

@@ -16,9 +16,9 @@ import msgspec
 
 from holdfast.client.cluster.cluster_client import ClusterClient
 from holdfast.model.errors import BrokerRefused, ConnectionLost, HoldfastError, RequestTimeout, RouteNotFound
-from holdfast.model.nearest import did_you_mean, nearest
 from holdfast.model.route import MASTER_ID, BrokerData, Route
 from holdfast.model.scope import covers
+from holdfast.model.spelling_hint import did_you_mean, nearest
 from holdfast.wire.cluster.mapping import Info
 from holdfast.wire.cluster.route import REPORTS_FIELD, ClusterInfo, TopicList, decode_route
 from holdfast.wire.cluster.units import SCOPE_FIELD

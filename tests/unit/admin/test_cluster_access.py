@@ -6,8 +6,8 @@ import msgspec
 import pytest
 from tests.support.scripted_reach import ScriptedReach
 
+from holdfast.admin.cluster_access import IN_FLIGHT_MAX, NameServerUnreachable, NotFound, Reach, gather
 from holdfast.admin.operations import Admin
-from holdfast.admin.reach import IN_FLIGHT_MAX, NameServerUnreachable, NotFound, Reach, gather
 from holdfast.wire.frames.codes import RequestCode
 
 

@@ -18,10 +18,10 @@ from typing import Final
 
 import pyarrow as pa
 
-from holdfast.bulk.link import PULL_BYTES_MAX, PULL_COUNT_MAX, Link, Pulled, Unavailable, link_to, log
-from holdfast.bulk.pull_line import PullLine, a_line
+from holdfast.bulk.cluster_session import PULL_BYTES_MAX, PULL_COUNT_MAX, Link, Pulled, Unavailable, link_to, log
+from holdfast.bulk.pull_socket import PullLine, a_line
+from holdfast.bulk.queue_selection import Queues, find_queues, resolve
 from holdfast.bulk.read_options import DEFAULT_GROUP, Queue, Range, ReadOptions
-from holdfast.bulk.subjects import Queues, find_queues, resolve
 from holdfast.client.consume.pull_plan import PullStatus
 from holdfast.columns.message_columns import Origin, Wanted, to_batches
 from holdfast.model.errors import ConfigError, CorruptRecord, HoldfastError, UnreadableBatch

@@ -5,7 +5,7 @@ import asyncio
 import msgspec
 from tests.support.static_topics import a_record, a_static_route
 
-from holdfast.bulk.link import Link
+from holdfast.bulk.cluster_session import Link
 from holdfast.client.routes.route_table import RouteTable, TopicRoute
 from holdfast.model.route import BrokerData, QueueData, Route
 

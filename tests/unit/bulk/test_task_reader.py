@@ -5,9 +5,9 @@ from collections.abc import Callable
 import pytest
 from tests.unit.columns.test_message_columns import a_record, block_of
 
-from holdfast.bulk.link import Pulled, Unavailable
-from holdfast.bulk.ranges import DataLost, read_ranges
+from holdfast.bulk.cluster_session import Pulled, Unavailable
 from holdfast.bulk.read_options import Bound, Queue, Range, ReadOptions
+from holdfast.bulk.task_reader import DataLost, read_ranges
 from holdfast.client.consume.pull_plan import PullStatus
 from holdfast.columns.message_columns import Origin
 from holdfast.model.errors import BrokerRefused, ConnectionLost, HoldfastError
@@ -69,7 +69,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Read:
     """Read 0 to 10 from a link; return the offsets that came."""
 
     def run(link: PlayedLink, *, fails_on_data_loss: bool = True) -> list[int]:
-        monkeypatch.setattr("holdfast.bulk.ranges.link_to", lambda *_: link)
+        monkeypatch.setattr("holdfast.bulk.task_reader.link_to", lambda *_: link)
         options = ReadOptions(
             namesrv="ns:1",
             topics=("orders",),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.bulk.pull_line import PullLine, a_line
+from holdfast.bulk.pull_socket import PullLine, a_line
 from holdfast.model.errors import ConnectionLost
 from holdfast.wire.frames.command import RESPONSE, Command, decode_command, encode_command
 from holdfast.wire.frames.frame import split_frames
