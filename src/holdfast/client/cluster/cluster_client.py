@@ -271,10 +271,15 @@ class ClusterClient:
         """Have every name server do *command*, as changes of their state want it.
 
         Raises:
-            BrokerRefused, ConnectionLost, RequestTimeout: one of them did not.
+            BrokerRefused, ConnectionLost, RequestTimeout: one of them did not. All others were asked nevertheless.
         """
-        for address in self._name_servers.addresses:
-            await self.invoke(address, command)
+        addresses = self._name_servers.addresses
+        answers = await asyncio.gather(
+            *(self.invoke(address, command) for address in addresses), return_exceptions=True
+        )
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                raise answer
 
     @property
     def name_servers(self) -> tuple[str, ...]:

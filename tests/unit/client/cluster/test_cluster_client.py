@@ -159,6 +159,21 @@ def test_every_name_server_is_told():
     asyncio.run(run())
 
 
+def test_a_name_server_that_is_down_does_not_keep_a_change_from_the_others():
+    """Whichever of them it is; the caller is told."""
+
+    async def run() -> None:
+        async with ScriptedServer() as first, ScriptedServer() as last:
+            first.on(100)
+            last.on(100)
+            async with ClusterClient(f"{first.address};127.0.0.1:1;{last.address}") as client:
+                with pytest.raises(ConnectionLost, match=r"127\.0\.0\.1:1"):
+                    await client.every_name_server(Command(code=100))
+            assert len(first.heard_of(100)) == len(last.heard_of(100)) == 1
+
+    asyncio.run(run())
+
+
 def test_the_first_thing_a_broker_hears_is_who_we_are():
     """Name servers are not told."""
 
