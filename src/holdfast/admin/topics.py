@@ -278,13 +278,20 @@ class Topics:
     async def delete(self, name: str) -> None:
         """Delete *name* with its messages: on its brokers first, then from the name servers' tables.
 
+        A deletion that was interrupted can be repeated: a broker that has deleted the topic already is skipped.
+
         Raises:
             RouteNotFound: there is no such topic.
         """
-        await gather(
-            await self.hosts(name),
-            lambda broker: self._reach.ask(broker.address, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": name}),
-        )
+
+        async def delete(broker: Broker) -> None:
+            try:
+                await self._reach.ask(broker.address, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": name})
+            except BrokerRefused as refusal:
+                if refusal.code != ResponseCode.TOPIC_NOT_EXIST:
+                    raise
+
+        await gather(await self.hosts(name), delete)
         # Without a cluster it would be gone for all of them.
         of_unit = {"clusterName": self._reach.unit} if self._reach.unit is not None else {}
         await self._reach.ask_all_name_servers(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": name, **of_unit})
@@ -306,8 +313,14 @@ class Topics:
         return body_of(answer, TopicConfig)
 
     async def queue_states(self, broker: Broker, name: str) -> list[QueueState]:
-        """Return what the queues of *name* on *broker* hold."""
-        answer = await self._reach.ask(broker.address, RequestCode.GET_TOPIC_STATS_INFO, {"topic": name, "lo": "false"})
+        """Return what the queues of *name* on *broker* hold; nothing where the broker does not have the topic."""
+        fields = {"topic": name, "lo": "false"}
+        try:
+            answer = await self._reach.ask(broker.address, RequestCode.GET_TOPIC_STATS_INFO, fields)
+        except BrokerRefused as refusal:
+            if refusal.code == ResponseCode.TOPIC_NOT_EXIST:
+                return []
+            raise
         states = body_of(answer, QueueEnds).rows()
         return [
             QueueState(

@@ -9,7 +9,7 @@ from tests.support.static_cluster import StaticCluster
 
 from holdfast.admin.topics import Topics, kind_of, permission_from, permission_text
 from holdfast.model.errors import ConfigError, RouteNotFound
-from holdfast.wire.frames.codes import RequestCode
+from holdfast.wire.frames.codes import RequestCode, ResponseCode
 
 TWO = {"broker-a": "a:1", "broker-b": "b:1"}
 
@@ -136,6 +136,29 @@ def test_deleting_begins_with_the_brokers():
         RequestCode.DELETE_TOPIC_IN_BROKER,
         RequestCode.DELETE_TOPIC_IN_NAMESRV,
     ]
+
+
+def test_a_deletion_that_was_interrupted_can_be_repeated():
+    """The brokers have deleted the topic, but no name server has heard of it."""
+    reach = ScriptedReach(brokers_by_name=TWO, topics={"t": {"broker-a": 1, "broker-b": 1}})
+    for code in (
+        RequestCode.GET_TOPIC_CONFIG,
+        RequestCode.GET_TOPIC_STATS_INFO,
+        RequestCode.DELETE_TOPIC_IN_BROKER,
+    ):
+        reach.on(code, lambda _: ResponseCode.TOPIC_NOT_EXIST)
+    for code in (RequestCode.DELETE_TOPIC_IN_NAMESRV, RequestCode.DELETE_KV_CONFIG):
+        reach.on(code, lambda _: {})
+    reach.on(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, lambda _: b"{}")
+
+    async def scenario() -> None:
+        found = await Topics(reach).describe("t")
+        assert (found.hosts, found.queues) == ([], [])
+        await Topics(reach).delete("t")
+
+    asyncio.run(scenario())
+
+    assert len(reach.of(RequestCode.DELETE_TOPIC_IN_NAMESRV)) == 1
 
 
 def test_a_topic_of_one_unit_is_deleted_in_that_unit_alone():
