@@ -17,7 +17,7 @@ from holdfast.pipeline.audit.audit_job import audit
 from holdfast.pipeline.scan.tasks import InProcess
 from holdfast.pipeline.stats.stats_job import stats
 
-GOLDEN = Path(__file__).parents[2] / "data" / "golden"
+GOLDEN = Path(__file__).parents[3] / "data" / "golden"
 FOLDERS = {"rocketmq-4.9.7-killed": ("broker-a",), "rocketmq-5.5.0-clean": ("broker-a", "broker-b")}
 # Smaller than a log file, so that ranges begin in the middle of records.
 RANGE_SIZE = 50_000
