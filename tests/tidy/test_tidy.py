@@ -1,6 +1,7 @@
-"""What the source tree promises of itself: who may import whom, where the world comes in, how long is too long."""
+"""Rules of the source tree: which package may import which, where I/O and clocks may be used, how long files may be."""
 
 import ast
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -19,7 +20,7 @@ TEXTS = sorted(
     if path.suffix in ENDINGS and path.is_file() and not {"__pycache__", "data"} & {*path.relative_to(ROOT).parts}
 )
 
-# Which rooms a room may import. Downward only; siblings (nameserver, broker, client) never see each other.
+# Which packages a package may import. Downward only; siblings (nameserver, broker, client) never import each other.
 BELOW: dict[str, set[str]] = {
     "model": set(),
     "wire": {"model"},
@@ -34,18 +35,38 @@ BELOW: dict[str, set[str]] = {
     "runtime": {"machine", "store", "wire", "model"},
     "sim": {"nameserver", "broker", "client", "store", "machine", "wire", "model"},
 }
-# Rooms that put everything together: they may import whatever is not a simulator.
+# Packages that put everything together: they may import anything but the simulator.
 TOP = {"admin", "cli", "config", "demo", "pipeline", "spark", "blocking", "__init__", "__main__"}
-# The one thing of the store that the words between roles and shells know.
+# The only module of the store that events and effects may name.
 ONLY_OF_STORE_IN_MACHINE = "holdfast.store.base.disk"
 
+# The order of modules and sub-packages within a package: each imports only what is listed before it, or itself.
+# Modules that are not listed come last.
+ORDER: dict[str, tuple[str, ...]] = {
+    "broker": (
+        *("options", "flow", "tables", "mapping", "naming", "messages", "consume", "relay", "deferred", "produce"),
+        *("move", "failover", "replication", "admin"),
+    ),
+    "cli": (
+        *("help_style", "broker_keys", "progress", "profiles", "shared_options", "completion", "arguments", "session"),
+        *("queue_position_text", "message_text", "move_output", "commands"),
+    ),
+    "client": ("messages", "routes", "cluster", "produce", "consume"),
+    "nameserver": ("options", "notices", "request", "config", "routes", "cluster", "push"),
+    "pipeline": ("scan", "reports", "stats", "audit", "archive", "convert"),
+    "sim": ("world", "checkers", "actors"),
+    "store": ("base", "queues", "log", "keys", "recovery", "conversion"),
+    "wire": ("frames", "records", "cluster", "requests"),
+}
+
 WORLD = {"asyncio", "time", "socket", "os", "threading", "logging", "subprocess", "select", "ssl", "concurrent"}
-PURE_ROOMS = {"model", "wire", "columns", "machine", "store", "nameserver", "broker", "sim"}
-# The shell of a role stands in the role's room.
+PURE = {"model", "wire", "columns", "machine", "store", "nameserver", "broker", "sim"}
+# The shell of a role is a module of the role's package.
 SHELLS = {"nameserver/service.py", "broker/service.py"}
 
 FUNCTION_LINES_MAX = 70
 FILE_LINES_MAX = 600
+MODULES_OF_A_FOLDER_MAX = 22
 
 # Modules whose behaviour is stated elsewhere, and where.
 TESTED_ELSEWHERE = {
@@ -72,7 +93,7 @@ TESTED_ELSEWHERE = {
     "runtime/exposition.py": "tests/unit/runtime/test_metrics.py",
     "__main__.py": "tests/integration/test_cli.py",
 }
-# Rooms that are one thing seen from outside, and where they are looked at as a whole. Twins are welcome there too.
+# Packages that are tested as a whole, and where. Their modules may have tests of their own, too.
 TESTED_AS_A_WHOLE = {
     "bulk": "tests/unit/bulk",
     "cli": "tests/integration/test_cli.py",
@@ -88,7 +109,7 @@ def relative(path: Path) -> str:
     return path.relative_to(SOURCE).as_posix()
 
 
-def room_of(path: Path) -> str:
+def package_of(path: Path) -> str:
     """Return the folder of a module, or its own name when it lies at the top."""
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
@@ -109,42 +130,68 @@ def imports_of(path: Path) -> Iterator[str]:
             yield node.module
 
 
-def our_rooms(path: Path) -> set[str]:
-    """Return the other rooms that a module imports."""
-    rooms = {name.split(".")[1] for name in imports_of(path) if name.startswith("holdfast.")}
-    return rooms - {room_of(path)}
+def our_packages(path: Path) -> set[str]:
+    """Return the other packages that a module imports."""
+    packages = {name.split(".")[1] for name in imports_of(path) if name.startswith("holdfast.")}
+    return packages - {package_of(path)}
 
 
 def is_shell(path: Path) -> bool:
     """Return whether a module of a role owns sockets and clocks. In the client that is whoever speaks asyncio."""
-    return relative(path) in SHELLS or (room_of(path) == "client" and "asyncio" in set(imports_of(path)))
+    return relative(path) in SHELLS or (package_of(path) == "client" and "asyncio" in set(imports_of(path)))
 
 
 def test_there_is_something_to_look_at():
     """Tests over no files would pass."""
     assert len(MODULES) > 100
-    assert {room_of(path) for path in MODULES} <= BELOW.keys() | TOP
+    assert {package_of(path) for path in MODULES} <= BELOW.keys() | TOP
 
 
-@pytest.mark.parametrize("room", BELOW)
-def test_a_room_imports_only_what_lies_below_it(room: str):
+@pytest.mark.parametrize("package", BELOW)
+def test_a_package_imports_only_what_is_below_it(package: str):
     """Shells may also import the runtime; nobody else does."""
     for path in MODULES:
-        if room_of(path) == room:
-            allowed = BELOW[room] | ({"runtime"} if is_shell(path) else set())
-            assert our_rooms(path) <= allowed, f"{relative(path)} imports {sorted(our_rooms(path) - allowed)}"
+        if package_of(path) == package:
+            allowed = BELOW[package] | ({"runtime"} if is_shell(path) else set())
+            assert our_packages(path) <= allowed, f"{relative(path)} imports {sorted(our_packages(path) - allowed)}"
+
+
+@pytest.mark.parametrize("package", ORDER)
+def test_a_package_keeps_the_order_of_its_parts(package: str):
+    """The folder tree shows the architecture: what a part needs is listed before it."""
+    order = ORDER[package]
+    rank = {part: number for number, part in enumerate(order)}
+    assert all((SOURCE / package / part).is_dir() or (SOURCE / package / f"{part}.py").is_file() for part in order)
+
+    for path in MODULES:
+        if package_of(path) == package:
+            part = path.relative_to(SOURCE / package).parts[0].removesuffix(".py")
+            imported = {name.split(".")[2] for name in imports_of(path) if name.startswith(f"holdfast.{package}.")}
+            above = {name for name in imported if rank.get(name, len(order)) > rank.get(part, len(order))}
+            assert not above, f"{relative(path)} imports {sorted(above)}"
+
+
+@pytest.mark.parametrize("folder", sorted({path.parent for path in MODULES} - {SOURCE}), ids=relative)
+def test_a_folder_is_small_and_its_init_lists_its_modules(folder: Path):
+    """The docstring of `__init__.py` is the map of its folder: a line for each module and sub-package."""
+    modules = {path.stem for path in folder.glob("*.py") if not path.stem.startswith("__")}
+    packages = {f"{path.parent.name}/" for path in folder.glob("*/__init__.py")}
+    map_ = ast.get_docstring(tree_of(folder / "__init__.py"), clean=False) or ""
+
+    assert len(modules) <= MODULES_OF_A_FOLDER_MAX
+    assert sorted(re.findall(r"^ {0,4}(\w+/?)  +\S", map_, re.MULTILINE)) == sorted(modules | packages)
 
 
 def test_nobody_but_the_simulator_imports_the_simulator():
     """It is a test of the roles, not a part of them."""
     for path in MODULES:
-        assert "sim" not in our_rooms(path), relative(path)
+        assert "sim" not in our_packages(path), relative(path)
 
 
 def test_the_words_between_know_one_thing_of_the_store():
     """An effect names a file; it does not know a log."""
     for path in MODULES:
-        if room_of(path) == "machine":
+        if package_of(path) == "machine":
             names = {name for name in imports_of(path) if name.startswith("holdfast.store")}
             assert names <= {ONLY_OF_STORE_IN_MACHINE}, relative(path)
 
@@ -154,11 +201,11 @@ def test_the_simulator_runs_pure_code_only():
     shells = {f"holdfast.{relative(path).removesuffix('.py').replace('/', '.')}" for path in MODULES if is_shell(path)}
 
     for path in MODULES:
-        if room_of(path) == "sim":
+        if package_of(path) == "sim":
             assert not shells & set(imports_of(path)), relative(path)
 
 
-@pytest.mark.parametrize("path", [path for path in MODULES if room_of(path) in PURE_ROOMS | {"client"}], ids=relative)
+@pytest.mark.parametrize("path", [path for path in MODULES if package_of(path) in PURE | {"client"}], ids=relative)
 def test_the_world_comes_in_through_shells_only(path: Path):
     """Time comes in events, chance as a parameter, files through a `Disk`."""
     if is_shell(path) or relative(path) == "sim/__main__.py":
@@ -188,8 +235,8 @@ def twin_of(path: Path) -> str:
 
 
 def test_every_module_has_a_twin():
-    """`src/holdfast/room/thing.py` is tested by `tests/unit/room/test_thing.py`, or the exception says where."""
-    alone = [path for path in MODULES if path.name != "__init__.py" and room_of(path) not in TESTED_AS_A_WHOLE]
+    """`src/holdfast/package/thing.py` is tested by `tests/unit/package/test_thing.py`, or the exception says where."""
+    alone = [path for path in MODULES if path.name != "__init__.py" and package_of(path) not in TESTED_AS_A_WHOLE]
 
     missing = [
         twin for path in alone if not (ROOT / (twin := TESTED_ELSEWHERE.get(relative(path), twin_of(path)))).is_file()

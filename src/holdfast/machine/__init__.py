@@ -8,4 +8,12 @@ effects: `holdfast.runtime` with sockets and files, `holdfast.sim` with a virtua
 The one exception is the disk: a store writes and reads through the `holdfast.store.base.disk.Disk` it was given,
 because an append must have happened when the next line runs. Whatever may block for long (a sync, a cold read) is an
 effect.
+
+    effects   What a role asks its shell to do
+    events    What can happen to a role
+    machine   The one method every role has
+    pressure  Whether memory is short
+    readings  How busy the machine is
+    reads     Answering the reads of one turn each by itself
+    sample    One number that a role tells about itself
 """

@@ -9,4 +9,11 @@ Each job is a module of its own with one public function: `audit`, `stats`, `arc
 
 A folder may belong to a live broker, be a copy, or be written by Java's: nothing in it is ever written to, but the one
 file by which `archive` tells a broker's retention what it may delete.
+
+    scan/     Reading store folders
+    reports/  Reports of jobs
+    stats/    The job `stats`
+    audit/    The job `audit`
+    archive/  The jobs `archive` and `backfill`
+    convert/  The job `convert-index`
 """
