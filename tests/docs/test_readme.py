@@ -72,13 +72,52 @@ def test_the_commands_say_what_the_readme_shows(cluster: Up):
 
 def test_the_python_example_runs(cluster: Up):
     """As a program of its own, with nothing but the address changed."""
-    (block,) = blocks("python")
+    (block,) = (block for block in blocks("python") if "import holdfast\n" in block)
     assert USUAL in block
 
     said = typed(cluster, [sys.executable, "-c", block.replace(USUAL, cluster.namesrv)])
 
     assert re.search(r"^stored at .*'orders'.* \d+$", said, re.MULTILINE), said
     assert re.search(r"^b'.*'$", said, re.MULTILINE), said
+
+
+@pytest.mark.spark
+def test_the_spark_example_runs(cluster: Up):
+    """As a program of its own, with nothing but the address changed."""
+    (block,) = (block for block in blocks("python") if "holdfast.spark" in block)
+    assert USUAL in block
+
+    said = typed(cluster, [sys.executable, "-c", block.replace(USUAL, cluster.namesrv)])
+
+    assert re.search(r"^\|queue\|count\|$", said, re.MULTILINE), said
+
+
+def test_the_first_five_minutes_work(cluster: Up):
+    """The program of `docs/start.md` keeps its order while the commands of that page move its queues."""
+    page = (ROOT / "docs" / "start.md").read_text(encoding="utf-8")
+    (program,) = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    commands = re.findall(r"^\$ holdfast ((?:topic|send|tail|broker|queue|group) .*)$", page, re.MULTILINE)
+    before = [words for words in commands if words.split()[0] in {"topic", "send", "tail"}]
+    during = commands[len(before) :]
+    assert [words.split()[:2] for words in during] == [
+        ["broker", "drain"],
+        ["queue", "list"],
+        ["broker", "spread"],
+        ["group", "lag"],
+    ]
+    for words in before:
+        typed(cluster, [HOLDFAST, *_split(words)])
+
+    command = [sys.executable, "-u", "-c", program.replace(USUAL, cluster.namesrv), "200"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        assert "parcel" in running.stdout.readline()
+        for words in during:
+            typed(cluster, [HOLDFAST, *_split(words)])
+        said = running.stdout.read()
+
+    assert running.returncode == 0
+    assert "parcel 199 " in said
 
 
 def examples() -> Iterator[tuple[str, str]]:
