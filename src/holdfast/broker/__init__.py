@@ -1,24 +1,27 @@
-"""The broker: takes messages, keeps them, hands them out. Pure but for `service.py`, its shell.
+"""The broker: stores messages, serves them to consumers, and moves logical queues between brokers.
 
-options          Everything an operator can set about a broker, with its default and its meaning
-flow/            How one event passes through the broker
-tables/          The broker's small tables
-mapping/         Logical queues as this broker records them
-naming/          Registration at the name servers, and the state that travels with it
-messages/        Stored messages
-consume/         Reading
-relay/           Requests that another broker must answer
-deferred/        Messages that become readable later
-produce/         Sends
-move/            Moving a logical queue to another broker without losing, repeating or reordering a message
-failover/        Dead leaders
-replication/     Replicas
-admin/           Requests of tools and operators
-assembly         The rooms of a broker, and which of them answers what
-completion       What leaves the broker
-dispatch         What reaches the broker
-core             The broker as one machine
-metrics          The numbers of a broker, read from its rooms when somebody asks
-recovery_report  What a start tells the operator about the store that it found
-service          The broker's shell
+All of it is pure code except `service`, the shell: components receive events and return effects. A package imports only
+packages above it in this list.
+
+    options          every setting of a broker, with its default
+    flow/            requests, suspended procedures, and the effects of an event
+    tables/          small tables: topics, groups, clients, queue locks, statistics
+    mapping/         the segments of logical queues, on this broker and as name servers report them
+    naming/          registration at the name servers
+    messages/        writing records, finding them again, and unpacking batches
+    consume/         pulls, long polls, consumer offsets and lag
+    relay/           requests that this broker passes on to another broker, or receives from one
+    deferred/        delayed messages and transactions
+    produce/         sends, send-backs and request-reply
+    move/            moving a logical queue to another broker
+    failover/        taking over the logical queues of a dead leader
+    replication/     masters, replicas, and reading from replicas
+    admin/           requests from tools and operators
+    assembly         builds the components and lists their handlers and timers
+    completion       writes staged records, then releases replies and wakes parked pulls
+    dispatch         routes incoming frames to the fast path of sends and pulls, or to a handler
+    core             the broker as one state machine: passes each event to the component concerned
+    metrics          the metrics, read from the components at each scrape
+    recovery_report  log lines about the store that a start found
+    service          the shell: sockets, files and the clock
 """

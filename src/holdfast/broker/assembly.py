@@ -1,7 +1,7 @@
-"""The rooms of a broker, and which of them answers what.
+"""Builds the components of a broker and lists their handlers and timers.
 
-Each room is built with the rooms it needs and nothing else. A room offers handlers by request code; a room that does
-things by itself is started, woken by its own timer, and stopped.
+Each component gets only the collaborators that it needs. A component offers handlers by request code. A component with
+background work is started, woken by its own timer, and stopped.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ _CONFIG_FILES: Final = (
 
 
 class Rooms:
-    """Everything a broker consists of."""
+    """The components of one broker."""
 
     def __init__(
         self,
@@ -204,7 +204,7 @@ class Rooms:
         self._timers = self._name_timers()
 
     def _build_desks(self, options: BrokerOptions, store: MessageStore) -> None:
-        """Build the rooms that only answer questions and take orders."""
+        """Build the components that only answer queries and execute administrative commands."""
         self.queries = Queries(store, self.clients, self.static_reads, self.opened, self.whereabouts)
         self.offset_requests = OffsetRequests(self.offsets, self.topics, self.groups, store, self.static_reads)
         self.offset_resets = OffsetResets(options, self.topics, self.clients, self.offsets, store, self.static_reads)
@@ -215,7 +215,7 @@ class Rooms:
         self.broker_admin = BrokerAdmin(options, self.topics, self.mappings, store, self.stats, self.delays)
 
     def _build_replication(self, options: BrokerOptions, disk: Disk) -> None:
-        """Build the rooms through which a log is copied."""
+        """Build the components that replicate the log."""
         self.view.on_markers = lambda text: self.topics.deletions.hear(text, self.errands.effects)
         self.shipping = Shipping(options, self.store, self.errands)
         self.replica_gate = ReplicaGate(options, self.store, self.shipping)
@@ -239,7 +239,7 @@ class Rooms:
         )
 
     def _build_moving(self, options: BrokerOptions, disk: Disk, now_ms: int) -> None:
-        """Build the rooms in which logical queues come and go."""
+        """Build the components that move logical queues between brokers."""
         self.guests = Guests(now_ms, self.errands)
         self.relaying = Relaying(options, self.mappings, self.view, self.guests, self.errands, self.pulls.handed)
         self.new_topics = NewTopics(
@@ -325,7 +325,7 @@ class Rooms:
         )
 
     def _name_timers(self) -> dict[str, OnTimer]:
-        """Return whose timer each is."""
+        """Return the handler of each timer, by timer name."""
         return {
             CLIENTS_TIMER: self._clients_timer,
             OFFSETS_TIMER: self._offsets_timer,
@@ -351,7 +351,7 @@ class Rooms:
         }
 
     def handlers(self) -> Handlers:
-        """Return who answers each request code that is not on the hot path."""
+        """Return the handler of each request code that is not on the hot path."""
         handlers: Handlers = {}
         for room in (
             self.clients,
@@ -386,12 +386,12 @@ class Rooms:
         return handlers
 
     def started(self, now_ms: int) -> list[Effect]:
-        """Let every room that does things by itself begin."""
+        """Start every component that has background work."""
         effects: list[Effect] = [*self._repairs]
         for room in (self.homecoming, self.clients, self.offsets, self.stats):
             room.start(now_ms, effects)
         if self.options.is_replica:
-            # Whatever else a broker does by itself it does by writing to its log.
+            # The other background work writes to the log, which a replica must not do.
             self.following.start(now_ms, effects)
             self.replica_sync.start(now_ms, effects)
             return effects
@@ -411,16 +411,16 @@ class Rooms:
         return effects
 
     def timer_fired(self, name: str, now_ms: int, effects: list[Effect]) -> Procedure[list[Effect]] | None:
-        """Let the room whose timer this is do its work; steps when it needs log bytes for it."""
+        """Run the component that owns timer *name*; return a procedure if it needs log bytes."""
         return self._timers[name](name, now_ms, effects)
 
     def responded(self, channel: ChannelId, command: Command) -> list[Effect]:
-        """Hand an answer to whoever asked: the registration, or a relay to a client."""
+        """Pass a response to its requester: the registration, or a call to a client."""
         effects = self.registration.answered(channel, command)
         return self.relays.answered(channel, command) if effects is None else effects
 
     def channel_closed(self, channel: ChannelId, now_ms: int) -> list[Effect]:
-        """Forget a connection everywhere."""
+        """Drop a closed connection from every component."""
         self.pulls.holds.drop_channel(channel)
         self.pulls.handed.forget(channel)
         self.relaying.forget_channel(channel)
@@ -433,13 +433,13 @@ class Rooms:
         ]
 
     def leaving(self) -> list[Effect]:
-        """Say good-bye to the name servers; whoever has not heard of it yet is served as ever."""
+        """Unregister from the name servers. Continue to serve clients that have not learned of it yet."""
         effects: list[Effect] = []
         self.registration.stop(effects)
         return effects
 
     def stopping(self, now_ms: int) -> list[Effect]:
-        """Save what is only in memory; say good-bye if that was not done yet."""
+        """Persist the state that is only in memory; unregister first if that has not been done."""
         effects = [] if self.registration.is_leaving else self.leaving()
         self.members.stop(effects)
         self.relaying.stop()

@@ -1,10 +1,10 @@
-"""What leaves the broker: records to the log, answers to those who wait for them, messages to pulls that wait.
+"""Completes an event: writes staged records, then releases the replies that depend on them and wakes parked pulls.
 
     staged ─> written ─┬─ async flush ───────────────┬─> confirmed ─> pulls are woken
-                       └─ sync flush ─> LogSynced ───┘      └─ answers that promise storage leave
+                       └─ sync flush ─> LogSynced ───┘      └─ replies that promise storage are sent
 
-Invariant: an answer that promises storage leaves after the record is confirmed: synced under sync flush. Under
-synchronous replication it then waits for a replica (`replica_gate.py`).
+Invariant: a reply that promises storage is sent after its record is confirmed; under sync flush, a confirmed record is
+on disk. Under synchronous replication the reply then waits for a replica (`replication/ack_gate.py`).
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ HOLDS_TIMER: Final = "holds"
 
 
 class Outflow:
-    """The way out.
+    """Writes the records and sends the replies of each event.
 
     Attributes:
-        stepper: Work that has to wait before something of it can leave.
+        stepper: Runs procedures that have to wait.
     """
 
     def __init__(self, options: BrokerOptions, store: MessageStore, rooms: Rooms) -> None:
@@ -45,7 +45,7 @@ class Outflow:
         self._gate = rooms.replica_gate if options.replication == "sync" else None
         self._held = HeldAnswers()
         self._timer_ms: int | None = None
-        self._noted = store.log.written  # What is written behind it has neither been confirmed nor sent to be synced.
+        self._noted = store.log.written  # Log end up to which writes were confirmed or passed to a sync.
         self.stepper = Stepper(store, rooms.calls, lambda effects, now_ms: self.write((), effects, now_ms))
 
     def write(
@@ -55,10 +55,10 @@ class Outflow:
         now_ms: int,
         before: int | None = None,
     ) -> None:
-        """Write what the event staged, then send its answers, or hold them until the disk has it.
+        """Write the records that the event staged. Send its answers, or hold them until the records are on disk.
 
-        *before* is where the log ended when the event began: a handler in it may have written already, and the other
-        answers of the event promise what that write contained.
+        *before* is the log end when the event began. A handler may have written during the event;
+        the other answers promise those records, too.
         """
         store = self._store
         if before is None:
@@ -66,11 +66,12 @@ class Outflow:
         try:
             store.write()
         except DiskFailed as error:
-            # The answers claim what is not true. The channel closes instead: the senders know that they do not know.
+            # The answers claim a success that did not happen. Close the channels: for the senders, the outcome is
+            # unknown.
             effects.append(Log("error", "disk failed", {"reason": str(error)}))
             effects += [CloseChannel(channel) for channel, _ in answers]
             return
-        # A room that cannot take back what it decided writes by itself: before this call, and before the event's end.
+        # Components whose decisions are irreversible write at once: before this call, or before the event ends.
         is_written = store.log.written != min(before, self._noted)
         self._noted = store.log.written
         if is_written and self._sync:
@@ -93,7 +94,7 @@ class Outflow:
             self.wake(woken, effects, now_ms)
 
     def _confirm(self, sends: list[SendBytes], effects: list[Effect], now_ms: int) -> None:
-        """Let what was written be read, and the answers that promise it leave."""
+        """Make written records readable, and send *sends*, which promise them."""
         written = self._store.log.written
         if self._gate is None:
             effects += sends
@@ -105,14 +106,17 @@ class Outflow:
             self._replicate(grown, effects, now_ms)
 
     def _replicate(self, grown: list[QueueLog], effects: list[Effect], now_ms: int) -> None:
-        """Let replicas have what was confirmed; or, in a replica, let it count what it says of logical queues."""
+        """Ship confirmed records to replicas. On a replica, notify the table sync of new mapping records."""
         if self._followers:
             self._rooms.shipping.ship(effects, now_ms)
         if self._is_replica and any(queue.topic == MAPPING_TOPIC for queue in grown):
             self._rooms.replica_sync.grown()
 
     def copied(self, effects: list[Effect], now_ms: int) -> None:
-        """Bring what a replica copied to disk, or let it be read. Its log may have got shorter, and longer again."""
+        """Sync the records that a replica has copied, or confirm them at once under async flush.
+
+        The log may have been truncated and have grown again.
+        """
         self._noted = self._store.log.written
         if not self._sync:
             self._confirm([], effects, now_ms)
@@ -120,13 +124,13 @@ class Outflow:
             effects.append(SyncLog(files, self._store.written))
 
     def entered(self, effects: list[Effect], now_ms: int) -> None:
-        """Make records of a replica readable that waited for their topics."""
+        """Confirm records of a replica that waited until their topics existed."""
         grown = self._store.confirm(self._rooms.following.durable)
         self.wake(grown, effects, now_ms)
         self._replicate(grown, effects, now_ms)
 
     def wake(self, queues: list[QueueLog], effects: list[Effect], now_ms: int) -> None:
-        """Look again for the pulls that wait for one of these queues: they grew, or were reset."""
+        """Retry the pulls that are parked on *queues*, which grew or were reset."""
         holds = self._rooms.pulls.holds
         if not holds:
             return
@@ -152,7 +156,7 @@ class Outflow:
     def hand_out(
         self, pulled: Pulled, channel: ChannelId, now_ms: int, answers: list[Piece], effects: list[Effect]
     ) -> None:
-        """Send what a pull gave, now or when its cold bytes are there."""
+        """Send the result of a pull, at once or when its cold bytes have been read."""
         if isinstance(pulled, list):
             answers += pulled
         elif pulled is None:
@@ -165,7 +169,7 @@ class Outflow:
             self.stepper.run(pulled, finish, effects, now_ms)
 
     def synced(self, position: int, effects: list[Effect], now_ms: int) -> None:
-        """Let go of what waited for everything before *position* to be on disk."""
+        """Release everything that waited for the log before *position* to be on disk."""
         if self._sync:
             released = self._held.release(position)
             if self._gate is None:
@@ -185,7 +189,10 @@ class Outflow:
         self.stepper.log_synced(position, effects, now_ms)
 
     def disk_failed(self, reason: str, token: int | None, effects: list[Effect], now_ms: int) -> None:
-        """Promise nothing any more; whoever waits for the disk, or for the bytes of read *token*, waits in vain."""
+        """Drop the held replies and close their channels; fail the procedures that wait for the disk.
+
+        These wait for a sync, or for the bytes of read *token*.
+        """
         effects += [CloseChannel(channel) for channel in self._held.abandon()]
         error = DiskFailed(reason)
         self.stepper.disk_failed(error, effects, now_ms)
@@ -193,7 +200,7 @@ class Outflow:
             effects += self.stepper.read_failed(token, error, now_ms)
 
     def on_holds_timer(self, effects: list[Effect], now_ms: int) -> None:
-        """Answer the pulls that have waited long enough."""
+        """Answer the parked pulls whose deadline has passed."""
         self._timer_ms = None
         for queue, hold in self._rooms.pulls.holds.expire(now_ms):
             self._retry(queue, hold, now_ms, effects, final=True)

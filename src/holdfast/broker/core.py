@@ -1,7 +1,7 @@
-"""The broker as one machine: hands each event to whom it concerns.
+"""The broker as one state machine: passes each event to the component concerned.
 
-what was read ──────────────> intake ─> rooms ─> outflow ─> answers, records
-channels, timers, the disk ─> rooms, work that waited ─┘
+frames ─────────────────────> intake ─> components ─> outflow ─> answers, records
+channels, timers, the disk ─> components, suspended procedures ─┘
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _CLEAN_MS: Final = 10_000
 
 
 class Broker:
-    """A broker without a world around it."""
+    """A broker without sockets, files or a clock."""
 
     def __init__(self, options: BrokerOptions, store: MessageStore, rooms: Rooms) -> None:
         self._options = options
@@ -60,7 +60,7 @@ class Broker:
         self._stepper = self._outflow.stepper
         rooms.replica_sync.entered = self._outflow.entered
         self._leases = rooms.leases if rooms.leases.is_on else None
-        self._warming = 0  # The token of what is read for the store's sake.
+        self._warming = 0  # Token of the read that warms the store's page cache.
         self._told_fault = False
         self._logged_shortage = False
         self._on: dict[type, Callable[[Any], list[Effect]]] = {
@@ -82,14 +82,14 @@ class Broker:
         }
 
     def handle(self, event: Event) -> list[Effect]:
-        """Take note of *event* and return what shall be done about it, in order."""
+        """Process *event* and return its effects, in order."""
         errands = self._rooms.errands
         errands.now_ms = event.now_ms
         if self._leases is not None:
             self._leases.see(event.now_ms)
         try:
             effects = self._on[type(event)](event)
-            # Looked at in every event: so written that nothing is called while there is nothing.
+            # Checked on every event: written so that it calls nothing when there is no deferred work.
             if errands.effects or errands.work or errands.frames or self._rooms.guests.here:
                 effects = self._run_errands(effects, event.now_ms)
         except BaseException:
@@ -99,7 +99,7 @@ class Broker:
         return effects
 
     def _run_errands(self, effects: list[Effect], now_ms: int) -> list[Effect]:
-        """Do what rooms want done besides, and let guests' answers go where they belong."""
+        """Run the deferred work of components, and return answers to relayed requests to the brokers that sent them."""
         errands, guests = self._rooms.errands, self._rooms.guests
         done: list[Effect] = []
         while True:
@@ -159,7 +159,7 @@ class Broker:
             return effects
         return self._rooms.registration.channel_failed(event.dialed, event.reason, event.now_ms)
 
-    # Work that had to wait.
+    # Suspended procedures.
 
     def _log_read(self, event: LogRead) -> list[Effect]:
         if event.token == self._warming:
@@ -208,11 +208,11 @@ class Broker:
         return effects
 
     def _room_timer(self, event: TimerFired, effects: list[Effect]) -> None:
-        """Let the room that set this timer do its work; it may need cold log bytes."""
+        """Run the component that set this timer; it may have to wait for cold log bytes."""
         work = self._rooms.timer_fired(event.name, event.now_ms, effects)
 
         def finish(result: Any, later: list[Effect]) -> None:
-            # Whatever a room wants after it had to wait belongs to this event, not to the one that fired its timer.
+            # Effects that arise after a wait belong to the present event, not to the one that fired the timer.
             later += result if isinstance(result, list) else []
             self._outflow.write((), later, event.now_ms)
 
@@ -222,7 +222,7 @@ class Broker:
             self._stepper.run(work, finish, effects, event.now_ms)
 
     def _housekeep(self, effects: list[Effect], now_ms: int) -> None:
-        self._log_shortage(effects)  # Also one that this call ends.
+        self._log_shortage(effects)  # Before the call as well: it may end a shortage that has not been logged yet.
         work = self._store.housekeep(now_ms)
         if work.files:
             effects.append(SyncFiles(work.files, self._stepper.next_token()))
@@ -236,7 +236,7 @@ class Broker:
         self._log_shortage(effects)
 
     def _log_shortage(self, effects: list[Effect]) -> None:
-        """Log once when index writes begin to find no space, and once when all of them have succeeded."""
+        """Log once when index writes begin to fail for lack of disk space, and once when all of them have succeeded."""
         shortage = self._store.shortage
         if (shortage is not None) == self._logged_shortage:
             return
@@ -264,11 +264,11 @@ class Broker:
     def _stopping(self, event: Stopping) -> list[Effect]:
         try:
             return self._rooms.stopping(event.now_ms)
-        except DiskFailed as error:  # Nothing more can be kept; the next start goes by what is there.
+        except DiskFailed as error:  # Nothing more can be persisted; the next start recovers from the files on disk.
             return [Log("error", "disk failed", {"reason": str(error)})]
 
 
 def _tell_failure(result: Any, effects: list[Effect]) -> None:
-    """Take the end of work that nobody waits for."""
+    """Log the failure of a procedure that has no caller."""
     if isinstance(result, Refusal):
         effects.append(Log("warning", "work given up", {"reason": result.remark}))

@@ -1,10 +1,11 @@
-"""What reaches the broker: the frames of a turn, as runs of sends, as pulls, or one by one.
+"""Dispatches incoming frames: runs of sends, pulls, and single requests.
 
-    reads of a turn ─┬─ nothing but sends, neighbours together ─> one run ─> staged ┐
-                     └─ anything else, read by read ─┬─ pulls ──> views             ├─> one write, answers per channel
-                                                     └─ requests ─> their room ─────┘
+    reads of a turn ─┬─ only sends; adjacent reads form one run ─> staged ───┐
+                     └─ anything else, read by read ─┬─ pulls ──> views      ├─> one write, answers per channel
+                                                     └─ requests ─> handler ─┘
 
-Invariant: nothing is staged between events. Whatever a read staged is written, or discarded, before it is done with.
+Invariant: nothing is staged between events. The records that a read stages are written or discarded before its
+processing ends.
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ from holdfast.wire.requests.send import SendHeader, decode_send, send_header
 _SEND_CODES: Final = frozenset({RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE})
 _PULL_CODES: Final = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
 _HOT_SEND_CODES: Final = frozenset({RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE})
-# How a JSON header begins that can be decoded as that of a pull. Other spellings take the general path.
+# First bytes of a JSON header that the pull decoder accepts. Other spellings use the general path.
 _PEEK_SIZE: Final = 12
 _HOT_PULLS: Final = frozenset({b'{"code":11,"', b'{"code":361,'})
 _HANDED_OUT_MAX: Final = 32 * 1024 * 1024
-# What changes a broker's tables: a replica has its master's, which it would follow again in a moment.
+# Requests that change a broker's tables. A replica refuses them: its next sync with the master would undo the change.
 _OF_MASTERS: Final = frozenset(
     {
         RequestCode.UPDATE_AND_CREATE_TOPIC,
@@ -67,7 +68,7 @@ _DECODE_ERRORS: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionErro
 
 
 class Intake:
-    """The way in."""
+    """Decodes frames and passes each request to its handler."""
 
     def __init__(self, options: BrokerOptions, store: MessageStore, rooms: Rooms, outflow: Outflow) -> None:
         self._options = options
@@ -81,10 +82,10 @@ class Intake:
         self._handlers = rooms.handlers()
         self._born_hosts: dict[ChannelId, bytes] = {}
         self._peers: dict[ChannelId, str] = {}
-        self._handed_out = 0  # bytes that pulls of the read at hand were answered with
+        self._handed_out = 0  # bytes in the pull answers of the current read
 
     def open(self, channel: ChannelId, peer: str) -> None:
-        """Take note of a connection."""
+        """Register a connection."""
         self._peers[channel] = peer
         try:
             self._born_hosts[channel] = pack_host(peer)
@@ -97,14 +98,14 @@ class Intake:
         self._born_hosts.pop(channel, None)
 
     def take_again(self, channel: ChannelId, data: bytes, now_ms: int) -> list[Effect]:
-        """Take a request that was held, or that another broker brought; nothing when its channel is gone."""
+        """Process a request that was held, or that another broker relayed; return [] if its channel is gone."""
         if channel not in self._peers:
             return []
         frames, _ = split_frames(memoryview(data))
         return answer_apart(self.take_read, (FramesReceived(channel, frames, now_ms),))
 
     def take_reads(self, event: ReadsReceived) -> list[Effect]:
-        """Take the sends of neighbouring reads as one run, every other read by itself, all in order."""
+        """Process the sends of adjacent reads as one run and every other read separately, all in order."""
         effects: list[Effect] = []
         sends: list[FramesReceived] = []
         headers: list[SendHeader] = []
@@ -123,7 +124,7 @@ class Intake:
         return effects
 
     def take_read(self, event: FramesReceived) -> list[Effect]:
-        """Take what was read from one channel."""
+        """Process the frames of one channel."""
         headers = _decode_sends(event.frames)
         if headers is None:
             return self._take_mixed(event)
@@ -132,7 +133,7 @@ class Intake:
         return effects
 
     def _take_mixed(self, event: FramesReceived) -> list[Effect]:
-        """Take what was read from one channel and is not all sends."""
+        """Process the frames of one channel that are not all sends."""
         effects: list[Effect] = []
         answers: list[Piece] = []
         before = self._store.log.written
@@ -140,9 +141,9 @@ class Intake:
         try:
             for frame in event.frames:
                 if not self._take_frame(frame, event, answers, effects):
-                    break  # Nothing more is heard from such a peer: it does not get a line of log for every frame.
+                    break  # Ignore the rest: a peer with bad headers gets one log line, not one per frame.
         except BaseException:
-            # What half a read staged points into a receive buffer that the next turn overwrites.
+            # The staged records point into a receive buffer that the next turn overwrites.
             self._store.discard()
             self._rooms.sinks.roll_back()
             raise
@@ -152,14 +153,14 @@ class Intake:
         return effects
 
     def _take_sends(self, reads: list[FramesReceived], headers: list[SendHeader], effects: list[Effect]) -> None:
-        """Store the sends of *reads* as one run; if that fails, each read's own, so that only one has to suffer."""
+        """Store the sends of *reads* as one run; if that fails, store each read separately to isolate the bad one."""
         try:
             self._store_sends(reads, headers, effects)
-        except Exception:  # noqa: BLE001 - told by the read whose fault it is
+        except Exception:  # noqa: BLE001 - raised again by the read that caused it
             effects += answer_apart(self.take_read, reads)
 
     def _store_sends(self, reads: list[FramesReceived], headers: list[SendHeader], effects: list[Effect]) -> None:
-        """Stage and write sends of one or more channels. Whatever goes wrong, nothing stays staged."""
+        """Stage and write sends of one or more channels. On any exception, discard everything that was staged."""
         hosts, before, now_ms = self._born_hosts, self._store.log.written, reads[0].now_ms
         try:
             if len(reads) == len(headers):
@@ -189,7 +190,7 @@ class Intake:
             self._rooms.registration.announce_changes(effects)
 
     def _take_frame(self, frame: Frame, event: FramesReceived, answers: list[Piece], effects: list[Effect]) -> bool:
-        """Take one frame of a read that is not all sends; False when it cannot be understood."""
+        """Process one frame of a read that is not all sends; return False if it cannot be decoded."""
         if bytes(frame.header[:_PEEK_SIZE]) in _HOT_PULLS:
             return self._take_pull(frame, event, answers, effects)
         headers = _decode_sends([frame])
@@ -201,7 +202,7 @@ class Intake:
         return True
 
     def _divert_sends(self, taken: list[tuple[Frame, FramesReceived]], headers: list[SendHeader]) -> None:
-        """Hand on those sends of a run that are for other brokers."""
+        """Divert those sends of a run that belong to other brokers."""
         away, self._rooms.sends.away = self._rooms.sends.away or [], []
         for at in away:
             frame, read = taken[at]
@@ -235,12 +236,15 @@ class Intake:
         answers: list[Piece],
         effects: list[Effect],
     ) -> None:
-        """Answer a pull; one read may hold thousands, each worth megabytes to a peer that perhaps never reads them."""
+        """Answer a pull, or put it off when this read has been answered with too many bytes.
+
+        One read may hold thousands of pulls, each worth megabytes, from a peer that perhaps never reads the answers.
+        """
         if self._handed_out > _HANDED_OUT_MAX:
             answers.append(self._rooms.pulls.put_off(header, serializer))
             return
         puller = Puller(event.channel, serializer, event.now_ms)
-        # A reader without a unit reads here, whatever is open.
+        # A consumer without a unit reads here whether or not units are open.
         answering = self._rooms.pulls if header.fields.unit is None else self._rooms.local_reads
         pulled = answering.take(header, puller)
         if isinstance(pulled, list):
@@ -248,11 +252,11 @@ class Intake:
             answers += pulled
             return
         if pulled is not None:
-            self._handed_out += self._options.pull_size_max  # Cold: how much it is shows when it has been read.
+            self._handed_out += self._options.pull_size_max  # Cold: the real size is unknown until it has been read.
         self._outflow.hand_out(pulled, event.channel, event.now_ms, answers, effects)
 
     def _take_general(self, frame: Frame, event: FramesReceived, answers: list[Piece], effects: list[Effect]) -> bool:
-        """Take a request of any kind, or an answer to one of ours; False when it is neither."""
+        """Process a request of any kind, or a response to a request of this broker; return False if it is neither."""
         try:
             command = decode_command(frame)
         except RemoteProtocolError as error:
@@ -314,7 +318,7 @@ class Intake:
         def finish(ended: Answer | list[Piece], later: list[Effect]) -> None:
             pieces: list[Piece] = []
             self._answer(request, cast("Answer", ended), pieces)
-            # What the handler asked for after it had waited belongs to this event, not to the one long answered.
+            # Effects that the handler added after a wait belong to the present event, not to the one long answered.
             later += request.effects
             self._outflow.write(((request.channel, pieces),), later, request.now_ms)
 
@@ -324,7 +328,7 @@ class Intake:
 
     @staticmethod
     def _answer(request: Request, answer: Answer, answers: list[Piece]) -> None:
-        """Append the answer to *request*, unless there is none or nobody wants it."""
+        """Append the answer to *request*, unless there is none or the request is one-way."""
         if answer is None or request.command.is_one_way:
             return
         if isinstance(answer, Refusal):
@@ -333,8 +337,8 @@ class Intake:
 
 
 def _decode_sends(frames: list[Frame]) -> list[SendHeader] | None:
-    """Return the headers of a read that is nothing but plain sends; None when there is something else in it."""
-    if not frames[0].body:  # Pulls, mostly. What else there is with a body comes rarely, and is found to be none.
+    """Return the headers of a read that contains only plain sends; otherwise None."""
+    if not frames[0].body:  # Mostly pulls. Other requests with a body are rare, and fail the checks below.
         return None
     try:
         if len(frames) == 1:

@@ -1,4 +1,4 @@
-"""What a start tells the operator about the store that it found."""
+"""Log lines that report the state of the store at a start."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ DAMAGES_TOLD_MAX: Final = 20
 
 
 def report_recovery(found: Recovered, unused: Sequence[str]) -> Iterator[Log]:
-    """Yield one line about the whole, and one about every place that is not what was written, up to a number.
+    """Yield one line about the whole store, and one per damaged place, up to `DAMAGES_TOLD_MAX`.
 
-    *unused* are paths of log files that are no part of the log any more.
+    *unused* are paths of log files that no longer belong to the log.
     """
     checked: dict[str, object] = {"records": found.records, "start": found.start, "end": found.log_end}
     if found.is_clean and not found.cut:

@@ -1,6 +1,6 @@
-"""The broker's shell: opens the store, listens, runs the machine until it is told to stop.
+"""The broker's shell: opens the store, listens, and runs the broker until it is stopped.
 
-Old clients send to the port below the advertised one but one (their "VIP channel"), so both ports are served alike.
+Old clients send to the advertised port minus 2 (their "VIP channel"), so the broker serves both ports alike.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from holdfast.store.message_store import MessageStore
 from holdfast.wire.frames.host import pack_host
 
 _VIP_DISTANCE = 2
-_FAREWELL_S = 0.5  # Clients whose queues have moved learn it from the next answer.
+_FAREWELL_S = 0.5  # Time for clients to learn from their next answer that their queues have moved.
 _REGISTRATION_POLL_S = 0.01
 _REGISTRATION_POLLS = 50
 
@@ -40,7 +40,7 @@ class BrokerService:
     """One running broker.
 
     Attributes:
-        address: Where it listens, once started.
+        address: The listening address, final once started.
     """
 
     def __init__(self, options: BrokerOptions, emit: Emit) -> None:
@@ -60,9 +60,9 @@ class BrokerService:
         """Open the store, listen on both ports, and register with the name servers.
 
         Raises:
-            ConfigError: an address cannot be used.
-            PortTaken: somebody else listens there.
-            StoreError: the folder cannot be opened; the message says what to do.
+            ConfigError: An address cannot be used.
+            PortTaken: Another process listens on a port.
+            StoreError: The store folder cannot be opened; the message says what to do.
         """
         host, port = split_address(self._options.listen)
         self._disk.lock()
@@ -109,7 +109,7 @@ class BrokerService:
         )
 
     async def stop(self) -> None:
-        """End in order: unregister, answer what was promised, close the store cleanly."""
+        """Stop in order: unregister, send the replies that are due, and close the store cleanly."""
         if self._metrics is not None:
             self._metrics.stop()
         if self._server is not None:
@@ -121,7 +121,7 @@ class BrokerService:
             self._emit(Log("info", "broker stopped", {"name": self._options.name}))
 
     async def _wait_until_registered(self, registration: Registrar) -> None:
-        """Let the name servers hear of us before we say that we are ready: whoever waits for that asks them next."""
+        """Wait until a name server knows this broker: clients look it up as soon as it reports ready."""
         for _ in range(_REGISTRATION_POLLS if self._options.namesrv else 0):
             if registration.is_registered():
                 return
@@ -131,13 +131,13 @@ class BrokerService:
         try:
             await server.listen(host, port - _VIP_DISTANCE)
         except (ConfigError, PortTaken) as error:
-            # Only clients of before 4.5 need it: worth a line, not worth refusing to start.
+            # Only clients before 4.5 need it: a warning is enough, the broker can start without it.
             self._emit(
                 Log("warning", "old clients' port is taken", {"port": port - _VIP_DISTANCE, "reason": str(error)})
             )
 
     async def _listen_replicas(self, server: MachineServer, host: str, port: int) -> None:
-        """Let replicas connect. They copy from masters: one of a replica would be told of nothing but the log."""
+        """Listen for replicas, on a master only: a replica of a replica would receive nothing but the log."""
         if self._options.is_replica:
             return
         own = self._options.ha_port or port + 1
@@ -146,8 +146,8 @@ class BrokerService:
         except (ConfigError, PortTaken) as error:
             if self._options.ha_port is not None:
                 raise PortTaken(
-                    f"ha_port {own} of {host} cannot be used: stop what listens there, or set another ha_port; {port}"
-                    f" and {port - _VIP_DISTANCE} are this broker's own"
+                    f"cannot listen on ha_port {own} of {host}: stop the process that uses it, or set another ha_port;"
+                    f" {port} and {port - _VIP_DISTANCE} are used by this broker itself"
                 ) from error
             self._emit(Log("warning", "replication port is taken", {"port": own, "reason": str(error)}))
 
@@ -158,11 +158,11 @@ class BrokerService:
 
     def _find_fault(self) -> str | None:
         assert self._store is not None
-        return None if self._store.writable else "the store takes no writes after a disk error"
+        return None if self._store.writable else "the store refuses writes after a disk error; restart the broker"
 
 
 def store_options(options: BrokerOptions) -> StoreOptions:
-    """Return what the log engine needs to know of the broker's settings."""
+    """Return the store's part of the broker options."""
     return StoreOptions(
         store_host=pack_host(options.address),
         log_file_size=options.log_file_size,

@@ -1,10 +1,13 @@
-"""How one event passes through the broker: the request, what a handler waits for, and what leaves when the event ends.
+"""How the broker processes one event: requests, suspended procedures, and the effects that leave when the event ends.
 
-request       How a request reaches a room of the broker, and what a room may answer
-refusals      Handlers whose work may break a rule of logical queues in the middle
-awaitables    What work may wait for in the middle
-peer_calls    Requests that the broker itself makes of other servers
-scheduler     Work that has to wait in the middle
-turn          What rooms want done besides what they are asked at the moment
-held_replies  Answers that wait until what they promise is on disk
+A procedure is a generator that can wait in the middle, for log bytes, a sync, another server or time. A handler answers
+one request code and may be a procedure. An effect is an action that the shell performs.
+
+    awaitables    the conditions that a procedure can wait for
+    request       a request, the answers to it, and the type of a handler
+    refusals      `guard`, which turns the exceptions of a handler into error responses
+    peer_calls    requests from this broker to other brokers and name servers, with their connections and timeouts
+    held_replies  replies that wait until their records are synced to disk
+    scheduler     runs procedures and resumes them when their condition is met
+    turn          effects, procedures and replayed frames that components queue until the event ends
 """

@@ -1,4 +1,4 @@
-"""What work may wait for in the middle. See `stepping.py`, which drives it."""
+"""The conditions that a procedure can wait for. `scheduler.py` runs procedures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CALL_TIMEOUT_MS: Final = 3_000
 
 
 class PeerCall(msgspec.Struct, frozen=True):
-    """Ask another server."""
+    """Send a request to another server and wait for the response."""
 
     address: str
     command: Command
@@ -23,19 +23,19 @@ class PeerCall(msgspec.Struct, frozen=True):
 
 
 class PeerCalls(msgspec.Struct, frozen=True):
-    """Ask several servers at once. See `ask_all`."""
+    """Send requests to several servers at once and wait for all outcomes; used by `ask_all`."""
 
     calls: tuple[PeerCall, ...]
 
 
 class Synced(msgspec.Struct, frozen=True):
-    """Wait until everything in the log before this position is on disk."""
+    """Wait until the log before *position* is on disk."""
 
     position: int
 
 
 class Pause(msgspec.Struct, frozen=True):
-    """Wait for some time."""
+    """Wait for *ms* milliseconds."""
 
     ms: int
 
@@ -44,11 +44,14 @@ Wait = LogRange | FileRange | PeerCall | PeerCalls | Synced | Pause
 
 _Result = TypeVar("_Result")
 Procedure = Generator[Wait, Any, _Result]
-"""Yields what it waits for, is sent what came of it, returns its result."""
+"""A generator that yields conditions, is sent their results, and returns its own result."""
 
 
 def ask_all(calls: Iterable[PeerCall]) -> Procedure[list[Command | PeerFailed]]:
-    """Return what came of each of *calls*, made at once: those that fail take no longer together than one."""
+    """Make all *calls* at once and return their responses or failures, in order.
+
+    The calls run in parallel: several that time out take no longer than one.
+    """
     asked = tuple(calls)
     if not asked:
         return []

@@ -1,14 +1,15 @@
-"""Requests that the broker itself makes of other servers: brokers and name servers.
+"""Requests that this broker sends to other brokers and name servers.
 
     call ─> link to the address ─┬─ open: sent at once            answered ─> the waiter, with the answer
-                                 ├─ dialing: sent when it opens   late     ─> the waiter, with None and why
-                                 └─ none: dialed                  lost     ─> the same
+                                 ├─ dialing: sent when it opens   late     ─> the waiter, with None and the reason
+                                 └─ none: dialed                  lost     ─> the waiter, with None and the reason
 
-One connection per address, kept while it lasts. Requests leave in the order in which they were made, so that what is
-relayed for a queue arrives in order. Knows nothing of what is asked, nor of who waits.
+There is one connection per address; it stays open until the peer or the network closes it. Requests are sent in the
+order of their calls, so that requests relayed for one queue arrive in order. This module knows neither the content of a
+request nor its waiter.
 
-Invariant: what is called unsent is never sent later. A request whose time is up while its connection is dialed is
-dropped: its waiter may have asked somebody else.
+Invariant: a request reported as unsent is never sent later. If a request times out while its connection is still being
+dialed, it is dropped: its waiter may have asked another server by then.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ WAITING_MAX: Final = 100_000
 
 
 class Called(msgspec.Struct, frozen=True):
-    """How a call ended.
+    """The outcome of a call.
 
     Attributes:
-        answer: What the other side said; None when it did not.
-        reason: Why there is no answer.
-        is_unsent: No answer, and the other side cannot have heard the question.
+        answer: The response; None if there is none.
+        reason: Why there is no response.
+        is_unsent: The peer cannot have received the request.
     """
 
     waiter: Any
@@ -43,10 +44,10 @@ class Called(msgspec.Struct, frozen=True):
 
 
 class _Link(msgspec.Struct):
-    """The connection to one address, or what is left of it.
+    """The connection to one address, open or being dialed.
 
     Attributes:
-        outgoing: What is sent as soon as it is open, by the number of the request.
+        outgoing: Frames to send once the connection is open, by opaque.
     """
 
     address: str
@@ -56,7 +57,7 @@ class _Link(msgspec.Struct):
 
 
 class Calls:
-    """Everything asked and not yet answered."""
+    """Requests in flight to other servers."""
 
     def __init__(self) -> None:
         self._links: dict[str, _Link] = {}
@@ -64,7 +65,10 @@ class Calls:
         self._timer_ms: int | None = None
 
     def call(self, address: str, command: Command, waiter: Any, deadline_ms: int, effects: list[Effect]) -> bool:
-        """Ask *address*; *waiter* comes back in a `Called`. False when far too many calls wait already."""
+        """Send *command* to *address*. The outcome is a `Called` with *waiter*.
+
+        Return False, and send nothing, if too many calls to the address are in flight.
+        """
         link = self._links.get(address)
         if link is None:
             link = self._links[address] = _Link(address)
@@ -81,16 +85,16 @@ class Calls:
         return True
 
     def tell(self, address: str, command: Command, effects: list[Effect]) -> None:
-        """Say something that is not answered, if there is a connection to *address* just now."""
+        """Send a one-way request to *address*, if there is an open connection to it; otherwise drop it."""
         link = self._links.get(address)
         if link is not None and link.channel is not None:
             command.opaque = link.exchange.next_opaque()
             effects.append(SendBytes(link.channel, [encode_command(command)]))
 
     def opened(self, channel: ChannelId, address: str) -> list[Effect]:
-        """Send what waited for the connection."""
+        """Register an opened connection and send the requests that waited for it."""
         link = self._links.get(address)
-        if link is None:  # Everybody who waited for it has given up.
+        if link is None:  # All of its waiters have given up.
             link = self._links[address] = _Link(address)
         link.channel = channel
         self._of_channel[channel] = link
@@ -98,7 +102,7 @@ class Calls:
         return [SendBytes(channel, [*frames])] if frames else []
 
     def failed(self, address: str, reason: str) -> list[Called]:
-        """Tell everybody who wanted to ask there."""
+        """Fail every call that waited for the connection to *address*."""
         link = self._links.pop(address, None)
         if link is None:
             return []
@@ -106,7 +110,7 @@ class Calls:
         return [Called(waiter, None, text, is_unsent=True) for waiter in link.exchange.abandon()]
 
     def closed(self, channel: ChannelId) -> list[Called]:
-        """Tell everybody who asked there and got no answer."""
+        """Fail every call that is in flight on a connection that closed."""
         link = self._of_channel.pop(channel, None)
         if link is None:
             return []
@@ -115,13 +119,13 @@ class Calls:
         return [Called(waiter, None, text) for waiter in link.exchange.abandon()]
 
     def answered(self, channel: ChannelId, command: Command) -> Called | None:
-        """Return whom this answer is for; None when nobody here asked."""
+        """Complete the call that *command* answers; return None if there is no such call."""
         link = self._of_channel.get(channel)
         waiter = None if link is None else link.exchange.finish(command.opaque)
         return None if waiter is None else Called(waiter, command)
 
     def on_timer(self, now_ms: int, effects: list[Effect]) -> list[Called]:
-        """Return those whose time is up."""
+        """Fail every call whose deadline has passed, and set the timer for the next deadline."""
         late = [
             Called(waiter, None, f"{link.address} did not answer in time", is_unsent=link.channel is None)
             for link in self._links.values()
@@ -141,7 +145,7 @@ class Calls:
 
 
 def _expire(link: _Link, now_ms: int) -> list[Any]:
-    """Return those on *link* whose time is up. What they asked is not sent any more."""
+    """Return the waiters on *link* whose deadline has passed, and drop their requests that are still unsent."""
     waiters = link.exchange.expire(now_ms)
     if waiters and link.outgoing:
         link.outgoing = {opaque: frame for opaque, frame in link.outgoing.items() if opaque in link.exchange}

@@ -1,4 +1,4 @@
-"""Handlers whose work may break a rule of logical queues in the middle: whoever asked is told which."""
+"""Turns exceptions raised inside a handler's procedure into error responses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Work = Callable[[Request], Procedure[Answer]]
 
 
 def guard(work: Work) -> Work:
-    """Return *work* as a handler that turns a broken rule into an answer."""
+    """Wrap *work* so that a rule violation, a bad request or a disk failure becomes a `Refusal` with its reason."""
 
     def handle(request: Request) -> Procedure[Answer]:
         try:

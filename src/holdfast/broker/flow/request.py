@@ -1,8 +1,8 @@
-"""How a request reaches a room of the broker, and what a room may answer.
+"""Requests, answers, and the type of a handler.
 
-A room offers handlers by request code. A handler looks at one `Request` and returns the answer, a `Refusal`, or None
-when it answers later or never. A handler that has to wait (for log bytes, for another server) is a generator: it
-yields what it waits for, is sent what came of it, and returns its answer (`stepping.py`).
+A component offers handlers by request code. A handler gets one `Request` and returns the answer, a `Refusal`, or None
+if it answers later or never. A handler that has to wait (for log bytes, for another server) is a procedure: a generator
+that yields a condition, is sent the result, and returns its answer (`scheduler.py`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Request(msgspec.Struct, kw_only=True):
 
     Attributes:
         peer: `host:port` of the other end.
-        effects: What else shall happen (notifications, timers, logs); performed before the answer is sent.
+        effects: Other effects (notifications, timers, logs); performed before the answer is sent.
     """
 
     command: Command
@@ -48,12 +48,12 @@ class Request(msgspec.Struct, kw_only=True):
     def answer(
         self, code: int = 0, remark: str | None = None, *, fields: dict[str, str] | None = None, body: bytes = b""
     ) -> Command:
-        """Return an answer to this request."""
+        """Return a response to this request."""
         return response(self.command, code, remark, fields=fields, body=body)
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """No, and why. Turned into a response in one place."""
+    """An error answer: a response code and the reason. The dispatcher turns it into a response."""
 
     code: ResponseCode
     remark: str
@@ -64,7 +64,7 @@ Handler = Callable[[Request], Answer | Procedure[Answer]]
 
 
 def not_supported(code: int) -> Refusal:
-    """Return the answer to a request code that nobody handles."""
+    """Return the answer to a request code without a handler."""
     return Refusal(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {code} not supported")
 
 

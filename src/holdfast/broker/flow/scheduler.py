@@ -1,15 +1,15 @@
-"""Work that has to wait in the middle: for cold bytes, for the disk, for another server, for time to pass.
+"""Runs procedures: work that waits in the middle for cold bytes, the disk, another server, or time.
 
-Such work is a generator. It yields what it waits for and is sent what came of it, so that a procedure of many steps
-reads from top to bottom, while the event loop does other things:
+A procedure is a generator. It yields a condition and is sent the result. So a procedure of many steps reads from top to
+bottom, while the event loop serves other events:
 
-    answer = yield PeerCall(address, command)      -> Command; PeerFailed is thrown when there is none
+    answer = yield PeerCall(address, command)      -> Command; raises PeerFailed if there is no response
     answers = yield from ask_all(calls)            -> Command or PeerFailed of each, when all have ended
-    bytes = yield LogRange(position, size)         -> bytes; CorruptRecord is thrown when they are damaged
-    yield Synced(store.staged_end)                 -> when everything before is on disk
-    yield Pause(1_000)                             -> when that time has passed
+    bytes = yield LogRange(position, size)         -> bytes; raises CorruptRecord if they are damaged
+    yield Synced(store.staged_end)                 -> continues when everything before is on disk
+    yield Pause(1_000)                             -> continues when that time has passed
 
-What the work staged before it waits is written before it waits. Work that ends is handed to its `finish`.
+Records staged by a procedure are written before it waits. When a procedure ends, its `finish` receives the result.
 """
 
 from __future__ import annotations
@@ -34,15 +34,17 @@ from holdfast.wire.frames.codes import ResponseCode
 from holdfast.wire.frames.command import Command
 
 PAUSE_TIMER: Final = "pauses"
-_HOT_STEPS_MAX: Final = 256  # Then others have a turn, as if the bytes had been cold.
+_HOT_STEPS_MAX: Final = (
+    256  # After so many reads from memory in a row, yield to other events as if the bytes were cold.
+)
 
 
 Finish = Callable[[Answer | list[Piece], list[Effect]], None]
-"""Takes the result of work that has ended."""
+"""Receives the result of a procedure that has ended."""
 
 
 class _Work(msgspec.Struct):
-    """Work that waits."""
+    """A suspended procedure and its condition."""
 
     steps: Procedure[Any]
     finish: Finish
@@ -50,11 +52,11 @@ class _Work(msgspec.Struct):
 
 
 class _Round(msgspec.Struct):
-    """Work that waits for several servers.
+    """A procedure that waits for several servers.
 
     Attributes:
-        results: What came of each call; None while nothing did.
-        left: How many have not ended.
+        results: The outcome of each call; None while it is in flight.
+        left: The number of calls in flight.
     """
 
     work: _Work
@@ -63,19 +65,19 @@ class _Round(msgspec.Struct):
 
 
 class _Call(msgspec.Struct, frozen=True):
-    """One call of several."""
+    """One call of a `_Round`."""
 
     round: _Round
     place: int
 
 
 class Stepper:
-    """All work that waits, by what it waits for.
+    """Suspended procedures, by their condition.
 
     Args:
-        store: Where hot bytes are found.
-        calls: The way to other servers.
-        write: Writes what was staged.
+        store: Serves bytes that are in the page cache, and locates those that are not.
+        calls: Sends requests to other servers.
+        write: Writes staged records.
     """
 
     def __init__(self, store: MessageStore, calls: Calls, write: Callable[[list[Effect], int], None]) -> None:
@@ -88,18 +90,18 @@ class Stepper:
         self._pausing: list[tuple[int, int, _Work]] = []  # a heap, by time
 
     def next_token(self) -> int:
-        """Return a number that no other read or sync of this broker has."""
+        """Return a token that is unique among the reads and syncs of this broker."""
         self._token += 1
         return self._token
 
     def run(self, steps: Procedure[Any], finish: Finish, effects: list[Effect], now_ms: int) -> None:
-        """Begin *steps* and run them as far as they go without waiting."""
+        """Start a procedure and run it until it has to wait."""
         self._resume(_Work(steps, finish, Pause(0)), None, effects, now_ms)
 
-    # What work waits for.
+    # Events that resume procedures.
 
     def log_read(self, event: LogRead) -> list[Effect]:
-        """Go on where bytes were wanted that are there now."""
+        """Resume the procedure that waits for these bytes."""
         work = self._reading.pop(event.token, None)
         if work is None:
             return []
@@ -115,7 +117,7 @@ class Stepper:
         return effects
 
     def read_failed(self, token: int, error: DiskFailed, now_ms: int) -> list[Effect]:
-        """Let work that wanted bytes know that the disk does not give them."""
+        """Fail the procedure whose read *token* failed."""
         work = self._reading.pop(token, None)
         effects: list[Effect] = []
         if work is not None:
@@ -123,24 +125,24 @@ class Stepper:
         return effects
 
     def disk_failed(self, error: DiskFailed, effects: list[Effect], now_ms: int) -> None:
-        """Let everybody who waits for the disk know that they wait in vain."""
+        """Fail every procedure that waits for a sync."""
         syncing, self._syncing = self._syncing, []
         for _, _, work in syncing:
             self._resume(work, error, effects, now_ms)
 
     def log_synced(self, position: int, effects: list[Effect], now_ms: int) -> None:
-        """Go on where the disk was waited for."""
+        """Resume the procedures that wait for the log before *position* to be synced."""
         while self._syncing and self._syncing[0][0] <= position:
             self._resume(heapq.heappop(self._syncing)[2], b"", effects, now_ms)
 
     def called(self, ended: list[Called], effects: list[Effect], now_ms: int) -> None:
-        """Go on where other servers were asked."""
+        """Resume the procedures whose calls have ended."""
         for call in ended:
             result = PeerFailed(call.reason, is_unsent=call.is_unsent) if call.answer is None else call.answer
             self._end_call(call.waiter, result, effects, now_ms)
 
     def on_timer(self, name: str, now_ms: int, effects: list[Effect]) -> None:
-        """Go on where time had to pass."""
+        """Resume the procedures whose pause or call deadline has passed."""
         if name == CALLS_TIMER:
             self.called(self._calls.on_timer(now_ms, effects), effects, now_ms)
             return
@@ -152,7 +154,7 @@ class Stepper:
     # Running.
 
     def _resume(self, work: _Work, result: object, effects: list[Effect], now_ms: int) -> None:
-        """Run work until it waits again, or ends."""
+        """Run a procedure until it waits again or ends."""
         try:
             found = self._run_hot(work, result)
         except StopIteration as stop:
@@ -192,7 +194,7 @@ class Stepper:
     def _end_call(
         self, waiter: _Work | _Call, result: Command | PeerFailed, effects: list[Effect], now_ms: int
     ) -> None:
-        """Go on with work whose call has ended, if it waits for no others."""
+        """Record the outcome of a call, and resume its procedure unless other calls of the same round are in flight."""
         if isinstance(waiter, _Work):
             self._resume(waiter, result, effects, now_ms)
             return
@@ -203,9 +205,9 @@ class Stepper:
             self._resume(waiting.work, waiting.results, effects, now_ms)
 
     def _run_hot(self, work: _Work, result: object) -> tuple[File, int, int] | None:
-        """Run work as long as the bytes it wants are in memory. Return where those are that are not.
+        """Run a procedure while the bytes it reads are in memory; return the file range of the first cold read.
 
-        Work that knows what to do about a bad record, or a peer that does not answer, catches it.
+        Failures are raised inside the procedure, which may catch them and continue.
         """
         if isinstance(result, HoldfastError):
             wait = work.steps.throw(result)
@@ -223,7 +225,7 @@ class Stepper:
         return None
 
     def _find(self, read: LogRange | FileRange, *, at_once: bool) -> bytes | tuple[File, int, int]:
-        """Return the bytes of *read*, or where they have to be read from when they may not be in memory."""
+        """Return the bytes of *read*, or the file range to read them from if they may be cold."""
         if isinstance(read, FileRange):
             return read.file, read.start, read.end
         view = self._store.hot_view(read.position, read.size) if at_once else None

@@ -1,10 +1,10 @@
-"""What rooms want done besides what they are asked at the moment: done at the end of the event that brought it up.
+"""Deferred work that components queue while they handle an event. The broker runs it when the event ends.
 
-    effects   something to send, to log, to set
-    work      a procedure that goes on by itself, and may wait (`stepping.py`)
-    frames    requests to be taken as if they had just been read from a channel: once held, or brought by another broker
+    effects   actions for the shell: send, log, set a timer
+    work      procedures that continue without a caller, and may wait (`scheduler.py`)
+    frames    requests to process as if just read from a channel: once held, or relayed by another broker
 
-Rooms whose procedures outlive the event that began them ask here for the time.
+A procedure may outlive the event that started it. `Errands.now_ms` gives it the time of the current event.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _FRAMES_AT_ONCE: Final = 256
 
 
 class Errands:
-    """A list of things to do.
+    """A queue of deferred work.
 
     Attributes:
-        now_ms: The time of the event at hand.
+        now_ms: The time of the current event.
     """
 
     def __init__(self, now_ms: int = 0) -> None:
@@ -36,7 +36,7 @@ class Errands:
         return bool(self.effects or self.work or self.frames)
 
     def take_frames(self) -> tuple[ChannelId, bytes]:
-        """Return the next channel and everything that stands first in the list for it."""
+        """Remove and return the frames at the head of the queue that belong to one channel."""
         channel, data = self.frames.popleft()
         parts = [data]
         while self.frames and self.frames[0][0] == channel and len(parts) < _FRAMES_AT_ONCE:
@@ -44,11 +44,11 @@ class Errands:
         return channel, b"".join(parts)
 
     def take_effects(self) -> list[Effect]:
-        """Return what shall happen, once."""
+        """Remove and return the queued effects."""
         taken, self.effects = self.effects, []
         return taken
 
     def take_work(self) -> list[Procedure[object]]:
-        """Return what shall begin, once."""
+        """Remove and return the queued procedures."""
         taken, self.work = self.work, []
         return taken
