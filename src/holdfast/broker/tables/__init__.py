@@ -1,15 +1,13 @@
-"""The broker's small tables: topics, groups, clients, locks, statistics, and the files that keep them.
+"""The broker's small tables: topics, groups, clients, queue locks and statistics, and the files that persist them.
 
-config_store      The broker's own small files, typed
-unwritten_files   Tracks the configuration files that the disk has no space for, and logs when that begins and
-ends
-topics            The topics this broker hosts, kept in `config/topics.json`
-creation_limit    How many topics or groups strangers may bring into being at once
-deletion_markers  Deletion markers as a broker keeps them and carries them from one name server to the others
-groups            The consumer groups this broker knows, kept in `config/subscriptionGroup.json`
-clients           Who is connected
-client_calls      Questions that only a client can answer, put to it on behalf of somebody else (221, 307, 309,
-326)
-locks             Who may consume a queue in order
-stats             How much is put and got
+config_store      loads and saves the configuration files, with a `.bak` as fallback
+unwritten_files   configuration files whose last write failed because the disk is full
+creation_limit    limits how many topics or groups clients can create at once
+deletion_markers  markers of deleted topics, kept and passed on to every name server
+topics            the topics on this broker (`config/topics.json`)
+groups            the consumer groups on this broker (`config/subscriptionGroup.json`)
+clients           connected producers and consumers, and the subscriptions of their groups
+client_calls      requests that the broker puts to a client for a tool or another client
+locks             queue locks of orderly consumers
+stats             counters of puts and gets, and their rates
 """

@@ -1,9 +1,9 @@
-"""Questions that only a client can answer, put to it on behalf of somebody else (221, 307, 309, 326).
+"""Requests that only a client can answer; the broker puts them to it for the requester (221, 307, 309, 326).
 
-    asker ──request──> broker ──request──> client
-    asker <──answer─── broker <──answer─── client      or no answer in time, or the client is gone
+    requester ──request──> broker ──request──> client
+    requester <──answer─── broker <──answer─── client      or no answer in time, or the client is gone
 
-Numbers the broker's own requests. A client's answer is matched by channel and number; anything else is ignored.
+The broker numbers these requests itself. It matches a client's answer by channel and number and ignores anything else.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TIMEOUT_MS: Final = 10_000
 WAITING_MAX: Final = 10_000
 
 Reply = Callable[[Command | None], Answer]
-"""Makes the asker's answer of the client's; None when the client did not answer."""
+"""Builds the answer for the requester from that of the client; the argument is None if the client did not answer."""
 
 
 class _Waiting(msgspec.Struct, frozen=True):
@@ -34,7 +34,7 @@ class _Waiting(msgspec.Struct, frozen=True):
 
 
 class Relays:
-    """Requests to clients that wait for their answer."""
+    """Requests in flight to clients."""
 
     def __init__(self) -> None:
         self._number = 0
@@ -43,7 +43,7 @@ class Relays:
     def ask(
         self, request: Request, client: Client, command: Command, reply: Reply, *, timeout_ms: int = TIMEOUT_MS
     ) -> None:
-        """Put *command* to *client*; its answer, made fit by *reply*, becomes the answer to *request*."""
+        """Send *command* to *client*; *reply* turns the client's answer into the answer to *request*."""
         self._number = (self._number + 1) & 0x7FFFFFFF
         command.opaque = self._number
         command.serializer = client.serializer
@@ -57,19 +57,19 @@ class Relays:
         request.effects.append(SendBytes(client.channel, [encode_command(command)]))
 
     def answered(self, channel: ChannelId, command: Command) -> list[Effect]:
-        """Pass on a client's answer."""
+        """Answer the request that waits for this answer of a client."""
         waiting = self._waiting.pop((channel, command.opaque), None)
         return [] if waiting is None else _finish(waiting, command)
 
     def closed(self, channel: ChannelId) -> list[Effect]:
-        """Tell everybody who waits for a client that is gone."""
+        """Answer the requests that wait for a client whose channel closed."""
         effects: list[Effect] = []
         for key in [key for key in self._waiting if key[0] == channel]:
             effects += _finish(self._waiting.pop(key), None)
         return effects
 
     def on_timer(self, name: str, now_ms: int, effects: list[Effect]) -> None:
-        """Tell everybody who has waited long enough."""
+        """Answer the requests whose deadline has passed."""
         assert name == TIMER
         for key, waiting in list(self._waiting.items()):
             if waiting.deadline_ms <= now_ms:

@@ -1,8 +1,8 @@
-"""Who is connected: producers, consumers, and what each group subscribes to (codes 34, 35, 38 and 46).
+"""Connected producers and consumers, and the subscriptions of each group (codes 34, 35, 38 and 46).
 
-A client is known by its heartbeats on a channel; it is forgotten when it says good-bye, when the channel closes, or
-when it has been silent for too long. Whenever the members or the topics of a group change, every member is told (40)
-and works out anew which queues are its own. Subscriptions belong to the group: the newest heartbeat wins.
+A client is registered by its heartbeats on a channel. It is removed when it unregisters, when the channel closes, or
+when its heartbeats stop for too long. When the members or the topics of a group change, the broker notifies every
+member (40), which then rebalances. Subscriptions belong to the group: the newest heartbeat wins.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ from holdfast.wire.requests.heartbeat import (
 TIMER: Final = "clients"
 SCAN_INTERVAL_MS: Final = 10_000
 DOUBTED_TIMEOUT_MS: Final = 40_000
-"""Clients of every kind are heard of every 30 s."""
+"""Heartbeat timeout after a unit was closed. Clients of every kind send a heartbeat every 30 s."""
 DOUBT_MS: Final = 90_000
-"""Somebody who is to go elsewhere may not know for 30 s, and be heard of until then."""
+"""How long the short timeout applies. A client may learn only after 30 s that it must use another broker."""
 
 
 class Client(msgspec.Struct, frozen=True, kw_only=True):
-    """A client as one of its channels shows it.
+    """A client on one of its channels.
 
     Attributes:
         peer: `host:port` of its end of the channel.
-        serializer: How it writes headers, and so how it is written to.
+        serializer: The header encoding that it uses; the broker uses the same one for it.
     """
 
     client_id: str
@@ -64,7 +64,7 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Membership(msgspec.Struct, kw_only=True):
-    """The living part of a consumer group."""
+    """The connected members of a consumer group and their subscriptions."""
 
     members: dict[ChannelId, Client] = {}
     subscriptions: dict[str, Subscription] = {}
@@ -74,7 +74,7 @@ class Membership(msgspec.Struct, kw_only=True):
 
     @property
     def is_broadcast(self) -> bool:
-        """Whether every member gets every message, so that membership is nobody's concern."""
+        """Whether every member gets every message, so that members need not rebalance."""
         return self.message_model == MessageModel.BROADCASTING.name
 
     def client_ids(self) -> list[str]:
@@ -82,7 +82,7 @@ class Membership(msgspec.Struct, kw_only=True):
         return list(dict.fromkeys(client.client_id for client in self.members.values()))
 
     def find_client(self, client_id: str) -> Client | None:
-        """Return the member of that name on its newest channel, or None."""
+        """Return the member *client_id* on its newest channel, or None."""
         found = None
         for client in self.members.values():
             if client.client_id == client_id:
@@ -90,7 +90,7 @@ class Membership(msgspec.Struct, kw_only=True):
         return found
 
     def subscribe(self, consumer: ConsumerData) -> bool:
-        """Take over what the newest heartbeat subscribes to; say whether the set of topics changed."""
+        """Replace the subscriptions by those of the newest heartbeat; return whether the set of topics changed."""
         self.consume_type = consumer.consume_type
         self.message_model = consumer.message_model
         self.consume_from_where = consumer.consume_from_where
@@ -99,7 +99,7 @@ class Membership(msgspec.Struct, kw_only=True):
         for topic, subscription in wanted.items():
             known = self.subscriptions.get(topic)
             if known is not None and known.sub_version > subscription.sub_version:
-                wanted[topic] = known  # A slower member still tells of an older choice.
+                wanted[topic] = known  # This member still reports an older subscription.
         self.subscriptions = wanted
         return changed
 
@@ -109,8 +109,8 @@ class ClientTable:
 
     Attributes:
         note_consumer: Receives each group and hosted topic that a heartbeat subscribes to, unless it is broadcast.
-        on_change: Is told each consumer group whose members or topics changed.
-        far_subscription: Says what a group wants of a topic whose members are connected elsewhere.
+        on_change: Called with each consumer group whose members or topics changed.
+        far_subscription: Returns a group's subscription to a topic if its members are connected to other brokers.
     """
 
     def __init__(self, options: BrokerOptions, topics: TopicTable, groups: GroupTable) -> None:
@@ -124,13 +124,13 @@ class ClientTable:
         self.far_subscription: Callable[[str, str], Subscription | None] = lambda _group, _topic: None
         self._producers: dict[str, dict[ChannelId, Client]] = {}
         self._consumers: dict[str, Membership] = {}
-        # Requesters wait for replies under their client id.
+        # By client id: request-reply addresses the requester by it.
         self._producing: dict[str, Client] = {}
-        # Which groups a channel is in, so that its end costs no search.
+        # (producer groups, consumer groups) of each channel, so that closing it needs no search.
         self._of_channel: dict[ChannelId, tuple[set[str], set[str]]] = {}
 
     def handlers(self) -> Handlers:
-        """Return what this room answers."""
+        """Return the handlers of this component, by request code."""
         return {
             RequestCode.HEART_BEAT: self.heartbeat,
             RequestCode.UNREGISTER_CLIENT: self.unregister,
@@ -138,16 +138,16 @@ class ClientTable:
             RequestCode.CHECK_CLIENT_CONFIG: self.check_config,
         }
 
-    # Questions.
+    # Queries.
 
     def subscription(self, group: str, topic: str) -> Subscription | None:
-        """Return what *group* wants of *topic*, or None when it is not subscribed."""
+        """Return the subscription of *group* to *topic*, or None."""
         membership = self._consumers.get(group)
         found = None if membership is None else membership.subscriptions.get(topic)
         return self.far_subscription(group, topic) if found is None else found
 
     def has_group(self, group: str) -> bool:
-        """Say whether a consumer of *group* is connected."""
+        """Return whether a consumer of *group* is connected."""
         return group in self._consumers
 
     def members(self, group: str) -> list[str]:
@@ -156,7 +156,7 @@ class ClientTable:
         return [] if membership is None else membership.client_ids()
 
     def find_membership(self, group: str) -> Membership | None:
-        """Return the living part of a consumer group, or None when nobody of it is connected."""
+        """Return the members and subscriptions of a consumer group, or None if no consumer of it is connected."""
         return self._consumers.get(group)
 
     def consumer_groups(self) -> dict[str, Membership]:
@@ -172,11 +172,11 @@ class ClientTable:
         return self._producers
 
     def find_producer(self, client_id: str) -> Client | None:
-        """Return the producing client of that name on its newest channel, or None."""
+        """Return the producer *client_id* on its newest channel, or None."""
         return self._producing.get(client_id)
 
     def counts(self) -> tuple[int, int]:
-        """Return (channels that produce, channels that consume)."""
+        """Return (number of producing channels, number of consuming channels)."""
         produce = sum(1 for producing, _ in self._of_channel.values() if producing)
         consume = sum(1 for _, consuming in self._of_channel.values() if consuming)
         return produce, consume
@@ -184,7 +184,7 @@ class ClientTable:
     # Handlers.
 
     def heartbeat(self, request: Request) -> Answer:
-        """Answer 34: take note of everything that the client is."""
+        """Answer 34: register the client and its groups and subscriptions."""
         beat = decode_heartbeat(request.command.body)
         client = Client(
             client_id=beat.client_id,
@@ -213,7 +213,7 @@ class ClientTable:
             if self._join(consumer, client, beat, request):
                 consuming.add(consumer.group_name)
         refusals = [config for config in known if isinstance(config, Refusal)]
-        # The client's next heartbeat brings the others. Groups that must not be are its own business.
+        # SYSTEM_BUSY: the next heartbeat creates the remaining groups. Other refusals do not fail the heartbeat.
         late = next((refusal for refusal in refusals if refusal.code == ResponseCode.SYSTEM_BUSY), None)
         return late or request.answer(fields={CAPABILITIES_FIELD: KEEPS_BATCHES_WHOLE})
 
@@ -227,7 +227,7 @@ class ClientTable:
         return request.answer()
 
     def list_members(self, request: Request) -> Answer:
-        """Answer 38. A group without members is an error: the asking consumer then keeps the queues that it has."""
+        """Answer 38. A group without members is an error: the requesting consumer then keeps its present queues."""
         group = from_fields(ConsumerGroupFields, request.command.fields).consumer_group
         members = self.members(group)
         if not members:
@@ -235,7 +235,7 @@ class ClientTable:
         return request.answer(body=java_json.encode(ConsumerList(members)))
 
     def check_config(self, request: Request) -> Answer:
-        """Answer 46: may this subscription be used here?"""
+        """Answer 46: check whether the broker supports a subscription's filter type."""
         check = java_json.decode(request.command.body, ClientConfigCheck)
         kind = check.subscription_data.expression_type
         if not is_tag_type(kind):
@@ -244,22 +244,22 @@ class ClientTable:
             )
         return request.answer()
 
-    # The passing of time.
+    # Time.
 
     def start(self, now_ms: int, effects: list[Effect]) -> None:
-        """Begin to look for clients that fell silent."""
+        """Start the periodic scan for silent clients."""
         effects.append(SetTimer(TIMER, now_ms + SCAN_INTERVAL_MS))
 
     def on_timer(self, name: str, now_ms: int, effects: list[Effect]) -> None:
-        """Look for clients that fell silent."""
+        """Expire silent clients, and set the timer for the next scan."""
         assert name == TIMER
         if self._is_doubted:
             self._is_doubted, self._doubt_end_ms = False, now_ms + DOUBT_MS
         effects += self.expire(now_ms)
         effects.append(SetTimer(TIMER, now_ms + SCAN_INTERVAL_MS))
 
-    def close(self, channel: ChannelId, now_ms: int) -> list[Effect]:  # noqa: ARG002 - an event's time goes with it
-        """Forget a channel that is gone and tell those who shared groups with it."""
+    def close(self, channel: ChannelId, now_ms: int) -> list[Effect]:  # noqa: ARG002 - a common signature
+        """Remove a closed channel, and notify the members that shared groups with it."""
         effects: list[Effect] = []
         producing, consuming = self._of_channel.get(channel, (set(), set()))
         for group in sorted(producing):
@@ -270,11 +270,11 @@ class ClientTable:
         return effects
 
     def doubt(self) -> None:
-        """Forget soon, for a while, whoever is silent: some may have gone elsewhere, and keep the connection."""
+        """Use the short heartbeat timeout for a while: clients may move to another broker and keep the connection."""
         self._is_doubted = True
 
     def expire(self, now_ms: int) -> list[Effect]:
-        """Forget and disconnect every client that has been silent for too long."""
+        """Remove and disconnect every client without a recent heartbeat."""
         effects: list[Effect] = []
         timeout_ms = min(DOUBTED_TIMEOUT_MS, self._timeout_ms) if now_ms < self._doubt_end_ms else self._timeout_ms
         for channel in self._silent_channels(now_ms - timeout_ms):
@@ -285,7 +285,7 @@ class ClientTable:
     # Joining and leaving.
 
     def _join(self, consumer: ConsumerData, client: Client, beat: Heartbeat, request: Request) -> bool:
-        """Make *client* a member of one group; False when there is no such group and none is made."""
+        """Make *client* a member of one group; return False if the group does not exist and is not created."""
         name = consumer.group_name
         config = self._groups.find(name)
         if config is None:
@@ -335,7 +335,7 @@ class ClientTable:
         self.on_change(group)
 
     def notify(self, group: str, effects: list[Effect]) -> None:
-        """Tell the members of *group* that are connected here to work out their queues anew."""
+        """Notify the members of *group* on this broker to rebalance."""
         membership, config = self._consumers.get(group), self._groups.find(group)
         if membership is not None and (config is None or config.notify_consumer_ids_changed_enable):
             _notify(group, membership, effects)
@@ -350,7 +350,7 @@ class ClientTable:
 
 
 def _notify(group: str, membership: Membership, effects: list[Effect]) -> None:
-    """Tell every member of *group* to work out its queues anew."""
+    """Notify every member of *group* to rebalance."""
     if membership.is_broadcast:
         return
     fields = to_fields(ConsumerGroupFields(consumer_group=group))

@@ -1,4 +1,4 @@
-"""The broker's own small files, typed: what is in them, and what happens when they cannot be read."""
+"""Loads and saves the broker's configuration files, typed; a file that cannot be read falls back to its `.bak`."""
 
 from __future__ import annotations
 
@@ -17,28 +17,27 @@ _T = TypeVar("_T")
 
 
 def load_config(disk: Disk, name: str, kind: type[_T]) -> _T | None:
-    """Return what is in the file *name*, or in its `.bak`; None when there is neither.
+    """Return the content of file *name*, or of its `.bak`; return None if neither exists.
 
     Raises:
-        StoreError: there is a file and nothing can be made of it. Going on without it would forget topics, groups or
-            offsets in silence.
+        StoreError: A file exists but cannot be read. Starting without it would silently lose topics, groups or offsets.
     """
     value = config_files.load_config(disk, name)
     path = config_files.config_path(name)
     if value is None:
         if disk.find_size(path) is not None:
             raise StoreError(
-                f"{path} cannot be read and has no good .bak beside it; restore it, or remove it to begin anew"
+                f"{path} cannot be read and its .bak is missing or damaged; restore it, or remove it to start anew"
             )
         return None
     try:
         return msgspec.convert(value, kind, strict=False)
     except (msgspec.ValidationError, RecursionError) as error:
-        raise StoreError(f"{path} has not the shape it should have: {error}") from error
+        raise StoreError(f"{path} is readable JSON but has unexpected content: {error}") from error
 
 
 def report_fallbacks(disk: Disk, names: Iterable[str]) -> list[Log]:
-    """Return a line for each file in whose place its `.bak` counts: what was last changed in it is forgotten."""
+    """Return a log line for each file that is replaced by its `.bak`: the last change to it is lost."""
     lines: list[Log] = []
     for name in names:
         found = config_files.find_config(disk, name)
@@ -50,16 +49,16 @@ def report_fallbacks(disk: Disk, names: Iterable[str]) -> list[Log]:
 
 
 def save_config(disk: Disk, name: str, value: msgspec.Struct) -> None:
-    """Put *value* on disk before returning, and what was there into `.bak`."""
+    """Persist *value* before returning; keep the previous content as `.bak`."""
     config_files.save_config(disk, name, java_json.encode(value))
 
 
 def write_config(disk: Disk, name: str, value: msgspec.Struct) -> list[WriteFile]:
-    """Return the effects that put *value* on disk off the loop, however long the disk has no space for it."""
+    """Return effects that persist *value* asynchronously, retrying while the disk is full."""
     return write_bytes(disk, name, java_json.encode(value))
 
 
 def write_bytes(disk: Disk, name: str, data: bytes) -> list[WriteFile]:
-    """Return the effects that put *data* on disk off the loop, however long the disk has no space for it."""
+    """Return effects that persist *data* asynchronously, retrying while the disk is full."""
     writes = config_files.plan_save(disk, name, data)
     return [WriteFile(path, content, is_retried=True) for path, content in writes]

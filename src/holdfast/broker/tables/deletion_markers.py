@@ -1,10 +1,10 @@
-"""Deletion markers as a broker keeps them and carries them from one name server to the others.
+"""Deletion markers that this broker keeps and passes on between name servers.
 
-    the answer of a name server ─> merged, kept ─> every name server gets the result with a registration, at once
-    explicit create (17, 18, 513) ─> lifted, kept ─> the registration of the topic says so
-    215, before name servers have heard of the deletion (216) ─> held for some seconds, in memory only
+    response of a name server ─> merged, persisted ─> every name server gets the result with a registration, at once
+    explicit create (17, 18, 513) ─> lifted, persisted ─> the registration of the topic reports it
+    215, before name servers know the deletion (216) ─> held for some seconds, in memory only
 
-A topic with a marker is not created for a send. Kept in `config/holdfastDeletions.json`.
+A send does not create a topic that has a marker. The file is `config/holdfastDeletions.json`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from holdfast.wire.cluster.deletions import decode_markers, encode_markers
 
 NAME: Final = "holdfastDeletions.json"
 HOLD_MS: Final = 10_000
-"""How long a topic is not created for sends after 215: tools delete it at all brokers before they send 216."""
+"""How long sends cannot recreate a topic after 215: tools delete it at all brokers before they send 216."""
 
 
 class _Saved(msgspec.Struct, frozen=True):
@@ -34,10 +34,10 @@ class _Saved(msgspec.Struct, frozen=True):
 
 
 class DeletionMarkers:
-    """The markers that this broker has heard of.
+    """The deletion markers known to this broker.
 
     Attributes:
-        on_change: Registers at every name server.
+        on_change: Called when markers changed; registers at every name server.
     """
 
     def __init__(self, disk: Disk, options: BrokerOptions) -> None:
@@ -46,7 +46,7 @@ class DeletionMarkers:
         self._has_name_servers = bool(options.namesrv)
         saved = load_config(disk, NAME, _Saved) or _Saved()
         self._deletions = Deletions(saved.markers)
-        self._held: dict[str, int] = {}  # topic to when a deletion without a marker no longer counts
+        self._held: dict[str, int] = {}  # topic -> time when a deletion without a marker expires
         self.text = encode_markers(self._deletions.all())
         self.on_change: Callable[[list[Effect]], None] = lambda _: None
 
@@ -61,19 +61,19 @@ class DeletionMarkers:
         try:
             markers = decode_markers(text)
         except RemoteProtocolError:
-            return  # It is not from one of ours.
+            return  # Not from a Holdfast name server.
         if self._deletions.merge(markers):
             self._save(effects)
             self.on_change(effects)
 
     def hold(self, topic: str, now_ms: int) -> None:
-        """Take note that *topic* was deleted here; its marker follows if name servers are to forget it as well."""
+        """Block creation of deleted *topic* by sends until its marker arrives, for at most `HOLD_MS`."""
         if self._has_name_servers and is_marked_when_deleted(topic):
             self._held = {name: until_ms for name, until_ms in self._held.items() if until_ms > now_ms}
             self._held[topic] = now_ms + HOLD_MS
 
     def lift(self, topic: str, now_ms: int, effects: list[Effect]) -> None:
-        """Take note that *topic* was explicitly created. The registration that follows tells name servers."""
+        """Remove the marker of *topic*, which was explicitly created. The next registration notifies name servers."""
         self._held.pop(topic, None)
         if self._deletions.lift(topic, self._cluster, now_ms):
             self._save(effects)

@@ -1,7 +1,7 @@
-"""The consumer groups this broker knows, kept in `config/subscriptionGroup.json`.
+"""The consumer groups on this broker, persisted in `config/subscriptionGroup.json`.
 
-What an operator asked for is on disk before the method that did it returns. Groups that come into being because
-somebody consumes are kept by `keep`, some seconds later: should a crash be faster, they come into being again.
+An operator's change is on disk before the method that makes it returns. Groups that a consumer creates implicitly are
+persisted by `keep`, some seconds later: after a crash before that, the consumer's next heartbeat creates them again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NAME: Final = "subscriptionGroup.json"
 SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"
 
-# Tools and proxies of every version use these without asking; Java brokers know them from birth.
+# Tools and proxies of every version use these without creating them; Java brokers have them from the start.
 SYSTEM_GROUPS: Final = (
     "TOOLS_CONSUMER",
     "FILTERSRV_CONSUMER",
@@ -37,7 +37,7 @@ SYSTEM_GROUPS: Final = (
 
 
 class Groups(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The table as it is stored and as tools get it."""
+    """The table in the format of the file and of the answer to tools."""
 
     subscription_group_table: dict[str, GroupConfig] = {}
     forbidden_table: dict[str, Any] = {}
@@ -58,7 +58,7 @@ class GroupTable:
         self._is_kept = True
 
     def find(self, group: str) -> GroupConfig | None:
-        """Return how *group* is treated, or None when nobody knows it."""
+        """Return the configuration of *group*, or None if it does not exist."""
         return self._groups.get(group)
 
     def all(self) -> dict[str, GroupConfig]:
@@ -72,13 +72,13 @@ class GroupTable:
         )
 
     def ensure(self, group: str, now_ms: int) -> GroupConfig | Refusal:
-        """Return *group*, created if need be, or why it cannot be."""
+        """Return *group*, creating it if necessary, or the reason why it cannot be created."""
         known = self._groups.get(group)
         if known is not None:
             return known
         created = GroupConfig(group_name=group)
         may_create = self._auto_create or group.startswith(SYSTEM_GROUP_PREFIX)
-        # A name becomes the folder of its retry topic: no other names may come in.
+        # The name becomes a folder name (of the retry topic), so only valid names are accepted.
         if not may_create or find_group_fault(created) is not None:
             return Refusal(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"consumer group {group} does not exist; create it first"
@@ -91,22 +91,22 @@ class GroupTable:
         return created
 
     def put(self, config: GroupConfig, now_ms: int) -> None:
-        """Treat the group as *config* says from now on."""
+        """Create or replace the group of *config*, and persist the table."""
         self.put_all([config], now_ms)
 
     def put_all(self, configs: list[GroupConfig], now_ms: int) -> None:
-        """Take over all of *configs*, with one write."""
+        """Create or replace the groups of *configs*, with one write."""
         self._change(configs, now_ms)
         self.keep()
 
     def delete(self, group: str, now_ms: int) -> None:
-        """Forget *group*; not there is fine."""
+        """Delete *group*, if it exists."""
         if self._groups.pop(group, None) is not None:
             self._change([], now_ms)
             self.keep()
 
     def keep(self) -> None:
-        """Put the table on disk, unless it is there already."""
+        """Persist the table if it changed since the last write."""
         if not self._is_kept:
             save_config(self._disk, NAME, self.to_wire())
             self._is_kept = True

@@ -1,11 +1,12 @@
-"""Who may consume a queue in order: locks of queues by group (codes 41 and 42).
+"""Queue locks of orderly consumers, by group (codes 41 and 42).
 
-A lock belongs to a client and lapses a minute after it was last taken; clients take theirs again every 20 seconds. The
-locks are in memory only: after a restart a client simply takes them again.
+A lock belongs to a client and expires a minute after its last renewal; clients renew every 20 seconds. Locks are in
+memory
+only: after a restart, clients simply lock again.
 
 A lock is keyed by topic and queue number, never by the broker name in the request. A broker has one queue of each
 number in a topic: its own, or the logical queue of a static topic. Clients name the broker of a logical queue in
-several ways (`__syslo__global__`, `__logic__global`, or the broker they found it on): all mean the same queue.
+several ways (`__syslo__global__`, `__logic__global`, or the broker that it was found on). All mean the same queue.
 """
 
 from __future__ import annotations
@@ -27,20 +28,20 @@ Place = tuple[str, int]
 
 
 class QueueLocks:
-    """Which client holds which queue of which group, and since when."""
+    """The owner and last renewal of each lock, by group and queue."""
 
     def __init__(self) -> None:
         self._held: dict[str, dict[Place, tuple[str, int]]] = {}
 
     def handlers(self) -> Handlers:
-        """Return what this room answers."""
+        """Return the handlers of this component, by request code."""
         return {
             RequestCode.LOCK_BATCH_MQ: self.lock_batch,
             RequestCode.UNLOCK_BATCH_MQ: self.unlock_batch,
         }
 
     def lock(self, group: str, client_id: str, queues: list[MessageQueue], now_ms: int) -> list[MessageQueue]:
-        """Take what is free or already the client's own, and return that."""
+        """Lock those of *queues* that are free, expired or already the client's; return the locked ones."""
         held = self._held.setdefault(group, {})
         taken = []
         for queue in queues:
@@ -52,7 +53,7 @@ class QueueLocks:
         return taken
 
     def unlock(self, group: str, client_id: str, queues: list[MessageQueue]) -> None:
-        """Give back those of *queues* that the client holds."""
+        """Release those of *queues* that the client has locked."""
         held = self._held.get(group, {})
         for place in map(_place, queues):
             owner, _ = held.get(place, (None, 0))
@@ -62,7 +63,7 @@ class QueueLocks:
             self._held.pop(group, None)
 
     def expire(self, now_ms: int) -> None:
-        """Forget locks that have lapsed, so that groups that are gone cost nothing."""
+        """Remove expired locks, so that groups that no longer exist use no memory."""
         for group, held in list(self._held.items()):
             for place, (_, since_ms) in list(held.items()):
                 if now_ms - since_ms > LOCK_LIFE_MS:
@@ -70,7 +71,7 @@ class QueueLocks:
             if not held:
                 del self._held[group]
 
-    # A logical queue takes its locks along when it moves.
+    # The locks of a logical queue move with it.
 
     def held_of(self, topic: str, queues: Collection[int]) -> list[LockHeld]:
         """Return the locks on these queues of *topic*."""
@@ -82,13 +83,13 @@ class QueueLocks:
         ]
 
     def adopt(self, topic: str, locks: Iterable[LockHeld]) -> None:
-        """Accept the locks that came with queues of *topic*."""
+        """Add the locks that were moved here with queues of *topic*."""
         for lock in locks:
             held = self._held.setdefault(lock.group, {})
             held[topic, lock.queue] = (lock.client, lock.taken_ms)
 
     def forget_queues(self, topic: str, queues: Collection[int]) -> None:
-        """Forget the locks on these queues of *topic*: they are elsewhere."""
+        """Remove the locks on these queues of *topic*, which have moved to another broker."""
         for group, held in list(self._held.items()):
             for place in [(name, number) for name, number in held if name == topic and number in queues]:
                 del held[place]
@@ -96,13 +97,13 @@ class QueueLocks:
                 del self._held[group]
 
     def lock_batch(self, request: Request) -> Answer:
-        """Answer 41 with the queues that the client now holds."""
+        """Answer 41 with the queues that the client has locked now."""
         body = java_json.decode(request.command.body, LockBody)
         taken = self.lock(body.consumer_group, body.client_id, body.mq_set, request.now_ms)
         return request.answer(body=java_json.encode(LockAnswer(lockOKMQSet=taken)))
 
     def unlock_batch(self, request: Request) -> Answer:
-        """Answer 42."""
+        """Answer 42: release queue locks."""
         body = java_json.decode(request.command.body, LockBody)
         self.unlock(body.consumer_group, body.client_id, body.mq_set)
         return request.answer()

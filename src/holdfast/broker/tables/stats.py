@@ -1,11 +1,10 @@
-"""How much is put and got: totals for the runtime figures, and counts by topic and group for the tools (315).
+"""Counters of puts and gets: totals for the runtime statistics, and counts by topic and group for tools (315).
 
-A counter is a number that grows; a sample is that number at a time. Rates are differences of samples:
+A counter is a growing number. A sample is its value at a time. A rate is the difference of two samples:
 
     every 10 s  ->  last minute        every 10 min  ->  last hour        every hour  ->  last day
 
-Counting happens on the hot path and is nothing but additions; everything else happens when somebody asks, or every ten
-seconds.
+Counting is on the hot path and consists of additions only. Everything else happens on request, or every ten seconds.
 """
 
 from __future__ import annotations
@@ -33,10 +32,10 @@ BROKER_GET_NUMS: Final = "BROKER_GET_NUMS"
 
 
 class Rate(msgspec.Struct, frozen=True):
-    """What happened within a span of time. Named as the wire names it.
+    """The events within a time span. The field names are those of the wire format.
 
     Attributes:
-        avgpt: Average per time that something happened.
+        avgpt: Average amount per event.
     """
 
     sum: int = 0
@@ -53,11 +52,11 @@ class Rates(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Counter:
-    """A number that grows, and what it was at earlier times.
+    """A growing number with samples of earlier values.
 
     Attributes:
-        value: The sum of everything counted.
-        times: How often something was counted.
+        value: The sum of all amounts counted.
+        times: The number of events counted.
     """
 
     __slots__ = ("_day", "_hour", "_minute", "times", "value")
@@ -70,7 +69,7 @@ class Counter:
         self._day: deque[tuple[int, int, int]] = deque(maxlen=25)
 
     def sample(self, now_ms: int) -> None:
-        """Remember the number as it is now, in every row whose time has come."""
+        """Append the present value to every row whose interval has passed."""
         taken = (now_ms, self.value, self.times)
         self._minute.append(taken)
         for row, interval_ms in ((self._hour, _HOUR_SAMPLE_MS), (self._day, _DAY_SAMPLE_MS)):
@@ -78,7 +77,7 @@ class Counter:
                 row.append(taken)
 
     def rates(self) -> Rates:
-        """Return what the samples tell."""
+        """Return the rates of the last minute, hour and day, from the samples."""
         return Rates(stats_minute=_rate(self._minute), stats_hour=_rate(self._hour), stats_day=_rate(self._day))
 
     def tps(self, span_ms: int) -> float:
@@ -93,7 +92,7 @@ class Counter:
         return 0.0
 
     def is_idle(self) -> bool:
-        """Say whether nothing was counted within the span of the longest row."""
+        """Return whether nothing was counted within the span of the longest row."""
         return bool(self._day) and self._day[0][1] == self.value and len(self._day) == self._day.maxlen
 
 
@@ -114,8 +113,8 @@ class BrokerStats:
 
     Attributes:
         started_ms: When counting began.
-        puts, gets: Messages taken and handed out.
-        pulls_found, pulls_missed: Pulls that brought something, and that did not.
+        puts, gets: Messages stored and delivered.
+        pulls_found, pulls_missed: Pulls that returned messages, and those that returned none.
     """
 
     def __init__(self, now_ms: int = 0) -> None:
@@ -135,7 +134,7 @@ class BrokerStats:
     # Counting.
 
     def count_puts(self, topic: str, messages: int, size: int) -> None:
-        """Count messages that *topic* took, and the bytes of their bodies."""
+        """Count messages stored in *topic*, and the bytes of their bodies."""
         self.puts.value += messages
         self.puts.times += 1
         counters = self._topic_puts.get(topic)
@@ -149,7 +148,7 @@ class BrokerStats:
         sized.times += 1
 
     def count_gets(self, group: str, topic: str, messages: int, size: int) -> None:
-        """Count a pull that brought *messages*."""
+        """Count a pull that returned *messages* messages with *size* bytes."""
         self.gets.value += messages
         self.gets.times += 1
         self.pulls_found.value += 1
@@ -165,23 +164,23 @@ class BrokerStats:
         counters[1].times += 1
 
     def count_miss(self) -> None:
-        """Count a pull that brought nothing."""
+        """Count a pull that returned no message."""
         self.pulls_missed.value += 1
 
     def count(self, name: str, key: str, amount: int = 1) -> None:
-        """Count something rarer than puts and gets."""
+        """Add *amount* to a named counter; for events that are rarer than puts and gets."""
         counter = self.named(name, key)
         counter.value += amount
         counter.times += 1
 
-    # Asking.
+    # Queries.
 
     def named(self, name: str, key: str) -> Counter:
-        """Return the counter of that name and key, made when it is not there."""
+        """Return the counter of that name and key, creating it if necessary."""
         counter = self._named.get((name, key))
         if counter is None:
             counter = self._named[name, key] = Counter()
-            # It was nothing at the last sample: what is counted before the next one has its part in the rates.
+            # It was 0 at the last sample, so that rates include everything counted before the next one.
             counter.sample(self._sampled_ms)
         return counter
 
@@ -190,7 +189,7 @@ class BrokerStats:
         return [(name, key, counter) for (name, key), counter in self._named.items()]
 
     def find_named(self, name: str, key: str) -> Counter | None:
-        """Return the counter of that name and key, or None when nothing was ever counted."""
+        """Return the counter of that name and key, or None if it does not exist."""
         if name == BROKER_PUT_NUMS:
             return self.puts
         if name == BROKER_GET_NUMS:
@@ -198,36 +197,36 @@ class BrokerStats:
         return self._named.get((name, key))
 
     def put_tps(self, topic: str) -> float:
-        """Return how many messages a second *topic* got in the last minute."""
+        """Return the messages per second stored in *topic* in the last minute."""
         counter = self._named.get((TOPIC_PUT_NUMS, topic))
         return counter.rates().stats_minute.tps if counter is not None else 0.0
 
     def get_tps(self, group: str, topic: str) -> float:
-        """Return how many messages a second *group* got of *topic* in the last minute."""
+        """Return the messages per second of *topic* delivered to *group* in the last minute."""
         counter = self._named.get((GROUP_GET_NUMS, f"{topic}@{group}"))
         return counter.rates().stats_minute.tps if counter is not None else 0.0
 
     def at_midnights(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Return (puts, gets) as they were at the start of today and at the start of yesterday."""
+        """Return (puts, gets) at the start of today and at the start of yesterday."""
         return self._midnights[1], self._midnights[0]
 
-    # The passing of time.
+    # Time.
 
     def start(self, now_ms: int, effects: list[Effect]) -> None:
-        """Begin to take samples."""
+        """Take the first sample and start the timer."""
         self.started_ms = now_ms
         self._day = now_ms // _DAY_MS
         self._sample(now_ms)
         effects.append(SetTimer(TIMER, now_ms + SAMPLE_INTERVAL_MS))
 
     def on_timer(self, name: str, now_ms: int, effects: list[Effect]) -> None:
-        """Take the next samples."""
+        """Take the next sample and set the timer."""
         assert name == TIMER
         self._sample(now_ms)
         effects.append(SetTimer(TIMER, now_ms + SAMPLE_INTERVAL_MS))
 
     def forget_topic(self, topic: str) -> None:
-        """Drop the counters of a topic that is gone."""
+        """Remove the counters of a deleted topic."""
         self._topic_puts.pop(topic, None)
         self._group_gets = {key: counters for key, counters in self._group_gets.items() if key[1] != topic}
         self._named = {

@@ -1,15 +1,15 @@
-"""The topics this broker hosts, kept in `config/topics.json`.
+"""The topics on this broker, persisted in `config/topics.json`.
 
-How the queues of a topic are indexed is said when it is made and does not change. The store hears of it once the file
-says it: a store that is opened again reads it there.
+The index type of a topic's queues is set at its creation and does not change. The store is notified only after the file
+contains it, because a reopened store reads it from there.
 
-What an operator asked for is on disk before the method that did it returns, so that an answered creation survives a
-crash. What comes into being by itself (`create_for_send`, `ensure`) is kept by `keep`, once for all of an event and
-before its answers leave. Which topics changed since the last registration is remembered in `changed`;
-`registration.py` takes them.
+An operator's change is on disk before the method that makes it returns, so that an acknowledged creation survives a
+crash. Topics that are created implicitly (`create_for_send`, `ensure`) are persisted by `keep`: once per event, before
+its answers are sent. `changed` contains the topics that changed since the last registration; `registration.py` consumes
+it.
 
-The system topics are those that a Java broker registers: clients and tools look for some of them, and a name server
-takes a broker that presents a single topic for an incremental update.
+The system topics are those that a Java broker registers. Clients and tools expect some of them. Besides, a name
+server takes the registration of a single topic for an incremental update.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _INHERITED = int(READ_WRITE | Permission.INHERIT)
 
 
 class _Saved(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What is in the file; keys that we do not know are left to those who wrote them."""
+    """Content of the file. Unknown keys are ignored: other implementations may have written them."""
 
     topic_config_table: dict[str, TopicConfig] = {}
     data_version: DataVersion = DataVersion()
@@ -67,14 +67,15 @@ class TopicTable:
     """Every topic by name.
 
     Args:
-        disk: Where the file is.
-        options: How the broker is called, and what it may create.
-        now_ms: The time here.
-        store: Who keeps the queues of the topics.
+        disk: The disk with the file.
+        options: The broker's name, and whether it may create topics.
+        now_ms: The current time.
+        store: The store with the queues of the topics.
 
     Attributes:
-        deletions: Which topics must not be created for sends.
-        on_created: Is called with a topic that a send created, its template, and the queues that its sender wants.
+        deletions: The topics that sends must not create.
+        on_created: Called with a topic that a send created, its template, and the number of queues its sender
+            requested.
         data_version: Rises with every change; name servers compare it.
         changed: Names of the topics that changed since they were last registered.
     """
@@ -97,7 +98,7 @@ class TopicTable:
         self._is_kept = True
 
     def find(self, name: str) -> TopicConfig | None:
-        """Return how *name* is hosted, or None when it is not."""
+        """Return the configuration of *name*, or None if this broker does not have the topic."""
         return self._topics.get(name)
 
     def all(self) -> dict[str, TopicConfig]:
@@ -105,27 +106,27 @@ class TopicTable:
         return self._topics
 
     def to_wire(self) -> Topics:
-        """Return the whole table as it is registered and handed to tools."""
+        """Return the whole table in the format of registrations and of the answer to tools."""
         return Topics(topic_config_table=self._topics, data_version=self.data_version)
 
     def is_system(self, name: str) -> bool:
-        """Say whether the broker itself needs *name*."""
+        """Return whether *name* is a system topic."""
         return name in self._system or name in _OURS or name.startswith(SYSTEM_PREFIX)
 
     def system_names(self) -> list[str]:
-        """Return the names that are the broker's own, hosted yet or not."""
+        """Return the names of the system topics, including one that may not exist yet."""
         return sorted(self._system | {CHECK_MAX_TOPIC})
 
     def put(self, config: TopicConfig, now_ms: int) -> None:
-        """Host *config* from now on."""
+        """Create or replace the topic of *config*, and persist the table."""
         if self._topics.get(config.name) == config:
-            # Repeated creation must still reach name servers that have forgotten the topic.
+            # Register it again: a name server may have lost the topic.
             self.changed.add(config.name)
             return
         self.put_all([config], now_ms)
 
     def put_all(self, configs: list[TopicConfig], now_ms: int) -> None:
-        """Host all of *configs*, with one write."""
+        """Create or replace the topics of *configs*, with one write."""
         self._host(configs, now_ms)
         self.keep()
         if self._store is not None:
@@ -134,7 +135,7 @@ class TopicTable:
                     self._store.set_batched(config.name)
 
     def find_kind_fault(self, config: TopicConfig) -> str | None:
-        """Return why the queues of a topic cannot be indexed as *config* wants it, or None when they can."""
+        """Return why *config* asks for an impossible index type, or None if the type is possible."""
         name, kind = config.name, config.attributes.get(QUEUE_TYPE, SIMPLE_QUEUE)
         if kind not in {SIMPLE_QUEUE, BATCH_QUEUE}:
             return f"the queue type {kind} is not supported; use {SIMPLE_QUEUE} or {BATCH_QUEUE}"
@@ -149,18 +150,18 @@ class TopicTable:
             )
         left = None if self._store is None else self._store.find_kind(name)
         if left is not None and left != config.has_batch_index:
-            return f"queues of an earlier topic {name} with another {QUEUE_TYPE} are left: delete it first"
+            return f"queues of an earlier topic {name} with another {QUEUE_TYPE} still exist: delete that topic first"
         return None
 
     def is_creatable(self, name: str, template: str) -> bool:
-        """Say whether a send to *name* would create it, after the topic *template*."""
+        """Return whether a send to *name* would create it from the topic *template*."""
         if name in self._topics or name.startswith(RETRY_PREFIX) or find_name_fault(name) is not None:
             return False
         base = self._topics.get(template)
         return base is not None and bool(base.permission & Permission.INHERIT)
 
     def create_for_send(self, name: str, template: str, queues: int, now_ms: int) -> TopicConfig | Refusal:
-        """Create a topic that a client sends to, after the topic *template*, if that may be inherited from."""
+        """Return the topic of a send; create it from the topic *template* if it is missing and that is permitted."""
         known = self._topics.get(name)
         if known is not None:
             return known
@@ -170,7 +171,7 @@ class TopicTable:
         return created
 
     def create_from_template(self, name: str, template: str, queues: int, now_ms: int) -> TopicConfig | Refusal:
-        """Create a topic that is not here, with the smaller of *queues* and the number that *template* has."""
+        """Create a missing topic, with the smaller of *queues* and the template's number of queues."""
         fault = find_name_fault(name)
         if fault is not None:
             return Refusal(ResponseCode.INVALID_PARAMETER, fault)
@@ -179,7 +180,7 @@ class TopicTable:
         if self.deletions.is_deleted(name, now_ms):
             return Refusal(
                 ResponseCode.TOPIC_NOT_EXIST,
-                f"topic[{name}] was deleted and is not created by a send; create it again first, by holdfast topic "
+                f"topic[{name}] was deleted, so a send does not create it; create it again first, with holdfast topic "
                 "create or mqadmin updateTopic",
             )
         base = self._topics.get(template)
@@ -199,7 +200,7 @@ class TopicTable:
         return created
 
     def ensure(self, name: str, queues: int, now_ms: int, permission: int = int(READ_WRITE)) -> TopicConfig:
-        """Return topic *name*, created with *queues* queues when it is not there: for topics that we need ourselves."""
+        """Return topic *name*, which the broker itself needs; create it with *queues* queues if it is missing."""
         known = self._topics.get(name)
         if known is not None:
             return known
@@ -208,7 +209,7 @@ class TopicTable:
         return created
 
     def ensure_all(self, queues: dict[str, int], now_ms: int) -> None:
-        """Create those topics that are not there, given as name and number of queues."""
+        """Create the missing ones of these topics, given as name and number of queues."""
         created = [
             TopicConfig(name=name, read_queues=count, write_queues=count)
             for name, count in queues.items()
@@ -218,25 +219,25 @@ class TopicTable:
             self._host(created, now_ms)
 
     def delete(self, name: str, now_ms: int) -> None:
-        """Stop hosting *name*; not there is fine."""
+        """Delete *name*, if it exists."""
         if self._topics.pop(name, None) is not None:
             self.changed.discard(name)
             self._host([], now_ms)
             self.keep()
 
     def take_changed(self) -> dict[str, TopicConfig]:
-        """Return the topics that changed since this was last asked."""
+        """Return the topics that changed since the last call, and clear the set."""
         taken = {name: self._topics[name] for name in self.changed if name in self._topics}
         self.changed = set()
         return taken
 
     def touch(self, name: str, now_ms: int) -> None:
-        """Let name servers hear of *name* again: what they should know of it besides its configuration changed."""
+        """Mark *name* for registration: something beside its configuration changed that name servers need to know."""
         self.changed.add(name)
         self._bump(now_ms)
 
     def keep(self) -> None:
-        """Put the table on disk, unless it is there already."""
+        """Persist the table if it changed since the last write."""
         if not self._is_kept:
             save_config(self._disk, NAME, _Saved(topic_config_table=self._topics, data_version=self.data_version))
             self._is_kept = True
@@ -255,7 +256,7 @@ class TopicTable:
 
 
 def find_topic_fault(config: TopicConfig) -> str | None:
-    """Return why *config* cannot be hosted, or None when it can."""
+    """Return why *config* is invalid, or None if it is valid."""
     fault = find_name_fault(config.name)
     if fault is not None:
         return fault

@@ -1,7 +1,7 @@
-"""Tracks the configuration files that the disk has no space for, and logs when that begins and ends.
+"""Tracks the configuration files that could not be written because the disk is full; logs when that begins and ends.
 
-The shell retries the writes (`WriteFile.is_retried`), topics and groups are retried by their timer: nothing is lost
-that memory still has, and no restart is needed.
+The shell retries the writes (`WriteFile.is_retried`), and a timer retries topics and groups. Nothing is lost while the
+process runs, and no restart is needed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from holdfast.machine.effects import Effect, Log
 
 
 class UnwrittenFiles:
-    """Paths of files whose last write was refused for want of space."""
+    """Paths of the files whose last write failed because the disk was full."""
 
     def __init__(self) -> None:
         self._paths: set[str] = set()
@@ -22,16 +22,16 @@ class UnwrittenFiles:
         return path in self._paths
 
     def failed(self, path: str, reason: str) -> list[Effect]:
-        """Note that *path* could not be written."""
+        """Record that *path* could not be written; log it if it is the first such file."""
         is_first = not self._paths
         self._paths.add(path)
         if not is_first:
             return []
-        hint = "free space; the write is retried, and messages are still taken while the log and its index have space"
+        hint = "free space; the write is retried, and sends are still accepted while the log and its index have space"
         return [Log("error", "no space for configuration files", {"file": path, "reason": reason, "hint": hint})]
 
     def written(self, path: str) -> list[Effect]:
-        """Note that *path* was written."""
+        """Record that *path* was written; log it if no other file is left."""
         if path not in self._paths:
             return []
         self._paths.remove(path)
