@@ -1,11 +1,13 @@
-"""Logical queues as this broker records them: which segment of which queue is here, and which broker leads it.
+"""Logical queues as this broker records them, and as it believes other brokers lead them.
 
-segment_ends     Where the homes of this broker end
-mapping_journal  What happens to the logical queues of a broker, as records of its own log
-mapping_table    The logical queues of static topics, as this broker records them, and what they mean for its
-physical queues
-cluster_view     What this broker believes of the others
-segment_queries  Questions about a logical queue that its leader answers, some of them with the help of brokers
-that led it before
-offset_rewrite   Records for clients that know no offset delta
+A logical queue is a chain of segments: ranges of physical queues on brokers. The broker of the last decided segment is
+the leader and accepts the sends. A mapping holds the segments of all logical queues of a static topic that a broker
+records.
+
+    segment_ends     ends of this broker's segments, computed from its physical queues
+    mapping_journal  changes to mappings as records in the broker's log
+    mapping_table    the mappings of this broker: placements, changes, moves, the snapshot file
+    cluster_view     addresses and leaders, as name servers and other brokers reported them
+    segment_queries  offsets and times of a logical queue, across its segments on any broker
+    offset_rewrite   rewrites queue ids and offsets in records, for clients without offset deltas
 """

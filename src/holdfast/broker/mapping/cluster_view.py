@@ -1,10 +1,10 @@
-"""What this broker believes of the others: where they are, and who leads which logical queue.
+"""What this broker believes about other brokers: their addresses, and who leads which logical queue.
 
     name servers ─ 106 addresses, 105 leaders ─┐
-    what other brokers say in passing ─────────┴─> believed until something newer is told, or it proved wrong
+    reports of other brokers ──────────────────┴─> believed until something newer arrives, or it proves wrong
 
-A belief may be old; it is never a reason to write. Whoever acts on it is told by the other side when it was wrong,
-doubts it here, and asks the name servers again.
+A belief may be stale; it never justifies a write. If a request based on it reaches the wrong broker, that broker
+reports it. The caller then marks the belief as suspect, and the name servers are asked again.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _TOPICS_AT_ONCE: Final = 128
 
 
 class Survey(msgspec.Struct, frozen=True, kw_only=True):
-    """What name servers tell at one moment of a topic and of those who may have a part in it.
+    """A snapshot of the name servers' knowledge of a topic and of the brokers in its scope.
 
     Attributes:
-        is_told: Whether any of them answered; also where there is none to ask.
-        brokers: The brokers that they list in the topic's scope, and where each is reached.
-        records: What brokers reported of the topic last, those that are down too.
+        is_told: Whether any name server answered; also true if none is configured.
+        brokers: The brokers in the topic's scope and their addresses.
+        records: The last reported mapping of each broker of the topic, including brokers that are down.
     """
 
     is_told: bool
@@ -52,83 +52,83 @@ class ClusterView:
     """Addresses by broker name, and leaders by topic and queue.
 
     Attributes:
-        on_markers: Is called with the deletion markers of a topic that a name server sent along.
+        on_markers: Called with the deletion markers in a name server's response.
     """
 
     def __init__(self, options: BrokerOptions) -> None:
         self._name = options.name
         self._cluster = options.cluster
-        self._clusters: dict[str, str] = {}  # of the others, as far as name servers told
+        self._clusters: dict[str, str] = {}  # of other brokers, as reported by name servers
         self._namesrv = options.namesrv
         self._addresses: dict[str, str] = {options.name: options.address}
-        self._replicas: dict[str, str] = {}  # of each broker that has one, the one with the lowest number
+        self._replicas: dict[str, str] = {}  # broker -> address of its replica with the lowest id
         self._leaders: dict[str, dict[MessageQueue, Leader]] = {}
-        self._retired: dict[str, dict[str, dict[int, int]]] = {}  # topic, broker, queue: the generation it forgot last
+        self._retired: dict[str, dict[str, dict[int, int]]] = {}  # topic, broker, queue -> generation last forgotten
         self._asking: set[str] = set()
-        self._told: set[str] = set()  # topics of which a name server knew, and "" when one told addresses
-        self._static: set[str] = set()  # topics that are static, by what a name server said last
+        self._told: set[str] = set()  # topics known to a name server; "" if one has sent addresses
+        self._static: set[str] = set()  # topics that are static by the last answer of a name server
         self._is_doubted = False
         self.on_markers: Callable[[str], None] = lambda _: None
 
-    # Asking what is believed.
+    # Queries.
 
     def address(self, broker: str) -> str | None:
-        """Return where *broker* is reached; None when that is unknown, or in doubt until the next refresh."""
+        """Return the address of *broker*; None if it is unknown, or suspect until the next refresh."""
         return None if self._is_doubted and broker != self._name else self._addresses.get(broker)
 
     def replica(self, broker: str) -> str | None:
-        """Return where a replica of *broker* is reached, which can be read while the broker is down; None without."""
+        """Return the address of a replica of *broker*, for reads while the broker is down, or None."""
         return self._replicas.get(broker)
 
     def replicas(self) -> list[str]:
-        """Return where replicas are reached."""
+        """Return the addresses of all known replicas."""
         return sorted(self._replicas.values())
 
     def brokers(self, scope: str = GLOBAL) -> list[str]:
-        """Return every other broker that is known, of those in *scope*."""
+        """Return the names of all other known brokers in *scope*."""
         others = sorted(self._addresses.keys() - {self._name})
         return others if scope == GLOBAL else [name for name in others if covers(scope, self.cluster_of(name))]
 
     def cluster_of(self, broker: str) -> str:
-        """Return the cluster of *broker*; ours, where nobody told."""
+        """Return the cluster of *broker*; this broker's cluster if it is unknown."""
         return self._clusters.get(broker, self._cluster)
 
     def leader(self, topic: str, queue: int) -> str | None:
-        """Return who leads a logical queue, or None when nobody is known to."""
+        """Return the name of the broker that leads a logical queue, or None if it is unknown."""
         found = self.find_leader(topic, queue)
         return None if found.broker == NOBODY else found.broker
 
     def is_told(self, topic: str = "") -> bool:
-        """Say whether a name server that knows *topic* has ever answered; without a topic, whether any has at all.
+        """Return whether a name server that knows *topic* has ever answered; without a topic, whether any has.
 
-        It tells everything that brokers registered, whether they are alive or not, and so of a newer leader, too. One
-        that is busy has heard of the topic, and believes nobody: then there is no newer leader that it knows of.
+        A name server returns everything that brokers registered, alive or not, and so a newer leader, too. A busy one
+        knows the topic but no leader: then no newer leader is known to it.
         """
         return topic in self._told
 
     def is_static(self, topic: str) -> bool:
-        """Say whether *topic* is static, by what name servers said when they were last asked for it.
+        """Return whether *topic* is static, by the last answers of the name servers.
 
-        One that is busy has heard of it, and cannot tell yet who leads its queues.
+        A busy name server knows that the topic is static, but not yet who leads its queues.
         """
         return topic in self._static
 
     def leader_above(self, topic: str, queue: int, generation: int) -> str | None:
-        """Return who leads a logical queue if that is newer than *generation*."""
+        """Return the leader of a logical queue if its generation is above *generation*, otherwise None."""
         found = self.find_leader(topic, queue)
         return found.broker if found.generation > generation and found.broker != NOBODY else None
 
     def require_newest(self, topic: str, queue: LogicalQueue) -> None:
-        """See that no other broker leads a logical queue in a newer generation, and that its leader did not forget it.
+        """Check that no other broker leads a logical queue in a newer generation, and that its leader still knows it.
 
         Raises:
-            MappingRefused: another leads it, or it was forgotten: its next home begins above its floor.
+            MappingRefused: Another broker leads it, or it was forgotten: its next segment begins above its floor.
         """
         retired = self._retired.get(topic, {}).get(queue.leader.broker, {})
         if retired.get(queue.queue, UNKNOWN_GENERATION) >= queue.generation > UNKNOWN_GENERATION:
             raise MappingRefused(
                 "never twice",
-                f"{queue.leader.broker} was made to forget logical queue {queue.queue} of {topic}: give it a new home"
+                f"{queue.leader.broker} was made to forget logical queue {queue.queue} of {topic}: give it a segment"
                 f" with `holdfast queue set {topic} {queue.queue}`",
             )
         newer = self.leader_above(topic, queue.queue, queue.generation)
@@ -140,7 +140,7 @@ class ClusterView:
             )
 
     def find_leader(self, topic: str, queue: int) -> Leader:
-        """Return who leads a logical queue, and since when; nobody when nobody is known to."""
+        """Return the known leader of a logical queue with the highest generation and epoch; `NO_LEADER` if unknown."""
         held = self._leaders.get(topic, {})
         found = [leader for place, leader in held.items() if place.queue_id == queue]
         return max(found, key=lambda leader: (leader.generation, leader.epoch), default=NO_LEADER)
@@ -148,17 +148,17 @@ class ClusterView:
     # Learning.
 
     def teach(self, broker: str, address: str) -> None:
-        """Take note of where a broker is, by its own word."""
+        """Record the address that a broker gave for itself."""
         self._addresses[broker] = address
 
     def teach_leader(self, place: MessageQueue, leader: Leader) -> None:
-        """Take note of who leads a queue; what is older than what is believed changes nothing."""
+        """Record the leader of a queue, unless it is older than the known one."""
         self._leaders[place.topic] = advance(self._leaders.get(place.topic, {}), {place: leader})
 
     def learn(self, topic: str, records: Iterable[TopicMapping]) -> None:
-        """Take note of who leads the queues of *topic* by what its brokers recorded.
+        """Record the leaders of *topic* from the mappings that its brokers reported.
 
-        Other clusters may have a static topic of that name, too: theirs does not concern us.
+        Mappings of other clusters, which may have a static topic of the same name, are ignored.
         """
         ours = [record for record in records if covers(record.scope, self._cluster)]
         self._leaders[topic] = advance(self._leaders.get(topic, {}), find_leaders(topic, ours))
@@ -167,38 +167,38 @@ class ClusterView:
         )
 
     def forget(self, address: str) -> None:
-        """Believe no longer that somebody is reached at *address*."""
+        """Drop the addresses of other brokers that equal *address*."""
         gone = [name for name, known in self._addresses.items() if known == address and name != self._name]
         for name in gone:
             del self._addresses[name]
 
     def forget_broker(self, broker: str) -> None:
-        """Believe no longer that there is such a broker: it was removed."""
+        """Drop the address of a broker that was removed."""
         if broker != self._name:
             self._addresses.pop(broker, None)
 
     def forget_topic(self, topic: str) -> None:
-        """Believe nothing of a topic: it was deleted."""
+        """Drop everything about a deleted topic."""
         self._leaders.pop(topic, None)
         self._retired.pop(topic, None)
         self._told.discard(topic)
         self._static.discard(topic)
 
     def forget_leader(self, topic: str, queue: int) -> None:
-        """Believe nothing of who leads a queue: its leader says something else."""
+        """Drop the known leader of a queue, because that broker contradicts it."""
         held = self._leaders.get(topic, {})
         self._leaders[topic] = {place: leader for place, leader in held.items() if place.queue_id != queue}
 
     def doubt(self) -> None:
-        """Believe in no address until the name servers were asked again: somebody who should lead says it does not."""
+        """Suspect all addresses until the next refresh: a presumed leader reports that it does not lead."""
         self._is_doubted = True
 
-    # Asking name servers.
+    # Requests to name servers.
 
     def refresh(self, topic: str | None = None) -> Procedure[None]:
-        """Ask the name servers, all of them at once, for addresses and for the leaders of *topic*.
+        """Ask all name servers at once for addresses and for the leaders of *topic*.
 
-        What several ask for at once is asked for once. That nobody answers is no failure: the old belief stays.
+        Concurrent calls for the same topic share one request. If no name server answers, the old belief stays.
         """
         key = topic or ""
         if key in self._asking:
@@ -222,7 +222,7 @@ class ClusterView:
             self._is_doubted = False
 
     def refresh_topics(self, topics: Sequence[str]) -> Procedure[None]:
-        """Ask the name servers about *topics*, many at a time. Where none of them answers, the old belief stays."""
+        """Ask the name servers about *topics*, many at a time. If none answers, the old belief stays."""
         for at in range(0, len(topics), _TOPICS_AT_ONCE):
             chunk = topics[at : at + _TOPICS_AT_ONCE]
             asked = [(topic, self._ask_leaders(server, topic)) for topic in chunk for server in self._namesrv]
@@ -234,7 +234,7 @@ class ClusterView:
                 self._note_kind(topic, found)
 
     def survey(self, topic: str, scope: str) -> Procedure[Survey]:
-        """Ask all name servers at once what they know of *topic*, and of the brokers in *scope*."""
+        """Ask all name servers at once about *topic* and the brokers in *scope*."""
         calls = [call for server in self._namesrv for call in self._questions(server, topic)]
         answers = yield from ask_all(calls)
         brokers: dict[str, str] = {}
@@ -256,21 +256,23 @@ class ClusterView:
         return Survey(is_told=is_told, brokers=inside, records=records)
 
     def find_address(self, broker: str) -> Procedure[str]:
-        """Return where *broker* is reached, asking if that is unknown.
+        """Return the address of *broker*; ask the name servers if it is unknown.
 
         Raises:
-            PeerFailed: nobody knows.
+            PeerFailed: No name server knows it.
         """
         found = self.address(broker)
         if found is None:
             yield from self.refresh()
             found = self.address(broker)
         if found is None:
-            raise PeerFailed(f"broker {broker} is not known to any name server: it is down", is_unsent=True)
+            raise PeerFailed(
+                f"broker {broker} is not known to any name server: it is down or not registered", is_unsent=True
+            )
         return found
 
     def _note_kind(self, topic: str, kinds: set[bool | None]) -> None:
-        """Take note of whether *topic* is static; *kinds* has what each name server says, None where one is silent."""
+        """Record whether *topic* is static; *kinds* has the verdict of each name server, None if it gave none."""
         if kinds != {None}:
             (self._static.add if True in kinds else self._static.discard)(topic)
 
@@ -290,7 +292,7 @@ class ClusterView:
                 self._clusters[name] = data.cluster
 
     def _take_leaders(self, answer: Command | PeerFailed, topic: str) -> bool | None:
-        """Learn who leads the queues of a topic; return whether it is static, if that is said."""
+        """Record the leaders in a name server's answer; return whether the topic is static, or None if unclear."""
         if isinstance(answer, PeerFailed):
             return None
         if DELETIONS_FIELD in answer.fields:
@@ -311,7 +313,7 @@ class ClusterView:
         return any(covers(record.scope, self._cluster) for record in route.mappings.values())
 
     def _questions(self, server: str, topic: str | None) -> list[PeerCall]:
-        """Return what a name server is asked: where brokers are, and who leads the queues of *topic*."""
+        """Return the requests to one name server: the brokers' addresses, and the leaders of *topic*."""
         calls = [PeerCall(server, Command(code=RequestCode.GET_BROKER_CLUSTER_INFO), ASK_TIMEOUT_MS)]
         if topic is not None:
             calls.append(self._ask_leaders(server, topic))
@@ -323,7 +325,7 @@ class ClusterView:
 
 
 def _read_info(answer: Command | PeerFailed) -> ClusterInfo | None:
-    """Return the brokers that a name server lists; None if it does not tell."""
+    """Decode the brokers in a name server's answer; return None if it is an error or cannot be decoded."""
     if isinstance(answer, PeerFailed) or answer.code != ResponseCode.SUCCESS:
         return None
     try:
@@ -333,7 +335,7 @@ def _read_info(answer: Command | PeerFailed) -> ClusterInfo | None:
 
 
 def _read_route(answer: Command | PeerFailed) -> Route | None:
-    """Return the route that a name server tells; None if it does not."""
+    """Decode the route in a name server's answer; return None if it is an error or cannot be decoded."""
     if isinstance(answer, PeerFailed) or answer.code != ResponseCode.SUCCESS:
         return None
     try:

@@ -1,10 +1,10 @@
-"""What happens to the logical queues of a broker, as records of its own log.
+"""Changes to the mappings of this broker, as records in the broker's log.
 
-    SYS_HOLDFAST_MAPPING / 0    {"mapping": {"topic", "epoch", "queues": {"3": [home, ...]}, ...}, "move": {...}}
+    SYS_HOLDFAST_MAPPING / 0    {"mapping": {"topic", "epoch", "queues": {"3": [segment, ...]}, ...}, "move": {...}}
 
-A record holds the resulting state of what it changes, never a step: reading it twice changes nothing, and the last one
-counts. It lies in the same log as the messages, so one sync covers a seal and everything before it. A snapshot in a
-file says from which position on records still have to be read.
+A record holds the resulting state of whatever it changes, never a delta. So replay is idempotent, and the last record
+wins. The records are in the same log as the messages, so one sync covers a seal and everything before it. A snapshot
+file contains the position from which records must be replayed.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from holdfast.wire.cluster.registration import DataVersion
 from holdfast.wire.requests.moves import Move, Opening
 
 QUEUES_PER_RECORD = 1024
-"""Few enough that the largest change fits the log: a topic of more queues takes more records, in one write."""
+"""Small enough for one record to fit the log. A topic with more queues needs several records, in one write."""
 
 
 class MoveState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A move with everything that its source needs to take it up again.
+    """A move, with everything that its source needs to resume it.
 
     Attributes:
-        move: As operators see it.
-        physical: What the target prepared: logical to physical queue.
-        opening: What the target was granted, once it was.
-        saved: At the target: how often the file of offsets had been saved when those of the opening were taken over.
+        move: The move in the form shown to operators.
+        physical: Queues that the target prepared: logical to physical queue.
+        opening: The grant to the target; None before it.
+        saved: On the target: the save count of the offsets file when the offsets of the opening were adopted.
     """
 
     move: Move
@@ -44,17 +44,17 @@ class MoveState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class MappingChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A static topic as the broker records it, or what changed of it.
+    """The recorded state of a static topic, or a change to it.
 
     Attributes:
-        version: Of this form; empty before there was one.
-        broker: Whose record it is, so that a copy is noticed elsewhere; empty where nobody said.
-        queues: All homes of each queue that changed.
-        dropped: Queues that are no longer recorded.
-        floors: Where forgotten queues may begin again, of each that changed.
-        is_whole: There are no queues but these.
-        is_deleted: The topic is static no more.
-        config: How the broker hosts the topic, should its own file be older.
+        version: Version of this format; empty in the first one.
+        broker: The broker that wrote the record, so that a copied folder is detected; empty in old records.
+        queues: All segments of each queue that changed.
+        dropped: Queues that are no longer recorded here.
+        floors: The floors of forgotten queues that changed: the lowest offset at which each may begin again.
+        is_whole: These are all queues; others are dropped.
+        is_deleted: The topic is no longer static.
+        config: The topic's configuration, in case the topics file is older.
     """
 
     topic: str
@@ -72,10 +72,10 @@ class MappingChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class ChangeRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The body of one record. An empty one changes nothing: it only is the first of its log file.
+    """The body of one record. An empty one changes nothing: it only starts a log file.
 
     Attributes:
-        draining: Whether the broker shall get no more queues, from here on.
+        draining: Whether the broker gets no more queues from here on.
     """
 
     mapping: MappingChange | None = None
@@ -84,10 +84,10 @@ class ChangeRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class MappingSnapshot(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """`config/holdfastMapping.json`: what all records before a position of the log say together.
+    """`config/holdfastMapping.json`: the combined state of all records before a position of the log.
 
     Attributes:
-        java: Version of the file that was written beside it for Java: a later one there is Java's own.
+        java: Version of the Java mapping file written with it. A later version there was written by a Java broker.
     """
 
     position: Int64 = 0
@@ -98,12 +98,12 @@ class MappingSnapshot(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
 
 
 def encode_change(record: ChangeRecord) -> bytes:
-    """Return the body of a record."""
+    """Encode the body of a record."""
     return msgspec.json.encode(record)
 
 
 def describe(mapping: TopicMapping, config: TopicConfig | None = None) -> MappingChange:
-    """Return everything that a broker records of a topic."""
+    """Return the complete recorded state of a topic."""
     return MappingChange(
         topic=mapping.topic,
         version=RECORD_VERSION,
@@ -119,7 +119,7 @@ def describe(mapping: TopicMapping, config: TopicConfig | None = None) -> Mappin
 
 
 def split_change(old: TopicMapping | None, new: TopicMapping, config: TopicConfig | None) -> list[MappingChange]:
-    """Return what turns *old* into *new*: one change, unless it is of more queues than a record holds."""
+    """Return the changes from *old* to *new*: one, or several if more queues changed than fit one record."""
     known = {} if old is None else old.queues
     changed = {number: queue for number, queue in new.queues.items() if known.get(number) != queue}
     lower = {} if old is None else old.floors
@@ -145,7 +145,7 @@ def split_change(old: TopicMapping | None, new: TopicMapping, config: TopicConfi
 
 
 def apply_change(old: TopicMapping | None, change: MappingChange, broker: str) -> TopicMapping | None:
-    """Return what *broker* records of the topic after *change*; None when the topic is static no more."""
+    """Apply *change* to the mapping of *broker*; return None if the topic is no longer static."""
     if change.is_deleted:
         return None
     known = {} if old is None or change.is_whole else old.queues
@@ -164,38 +164,38 @@ def apply_change(old: TopicMapping | None, change: MappingChange, broker: str) -
 
 
 def find_stranger(mapping: TopicMapping, owner: str, *, cluster: str | None) -> str | None:
-    """Return why a record in a broker's folder is none of its own, or None when it is.
+    """Return why a mapping in a broker's folder belongs to another broker or cluster, or None if it is its own.
 
     Args:
-        mapping: As the broker would have it.
-        owner: Whose it is by its own word; empty where it has none.
-        cluster: Where the broker was started; None where that says nothing.
+        mapping: The mapping, with this broker as its owner.
+        owner: The broker named in the record; empty if the record names none.
+        cluster: The cluster in which the broker was started; None skips the check.
     """
     topic, broker, scope = mapping.topic, mapping.broker, to_shown_scope(mapping.scope)
     if owner not in {"", broker}:
         return (
             f"{topic} is recorded here for broker {owner}: the folder was copied from there. Start {owner} on it, or"
-            f" {broker} on a folder of its own"
+            f" {broker} on a separate folder"
         )
     if cluster is not None and not covers(mapping.scope, cluster):
         return (
             f"{topic} is fixed in {scope}, and {broker} was started in cluster {cluster}: start it with --cluster"
-            f" {scope}, or on a folder of its own"
+            f" {scope}, or on a separate folder"
         )
     return None
 
 
 def find_strangers(table: Mapping[str, TopicMapping], owners: Mapping[str, str], cluster: str | None) -> dict[str, str]:
-    """Return the topics of which a folder has records that are not its broker's own, and why each is not."""
+    """Return the topics whose mapping belongs to another broker or cluster, with the reason."""
     found = {topic: find_stranger(mapping, owners[topic], cluster=cluster) for topic, mapping in table.items()}
     return {topic: reason for topic, reason in found.items() if reason is not None}
 
 
 def read_changes(store: MessageStore, start: int) -> Iterator[ChangeRecord]:
-    """Yield the records from position *start* of the log on, oldest first. Waits for the disk: only while opening.
+    """Yield the records from log position *start* on, oldest first. Reads the disk synchronously: only while opening.
 
     Raises:
-        StoreError: one cannot be read. Going on without it might open a queue that is open elsewhere.
+        StoreError: A record cannot be read. Continuing without it might open a queue that is open on another broker.
     """
     queue = store.find_queue(MAPPING_TOPIC, 0)
     if queue is None:
@@ -211,12 +211,12 @@ def read_changes(store: MessageStore, start: int) -> Iterator[ChangeRecord]:
         position, _, _ = queue.get_entry(offset)
         record = store.read_record(position)
         if record is None:
-            continue  # A place that recovery left blank.
+            continue  # a range that recovery blanked out
         try:
             yield msgspec.json.decode(record.body, type=ChangeRecord)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise StoreError(
-                f"the record of logical queues at position {position} cannot be read ({error}); restore the folder, or "
+                f"the mapping record at position {position} cannot be read ({error}); restore the folder, or "
                 "take the broker out of service and move its queues by force"
             ) from error
 

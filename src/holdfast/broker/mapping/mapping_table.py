@@ -1,14 +1,14 @@
-"""The logical queues of static topics, as this broker records them, and what they mean for its physical queues.
+"""The mappings of static topics on this broker, and where they place each logical queue.
 
     change ─> a record in the log, written at once ─> the table ─┬─ placements: where a send or a pull of a queue goes
-                                        └─ synced ─> announced ──┴─ name servers hear of it
+                                        └─ synced ─> announced ──┴─ registered at name servers
 
-    open        this broker takes the writes          prepared    it will, and does not yet
-    sealed      it took them until just now           elsewhere   another broker does, as far as is known here
+    open        this broker is the leader              prepared    this broker will be the leader, but is not yet
+    sealed      this broker was the leader until now   elsewhere   another broker is, as far as is known here
     unknown     the topic has no such queue
 
-Invariant: the table never says what the log does not; name servers never hear what a crash could take back.
-Invariant: a queue is sealed and its end is taken in one event, so the end counts every send that was ever accepted.
+Invariant: the table contains only changes that are in the log, and name servers only learn of changes that are synced.
+Invariant: a queue is sealed and its end is read in one event, so the end counts every send that was ever accepted.
 """
 
 from __future__ import annotations
@@ -50,21 +50,21 @@ from holdfast.wire.cluster.registration import DataVersion
 NAME: Final = "holdfastMapping.json"
 JAVA_NAME: Final = "topicQueueMapping.json"
 FINISHED: Final = frozenset({"done", "failed", "cancelled"})
-"""States in which a move holds nothing any more."""
+"""States in which a move no longer holds its queues."""
 _FINISHED_KEPT: Final = 256
 _NO_HOST: Final = bytes(8)
-_RECORD_REST_MAX: Final = 256  # what a record is besides its body, at most
+_RECORD_REST_MAX: Final = 256  # upper bound for the size of a record without its body
 
 State = Literal["open", "sealed", "prepared", "elsewhere", "unknown"]
 
 
 class Placement(msgspec.Struct, frozen=True):
-    """Where a logical queue is, seen from this broker.
+    """Where a logical queue is, from the view of this broker.
 
     Attributes:
-        queue_log: The physical queue of an open or sealed one.
-        delta: What is added to a physical offset of it.
-        leader: Who takes the writes, as far as this broker recorded it; empty when it did not.
+        queue_log: The physical queue, if the logical queue is open or sealed here.
+        delta: Added to a physical offset, gives the logical offset.
+        leader: The leading broker, as recorded here; empty if there is no record.
     """
 
     state: State
@@ -75,7 +75,7 @@ class Placement(msgspec.Struct, frozen=True):
 
     @property
     def is_led(self) -> bool:
-        """Whether this broker answers for the queue: it is open here, or sealed and not yet opened elsewhere."""
+        """Whether the queue is open here, or sealed here and not yet opened elsewhere."""
         return self.queue_log is not None
 
 
@@ -83,13 +83,13 @@ _UNKNOWN: Final = Placement("unknown")
 
 
 class Mappings:
-    """Every static topic that this broker has a record of.
+    """The mappings of all static topics recorded on this broker.
 
     Attributes:
-        version: Changes whenever a placement may have changed.
-        draining: This broker shall get no more queues, unless somebody names it.
-        adopted: Topics that a Java broker left in this folder, and that were not known before.
-        repairs: What had to be put right while opening.
+        version: Rises whenever a placement may have changed.
+        draining: This broker gets no more queues unless an operator names it.
+        adopted: Topics that were new at the start, because a Java broker had recorded them in this folder.
+        repairs: Log lines about problems found and corrected while opening.
     """
 
     def __init__(self, options: BrokerOptions, disk: Disk, store: MessageStore, topics: TopicTable) -> None:
@@ -103,41 +103,43 @@ class Mappings:
         self.repairs: list[Log] = []
         self._table: dict[str, TopicMapping] = {}
         self._moves: dict[str, MoveState] = {}
-        self._sealed: dict[str, set[int]] = {}  # Sealed in memory: no record says so yet.
-        self._owners: dict[str, str] = {}  # Whose record each is, by its own word.
-        self._strangers: dict[str, str] = {}  # Topics whose record belongs elsewhere, and why: none is led here.
-        # Where a replica stands says nothing: what it has belongs to its master.
+        self._sealed: dict[str, set[int]] = {}  # sealed in memory only: not recorded yet
+        self._owners: dict[str, str] = {}  # the broker named in each record
+        self._strangers: dict[
+            str, str
+        ] = {}  # topics with a record of another broker or cluster, and the reason; not led here
+        # A replica does not check the cluster: its mappings belong to its master.
         self._where = None if options.is_replica else options.cluster
         self._places: dict[str, dict[int, Placement]] = {}
         self._caches: list[dict[tuple[str, int], Any]] = []
         self._unannounced: deque[tuple[int, str, TopicMapping | None]] = deque()
         self._is_dirty = False
-        self._unsaved: tuple[int, list[WriteFile]] | None = None  # Waits until the log it speaks of is synced.
-        self._synced: int = store.written  # What is there when a store opens is on disk.
+        self._unsaved: tuple[int, list[WriteFile]] | None = None  # waits until the log up to its position is synced
+        self._synced: int = store.written  # everything in the log is on disk when a store opens
         self._java_version = DataVersion()
         self._open()
         self._announced = dict(self._table)
 
-    # Asking.
+    # Queries.
 
     def find(self, topic: str) -> TopicMapping | None:
-        """Return what is recorded of *topic*, or None when it is not static."""
+        """Return the mapping of *topic*, or None if it is not static."""
         return self._table.get(topic)
 
     def topics(self) -> dict[str, TopicMapping]:
-        """Return every record by topic; not to be changed by the caller."""
+        """Return every mapping by topic; not to be changed by the caller."""
         return self._table
 
     def announced(self) -> dict[str, TopicMapping]:
-        """Return what may be told to others: everything that a crash cannot take back."""
+        """Return the mappings that are synced, and so may be sent to other servers: a crash cannot undo them."""
         return self._announced
 
     def is_static(self, topic: str) -> bool:
-        """Say whether *topic* has logical queues here."""
+        """Return whether *topic* has logical queues here."""
         return topic in self._table
 
     def place(self, topic: str, queue: int) -> Placement:
-        """Return where a logical queue is, seen from here."""
+        """Return the placement of a logical queue."""
         if topic not in self._table:
             return _UNKNOWN
         places = self._places.get(topic)
@@ -151,12 +153,12 @@ class Mappings:
         return found
 
     def led(self, topic: str) -> list[int]:
-        """Return the queues of *topic* that this broker answers for."""
+        """Return the queues of *topic* that are open here, or sealed here and not yet opened elsewhere."""
         mapping = self._table.get(topic)
         return [] if mapping is None else [number for number in mapping.queues if self.place(topic, number).is_led]
 
     def find_own(self, topic: str, queue_id: int) -> tuple[LogicalQueue, Segment] | None:
-        """Return the logical queue to which a physical queue of this broker belongs, and its newest home there."""
+        """Return the logical queue that a physical queue of this broker belongs to, and its newest segment there."""
         mapping = self._table.get(topic)
         for queue in () if mapping is None else mapping.queues.values():
             for segment in reversed(queue.segments):
@@ -165,7 +167,7 @@ class Mappings:
         return None
 
     def own_logs(self, topic: str, queue: int) -> list[QueueLog]:
-        """Return the physical queues here that ever were a home of a logical queue, and hold or held something."""
+        """Return the physical queues here that are or were a segment of a logical queue and have stored something."""
         mapping = self._table.get(topic)
         homes = () if mapping is None or queue not in mapping.queues else mapping.queues[queue].segments
         found = [self._store.find_queue(topic, home.queue_id) for home in homes if home.broker == self.broker]
@@ -185,7 +187,7 @@ class Mappings:
                 return Placement("open", log, leader.delta, self.broker, leader.generation)
             if leader.is_open or self.find_move(topic, number) is not None:
                 return Placement("sealed", log, leader.delta, newest.broker, leader.generation)
-            # Somebody else's tool took it away: it is not for us to hold what is sent to it.
+            # A foreign tool moved it away without a recorded move: refuse sends instead of holding them.
             return Placement(
                 "elsewhere", leader=newest.broker if newest != leader else "", generation=leader.generation
             )
@@ -193,7 +195,7 @@ class Mappings:
             return Placement("prepared", leader=leader.broker if leader != newest else "", generation=leader.generation)
         return Placement("elsewhere", leader=leader.broker, generation=leader.generation)
 
-    # Changing.
+    # Changes.
 
     def change(
         self,
@@ -203,11 +205,11 @@ class Mappings:
         move: MoveState | None = None,
         config: TopicConfig | None = None,
     ) -> int:
-        """Record *mapping*, and how a move stands, in one write. Return the position to wait for with `Synced`.
+        """Record *mapping* and the state of a move in one write. Return the position to wait for with `Synced`.
 
         Raises:
-            MappingRefused: it breaks a rule, or is older than what is recorded.
-            DiskFailed, RecordRefused: it could not be written, and nothing has changed.
+            MappingRefused: The mapping breaks a rule, or is older than the recorded one.
+            DiskFailed, RecordRefused: The record could not be written; nothing has changed.
         """
         mapping = fill_ends(mapping, self._store)
         check(mapping, owner=self.broker)
@@ -231,21 +233,21 @@ class Mappings:
         self._note_changed()
         return position
 
-    def set_draining(self, draining: bool, now_ms: int) -> int:  # noqa: FBT001 - what it is set to
-        """Record whether this broker shall get no more queues. Return the position to wait for."""
+    def set_draining(self, draining: bool, now_ms: int) -> int:  # noqa: FBT001 - the new value
+        """Record whether this broker gets no more queues. Return the position to wait for with `Synced`."""
         position = self._write([ChangeRecord(draining=draining)], now_ms)
         self.draining, self._is_dirty = draining, True
         return position
 
     def begin_file(self, now_ms: int) -> bool:
-        """Let the log go on in its next file; False when the disk has no room for it."""
+        """Continue the log in a new file; return False if there is no disk space for it."""
         if not self._store.roll():
             return False
         self._write([ChangeRecord()], now_ms)
         return True
 
     def delete(self, topic: str, now_ms: int) -> int:
-        """Record that *topic* is static no more. Return the position to wait for."""
+        """Record that *topic* is no longer static. Return the position to wait for with `Synced`."""
         position = self._write([ChangeRecord(mapping=MappingChange(topic=topic, is_deleted=True))], now_ms)
         self._table.pop(topic, None)
         self._sealed.pop(topic, None)
@@ -256,12 +258,12 @@ class Mappings:
         return position
 
     def seal(self, topic: str, queues: Iterable[int]) -> dict[int, SealedEnd]:
-        """Take no more sends of *queues* from now on. Return where they end, everything staged counted.
+        """Stop accepting sends to *queues* and return their ends, which count everything staged.
 
-        In memory only: until `change` records the ends, `unseal` or a restart take it back.
+        The seal is in memory only: until `change` records the ends, `unseal` or a restart undoes it.
 
         Raises:
-            MappingRefused: one of them is not open here.
+            MappingRefused: A queue is not open here.
         """
         numbers = list(queues)
         ends: dict[int, SealedEnd] = {}
@@ -273,28 +275,28 @@ class Mappings:
                     f"logical queue {number} of {topic} is {place.state} on {self.broker}: read the mapping again",
                 )
             end = place.queue_log.next_offset
-            # Not the clock: it may have been set back since the newest record was stored.
+            # Not the clock, which may have been set back since the newest record was stored.
             ends[number] = SealedEnd(end, self._store.last_store_ms if end else UNKNOWN)
         self._sealed.setdefault(topic, set()).update(numbers)
         self.note_placed()
         return ends
 
     def unseal(self, topic: str, queues: Iterable[int]) -> None:
-        """Take sends of *queues* again that were sealed in memory."""
+        """Accept sends to *queues* again, which were sealed in memory."""
         self._sealed.get(topic, set()).difference_update(queues)
         self.note_placed()
 
     def allocate(self, mapping: TopicMapping, queues: Iterable[int], now_ms: int) -> dict[int, int]:
-        """Return physical queues for *queues* of a record that is about to be: expired ones of their own, or new ones.
+        """Allocate physical queues for *queues* of a future mapping: expired ones if possible, otherwise new ones.
 
-        What is used again is emptied; with new ones the topic's number of queues rises.
+        A reused queue is emptied. New ones raise the topic's number of queues.
 
         Raises:
-            MappingRefused: the topic is not hosted here.
+            MappingRefused: This broker does not have the topic.
         """
         config = self._topics.find(mapping.topic)
         if config is None:
-            raise MappingRefused("hosted topics", f"{self.broker} does not host {mapping.topic}: create it there first")
+            raise MappingRefused("hosted topics", f"{self.broker} does not have {mapping.topic}: create it there first")
         free = max(config.read_queues, config.write_queues, max(mapping.used_on(self.broker), default=-1) + 1)
         found: dict[int, int] = {}
         for number in queues:
@@ -310,17 +312,17 @@ class Mappings:
         return found
 
     def find_log(self, topic: str, queue_id: int) -> QueueLog | None:
-        """Return a physical queue of this broker, or None when nothing was ever stored in it."""
+        """Return a physical queue of this broker, or None if nothing was ever stored in it."""
         return self._store.find_queue(topic, queue_id)
 
     def find_ends(self, topic: str, queues: Iterable[LogicalQueue]) -> dict[int, int]:
-        """Return where the physical queues of the leaders of *queues* end here, by their numbers."""
+        """Return the ends of the leader segments of *queues* on this broker, by physical queue id."""
         logs = {queue.leader.queue_id: self._store.find_queue(topic, queue.leader.queue_id) for queue in queues}
         return {number: log.next_offset for number, log in logs.items() if log is not None}
 
     def count_bytes(self, topic: str, ends: Mapping[int, int]) -> int:
-        """Return how many bytes of records physical queues hold before *ends*; all of them must be readable."""
-        records: dict[int, int] = {}  # A batch that is one record has an entry for each of its messages.
+        """Return the size in bytes of the records before *ends* in physical queues; all of them must be readable."""
+        records: dict[int, int] = {}  # by position: a batch in one record has an entry per message
         for queue_id, end in ends.items():
             log = self._store.find_queue(topic, queue_id)
             start = end if log is None else log.offset_min
@@ -330,13 +332,13 @@ class Mappings:
 
     @property
     def position(self) -> int:
-        """What to wait for with `Synced` so that everything recorded so far is on disk."""
+        """The log end: once it is synced, everything recorded so far is on disk."""
         return self._store.written
 
     # Moves.
 
     def moves(self) -> dict[str, MoveState]:
-        """Return every move that this broker drives or drove, by id; not to be changed by the caller."""
+        """Return every running or finished move of this broker, by id; not to be changed by the caller."""
         return self._moves
 
     def find_move(self, topic: str, queue: int) -> MoveState | None:
@@ -348,7 +350,7 @@ class Mappings:
         return None
 
     def put_move(self, state: MoveState, now_ms: int) -> int:
-        """Record how a move stands. Return the position to wait for."""
+        """Record the state of a move. Return the position to wait for with `Synced`."""
         position = self._write([ChangeRecord(move=state)], now_ms)
         self._note_move(state)
         self._note_changed()
@@ -364,15 +366,15 @@ class Mappings:
             del self._moves[key]
 
     def _forget_moves(self, topic: str) -> None:
-        """Remember no finished move of a deleted topic: it brought offsets, which the next of its name must not get."""
+        """Drop the finished moves of a deleted topic: a later topic of that name must not get their offsets."""
         for state in list(self._moves.values()):
             if state.move.topic == topic and state.move.state in FINISHED:
                 del self._moves[state.move.id]
 
-    # Keeping it.
+    # Persistence.
 
     def on_synced(self, position: int, effects: list[Effect], now_ms: int) -> None:
-        """Let others hear of what is on disk now, and save the snapshot that waited for it."""
+        """Announce the changes that are now synced, and save the snapshot that waited for them."""
         while self._unannounced and self._unannounced[0][0] <= position:
             _, topic, mapping = self._unannounced.popleft()
             if mapping is None:
@@ -384,7 +386,7 @@ class Mappings:
         self._save(effects)
 
     def offer_save(self, now_ms: int, effects: list[Effect]) -> None:
-        """Take a snapshot if something changed; it is saved when everything it says is on disk."""
+        """Take a snapshot if anything changed; it is saved once all of its content is synced."""
         if self._is_dirty and self._unsaved is None:
             self._unsaved = (self._store.written, self._plan_save(now_ms))
             self._is_dirty = False
@@ -412,12 +414,12 @@ class Mappings:
         return [*write_config(self._disk, NAME, snapshot), *write_bytes(self._disk, JAVA_NAME, encode_file(file))]
 
     def _write(self, records: Sequence[ChangeRecord], now_ms: int) -> int:
-        """Write records at once: what follows from them cannot be taken back when the event fails later."""
+        """Write records at once: their consequences cannot be undone if the event fails later."""
         queue = self._store.queue(MAPPING_TOPIC, 0)
         bodies = [encode_change(record) for record in records]
         if max(map(len, bodies)) > self._store.log_file_size - _RECORD_REST_MAX:
-            raise RecordRefused("the log's files are too small for a record of so many logical queues")
-        # However small messages must be here: this is none.
+            raise RecordRefused("the log files are too small for a record of so many logical queues")
+        # Not checked against the message size limit: this is not a message.
         drafts = [(queue, body, b"", 0, 0, now_ms, _NO_HOST, 0, 0, 0) for body in bodies]
         self._store.stage_run(drafts, now_ms)
         self._store.write()
@@ -431,14 +433,14 @@ class Mappings:
         self.note_placed()
 
     def note_placed(self) -> None:
-        """Take note that queues may have to be looked for elsewhere than before."""
+        """Invalidate all cached placements."""
         self.version += 1
         self._places.clear()
         for cache in self._caches:
             cache.clear()
 
     def keep_fresh(self, cache: dict[tuple[str, int], Any]) -> None:
-        """Empty what somebody keeps by logical queue whenever a placement may have changed."""
+        """Register a cache by logical queue; it is cleared whenever a placement may have changed."""
         self._caches.append(cache)
 
     # Opening.
@@ -465,7 +467,7 @@ class Mappings:
         for topic, config in configs.items():
             known = self._topics.find(topic)
             if topic in self._table and (known is None or known.write_queues < config.write_queues):
-                # The log has it, the file of topics does not: it was written later, and never came to be.
+                # The log contains the topic's configuration, but a crash prevented the later write of the topics file.
                 self._topics.put(config, 0)
         self._strangers = find_strangers(self._table, self._owners, self._where)
         for reason in self._strangers.values():
@@ -484,7 +486,7 @@ class Mappings:
             configs[change.topic] = change.config
 
     def _adopt_java(self, ours: DataVersion | None) -> None:
-        """Take over what a Java broker recorded in this folder after us."""
+        """Adopt mappings that a Java broker recorded in this folder after our last snapshot."""
         plain = config_files.load_config(self._disk, JAVA_NAME)
         if plain is None:
             return

@@ -1,9 +1,9 @@
-"""Records for clients that know no offset delta: queue id and queue offset as the logical queue has them.
+"""Rewrites queue ids and offsets in records to those of the logical queue, for clients without offset deltas.
 
     size i32 | magic i32 | body crc i32 | queue id i32 | flag i32 | queue offset i64 | ...
                                           ^ logical                 ^ + delta
 
-The log keeps physical numbers, so this costs a copy. Body checksums do not cover what is changed.
+The log contains physical numbers, so this requires a copy. Body checksums do not cover the rewritten fields.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _OFFSET_AT = 20
 
 
 def restamp(pieces: Iterable[Piece], queue_id: int, delta: int) -> tuple[bytearray, int]:
-    """Return the records in *pieces*, which stand one behind the other, with the numbers of their logical queue.
+    """Return a copy of the consecutive records in *pieces* with the queue id and offsets of their logical queue.
 
-    Beside them, where the last one begins; -1 when there is none.
+    The second value is the position of the last record in the copy; -1 if there is none.
     """
     data = bytearray()
     for piece in pieces:
@@ -32,7 +32,7 @@ def restamp(pieces: Iterable[Piece], queue_id: int, delta: int) -> tuple[bytearr
     while at + RECORD_SIZE_MIN <= len(data):
         (size,) = _SIZE.unpack_from(data, at)
         if size < RECORD_SIZE_MIN:
-            break  # What another broker sent is no record: that is for the client to find out.
+            break  # Another broker sent an invalid record: the client's decoder will report it.
         (offset,) = _OFFSET.unpack_from(data, at + _OFFSET_AT)
         _QUEUE_ID.pack_into(data, at + _QUEUE_ID_AT, queue_id)
         _OFFSET.pack_into(data, at + _OFFSET_AT, offset + delta)
@@ -42,7 +42,7 @@ def restamp(pieces: Iterable[Piece], queue_id: int, delta: int) -> tuple[bytearr
 
 
 def find_last(records: Piece) -> int:
-    """Return where the last of some records begins, which stand one behind the other; -1 when there is none."""
+    """Return the position of the last of consecutive records; -1 if there is none."""
     at, last = 0, -1
     while at + RECORD_SIZE_MIN <= len(records):
         (size,) = _SIZE.unpack_from(records, at)
@@ -54,6 +54,6 @@ def find_last(records: Piece) -> int:
 
 
 def read_queue_id(record: Piece) -> int:
-    """Return the queue that a whole record says it is of."""
+    """Return the queue id in a record."""
     (queue_id,) = _QUEUE_ID.unpack_from(record, _QUEUE_ID_AT)
     return int(queue_id)

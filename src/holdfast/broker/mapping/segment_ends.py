@@ -1,15 +1,15 @@
-"""Where the homes of this broker end: its physical queues know best.
+"""Ends of this broker's segments, computed from its physical queues.
 
-    written     m m m m G        a grant G says that the queue ends behind four messages
-    power cut   m m ~ ~ G        of what was not synced the grant may be kept, and messages before it torn
-    opened      m m              the queue ends behind two
+    written     m m m m G        a grant G says that the queue ends after four messages
+    power cut   m m ~ ~ G        unsynced data: the grant may survive while messages before it are torn
+    opened      m m              the queue ends after two
 
-What records say of ends is compared with the queues once, when a store has been opened. It depends on nothing but what
-is in the store: whatever is not recorded anew comes out the same at the next start.
+When a store is opened, the recorded ends are compared with the physical queues. The result depends on the store only,
+so a correction that is not recorded comes out the same at the next start.
 
-Others may tell of a home here that was passed over by force, and do not know where it ends; perhaps it was granted, and
-never opened. Readers wait there until somebody says it, and whoever leads the queue asks here. So nothing is recorded
-of such a home without its end.
+A mapping from another broker may contain a segment here that a forced move closed. Its end is then unknown there: it
+may have been granted and never opened. Readers wait at such a segment until its end is known, and the leader asks this
+broker for it. So this broker records no such segment without its end.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from holdfast.store.message_store import MessageStore
 
 
 class SealedEnd(NamedTuple):
-    """Where a queue ends that takes no more sends.
+    """The end of a sealed queue.
 
     Attributes:
         end: The physical offset after its last record.
-        last_ms: No record in it was stored later; -1 when it is empty.
+        last_ms: Upper bound for the store times of its records; -1 if it is empty.
     """
 
     end: int
@@ -36,7 +36,7 @@ class SealedEnd(NamedTuple):
 
 
 def settle(topic: str, queue: LogicalQueue, broker: str, store: MessageStore) -> LogicalQueue:
-    """Return a queue that Java's tool took from this broker with the end that only this broker knows."""
+    """Add the end, which only this broker knows, to a queue that Java's tool moved away from here."""
     leader, prepared = queue.leader, queue.prepared
     if prepared is None or leader.broker != broker or prepared.broker == broker or not leader.is_open:
         return queue
@@ -44,10 +44,11 @@ def settle(topic: str, queue: LogicalQueue, broker: str, store: MessageStore) ->
 
 
 def find_torn(mapping: TopicMapping, store: MessageStore) -> Iterator[tuple[LogicalQueue, Segment]]:
-    """Find the queues with an end behind which messages are missing: as they are in truth, and the home of before.
+    """Yield the queues whose recorded end lies beyond their last message: the corrected queue, and the old segment.
 
-    Had that end ever been synced, so had all before it. So nobody has heard of it, and as long as nobody else leads the
-    queue it may be taken back: a reader would wait for ever for what no longer is.
+    If that end had been synced, so had all messages before it. So no other broker knows the end, and it may be
+    corrected as long as no other broker leads the queue. Otherwise a reader would wait forever for messages that do not
+    exist.
     """
     for queue in mapping.queues.values():
         if queue.leader.broker != mapping.broker:
@@ -63,9 +64,9 @@ def find_torn(mapping: TopicMapping, store: MessageStore) -> Iterator[tuple[Logi
 
 
 def fill_ends(mapping: TopicMapping, store: MessageStore) -> TopicMapping:
-    """Return a record in which every home of its broker that a forced move closed has an end.
+    """Return a mapping in which every segment of its broker that a forced move closed has an end.
 
-    Where a queue holds more than there is room for, it stays unknown: an operator decides what becomes of that.
+    If a queue holds more messages than the segment may contain, its end stays unknown: an operator has to decide.
     """
     for queue in mapping.queues.values():
         filled = queue

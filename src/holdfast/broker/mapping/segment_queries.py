@@ -1,9 +1,9 @@
-"""Questions about a logical queue that its leader answers, some of them with the help of brokers that led it before.
+"""Answers queries about a logical queue at its leader, asking the brokers of earlier segments if necessary.
 
-    segment here ──────> the store                          physical numbers in, logical numbers out
+    segment here ──────> the store                          physical offsets in, logical offsets out
     segment elsewhere ─> a plain request (`lo=false`) to its broker, which may be a Java one
 
-What another broker told of an old segment is remembered: the lowest offset is answered also while that broker is down.
+The lowest offset that another broker reported for a segment is cached, so the query also works while it is down.
 """
 
 from __future__ import annotations
@@ -35,47 +35,47 @@ class StaticReads:
     """Reads logical queues that this broker leads.
 
     Attributes:
-        mappings: Where they are.
-        minimums_told: How often another broker told something new of what it still has.
+        mappings: The mappings of this broker.
+        minimums_told: Rises whenever another broker reports a new lowest offset of a segment.
     """
 
     def __init__(self, store: MessageStore, mappings: Mappings, view: ClusterView) -> None:
         self._store = store
         self.mappings = mappings
         self._view = view
-        # (topic, queue, generation) to the lowest physical offset that its broker last told.
+        # (topic, queue, generation) -> lowest physical offset last reported by the segment's broker
         self._minimums: dict[tuple[str, int, int], int] = {}
         self.minimums_told = 0
 
     def find_led(self, topic: str, number: int) -> LogicalQueue | None:
-        """Return a logical queue if this broker answers for it."""
+        """Return a logical queue if this broker leads it, otherwise None."""
         mapping = self.mappings.find(topic)
         if mapping is None or not self.mappings.place(topic, number).is_led:
             return None
         return mapping.queues[number]
 
     def log_of(self, topic: str, segment: Segment) -> QueueLog | None:
-        """Return the physical queue of a segment that is here; None when it is elsewhere, or holds nothing."""
+        """Return the physical queue of a segment; None if it is on another broker or nothing was stored in it."""
         if segment.broker != self.mappings.broker:
             return None
         return self._store.find_queue(topic, segment.queue_id)
 
     def forget_topic(self, topic: str) -> None:
-        """Remember nothing of a topic that is gone."""
+        """Drop everything cached about a deleted topic."""
         self._minimums = {key: offset for key, offset in self._minimums.items() if key[0] != topic}
         self.minimums_told += 1
-        self._view.forget_topic(topic)  # Its leaders may have later generations than those of its successor.
+        self._view.forget_topic(topic)  # A new topic of that name may start with lower generations.
 
     # Bounds.
 
     def maximum(self, topic: str, queue: LogicalQueue) -> int:
-        """Return the end of a queue that is led here."""
+        """Return the end offset of a queue that is led here."""
         leader = queue.leader
         log = self.log_of(topic, leader)
         return leader.to_logical(leader.start if log is None else log.offset_max)
 
     def minimum(self, topic: str, queue: LogicalQueue) -> int:
-        """Return the lowest offset from which on nothing is missing, as far as is known without asking."""
+        """Return the lowest offset from which on the queue is complete, as far as known without asking others."""
         known: dict[int, int] = {}
         for segment in queue.readable:
             told = self._known_minimum(topic, queue.queue, segment)
@@ -90,17 +90,17 @@ class StaticReads:
         return None if log is None else log.offset_min
 
     def note_minimum(self, topic: str, number: int, segment: Segment, offset: int) -> None:
-        """Remember what another broker told."""
+        """Cache the lowest physical offset that another broker reported for a segment."""
         key = (topic, number, segment.generation)
         if offset >= 0 and self._minimums.get(key) != offset:
             self._minimums[key] = offset
             self.minimums_told += 1
 
     def is_spent(self, topic: str, number: int, segment: Segment) -> Procedure[bool]:
-        """Return whether nothing is left of a closed segment.
+        """Return whether all messages of a closed segment have expired.
 
         Raises:
-            PeerFailed: its broker cannot be asked.
+            PeerFailed: The segment's broker does not answer.
         """
         if segment.broker == self.mappings.broker:
             log = self.log_of(topic, segment)
@@ -109,16 +109,16 @@ class StaticReads:
             lowest = yield from self._ask_offset(topic, segment, RequestCode.GET_MIN_OFFSET)
             self.note_minimum(topic, number, segment, lowest)
             highest = segment.end
-            if not segment.is_sealed:  # As Java's tools leave it.
+            if not segment.is_sealed:  # Java's tools leave such segments.
                 highest = yield from self._ask_offset(topic, segment, RequestCode.GET_MAX_OFFSET)
         return lowest >= (segment.end if segment.is_sealed else highest)
 
     def forget_segment(self, topic: str, number: int, segment: Segment) -> None:
-        """Remember nothing of a segment that has expired."""
+        """Drop the cached offset of an expired segment."""
         self._minimums.pop((topic, number, segment.generation), None)
 
     def ask_minimum(self, topic: str, queue: LogicalQueue) -> Procedure[int]:
-        """Return the lowest offset, having asked everybody who can be asked."""
+        """Return the lowest offset, after asking every other broker with a segment that can be reached."""
         for segment in queue.readable:
             if segment.is_decided and segment.broker != self.mappings.broker:
                 try:
@@ -131,7 +131,7 @@ class StaticReads:
     # Times.
 
     def earliest_time(self, topic: str, queue: LogicalQueue) -> Procedure[int]:
-        """Return when the oldest message was stored; -1 when there is none."""
+        """Return the store time of the oldest message; -1 if there is none."""
         for segment in queue.readable:
             if not segment.is_decided:
                 continue
@@ -149,7 +149,7 @@ class StaticReads:
     def search(self, topic: str, queue: LogicalQueue, time_ms: int, *, upper: bool = False) -> Procedure[int]:
         """Return the first offset stored at or after *time_ms*, or the queue's end.
 
-        With *upper* the last one stored at or before it, or the queue's lowest.
+        With *upper*, return the last offset stored at or before it, or the queue's lowest.
         """
         if upper:
             return (yield from self._search_back(topic, queue, time_ms))
@@ -172,7 +172,7 @@ class StaticReads:
         return self.minimum(topic, queue)
 
     def _first_at(self, topic: str, segment: Segment, time_ms: int) -> Procedure[int | None]:
-        """Return the first physical offset of a segment stored at or after *time_ms*, or None when there is none."""
+        """Return the first physical offset of a segment stored at or after *time_ms*, or None if there is none."""
         if segment.broker == self.mappings.broker:
             log = self.log_of(topic, segment)
             if log is None:
@@ -191,7 +191,7 @@ class StaticReads:
         return max(found, segment.start) if 0 <= found < end else None
 
     def _bounds(self, topic: str, segment: Segment) -> Procedure[tuple[int, int]]:
-        """Return the physical end of a segment and the lowest physical offset of it."""
+        """Return the physical end and the lowest physical offset of a segment."""
         if segment.broker == self.mappings.broker:
             log = self.log_of(topic, segment)
             end, lowest = (segment.start, segment.start) if log is None else (log.offset_max, log.offset_min)
@@ -205,10 +205,10 @@ class StaticReads:
     # Other brokers.
 
     def pull(self, topic: str, segment: Segment, asked: PullFields, physical: int, count: int) -> Procedure[Command]:
-        """Return what the broker of a segment has from a physical offset on. It neither waits nor commits.
+        """Pull from the broker of a segment, from a physical offset on, without long polling and without committing.
 
         Raises:
-            PeerFailed: that broker cannot be asked; the text names it.
+            PeerFailed: That broker cannot be reached; the text names it.
         """
         fields = msgspec.structs.replace(
             asked,
@@ -223,10 +223,10 @@ class StaticReads:
         return (yield from self.ask(segment, RequestCode.PULL_MESSAGE, to_fields(fields)))
 
     def ask(self, segment: Segment, code: RequestCode, fields: dict[str, str]) -> Procedure[Command]:
-        """Put a physical question to the broker of a segment.
+        """Send a request with physical offsets to the broker of a segment, or to its replica if the broker is down.
 
         Raises:
-            PeerFailed: it cannot be asked, or cannot answer; the text names it.
+            PeerFailed: The broker does not answer, or refuses; the text names it.
         """
         broker = segment.broker
         address = None
@@ -251,7 +251,7 @@ class StaticReads:
         return answer
 
     def _ask_replica(self, broker: str, command: Command) -> Procedure[Command | None]:
-        """Ask a replica of a broker that is down; None where there is none that answers."""
+        """Send a request to a replica of a broker that is down; return None if no replica answers."""
         replica = self._view.replica(broker)
         if replica is None:
             return None
@@ -262,7 +262,7 @@ class StaticReads:
         return answer
 
     def ask_others(self, code: RequestCode, fields: dict[str, str]) -> Procedure[list[Command]]:
-        """Put a question about a static topic to every other broker of it; return the answers of those that could."""
+        """Send a request about a static topic to every other broker of it; return the successful answers."""
         if not self._view.is_told():
             yield from self._view.refresh()
         answers = []
