@@ -1,7 +1,9 @@
-"""Stored messages: how a record is written, found again, and opened if it is a batch.
+"""Stored messages: writing records, finding them again, and unpacking batches.
 
-writer         Appends messages that the broker itself makes or has to look into
-record_lookup  Records and index entries that were looked up, and what becomes of them
-batch_cache    Batches that this broker opened for somebody who cannot
-inner_batches  Batches that stay one record
+An inner batch is a batch stored as one record. The broker unpacks it only for clients that cannot.
+
+    writer         appends messages that the broker makes itself, or whose properties it must read
+    record_lookup  reads index entries and records, and turns a record into a new draft
+    batch_cache    unpacks inner batches into single records, and caches the result
+    inner_batches  decides which sends are stored as an inner batch, and refuses invalid ones
 """

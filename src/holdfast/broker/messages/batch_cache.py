@@ -1,13 +1,13 @@
-"""Batches that this broker opened for somebody who cannot: single records in their place.
+"""Unpacks inner batches into single records, for clients that cannot read them.
 
     log    | record, offset 40, INNER_NUM 3, body: item item item |        one record, perhaps compressed
-    here   | record, offset 40 | record, offset 41 | record, offset 42 |   as if each had been sent alone
+    cache  | record, offset 40 | record, offset 41 | record, offset 42 |   as if each had been sent alone
 
-A single record has the item's flag, properties and body, and everything else of its batch: hosts, times and the
-position in the log, by which a client returns it. What was opened is kept for a while, because whoever cannot open a
-batch asks for it piece by piece. Clients that open batches never come here: the counters tell who does, how often.
+A single record has the item's flag, properties and body. Everything else comes from its batch: hosts, times and the log
+position, by which a client sends it back. The result is cached for a while, because a client without batch support
+reads a batch in pieces. Clients that can read batches never need this; the counters show how often others do.
 
-A batch is a stranger's: one that cannot be opened is counted, and stands for no message.
+A batch was built by a client and may be malformed: one that cannot be unpacked is counted, and yields no message.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _HOST_BITS_SHIFT: Final = 4
 
 
 class Reason(StrEnum):
-    """Why a batch is opened. The texts are labels of metrics."""
+    """Why a batch is unpacked. The values are metric labels."""
 
     SPLIT = "split"
     RETRY = "retry"
@@ -51,9 +51,9 @@ class Reason(StrEnum):
 
 
 class OpenedBatch:
-    """The messages of one record, each to be had as a record of its own.
+    """The messages of one record, each available as a single record.
 
-    Single records are made when they are asked for, a few at a time: of a large batch nobody wants all at once.
+    Single records are built on demand, a few at a time: no client wants all of a large batch at once.
 
     Attributes:
         first: The offset of the first message.
@@ -62,7 +62,7 @@ class OpenedBatch:
     __slots__ = ("_codes", "_ends", "_growth", "_ids", "_items", "_outer", "first")
 
     def __init__(self, first: int, items: bytes, ends: Sequence[int], outer: StoredRecord | None = None) -> None:
-        """Have the items of *outer*, which end at *ends*; without it a record that is no batch, as it is."""
+        """Store the *items* of batch *outer*, which end at *ends*; without *outer*, *items* is one plain record."""
         self.first = first
         self._items = items
         self._ends = ends
@@ -76,11 +76,11 @@ class OpenedBatch:
 
     @property
     def size(self) -> int:
-        """How much is kept of it: its items, and of each where it ends and the hash of its tag."""
+        """The memory it uses: its items, and per item its end and the hash of its tag."""
         return len(self._items) + _KEPT_PER_ITEM * len(self._ends)
 
     def data(self, index: int, count: int = 1) -> bytes:
-        """Return the records of *count* messages from *index* on, one behind the other."""
+        """Return *count* consecutive records from message *index* on."""
         items = memoryview(self._items)[self._start_of(index) : self._ends[index + count - 1]]
         return bytes(items) if self._outer is None else _encode_singles(self._outer, index, split_items(items))
 
@@ -89,7 +89,7 @@ class OpenedBatch:
         return decode_record(self.data(index), check_body=False)
 
     def count_fitting(self, index: int, size: int) -> int:
-        """Return how many messages from *index* on have records of *size* together."""
+        """Return how many messages from *index* on fit into *size* bytes of records."""
         limit = self._start_of(index) + index * self._growth + size
         return bisect_right(range(len(self)), limit, lo=index, key=self._record_end) - index
 
@@ -106,14 +106,14 @@ class OpenedBatch:
         return split_properties(self._items)
 
     def find_tagged(self, codes: frozenset[int], index: int) -> list[int]:
-        """Return which messages from *index* on have a tag whose hash is one of *codes*."""
+        """Return the indexes, from *index* on, of messages whose tag hash is one of *codes*."""
         if self._codes is None:
             tags = (find_property(properties, _TAGS) for properties in self._properties())
             self._codes = [0 if tag is None else _hash_tag(tag) for tag in tags]
         return [at for at in range(index, len(self)) if self._codes[at] in codes]
 
     def find_id(self, message_id: str) -> int | None:
-        """Return which message has that unique key, or None."""
+        """Return the index of the message with that unique key, or None."""
         if self._ids is None:
             self._ids = {}
             for index, properties in enumerate(self._properties()):
@@ -123,7 +123,7 @@ class OpenedBatch:
         return self._ids.get(message_id.encode(errors="replace"))
 
     def find_keyed(self, key: str) -> list[int]:
-        """Return which messages have *key* among their keys, or as their unique key."""
+        """Return the indexes of messages that have *key* among their keys, or as their unique key."""
         wanted, found = key.encode(errors="replace"), []
         for index, properties in enumerate(self._properties()):
             keys = find_property(properties, _KEYS)
@@ -141,12 +141,12 @@ _NOTHING: Final = OpenedBatch(0, b"", ())
 
 
 class OpenedBatches:
-    """Opens batches, and keeps the last ones.
+    """Unpacks batches, and caches the most recently used.
 
     Attributes:
-        opened: How often a batch was opened, by reason.
-        inflated: How often that meant to uncompress one.
-        unreadable: How often one could not be opened.
+        opened: How often a batch was unpacked, by reason.
+        inflated: How often a batch was decompressed for that, by reason.
+        unreadable: How often a batch could not be unpacked, by reason.
     """
 
     def __init__(self, kept_size_max: int = KEPT_SIZE_MAX) -> None:
@@ -160,9 +160,9 @@ class OpenedBatches:
         self._made = b""
 
     def data(self, batch: OpenedBatch, index: int, count: int) -> bytes:
-        """Return the records of some messages of *batch*; those asked for last are made once.
+        """Return *count* records of *batch* from message *index* on; repeated calls reuse the last result.
 
-        A batch wakes all who wait for it, and they want the same of it.
+        A new batch wakes all pulls that are parked on its queue, and they want the same messages.
         """
         asked = (batch, index, count)
         if asked != self._asked:
@@ -170,7 +170,7 @@ class OpenedBatches:
         return self._made
 
     def fetch(self, position: int, size: int, reason: Reason) -> Steps[OpenedBatch | None]:
-        """Return the messages of the record at *position*, be it a batch or not; None when it is gone or unreadable."""
+        """Return the messages of the record at *position*, batch or not; None if it is gone or unreadable."""
         kept = self._find(position)
         if kept is not None:
             return kept or None
@@ -186,15 +186,15 @@ class OpenedBatches:
         return OpenedBatch(record.offset, data[: record.size], (record.size,))
 
     def open_own(self, record: StoredRecord, reason: Reason) -> OpenedBatch | None:
-        """Return the messages of a batch in this broker's log; None when it cannot be opened."""
+        """Unpack a batch in this broker's log; return None if that fails."""
         batch = self._find(record.position)
         if batch is None:
             batch = self.open(record, reason) or _NOTHING
-            self._keep(record.position, batch)  # Also if it was in vain: that need not be tried again.
+            self._keep(record.position, batch)  # Cache a failure, too, so that it is not tried again.
         return batch or None
 
     def open(self, record: StoredRecord, reason: Reason) -> OpenedBatch | None:
-        """Return the messages of a batch, whoever has it in his log; None when it cannot be opened."""
+        """Unpack a batch from the log of any broker; return None if that fails."""
         try:
             batch = split(record)
         except RemoteProtocolError:
@@ -212,7 +212,7 @@ class OpenedBatches:
         return kept
 
     def _keep(self, position: int, batch: OpenedBatch) -> None:
-        """Keep *batch*, whatever its size, and as many of the others as there is room for."""
+        """Cache *batch*, whatever its size, and evict the least recently used ones beyond the limits."""
         self._kept[position] = batch
         self._kept_size += batch.size
         while (self._kept_size > self._kept_size_max or len(self._kept) > _KEPT_COUNT_MAX) and len(self._kept) > 1:
@@ -221,10 +221,10 @@ class OpenedBatches:
 
 
 def split(record: StoredRecord) -> OpenedBatch:
-    """Return the messages of an inner batch.
+    """Unpack an inner batch.
 
     Raises:
-        RemoteProtocolError: it cannot be opened, or would be too large.
+        RemoteProtocolError: It cannot be unpacked, or would be too large.
     """
     items, ends = unwrap_some(record.body, record.sys_flag, record.properties, size_max=OPENED_SIZE_MAX)
     sys_flag = record.sys_flag & ~(INNER_BATCH | COMPRESSED | CODEC_MASK)
@@ -237,12 +237,12 @@ def _layout_of(outer: StoredRecord) -> Struct:
 
 
 def _overhead_of(outer: StoredRecord) -> int:
-    """Return what the record of a message takes beyond its body and properties."""
+    """Return the size of a message's record beyond its body and properties."""
     return _layout_of(outer).size + len(topic_part(outer.topic)[1]) + 2
 
 
 def _encode_singles(outer: StoredRecord, index: int, items: list[tuple[int, memoryview, bytes]]) -> bytes:
-    """Return records of *items*, the first of which is the message *index* of *outer*."""
+    """Encode *items* as records; the first is message *index* of *outer*."""
     magic, topic = topic_part(outer.topic)
     layout, overhead = _layout_of(outer), _overhead_of(outer)
     pieces: list[Piece] = []

@@ -1,10 +1,10 @@
-"""Batches that stay one record: which sends are such, and which say that they are and cannot be.
+"""Decides which sends are stored as an inner batch, and refuses invalid ones.
 
-    sys flag 0x80, INNER_NUM outside            closed by its sender, who counted: its body may be compressed
-    a batch (320) with UNIQ_KEY outside         Java's, which knows nothing of the index: its items are counted here
+    sys flag 0x80, INNER_NUM outside            packed by its sender, who counted: its body may be compressed
+    a batch (320) with UNIQ_KEY outside         from a Java client, without a count: its items are counted here
 
-Both only where queues are indexed by record. Any other batch is split into records, wherever it goes. An item is never
-looked into: counting them takes their sizes, and of a compressed batch not even those.
+Both apply only to topics with an index by record. Any other batch is always split into records. Items are never
+decoded: counting them only needs their sizes, and a compressed batch is not even counted.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _COUNT: Final = f"{names.INNER_COUNT}\x01"
 
 
 class InnerBatch(msgspec.Struct, frozen=True, gc=False):
-    """A batch that is to be kept whole.
+    """A batch to be stored as one record.
 
     Attributes:
-        unique_key: Its own id; empty when its sender gave it none.
-        count: How many messages it holds.
-        properties: Its own, with the count.
-        sys_flag: As its record gets it.
+        unique_key: The id of the batch; empty if its sender set none.
+        count: The number of messages.
+        properties: The properties of the batch, including the count.
+        sys_flag: The sys flag of the record.
     """
 
     unique_key: str
@@ -49,29 +49,29 @@ class InnerBatch(msgspec.Struct, frozen=True, gc=False):
 
 
 def says_inner(fields: SendFields) -> bool:
-    """Return whether a send says anything of an inner batch; what it says may be wrong."""
+    """Return whether a send claims to be an inner batch; the claim may be invalid."""
     return bool(fields.sys_flag & IS_INNER) or find_property(fields.properties, names.INNER_COUNT) is not None
 
 
 def judge(fields: SendFields, body: Piece, *, is_batched: bool) -> InnerBatch | Refusal | None:
-    """Return a send as the one record that it becomes; None when it is no such batch, or why it cannot be taken.
+    """Validate a send; return it as an inner batch, None if it is none, or a refusal if it is invalid.
 
     Args:
-        fields: What its sender says.
+        fields: The header of the send.
         body: The items, perhaps compressed.
-        is_batched: Whether the queue that it is for is indexed by record.
+        is_batched: Whether the target queue has an index by record.
     """
     properties = fields.properties
     said = find_property(properties, names.INNER_COUNT) if _COUNT in properties else None
     is_closed = bool(fields.sys_flag & IS_INNER)
     if not is_closed:
         if said is not None:
-            return _refuse("INNER_NUM is there without 0x80 in the sys flag: set 0xC0, or leave INNER_NUM out")
+            return _refuse("INNER_NUM is set without 0x80 in the sys flag: set 0xC0, or remove INNER_NUM")
         if not (is_batched and fields.batch) or fields.sys_flag & COMPRESSED:
             return None
     elif not is_batched:
         return _refuse(
-            f"topic {fields.topic} is indexed by message and cannot keep a batch whole: send the batch without 0x80 in "
+            f"topic {fields.topic} is indexed by message and cannot store inner batches: send it without 0x80 in "
             "its sys flag, uncompressed, and it is split; or send to a topic with queue.type=BatchCQ"
         )
     unique_key = find_property(properties, names.UNIQUE_KEY) or ""
@@ -93,7 +93,7 @@ def _find_fault(fields: SendFields) -> str | None:
     if fields.topic.startswith(RETRY_PREFIX) or fields.sys_flag & TRANSACTION_MASK:
         return "an inner batch can be neither a retry nor a transaction: send its messages one by one"
     properties = fields.properties
-    # One of these words is in each of the names, and in hardly anything else.
+    # Fast check: each of the names contains one of these words, and hardly anything else does.
     if ("DELAY" in properties or "TIMER_" in properties) and any(
         find_property(properties, name) is not None for name in _DELAYS
     ):
@@ -102,11 +102,11 @@ def _find_fault(fields: SendFields) -> str | None:
 
 
 def _find_count(said: str | None, body: Piece, *, is_closed: bool, is_compressed: bool) -> int | Refusal:
-    """Return how many messages a batch holds. What its sender said of it is believed only where it cannot be seen."""
+    """Return the number of messages in a batch. The sender's count is trusted only if the batch is compressed."""
     count = parse_count(said, 0)
     if is_closed and not 1 <= count <= COUNT_MAX:
         told = "no INNER_NUM" if said is None else f"INNER_NUM {said[:20]!r}"
-        return _refuse(f"an inner batch says how many messages it holds, 1 to {COUNT_MAX}; this one has {told}")
+        return _refuse(f"an inner batch must state its number of messages, 1 to {COUNT_MAX}; this one has {told}")
     if is_compressed:
         return count
     try:
@@ -116,9 +116,7 @@ def _find_count(said: str | None, body: Piece, *, is_closed: bool, is_compressed
     if not seen:
         return _refuse("the batch is empty")
     if is_closed and seen != count:
-        return _refuse(
-            f"an inner batch says that it holds {count} messages, and holds {seen}: send the right INNER_NUM"
-        )
+        return _refuse(f"the inner batch states {count} messages but contains {seen}: send the correct INNER_NUM")
     return seen
 
 

@@ -1,6 +1,6 @@
-"""Records and index entries that were looked up, and what becomes of them.
+"""Reads index entries and records, and turns a record into a new draft.
 
-For requests that carry a position (33, 36, 37, 309), and for rooms that follow a queue by themselves.
+Used by requests that contain a position (33, 36, 37, 309), and by components that read a queue in the background.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from holdfast.wire.records.record import StoredRecord
 
 __all__ = ["properties_of", "read_bytes", "read_entries", "read_record", "read_scheduled", "to_draft"]
 
-_AHEAD: Final = 6400  # index entries read ahead when they are cold: as many as the kernel would
+_AHEAD: Final = 6400  # cold index entries to read ahead: as many as the kernel would
 
 
 def read_entries(queue: QueueLog, start: int, count: int) -> Steps[list[Entry]]:
-    """Return the entries of up to *count* messages of *queue* from *start* on.
+    """Return the index entries of up to *count* messages of *queue*, from *start* on.
 
-    Those that may not be in memory are waited for. Empty when *start* has gone out of the queue meanwhile.
+    Waits for cold entries. Returns an empty list if *start* has expired meanwhile.
     """
     raw, _ = yield from queue.fetch_stretch(start, count, ahead=_AHEAD)
     return list(ENTRY.iter_unpack(memoryview(raw)[: len(raw) // ENTRY.size * ENTRY.size]))
 
 
 def read_scheduled(position: int, size: int) -> Steps[StoredRecord | None]:
-    """Return the record that an index entry points to, or None when it is gone or damaged.
+    """Return the record that an index entry points to, or None if it is gone or damaged.
 
-    For work that nobody waits for: one bad record must not stop it.
+    For background work, which must not stop at one bad record.
     """
     try:
         data = yield LogRange(position, size)
@@ -47,7 +47,7 @@ def properties_of(record: StoredRecord) -> dict[str, str]:
 
 
 def to_draft(record: StoredRecord, properties: dict[str, str], *, topic: str, queue_id: int) -> Draft:
-    """Return a new message with the content of *record*, for another place."""
+    """Return a draft with the content of *record*, for another queue."""
     return Draft(
         topic=topic,
         queue_id=queue_id,

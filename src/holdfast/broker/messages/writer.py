@@ -1,10 +1,10 @@
-"""Appends messages that the broker itself makes or has to look into: delayed, returned, transactional, automatic.
+"""Appends messages that the broker itself makes, or whose properties it must read.
 
-The hot path of plain sends is `send.py`; whatever needs its properties read comes through here. A message with a delay
-level is not stored under its own topic but under the schedule topic, in the queue of its level, and carries its real
-topic and queue as properties until `delays.py` delivers it.
+These are delayed, returned, transactional and automatic messages; `fast_send.py` handles plain sends. A message with a
+delay level is stored under the schedule topic, in the queue of its level. It carries its real topic and queue as
+properties until `scheduled_messages.py` delivers it.
 
-In a static topic the queue of a draft is a logical one; so is the offset of what was stored.
+In a static topic, the queue of a draft is a logical one, and so is the offset of the stored message.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ TAGS = "TAGS"
 
 
 class Draft(msgspec.Struct, kw_only=True):
-    """A message that is about to be stored. Owns its bytes.
+    """A message to be stored. It owns its bytes.
 
     Attributes:
-        tags_code: What goes into the queue's index entry; None means the hash of the TAGS property.
+        tags_code: The tag hash in the index entry; None means the hash of the TAGS property.
     """
 
     topic: str
@@ -51,7 +51,7 @@ class Draft(msgspec.Struct, kw_only=True):
 
 
 class Stored(msgspec.Struct, frozen=True):
-    """Where a message is."""
+    """The place of a stored message."""
 
     position: int
     offset: int
@@ -59,11 +59,11 @@ class Stored(msgspec.Struct, frozen=True):
 
 
 class LogWriter:
-    """The broker's own hand on the log. What it appends is written when the event ends.
+    """Appends messages to the log. The records are written when the event ends.
 
     Attributes:
-        mappings: Where logical queues are.
-        is_held: Says whether a logical queue that is open here takes nothing at the moment.
+        mappings: The mappings of this broker.
+        is_held: Returns whether an open logical queue accepts no sends at the moment.
     """
 
     def __init__(self, store: MessageStore, levels: DelayLevels, mappings: Mappings, *, message_size_max: int) -> None:
@@ -74,7 +74,7 @@ class LogWriter:
         self._message_size_max = message_size_max
 
     def accept(self, draft: Draft, now_ms: int) -> Stored | Refusal:
-        """Store *draft*, or put it on the schedule when it has a delay level."""
+        """Store *draft*, or schedule it if it has a delay level."""
         level = parse_count(draft.properties.get(DELAY), 0)
         if level <= 0 or draft.sys_flag & TRANSACTION_MASK:
             return self.append(draft, now_ms)
@@ -89,13 +89,13 @@ class LogWriter:
         return self.append(scheduled, now_ms)
 
     def homes(self, topic: str, queue_id: int) -> list[int]:
-        """Return the physical queues in which messages for *queue_id* are stored here, or were."""
+        """Return the physical queues on this broker that store, or stored, messages of *queue_id*."""
         if not self.mappings.is_static(topic):
             return [queue_id]
         return [log.queue_id for log in self.mappings.own_logs(topic, queue_id)]
 
     def append(self, draft: Draft, now_ms: int) -> Stored | Refusal:
-        """Store *draft* as it is. What no log can hold is refused, and what is for a queue that is not open here."""
+        """Store *draft* unchanged. Refuse it if it is too large, or if its logical queue is not open here."""
         properties = format_properties(draft.properties).encode()
         if len(draft.body) > self._message_size_max:
             return Refusal(
@@ -133,7 +133,7 @@ class LogWriter:
 
 
 def not_leader_to_send(topic: str, queue_id: int, broker: str) -> Refusal:
-    """Return the answer to a send for a logical queue that is not open here; in upstream's words."""
+    """Return the answer to a send for a logical queue that is not open here, in RocketMQ's words."""
     return Refusal(
         ResponseCode.NOT_LEADER_FOR_QUEUE,
         f"{topic}-{queue_id} does not exit in request process of current broker {broker}",

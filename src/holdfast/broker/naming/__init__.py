@@ -1,6 +1,5 @@
-"""Registration at the name servers, and the state that travels with it.
+"""Registration at the name servers, and the DR switch that registrations carry.
 
-dr_switch_sync  The switch for the loss of a site, as a broker carries it from one name server to the others
-(7051, 7052)
-registration    Presents the broker to every name server
+dr_switch_sync  the switch for the loss of a site, passed on from one name server to the others (7051, 7052)
+registration    registers this broker at every name server, periodically and after changes (103, 104)
 """

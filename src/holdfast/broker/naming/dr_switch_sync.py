@@ -1,10 +1,10 @@
-"""The switch for the loss of a site, as a broker carries it from one name server to the others (7051, 7052).
+"""The DR switch for the loss of a site, passed on from one name server to the others (7051, 7052).
 
-    operator, or the answer of a name server ─> newer? ─> kept ─> every name server is told with a registration, at once
-    a name server that was away ─> hears of it with our first registration there, before it tells any route of ours
+    operator, or response of a name server ─> newer? ─> persisted ─> sent to every name server at once, by registering
+    a name server that was down ─> receives it with our first registration, before it serves routes of this broker
 
-Who reads where is decided by routes. But when a unit is closed, members of its groups may be gone without a word: those
-that are not heard of again are forgotten soon. Kept in `config/holdfastUnits.json`.
+Routes decide which broker a consumer reads from. But when a unit is closed, group members may have left without
+unregistering: those without heartbeats are then removed sooner. The file is `config/holdfastUnits.json`.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ NAME: Final = "holdfastUnits.json"
 
 
 class UnitSwitch:
-    """The newest switch that this broker heard of.
+    """The newest switch known to this broker.
 
     Attributes:
-        on_change: Tells name servers of it.
-        on_close: Is called when something is closed: members of groups here may come no more.
+        on_change: Called when the switch changed; registers at every name server.
+        on_close: Called when a unit is closed: members of groups here may have left.
     """
 
     def __init__(self, disk: Disk) -> None:
@@ -40,12 +40,12 @@ class UnitSwitch:
         self.on_close: Callable[[], None] = lambda: None
 
     def handlers(self) -> Handlers:
-        """Return what this room answers."""
+        """Return the handlers of this component, by request code."""
         return {RequestCode.SET_SWITCH: self._set, RequestCode.GET_SWITCH: self._tell}
 
     @property
     def text(self) -> str | None:
-        """What a registration says of it; None where there is nothing to say."""
+        """The switch in the format of a registration; None if it is closed."""
         return to_text(self._switch)
 
     def opens(self, topic: str, group: str) -> bool:
@@ -53,26 +53,26 @@ class UnitSwitch:
         return any(opening.serves(topic, group) for opening in self._switch.openings)
 
     def hear(self, text: str | None, effects: list[Effect]) -> None:
-        """Take what a name server told."""
+        """Adopt the switch in a name server's response, if it is newer."""
         if not text:
             return
         try:
             self._take(decode_switch(text), effects)
         except RemoteProtocolError:
-            return  # It is not from one of ours.
+            return  # Not from a Holdfast name server.
 
     def _set(self, request: Request) -> Answer:
-        """Answer 7051."""
+        """Answer 7051: set the switch."""
         wanted = decode_switch(request.command.body)
         if wanted != self._switch and not self._take(wanted, request.effects):
             return Refusal(
                 ResponseCode.ILLEGAL_OPERATION,
-                f"version {wanted.version} of what is open is older than {self._switch.version}: look again",
+                f"version {wanted.version} of the switch is older than {self._switch.version}: read it again",
             )
         return request.answer()
 
     def _tell(self, request: Request) -> Answer:
-        """Answer 7052."""
+        """Answer 7052: return the switch."""
         return request.answer(body=java_json.encode(UnitState(switch=self._switch)))
 
     def _take(self, switch: Switch, effects: list[Effect]) -> bool:

@@ -1,20 +1,21 @@
-"""Presents the broker to every name server: 103 at the start, every 30 seconds and when topics change; 104 at the end.
+"""Registers the broker at every name server: 103 at the start, every 30 seconds and on changes; 104 at the end.
 
     absent ─OpenChannel─> dialing ─ChannelOpened─> open ─ChannelClosed─> absent
        ^                     └──ChannelFailed──> absent
-       └── dialed again after a second, until it is there: it has forgotten all routes
+       └── dialed again every second until it answers: a restarted name server has lost all routes
 
-One that takes a 103 and does not answer in ten seconds is dialed afresh: its process may hang, or the connection be one
-that only we believe in.
+If a name server accepts a 103 but does not answer within ten seconds, the broker reconnects: the process may hang, or
+the connection may be half-open.
 
-Of static topics it presents its own record, and of that only what is on disk.
+For static topics, the broker registers its own mapping, and only the synced state of it.
 
-A name server that is down costs nothing but an attempt per second. A 103 is a full one: the table is encoded once and a
-name server of either kind takes what is new in it. One of ours that takes every full one for the start of a broker says
-so in its answers; it is told of a single topic that changed in a 103 with that topic alone.
+A name server that is down costs only one connection attempt per second. Usually a 103 is a full one: the table is
+encoded once, and a name server of either kind extracts the changes. A Holdfast name server that treats every full
+registration as the start of a broker says so in its answers; if a single topic changed, it gets a 103 with that topic
+only.
 
-Who creates a topic is answered when the name servers have heard of it, or after a second: its next question goes to
-them.
+A request that creates a topic is answered once the name servers have answered the registration, or after a second: the
+requester's next request goes to them.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ TIMER: Final = "registration"
 HELD_TIMER: Final = "registration-answers"
 REDIAL_TIMER: Final = "registration-redial"
 OVERDUE_TIMER: Final = "registration-overdue"
-OVERDUE_TICK_MS: Final = 5_000  # Unanswered at two of them in a row is too long.
+OVERDUE_TICK_MS: Final = 5_000  # a registration unanswered at two ticks in a row is overdue
 HOLD_MAX_MS: Final = 1_000
 REDIAL_MS: Final = 1_000
 _CRC_MASK: Final = 0x7FFFFFFF
@@ -67,16 +68,16 @@ class _NameServer(msgspec.Struct):
     channel: ChannelId | None = None
     is_dialing: bool = False
     waiting_opaque: int | None = None
-    is_late: bool = False  # A registration was unanswered at the last tick, and no answer has come since.
-    is_failing: bool = False  # Told once, not at every round.
-    wants_single: bool = False  # It took our card, and wants to hear of a topic that changed alone.
+    is_late: bool = False  # a registration was unanswered at the last tick and still is
+    is_failing: bool = False  # so that a failure is logged once, not in every round
+    wants_single: bool = False  # it asked for registrations of single changed topics
 
 
 class _Held(msgspec.Struct):
-    """An answer that waits for name servers.
+    """An answer that waits until name servers have answered registrations.
 
     Attributes:
-        waiting: The numbers of the registrations that must be answered first.
+        waiting: The opaques of the registrations that must be answered first.
     """
 
     channel: ChannelId
@@ -86,7 +87,7 @@ class _Held(msgspec.Struct):
 
 
 class Registrar:
-    """The broker's card, and who has it."""
+    """The connections to the name servers, and the state of the broker's registration at each."""
 
     def __init__(
         self,
@@ -112,22 +113,22 @@ class Registrar:
         self.on_master: Callable[[str, str], None] = lambda _ha_address, _address: None
 
     def is_registered(self) -> bool:
-        """Say whether a name server holds our card right now."""
+        """Return whether this broker is registered at a connected name server."""
         return any(
             server.channel is not None and server.waiting_opaque is None and not server.is_failing
             for server in self._servers.values()
         )
 
-    # The passing of time.
+    # Time.
 
     def start(self, now_ms: int, effects: list[Effect]) -> None:
-        """Begin to present the broker."""
+        """Register for the first time, and start the timers."""
         self._round(effects)
         effects.append(SetTimer(TIMER, now_ms + self._options.register_interval_ms))
         effects.append(SetTimer(OVERDUE_TIMER, now_ms + OVERDUE_TICK_MS))
 
     def on_timer(self, name: str, now_ms: int, effects: list[Effect]) -> None:
-        """Present the broker again: name servers forget who does not."""
+        """Register again, redial, or release held answers, depending on the timer. Registrations expire if not renewed."""
         if name == HELD_TIMER:
             effects += self._release(now_ms=now_ms)
             return
@@ -143,13 +144,13 @@ class Registrar:
         effects.append(SetTimer(TIMER, now_ms + self._options.register_interval_ms))
 
     def announce_changes(self, effects: list[Effect]) -> None:
-        """Keep and register topics that changed since the last time; called at the end of every event."""
+        """Persist and register topics that changed since the last call; called at the end of every event."""
         if not self._topics.changed:
             return
         try:
             self._topics.keep()
         except DiskFull as error:
-            # Members of a new group may read meanwhile: a heartbeat made its retry topic, which holds no message yet.
+            # New retry topics may wait: heartbeats created them, and they contain no messages yet.
             if not all(name.startswith(RETRY_PREFIX) for name in self._topics.changed):
                 _break_promises(effects)
             effects += self._unwritten.failed(config_path(TOPICS_FILE), str(error))
@@ -159,7 +160,7 @@ class Registrar:
         self._round(effects, is_change=True)
 
     def answer_registered(self, request: Request, answer: Command) -> Command | None:
-        """Register changed topics and let *answer* wait until the name servers know them; None when it waits."""
+        """Register changed topics; return *answer*, or None if it is held until the name servers have answered."""
         self.announce_changes(request.effects)
         waiting = {server.waiting_opaque for server in self._servers.values() if server.waiting_opaque is not None}
         if not waiting or request.command.is_one_way:
@@ -170,7 +171,7 @@ class Registrar:
         return None
 
     def stop(self, effects: list[Effect]) -> None:
-        """Say good-bye to every name server, for good."""
+        """Unregister from every name server, and register no more."""
         self.is_leaving = True
         fields = BrokerFields(
             broker_name=self._options.name,
@@ -188,7 +189,7 @@ class Registrar:
     # Channels.
 
     def channel_opened(self, channel: ChannelId, dialed: str, now_ms: int) -> list[Effect]:  # noqa: ARG002
-        """Take over a channel that we dialed, and register on it."""
+        """Register on a channel that this broker dialed."""
         server = self._servers.get(dialed)
         if server is None:
             return [CloseChannel(channel)]
@@ -198,7 +199,7 @@ class Registrar:
         return effects
 
     def channel_failed(self, dialed: str, reason: str, now_ms: int) -> list[Effect]:
-        """Take note that a name server cannot be reached, and try again soon."""
+        """Record that a name server cannot be reached, and redial soon."""
         server = self._servers.get(dialed)
         if server is None:
             return []
@@ -206,7 +207,7 @@ class Registrar:
         return [*self._fail(server, reason), SetTimer(REDIAL_TIMER, now_ms + REDIAL_MS)]
 
     def channel_closed(self, channel: ChannelId, now_ms: int) -> list[Effect]:
-        """Take note that a name server is gone, and dial it again soon."""
+        """Record that the connection to a name server was lost, and redial soon."""
         for server in self._servers.values():
             if server.channel == channel:
                 return [
@@ -216,13 +217,13 @@ class Registrar:
         return []
 
     def _lose(self, server: _NameServer, reason: str) -> list[Effect]:
-        """Forget the channel to a name server; nobody waits for its answer any more."""
+        """Drop the channel to a name server, and release the answers that wait for it."""
         opaque, server.channel, server.waiting_opaque, server.is_late = server.waiting_opaque, None, None, False
         server.wants_single = False
         return [*self._release(answered=opaque), *self._fail(server, reason)]
 
     def _give_up_overdue(self, effects: list[Effect]) -> None:
-        """Dial those afresh that have not answered for two ticks."""
+        """Reconnect to name servers that have not answered a registration for two ticks."""
         for server in self._servers.values():
             if server.channel is None or server.waiting_opaque is None:
                 continue
@@ -234,13 +235,13 @@ class Registrar:
         self._dial(effects)
 
     def answered(self, channel: ChannelId, command: Command) -> list[Effect] | None:
-        """Take a name server's answer; None when the channel is not one of ours."""
+        """Process a response from a name server; return None if the channel is not to a name server."""
         for server in self._servers.values():
             if server.channel == channel:
-                return self._judge(server, command)
+                return self._handle_answer(server, command)
         return None
 
-    def _judge(self, server: _NameServer, command: Command) -> list[Effect]:
+    def _handle_answer(self, server: _NameServer, command: Command) -> list[Effect]:
         if command.opaque != server.waiting_opaque:
             return []
         server.waiting_opaque, server.is_late = None, False
@@ -262,7 +263,7 @@ class Registrar:
         return effects
 
     def _release(self, *, answered: int | None = None, now_ms: int = 0) -> list[Effect]:
-        """Send the answers that have waited for this registration, or long enough."""
+        """Send the held answers that waited only for this registration, or whose deadline has passed."""
         effects: list[Effect] = []
         for held in list(self._held):
             held.waiting.discard(-1 if answered is None else answered)
@@ -298,9 +299,9 @@ class Registrar:
                 effects.append(OpenChannel(server.address))
 
     def _register(self, server: _NameServer, effects: list[Effect], single: bytes | None = None) -> None:
-        """Send our card, or what changed in it, if that is given."""
+        """Send a full registration, or *single* with only the changed topic."""
         assert server.channel is not None
-        # A later registration is taken after an unanswered earlier one: whoever waits for that waits for this one.
+        # This registration supersedes an unanswered one: answers that wait for that one now wait for this one.
         superseded = server.waiting_opaque
         body = self._encode_body() if single is None else single
         fields = RegisterFields(
@@ -309,7 +310,7 @@ class Registrar:
             cluster_name=self._options.cluster,
             ha_server_addr=self._options.ha_address,
             broker_id=self._options.broker_id,
-            # A replica speaks for nobody: what it hosts is its master's word.
+            # A replica never acts as master: its topics are those of its master.
             enable_acting_master=None if self._options.is_replica else False,
             body_crc32=zlib.crc32(body) & _CRC_MASK,
             zone_name=self._options.zone,
@@ -334,7 +335,7 @@ class Registrar:
         return body
 
     def _encode_single(self, name: str) -> bytes | None:
-        """Return a registration of one topic alone; None where nobody may hear of it yet."""
+        """Encode a registration of one topic only; return None if the topic must not be announced yet."""
         told = self._describe_topics()
         config = told.topic_config_table.get(name)
         if config is None:
@@ -354,7 +355,8 @@ class Registrar:
             return msgspec.structs.replace(table, topic_config_table=hosted)
         if not self._mappings.topics() and not announced:
             return table
-        # A topic that becomes static is nothing until its record is on disk: above all, no normal topic.
+        # Omit a topic that is becoming static until its record is synced; above all, do not register it as a normal
+        # topic.
         hosted = {
             name: config
             for name, config in table.topic_config_table.items()
@@ -374,5 +376,5 @@ class Registrar:
 
 
 def _break_promises(effects: list[Effect]) -> None:
-    """Close channels instead of answering: messages of a topic that the disk does not know must not count as safe."""
+    """Replace answers by closing their channels: messages of a topic that is not on disk must not be acknowledged."""
     effects[:] = [CloseChannel(effect.channel) if isinstance(effect, SendBytes) else effect for effect in effects]
