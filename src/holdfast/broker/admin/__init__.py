@@ -1,12 +1,11 @@
-"""Requests of tools and operators.
+"""Request handlers for tools and operators. The numbers in docstrings are request codes.
 
-topic_admin    Topics as tools see them
-offset_reset   Sends a group to another place in a topic (222)
-group_admin    Consumer groups as tools see them
-client_admin   Connected clients as tools see them, and questions passed on to them (203, 204, 223, 307, 309,
-328, 400)
-broker_admin   The broker itself as tools see it
-static_admin   Static topics as upstream's tools change them (513)
-mapping_admin  Logical queues as operators see and mend them
-queries        Looking things up
+topic_admin    creates, changes, deletes and describes topics
+offset_reset   resets the offsets of a group in a topic (222)
+group_admin    creates, changes, deletes and describes consumer groups; their lag and offsets
+client_admin   lists connected clients, and passes requests on to them (203, 204, 223, 307, 309, 328, 400)
+broker_admin   runtime statistics, settings and clean-up of the broker
+static_admin   static topics, as RocketMQ's tools change them (513)
+mapping_admin  inspects and repairs mappings of logical queues
+queries        looks up messages, offsets, store times and index entries
 """

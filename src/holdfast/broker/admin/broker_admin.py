@@ -1,4 +1,4 @@
-"""The broker itself as tools see it: figures, settings, clean-up (25, 26, 28, 45, 60, 61, 306, 315, 329, 402, 907)."""
+"""Runtime statistics, settings and clean-up for tools (25, 26, 28, 45, 60, 61, 306, 315, 329, 402, 907)."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from holdfast.wire.frames.fields import from_fields
 from holdfast.wire.requests.admin import StatsFields
 
 VERSION_NAME: Final = "V5_3_3"
-# Last read time, flushed position of the timer log, queue offset, that of the master, and the version of all that.
+# Last read time, flushed position of the timer log, queue offset, the master's queue offset, and the data version.
 _TIMER_CHECKPOINT: Final = struct.Struct(">7q")
 _SPANS_MS: Final = (10_000, 60_000, 600_000)
 _GIB: Final = 1 << 30
 
-# Figures of what is not here (pools of threads and queues before them, a timer wheel); tools parse them all the same.
+# Statistics of features that do not exist here (thread pools and their queues, a timer wheel). Tools parse them anyway.
 _POOLS: Final = ("send", "pull", "litePull", "query", "ack", "EndTransaction")
 _ABSENT: Final = (
     {f"{pool}ThreadPoolQueue{figure}": "0" for pool in _POOLS for figure in ("Size", "HeadWaitTimeMills")}
@@ -51,7 +51,7 @@ _ABSENT: Final = (
 
 
 class BrokerAdmin:
-    """Tells tools how the broker is doing."""
+    """Handles requests of tools about the broker itself."""
 
     def __init__(
         self,
@@ -68,11 +68,11 @@ class BrokerAdmin:
         self._store = store
         self._stats = stats
         self._delays = delays
-        self.replication: ReplicaReport | None = None  # Given once there is one.
+        self.replication: ReplicaReport | None = None  # set by the assembly
         self.note_report: Callable[[Mapping[str, str]], None] = lambda _fields: None
 
     def handlers(self) -> Handlers:
-        """Return what this room answers."""
+        """Return the handlers of this component, by request code."""
         return {
             RequestCode.UPDATE_BROKER_CONFIG: self.put_settings,
             RequestCode.GET_BROKER_CONFIG: self.get_settings,
@@ -87,17 +87,17 @@ class BrokerAdmin:
             RequestCode.GET_BROKER_HA_STATUS: self.get_replicas,
         }
 
-    # Figures.
+    # Statistics.
 
     def get_figures(self, request: Request) -> Steps[Answer]:
-        """Answer 28. A replica of ours reports with it where it stands."""
+        """Answer 28: return the runtime statistics. A Holdfast replica reports its progress in the request."""
         self.note_report(request.command.fields)
         earliest_ms = yield from self._earliest_ms()
         figures = self._figures(request.now_ms) | {"earliestMessageTimeStamp": str(earliest_ms)}
         return request.answer(body=java_json.encode(Table(figures)))
 
     def get_counter(self, request: Request) -> Answer:
-        """Answer 315."""
+        """Answer 315: return the rates of a counter."""
         fields = from_fields(StatsFields, request.command.fields)
         counter = self._stats.find_named(fields.stats_name, fields.stats_key)
         if counter is None:
@@ -105,37 +105,40 @@ class BrokerAdmin:
         return request.answer(body=java_json.encode(counter.rates()))
 
     def get_delays(self, request: Request) -> Answer:
-        """Answer 45."""
+        """Answer 45: return the delivery progress of delayed messages."""
         return request.answer(body=java_json.encode(self._delays.to_wire()))
 
     def get_timer_checkpoint(self, request: Request) -> Answer:
-        """Answer 60, which Java replicas ask every 3 s: a timer wheel that is empty, and delivered all until now."""
+        """Answer 60, which Java replicas send every 3 s, with an empty timer wheel that has delivered everything."""
         last_read_ms = request.now_ms // 1000 * 1000
         return request.answer(body=_TIMER_CHECKPOINT.pack(last_read_ms, 0, 0, 0, 0, request.now_ms, 0))
 
     def get_timer_metrics(self, request: Request) -> Answer:
-        """Answer 61: no topic has messages in the timer wheel. The version stays, so that nothing is saved for it."""
+        """Answer 61: no topic has messages in the timer wheel. The constant version makes replicas save nothing."""
         return request.answer(body=java_json.encode({"dataVersion": DataVersion(), "timingCount": {}}))
 
     def get_request_modes(self, request: Request) -> Answer:
-        """Answer 402: every group pulls."""
+        """Answer 402: every group uses pull mode."""
         return request.answer(body=java_json.encode({"messageRequestModeMap": {}}))
 
     def get_replicas(self, request: Request) -> Answer:
-        """Answer 907: who copies this broker, or whom it copies."""
+        """Answer 907: return the state of this broker's replicas, or of its replication from a master."""
         assert self.replication is not None
         return request.answer(body=java_json.encode(self.replication.ha_status()))
 
     # Settings.
 
     def get_settings(self, request: Request) -> Answer:
-        """Answer 26 with what upstream's names mean here."""
+        """Answer 26: return the settings under RocketMQ's names."""
         text = "".join(f"{name}={value}\n" for name, value in sorted(_settings(self._options).items()))
         version = java_json.encode(self._topics.data_version).decode()
         return request.answer(fields={"version": version}, body=text.encode())
 
     def put_settings(self, request: Request) -> Answer:
-        """Answer 25. Settings come from the configuration at the start; names that mean nothing here are ignored."""
+        """Answer 25: refuse changes, because settings are read from the configuration at the start.
+
+        Names that are unknown here are ignored.
+        """
         known = _settings(self._options)
         for line in request.command.body.decode(errors="replace").splitlines():
             name, is_set, value = (part.strip() for part in line.partition("="))
@@ -148,7 +151,7 @@ class BrokerAdmin:
         return request.answer()
 
     def clean(self, request: Request) -> Answer:
-        """Answer 306 and 329: remove expired files now."""
+        """Answer 306 and 329: delete expired files now."""
         for name in self._store.clean(request.now_ms):
             request.effects.append(Log("info", "file removed", {"file": name}))
         return request.answer()
@@ -162,7 +165,7 @@ class BrokerAdmin:
         return figures
 
     def _logical_queues(self) -> dict[str, str]:
-        """Return how many are led here, and whether there shall be more; nothing where nobody has static topics."""
+        """Return the number of logical queues led here, and the draining flag; nothing without static topics."""
         mappings = self._mappings
         if not mappings.topics() and not mappings.draining:
             return {}
@@ -170,7 +173,7 @@ class BrokerAdmin:
         return {"logicalQueuesLed": str(led), "draining": "true" if mappings.draining else "false"}
 
     def _flow(self, now_ms: int) -> dict[str, str]:
-        """Return what comes and goes."""
+        """Return the start time, and the counts and rates of puts and gets."""
         stats = self._stats
         today, yesterday = stats.at_midnights()
         return {
@@ -193,7 +196,7 @@ class BrokerAdmin:
         }
 
     def _log(self) -> dict[str, str]:
-        """Return how the log and the disk below it are."""
+        """Return the state of the log and of its disk."""
         store, disk = self._store, self._store.disk_use
         ratio = f"{disk.used / disk.total:.2f}" if disk.total else "0.0"
         free = disk.total - disk.used
@@ -210,7 +213,7 @@ class BrokerAdmin:
         }
 
     def _earliest_ms(self) -> Steps[int]:
-        """Return when the oldest record was stored; -1 when there is none, as upstream says it."""
+        """Return the store time of the oldest record; -1, as in RocketMQ, if there is none."""
         try:
             record = yield from read_record(self._store.start)
         except CorruptRecord:
@@ -219,7 +222,7 @@ class BrokerAdmin:
 
 
 def _settings(options: BrokerOptions) -> dict[str, str]:
-    """Return upstream's names for our settings, and their values in upstream's words."""
+    """Return the settings with RocketMQ's names and values."""
     host, _, port = options.address.rpartition(":")
     return {
         "brokerName": options.name,
@@ -249,7 +252,7 @@ def _settings(options: BrokerOptions) -> dict[str, str]:
 
 
 def _tps(rate: Callable[[int], float]) -> str:
-    """Return the rates over ten seconds, a minute and ten minutes, as tools read them."""
+    """Return the rates over ten seconds, a minute and ten minutes, in the format that tools parse."""
     return " ".join(str(rate(span_ms)) for span_ms in _SPANS_MS)
 
 

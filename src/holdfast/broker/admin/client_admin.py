@@ -1,4 +1,4 @@
-"""Connected clients as tools see them, and questions passed on to them (203, 204, 223, 307, 309, 328, 400)."""
+"""Lists connected clients, and passes requests on to them (203, 204, 223, 307, 309, 328, 400)."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from holdfast.wire.requests.admin import (
 )
 from holdfast.wire.requests.heartbeat import ConsumerGroupFields
 
-_RUNNING_INFO_VERSION: Final = 62  # 3.1.8: clients before that do not know the question
+_RUNNING_INFO_VERSION: Final = 62  # 3.1.8: older clients do not support the request
 
 
 class ClientAdmin:
-    """Tells tools who is connected, and asks clients on their behalf."""
+    """Handles client requests of tools."""
 
     def __init__(self, options: BrokerOptions, clients: ClientTable, relays: Relays) -> None:
         self._options = options
@@ -45,7 +45,7 @@ class ClientAdmin:
         self._relays = relays
 
     def handlers(self) -> Handlers:
-        """Return what this room answers."""
+        """Return the handlers of this component, by request code."""
         return {
             RequestCode.GET_CONSUMER_CONNECTION_LIST: self.list_consumers,
             RequestCode.GET_PRODUCER_CONNECTION_LIST: self.list_producers,
@@ -57,7 +57,7 @@ class ClientAdmin:
         }
 
     def list_consumers(self, request: Request) -> Answer:
-        """Answer 203."""
+        """Answer 203: list the members and subscriptions of a consumer group."""
         group = from_fields(ConsumerGroupFields, request.command.fields).consumer_group
         membership = self._clients.find_membership(group)
         if membership is None:
@@ -72,7 +72,7 @@ class ClientAdmin:
         return request.answer(body=java_json.encode(body))
 
     def list_producers(self, request: Request) -> Answer:
-        """Answer 204."""
+        """Answer 204: list the producers of a group."""
         group = from_fields(ProducerGroupFields, request.command.fields).producer_group
         clients = self._clients.producers(group)
         if not clients:
@@ -81,7 +81,7 @@ class ClientAdmin:
         return request.answer(body=java_json.encode(body))
 
     def list_all_producers(self, request: Request) -> Answer:
-        """Answer 328."""
+        """Answer 328: list the producers of all groups."""
         table = {
             group: [_producer_row(client) for client in clients.values()]
             for group, clients in self._clients.producer_groups().items()
@@ -89,16 +89,16 @@ class ClientAdmin:
         return request.answer(body=java_json.encode(ProducerTable(table)))
 
     def query_assignment(self, request: Request) -> Answer:
-        """Answer 400: a consumer would have the broker choose its queues. Told no, it chooses them itself."""
+        """Answer 400: refuse to assign queues. The consumer then assigns them itself."""
         return Refusal(
             ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
-            f" request type {request.command.code} not supported: consumers work out their queues themselves",
+            f" request type {request.command.code} not supported: consumers assign queues themselves",
         )
 
-    # Questions passed on.
+    # Requests passed on to clients.
 
     def get_status(self, request: Request) -> Answer:
-        """Answer 223: ask one member, or all, how far it is in each queue (221)."""
+        """Answer 223: ask one member, or all, for its offset in each queue (221)."""
         fields = from_fields(ConsumerStatusFields, request.command.fields)
         membership = self._clients.find_membership(fields.group)
         asked = [] if membership is None else list(membership.members.values())
@@ -116,7 +116,7 @@ class ClientAdmin:
                 try:
                     table[client.client_id] = decode_status(answer.body)
                 except RemoteProtocolError as error:
-                    return Refusal(ResponseCode.SYSTEM_ERROR, f"{client.client_id} gave no status: {error}")
+                    return Refusal(ResponseCode.SYSTEM_ERROR, f"{client.client_id} sent an invalid status: {error}")
             if left:
                 return None
             return request.answer(body=java_json.encode(ConsumerStatus(consumer_table=table)))
@@ -128,7 +128,7 @@ class ClientAdmin:
         return None
 
     def get_running_info(self, request: Request) -> Answer:
-        """Answer 307: what the client says of itself."""
+        """Answer 307: return the running info of a client."""
         fields = from_fields(AskClientFields, request.command.fields)
         client = self._find_member(fields)
         if isinstance(client, Refusal):
@@ -136,7 +136,7 @@ class ClientAdmin:
         return self._pass_on(request, client, Command(code=request.command.code, fields=to_fields(fields)))
 
     def consume_directly(self, request: Request) -> Steps[Answer]:
-        """Answer 309: let one client consume one stored message, now."""
+        """Answer 309: let a client consume a stored message immediately."""
         fields = from_fields(AskClientFields, request.command.fields)
         client = self._find_member(fields)
         if isinstance(client, Refusal):
@@ -149,7 +149,7 @@ class ClientAdmin:
             if is_inner_batch(decode_record(record, check_body=False).sys_flag):
                 return Refusal(
                     ResponseCode.SYSTEM_ERROR,
-                    f"{fields.msg_id} is the id of a batch: there is no telling which of its messages is meant",
+                    f"{fields.msg_id} is the id of a batch, which does not say which of its messages is meant",
                 )
         asked = msgspec.structs.replace(fields, broker_name=self._options.name, topic_sys_flag=0, group_sys_flag=0)
         return self._pass_on(request, client, Command(code=request.command.code, fields=to_fields(asked), body=record))
@@ -163,12 +163,12 @@ class ClientAdmin:
         if client.version < _RUNNING_INFO_VERSION:
             return Refusal(
                 ResponseCode.SYSTEM_ERROR,
-                f"The Consumer <{fields.client_id}> is of version {client.version}, too old for this question",
+                f"The Consumer <{fields.client_id}> is of version {client.version}, too old for this request",
             )
         return client
 
     def _pass_on(self, request: Request, client: Client, command: Command) -> Answer:
-        """Ask *client*, and answer in its words."""
+        """Send *command* to *client* and return its answer unchanged."""
 
         def reply(answer: Command | None) -> Answer:
             if answer is None:

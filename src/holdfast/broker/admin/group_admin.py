@@ -1,8 +1,8 @@
-"""Consumer groups as tools see them.
+"""Creates, changes, deletes and describes consumer groups for tools.
 
 create, change, delete   200, 225, 207, 314
 describe                 201, 352, 300, 343, 345
-follow                   208 (one group), 317 (all of them), 303 (in time instead of offsets)
+lag                      208 (one group), 317 (all groups), 303 (as times instead of offsets)
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _Rows = list[tuple[MessageQueue, ConsumerOffset]]
 
 
 class GroupAdmin:
-    """Changes and describes groups on behalf of tools."""
+    """Handles group requests of tools."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class GroupAdmin:
         self._stats = stats
 
     def handlers(self) -> Handlers:
-        """Return what this room answers."""
+        """Return the handlers of this component, by request code."""
         return {
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.put,
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self.put_list,
@@ -94,18 +94,18 @@ class GroupAdmin:
             RequestCode.CLONE_GROUP_OFFSET: self.clone,
         }
 
-    # Changing.
+    # Changes.
 
     def put(self, request: Request) -> Answer:
-        """Answer 200."""
+        """Answer 200: create or change a group."""
         return self._put_all([java_json.decode(request.command.body, GroupConfig)], request)
 
     def put_list(self, request: Request) -> Answer:
-        """Answer 225."""
+        """Answer 225: create or change several groups."""
         return self._put_all(java_json.decode(request.command.body, GroupConfigs).group_config_list, request)
 
     def delete(self, request: Request) -> Answer:
-        """Answer 207. Nothing there is fine: a tool asks every broker of a cluster."""
+        """Answer 207: delete a group. A missing group is no error, because tools ask every broker of a cluster."""
         fields = from_fields(DeleteGroupFields, request.command.fields)
         self._groups.delete(fields.group_name, request.now_ms)
         if fields.clean_offset:
@@ -113,7 +113,7 @@ class GroupAdmin:
         return request.answer()
 
     def clone(self, request: Request) -> Answer:
-        """Answer 314: let a group stand where another one stands."""
+        """Answer 314: copy the offsets of one group to another."""
         fields = from_fields(CloneOffsetFields, request.command.fields)
         if self._clients.has_group(fields.dest_group) and not fields.offline:
             return Refusal(
@@ -124,10 +124,10 @@ class GroupAdmin:
             self._offsets.clone(fields.src_group, fields.dest_group, topic)
         return request.answer()
 
-    # Describing.
+    # Queries.
 
     def get(self, request: Request) -> Answer:
-        """Answer 352."""
+        """Answer 352: return the configuration of a group."""
         name = from_fields(GroupFields, request.command.fields).group
         config = self._groups.find(name)
         if config is None:
@@ -135,7 +135,7 @@ class GroupAdmin:
         return request.answer(body=java_json.encode(config))
 
     def get_all(self, request: Request) -> Answer:
-        """Answer 201: the whole table, or a page of it."""
+        """Answer 201: return the whole table, or a page of it."""
         page = from_fields(PageFields, request.command.fields)
         table = self._groups.to_wire()
         rows = cut_page(table.subscription_group_table, page.group_seq, page.max_group_num)
@@ -143,7 +143,7 @@ class GroupAdmin:
         return request.answer(fields={"totalGroupNum": str(len(table.subscription_group_table))}, body=body)
 
     def list_of_topic(self, request: Request) -> Answer:
-        """Answer 300: who consumes a topic, or has."""
+        """Answer 300: return the groups that are subscribed to a topic, or have offsets in it."""
         topic = from_fields(TopicFields, request.command.fields).topic
         subscribed = {
             group for group, living in self._clients.consumer_groups().items() if topic in living.subscriptions
@@ -152,13 +152,13 @@ class GroupAdmin:
         return request.answer(body=java_json.encode(GroupNames(group_list=names)))
 
     def list_topics(self, request: Request) -> Answer:
-        """Answer 343."""
+        """Answer 343: return the topics in which a group has offsets."""
         group = from_fields(GroupFields, request.command.fields).group
         body = TopicList(topic_list=self._offsets.topics_of(group), broker_addr=self._options.address)
         return request.answer(body=java_json.encode(body))
 
     def get_subscription(self, request: Request) -> Answer:
-        """Answer 345."""
+        """Answer 345: return the subscription of a group to a topic."""
         fields = from_fields(GroupFields, request.command.fields)
         body = GroupSubscription(
             group=fields.group,
@@ -167,10 +167,10 @@ class GroupAdmin:
         )
         return request.answer(body=java_json.encode(body))
 
-    # Following.
+    # Lag.
 
     def get_stats(self, request: Request) -> Steps[Answer]:
-        """Answer 208: how far a group is behind, queue by queue."""
+        """Answer 208: return the lag of a group, by queue."""
         fields = from_fields(ConsumeStatsFields, request.command.fields)
         group = fields.consumer_group
         topics: Iterable[str] = filter(None, fields.topic_list.split(";"))
@@ -192,7 +192,7 @@ class GroupAdmin:
         return request.answer(body=java_json.encode(body))
 
     def get_all_stats(self, request: Request) -> Steps[Answer]:
-        """Answer 317: how far every group is behind in every topic."""
+        """Answer 317: return the lag of every group in every topic."""
         only_ordered = from_fields(BrokerStatsFields, request.command.fields).is_order
         stats: list[dict[str, list[ConsumeStats]]] = []
         lag = in_flight = 0
@@ -217,7 +217,7 @@ class GroupAdmin:
         return request.answer(body=java_json.encode(body))
 
     def get_time_spans(self, request: Request) -> Steps[Answer]:
-        """Answer 303: from when to when the messages of a topic are, and at which time a group stands."""
+        """Answer 303: return the store times of the oldest, the newest and a group's next message, by queue."""
         fields = from_fields(GroupFields, request.command.fields)
         config = self._topics.find(fields.topic)
         if config is None:
@@ -243,14 +243,16 @@ class GroupAdmin:
         return request.answer(body=java_json.encode(TimeSpans(consume_time_span_set=spans)))
 
     def _follow(self, group: str, topic: str, style: _Style) -> Steps[_Rows]:
-        """Return a row for each queue of *topic* that this broker answers for."""
+        """Return a row for each queue of *topic* that this broker serves."""
         mapping = self._mappings.find(topic)
         rows: _Rows = []
         for found in self._lags.queues(group, topic):
             home = None if mapping is None else mapping.queues[found.number].leader
             last = (found.committed or 0) - found.delta - 1
             consumed_ms = None
-            if found.log is not None and last >= (0 if home is None else home.start):  # Else it is at another broker.
+            if found.log is not None and last >= (
+                0 if home is None else home.start
+            ):  # otherwise in a segment on another broker
                 consumed_ms = yield from self._store.store_time(found.log, last)
             place = (self._options.name if mapping is None else mock_broker(mapping.scope), found.number)
             if home is not None and style == "java 5":
@@ -290,11 +292,11 @@ class GroupAdmin:
 
 
 def _row(found: QueueLag, style: _Style, consumed_ms: int, pulled: int) -> ConsumerOffset:
-    """Return the lag in a queue as a kind of tool understands it.
+    """Return the lag in a queue, in the format of the requesting tool.
 
-    Tools that know of no gaps are given an offset as if the gaps were passed already, so that their difference is the
-    lag. Java's tool since 5.0 adds the offsets before the physical queue to the end itself. Ours shows which groups
-    committed nothing: all that they will not read counts as gap then.
+    Tools without gap support get an offset that already includes the gaps, so that the difference of the offsets is the
+    lag. Java's tool since 5.0 adds the logical offset of the physical queue to the end itself. Holdfast's tool shows
+    groups without a commit; for them, everything that they will not read counts as gap.
     """
     if style != "ours":
         told = found.next + found.gap
@@ -312,6 +314,6 @@ def _row(found: QueueLag, style: _Style, consumed_ms: int, pulled: int) -> Consu
 
 
 def _format_time(time_ms: int) -> str:
-    """Return a time as upstream writes it, but always in UTC: a pure role knows no time zone."""
+    """Format a time like RocketMQ, but always in UTC: a pure role has no time zone."""
     moment = datetime.fromtimestamp(time_ms // 1000, UTC)
     return f"{moment:%Y-%m-%d#%H:%M:%S}:{time_ms % 1000:03d}"

@@ -1,12 +1,11 @@
-"""Logical queues as operators see and mend them.
+"""Inspects and repairs the mappings of logical queues on this broker.
 
-    7007                 shows everything
-    7009, 7014, 7015     take something away
-    7016                 says whether this broker shall get more of them
-    7033                 tells a replica everything
+    7007                 returns all mappings and moves
+    7009, 7014, 7015     remove mappings, segments, or the segments of a removed broker
+    7016                 sets whether this broker gets more queues
+    7033                 returns everything to a replica
 
-Whatever is taken away is only what nobody reads any more, or what the operator names: a leader is never forgotten here
-by the way.
+They only remove data that is no longer read, or that the operator names: a leader is never removed as a side effect.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ from holdfast.wire.requests.moves import Mappings as EveryMapping
 
 
 class MappingAdmin:
-    """Shows and mends what this broker records."""
+    """Handles mapping requests of operators."""
 
     def __init__(
         self,
@@ -66,7 +65,7 @@ class MappingAdmin:
         self._errands = errands
 
     def handlers(self) -> Handlers:
-        """Return what this room answers."""
+        """Return the handlers of this component, by request code."""
         return {
             RequestCode.GET_MAPPINGS: self.show,
             RequestCode.DELETE_MAPPING: guard(self._delete),
@@ -77,7 +76,7 @@ class MappingAdmin:
         }
 
     def show(self, request: Request) -> Procedure[Answer]:
-        """Answer 7007, when what it tells is on disk: who hears of a newer leader gives up what it led."""
+        """Answer 7007 once the mappings are synced: a broker that learns of a newer leader gives up its own lead."""
         broker = self._mappings.broker
         moves = [state.move for state in self._mappings.moves().values() if state.move.source == broker]
         topics = [self._to_mapped(mapping) for _, mapping in sorted(self._mappings.topics().items())]
@@ -88,7 +87,7 @@ class MappingAdmin:
         return answer
 
     def snapshot(self, request: Request) -> Procedure[Answer]:
-        """Answer 7033, for a replica: everything recorded of logical queues, when it is on disk."""
+        """Answer 7033: return the synced state of all mappings to a replica."""
         mappings = self._mappings
         snapshot = MappingSnapshot(
             position=mappings.position,
@@ -106,14 +105,15 @@ class MappingAdmin:
         return MappedTopic(**({"name": mapping.topic} | hosted | {"mapping": to_detail(mapping)}))
 
     def _delete(self, request: Request) -> Procedure[Answer]:
-        """Answer 7009: forget a logical queue, or the topic.
+        """Answer 7009: delete the mapping of a logical queue, or the whole topic.
 
-        The topic goes with its record: without it, it would be a normal topic, which takes what stale clients send.
+        The topic is deleted with its mapping: otherwise it would be a normal topic and accept the sends of stale
+        clients.
         """
         fields = from_fields(DeleteMappingFields, request.command.fields)
         mapping = self._mappings.find(fields.topic)
         if mapping is None:
-            return request.answer()  # A tool asks everybody.
+            return request.answer()  # Tools ask every broker.
         if moving := [number for number in mapping.queues if self._mappings.find_move(fields.topic, number)]:
             raise MappingRefused(
                 "one move at a time", f"logical queue {moving[0]} of {fields.topic} is being moved: wait, or cancel it"
@@ -127,7 +127,7 @@ class MappingAdmin:
         if kept := list(self._find_needed_floors(mapping)):
             raise MappingRefused(
                 "never twice",
-                f"{self._mappings.broker} remembers which offsets logical queue {kept[0]} of {fields.topic} has used,"
+                f"{self._mappings.broker} alone knows which offsets logical queue {kept[0]} of {fields.topic} has used,"
                 f" and no broker leads it: set it first with `holdfast queue set {fields.topic} {kept[0]}`, or delete"
                 " the topic everywhere",
             )
@@ -140,9 +140,9 @@ class MappingAdmin:
         return (yield from self._delete_topic(request, fields.topic))
 
     def _forget_queue(self, mapping: TopicMapping, number: int) -> int:
-        """Record one queue no longer, and where it may begin again. Return the position to wait for.
+        """Delete the mapping of one queue and record its floor. Return the position to wait for with `Synced`.
 
-        From this event on it takes no sends, so the floor is above every send that was ever accepted.
+        The queue accepts no sends from this event on, so the floor is above every send that was ever accepted.
         """
         if number not in mapping.queues:
             return self._mappings.position
@@ -152,7 +152,7 @@ class MappingAdmin:
         return position
 
     def _find_needed_floors(self, mapping: TopicMapping) -> Iterable[int]:
-        """Return the forgotten queues that no broker has led again since, as far as is known here."""
+        """Return the forgotten queues that no broker has led since, as far as is known here."""
         for number, floor in mapping.floors.items():
             if self._view.leader_above(mapping.topic, number, floor.generation) is None:
                 yield number
@@ -161,15 +161,17 @@ class MappingAdmin:
         return any(segment.broker == self._mappings.broker for segment in queue.readable)
 
     def _discard(self, request: Request) -> Procedure[Answer]:
-        """Answer 7014: expire a closed home of a queue though its records are still there.
+        """Answer 7014: expire a closed segment of a queue although its records still exist.
 
-        Its broker hears of it after the leader, and drops them: nobody reads them any more.
+        Its broker is notified after the leader and drops the records: they are not read any more.
         """
         order = decode_body(request.command.body, DiscardOrder)
         mapping, queue = self._find(order.topic, order.queue)
         segment = queue.find(order.generation)
         if segment is None:
-            raise MappingRefused("expire what is there", f"logical queue {order.queue} has no {order.generation}. home")
+            raise MappingRefused(
+                "expire what is there", f"logical queue {order.queue} has no generation-{order.generation} segment"
+            )
         expired = queue.expire(order.generation, segment.queue_id)
         if expired != queue:
             yield Synced(self._change(mapping.put(expired)))
@@ -179,25 +181,26 @@ class MappingAdmin:
         return request.answer()
 
     def _set_draining(self, request: Request) -> Procedure[Answer]:
-        """Answer 7016 when it is on disk."""
+        """Answer 7016 once it is synced: set whether this broker gets more queues."""
         wanted = decode_body(request.command.body, DrainOrder).draining
         if wanted != self._mappings.draining:
             yield Synced(self._mappings.set_draining(wanted, self._errands.now_ms))
         return request.answer()
 
     def _forget_broker(self, request: Request) -> Procedure[Answer]:
-        """Answer 7015: list the expired homes of a removed broker no longer."""
+        """Answer 7015: remove the expired segments of a removed broker from the mappings."""
         removed = {decode_body(request.command.body, ForgetOrder).broker}
         pruned: list[TopicMapping] = []
         for mapping in self._mappings.topics().values():
-            # Of a queue that has moved on, only its leader knows what expired since; the copy here may name anybody.
+            # Prune only led queues: after a move, only the leader knows which segments expired; other records may be
+            # stale.
             queues = [mapping.queues[number].prune(removed) for number in mapping.led]
             changed = [queue for queue in queues if queue != mapping.queues[queue.queue]]
             forgotten = mapping.forget_holders(removed)
             if changed or forgotten != mapping:
                 gone = [queue.queue for queue in changed if not queue.segments]
                 pruned.append(forgotten.put(*changed).without(*gone))
-        for mapping in pruned:  # Only when every topic lets go of it.
+        for mapping in pruned:  # Only after all topics have been validated.
             self._change(mapping)
         yield Synced(self._mappings.position)
         self._errands.work += [self._handover.stamp_all(mapping.topic) for mapping in pruned]

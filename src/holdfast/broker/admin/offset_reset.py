@@ -1,12 +1,12 @@
-"""Sends a group to another place in a topic (222).
+"""Resets the offsets of a group in a topic (222).
 
-    members of 5.x or of other languages, or none   the offset is set; whoever pulls next is told to go there
-    members of 4.x only                             the offset is set; they are told (220) and move by themselves
+    members of 5.x or of other languages, or none   the offset is set; the next pull is answered with the new offset
+    members of 4.x only                             the offset is set; the broker notifies them (220) and they move
 
-A 4.x client that is told by its pull waits ten seconds before it obeys; told by 220 it obeys at once.
+A 4.x client waits ten seconds before it follows a pull answer; it follows 220 at once.
 
-Of a static topic every broker moves the groups in those logical queues that it leads; a tool asks them all. While one
-is being handed over nothing is moved: its next leader may have heard already how far its groups are.
+In a static topic, each broker resets the logical queues that it leads; a tool asks all brokers. If one of the queues is
+being handed over, nothing is reset: its next leader may already have received the groups' offsets.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from holdfast.wire.frames.fields import from_fields, to_fields
 from holdfast.wire.requests.admin import CppOffset, CppOffsets, OffsetMap, ResetOffsetFields, offset_map
 
 _OBEYS_PULLS_VERSION: Final = 413  # 5.0.0
-_RESET_VERSION: Final = 28  # 3.0.7: clients before that do not know 220
+_RESET_VERSION: Final = 28  # 3.0.7: older clients do not support 220
 
 
 class OffsetResets:
-    """Moves groups on behalf of tools."""
+    """Handles offset resets of tools."""
 
     def __init__(
         self,
@@ -54,11 +54,11 @@ class OffsetResets:
         self._reads = reads
 
     def handlers(self) -> Handlers:
-        """Return what this room answers."""
+        """Return the handlers of this component, by request code."""
         return {RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset}
 
     def reset(self, request: Request) -> Procedure[Answer]:
-        """Answer 222 with the offsets that the group will consume next."""
+        """Answer 222: reset a group, and return the new offsets."""
         fields = from_fields(ResetOffsetFields, request.command.fields)
         config = self._topics.find(fields.topic)
         if config is None:
@@ -89,11 +89,11 @@ class OffsetResets:
         return request.answer(body=java_json.encode(OffsetMap(offset_table=offset_map(targets))))
 
     def _is_open(self, queue: MessageQueue) -> bool:
-        """Say whether a logical queue is led here, and its next leader was not told yet how far groups are."""
+        """Return whether a logical queue is open here, so that no next leader has received the groups' offsets."""
         return self._reads.mappings.place(queue.topic, queue.queue_id).state == "open"
 
     def _find_target(self, fields: ResetOffsetFields, queue_id: int) -> Procedure[int | Refusal]:
-        """Return where the group shall go in one queue."""
+        """Return the group's new offset in one queue."""
         logical = self._reads.find_led(fields.topic, queue_id)
         queue = self._store.find_queue(fields.topic, queue_id) if logical is None else None
         if logical is not None:
@@ -116,7 +116,7 @@ class OffsetResets:
         current = self._offsets.find(fields.group, fields.topic, queue_id)
         if fields.is_force or current is None:
             return target
-        return min(target, current)  # Without force nothing is skipped.
+        return min(target, current)  # Without force, no message is skipped.
 
 
 def _obeys_push(client: Client) -> bool:
@@ -124,7 +124,7 @@ def _obeys_push(client: Client) -> bool:
 
 
 def _push(client: Client, fields: ResetOffsetFields, targets: dict[MessageQueue, int]) -> Effect:
-    """Return the order (220) to one member."""
+    """Return the notification (220) to one member."""
     if client.language == "CPP":
         rows = [
             CppOffset(topic=queue.topic, broker_name=queue.broker_name, queue_id=queue.queue_id, offset=offset)

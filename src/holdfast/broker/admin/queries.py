@@ -1,7 +1,7 @@
-"""Looking things up: offsets of a queue (29, 30, 31, 32), messages by key or position (12, 33), index entries (321).
+"""Queries: offsets of a queue (29, 30, 31, 32), messages by key or position (12, 33), index entries (321).
 
-Of a static topic the queue is a logical one, and so are its offsets; only its leader answers. Messages may be on any
-broker that ever led one of its queues. Of a batch the single messages are shown that were asked for.
+In a static topic, queues and offsets are logical, and only the leader of a queue answers. Messages may be on any broker
+that ever led one of its queues. From a batch, the answer contains only the messages that match.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _UNIQUE_KEY: Final = UNIQUE_KEY.encode()
 
 
 class Queries:
-    """Answers questions about what is stored."""
+    """Handles queries about stored messages."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Queries:
         self._whereabouts = whereabouts
 
     def handlers(self) -> Handlers:
-        """Return what this room answers."""
+        """Return the handlers of this component, by request code."""
         return {
             RequestCode.QUERY_MESSAGE: self.query_message,
             RequestCode.VIEW_MESSAGE_BY_ID: self.view_message,
@@ -84,9 +84,10 @@ class Queries:
     # Messages.
 
     def query_message(self, request: Request) -> Procedure[Answer]:
-        """Answer 12: the newest messages with a key.
+        """Answer 12: return the newest messages with a key.
 
-        Who cannot read mappings knows one broker of a static topic, which then asks the others for him.
+        A client without mapping support knows only one broker of a static topic, which then asks the others on its
+        behalf.
         """
         fields, command = from_fields(QueryMessageFields, request.command.fields), request.command
         found = yield from self._find_by_key(fields)
@@ -106,7 +107,7 @@ class Queries:
         return request.answer(fields=answer, body=_join(found[: _count_wanted(fields)]))
 
     def _find_by_key(self, fields: QueryMessageFields) -> Procedure[list[bytes]]:
-        """Return the records here, newest first; the first whatever its size."""
+        """Return the records on this broker, newest first, up to a size limit; the first whatever its size."""
         positions = yield from self._store.find_by_key(
             fields.topic, fields.key, _count_wanted(fields), fields.begin_timestamp, fields.end_timestamp
         )
@@ -115,7 +116,7 @@ class Queries:
         for position in positions:
             if opened > _OPENED_AT_ONCE:
                 opened = 0
-                yield Pause(1)  # Others have a turn: to open batches takes longer than anything else here.
+                yield Pause(1)  # yield to other events: unpacking batches is the slowest work here
             data = yield from read_bytes(position)
             singles, opened_size = self._find_inside(data, fields.key) if data else ([], 0)
             for single in singles:
@@ -127,9 +128,9 @@ class Queries:
         return found
 
     def _find_inside(self, data: bytes, key: str) -> tuple[list[bytes], int]:
-        """Return what a record holds that has *key*, and how much was opened to see it.
+        """Return the messages of a record that have *key*, and how many bytes were unpacked to find them.
 
-        If it is no batch, that is the record itself; everything, if *key* is the batch's id.
+        A record that is no batch is returned itself. If *key* is the batch's id, all of its messages are returned.
         """
         record = decode_record(data, check_body=False)
         if not is_inner_batch(record.sys_flag):
@@ -142,7 +143,7 @@ class Queries:
         return [batch.data(index) for index in indexes], batch.size
 
     def _find_elsewhere(self, fields: QueryMessageFields) -> Procedure[list[bytes]]:
-        """Return the records of other brokers, of those that answer."""
+        """Return the records of the other brokers that answer."""
         asked = to_fields(msgspec.structs.replace(fields, reads_mappings=True))
         found: list[bytes] = []
         for answer in (yield from self._reads.ask_others(RequestCode.QUERY_MESSAGE, asked)):
@@ -151,10 +152,11 @@ class Queries:
         return found
 
     def view_message(self, request: Request) -> Procedure[Answer]:
-        """Answer 33: the message at a position, or all messages of a batch, whole to those who open it.
+        """Answer 33: return the message at a position, or all messages of a batch; whole to clients that can unpack it.
 
-        Clients dial the address in the message's id, so that the position is one of this log. Where nothing begins
-        there, it may be one of another log, out of which that client was handed something by way of this broker.
+        Clients connect to the address in the message id, so the position usually belongs to this broker's log. If no
+        record begins there, it may belong to the log of another broker, of which this client got messages via this
+        broker.
         """
         fields = from_fields(ViewMessageFields, request.command.fields)
         data = yield from read_bytes(fields.offset)
@@ -164,12 +166,12 @@ class Queries:
         if is_inner_batch(record.sys_flag) and fields.opens_batches != Opening.WANTED.value:
             batch = self._opened.open_own(record, Reason.QUERY)
             if batch is None:
-                return Refusal(ResponseCode.SYSTEM_ERROR, f"the batch at {fields.offset} cannot be opened")
+                return Refusal(ResponseCode.SYSTEM_ERROR, f"the batch at {fields.offset} cannot be unpacked")
             data = batch.data(0, max(1, batch.count_fitting(0, FOUND_SIZE_MAX)))
         return request.answer(body=self._to_logical(record.topic, data))
 
     def _view_elsewhere(self, request: Request, fields: ViewMessageFields) -> Procedure[Answer]:
-        """Answer with what another broker shows at a position."""
+        """Answer with the message of another broker at a position."""
         try:
             found = yield from self._whereabouts.find_handed(request.channel, fields.offset)
             if len(found) == 1 and found[0].address is not None:
@@ -181,7 +183,7 @@ class Queries:
         return Refusal(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {fields.offset}")
 
     def _to_logical(self, topic: str, data: bytes) -> bytes:
-        """Return a record as readers of its topic know it: in a static one with logical queue and offset."""
+        """Return a record with logical queue id and offset if its topic is static, otherwise unchanged."""
         if not data or not self._reads.mappings.is_static(topic):
             return data
         own = self._reads.mappings.find_own(topic, read_queue_id(data))
@@ -190,7 +192,7 @@ class Queries:
     # Queues.
 
     def search_offset(self, request: Request) -> Procedure[Answer]:
-        """Answer 29."""
+        """Answer 29: return the offset at a store time."""
         fields = from_fields(SearchOffsetFields, request.command.fields)
         is_upper = fields.boundary_type.upper() == "UPPER"
         if self._is_logical(fields):
@@ -209,7 +211,7 @@ class Queries:
         return request.answer(fields=to_fields(OffsetAnswer(offset)))
 
     def get_max_offset(self, request: Request) -> Answer:
-        """Answer 30. What is not committed yet is never told: a crash could give the offset out again."""
+        """Answer 30: return the end of a queue. Only confirmed records count: a crash could reassign other offsets."""
         fields = from_fields(QueueFields, request.command.fields)
         if self._is_logical(fields):
             found = self._reads.find_led(fields.topic, fields.queue_id)
@@ -220,7 +222,7 @@ class Queries:
         return request.answer(fields=to_fields(OffsetAnswer(queue.offset_max if queue is not None else 0)))
 
     def get_min_offset(self, request: Request) -> Answer | Procedure[Answer]:
-        """Answer 31."""
+        """Answer 31: return the lowest offset of a queue."""
         fields = from_fields(QueueFields, request.command.fields)
         if self._is_logical(fields):
             return self._answer_logical(request, fields, lambda queue: self._reads.ask_minimum(fields.topic, queue))
@@ -228,7 +230,7 @@ class Queries:
         return request.answer(fields=to_fields(OffsetAnswer(queue.offset_min if queue is not None else 0)))
 
     def get_earliest_time(self, request: Request) -> Procedure[Answer]:
-        """Answer 32."""
+        """Answer 32: return the store time of a queue's oldest message."""
         fields = from_fields(QueueFields, request.command.fields)
         if self._is_logical(fields):
             found = self._reads.find_led(fields.topic, fields.queue_id)
@@ -252,7 +254,7 @@ class Queries:
         fields: QueueFields | SearchOffsetFields,
         find: Callable[[LogicalQueue], Procedure[int]],
     ) -> Procedure[Answer]:
-        """Answer with an offset of a logical queue, which may take other brokers to find."""
+        """Answer with an offset of a logical queue; finding it may involve other brokers."""
         queue = self._reads.find_led(fields.topic, fields.queue_id)
         if queue is None:
             return self._not_leader(fields)
@@ -263,7 +265,7 @@ class Queries:
         return request.answer(fields=to_fields(OffsetAnswer(offset)))
 
     def query_queue(self, request: Request) -> Steps[Answer]:
-        """Answer 321."""
+        """Answer 321: return index entries of a physical queue."""
         fields = from_fields(QueueEntriesFields, request.command.fields)
         queue = self._store.find_queue(fields.topic, fields.queue_id)
         if queue is None:
@@ -287,7 +289,7 @@ def _count_wanted(fields: QueryMessageFields) -> int:
 
 
 def _split(body: bytes) -> list[bytes]:
-    """Return the records of an answer, each by itself."""
+    """Split consecutive records."""
     found: list[bytes] = []
     at = 0
     for record in decode_records(body):
@@ -297,7 +299,7 @@ def _split(body: bytes) -> list[bytes]:
 
 
 def _join(found: list[bytes]) -> bytes:
-    """Return as many of the first records as go into one answer; the first one always does."""
+    """Join records up to the size limit of an answer; the first is always included."""
     size = 0
     for count, data in enumerate(found):
         size += len(data)

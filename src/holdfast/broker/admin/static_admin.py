@@ -1,13 +1,13 @@
-"""Static topics as upstream's tools change them (513).
+"""Creates and changes static topics as RocketMQ's tools request it (513).
 
-    tool's record ─> does it contradict what happened? ─> recorded, then hosted, then registered, then answered
+    the tool's mapping ─> contradicts recorded history? ─> recorded, topic changed, registered, answered
 
-    a home of ours, undecided       prepared: it takes no writes until it is known where it begins
-    our queue, next home elsewhere  handed over there, to the exact offset; where that broker cannot take it so, sealed
-    an offset for a decided home    acknowledged and ignored: the queue is open there since its exact end
-    a queue without a leader        opened here at or above every offset that it ever used (`floors.py`)
+    undecided segment here            prepared: no sends are accepted until its start offset is known
+queue here, next segment remote   handed over to that broker at the exact offset; if it cannot do that, sealed
+offset for a decided segment      acknowledged and ignored: the queue is open there from its exact end
+queue without a leader            opened here at or above every offset that it ever used (`offset_floors.py`)
 
-What happened stays: homes, ends and decided offsets are never changed by a tool.
+Recorded history is immutable: a tool never changes existing segments, ends or decided offsets.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from holdfast.wire.requests.admin import CreateTopicFields, parse_attributes
 from holdfast.wire.requests.moves import MoveOrder
 
 HandOver = Callable[[MoveOrder], Procedure[bool]]
-"""Moves queues to another broker; False when that broker cannot take them from us."""
+"""Moves queues to another broker; returns False if that broker does not support moves."""
 
 _REFUSED: Final = ResponseCode.INVALID_PARAMETER
 
 
 class StaticAdmin:
-    """Takes what tools say about static topics.
+    """Handles changes of static topics by tools.
 
     Attributes:
-        hand_over: How a queue gets to its next home without a hole; None while nobody can do that.
+        hand_over: Moves a queue to its next segment without a gap; None until the assembly sets it.
     """
 
     def __init__(
@@ -69,19 +69,19 @@ class StaticAdmin:
         self.hand_over: HandOver | None = None
 
     def handlers(self) -> Handlers:
-        """Return what this room answers."""
+        """Return the handlers of this component, by request code."""
         return {RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC: self.put}
 
     def put(self, request: Request) -> Procedure[Answer]:
-        """Answer 513 when the record is on disk, queues that go elsewhere are gone, and name servers know it."""
+        """Answer 513 once the mapping is synced, queues that leave are handed over, and name servers know it."""
         fields = from_fields(CreateTopicFields, request.command.fields)
         if self._topics.find(fields.topic) is None:
-            yield from self._view.refresh_topics([fields.topic])  # The answers bring its deletion markers along.
+            yield from self._view.refresh_topics([fields.topic])  # The answers also contain deletion markers.
         fresh: list[int] = []
         try:
             told = from_detail(decode(request.command.body, Detail))
             accepted = self._accept(fields.topic, told)
-            self._configure(fields, accepted)  # If it is refused, no broker need be asked.
+            self._configure(fields, accepted)  # Fail before other brokers are asked.
             fresh = self._find_fresh(accepted)
             self._floors.claim(fields.topic, fresh)
             findings = (yield from self._floors.find(told, fresh)) if fresh else {}
@@ -99,21 +99,21 @@ class StaticAdmin:
         return self._registrar.answer_registered(request, request.answer())
 
     def _accept(self, topic: str, told: TopicMapping) -> TopicMapping:
-        """Return the record of the topic after a tool told *told*."""
+        """Validate a tool's mapping *told*; return the resulting mapping of the topic."""
         if told.topic != topic:
-            raise MappingRefused("own record", f"the record of {told.topic} was sent for {topic}")
+            raise MappingRefused("own record", f"the mapping of {told.topic} was sent for {topic}")
         check(told, owner=self._mappings.broker, cluster=self._mappings.cluster)
         known = self._mappings.find(topic)
         if known is None:
-            return msgspec.structs.replace(told, floors={})  # No tool knows the floors of this broker.
+            return msgspec.structs.replace(told, floors={})  # Tools do not know the floors of this broker.
         return told if _is_old_news(known, told) else accept_update(known, told)
 
     def _record(
         self, fields: CreateTopicFields, told: TopicMapping, findings: Mapping[int, Finding], now_ms: int
     ) -> int:
-        """Record what a tool told, and host the topic so. Return the position to wait for."""
+        """Record a tool's mapping and create or change the topic. Return the position to wait for with `Synced`."""
         before, accepted = self._mappings.find(fields.topic), self._accept(fields.topic, told)
-        # A queue that was recorded during the inquiry is open already.
+        # A queue that was recorded while other brokers were asked is open already.
         fresh = [number for number in self._find_fresh(accepted) if number in findings]
         ends = self._mappings.find_ends(fields.topic, [accepted.queues[number] for number in fresh])
         begun = [
@@ -125,17 +125,17 @@ class StaticAdmin:
         state = self._find_luggage(accepted, fresh, findings, now_ms)
         position = self._mappings.change(accepted, now_ms=now_ms, config=config, move=state)
         if before is None and self._topics.find(fields.topic) is not None:
-            # A normal topic becomes static: what groups committed is of physical queues.
+            # A normal topic becomes static: committed offsets refer to physical queues.
             self._offsets.adopt_physical(self._mappings, fields.topic)
         self._luggage.replace(state, now_ms)
         self._topics.put(config, now_ms)
-        self._topics.changed.discard(fields.topic)  # Name servers hear of it when its record is on disk.
+        self._topics.changed.discard(fields.topic)  # It is registered once its record is synced.
         return position
 
     # Queues that begin here.
 
     def _find_fresh(self, accepted: TopicMapping) -> list[int]:
-        """Return the queues that open here with this record: no broker may have used their offsets."""
+        """Return the queues that this mapping opens here, and whose start must be above every used offset."""
         known = self._mappings.find(accepted.topic)
         fresh = []
         for number, queue in accepted.queues.items():
@@ -149,17 +149,17 @@ class StaticAdmin:
     def _find_luggage(
         self, accepted: TopicMapping, fresh: Collection[int], findings: Mapping[int, Finding], now_ms: int
     ) -> MoveState | None:
-        """Return how to record where groups are in queues that begin again; None if no group was in any of them."""
+        """Return a move state with the groups' offsets in queues that begin again, or None if there are no offsets."""
         known = [found for number in fresh if (found := findings[number].offsets) is not None]
         queues = [accepted.queues[found.queue] for found in known]
         return self._luggage.found(accepted, queues, known, now_ms, reason="set again")
 
     def _configure(self, fields: CreateTopicFields, mapping: TopicMapping) -> TopicConfig:
-        """Return how the topic is hosted: with a physical queue for every home, and never with fewer than before."""
+        """Return the topic's configuration: a physical queue for every segment, and never fewer than before."""
         if self._topics.is_system(fields.topic):
             raise MappingRefused("system topics", f"The topic[{fields.topic}] is conflict with system topic.")
         known = self._topics.find(fields.topic)
-        added, removed = parse_attributes(fields.attributes)  # Upstream's tool sends none.
+        added, removed = parse_attributes(fields.attributes)  # RocketMQ's tool sends none.
         attributes = added if known is None else known.attributes | added
         needed = max(mapping.used_on(self._mappings.broker), default=-1) + 1
         if known is not None:
@@ -179,10 +179,10 @@ class StaticAdmin:
             raise MappingRefused("hosted topics", fault)
         return config
 
-    # Queues that a tool sends elsewhere.
+    # Queues that a tool moves to another broker.
 
     def _leaving(self, topic: str) -> dict[str, list[int]]:
-        """Return the queues that are open here and have an undecided home elsewhere, by broker."""
+        """Return, by broker, the queues that are open here and have an undecided segment on another broker."""
         mapping = self._mappings.find(topic)
         leaving: dict[str, list[int]] = {}
         for number, queue in {} if mapping is None else mapping.queues.items():
@@ -198,16 +198,16 @@ class StaticAdmin:
         mapping = self._mappings.find(order.topic)
         if is_taken or not here or mapping is None:
             return
-        # As upstream has it: the tool reads the end, and tells the other broker where to begin.
+        # RocketMQ's procedure: the tool reads the end, and sends the start offset to the other broker.
         ends = self._mappings.seal(order.topic, here)
         sealed = mapping.put(*(mapping.queues[number].seal(*ends[number]) for number in here))
         yield Synced(self._mappings.change(sealed, now_ms=now_ms))
 
 
 def _is_old_news(known: TopicMapping, told: TopicMapping) -> bool:
-    """Return whether a tool repeats, late, what has happened: it planned the move that we carried out.
+    """Return whether a tool's mapping only repeats recorded history: a move that it planned is complete.
 
-    An older epoch is refused when it would change something.
+    Otherwise, an older epoch is refused.
     """
     if told.epoch >= known.epoch or told.scope != known.scope or told.total != known.total:
         return False
@@ -218,6 +218,6 @@ def _is_old_news(known: TopicMapping, told: TopicMapping) -> bool:
 
 
 def _is_known(queue: LogicalQueue, told: Segment) -> bool:
-    """Return whether a home was opened here, or came and went."""
+    """Return whether a segment was opened as *told* says, or has come and expired."""
     home = queue.find(told.generation)
     return told.generation < queue.generation if home is None else home.is_decided and home.place == told.place

@@ -1,14 +1,14 @@
-"""Topics as tools see them: create, change, delete, describe (17, 18, 21, 202, 215, 305, 316, 351).
+"""Creates, changes, deletes and describes topics for tools (17, 18, 21, 202, 215, 305, 316, 351).
 
-Of a static topic, 202 tells of the physical queues here to tools that know of mappings, or that ask for them with
-`lo=false`; with `lo=true` of the logical ones that are led here. Tools that know of no mapping see one broker, which
-tells them of all logical queues, whoever leads them.
+For a static topic, 202 returns the physical queues here to tools that support mappings or set `lo=false`. With
+`lo=true` it returns the logical queues that are led here. Tools without mapping support see only one broker, which
+returns all logical queues, including those led by other brokers.
 
-An explicit create (17, 18) of a topic that is new here asks the name servers first. If it is static there, it is
-refused: a normal topic of that name would keep messages that no consumer sees. If it was deleted, the create lifts its
-deletion marker (`deletions.py`).
+An explicit create (17, 18) of a topic that is new here first asks the name servers. If the topic is static there, the
+create is refused: a normal topic of that name would store messages that no consumer sees. If the topic was deleted, the
+create deletion marker (`deletion_markers.py`).
 
-How many queues a static topic has is not changed here: they belong to logical queues (513, and moves).
+The number of queues of a static topic cannot be changed here: they belong to logical queues (513, and moves).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from holdfast.wire.requests.admin import (
 
 
 class TopicAdmin:
-    """Changes and describes topics on behalf of tools."""
+    """Handles topic requests of tools."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class TopicAdmin:
         self._view = view
 
     def handlers(self) -> Handlers:
-        """Return what this room answers."""
+        """Return the handlers of this component, by request code."""
         return {
             RequestCode.UPDATE_AND_CREATE_TOPIC: self.put,
             RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: self.put_list,
@@ -88,7 +88,7 @@ class TopicAdmin:
         }
 
     def put(self, request: Request) -> Answer | Procedure[Answer]:
-        """Answer 17."""
+        """Answer 17: create or change a topic."""
         fields = from_fields(CreateTopicFields, request.command.fields)
         known = self._topics.find(fields.topic)
         attributes = dict(known.attributes) if known is not None else {}
@@ -109,12 +109,12 @@ class TopicAdmin:
         return self._put_all([config], request)
 
     def put_list(self, request: Request) -> Procedure[Answer]:
-        """Answer 18."""
+        """Answer 18: create or change several topics."""
         told = java_json.decode(request.command.body, TopicConfigs).topic_config_list
         return self._put_all([self._alter(config) for config in told], request)
 
     def _alter(self, config: TopicConfig) -> TopicConfig:
-        """Return *config* with attributes as 17 would leave them: +name sets one, -name removes it, the others stay."""
+        """Merge the attributes of *config* into the known ones, as 17 does: +name sets, -name removes, others stay."""
         known = self._topics.find(config.name)
         attributes = {} if known is None else dict(known.attributes)
         for name, value in config.attributes.items():
@@ -125,10 +125,10 @@ class TopicAdmin:
         return msgspec.structs.replace(config, attributes=attributes)
 
     def delete(self, request: Request) -> Answer | Procedure[Answer]:
-        """Answer 215. Nothing there is fine: a tool asks every broker of a cluster."""
+        """Answer 215: delete a topic. A missing topic is no error, because tools ask every broker of a cluster."""
         name = from_fields(TopicFields, request.command.fields).topic
         fault = find_name_fault(name)
-        if fault is not None:  # Above all: a name is a folder that is about to be removed.
+        if fault is not None:  # The name is that of the folder to be removed.
             return Refusal(ResponseCode.INVALID_PARAMETER, fault)
         if self._topics.is_system(name):
             return Refusal(ResponseCode.INVALID_PARAMETER, f"The topic[{name}] is conflict with system topic.")
@@ -138,16 +138,16 @@ class TopicAdmin:
         return self._forget(request, name)
 
     def delete_static(self, request: Request, name: str) -> Procedure[Answer]:
-        """Delete a static topic with everything that this broker has of it."""
-        # First of all nobody may take it for static any more: a topic that comes back without its records is harmless.
+        """Delete a static topic and its mapping, offsets and messages on this broker."""
+        # The mapping goes first. If a crash follows, a normal topic without messages remains, which is harmless.
         yield Synced(self._mappings.delete(name, request.now_ms))
         self._reads.forget_topic(name)
         return self._forget(request, name)
 
     def _forget(self, request: Request, name: str) -> Answer:
-        # The queues first: were they left by a crash, nobody would know any more how they are indexed.
+        # Queues first: if a crash left them without the topic, their index type would be unknown.
         self._store.delete_topic(name)
-        # On disk, too, before the topic goes: one of its name that is made later begins at 0, with its groups.
+        # Persisted before the topic is deleted: a later topic of that name begins at 0, and so must its groups.
         self._offsets.drop_topic(name, request.now_ms)
         self._copies.drop_topic(name)
         self._topics.delete(name, request.now_ms)
@@ -155,17 +155,17 @@ class TopicAdmin:
         return request.answer()
 
     def clean_unused(self, request: Request) -> Answer:
-        """Answer 316: remove the queues of topics that are not hosted any more."""
+        """Answer 316: delete the queues of topics that no longer exist."""
         hosted = self._topics.all()
         for name in {queue.topic for queue in self._store.list_queues()} - hosted.keys():
             if not self._topics.is_system(name):
                 self._store.delete_topic(name)
         return request.answer()
 
-    # Describing.
+    # Queries.
 
     def get(self, request: Request) -> Answer:
-        """Answer 351."""
+        """Answer 351: return the configuration of a topic, with its mapping if asked for."""
         name = from_fields(TopicFields, request.command.fields).topic
         config = self._topics.find(name)
         if config is None:
@@ -177,7 +177,7 @@ class TopicAdmin:
         return request.answer(body=encode(described))
 
     def get_all(self, request: Request) -> Answer:
-        """Answer 21: the whole table, or a page of it."""
+        """Answer 21: return the whole table, or a page of it."""
         page = from_fields(PageFields, request.command.fields)
         table = self._topics.to_wire()
         rows = cut_page(table.topic_config_table, page.topic_seq, page.max_topic_num)
@@ -185,7 +185,7 @@ class TopicAdmin:
         return request.answer(fields={"totalTopicNum": str(len(table.topic_config_table))}, body=body)
 
     def get_stats(self, request: Request) -> Procedure[Answer]:
-        """Answer 202: the ends of every queue, and when it last grew."""
+        """Answer 202: return the lowest and highest offset of every queue, and when it last grew."""
         name = from_fields(TopicFields, request.command.fields).topic
         config = self._topics.find(name)
         if config is None:
@@ -222,7 +222,7 @@ class TopicAdmin:
         return rows
 
     def _ends_elsewhere(self, topic: str) -> Procedure[list[tuple[MessageQueue, TopicOffset]]]:
-        """Return the ends of logical queues that others lead. One that does not answer is missing from the table."""
+        """Return the offsets of logical queues led by other brokers. Brokers that do not answer are missing."""
         rows = []
         asked = {"topic": topic, "lo": "true"}
         for answer in (yield from self._reads.ask_others(RequestCode.GET_TOPIC_STATS_INFO, asked)):
@@ -231,7 +231,7 @@ class TopicAdmin:
         return rows
 
     def list_system(self, request: Request) -> Answer:
-        """Answer 305."""
+        """Answer 305: return the names of the system topics."""
         return request.answer(body=java_json.encode(TopicList(topic_list=self._topics.system_names())))
 
     def _queue_ends(self, topic: str, queue_id: int) -> Steps[TopicOffset]:
@@ -245,7 +245,7 @@ class TopicAdmin:
 
     def _put_all(self, configs: list[TopicConfig], request: Request) -> Procedure[Answer]:
         names = [config.name for config in configs if find_topic_fault(config) is None]
-        # The answers bring deletion markers along. Where no name server answers, nothing speaks against a topic.
+        # The answers also contain deletion markers. If no name server answers, the create is allowed.
         yield from self._view.refresh_topics([name for name in names if self._topics.find(name) is None])
         for config in configs:
             fault = find_topic_fault(config) or self._find_conflict(config)
@@ -260,7 +260,7 @@ class TopicAdmin:
         return self._registrar.answer_registered(request, request.answer())
 
     def _find_conflict(self, config: TopicConfig) -> str | None:
-        """Return why a well-formed *config* cannot be hosted here, or None when it can."""
+        """Return why a valid *config* conflicts with existing topics, or None if it does not."""
         if self._topics.is_system(config.name):
             return f"The topic[{config.name}] is conflict with system topic."
         if self._mappings.is_static(config.name):
@@ -268,12 +268,12 @@ class TopicAdmin:
             counts = None if known is None else (known.read_queues, known.write_queues)
             if counts != (config.read_queues, config.write_queues):
                 return (
-                    f"topic {config.name} is static: its queues belong to logical queues, of which it has a fixed "
-                    "number. Grow it by holdfast topic grow, or by mqadmin updateStaticTopic"
+                    f"topic {config.name} is static: its queues belong to logical queues, whose number is fixed. "
+                    "Grow it with holdfast topic grow, or with mqadmin updateStaticTopic"
                 )
         elif self._topics.find(config.name) is None and self._view.is_static(config.name):
             return (
-                f"topic {config.name} is static on other brokers: a normal one of that name would not be served. Move "
-                "queues here by holdfast queue migrate, or delete the static topic first"
+                f"topic {config.name} is static on other brokers: a normal one of that name would have no route. Move "
+                "queues here with holdfast queue migrate, or delete the static topic first"
             )
         return self._topics.find_kind_fault(config)

@@ -128,7 +128,7 @@ class Registrar:
         effects.append(SetTimer(OVERDUE_TIMER, now_ms + OVERDUE_TICK_MS))
 
     def on_timer(self, name: str, now_ms: int, effects: list[Effect]) -> None:
-        """Register again, redial, or release held answers, depending on the timer. Registrations expire if not renewed."""
+        """Register again, redial, or release held answers, depending on the timer; registrations expire."""
         if name == HELD_TIMER:
             effects += self._release(now_ms=now_ms)
             return
