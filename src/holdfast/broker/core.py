@@ -242,7 +242,7 @@ class Broker:
             return
         self._logged_shortage = shortage is not None
         if shortage is not None:
-            hint = "free space, or shorten the retention; they are taken again when the index is written"
+            hint = "free space, or shorten the retention; they are accepted again once the index is written"
             effects.append(
                 Log("error", "no space for the index, messages are refused", {"reason": shortage, "hint": hint})
             )

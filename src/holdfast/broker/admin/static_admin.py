@@ -3,9 +3,9 @@
     the tool's mapping ─> contradicts recorded history? ─> recorded, topic changed, registered, answered
 
     undecided segment here            prepared: no sends are accepted until its start offset is known
-queue here, next segment remote   handed over to that broker at the exact offset; if it cannot do that, sealed
-offset for a decided segment      acknowledged and ignored: the queue is open there from its exact end
-queue without a leader            opened here at or above every offset that it ever used (`offset_floors.py`)
+    queue here, next segment remote   handed over to that broker at the exact offset; if it cannot do that, sealed
+    offset for a decided segment      acknowledged and ignored: the queue is open there from its exact end
+    queue without a leader            opened here at or above every offset that it ever used (`offset_floors.py`)
 
 Recorded history is immutable: a tool never changes existing segments, ends or decided offsets.
 """
@@ -37,7 +37,7 @@ from holdfast.wire.requests.admin import CreateTopicFields, parse_attributes
 from holdfast.wire.requests.moves import MoveOrder
 
 HandOver = Callable[[MoveOrder], Procedure[bool]]
-"""Moves queues to another broker; returns False if that broker does not support moves."""
+"""Moves queues to another broker; returns False if that fails."""
 
 _REFUSED: Final = ResponseCode.INVALID_PARAMETER
 

@@ -6,7 +6,7 @@ returns all logical queues, including those led by other brokers.
 
 An explicit create (17, 18) of a topic that is new here first asks the name servers. If the topic is static there, the
 create is refused: a normal topic of that name would store messages that no consumer sees. If the topic was deleted, the
-create deletion marker (`deletion_markers.py`).
+create lifts its deletion marker (`deletion_markers.py`).
 
 The number of queues of a static topic cannot be changed here: they belong to logical queues (513, and moves).
 """
@@ -139,7 +139,8 @@ class TopicAdmin:
 
     def delete_static(self, request: Request, name: str) -> Procedure[Answer]:
         """Delete a static topic and its mapping, offsets and messages on this broker."""
-        # The mapping goes first. If a crash follows, a normal topic without messages remains, which is harmless.
+        # Delete the mapping first, so that the topic is no longer static. If a crash follows, the topic remains without
+        # its mapping, which is harmless.
         yield Synced(self._mappings.delete(name, request.now_ms))
         self._reads.forget_topic(name)
         return self._forget(request, name)
@@ -273,7 +274,7 @@ class TopicAdmin:
                 )
         elif self._topics.find(config.name) is None and self._view.is_static(config.name):
             return (
-                f"topic {config.name} is static on other brokers: a normal one of that name would have no route. Move "
+                f"topic {config.name} is static on other brokers: a normal one of that name would not be served. Move "
                 "queues here with holdfast queue migrate, or delete the static topic first"
             )
         return self._topics.find_kind_fault(config)

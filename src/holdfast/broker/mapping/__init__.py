@@ -1,8 +1,7 @@
 """Logical queues as this broker records them, and as it believes other brokers lead them.
 
 A logical queue is a chain of segments: ranges of physical queues on brokers. The broker of the last decided segment is
-the leader and accepts the sends. A mapping holds the segments of all logical queues of a static topic that a broker
-records.
+the leader and accepts the sends. A mapping is a broker's record of a static topic: the segments of its logical queues.
 
     segment_ends     ends of this broker's segments, computed from its physical queues
     mapping_journal  changes to mappings as records in the broker's log

@@ -486,7 +486,7 @@ class Mappings:
             configs[change.topic] = change.config
 
     def _adopt_java(self, ours: DataVersion | None) -> None:
-        """Adopt mappings that a Java broker recorded in this folder after our last snapshot."""
+        """Adopt mappings that a Java broker recorded in this folder after the last snapshot."""
         plain = config_files.load_config(self._disk, JAVA_NAME)
         if plain is None:
             return

@@ -47,8 +47,8 @@ def find_torn(mapping: TopicMapping, store: MessageStore) -> Iterator[tuple[Logi
     """Yield the queues whose recorded end lies beyond their last message: the corrected queue, and the old segment.
 
     If that end had been synced, so had all messages before it. So no other broker knows the end, and it may be
-    corrected as long as no other broker leads the queue. Otherwise a reader would wait forever for messages that do not
-    exist.
+    corrected as long as no other broker leads the queue. With the old end, a reader would wait forever for messages
+    that do not exist.
     """
     for queue in mapping.queues.values():
         if queue.leader.broker != mapping.broker:

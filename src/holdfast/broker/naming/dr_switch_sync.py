@@ -1,7 +1,7 @@
 """The DR switch for the loss of a site, passed on from one name server to the others (7051, 7052).
 
     operator, or response of a name server ─> newer? ─> persisted ─> sent to every name server at once, by registering
-    a name server that was down ─> receives it with our first registration, before it serves routes of this broker
+    a name server that was down ─> receives it with this broker's first registration, before it serves its routes
 
 Routes decide which broker a consumer reads from. But when a unit is closed, group members may have left without
 unregistering: those without heartbeats are then removed sooner. The file is `config/holdfastUnits.json`.

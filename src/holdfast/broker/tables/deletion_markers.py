@@ -67,7 +67,7 @@ class DeletionMarkers:
             self.on_change(effects)
 
     def hold(self, topic: str, now_ms: int) -> None:
-        """Block creation of deleted *topic* by sends until its marker arrives, for at most `HOLD_MS`."""
+        """Block creation of deleted *topic* by sends for `HOLD_MS`; its marker follows if it is deleted everywhere."""
         if self._has_name_servers and is_marked_when_deleted(topic):
             self._held = {name: until_ms for name, until_ms in self._held.items() if until_ms > now_ms}
             self._held[topic] = now_ms + HOLD_MS

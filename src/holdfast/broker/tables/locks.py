@@ -1,8 +1,7 @@
 """Queue locks of orderly consumers, by group (codes 41 and 42).
 
 A lock belongs to a client and expires a minute after its last renewal; clients renew every 20 seconds. Locks are in
-memory
-only: after a restart, clients simply lock again.
+memory only: after a restart, clients simply lock again.
 
 A lock is keyed by topic and queue number, never by the broker name in the request. A broker has one queue of each
 number in a topic: its own, or the logical queue of a static topic. Clients name the broker of a logical queue in

@@ -150,7 +150,7 @@ class TopicTable:
             )
         left = None if self._store is None else self._store.find_kind(name)
         if left is not None and left != config.has_batch_index:
-            return f"queues of an earlier topic {name} with another {QUEUE_TYPE} still exist: delete that topic first"
+            return f"queues of an earlier topic {name} with another {QUEUE_TYPE} still exist: delete it first"
         return None
 
     def is_creatable(self, name: str, template: str) -> bool:
