@@ -116,7 +116,7 @@ def _find_count(said: str | None, body: Piece, *, is_closed: bool, is_compressed
     if not seen:
         return _refuse("the batch is empty")
     if is_closed and seen != count:
-        return _refuse(f"the inner batch states {count} messages but contains {seen}: send the correct INNER_NUM")
+        return _refuse(f"the inner batch states {count} messages but holds {seen}: send the correct INNER_NUM")
     return seen
 
 
