@@ -197,13 +197,13 @@ class Rooms:
         self.replies = Replies(
             options, self.topics, self.clients, self.relays, self.writer, self.stats, store_host=host
         )
-        self._build_desks(options, store)
+        self._build_admin(options, store)
         self.errands = Errands(now_ms)
         self._build_replication(options, disk)
         self._build_moving(options, disk, now_ms)
         self._timers = self._name_timers()
 
-    def _build_desks(self, options: BrokerOptions, store: MessageStore) -> None:
+    def _build_admin(self, options: BrokerOptions, store: MessageStore) -> None:
         """Build the components that only answer queries and execute administrative commands."""
         self.queries = Queries(store, self.clients, self.static_reads, self.opened, self.whereabouts)
         self.offset_requests = OffsetRequests(self.offsets, self.topics, self.groups, store, self.static_reads)
@@ -294,9 +294,9 @@ class Rooms:
         self.transactions.far = self.far_transactions
         self.handover.introduce = self.members.tell
         self.expiry = Expiry(self.store, self.mappings, self.static_reads, self.handover, self.errands)
-        self._build_mapping_desks(luggage)
+        self._build_mapping_admin(luggage)
 
-    def _build_mapping_desks(self, luggage: Luggage) -> None:
+    def _build_mapping_admin(self, luggage: Luggage) -> None:
         """Build the components through which tools change topics and their logical queues."""
         self.topic_admin = TopicAdmin(
             self.topics,
@@ -353,7 +353,7 @@ class Rooms:
     def handlers(self) -> Handlers:
         """Return the handler of each request code that is not on the hot path."""
         handlers: Handlers = {}
-        for room in (
+        for component in (
             self.clients,
             self.members,
             self.consumed,
@@ -382,14 +382,14 @@ class Rooms:
             self.client_admin,
             self.broker_admin,
         ):
-            handlers |= room.handlers()
+            handlers |= component.handlers()
         return handlers
 
     def started(self, now_ms: int) -> list[Effect]:
         """Start every component that has background work."""
         effects: list[Effect] = [*self._repairs]
-        for room in (self.homecoming, self.clients, self.offsets, self.stats):
-            room.start(now_ms, effects)
+        for component in (self.homecoming, self.clients, self.offsets, self.stats):
+            component.start(now_ms, effects)
         if self.options.is_replica:
             # The other background work writes to the log, which a replica must not do.
             self.following.start(now_ms, effects)

@@ -61,7 +61,7 @@ class Broker:
         rooms.replica_sync.entered = self._outflow.entered
         self._leases = rooms.leases if rooms.leases.is_on else None
         self._warming = 0  # Token of the read that warms the store's page cache.
-        self._told_fault = False
+        self._logged_fault = False
         self._logged_shortage = False
         self._on: dict[type, Callable[[Any], list[Effect]]] = {
             FramesReceived: self._intake.take_read,
@@ -108,7 +108,7 @@ class Broker:
             for channel, peer in guests.take_opened():
                 self._intake.open(channel, peer)
             for work in errands.take_work():
-                self._stepper.run(work, _tell_failure, effects, now_ms)
+                self._stepper.run(work, _log_failure, effects, now_ms)
             if errands.frames:
                 channel, data = errands.take_frames()
                 effects += self._intake.take_again(channel, data, now_ms)
@@ -204,10 +204,10 @@ class Broker:
         elif event.name in _STEPPER_TIMERS:
             self._stepper.on_timer(event.name, now_ms, effects)
         else:
-            self._room_timer(event, effects)
+            self._component_timer(event, effects)
         return effects
 
-    def _room_timer(self, event: TimerFired, effects: list[Effect]) -> None:
+    def _component_timer(self, event: TimerFired, effects: list[Effect]) -> None:
         """Run the component that set this timer; it may have to wait for cold log bytes."""
         work = self._rooms.timer_fired(event.name, event.now_ms, effects)
 
@@ -230,8 +230,8 @@ class Broker:
             self._warming = self._stepper.next_token()
             effects.append(ReadLog(work.read.file, work.read.start, work.read.end, self._warming))
         effects.append(SetTimer(_HOUSEKEEP_TIMER, now_ms + work.delay_ms))
-        if not self._store.writable and not self._told_fault:
-            self._told_fault = True
+        if not self._store.writable and not self._logged_fault:
+            self._logged_fault = True
             effects.append(Log("error", "no more messages are taken until a restart", {"reason": self._store.fault}))
         self._log_shortage(effects)
 
@@ -268,7 +268,7 @@ class Broker:
             return [Log("error", "disk failed", {"reason": str(error)})]
 
 
-def _tell_failure(result: Any, effects: list[Effect]) -> None:
+def _log_failure(result: Any, effects: list[Effect]) -> None:
     """Log the failure of a procedure that has no caller."""
     if isinstance(result, Refusal):
         effects.append(Log("warning", "work given up", {"reason": result.remark}))

@@ -43,7 +43,7 @@ _PEEK_SIZE: Final = 12
 _HOT_PULLS: Final = frozenset({b'{"code":11,"', b'{"code":361,'})
 _HANDED_OUT_MAX: Final = 32 * 1024 * 1024
 # Requests that change a broker's tables. A replica refuses them: its next sync with the master would undo the change.
-_OF_MASTERS: Final = frozenset(
+_MASTER_ONLY: Final = frozenset(
     {
         RequestCode.UPDATE_AND_CREATE_TOPIC,
         RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
@@ -303,7 +303,7 @@ class Intake:
         return True
 
     def _dispatch(self, request: Request, answers: list[Piece]) -> None:
-        if self._is_replica and request.command.code in _OF_MASTERS:
+        if self._is_replica and request.command.code in _MASTER_ONLY:
             self._answer(request, Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, REPLICA), answers)
             return
         handler = self._handlers.get(cast("RequestCode", request.command.code))

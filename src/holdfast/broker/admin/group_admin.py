@@ -247,16 +247,16 @@ class GroupAdmin:
         mapping = self._mappings.find(topic)
         rows: _Rows = []
         for found in self._lags.queues(group, topic):
-            home = None if mapping is None else mapping.queues[found.number].leader
+            leader = None if mapping is None else mapping.queues[found.number].leader
             last = (found.committed or 0) - found.delta - 1
             consumed_ms = None
             if found.log is not None and last >= (
-                0 if home is None else home.start
+                0 if leader is None else leader.start
             ):  # otherwise in a segment on another broker
                 consumed_ms = yield from self._store.store_time(found.log, last)
             place = (self._options.name if mapping is None else mock_broker(mapping.scope), found.number)
-            if home is not None and style == "java 5":
-                place = (self._options.name, home.queue_id)
+            if leader is not None and style == "java 5":
+                place = (self._options.name, leader.queue_id)
             row = _row(found, style, consumed_ms or 0, self._offsets.find_pulled(group, topic, found.number) or 0)
             rows.append((MessageQueue(topic, *place), row))
         return rows
@@ -299,10 +299,10 @@ def _row(found: QueueLag, style: _Style, consumed_ms: int, pulled: int) -> Consu
     groups without a commit; for them, everything that they will not read counts as gap.
     """
     if style != "ours":
-        told = found.next + found.gap
+        consumed = found.next + found.gap
         end = found.end - found.delta if style == "java 5" else found.end
         return ConsumerOffset(
-            broker_offset=end, consumer_offset=told, pull_offset=max(pulled, told), last_timestamp=consumed_ms
+            broker_offset=end, consumer_offset=consumed, pull_offset=max(pulled, consumed), last_timestamp=consumed_ms
         )
     return ConsumerOffset(
         broker_offset=found.end,

@@ -79,15 +79,15 @@ class StaticAdmin:
             yield from self._view.refresh_topics([fields.topic])  # The answers also contain deletion markers.
         fresh: list[int] = []
         try:
-            told = from_detail(decode(request.command.body, Detail))
-            accepted = self._accept(fields.topic, told)
+            proposed = from_detail(decode(request.command.body, Detail))
+            accepted = self._accept(fields.topic, proposed)
             self._configure(fields, accepted)  # Fail before other brokers are asked.
             fresh = self._find_fresh(accepted)
             self._floors.claim(fields.topic, fresh)
-            findings = (yield from self._floors.find(told, fresh)) if fresh else {}
-            if (before := self._mappings.find(fields.topic)) is not None and _is_old_news(before, told):
+            findings = (yield from self._floors.find(proposed, fresh)) if fresh else {}
+            if (before := self._mappings.find(fields.topic)) is not None and _is_repetition(before, proposed):
                 return request.answer()
-            position = self._record(fields, told, findings, request.now_ms)
+            position = self._record(fields, proposed, findings, request.now_ms)
             self._topics.deletions.lift(fields.topic, request.now_ms, request.effects)
         except (MappingRefused, RemoteProtocolError) as error:
             return Refusal(_REFUSED, str(error))
@@ -95,24 +95,24 @@ class StaticAdmin:
             self._floors.disclaim(fields.topic, fresh)
         yield Synced(position)
         for target, queues in self._leaving(fields.topic).items():
-            yield from self._let_go(MoveOrder(topic=fields.topic, queues=queues, target=target), request.now_ms)
+            yield from self._release(MoveOrder(topic=fields.topic, queues=queues, target=target), request.now_ms)
         return self._registrar.answer_registered(request, request.answer())
 
-    def _accept(self, topic: str, told: TopicMapping) -> TopicMapping:
-        """Validate a tool's mapping *told*; return the resulting mapping of the topic."""
-        if told.topic != topic:
-            raise MappingRefused("own record", f"the mapping of {told.topic} was sent for {topic}")
-        check(told, owner=self._mappings.broker, cluster=self._mappings.cluster)
+    def _accept(self, topic: str, proposed: TopicMapping) -> TopicMapping:
+        """Validate a tool's mapping *proposed*; return the resulting mapping of the topic."""
+        if proposed.topic != topic:
+            raise MappingRefused("own record", f"the mapping of {proposed.topic} was sent for {topic}")
+        check(proposed, owner=self._mappings.broker, cluster=self._mappings.cluster)
         known = self._mappings.find(topic)
         if known is None:
-            return msgspec.structs.replace(told, floors={})  # Tools do not know the floors of this broker.
-        return told if _is_old_news(known, told) else accept_update(known, told)
+            return msgspec.structs.replace(proposed, floors={})  # Tools do not know the floors of this broker.
+        return proposed if _is_repetition(known, proposed) else accept_update(known, proposed)
 
     def _record(
-        self, fields: CreateTopicFields, told: TopicMapping, findings: Mapping[int, Finding], now_ms: int
+        self, fields: CreateTopicFields, proposed: TopicMapping, findings: Mapping[int, Finding], now_ms: int
     ) -> int:
         """Record a tool's mapping and create or change the topic. Return the position to wait for with `Synced`."""
-        before, accepted = self._mappings.find(fields.topic), self._accept(fields.topic, told)
+        before, accepted = self._mappings.find(fields.topic), self._accept(fields.topic, proposed)
         # A queue that was recorded while other brokers were asked is open already.
         fresh = [number for number in self._find_fresh(accepted) if number in findings]
         ends = self._mappings.find_ends(fields.topic, [accepted.queues[number] for number in fresh])
@@ -122,7 +122,7 @@ class StaticAdmin:
         ]
         accepted = accepted.put(*begun)
         config = self._configure(fields, accepted)
-        state = self._find_luggage(accepted, fresh, findings, now_ms)
+        state = self._find_payload(accepted, fresh, findings, now_ms)
         position = self._mappings.change(accepted, now_ms=now_ms, config=config, move=state)
         if before is None and self._topics.find(fields.topic) is not None:
             # A normal topic becomes static: committed offsets refer to physical queues.
@@ -146,7 +146,7 @@ class StaticAdmin:
                 fresh.append(number)
         return fresh
 
-    def _find_luggage(
+    def _find_payload(
         self, accepted: TopicMapping, fresh: Collection[int], findings: Mapping[int, Finding], now_ms: int
     ) -> MoveState | None:
         """Return a move state with the groups' offsets in queues that begin again, or None if there are no offsets."""
@@ -192,11 +192,11 @@ class StaticAdmin:
                 leaving.setdefault(prepared.broker, []).append(number)
         return leaving
 
-    def _let_go(self, order: MoveOrder, now_ms: int) -> Procedure[None]:
-        is_taken = self.hand_over is not None and (yield from self.hand_over(order))
+    def _release(self, order: MoveOrder, now_ms: int) -> Procedure[None]:
+        is_moved = self.hand_over is not None and (yield from self.hand_over(order))
         here = self._leaving(order.topic).get(order.target, [])
         mapping = self._mappings.find(order.topic)
-        if is_taken or not here or mapping is None:
+        if is_moved or not here or mapping is None:
             return
         # RocketMQ's procedure: the tool reads the end, and sends the start offset to the other broker.
         ends = self._mappings.seal(order.topic, here)
@@ -204,20 +204,22 @@ class StaticAdmin:
         yield Synced(self._mappings.change(sealed, now_ms=now_ms))
 
 
-def _is_old_news(known: TopicMapping, told: TopicMapping) -> bool:
+def _is_repetition(known: TopicMapping, proposed: TopicMapping) -> bool:
     """Return whether a tool's mapping only repeats recorded history: a move that it planned is complete.
 
     Otherwise, an older epoch is refused.
     """
-    if told.epoch >= known.epoch or told.scope != known.scope or told.total != known.total:
+    if proposed.epoch >= known.epoch or proposed.scope != known.scope or proposed.total != known.total:
         return False
     return all(
         number in known.queues and all(_is_known(known.queues[number], segment) for segment in queue.segments)
-        for number, queue in told.queues.items()
+        for number, queue in proposed.queues.items()
     )
 
 
-def _is_known(queue: LogicalQueue, told: Segment) -> bool:
-    """Return whether a segment was opened as *told* says, or has come and expired."""
-    home = queue.find(told.generation)
-    return told.generation < queue.generation if home is None else home.is_decided and home.place == told.place
+def _is_known(queue: LogicalQueue, proposed: Segment) -> bool:
+    """Return whether a segment was opened as *proposed* says, or has come and expired."""
+    known = queue.find(proposed.generation)
+    return (
+        proposed.generation < queue.generation if known is None else known.is_decided and known.place == proposed.place
+    )

@@ -110,8 +110,8 @@ class TopicAdmin:
 
     def put_list(self, request: Request) -> Procedure[Answer]:
         """Answer 18: create or change several topics."""
-        told = java_json.decode(request.command.body, TopicConfigs).topic_config_list
-        return self._put_all([self._alter(config) for config in told], request)
+        configs = java_json.decode(request.command.body, TopicConfigs).topic_config_list
+        return self._put_all([self._alter(config) for config in configs], request)
 
     def _alter(self, config: TopicConfig) -> TopicConfig:
         """Merge the attributes of *config* into the known ones, as 17 does: +name sets, -name removes, others stay."""

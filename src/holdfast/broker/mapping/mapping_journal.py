@@ -149,8 +149,8 @@ def apply_change(old: TopicMapping | None, change: MappingChange, broker: str) -
     if change.is_deleted:
         return None
     known = {} if old is None or change.is_whole else old.queues
-    told = {number: LogicalQueue(number, tuple(map(from_home, homes))) for number, homes in change.queues.items()}
-    queues = {number: queue for number, queue in known.items() if number not in change.dropped} | told
+    changed = {number: LogicalQueue(number, tuple(map(from_home, homes))) for number, homes in change.queues.items()}
+    queues = {number: queue for number, queue in known.items() if number not in change.dropped} | changed
     floors = {} if old is None or change.is_whole else old.floors
     return TopicMapping(
         topic=change.topic,

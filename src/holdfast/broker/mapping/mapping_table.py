@@ -169,8 +169,10 @@ class Mappings:
     def own_logs(self, topic: str, queue: int) -> list[QueueLog]:
         """Return the physical queues here that are or were a segment of a logical queue and have stored something."""
         mapping = self._table.get(topic)
-        homes = () if mapping is None or queue not in mapping.queues else mapping.queues[queue].segments
-        found = [self._store.find_queue(topic, home.queue_id) for home in homes if home.broker == self.broker]
+        segments = () if mapping is None or queue not in mapping.queues else mapping.queues[queue].segments
+        found = [
+            self._store.find_queue(topic, segment.queue_id) for segment in segments if segment.broker == self.broker
+        ]
         return [log for log in found if log is not None]
 
     def _find_place(self, topic: str, number: int) -> Placement:
@@ -462,8 +464,8 @@ class Mappings:
         for mapping in list(self._table.values()):
             for queue, torn in find_torn(mapping, self._store):
                 self._table[mapping.topic] = self._table[mapping.topic].put(queue)
-                told = {"topic": mapping.topic, "queue": queue.queue, "end": torn.end}
-                self.repairs.append(Log("warning", "end of a home was torn, and is taken back", told))
+                fields = {"topic": mapping.topic, "queue": queue.queue, "end": torn.end}
+                self.repairs.append(Log("warning", "end of a home was torn, and is taken back", fields))
         for topic, config in configs.items():
             known = self._topics.find(topic)
             if topic in self._table and (known is None or known.write_queues < config.write_queues):
@@ -506,9 +508,9 @@ class Mappings:
 
     def _adopt_topic(self, topic: str, detail: Detail, ours: TopicMapping | None) -> None:
         try:
-            told = from_detail(detail)
-            check(told, owner=self.broker, cluster=self.cluster)
-            accepted = told if ours is None else accept_update(ours, told)
+            received = from_detail(detail)
+            check(received, owner=self.broker, cluster=self.cluster)
+            accepted = received if ours is None else accept_update(ours, received)
         except (MappingRefused, RemoteProtocolError) as error:
             self._refuse_file(topic, str(error))
             return

@@ -53,14 +53,14 @@ def find_torn(mapping: TopicMapping, store: MessageStore) -> Iterator[tuple[Logi
     for queue in mapping.queues.values():
         if queue.leader.broker != mapping.broker:
             continue
-        mended = queue
-        for home in queue.readable:
-            is_last = home == queue.leader or home.forced
-            if home.broker == mapping.broker and home.is_sealed and is_last:
-                end = _find_end(mapping.topic, home, store)
-                if end < home.end:
-                    mended = mended.shorten(end, generation=home.generation)
-                    yield mended, home
+        corrected = queue
+        for segment in queue.readable:
+            is_last = segment == queue.leader or segment.forced
+            if segment.broker == mapping.broker and segment.is_sealed and is_last:
+                end = _find_end(mapping.topic, segment, store)
+                if end < segment.end:
+                    corrected = corrected.shorten(end, generation=segment.generation)
+                    yield corrected, segment
 
 
 def fill_ends(mapping: TopicMapping, store: MessageStore) -> TopicMapping:
@@ -70,15 +70,15 @@ def fill_ends(mapping: TopicMapping, store: MessageStore) -> TopicMapping:
     """
     for queue in mapping.queues.values():
         filled = queue
-        for home in queue.readable:
-            if home.broker == mapping.broker and home.forced and not home.is_sealed:
+        for segment in queue.readable:
+            if segment.broker == mapping.broker and segment.forced and not segment.is_sealed:
                 with suppress(MappingRefused):
-                    filled = filled.fix_end(_find_end(mapping.topic, home, store), generation=home.generation)
+                    filled = filled.fix_end(_find_end(mapping.topic, segment, store), generation=segment.generation)
         if filled is not queue:
             mapping = mapping.put(filled)
     return mapping
 
 
-def _find_end(topic: str, home: Segment, store: MessageStore) -> int:
-    log = store.find_queue(topic, home.queue_id)
-    return home.start if log is None else max(home.start, log.next_offset)
+def _find_end(topic: str, segment: Segment, store: MessageStore) -> int:
+    log = store.find_queue(topic, segment.queue_id)
+    return segment.start if log is None else max(segment.start, log.next_offset)

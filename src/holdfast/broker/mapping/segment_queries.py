@@ -28,7 +28,7 @@ from holdfast.wire.requests.offsets import QueueFields, SearchOffsetFields
 from holdfast.wire.requests.pull import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND, PullFields
 
 REMOTE_TIMEOUT_MS: Final = 3_000
-_UNHEARD_OF: Final = -1
+_MISSING: Final = -1
 
 
 class StaticReads:
@@ -78,9 +78,9 @@ class StaticReads:
         """Return the lowest offset from which on the queue is complete, as far as known without asking others."""
         known: dict[int, int] = {}
         for segment in queue.readable:
-            told = self._known_minimum(topic, queue.queue, segment)
-            if told is not None:
-                known[segment.generation] = max(told, segment.start)
+            reported = self._known_minimum(topic, queue.queue, segment)
+            if reported is not None:
+                known[segment.generation] = max(reported, segment.start)
         return queue.logical_min(known) or 0
 
     def _known_minimum(self, topic: str, number: int, segment: Segment) -> int | None:
@@ -122,10 +122,10 @@ class StaticReads:
         for segment in queue.readable:
             if segment.is_decided and segment.broker != self.mappings.broker:
                 try:
-                    told = yield from self._ask_offset(topic, segment, RequestCode.GET_MIN_OFFSET)
+                    reported = yield from self._ask_offset(topic, segment, RequestCode.GET_MIN_OFFSET)
                 except PeerFailed:
                     continue
-                self.note_minimum(topic, queue.queue, segment, told)
+                self.note_minimum(topic, queue.queue, segment, reported)
         return self.minimum(topic, queue)
 
     # Times.
@@ -294,4 +294,4 @@ _TOLERATED: Final = frozenset(
 
 
 def _number(answer: Command, name: str) -> int:
-    return parse_count(answer.fields.get(name), _UNHEARD_OF)
+    return parse_count(answer.fields.get(name), _MISSING)

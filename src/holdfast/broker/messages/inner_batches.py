@@ -105,8 +105,8 @@ def _find_count(said: str | None, body: Piece, *, is_closed: bool, is_compressed
     """Return the number of messages in a batch. The sender's count is trusted only if the batch is compressed."""
     count = parse_count(said, 0)
     if is_closed and not 1 <= count <= COUNT_MAX:
-        told = "no INNER_NUM" if said is None else f"INNER_NUM {said[:20]!r}"
-        return _refuse(f"an inner batch must state its number of messages, 1 to {COUNT_MAX}; this one has {told}")
+        stated = "no INNER_NUM" if said is None else f"INNER_NUM {said[:20]!r}"
+        return _refuse(f"an inner batch must state its number of messages, 1 to {COUNT_MAX}; this one has {stated}")
     if is_compressed:
         return count
     try:

@@ -152,10 +152,10 @@ class Registrar:
         except DiskFull as error:
             # New retry topics may wait: heartbeats created them, and they contain no messages yet.
             if not all(name.startswith(RETRY_PREFIX) for name in self._topics.changed):
-                _break_promises(effects)
+                _close_instead_of_answering(effects)
             effects += self._unwritten.failed(config_path(TOPICS_FILE), str(error))
         except DiskFailed as error:
-            _break_promises(effects)
+            _close_instead_of_answering(effects)
             effects.append(Log("error", "disk failed", {"reason": str(error)}))
         self._round(effects, is_change=True)
 
@@ -246,16 +246,16 @@ class Registrar:
             return []
         server.waiting_opaque, server.is_late = None, False
         effects = self._release(answered=command.opaque)
-        is_taken = command.code == ResponseCode.SUCCESS
-        told = from_fields(RegisterAnswer, command.fields)
-        server.wants_single = is_taken and bool(told.wants_single)
-        if is_taken and self._units is not None:
-            self._units.hear(told.units, effects)
-        if is_taken:
-            self._topics.deletions.hear(told.deletions, effects)
-        if is_taken and told.ha_server_addr is not None:
-            self.on_master(told.ha_server_addr, told.master_addr or "")
-        if not is_taken:
+        is_accepted = command.code == ResponseCode.SUCCESS
+        answer = from_fields(RegisterAnswer, command.fields)
+        server.wants_single = is_accepted and bool(answer.wants_single)
+        if is_accepted and self._units is not None:
+            self._units.hear(answer.units, effects)
+        if is_accepted:
+            self._topics.deletions.hear(answer.deletions, effects)
+        if is_accepted and answer.ha_server_addr is not None:
+            self.on_master(answer.ha_server_addr, answer.master_addr or "")
+        if not is_accepted:
             effects += self._fail(server, f"refused with code {command.code}: {command.remark}")
         elif server.is_failing:
             server.is_failing = False
@@ -336,13 +336,13 @@ class Registrar:
 
     def _encode_single(self, name: str) -> bytes | None:
         """Encode a registration of one topic only; return None if the topic must not be announced yet."""
-        told = self._describe_topics()
-        config = told.topic_config_table.get(name)
+        topics = self._describe_topics()
+        config = topics.topic_config_table.get(name)
         if config is None:
             return None
-        infos = told.topic_queue_mapping_info_map
+        infos = topics.topic_queue_mapping_info_map
         single = msgspec.structs.replace(
-            told,
+            topics,
             topic_config_table={name: config},
             topic_queue_mapping_info_map={name: infos[name]} if name in infos else {},
         )
@@ -351,7 +351,7 @@ class Registrar:
     def _describe_topics(self) -> Topics:
         table, announced = self._topics.to_wire(), self._mappings.announced()
         if self._options.is_replica:
-            hosted = {name: told for name, told in table.topic_config_table.items() if name not in announced}
+            hosted = {name: config for name, config in table.topic_config_table.items() if name not in announced}
             return msgspec.structs.replace(table, topic_config_table=hosted)
         if not self._mappings.topics() and not announced:
             return table
@@ -375,6 +375,6 @@ class Registrar:
         return self._opaque
 
 
-def _break_promises(effects: list[Effect]) -> None:
+def _close_instead_of_answering(effects: list[Effect]) -> None:
     """Replace answers by closing their channels: messages of a topic that is not on disk must not be acknowledged."""
     effects[:] = [CloseChannel(effect.channel) if isinstance(effect, SendBytes) else effect for effect in effects]

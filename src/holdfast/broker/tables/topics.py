@@ -52,7 +52,7 @@ from holdfast.wire.frames.codes import ResponseCode
 
 NAME: Final = "topics.json"
 QUEUES_MAX: Final = 16_384
-_OURS: Final = frozenset({CHECK_MAX_TOPIC, MAPPING_TOPIC, FORWARD_TOPIC})
+_HOLDFAST_TOPICS: Final = frozenset({CHECK_MAX_TOPIC, MAPPING_TOPIC, FORWARD_TOPIC})
 _INHERITED = int(READ_WRITE | Permission.INHERIT)
 
 
@@ -111,7 +111,7 @@ class TopicTable:
 
     def is_system(self, name: str) -> bool:
         """Return whether *name* is a system topic."""
-        return name in self._system or name in _OURS or name.startswith(SYSTEM_PREFIX)
+        return name in self._system or name in _HOLDFAST_TOPICS or name.startswith(SYSTEM_PREFIX)
 
     def system_names(self) -> list[str]:
         """Return the names of the system topics, including one that may not exist yet."""
