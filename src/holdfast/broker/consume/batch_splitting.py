@@ -61,22 +61,22 @@ class Parts:
         self.count = 0
         self._wanted = wanted
 
-    def take(self, batch: OpenedBatch, behind: int) -> bool:
+    def take(self, batch: OpenedBatch, end: int) -> bool:
         """Take messages from the next offset on; False when no more are wanted, those of *batch* or others."""
         index = self.next_offset - batch.first
         if self._wanted.codes is None:
-            return self._take_run(batch, index, behind)
+            return self._add_run(batch, index, end)
         for at in batch.find_tagged(self._wanted.codes, index):
             self.next_offset = batch.first + at
-            if not self._take_run(batch, at, self.next_offset + 1):
+            if not self._add_run(batch, at, self.next_offset + 1):
                 return False
-        self.next_offset = behind
+        self.next_offset = end
         return True
 
-    def _take_run(self, batch: OpenedBatch, index: int, behind: int) -> bool:
+    def _add_run(self, batch: OpenedBatch, index: int, end: int) -> bool:
         """Take all messages from *index* up to the offset *behind*, as far as there is room."""
         wanted = self._wanted
-        count = behind - self.next_offset
+        count = end - self.next_offset
         fitting = min(count, wanted.count - self.count, batch.count_fitting(index, wanted.size - self.size))
         if fitting <= 0:
             if self.count:
@@ -99,7 +99,7 @@ def read_parts(opened: OpenedBatches, queue: QueueLog, start: int, wanted: Wante
         raw, spans = yield from queue.fetch_stretch(parts.next_offset, wanted.looked_at, ahead=_AHEAD)
         if not raw or spans is None:
             break  # Erased while we waited.
-        for (position, size, tag), (first, behind) in zip(ENTRY.iter_unpack(raw), spans, strict=True):
+        for (position, size, tag), (first, end) in zip(ENTRY.iter_unpack(raw), spans, strict=True):
             is_enough = parts.count >= wanted.count or records == wanted.records or opened_size > _OPENED_SIZE_MAX
             if is_enough or parts.next_offset >= stop:
                 return parts
@@ -108,10 +108,10 @@ def read_parts(opened: OpenedBatches, queue: QueueLog, start: int, wanted: Wante
             if may_match(tag, size, wanted.codes):
                 batch = yield from opened.fetch(position, size, Reason.SPLIT)
                 records += 1
-            if batch is None or (batch.first, len(batch)) != (first, behind - first):
-                parts.next_offset = behind
+            if batch is None or (batch.first, len(batch)) != (first, end - first):
+                parts.next_offset = end
                 continue
             opened_size += batch.size
-            if not parts.take(batch, min(behind, wanted.end)):
+            if not parts.take(batch, min(end, wanted.end)):
                 return parts
     return parts

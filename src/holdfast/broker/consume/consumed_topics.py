@@ -37,9 +37,9 @@ LIFE_MS: Final = 900_000
 BROKERS_MAX: Final = 1_024
 
 
-class _Heard(msgspec.Struct, frozen=True):
+class _Received(msgspec.Struct, frozen=True):
     topics: dict[str, list[str]]
-    heard_ms: int
+    received_ms: int
 
 
 class ConsumedTopics:
@@ -55,7 +55,7 @@ class ConsumedTopics:
         self._errands = errands
         self._reported: dict[str, list[str]] = {}
         self._reported_ms = 0
-        self._heard: dict[str, _Heard] = {}
+        self._received: dict[str, _Received] = {}
 
     def handlers(self) -> Handlers:
         """Return what this room answers."""
@@ -63,18 +63,18 @@ class ConsumedTopics:
 
     def pairs(self) -> Iterator[tuple[str, str]]:
         """Yield topic and group for every topic hosted here that a group consumes at another broker."""
-        for heard in self._heard.values():
-            for group, topics in heard.topics.items():
+        for report in self._received.values():
+            for group, topics in report.topics.items():
                 for topic in topics:
                     if self._topics.find(topic) is not None:
                         yield topic, group
 
     def take(self, request: Request) -> Answer:
         """Answer 7035."""
-        told = decode_body(request.command.body, Consumed)
-        is_known = told.broker in self._heard
-        if told.broker != self._name and (is_known or len(self._heard) < BROKERS_MAX):
-            self._heard[told.broker] = _Heard(told.groups, request.now_ms)
+        report = decode_body(request.command.body, Consumed)
+        is_known = report.broker in self._received
+        if report.broker != self._name and (is_known or len(self._received) < BROKERS_MAX):
+            self._received[report.broker] = _Received(report.groups, request.now_ms)
         return request.answer()
 
     def start(self, now_ms: int, effects: list[Effect]) -> None:
@@ -84,7 +84,9 @@ class ConsumedTopics:
     def on_timer(self, name: str, now_ms: int, effects: list[Effect]) -> None:
         """Report after a change, or again after a while; forget brokers that are silent."""
         assert name == TIMER
-        self._heard = {broker: heard for broker, heard in self._heard.items() if heard.heard_ms + LIFE_MS > now_ms}
+        self._received = {
+            broker: report for broker, report in self._received.items() if report.received_ms + LIFE_MS > now_ms
+        }
         groups: dict[str, list[str]] = {}
         for (topic, group), _ in self._offsets.rows():
             groups.setdefault(group, []).append(topic)

@@ -117,16 +117,16 @@ class OffsetTable:
             self._committed[key] = {}
             self._dirty = True
 
-    def take_over(self, told: Offsets) -> None:
+    def take_over(self, master: Offsets) -> None:
         """Let a replica know what its master does, but for what was committed here and the master has yet to hear."""
-        committed = {key: dict(queues) for key, queues in told.offset_table.items()}
+        committed = {key: dict(queues) for key, queues in master.offset_table.items()}
         for key, queues in (self.own or {}).items():
             committed.setdefault(key, {}).update(queues)
-        resets = {(key, queue) for key, queues in (told.resets or {}).items() for queue in queues}
+        resets = {(key, queue) for key, queues in (master.resets or {}).items() for queue in queues}
         if (committed, resets) == (self._committed, self._resets):
             return
         self._committed, self._resets = committed, resets
-        self._pulled = {key: dict(queues) for key, queues in told.pull_offset_table.items()}
+        self._pulled = {key: dict(queues) for key, queues in master.pull_offset_table.items()}
         self._dirty = True
 
     def note_pull(self, group: str, topic: str, queue_id: int, offset: int) -> None:
@@ -368,41 +368,43 @@ class OffsetRequests:
         offset = self._offsets.find(fields.consumer_group, fields.topic, fields.queue_id)
         if offset is None and fields.set_zero_if_not_found is not False:
             offset = find_first(self._store, fields.topic, fields.queue_id)
-        return _tell(request, offset)
+        return _answer_offset(request, offset)
 
     def _query_static(self, request: Request, fields: QueryOffsetFields) -> Answer | Procedure[Answer]:
         group, topic, number = fields.consumer_group, fields.topic, fields.queue_id
         if fields.is_logical is False:
-            return _tell(request, self._find_physical(fields))
+            return _answer_offset(request, self._find_physical(fields))
         queue = self._reads.find_led(topic, number)
         if queue is None:
             return not_leader_to_read(topic, number, self._mappings.broker)
         offset = self._offsets.find(group, topic, number)
         if offset is not None:
-            return _tell(request, offset)
+            return _answer_offset(request, offset)
         if any(segment.forced for segment in queue.segments):
             # What the group committed may have been lost with its leader: it begins where it cannot miss anything.
-            return _tell(request, self._reads.minimum(topic, queue))
-        if foreign := [home for home in queue.readable[:-1] if home.is_decided and not home.is_sealed]:
-            return self._ask_old_homes(request, fields, foreign)
+            return _answer_offset(request, self._reads.minimum(topic, queue))
+        if foreign := [segment for segment in queue.readable[:-1] if segment.is_decided and not segment.is_sealed]:
+            return self._ask_old_leaders(request, fields, foreign)
         if fields.set_zero_if_not_found is not False:
             offset = find_first_logical(self._store, topic, queue)
-        return _tell(request, offset)
+        return _answer_offset(request, offset)
 
-    def _ask_old_homes(self, request: Request, fields: QueryOffsetFields, homes: list[Segment]) -> Procedure[Answer]:
+    def _ask_old_leaders(
+        self, request: Request, fields: QueryOffsetFields, segments: list[Segment]
+    ) -> Procedure[Answer]:
         """Answer with what the newest of those Java brokers knows that led a queue before; it is kept here then."""
-        for home in reversed(homes):
-            asked = msgspec.structs.replace(fields, queue_id=home.queue_id, set_zero_if_not_found=False)
+        for segment in reversed(segments):
+            asked = msgspec.structs.replace(fields, queue_id=segment.queue_id, set_zero_if_not_found=False)
             try:
-                answer = yield from self._reads.ask(home, RequestCode.QUERY_CONSUMER_OFFSET, to_fields(asked))
+                answer = yield from self._reads.ask(segment, RequestCode.QUERY_CONSUMER_OFFSET, to_fields(asked))
             except PeerFailed as error:
                 return Refusal(ResponseCode.SYSTEM_ERROR, str(error))
             offset = parse_count(answer.fields.get("offset"), -1)
             if answer.code == ResponseCode.SUCCESS and offset >= 0:
-                logical = home.to_logical(offset)
+                logical = segment.to_logical(offset)
                 self._offsets.commit(fields.consumer_group, fields.topic, fields.queue_id, logical)
-                return _tell(request, logical)
-        return _tell(request, None)
+                return _answer_offset(request, logical)
+        return _answer_offset(request, None)
 
     def update(self, request: Request) -> Answer:
         """Answer 15."""
@@ -459,12 +461,12 @@ def find_first(store: MessageStore, topic: str, queue_id: int) -> int | None:
 
 def find_first_logical(store: MessageStore, topic: str, queue: LogicalQueue) -> int | None:
     """Return 0 if a logical queue that never moved has its very first message in memory; else None."""
-    home = queue.leader
-    is_first = len(queue.readable) == 1 and home.first == home.start == 0
-    return find_first(store, topic, home.queue_id) if is_first else None
+    segment = queue.leader
+    is_first = len(queue.readable) == 1 and segment.first == segment.start == 0
+    return find_first(store, topic, segment.queue_id) if is_first else None
 
 
-def _tell(request: Request, offset: int | None) -> Answer:
+def _answer_offset(request: Request, offset: int | None) -> Answer:
     if offset is None:
         return Refusal(ResponseCode.QUERY_NOT_FOUND, NEVER_COMMITTED)
     return request.answer(fields=to_fields(OffsetAnswer(offset)))

@@ -96,10 +96,10 @@ class HandedOut:
         if channel < 0 or flag & TRANSACTION_MASK != TRANSACTION_PREPARED:
             return
         try:
-            told = parse_message_id(answer.fields.get("msgId", ""))
+            sent_id = parse_message_id(answer.fields.get("msgId", ""))
         except RemoteProtocolError:
             return  # It was refused.
-        self._note(channel, ("", HALF_TOPIC, told.host), told.position, told.position)
+        self._note(channel, ("", HALF_TOPIC, sent_id.host), sent_id.position, sent_id.position)
 
     def _note(self, channel: ChannelId, source: Source, low: int, high: int) -> None:
         known = self._known.get(channel)

@@ -88,17 +88,17 @@ def choose_any(
         if span is not None:
             count = len(sums) - 1
             return Scan(_SUCCESS, "FOUND", offset + count, positions, sizes, sums[-1], count, span=span)
-    return _take_alike(raw, offset, alike) if alike else _take_any(raw, offset, size_max)
+    return _choose_alike(raw, offset, alike) if alike else _choose_mixed(raw, offset, size_max)
 
 
-def _take_alike(raw: bytes | bytearray, offset: int, count: int) -> Scan:
+def _choose_alike(raw: bytes | bytearray, offset: int, count: int) -> Scan:
     """Choose the first *count* entries, whose records have one size."""
     size: int = _unpack_place(raw, 0)[1]
     places = _unpack("q12x", raw, count)
     return Scan(_SUCCESS, "FOUND", offset + count, places, (size,) * count, size * count, count, each=size)
 
 
-def _take_any(raw: bytes | bytearray, offset: int, size_max: int) -> Scan:
+def _choose_mixed(raw: bytes | bytearray, offset: int, size_max: int) -> Scan:
     """Choose entries whose records may be of any size and anywhere."""
     count = len(raw) // ENTRY_SIZE
     taken = _guess_count(raw, count, size_max)
@@ -217,11 +217,11 @@ def _find_runs(raw: bytes | bytearray, sums: Sequence[int]) -> list[tuple[int, i
             return []  # The index is damaged.
         before = sums[at]
 
-        def is_behind_gap(number: int, zero: int = start - before) -> bool:
+        def is_after_gap(number: int, zero: int = start - before) -> bool:
             place: int = _unpack_place(raw, number * ENTRY_SIZE)[0]
             return place != zero + sums[number]
 
-        at = bisect_left(range(count), True, at + 1, key=is_behind_gap)
+        at = bisect_left(range(count), True, at + 1, key=is_after_gap)
         runs.append((start, sums[at] - before))
     return runs
 

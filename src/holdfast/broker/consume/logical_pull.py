@@ -33,7 +33,7 @@ from holdfast.wire.frames.codes import ResponseCode
 from holdfast.wire.frames.command import Command
 from holdfast.wire.requests.pull import SUBSCRIPTION, PullFields, PullHeader, prepare_answer
 
-_BEHIND_MS: Final = 200  # A broker that has yet to confirm what it sealed is not asked faster than this.
+_UNCONFIRMED_PAUSE_MS: Final = 200  # A broker that has yet to confirm what it sealed is not asked faster than this.
 
 Codes = frozenset[int] | None
 
@@ -114,11 +114,13 @@ class LogicalPulls:
                 return [refuse(refusal, header.opaque, puller.serializer)]
             asked, (log, delta) = self._ask(header, puller, led), led.end
             if offset - delta < log.hot_offset:
-                return self._look_here(asked, led.queue, led.leader, log, offset, codes)
+                return self._read_here(asked, led.queue, led.leader, log, offset, codes)
             scan = self._reading.scan(asked, log, offset - delta, codes)
             if scan.positions:
                 return self._reading.respond(asked, log, scan)
-            return self._look_on(Look(log, asked, scan, is_open_end=True), led.queue, led.leader, offset - delta, codes)
+            return self._continue_from(
+                Look(log, asked, scan, is_open_end=True), led.queue, led.leader, offset - delta, codes
+            )
         segment = led.queue.locate(offset)
         assert segment is not None, "a queue that is led has a decided segment"
         if segment.last is not None and offset >= segment.last:
@@ -127,9 +129,9 @@ class LogicalPulls:
                 segment, offset = following, following.first
         asked = self._ask_older(header, puller, led, segment)
         if segment.broker != self._name:
-            return self._pass_on(asked, led.queue, segment, offset)
+            return self._pull_remote(asked, led.queue, segment, offset)
         log = self._store.queue(header.fields.topic, segment.queue_id)
-        return self._look_here(asked, led.queue, segment, log, offset, codes)
+        return self._read_here(asked, led.queue, segment, log, offset, codes)
 
     def send_to(self, led: Led, header: PullHeader, puller: Puller, offset: int) -> list[Piece]:
         """Return the answer that sends a reader to another offset."""
@@ -150,10 +152,10 @@ class LogicalPulls:
             if queue is None:
                 return None
             leader = queue.leader
-            own = [self._store.queue(topic, home.queue_id) for home in queue.readable if home.broker == self._name]
+            own = [self._store.queue(topic, each.queue_id) for each in queue.readable if each.broker == self._name]
             log = self._store.queue(topic, leader.queue_id)
             end = (log, leader.delta)
-            led = Led(queue, leader, leader.first, leader.is_sealed, end, own, *self._grind(topic, queue, end))
+            led = Led(queue, leader, leader.first, leader.is_sealed, end, own, *self._make_lenses(topic, queue, end))
             self.led[topic, number] = led
         return led
 
@@ -163,7 +165,7 @@ class LogicalPulls:
         lowest = own[0].offset_min if len(own) == 1 else sum([log.offset_min for log in own])
         if lowest != led.seen_lowest or reads.minimums_told != led.seen_told:
             led.seen_lowest, led.seen_told = lowest, reads.minimums_told
-            led.lens, led.restamping = self._grind(fields.topic, led.queue, led.end)
+            led.lens, led.restamping = self._make_lenses(fields.topic, led.queue, led.end)
         is_aware = fields.reads_mappings or is_mapping_aware(header.language, header.version)
         return Asked(header, puller.serializer, led.lens if is_aware else led.restamping, puller.channel)
 
@@ -175,7 +177,7 @@ class LogicalPulls:
         lens = msgspec.structs.replace(asked.lens, delta=segment.delta, end=end, prepared=b"")
         return Asked(header, puller.serializer, lens, puller.channel)
 
-    def _grind(self, topic: str, queue: LogicalQueue, end: tuple[QueueLog, int]) -> tuple[Lens, Lens]:
+    def _make_lenses(self, topic: str, queue: LogicalQueue, end: tuple[QueueLog, int]) -> tuple[Lens, Lens]:
         """Return how the end of a queue looks to readers that know of deltas, and to others."""
         minimum, delta = self._reads.minimum(topic, queue), end[1]
         sealed = queue.leader.end if queue.leader.end >= 0 else None
@@ -184,7 +186,7 @@ class LogicalPulls:
 
     # Here.
 
-    def _look_here(
+    def _read_here(
         self, asked: Asked, queue: LogicalQueue, segment: Segment, log: QueueLog, offset: int, codes: Codes
     ) -> Looked:
         assert asked.lens is not None
@@ -195,9 +197,9 @@ class LogicalPulls:
         if scan.positions:
             return reading.respond(asked, log, scan)
         is_leader = asked.lens.leader[0] is log
-        return self._look_on(Look(log, asked, scan, is_open_end=is_leader), queue, segment, physical, codes)
+        return self._continue_from(Look(log, asked, scan, is_open_end=is_leader), queue, segment, physical, codes)
 
-    def _look_on(self, look: Look, queue: LogicalQueue, segment: Segment, physical: int, codes: Codes) -> Looked:
+    def _continue_from(self, look: Look, queue: LogicalQueue, segment: Segment, physical: int, codes: Codes) -> Looked:
         """Go on from a segment in which there is nothing for the reader: to wait, to the next one, or elsewhere."""
         log, asked, scan, is_leader = look.log, look.asked, look.scan, look.is_open_end
         if scan.code == ResponseCode.PULL_RETRY_IMMEDIATELY:
@@ -218,7 +220,7 @@ class LogicalPulls:
     @staticmethod
     def _code_below(queue: LogicalQueue, segment: Segment) -> ResponseCode:
         """Return what a reader is told whose offset is gone: the big word only where nothing older is left."""
-        is_oldest = segment == next(home for home in queue.readable if home.is_decided)
+        is_oldest = segment == next(each for each in queue.readable if each.is_decided)
         return ResponseCode.PULL_OFFSET_MOVED if is_oldest else ResponseCode.PULL_RETRY_IMMEDIATELY
 
     @staticmethod
@@ -236,14 +238,16 @@ class LogicalPulls:
 
     # Elsewhere.
 
-    def _pass_on(self, asked: Asked, queue: LogicalQueue, segment: Segment, offset: int) -> Procedure[list[Piece]]:
+    def _pull_remote(self, asked: Asked, queue: LogicalQueue, segment: Segment, offset: int) -> Procedure[list[Piece]]:
         """Answer with what the broker of an old segment has."""
         fields, lens = asked.header.fields, asked.lens
         assert lens is not None
         physical = segment.to_physical(offset)
         count = fields.max_msg_nums if lens.end is None else max(1, min(fields.max_msg_nums, lens.end - physical))
         try:
-            answer = yield from self._reads.pull(fields.topic, segment, self._introduced(asked.header), physical, count)
+            answer = yield from self._reads.pull(
+                fields.topic, segment, self._with_subscription(asked.header), physical, count
+            )
         except PeerFailed as error:
             return [refuse(Refusal(ResponseCode.SYSTEM_ERROR, str(error)), asked.header.opaque, asked.serializer)]
         lowest = _number(answer, "minOffset")
@@ -262,9 +266,11 @@ class LogicalPulls:
             body = self._reading.stamp(asked, [answer.body] if answer.body else [])
             return [logical_head(asked, lens, answer.code, remark, next_offset, len(answer.body)), *body]
         self._stats.count_miss()
-        return (yield from self._judge(asked, queue, segment, physical, (lowest, _number(answer, "maxOffset"))))
+        return (
+            yield from self._answer_remote_miss(asked, queue, segment, physical, (lowest, _number(answer, "maxOffset")))
+        )
 
-    def _judge(
+    def _answer_remote_miss(
         self, asked: Asked, queue: LogicalQueue, segment: Segment, physical: int, bounds: tuple[int, int]
     ) -> Procedure[list[Piece]]:
         """Answer a pull for which the broker of an old segment has nothing."""
@@ -275,7 +281,7 @@ class LogicalPulls:
             return [logical_head(asked, lens, code, "OFFSET_TOO_SMALL", lowest + lens.delta)]
         if lens.end is not None and physical < lens.end and lowest < lens.end:
             # It has not confirmed yet what it sealed, or has lost it: nobody may pass over that.
-            yield Pause(_BEHIND_MS)
+            yield Pause(_UNCONFIRMED_PAUSE_MS)
             return [logical_head(asked, lens, ResponseCode.PULL_NOT_FOUND, "NOT_YET_THERE", physical + lens.delta)]
         following = self._find_following(queue, segment)
         if isinstance(following, Refusal):
@@ -283,7 +289,7 @@ class LogicalPulls:
         code, remark = ResponseCode.PULL_RETRY_IMMEDIATELY, "NEXT_SEGMENT"
         return [logical_head(asked, lens, code, remark, following.first)]
 
-    def _introduced(self, header: PullHeader) -> PullFields:
+    def _with_subscription(self, header: PullHeader) -> PullFields:
         """Return a pull that tells who reads: the other broker sees but us, and may never have heard of the group."""
         fields = msgspec.structs.replace(header.fields, opens_batches=header.opening.value, unit=None)
         if fields.sys_flag & SUBSCRIPTION:

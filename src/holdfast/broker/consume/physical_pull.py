@@ -52,7 +52,7 @@ _SIZE_UNDER_PRESSURE: Final = 2 * 1024 * 1024
 _RUN_SIZE_MIN: Final = 32 * 1024  # what a view of the log must have to leave as it is, on average
 _GAP_MAX: Final = 64 * 1024  # what lies between two cold ranges is read too when it is not larger than this
 
-_NOBODY: Final = ChannelId(-1)
+_NO_CHANNEL: Final = ChannelId(-1)
 
 Range = tuple[int, int]
 """(position, size) of a record."""
@@ -104,7 +104,7 @@ class Asked(msgspec.Struct, frozen=True):
     header: PullHeader
     serializer: int
     lens: Lens | None = None
-    channel: ChannelId = _NOBODY
+    channel: ChannelId = _NO_CHANNEL
 
 
 class QueueReading:
@@ -271,8 +271,8 @@ class QueueReading:
             records=1 if is_rest else COUNT_MAX,
         )
         parts = yield from read_parts(self._opened, queue, scan.start, wanted)
-        behind = min(parts.next_offset, queue.offset_max)
-        found = Scan(ResponseCode.SUCCESS, "FOUND", behind, size=parts.size, count=parts.count)
+        next_offset = min(parts.next_offset, queue.offset_max)
+        found = Scan(ResponseCode.SUCCESS, "FOUND", next_offset, size=parts.size, count=parts.count)
         self.answered(asked, found.next_offset if lens is None else found.next_offset + lens.delta)
         if parts.pieces:
             self._stats.count_gets(fields.consumer_group, fields.topic, parts.count, parts.size)

@@ -95,7 +95,7 @@ class Pulls:
         if isinstance(codes, Refusal):
             return [refuse(codes, header.opaque, puller.serializer)]
         if fields.topic in self._static:
-            return self._take_static(header, puller, codes)
+            return self._pull_static(header, puller, codes)
         if fields.sys_flag & COMMIT_OFFSET and fields.commit_offset >= 0:
             self._offsets.commit(fields.consumer_group, fields.topic, fields.queue_id, fields.commit_offset)
         queue = self._store.queue(fields.topic, fields.queue_id)
@@ -134,7 +134,7 @@ class Pulls:
             moved = Scan(ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", reset)
             return [self._reading.head(asked, queue, moved)]
         scan = self._reading.scan(asked, queue, hold.scan_from, codes)
-        return self._settle(Look(queue, asked, scan, is_open_end=True), hold, 0, final=final)
+        return self._answer_or_park(Look(queue, asked, scan, is_open_end=True), hold, 0, final=final)
 
     def wake_queue(self, topic: str, queue_id: int) -> None:
         """Let everybody who waits for a queue look again: it moved, or its reader was sent elsewhere."""
@@ -145,7 +145,7 @@ class Pulls:
 
     # Static topics.
 
-    def _take_static(self, header: PullHeader, puller: Puller, codes: frozenset[int] | None) -> Pulled:
+    def _pull_static(self, header: PullHeader, puller: Puller, codes: frozenset[int] | None) -> Pulled:
         fields = header.fields
         group, topic, number = fields.consumer_group, fields.topic, fields.queue_id
         if fields.is_logical is False:
@@ -158,8 +158,8 @@ class Pulls:
             return self._logical.refuse(header, puller.serializer)
         # A pull that was passed on may come once more, much later: what it says of progress counts forward only. A
         # leader that has sealed the queue may have told the next one already how far groups are, and who was reset.
-        is_told = fields.sys_flag & COMMIT_OFFSET and not led.is_sealed
-        if is_told and fields.commit_offset > (self._offsets.find(group, topic, number) or -1):
+        commits = fields.sys_flag & COMMIT_OFFSET and not led.is_sealed
+        if commits and fields.commit_offset > (self._offsets.find(group, topic, number) or -1):
             self._offsets.commit(group, topic, number, fields.commit_offset)
         reset = None if led.is_sealed else self._offsets.reset_pending(group, topic, number, fields.queue_offset)
         if reset is not None:
@@ -188,7 +188,7 @@ class Pulls:
             return looked
         lens = looked.asked.lens
         assert lens is not None
-        return self._settle(looked, hold, lens.delta, final=final)
+        return self._answer_or_park(looked, hold, lens.delta, final=final)
 
     # Parking.
 
@@ -199,7 +199,7 @@ class Pulls:
             queue, Hold(puller.channel, puller.serializer, header, deadline_ms, scan_from=fields.queue_offset)
         )
 
-    def _settle(self, look: Look, hold: Hold, delta: int, *, final: bool) -> Pulled:
+    def _answer_or_park(self, look: Look, hold: Hold, delta: int, *, final: bool) -> Pulled:
         """Answer a parked pull with what it found, or park it again behind what it has looked at."""
         scan = look.scan
         is_nothing = scan.code in _NOTHING

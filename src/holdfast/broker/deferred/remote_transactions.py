@@ -87,14 +87,14 @@ class FarTransactions:
     def _origin(self, first: int) -> Origin:
         return Origin("halves", first, min([first, *self._recent]))
 
-    def _recall(self, request: Request, fields: EndTransactionFields) -> str | None:
+    def _find_handed_id(self, request: Request, fields: EndTransactionFields) -> str | None:
         """Return the id of the half message at that position that its sender sent by way of this broker, if any."""
         known = self._handed.find(request.channel, fields.commit_log_offset)
         return next((message_id for topic, message_id in known if topic == HALF_TOPIC), None)
 
     def pass_on(self, request: Request, fields: EndTransactionFields) -> Procedure[Answer]:
         """Let the broker that has the half message decide it; None when that is nobody's, or was passed on before."""
-        message_id = fields.transaction_id or fields.msg_id or self._recall(request, fields)
+        message_id = fields.transaction_id or fields.msg_id or self._find_handed_id(request, fields)
         if not message_id or fields.is_logical is False:
             return None
         found = yield from self._whereabouts.find(fields.commit_log_offset, message_id)

@@ -102,17 +102,17 @@ class Delays:
         # By level: offset and position of what was forwarded and might be again, after a crash.
         self._unsettled: dict[int, deque[tuple[int, int]]] = {}
         self._settled_offsets = dict(self._offsets)
-        self._doubt = _Doubt(store.written if saved.position is None else saved.position, store)
+        self._in_doubt = _InDoubt(store.written if saved.position is None else saved.position, store)
 
     def to_wire(self) -> DelayOffsets:
         """Return the table as tools and replicas get it."""
         return DelayOffsets(offset_table=dict(self._offsets), data_version=self._version)
 
-    def take_over(self, told: DelayOffsets, effects: list[Effect]) -> None:
+    def take_over(self, master: DelayOffsets, effects: list[Effect]) -> None:
         """Let a replica, which delivers nothing, know what its master delivered."""
-        if told.offset_table != self._offsets:
-            self._offsets = dict(told.offset_table)
-            self._version = told.data_version
+        if master.offset_table != self._offsets:
+            self._offsets = dict(master.offset_table)
+            self._version = master.data_version
             effects += write_config(self._disk, NAME, self.to_wire())
 
     def progress(self) -> dict[int, tuple[int, int]]:
@@ -134,7 +134,7 @@ class Delays:
             if self._offsets.get(level, 0) > end:
                 # The log lost its end. Messages that now get these offsets again must not count as delivered.
                 self._offsets[level] = end
-            self._doubt.begin(level, self._offsets.get(level, 0), end)
+            self._in_doubt.begin(level, self._offsets.get(level, 0), end)
         self._save_ms = now_ms + self._save_interval_ms
         effects.append(SetTimer(TIMER, now_ms))
 
@@ -172,7 +172,7 @@ class Delays:
     def _snapshot(self, now_ms: int) -> DelayOffsets:
         version = self._version
         self._version = DataVersion(state_version=version.state_version, timestamp=now_ms, counter=version.counter + 1)
-        position = self._store.written if self._doubt.is_over else self._doubt.position
+        position = self._store.written if self._in_doubt.is_over else self._in_doubt.position
         return DelayOffsets(offset_table=dict(self._offsets), data_version=self._version, position=position)
 
     # Delivering.
@@ -214,7 +214,7 @@ class Delays:
                 # A time beyond the level's own delay means that a clock was wrong: upstream delivers at once.
                 is_waiting = now_ms < due_ms <= latest_ms
                 if is_waiting and not (yield from self._was_delivered_early(level, offset, position, size)):
-                    self._doubt.settle(level)  # Delivered in order: none behind this one was.
+                    self._in_doubt.resolve(level)  # Delivered in order: none behind this one was.
                     return due_ms
                 if not is_waiting and size != BLANK_ENTRY_SIZE:
                     is_done = yield from self._deliver(level, offset, position, size, now_ms, effects)
@@ -225,7 +225,7 @@ class Delays:
                 # At once: a save between two steps must count what is already in the log.
                 self._offsets[level] = offset
         if offset >= end:
-            self._doubt.settle(level)
+            self._in_doubt.resolve(level)
         return now_ms if offset < queue.offset_max else latest_ms
 
     def _deliver(
@@ -241,7 +241,9 @@ class Delays:
             return True
         topic, queue_id = place
         origin = self._find_origin(level, position)
-        was_delivered = yield from self._doubt.was_delivered(level, offset, record, topic, self._writer.homes(*place))
+        was_delivered = yield from self._in_doubt.was_delivered(
+            level, offset, record, topic, self._writer.homes(*place)
+        )
         if was_delivered or (self.forwards is not None and self.forwards.is_taken(origin)):
             return True
         properties = properties_of(record)
@@ -261,13 +263,13 @@ class Delays:
 
     def _was_delivered_early(self, level: int, offset: int, position: int, size: int) -> Steps[bool]:
         """Say whether a message that has to wait was delivered before a crash, by a clock that has gone back since."""
-        if not self._doubt.is_open(level):
+        if not self._in_doubt.is_open(level):
             return False
         record = yield from read_scheduled(position, size)
         place = _real_place(record) if record is not None else None
         if record is None or place is None:
             return False
-        return (yield from self._doubt.was_delivered(level, offset, record, place[0], self._writer.homes(*place)))
+        return (yield from self._in_doubt.was_delivered(level, offset, record, place[0], self._writer.homes(*place)))
 
     def _find_origin(self, level: int, position: int) -> Origin:
         """Return where a message stands, and from where on messages of its level may be forwarded again."""
@@ -277,7 +279,7 @@ class Delays:
         return Origin(f"level {level}", position, waiting[0][1] if waiting else position)
 
 
-class _Doubt:
+class _InDoubt:
     """What may have been delivered between the last save of the offsets and a crash.
 
     Attributes:
@@ -306,7 +308,7 @@ class _Doubt:
         if offset < end:
             self._open.add(level)
 
-    def settle(self, level: int) -> None:
+    def resolve(self, level: int) -> None:
         """Take note that what was delivered of a level is counted."""
         self._open.discard(level)
 
@@ -319,13 +321,13 @@ class _Doubt:
         for queue_id in queue_ids:
             delivered = self._delivered.get((topic, queue_id))
             if delivered is None:
-                delivered = yield from self._look_behind(topic, queue_id)
+                delivered = yield from self._read_after_save(topic, queue_id)
                 self._delivered[topic, queue_id] = delivered
             if record.position in delivered:
                 return True
         return False
 
-    def _look_behind(self, topic: str, queue_id: int) -> Steps[set[int]]:
+    def _read_after_save(self, topic: str, queue_id: int) -> Steps[set[int]]:
         """Return the scheduled positions of all records in a queue that lie behind the point in the log."""
         found: set[int] = set()
         queue = self._store.find_queue(topic, queue_id)

@@ -71,7 +71,7 @@ _SOON_MS: Final = 50
 RUN_MAX: Final = 256  # half messages looked at before other events get their turn
 _BATCH: Final = 64
 # Between attempts to send a committed message to its leader, each of which takes seconds if that is silent.
-_SEND_ON_PAUSES_MS: Final = (20, 100, 500, 1_000, 2_000, 5_000, 5_000, 5_000)
+_FORWARD_PAUSES_MS: Final = (20, 100, 500, 1_000, 2_000, 5_000, 5_000, 5_000)
 
 _UNIQUE_KEY: Final = "UNIQ_KEY"
 _CHECK_TIMES: Final = "TRANSACTION_CHECK_TIMES"
@@ -231,16 +231,16 @@ class Transactions:
             return stored
         self._forwarding.add(half_offset)
         try:
-            return (yield from self._send_on(draft, first, self.far))
+            return (yield from self._forward(draft, first, self.far))
         finally:
             self._forwarding.discard(half_offset)
 
-    def _send_on(self, draft: Draft, first: int, far: FarTransactions) -> Procedure[Stored | Refusal | None]:
+    def _forward(self, draft: Draft, first: int, far: FarTransactions) -> Procedure[Stored | Refusal | None]:
         """Send a committed message to whoever leads its queue, or keep it if that is this broker after all.
 
         A decision is not told twice: while the queue moves to and fro, or its leader restarts, it is tried again.
         """
-        for pause_ms in _SEND_ON_PAUSES_MS:
+        for pause_ms in _FORWARD_PAUSES_MS:
             if (yield from far.forward(draft, first)):
                 return None
             yield Pause(pause_ms)
@@ -287,13 +287,13 @@ class Transactions:
         assert name == TIMER
         if self._busy:
             return None  # Waits for the disk; the timer is set again when that ends.
-        if self._ready and not self._undecided and not self._is_behind():
-            self._save_place()
+        if self._ready and not self._undecided and not self._has_unseen():
+            self._commit_progress()
             effects.append(SetTimer(TIMER, now_ms + TICK_MS))
             return None
         return self._run(now_ms)
 
-    def _is_behind(self) -> bool:
+    def _has_unseen(self) -> bool:
         halves = self._store.find_queue(HALF_TOPIC, 0)
         return halves is not None and halves.offset_max > self._seen_end
 
@@ -302,7 +302,7 @@ class Transactions:
         self._busy = True
         try:
             has_all = self._ready or (yield from self._read_decisions())
-            left = (yield from self._see_halves(now_ms, effects)) if has_all else 0
+            left = (yield from self._note_halves(now_ms, effects)) if has_all else 0
             if left and not self._ready:
                 self._ready = True
                 effects.append(Log("info", "transactions read", {"undecided": len(self._undecided)}))
@@ -310,7 +310,7 @@ class Transactions:
                 yield from self._check_due(left, now_ms, effects)
         finally:
             self._busy = False
-        self._save_place()
+        self._commit_progress()
         wait_ms = 0 if not left else _SOON_MS if self._to_ask else TICK_MS
         return [*effects, SetTimer(TIMER, now_ms + wait_ms)]
 
@@ -338,7 +338,7 @@ class Transactions:
                 self._op_seen_end += 1
         return end == queue.offset_max
 
-    def _see_halves(self, now_ms: int, effects: list[Effect]) -> Steps[int]:
+    def _note_halves(self, now_ms: int, effects: list[Effect]) -> Steps[int]:
         """Take note of half messages that have become readable; return how many more could have been looked at."""
         queue = self._store.find_queue(HALF_TOPIC, 0)
         left = RUN_MAX
@@ -354,12 +354,12 @@ class Transactions:
                 if offset in self._decided_ahead:
                     self._decided_ahead.discard(offset)
                 elif size != BLANK_ENTRY_SIZE:
-                    yield from self._see(offset, position, size, now_ms, effects)
+                    yield from self._note_half(offset, position, size, now_ms, effects)
                     left -= 1
                 self._seen_end = offset + 1
         return left
 
-    def _see(self, offset: int, position: int, size: int, now_ms: int, effects: list[Effect]) -> Steps[None]:
+    def _note_half(self, offset: int, position: int, size: int, now_ms: int, effects: list[Effect]) -> Steps[None]:
         """Take note of one undecided half message, and ask about it when it is a copy made for that."""
         record = yield from read_scheduled(position, size)
         if record is None:
@@ -462,7 +462,7 @@ class Transactions:
         fields: dict[str, object] = {"offset": offset, "group": properties.get(PRODUCER_GROUP, "")}
         effects.append(Log("warning", "transaction never decided", fields))
 
-    def _save_place(self) -> None:
+    def _commit_progress(self) -> None:
         """Move the group's offsets past everything that is decided, as far as the log confirms it."""
         ops = self._store.find_queue(OP_HALF_TOPIC, 0)
         op_end = ops.offset_max if ops is not None else 0

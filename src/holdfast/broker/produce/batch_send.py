@@ -72,10 +72,10 @@ class BatchSends:
         if isinstance(inner, Refusal):
             return inner
         if inner is not None:
-            return self._keep(fields, inner, body, born_host, queue_id, now_ms)
-        return self._split(fields, body, born_host, queue_id, now_ms)
+            return self._stage_whole(fields, inner, body, born_host, queue_id, now_ms)
+        return self._stage_split(fields, body, born_host, queue_id, now_ms)
 
-    def _keep(
+    def _stage_whole(
         self, fields: SendFields, inner: InnerBatch, body: Piece, born_host: bytes, queue_id: int, now_ms: int
     ) -> SendAnswer | Refusal:
         """Stage a batch that stays one record."""
@@ -106,7 +106,7 @@ class BatchSends:
             batch_uniq_id=unique_key,
         )
 
-    def _split(
+    def _stage_split(
         self, fields: SendFields, body: Piece, born_host: bytes, queue_id: int, now_ms: int
     ) -> SendAnswer | Refusal:
         """Stage the messages of a batch one behind the other."""
@@ -117,11 +117,11 @@ class BatchSends:
         if not items:
             return Refusal(ResponseCode.MESSAGE_ILLEGAL, "the batch is empty")
         queue, delta = self._careful.locate(fields.topic, queue_id)
-        room = self._store.log_file_size - queue.head_size - _RECORD_ENDS_MAX
+        space = self._store.log_file_size - queue.head_size - _RECORD_ENDS_MAX
         for _, item_body, item_properties in items:
             body_size, properties_size = len(item_body), len(item_properties)
             is_large = body_size > self._size_max or properties_size > PROPERTIES_SIZE_MAX
-            if is_large or body_size + properties_size > room:
+            if is_large or body_size + properties_size > space:
                 return Refusal(ResponseCode.MESSAGE_ILLEGAL, "a message of the batch is larger than allowed")
             if _COUNT in item_properties and find_property(item_properties, _COUNT[:-1]) is not None:
                 # Java's brokers, on this folder one day, take a record for a batch that says so, whatever its flags.

@@ -78,7 +78,7 @@ class SinkBook:
         """Return why rows cannot be taken now, or None when they can."""
         known = self._table.get((topic, queue), {}).get((stamp.query, stamp.partition))
         if known is None or known.batch < stamp.batch:
-            return self._judge_new(topic, queue, stamp, is_known=known is not None)
+            return self._check_new(topic, queue, stamp, is_known=known is not None)
         if known.batch > stamp.batch:
             text = f"batch {stamp.batch} of query {stamp.query} is over: batch {known.batch} was begun"
             return Refusal(ResponseCode.SINK_REFUSED, text)
@@ -89,7 +89,7 @@ class SinkBook:
             return Refusal(ResponseCode.SINK_BEHIND, msgspec.json.encode(known).decode())
         return None
 
-    def _judge_new(self, topic: str, queue: int, stamp: SinkStamp, *, is_known: bool) -> Refusal | None:
+    def _check_new(self, topic: str, queue: int, stamp: SinkStamp, *, is_known: bool) -> Refusal | None:
         if not is_known and not stamp.is_anew and self._was_forced(topic, queue):
             return Refusal(
                 ResponseCode.SINK_REFUSED,
@@ -200,7 +200,7 @@ class SinkBook:
                     self._read_queue(topic, queue, log, start)
 
     def _read_queue(self, topic: str, queue: int, log: QueueLog, start: int) -> None:
-        for position in _positions(log, _first_behind(log, start)):
+        for position in _positions(log, _first_at_or_after(log, start)):
             try:
                 record = self._store.read_record(position)
             except CorruptRecord:
@@ -221,7 +221,7 @@ def _positions(log: QueueLog, offset: int) -> Iterator[int]:
         offset = offset + len(raw) // ENTRY.size if spans is None else spans[-1][1]
 
 
-def _first_behind(log: QueueLog, start: int) -> int:
+def _first_at_or_after(log: QueueLog, start: int) -> int:
     """Return the offset of the first entry whose record lies at *start* or later."""
     low, high = log.offset_min, log.offset_max
     while low < high:

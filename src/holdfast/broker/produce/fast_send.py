@@ -115,8 +115,8 @@ class Sends:
         self._inner_template = inner_answer_template(store_host)
         self.batches = BatchSends(options, store, mappings, careful, stats, store_host=store_host)
         # Larger ones, in a store of small files, are refused by the log itself: they take the careful path.
-        room = store.log_file_size - PROPERTIES_SIZE_MAX - _RECORD_REST_MAX
-        self._body_size_max = min(options.message_size_max, room)
+        space = store.log_file_size - PROPERTIES_SIZE_MAX - _RECORD_REST_MAX
+        self._body_size_max = min(options.message_size_max, space)
         self._cluster = f"CLUSTER\x01{options.cluster}\x02".encode()
         self._tags = ("", 0)  # how the properties of the last message ended, and the hash of its tags
         self._targets: dict[str, _Target] = {}
@@ -167,10 +167,10 @@ class Sends:
                     plain, drafts = [], []
                 answer = None
                 if queue is not None and queue.is_batched:
-                    answer = self._take_inner(header, body, born_host, queue, target, now_ms)
+                    answer = self._stage_inner(header, body, born_host, queue, target, now_ms)
                 if answer is None:
                     place = len(answers)
-                    answer = self._take_carefully(header, body, born_host, now_ms, serializer, refusal, place)
+                    answer = self._take_slow(header, body, born_host, now_ms, serializer, refusal, place)
                 answers.append(answer)
                 continue
             stored_properties = properties.encode()
@@ -228,7 +228,7 @@ class Sends:
                 answer = template % (queue_id, position, offset + deltas[queue_id], header.opaque)
                 answers.append(PREFIXES[len(answer)] + answer)
 
-    def _take_inner(
+    def _stage_inner(
         self, header: SendHeader, body: Piece, born_host: bytes, queue: QueueLog, target: _Target, now_ms: int
     ) -> Piece | None:
         """Stage a batch that stays one record, and answer it from the template; None when it needs a careful look."""
@@ -282,7 +282,7 @@ class Sends:
         }
         return _Target(queues, {number: places[number].delta for number in queues}, sys_flag)
 
-    def _take_carefully(
+    def _take_slow(
         self,
         header: SendHeader,
         body: Piece,

@@ -111,7 +111,7 @@ class SendBacks:
                 return found
         record = yield from read_record(fields.offset)
         if has_static and not message_id:
-            return (yield from self._find_bare(request, fields, record))
+            return (yield from self._find_by_position(request, fields, record))
         if record is not None and is_inner_batch(record.sys_flag):
             inside = self._whereabouts.find_inside(record, message_id)
             return _not_inside(fields) if inside is None else Found(inside, is_inside=True)
@@ -119,7 +119,7 @@ class SendBacks:
             return _not_found(fields)
         return Found(record)
 
-    def _find_bare(
+    def _find_by_position(
         self, request: Request, fields: SendBackFields, own: StoredRecord | None
     ) -> Procedure[Found | Refusal]:
         """Return the message at a position of which nobody says whose log it is of; *own* is what is there in ours."""
@@ -133,7 +133,7 @@ class SendBacks:
                 own = None
         if own is not None:
             found.append(Found(own))
-        found = [each for each in found if _is_told(each.record, fields)]
+        found = [each for each in found if _matches_topic(each.record, fields)]
         if len(found) > 1:
             return Refusal(
                 ResponseCode.INVALID_PARAMETER,
@@ -174,10 +174,10 @@ class SendBacks:
         return draft
 
 
-def _is_told(record: StoredRecord, fields: SendBackFields) -> bool:
+def _matches_topic(record: StoredRecord, fields: SendBackFields) -> bool:
     """Return whether a record is of the topic that is told, if any, and of one that consumers read."""
-    told = {record.topic, properties_of(record).get(RETRY_TOPIC)}
-    return record.topic not in _UNREAD and (not fields.origin_topic or fields.origin_topic in told)
+    topics = {record.topic, properties_of(record).get(RETRY_TOPIC)}
+    return record.topic not in _UNREAD and (not fields.origin_topic or fields.origin_topic in topics)
 
 
 def _not_found(fields: SendBackFields, hint: str = "") -> Refusal:

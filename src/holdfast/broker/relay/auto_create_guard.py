@@ -46,7 +46,7 @@ KNOWN_MS: Final = 3_000
 _KNOWN_MAX: Final = 1_024
 
 
-class _Told(msgspec.Struct, frozen=True):
+class _Lookup(msgspec.Struct, frozen=True):
     """What name servers said of a topic, and until when that counts."""
 
     is_static: bool
@@ -74,7 +74,7 @@ class NewTopics:
         self._view = view
         self._relaying = relaying
         self._errands = errands
-        self._told: OrderedDict[str, _Told] = OrderedDict()
+        self._lookups: OrderedDict[str, _Lookup] = OrderedDict()
         self._held: dict[str, list[tuple[ChannelId, bytes]]] = {}
         self._size = 0
         self._created: deque[CreateTopicFields] = deque()  # here, and not yet at the other brokers
@@ -88,14 +88,14 @@ class NewTopics:
         """Say whether a send must not be taken now, as it would create a topic that may be another's."""
         if not self._has_name_servers or not self._topics.is_creatable(fields.topic, fields.default_topic):
             return False
-        told = self._told.get(fields.topic)
-        return told is None or told.until_ms <= now_ms or told.is_static
+        lookup = self._lookups.get(fields.topic)
+        return lookup is None or lookup.until_ms <= now_ms or lookup.is_static
 
     def divert(self, frame: Frame, command: Command, place: Place, channel: ChannelId, peer: str) -> None:
         """Take a send that is doubtful; its answer comes later."""
         topic, now_ms = place[0], self._errands.now_ms
-        told = self._told.get(topic)
-        if told is not None and told.is_static and told.until_ms > now_ms:
+        lookup = self._lookups.get(topic)
+        if lookup is not None and lookup.is_static and lookup.until_ms > now_ms:
             self._relaying.divert(frame, command, place, channel, peer)
             return
         data = copy_frame(frame)
@@ -114,10 +114,10 @@ class NewTopics:
         """Find out about a topic, and take anew what waits for that, in order."""
         yield from self._view.refresh(topic)
         yield Pause(1)  # In an event of its own, so that what has just been read is not taken before what waited.
-        self._told[topic] = _Told(self._view.is_static(topic), self._errands.now_ms + KNOWN_MS)
-        self._told.move_to_end(topic)
-        if len(self._told) > _KNOWN_MAX:
-            self._told.popitem(last=False)
+        self._lookups[topic] = _Lookup(self._view.is_static(topic), self._errands.now_ms + KNOWN_MS)
+        self._lookups.move_to_end(topic)
+        if len(self._lookups) > _KNOWN_MAX:
+            self._lookups.popitem(last=False)
         for channel, data in self._held.pop(topic):
             self._size -= len(data)
             self._errands.frames.append((channel, data))

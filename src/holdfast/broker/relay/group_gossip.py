@@ -46,11 +46,11 @@ LIFE_MS: Final = 30_000
 BROKERS_MAX: Final = 1_024
 
 
-class _Heard(msgspec.Struct, frozen=True):
+class _Report(msgspec.Struct, frozen=True):
     """Another broker's list."""
 
-    told: Members
-    heard_ms: int
+    members: Members
+    received_ms: int
 
 
 class GroupMembers:
@@ -75,9 +75,9 @@ class GroupMembers:
         self._errands = errands
         self._boot_ms = errands.now_ms
         self._version = 0
-        self._told: dict[str, int] = {}  # broker to the version that it has heard
-        self._telling: set[str] = set()
-        self._heard: dict[str, _Heard] = {}
+        self._acknowledged: dict[str, int] = {}  # broker to the version that it has heard
+        self._reporting: set[str] = set()
+        self._reports: dict[str, _Report] = {}
         clients.on_change = self._changed
         clients.far_subscription = self.subscription
 
@@ -92,22 +92,22 @@ class GroupMembers:
 
     def union(self, group: str) -> list[str]:
         """Return the client ids of a group, wherever they are connected, each once."""
-        far = [client for heard in self._heard.values() for client in heard.told.groups.get(group, ())]
+        far = [client for report in self._reports.values() for client in report.members.groups.get(group, ())]
         return list(dict.fromkeys([*self._clients.members(group), *far]))
 
     def subscription(self, group: str, topic: str) -> Subscription | None:
         """Return what *group* wants of *topic*, by another broker's word."""
         found = [
             subscription
-            for heard in self._heard.values()
-            for subscription in heard.told.subscriptions.get(group, ())
+            for report in self._reports.values()
+            for subscription in report.members.subscriptions.get(group, ())
             if subscription.topic == topic
         ]
         return max(found, key=lambda subscription: subscription.sub_version, default=None)
 
     def find_producing(self, group: str) -> str | None:
         """Return another broker to which producers of *group* are connected, or None when nobody tells of any."""
-        return next((name for name, heard in self._heard.items() if group in heard.told.producers), None)
+        return next((name for name, report in self._reports.items() if group in report.members.producers), None)
 
     def list_members(self, request: Request) -> Answer:
         """Answer 38. A group without members is an error: the asking consumer then keeps the queues that it has."""
@@ -121,16 +121,19 @@ class GroupMembers:
 
     def take(self, request: Request) -> Answer:
         """Answer 7030."""
-        told = decode_body(request.command.body, Members)
-        known = self._heard.get(told.broker)
-        is_late = known is not None and (told.boot_ms, told.version) < (known.told.boot_ms, known.told.version)
-        is_strange = told.broker == self._name or (known is None and len(self._heard) >= BROKERS_MAX)
-        if not is_late and not is_strange:
-            for group in told.groups:
+        members = decode_body(request.command.body, Members)
+        known = self._reports.get(members.broker)
+        is_late = known is not None and (members.boot_ms, members.version) < (
+            known.members.boot_ms,
+            known.members.version,
+        )
+        is_rejected = members.broker == self._name or (known is None and len(self._reports) >= BROKERS_MAX)
+        if not is_late and not is_rejected:
+            for group in members.groups:
                 self._groups.ensure(group, request.now_ms)
-            touched = set(told.groups) | set(() if known is None else known.told.groups)
+            touched = set(members.groups) | set(() if known is None else known.members.groups)
             before = {group: set(self.union(group)) for group in sorted(touched)}
-            self._heard[told.broker] = _Heard(told, request.now_ms)
+            self._reports[members.broker] = _Report(members, request.now_ms)
             self._notify(before, request.effects)
         return request.answer()
 
@@ -141,10 +144,10 @@ class GroupMembers:
                 self._clients.notify(group, effects)
 
     def _drop_silent(self, now_ms: int, effects: list[Effect]) -> None:
-        silent = [name for name, heard in self._heard.items() if heard.heard_ms + LIFE_MS <= now_ms]
+        silent = [name for name, report in self._reports.items() if report.received_ms + LIFE_MS <= now_ms]
         for name in silent:
-            before = {group: set(self.union(group)) for group in self._heard[name].told.groups}
-            del self._heard[name]
+            before = {group: set(self.union(group)) for group in self._reports[name].members.groups}
+            del self._reports[name]
             self._notify(before, effects)
 
     # Telling.
@@ -158,7 +161,7 @@ class GroupMembers:
         assert name == TIMER
         self._drop_silent(now_ms, effects)
         if self._mappings.topics():
-            self._told.clear()
+            self._acknowledged.clear()
             self._errands.work.append(self._round())
         effects.append(SetTimer(TIMER, now_ms + ROUND_MS))
 
@@ -166,43 +169,43 @@ class GroupMembers:
         """Say good-bye: nobody is connected here any more."""
         self._version += 1
         if self._mappings.topics():
-            nobody = Members(broker=self._name, boot_ms=self._boot_ms, version=self._version, groups={})
+            empty = Members(broker=self._name, boot_ms=self._boot_ms, version=self._version, groups={})
             for broker in self._view.brokers():
                 address = self._view.address(broker)
                 if address is not None:
-                    command = Command(code=RequestCode.SHARE_MEMBERS, flag=ONE_WAY, body=encode_body(nobody))
+                    command = Command(code=RequestCode.SHARE_MEMBERS, flag=ONE_WAY, body=encode_body(empty))
                     self._calls.tell(address, command, effects)
 
     def _changed(self, group: str) -> None:
         """Take note that members came to a group here, or left it."""
         if self._mappings.topics() and (self._is_shared(group) or self._version):
             self._version += 1
-            self._tell_all()
+            self._report_all()
 
     def _round(self) -> Procedure[None]:
         yield from self._view.refresh()
-        self._tell_all()
+        self._report_all()
 
-    def _tell_all(self) -> None:
+    def _report_all(self) -> None:
         for broker in self._view.brokers():
-            if broker not in self._telling:
-                self._telling.add(broker)
+            if broker not in self._reporting:
+                self._reporting.add(broker)
                 self._errands.work.append(self.tell(broker))
 
     def tell(self, broker: str) -> Procedure[None]:
         """Tell one broker until it has heard the newest; one that does not answer hears it with the next round."""
         try:
-            while self._told.get(broker) != self._version:
+            while self._acknowledged.get(broker) != self._version:
                 version = self._version
                 address = yield from self._view.find_address(broker)
-                told = self._to_wire(self._view.cluster_of(broker))
-                command = Command(code=RequestCode.SHARE_MEMBERS, body=encode_body(told))
+                members = self._to_wire(self._view.cluster_of(broker))
+                command = Command(code=RequestCode.SHARE_MEMBERS, body=encode_body(members))
                 yield PeerCall(address, command)
-                self._told[broker] = version
+                self._acknowledged[broker] = version
         except PeerFailed:
             return
         finally:
-            self._telling.discard(broker)
+            self._reporting.discard(broker)
 
     def _is_shared(self, group: str, cluster: str | None = None) -> bool:
         """Return whether *group* reads a static topic, one that is also fixed in *cluster* if that is given."""

@@ -31,11 +31,11 @@ class Beliefs:
 
     def find(self, place: Place) -> Leader:
         """Return who leads a queue, by what is known here without asking; nobody when that is not known."""
-        found, told = self._mappings.place(*place), self._view.find_leader(*place)
-        if told.broker == self._mappings.broker and found.state == "elsewhere" and not found.leader:
+        found, reported = self._mappings.place(*place), self._view.find_leader(*place)
+        if reported.broker == self._mappings.broker and found.state == "elsewhere" and not found.leader:
             return NO_LEADER  # It did lead, until its mapping was deleted.
-        is_own_newest = told.broker == NOBODY or told.generation <= found.generation
-        return Leader(found.leader, found.generation) if found.leader and is_own_newest else told
+        is_own_newest = reported.broker == NOBODY or reported.generation <= found.generation
+        return Leader(found.leader, found.generation) if found.leader and is_own_newest else reported
 
     def find_name(self, place: Place) -> str | None:
         """Return the name of who leads a queue; None when that is not known."""
@@ -89,20 +89,20 @@ class Beliefs:
         """Take note of who leads a queue, by the word of who was asked; say whether somebody else does than before."""
         mapping = self._mappings.find(place[0])
         try:
-            told = from_fields(RelayAnswer, answer.fields)
+            reported = from_fields(RelayAnswer, answer.fields)
         except BadField:
             return False
-        if mapping is None or not told.leader:
+        if mapping is None or not reported.leader:
             return False
         before = self.find(place)
-        if told.leader == before.broker and told.generation < before.generation:
+        if reported.leader == before.broker and reported.generation < before.generation:
             # It knows best, unless it lost what it knew. If the topic was made anew, its generations begin again.
             self._view.forget_leader(*place)
             return False
-        if told.address and self._view.address(told.leader) is None:
-            self._view.teach(told.leader, told.address)
+        if reported.address and self._view.address(reported.leader) is None:
+            self._view.teach(reported.leader, reported.address)
         queue = MessageQueue(place[0], mock_broker(mapping.scope), place[1])
-        self._view.teach_leader(queue, Leader(told.leader, told.generation))
+        self._view.teach_leader(queue, Leader(reported.leader, reported.generation))
         return self.find(place).broker != before.broker
 
     def doubt(self) -> None:

@@ -43,13 +43,13 @@ class LockRequests:
             return self._locks.lock_batch(request)
         body = java_json.decode(request.command.body, LockBody)
         here, away = self._part(body.mq_set)
-        taken = self._locks.lock(body.consumer_group, body.client_id, here, request.now_ms)
+        locked = self._locks.lock(body.consumer_group, body.client_id, here, request.now_ms)
         if not away:
-            return request.answer(body=java_json.encode(LockAnswer(lockOKMQSet=taken)))
-        return self._lock_away(request, body, taken, away)
+            return request.answer(body=java_json.encode(LockAnswer(lockOKMQSet=locked)))
+        return self._lock_away(request, body, locked, away)
 
     def _lock_away(
-        self, request: Request, body: LockBody, taken: list[MessageQueue], away: Sequence[list[MessageQueue]]
+        self, request: Request, body: LockBody, locked: list[MessageQueue], away: Sequence[list[MessageQueue]]
     ) -> Procedure[Answer]:
         for queues in away:
             answer = yield from self._ask(request, body, queues)
@@ -59,8 +59,8 @@ class LockRequests:
                 except RemoteProtocolError:
                     continue  # A leader that speaks nonsense has locked nothing.
                 granted = {queue.queue_id for queue in got if queue.topic == queues[0].topic}
-                taken += [queue for queue in queues if queue.queue_id in granted]
-        return request.answer(body=java_json.encode(LockAnswer(lockOKMQSet=taken)))
+                locked += [queue for queue in queues if queue.queue_id in granted]
+        return request.answer(body=java_json.encode(LockAnswer(lockOKMQSet=locked)))
 
     def unlock(self, request: Request) -> Answer | Procedure[Answer]:
         """Answer 42."""

@@ -30,7 +30,7 @@ from holdfast.wire.records.properties import format_properties, parse_properties
 from holdfast.wire.records.record import TRANSACTION_MASK
 from holdfast.wire.requests.forward import ForwardFields, ForwardName
 
-_NOBODY: Final = ChannelId(0)
+_NO_CHANNEL: Final = ChannelId(0)
 _NO_HOST: Final = bytes(8)
 
 
@@ -92,7 +92,7 @@ class Forwards:
         )
         command = Command(code=RequestCode.FORWARD_MESSAGE, opaque=1, fields=to_fields(fields), body=draft.body)
         place = (draft.topic, draft.queue_id)
-        answer = yield from self._relaying.ask_leader(command, place, _NOBODY, format_host(draft.born_host))
+        answer = yield from self._relaying.ask_leader(command, place, _NO_CHANNEL, format_host(draft.born_host))
         return answer is not None and answer.code == ResponseCode.SUCCESS
 
     # Others'.

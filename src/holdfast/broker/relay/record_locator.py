@@ -71,8 +71,8 @@ class Whereabouts:
         The names of brokers that could not be asked, and may have it, are added to *silent*.
         """
         record = yield from read_record(position)
-        found = None if record is None else self._judge(record, message_id)
-        return found or (yield from self._find_far(position, message_id, set() if silent is None else silent))
+        found = None if record is None else self._match(record, message_id)
+        return found or (yield from self._find_elsewhere(position, message_id, set() if silent is None else silent))
 
     def find_handed(self, channel: ChannelId, position: int, group: str | None = None) -> Procedure[list[Found]]:
         """Return every record at *position* of some log that a client can have got by way of this broker.
@@ -90,7 +90,7 @@ class Whereabouts:
                 found.append(shown)
         return found
 
-    def _judge(self, record: StoredRecord, message_id: str, address: str | None = None) -> Found | None:
+    def _match(self, record: StoredRecord, message_id: str, address: str | None = None) -> Found | None:
         """Return what is meant by an id, if that is *record*, or one of its messages."""
         if is_inner_batch(record.sys_flag):
             inside = self.find_inside(record, message_id, is_own=address is None)
@@ -103,7 +103,7 @@ class Whereabouts:
         index = None if batch is None else batch.find_id(message_id)
         return None if batch is None or index is None else batch.record(index)
 
-    def _find_far(self, position: int, message_id: str, silent: set[str]) -> Procedure[Found | None]:
+    def _find_elsewhere(self, position: int, message_id: str, silent: set[str]) -> Procedure[Found | None]:
         asked: set[str] = set()
         missed: set[str] = set()
         likely = _address_in(message_id)
@@ -117,7 +117,7 @@ class Whereabouts:
                     continue
                 asked.add(broker)
                 try:
-                    found = yield from self._look_at(broker, position, message_id)
+                    found = yield from self._ask_broker(broker, position, message_id)
                 except PeerFailed:
                     missed.add(broker)
                     continue
@@ -128,7 +128,7 @@ class Whereabouts:
             silent |= missed
         return None
 
-    def _look_at(self, broker: str, position: int, message_id: str) -> Procedure[Found | None]:
+    def _ask_broker(self, broker: str, position: int, message_id: str) -> Procedure[Found | None]:
         """Return what a broker shows.
 
         Raises:
@@ -139,7 +139,7 @@ class Whereabouts:
         address = yield from self._view.find_address(broker)
         answer: Command = yield PeerCall(address, command, _ASK_TIMEOUT_MS)
         record = decode_at(answer.body, position) if answer.code == ResponseCode.SUCCESS else None
-        return None if record is None else self._judge(record, message_id, address)
+        return None if record is None else self._match(record, message_id, address)
 
 
 def is_named(record: StoredRecord, *message_ids: str | None) -> bool:

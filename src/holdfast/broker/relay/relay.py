@@ -76,7 +76,7 @@ class _Line(msgspec.Struct, eq=False):
     """
 
     waiting: deque[Waiting]
-    flying: int = 0
+    in_flight: int = 0
 
 
 class Relaying:
@@ -114,7 +114,7 @@ class Relaying:
         self._envelopes = Envelopes(options.name, guests.boot, errands)
         self._timer_ms: int | None = None
         self.suspect: Callable[[str], None] = lambda _topic: None
-        guests.leader_of, guests.is_behind = self._tell_leader, self._is_behind
+        guests.leader_of, guests.is_behind = self._find_leader, self._is_superseded
 
     # Holding.
 
@@ -163,9 +163,9 @@ class Relaying:
             for waiting in [waiting for waiting in held if waiting.deadline_ms <= now_ms]:
                 held.remove(waiting)
                 self._size -= len(waiting.frame)
-                doubt = self._find_doubt(place)
-                if doubt is not None:
-                    remark = f"queue {place[1]} of {place[0]} waits until {doubt}; try again in a moment"
+                obstacle = self._find_obstacle(place)
+                if obstacle is not None:
+                    remark = f"queue {place[1]} of {place[0]} waits until {obstacle}; try again in a moment"
                     self._refuse(waiting, ResponseCode.SYSTEM_BUSY, remark)
                 else:
                     self._refuse_away(waiting, place)
@@ -175,7 +175,7 @@ class Relaying:
         """Refuse what could not be passed on before the end: who is told so asks elsewhere, and nothing is unsure."""
         unsent = [waiting for held in self.moving.values() for waiting in held]
         for line in self._lines.values():
-            while len(line.waiting) > line.flying:
+            while len(line.waiting) > line.in_flight:
                 unsent.append(line.waiting.pop())
         for held in self.moving.values():
             held.clear()
@@ -192,9 +192,9 @@ class Relaying:
 
     def is_held(self, place: Place) -> bool:
         """Say whether a logical queue takes nothing at the moment, though it may be open here."""
-        return place in self.moving or self._find_doubt(place) is not None
+        return place in self.moving or self._find_obstacle(place) is not None
 
-    def _find_doubt(self, place: Place) -> str | None:
+    def _find_obstacle(self, place: Place) -> str | None:
         """Return what has to come before this broker may take sends of a queue, if it leads it."""
         return self.unsure.get(place) or (None if self.find_lapse is None else self.find_lapse(place))
 
@@ -241,7 +241,7 @@ class Relaying:
             self._size += len(waiting.frame)
             self.moving.setdefault(place, []).append(waiting)
             self._set_timer(waiting.deadline_ms)
-        elif waiting.hops >= HOPS_MAX or (command.code in RELAYED_SENDS and self._is_astray(waiting, place)):
+        elif waiting.hops >= HOPS_MAX or (command.code in RELAYED_SENDS and self._is_misdirected(waiting, place)):
             self._refuse_away(waiting, place)
         elif command.code in RELAYED_SENDS:
             self._size += len(waiting.frame)
@@ -261,9 +261,9 @@ class Relaying:
         line, pause_ms = self._lines[place], _PAUSE_MIN_MS
         while line.waiting:
             target = yield from self._find_target(place)
-            self._drop_hopeless(line, place)
+            self._refuse_hopeless(line, place)
             if self._is_here(place):
-                self._take_back(place)
+                self._replay_here(place)
                 return
             if not line.waiting:
                 break
@@ -275,23 +275,23 @@ class Relaying:
         del self._lines[place]
         self._mappings.version += 1  # Sends that are open here need no longer stand behind this line.
 
-    def _drop_hopeless(self, line: _Line, place: Place) -> None:
+    def _refuse_hopeless(self, line: _Line, place: Place) -> None:
         """Refuse those of a line that shall not be passed on.
 
         Nobody has heard of their queue, their sender has given up, or another broker brought them and finds its way.
         """
-        now_ms, is_unheard_of = self._errands.now_ms, self._is_unheard_of(place)
+        now_ms, is_unknown = self._errands.now_ms, self._is_unknown(place)
         for waiting in list(line.waiting):
-            if is_unheard_of or waiting.deadline_ms <= now_ms or self._is_astray(waiting, place):
+            if is_unknown or waiting.deadline_ms <= now_ms or self._is_misdirected(waiting, place):
                 line.waiting.remove(waiting)
                 self._size -= len(waiting.frame)
                 self._refuse_away(waiting, place)
 
-    def _is_astray(self, waiting: Waiting, place: Place) -> bool:
+    def _is_misdirected(self, waiting: Waiting, place: Place) -> bool:
         """Return whether another broker brought a send here in error; with the refusal it is told who leads."""
         return waiting.hops > 0 and not self._is_here(place)
 
-    def _take_back(self, place: Place) -> None:
+    def _replay_here(self, place: Place) -> None:
         """Let a line be taken here: the queue came back, or is about to move."""
         line = self._lines.pop(place)
         self._mappings.version += 1
@@ -302,7 +302,7 @@ class Relaying:
     def _send_envelope(self, line: _Line, target: Target) -> Procedure[bool]:
         """Pass on the first few of a line: each gets its answer, or stays the first. Say whether to go on at once."""
         batch = choose_batch(line.waiting)
-        line.flying = len(batch)
+        line.in_flight = len(batch)
         try:
             answer = yield from self._envelopes.ask_surely(batch, target)
         except PeerFailed as error:
@@ -311,8 +311,8 @@ class Relaying:
                 self._give_up(line, batch)
             return False
         finally:
-            line.flying = 0
-        return self._hand_back(line, batch, target.place, answer)
+            line.in_flight = 0
+        return self._deliver_answers(line, batch, target.place, answer)
 
     def _give_up(self, line: _Line, batch: list[Waiting]) -> None:
         for waiting in batch:
@@ -321,7 +321,7 @@ class Relaying:
                 self._size -= len(waiting.frame)
         self._errands.effects += [CloseChannel(channel) for channel in {waiting.channel for waiting in batch}]
 
-    def _hand_back(self, line: _Line, batch: list[Waiting], place: Place, answer: Command) -> bool:
+    def _deliver_answers(self, line: _Line, batch: list[Waiting], place: Place, answer: Command) -> bool:
         """Give the clients their answers. What was not taken stays first in line: then it is False, but for news.
 
         An envelope that was not taken at all was for a broker that is not who we took it for.
@@ -343,8 +343,8 @@ class Relaying:
                 self.sends_passed_on += 1
                 command, data = answers[opaque]
                 self._handed.note_sent(waiting.channel, waiting.command, command)
-                told = self._name_leader(place, command) if self._is_curious(waiting, place) else data
-                self._errands.effects.append(SendBytes(waiting.channel, [told]))
+                reply = self._add_leader(place, command) if self._wants_leader(waiting, place) else data
+                self._errands.effects.append(SendBytes(waiting.channel, [reply]))
         if any(answers[opaque][0].fields.get(LEADER_FIELD) == NOBODY for opaque in refused & answers.keys()):
             self._beliefs.forget(place)
         if refused and not is_news:
@@ -359,7 +359,7 @@ class Relaying:
         try:
             answer = yield from self._ask(waiting, place, timeout_ms)
         except PeerFailed as error:
-            if self._is_unheard_of(place) or self._beliefs.is_unled(place, is_told=not waiting.hops):
+            if self._is_unknown(place) or self._beliefs.is_unled(place, is_told=not waiting.hops):
                 self._refuse_away(waiting, place)
             else:
                 self._refuse(waiting, ResponseCode.SYSTEM_ERROR, str(error))
@@ -367,8 +367,8 @@ class Relaying:
         if answer is None:
             self._errands.frames.append((waiting.channel, waiting.frame))
         elif answer:
-            told = answers_in(answer).get(waiting.command.opaque) if self._is_curious(waiting, place) else None
-            data = answer if told is None else self._name_leader(place, told[0])
+            reply = answers_in(answer).get(waiting.command.opaque) if self._wants_leader(waiting, place) else None
+            data = answer if reply is None else self._add_leader(place, reply[0])
             self._handed.note_pulled(waiting.channel, waiting.command, answer)
             self._errands.effects.append(SendBytes(waiting.channel, [data]))
 
@@ -385,7 +385,7 @@ class Relaying:
             answer = yield from self._ask(waiting, place, PATIENCE_MS)
         except PeerFailed:
             return None
-        return next((told for told, _ in answers_in(answer or b"").values()), None)
+        return next((reply for reply, _ in answers_in(answer or b"").values()), None)
 
     def _ask(self, waiting: Waiting, place: Place, timeout_ms: int) -> Procedure[bytes | None]:
         """Return the frames that the leader of a queue answers; None when that is this broker, or it is moving.
@@ -398,16 +398,16 @@ class Relaying:
             target = (yield from self._find_target(place)) or self._beliefs.find_copy(place)
             if self._is_here(place):
                 return None
-            if self._is_unheard_of(place):
+            if self._is_unknown(place):
                 break
             if target is not None:
                 try:
                     answer = yield from self._envelopes.ask(waiting, target, timeout_ms)
                 except PeerFailed as error:
                     reason = str(error)
-                    copy = self._beliefs.find_copy(place)
-                    if copied := (yield from self._envelopes.ask_copy(waiting, copy, timeout_ms)):
-                        return copied
+                    replica = self._beliefs.find_copy(place)
+                    if replied := (yield from self._envelopes.ask_copy(waiting, replica, timeout_ms)):
+                        return replied
                 else:
                     is_news = self._beliefs.learn(place, answer)
                     if answer.code == ResponseCode.SUCCESS and not is_not_led(answer.body):
@@ -425,7 +425,7 @@ class Relaying:
 
     def is_sure(self, topic: str, queues: Iterable[int]) -> bool:
         """Say whether this broker may take sends of all these queues, if it leads them."""
-        return all(self._find_doubt((topic, queue)) is None for queue in queues)
+        return all(self._find_obstacle((topic, queue)) is None for queue in queues)
 
     def _is_moving(self, place: Place) -> bool:
         return self.is_held(place) or self._mappings.place(*place).state == "sealed"
@@ -434,7 +434,7 @@ class Relaying:
         """Return whether nothing of a queue need be passed on, at the moment."""
         return self.is_held(place) or self._mappings.place(*place).state in {"open", "sealed"}
 
-    def _is_unheard_of(self, place: Place) -> bool:
+    def _is_unknown(self, place: Place) -> bool:
         """Return whether neither this broker nor a name server knows of a queue: the topic has not grown so far yet."""
         return self._mappings.place(*place).state == "unknown" and self.find_belief(place) is None
 
@@ -442,12 +442,12 @@ class Relaying:
         """Return who leads a queue, by what is known here without asking."""
         return self._beliefs.find_name(place)
 
-    def _tell_leader(self, topic: str, queue: int) -> tuple[Leader, str]:
+    def _find_leader(self, topic: str, queue: int) -> tuple[Leader, str]:
         """Return who leads a queue, and where it is reached: nobody while that is being decided, or unknown."""
         leader = NO_LEADER if self._is_moving((topic, queue)) else self._beliefs.find((topic, queue))
         return leader, self._beliefs.address(leader)
 
-    def _is_behind(self, topic: str, queue: int, generation: int) -> bool:
+    def _is_superseded(self, topic: str, queue: int, generation: int) -> bool:
         """Say whether this broker leads a queue in an older generation than another has heard of.
 
         Then it was passed over, or lost what it knew. It finds out, and takes nothing meanwhile from who knows better.
@@ -462,12 +462,12 @@ class Relaying:
         """Return whom to pass on to; None if nobody, while that is being decided, or when nobody knows."""
         return None if self._is_here(place) else (yield from self._beliefs.find_target(place))
 
-    def _is_curious(self, waiting: Waiting, place: Place) -> bool:
+    def _wants_leader(self, waiting: Waiting, place: Place) -> bool:
         """Return whether a client shall be told who leads: it finds its way by mappings, and asked us."""
         is_asking = not waiting.hops and waiting.command.fields.get(MAPPING_FIELD) == "1"
         return is_asking and self._beliefs.find_name(place) not in {None, self._name}
 
-    def _name_leader(self, place: Place, answer: Command) -> bytes:
+    def _add_leader(self, place: Place, answer: Command) -> bytes:
         """Return an answer with who leads the queue in it."""
         leader = self._beliefs.find(place)
         answer.fields |= {LEADER_FIELD: leader.broker, GENERATION_FIELD: str(leader.generation)}

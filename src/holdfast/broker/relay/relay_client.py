@@ -31,7 +31,7 @@ _REPEAT_MS: Final = 10
 _SLACK_MS: Final = 300
 _REFUSAL_SIZE_MAX: Final = 4_096
 # Taken; or not, as the receiver is not who the sender takes it for.
-_HEARD: Final = frozenset({ResponseCode.SUCCESS, ResponseCode.NOT_LEADER_FOR_QUEUE})
+_ANSWERED: Final = frozenset({ResponseCode.SUCCESS, ResponseCode.NOT_LEADER_FOR_QUEUE})
 
 
 Place = tuple[str, int]
@@ -96,11 +96,11 @@ class Envelopes:
         self._note_boot(target.address, answer)
         return answer
 
-    def ask_copy(self, waiting: Waiting, copy: Target | None, timeout_ms: int) -> Procedure[bytes]:
+    def ask_copy(self, waiting: Waiting, replica: Target | None, timeout_ms: int) -> Procedure[bytes]:
         """Return what a replica of a leader that is down answers; nothing without one, or when it does not."""
-        if copy is not None:
+        if replica is not None:
             with suppress(PeerFailed):
-                answer = yield from self.ask(waiting, copy, timeout_ms)
+                answer = yield from self.ask(waiting, replica, timeout_ms)
                 if answer.code == ResponseCode.SUCCESS and not is_not_led(answer.body):
                     return answer.body
         return b""
@@ -136,8 +136,8 @@ class Envelopes:
                     raise PeerFailed(str(error)) from error
                 yield Pause(_REPEAT_MS)
                 continue
-            if answer.code not in _HEARD:
-                raise PeerFailed(f"{address} refused: {answer.remark}", is_unsent=_is_harmless(answer))
+            if answer.code not in _ANSWERED:
+                raise PeerFailed(f"{address} refused: {answer.remark}", is_unsent=_stored_nothing(answer))
             self._note_boot(address, answer)
             return answer
 
@@ -196,9 +196,9 @@ def is_not_led(body: bytes) -> bool:
     """Return whether an answer says that the queue is led elsewhere. One with records in it does not."""
     if len(body) > _REFUSAL_SIZE_MAX:
         return False
-    return any(told.code == ResponseCode.NOT_LEADER_FOR_QUEUE for told, _ in answers_in(body).values())
+    return any(command.code == ResponseCode.NOT_LEADER_FOR_QUEUE for command, _ in answers_in(body).values())
 
 
-def _is_harmless(answer: Command) -> bool:
+def _stored_nothing(answer: Command) -> bool:
     """Return whether who refused an envelope took nothing of it."""
     return answer.code in {ResponseCode.INVALID_PARAMETER, ResponseCode.REQUEST_CODE_NOT_SUPPORTED}

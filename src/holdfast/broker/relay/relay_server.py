@@ -107,7 +107,7 @@ class Guests:
         """Answer 7020, when all that is in the envelope has been answered."""
         fields = from_fields(RelayFields, request.command.fields)
         frames = split_envelope(request.command.body)
-        codes, expected = _look_into(frames)
+        codes, expected = _inspect(frames)
         if not 1 <= fields.hops <= HOPS_MAX:
             raise RemoteProtocolError(f"passed on {fields.hops} times, at most {HOPS_MAX} are allowed")
         place = ((fields.source, fields.boot), fields.number) if codes & RELAYED_SENDS else None
@@ -123,15 +123,15 @@ class Guests:
                 return None
         if self.is_behind(fields.topic, fields.queue, fields.generation):
             remark = f"queue {fields.queue} of {fields.topic} is not led here in generation {fields.generation}"
-            told = to_fields(self._tell(request))
-            return response(request.command, ResponseCode.NOT_LEADER_FOR_QUEUE, remark, fields=told)
+            leader = to_fields(self._describe_leader(request))
+            return response(request.command, ResponseCode.NOT_LEADER_FOR_QUEUE, remark, fields=leader)
         if len(self.here) >= GUESTS_MAX:
             self._finish(next(iter(self.here.values())), is_whole=False)
-        guest = self._welcome(request, fields, expected, place)
+        guest = self._open_guest(request, fields, expected, place)
         self._errands.frames.append((guest.channel, request.command.body))
         return None
 
-    def _welcome(
+    def _open_guest(
         self, request: Request, fields: RelayFields, expected: int, place: tuple[tuple[str, int], int] | None
     ) -> _Guest:
         self._last -= 1
@@ -202,7 +202,7 @@ class Guests:
         self._left.append(guest.channel)
         effects = self._errands.effects
         if guest.place is not None:
-            self._settle(guest, is_whole=is_whole)
+            self._remember_answer(guest, is_whole=is_whole)
         for request in guest.waiting:
             if is_whole:
                 self._answer(request, guest.pieces, effects)
@@ -213,11 +213,11 @@ class Guests:
     def _answer(self, request: Request, pieces: list[Piece], effects: list[Effect]) -> None:
         if request.command.is_one_way:
             return
-        answer = response(request.command, fields=to_fields(self._tell(request)))
+        answer = response(request.command, fields=to_fields(self._describe_leader(request)))
         head = encode_head(answer, sum(map(len, pieces)))
         effects.append(SendBytes(request.channel, [head, *pieces]))
 
-    def _tell(self, request: Request) -> RelayAnswer:
+    def _describe_leader(self, request: Request) -> RelayAnswer:
         """Return what whoever passed on requests shall know."""
         fields = from_fields(RelayFields, request.command.fields)
         leader, address = self.leader_of(fields.topic, fields.queue)
@@ -246,7 +246,7 @@ class Guests:
         if len(self._remembered) > BROKERS_MAX:
             self._remembered.popitem(last=False)
 
-    def _settle(self, guest: _Guest, *, is_whole: bool) -> None:
+    def _remember_answer(self, guest: _Guest, *, is_whole: bool) -> None:
         assert guest.place is not None
         broker, number = guest.place
         remembered = self._remembered.get(broker, OrderedDict())
@@ -257,7 +257,7 @@ class Guests:
                 del remembered[number]
 
 
-def _look_into(frames: list[Frame]) -> tuple[set[int], int]:
+def _inspect(frames: list[Frame]) -> tuple[set[int], int]:
     """Return the codes in an envelope, and how many of its requests want an answer.
 
     Raises:
@@ -265,8 +265,8 @@ def _look_into(frames: list[Frame]) -> tuple[set[int], int]:
     """
     commands = [decode_command(frame) for frame in frames]
     codes = {command.code for command in commands}
-    if strange := codes - RELAYED:
-        raise RemoteProtocolError(f"requests of code {min(strange)} are not passed on")
+    if unknown := codes - RELAYED:
+        raise RemoteProtocolError(f"requests of code {min(unknown)} are not passed on")
     if any(command.is_response for command in commands):
         raise RemoteProtocolError("answers are not passed on")
     return codes, sum(1 for command in commands if not command.is_one_way)
