@@ -1,15 +1,17 @@
-"""Reading: pulls, long polls, committed offsets and lag.
+"""The read path: pulls, long polls, committed offsets and lag.
 
-index_scan        Which index entries a pull is answered with
-batch_splitting   What a pull gets of an index by record if its reader cannot open batches, or must not get all
-of one
-delivered_ranges  Whose logs the records are in that clients got by way of this broker
-long_poll         Pulls that found nothing and wait for the next message of their queue, or for their deadline
-physical_pull     What a pull finds in one physical queue, and the answer made of it
-logical_pull      Pulls of logical queues, at their leader
-consumer_offsets  How far each group has consumed each queue, kept in `config/consumerOffset.json`; codes 14, 15
-and 43
-consumed_topics   Which groups consume which topics, as reported by the other brokers of the cluster (7035)
-lag               How far groups are behind
-pull              Handing messages out
+A pull asks for the messages of one queue from an offset on. A pull that finds nothing new is parked: it waits for the
+next message or for its deadline (long poll). A `Lens` presents the offsets of a physical queue as those of a logical
+queue. The lag of a group counts the messages that it has yet to consume.
+
+    index_scan          chooses the index entries that answer a pull
+    batch_splitting     splits batch records for readers that cannot open them
+    delivered_ranges    log ranges that each connection received records from
+    long_poll           parked pulls, by queue, channel and deadline
+    physical_pull       reads one physical queue and builds the answer to a pull
+    logical_pull        pulls of logical queues, at their leader
+    consumer_offsets    committed offsets and offset resets, kept in `config/consumerOffset.json` (14, 15, 43)
+    consumed_topics     which groups consume which topics at the other brokers of the cluster (7035)
+    lag                 the lag of each group, by queue
+    pull                answers or parks pulls (11, 361)
 """

@@ -1,10 +1,10 @@
-"""What a pull gets of an index by record if its reader cannot open batches, or must not get all of one.
+"""Splits batch records into single messages, for readers that cannot open batches or must not get all of one.
 
-    index    [40 ... 43) [43] [44 ..... 60)            pulled from 41 on, five messages at most
-    answer        41 42   43   44 45                   the next pull begins in the middle of a batch, at 46
+    index    [40 ... 43) [43] [44 ..... 60)            a pull from 41, of at most five messages
+    answer        41 42   43   44 45                   the next pull starts inside a batch, at 46
 
-So batches look as if their messages had been sent alone, also to filters by tag. At least one message is returned if
-there is one; a record that cannot be read, or not be opened, stands for none, and the reader goes on behind it.
+The messages of a batch look as if they had been sent alone, to tag filters as well. The answer has at least one message
+if there is any. A record that cannot be read or opened yields no message, and the reader continues after it.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from holdfast.store.base.cold_reads import Steps
 from holdfast.store.queues.queue_log import ENTRY, QueueLog
 
 _AHEAD: Final = 6400  # index entries read ahead when they are cold: as many as the kernel would
-_OPENED_SIZE_MAX: Final = 8 * 1024 * 1024  # what is opened for one answer, if a filter lets little of it through
+_OPENED_SIZE_MAX: Final = 8 * 1024 * 1024  # bytes of batches opened for one answer, if a filter passes few messages
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """What a reader asks for.
+    """The limits and the filter of a read.
 
     Attributes:
-        count: How many messages at most.
-        size: How many bytes of records.
-        end: The offset up to which it may read.
-        codes: Hashes of tags; None for all.
-        looked_at: At how many messages to look at most, if a filter lets few of them through.
-        records: How many records to open at most.
+        count: Maximum number of messages.
+        size: Maximum number of bytes of records.
+        end: The offset at which reading stops.
+        codes: Hashes of the wanted tags; None for all messages.
+        looked_at: Maximum number of messages to inspect, for filters that pass few of them.
+        records: Maximum number of records to open.
     """
 
     count: int
@@ -44,13 +44,13 @@ class Wanted(msgspec.Struct, frozen=True):
 
 
 class Parts:
-    """What was found.
+    """The single messages found so far.
 
     Attributes:
-        next_offset: Where to go on.
-        pieces: Single records, in order.
-        size: How large they are together.
-        count: How many.
+        next_offset: The offset at which reading continues.
+        pieces: The records of the messages, in order.
+        size: Total bytes of the records.
+        count: Number of messages.
     """
 
     def __init__(self, opened: OpenedBatches, start: int, wanted: Wanted) -> None:
@@ -62,7 +62,7 @@ class Parts:
         self._wanted = wanted
 
     def take(self, batch: OpenedBatch, end: int) -> bool:
-        """Take messages from the next offset on; False when no more are wanted, those of *batch* or others."""
+        """Add the messages of *batch* from the next offset up to *end*; return False when a limit is reached."""
         index = self.next_offset - batch.first
         if self._wanted.codes is None:
             return self._add_run(batch, index, end)
@@ -74,7 +74,7 @@ class Parts:
         return True
 
     def _add_run(self, batch: OpenedBatch, index: int, end: int) -> bool:
-        """Take all messages from *index* up to the offset *behind*, as far as there is room."""
+        """Add the messages from *index* up to the offset *end* that fit; return whether all of them did."""
         wanted = self._wanted
         count = end - self.next_offset
         fitting = min(count, wanted.count - self.count, batch.count_fitting(index, wanted.size - self.size))
@@ -91,14 +91,14 @@ class Parts:
 
 
 def read_parts(opened: OpenedBatches, queue: QueueLog, start: int, wanted: Wanted) -> Steps[Parts]:
-    """Return messages of *queue* from *start* on."""
+    """Return single messages of *queue* from offset *start* on."""
     parts = Parts(opened, start, wanted)
     stop = min(wanted.end, start + wanted.looked_at)
     opened_size = records = 0
     while parts.next_offset < min(stop, queue.offset_max):
         raw, spans = yield from queue.fetch_stretch(parts.next_offset, wanted.looked_at, ahead=_AHEAD)
         if not raw or spans is None:
-            break  # Erased while we waited.
+            break  # Retention deleted the entries while they were fetched.
         for (position, size, tag), (first, end) in zip(ENTRY.iter_unpack(raw), spans, strict=True):
             is_enough = parts.count >= wanted.count or records == wanted.records or opened_size > _OPENED_SIZE_MAX
             if is_enough or parts.next_offset >= stop:

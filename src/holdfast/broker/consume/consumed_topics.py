@@ -1,13 +1,14 @@
 """Which groups consume which topics, as reported by the other brokers of the cluster (7035).
 
-    a group commits in a topic here ─> reported to the other brokers of the cluster ─> they report its lag there, too
+    a group commits in a topic here ─> report to the other brokers of the cluster ─> they include their lag of the group
 
-A group may have committed nothing at a broker, and never have connected to it: its consumer reads chosen queues, or the
-topic got another broker while the group was away. Its lag there counts all the same, and only that broker knows it.
+A group may never have committed at a broker, or connected to it: its consumer reads chosen queues, or the topic was
+added to another broker while the group was offline. The group lags there all the same, and only that broker knows by
+how much.
 
-Each report is complete. A broker sends it soon after a change, and again every few minutes, as others may have
-restarted. Reports are kept in memory, and dropped when their broker has been silent for long. Brokers of another
-cluster are left out: the group's clients may belong to a unit, and consume nothing there.
+Each report is complete. A broker sends it soon after a change, and repeats it every few minutes because others may have
+restarted. Reports are kept in memory and dropped when their broker has long been silent. Brokers of other clusters get
+no report: the group's clients may belong to a unit and consume nothing there.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class _Received(msgspec.Struct, frozen=True):
 
 
 class ConsumedTopics:
-    """Reports to other brokers what groups consume here, and keeps their reports."""
+    """Reports to other brokers which topics each group consumes here, and keeps their reports."""
 
     def __init__(
         self, options: BrokerOptions, topics: TopicTable, offsets: OffsetTable, view: ClusterView, errands: Errands
@@ -58,7 +59,7 @@ class ConsumedTopics:
         self._received: dict[str, _Received] = {}
 
     def handlers(self) -> Handlers:
-        """Return what this room answers."""
+        """Return the request handlers of this component."""
         return {RequestCode.SHARE_CONSUMED: self.take}
 
     def pairs(self) -> Iterator[tuple[str, str]]:
@@ -70,7 +71,7 @@ class ConsumedTopics:
                         yield topic, group
 
     def take(self, request: Request) -> Answer:
-        """Answer 7035."""
+        """Store another broker's report (7035)."""
         report = decode_body(request.command.body, Consumed)
         is_known = report.broker in self._received
         if report.broker != self._name and (is_known or len(self._received) < BROKERS_MAX):
@@ -78,11 +79,11 @@ class ConsumedTopics:
         return request.answer()
 
     def start(self, now_ms: int, effects: list[Effect]) -> None:
-        """Begin to check from time to time whether there is anything to report."""
+        """Start the timer that checks for changes to report."""
         effects.append(SetTimer(TIMER, now_ms + ROUND_MS))
 
     def on_timer(self, name: str, now_ms: int, effects: list[Effect]) -> None:
-        """Report after a change, or again after a while; forget brokers that are silent."""
+        """Report after a change, or after `REPEAT_MS`; drop the reports of silent brokers."""
         assert name == TIMER
         self._received = {
             broker: report for broker, report in self._received.items() if report.received_ms + LIFE_MS > now_ms
@@ -96,7 +97,7 @@ class ConsumedTopics:
         effects.append(SetTimer(TIMER, now_ms + ROUND_MS))
 
     def _report(self) -> Procedure[None]:
-        """Report to every other broker of the cluster; one that does not answer gets the next repetition."""
+        """Report to every other broker of the cluster. A broker that does not answer gets the next repetition."""
         yield from self._view.refresh()
         body = encode_body(Consumed(broker=self._name, groups=self._reported))
         for broker in self._view.brokers():

@@ -1,14 +1,16 @@
-"""How far each group has consumed each queue, kept in `config/consumerOffset.json`; codes 14, 15 and 43.
+"""Committed offsets of each group and queue, kept in `config/consumerOffset.json`; codes 14, 15 and 43.
 
-Commits change memory; the file follows every few seconds and when the broker stops. After a crash a group may see the
-last seconds again: consumption is at least once.
+A commit changes memory only. The file is written every few seconds and when the broker stops. After a crash a group may
+receive the messages of the last seconds again: consumption is at least once.
 
-A reset from outside waits here until the queue's consumer pulls next and is told to go there (`reset_pending`). Until
-then its own commits are ignored: they are of the time before the reset. It goes along with a logical queue that moves,
-and is kept in the file and in the copies that others have: after a crash it may be told once more.
+An administrative reset is pending until the consumer of the queue pulls next; the answer to that pull sends it to the
+new offset (`reset_pending`). Until then its commits are ignored, because they predate the reset. A pending reset moves
+with its logical queue. It is part of the file and of the copies on other brokers, so after a crash it may be delivered
+twice.
 
-Of a static topic queues and offsets are logical ones, and live at the leader of the queue. A Java broker keeps physical
-ones at each broker that ever led it: those are taken over with its folder, and asked for across borders that it left.
+For static topics, queues and offsets are logical and are kept by the leader of the queue. Java brokers keep physical
+offsets at every broker that ever led the queue. Holdfast converts them when it adopts a Java broker's folder, and
+queries Java brokers for the offsets of segments that they led.
 """
 
 from __future__ import annotations
@@ -45,11 +47,10 @@ NEVER_COMMITTED: Final = "Not found, V3_0_6_SNAPSHOT maybe this group consumer b
 
 
 class Offsets(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The table as it is stored and as replicas get it. Keys are `topic@group`.
+    """The table in the form that the file and replicas get. Keys are `topic@group`.
 
     Attributes:
-        resets: Queues whose offset was set from outside, and their consumers have yet to hear of it; left out if there
-            are none, and in files of others.
+        resets: Queues with a pending reset. Omitted if there are none, and in files that Java brokers wrote.
     """
 
     offset_table: dict[str, dict[int, int]] = {}
@@ -63,7 +64,7 @@ class OffsetTable:
     """Committed offsets by group, topic and queue.
 
     Attributes:
-        to_wake: Queues whose waiting pulls have a reset to hear of.
+        to_wake: Queues whose parked pulls must be woken to deliver a reset.
     """
 
     def __init__(self, disk: Disk, options: BrokerOptions, now_ms: int = 0) -> None:
@@ -82,18 +83,18 @@ class OffsetTable:
         self.to_wake: list[tuple[str, int]] = []
         self._version = saved.data_version
         self._dirty = False
-        # Of a replica: what was committed here and its master has yet to hear of. Others have no such table.
+        # On a replica: commits that its master has not received yet. None on a master.
         self.own: dict[str, dict[int, int]] | None = None
 
     def find(self, group: str, topic: str, queue_id: int) -> int | None:
-        """Return the next offset *group* will consume, or None when it never said."""
+        """Return the next offset that *group* will consume, or None if it never committed."""
         queues = self._committed.get(_key(group, topic))
         return None if queues is None else queues.get(queue_id)
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
-        """Remember that *group* has consumed everything before *offset*; False when that is ignored.
+        """Record that *group* has consumed everything before *offset*; return False if the commit is ignored.
 
-        A negative offset is a client's word for "nothing yet"; a commit while a reset waits is older than the reset.
+        Clients send a negative offset for "nothing yet". A commit while a reset is pending predates the reset.
         """
         key = _key(group, topic)
         if offset < 0 or (self._resets and (key, queue_id) in self._resets):
@@ -108,9 +109,9 @@ class OffsetTable:
         return True
 
     def note_consumer(self, group: str, topic: str) -> None:
-        """Remember that *group* consumes *topic*, though it may not have committed anything yet: it lags all the same.
+        """Record that *group* consumes *topic*, so that its lag is counted before its first commit.
 
-        A replica learns of it from its master.
+        Does nothing on a replica, which gets this from its master.
         """
         key = _key(group, topic)
         if self.own is None and key not in self._committed:
@@ -118,7 +119,7 @@ class OffsetTable:
             self._dirty = True
 
     def take_over(self, master: Offsets) -> None:
-        """Let a replica know what its master does, but for what was committed here and the master has yet to hear."""
+        """Replace a replica's table with its master's, but keep the commits that the master has not received yet."""
         committed = {key: dict(queues) for key, queues in master.offset_table.items()}
         for key, queues in (self.own or {}).items():
             committed.setdefault(key, {}).update(queues)
@@ -130,7 +131,7 @@ class OffsetTable:
         self._dirty = True
 
     def note_pull(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Remember where *group* will pull next: lag tools show it beside the committed offset."""
+        """Record where *group* will pull next: lag tools show it beside the committed offset."""
         key = _key(group, topic)
         queues = self._pulled.get(key)
         if queues is None:
@@ -138,11 +139,14 @@ class OffsetTable:
         queues[queue_id] = offset
 
     def find_pulled(self, group: str, topic: str, queue_id: int) -> int | None:
-        """Return where *group* will pull next, or None when it never pulled."""
+        """Return the offset where *group* will pull next, or None if it never pulled."""
         return self._pulled.get(_key(group, topic), {}).get(queue_id)
 
     def reset(self, group: str, topic: str, queue_id: int, offset: int, *, deliver: bool) -> None:
-        """Set what *group* will consume next; with *deliver* its consumer is told so at its next pull, or at once."""
+        """Set the offset that *group* will consume next.
+
+        With *deliver*, the reset stays pending until the consumer gets it with its next, or currently parked, pull.
+        """
         key = _key(group, topic)
         self._committed.setdefault(key, {})[queue_id] = offset
         if deliver:
@@ -153,9 +157,10 @@ class OffsetTable:
         self._dirty = True
 
     def reset_pending(self, group: str, topic: str, queue_id: int, requested: int | None = None) -> int | None:
-        """Return, once, where a consumer that pulls at *requested* must go instead; None when it may go on.
+        """Return the offset to which a consumer that pulls at *requested* must move, or None if it may continue.
 
-        With the answer the reset counts as delivered: either the consumer is told now, or it is already there.
+        The reset then counts as delivered and is returned only once: the consumer either gets it now or is already
+        there.
         """
         if not self._resets:
             return None
@@ -168,12 +173,12 @@ class OffsetTable:
         return None if offset == requested else offset
 
     def resets(self) -> Iterator[tuple[str, str, int]]:
-        """Yield topic, group and queue of every reset that waits for its consumer."""
+        """Yield topic, group and queue of every pending reset."""
         for key, queue_id in self._resets:
             yield *_split(key), queue_id
 
     def resets_of(self, topic: str, queues: Collection[int]) -> dict[str, list[int]]:
-        """Return the resets in these queues that wait for their consumers: group to queues."""
+        """Return the pending resets in *queues*, as a map from group to queues."""
         found: dict[str, list[int]] = {}
         for name, group, queue_id in sorted(self.resets()):
             if name == topic and queue_id in queues:
@@ -181,14 +186,14 @@ class OffsetTable:
         return found
 
     def forget_resets(self, topic: str, queues: Collection[int]) -> None:
-        """Let nobody be told of resets in these queues any more."""
+        """Drop the pending resets in *queues*."""
         for group, numbers in self.resets_of(topic, queues).items():
             for queue_id in numbers:
                 self._resets.remove((_key(group, topic), queue_id))
                 self._dirty = True
 
     def take_to_wake(self) -> list[tuple[str, int]]:
-        """Return the queues whose waiting pulls have a reset to hear of; once."""
+        """Return the queues whose parked pulls must be woken for a reset, and clear the list."""
         taken, self.to_wake = self.to_wake, []
         return taken
 
@@ -197,7 +202,7 @@ class OffsetTable:
         return self._committed.get(_key(group, topic), {})
 
     def rows(self) -> Iterator[tuple[tuple[str, str], dict[int, int]]]:
-        """Yield the committed offsets of every topic and group by queue; not to be changed by the caller."""
+        """Yield the committed offsets of every topic and group by queue. The caller must not change them."""
         for key, queues in self._committed.items():
             yield _split(key), queues
 
@@ -217,7 +222,7 @@ class OffsetTable:
         return sorted(name for other, name in map(_split, self._committed) if other == topic)
 
     def clone(self, source: str, target: str, topic: str) -> None:
-        """Let group *target* stand where *source* stands in *topic*."""
+        """Copy the committed offsets of group *source* in *topic* to group *target*."""
         queues = self._committed.get(_key(source, topic))
         if queues:
             self._committed[_key(target, topic)] = dict(queues)
@@ -228,17 +233,17 @@ class OffsetTable:
         self._forget({key for key in (*self._committed, *self._pulled) if _split(key)[1] == group})
 
     def forget_topic(self, topic: str) -> None:
-        """Drop every offset in *topic*: should it be made again, its offsets start at 0."""
+        """Drop every offset in *topic*: a topic that is created again starts at offset 0."""
         self._forget({key for key in (*self._committed, *self._pulled, *(self.own or ())) if _split(key)[0] == topic})
 
     def drop_topic(self, topic: str, now_ms: int) -> None:
-        """Drop every offset in *topic*, and put that on disk before returning: a crash must not bring them back."""
+        """Drop every offset in *topic* and persist that before returning: a crash must not restore them."""
         is_committed = any(_split(key)[0] == topic for key in self._committed)
         self.forget_topic(topic)
         if is_committed:
             self._stamp(now_ms)
             save_config(self._disk, NAME, self.to_wire())
-            self._dirty = True  # An earlier save may still be under way, off the loop.
+            self._dirty = True  # An earlier save may still be running off the loop, and overwrite this one.
 
     def to_wire(self) -> Offsets:
         """Return the whole table."""
@@ -254,7 +259,7 @@ class OffsetTable:
         )
 
     def adopt_physical(self, mappings: Mappings, topic: str) -> None:
-        """Make logical offsets of those that a Java broker left for its physical queues of a static topic."""
+        """Convert the offsets that a Java broker kept for the physical queues of a static topic to logical offsets."""
         mapping = mappings.find(topic)
         for key in [key for key in self._committed if _split(key)[0] == topic]:
             physical, logical = self._committed[key], {}
@@ -266,10 +271,10 @@ class OffsetTable:
             self._dirty = True
 
     def clamp(self, topics: TopicTable, store: MessageStore, reads: StaticReads) -> list[Log]:
-        """Move offsets that lie behind the end of their queue back to it, and tell of each.
+        """Move offsets beyond the end of their queue back to that end, and return one log line for each.
 
-        The log lost its end: it was not synced when power failed. Messages that now get these offsets again would
-        never be consumed. Done before anybody is served.
+        Such offsets appear when the log lost an unsynced end in a power failure. New messages get these offsets again
+        and would never be consumed. Runs before the broker serves any client.
         """
         lines: list[Log] = []
         for key, queues in self._committed.items():
@@ -291,19 +296,19 @@ class OffsetTable:
         self._dirty = self._dirty or bool(lines)
         return lines
 
-    # Keeping it.
+    # Persistence.
 
     @property
     def save_count(self) -> int:
-        """How often the table was saved: what changed since then is not in the file."""
+        """Number of saves so far. Later changes are not in the file yet."""
         return self._version.counter
 
     def start(self, now_ms: int, effects: list[Effect]) -> None:
-        """Begin to save from time to time."""
+        """Start the timer that saves the table."""
         effects.append(SetTimer(TIMER, now_ms + self._save_interval_ms))
 
     def on_timer(self, name: str, now_ms: int, effects: list[Effect]) -> None:
-        """Save what changed."""
+        """Save the table if it changed."""
         assert name == TIMER
         if self._dirty:
             self._stamp(now_ms)
@@ -311,7 +316,7 @@ class OffsetTable:
         effects.append(SetTimer(TIMER, now_ms + self._save_interval_ms))
 
     def stop(self, now_ms: int, effects: list[Effect]) -> None:
-        """Save once more: the broker is about to end."""
+        """Save the table before the broker stops."""
         self._stamp(now_ms)
         effects += write_config(self._disk, NAME, self.to_wire())
 
@@ -331,7 +336,7 @@ class OffsetTable:
 
 
 class OffsetRequests:
-    """Answers consumers that ask for their offset or tell it."""
+    """Handles requests that query or commit consumer offsets."""
 
     def __init__(
         self,
@@ -349,7 +354,7 @@ class OffsetRequests:
         self._mappings = reads.mappings
 
     def handlers(self) -> Handlers:
-        """Return what this room answers."""
+        """Return the request handlers of this component."""
         return {
             RequestCode.QUERY_CONSUMER_OFFSET: self.query,
             RequestCode.UPDATE_CONSUMER_OFFSET: self.update,
@@ -357,10 +362,10 @@ class OffsetRequests:
         }
 
     def query(self, request: Request) -> Answer | Procedure[Answer]:
-        """Answer 14. A group that never committed is told so: where it begins is its own choice.
+        """Return the committed offset of a group (14), or QUERY_NOT_FOUND so that the consumer chooses where to begin.
 
-        With one exception, upstream's: in a queue that still has its very first message, "never committed" and
-        "0" mean the same to a group that is merely late, so 0 is answered unless the client objects.
+        There is one exception, as in RocketMQ. If the queue still has its very first message, offset 0 loses nothing
+        for a group that never committed, so the answer is 0 unless the client objects.
         """
         fields = from_fields(QueryOffsetFields, request.command.fields)
         if self._mappings.is_static(fields.topic):
@@ -381,7 +386,7 @@ class OffsetRequests:
         if offset is not None:
             return _answer_offset(request, offset)
         if any(segment.forced for segment in queue.segments):
-            # What the group committed may have been lost with its leader: it begins where it cannot miss anything.
+            # The commits may have been lost with the dead leader. From the lowest offset the group misses nothing.
             return _answer_offset(request, self._reads.minimum(topic, queue))
         if foreign := [segment for segment in queue.readable[:-1] if segment.is_decided and not segment.is_sealed]:
             return self._ask_old_leaders(request, fields, foreign)
@@ -392,7 +397,7 @@ class OffsetRequests:
     def _ask_old_leaders(
         self, request: Request, fields: QueryOffsetFields, segments: list[Segment]
     ) -> Procedure[Answer]:
-        """Answer with what the newest of those Java brokers knows that led a queue before; it is kept here then."""
+        """Return the offset kept by the newest Java broker that led the queue before, and commit it here."""
         for segment in reversed(segments):
             asked = msgspec.structs.replace(fields, queue_id=segment.queue_id, set_zero_if_not_found=False)
             try:
@@ -407,7 +412,7 @@ class OffsetRequests:
         return _answer_offset(request, None)
 
     def update(self, request: Request) -> Answer:
-        """Answer 15."""
+        """Commit the offset of a group (15)."""
         fields = from_fields(UpdateOffsetFields, request.command.fields)
         topic = self._topics.find(fields.topic)
         if topic is None:
@@ -415,7 +420,7 @@ class OffsetRequests:
         if self._groups.find(fields.consumer_group) is None:
             return Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {fields.consumer_group} not exist!")
         if fields.queue_id < 0 or fields.commit_offset < 0:
-            return request.answer(remark="A negative queue or offset says nothing; ignored")
+            return request.answer(remark="The queue or the offset is negative; ignored")
         if self._mappings.is_static(fields.topic):
             return self._update_static(request, fields)
         if fields.queue_id >= max(topic.read_queues, topic.write_queues):
@@ -438,7 +443,7 @@ class OffsetRequests:
         return request.answer()
 
     def _find_physical(self, fields: QueryOffsetFields) -> int | None:
-        """Return an offset as a Java leader asks for it: of a physical queue that once was a home of its queue."""
+        """Return the physical offset that a Java leader asks for, in a former segment of its queue."""
         own = self._mappings.find_own(fields.topic, fields.queue_id)
         offset = None if own is None else self._offsets.find(fields.consumer_group, fields.topic, own[0].queue)
         if own is None or offset is None or not own[1].is_decided or offset < own[1].first:
@@ -446,12 +451,12 @@ class OffsetRequests:
         return own[1].to_physical(offset)
 
     def get_all(self, request: Request) -> Answer:
-        """Answer 43."""
+        """Return the whole table (43)."""
         return request.answer(body=java_json.encode(self._offsets.to_wire()))
 
 
 def find_first(store: MessageStore, topic: str, queue_id: int) -> int | None:
-    """Return 0 if a physical queue has its very first message in memory; else None."""
+    """Return 0 if the very first message of a physical queue is still in memory, or None."""
     queue = store.find_queue(topic, queue_id)
     if queue is None or queue.offset_min > 0 or queue.offset_max == 0:
         return None
@@ -460,7 +465,7 @@ def find_first(store: MessageStore, topic: str, queue_id: int) -> int | None:
 
 
 def find_first_logical(store: MessageStore, topic: str, queue: LogicalQueue) -> int | None:
-    """Return 0 if a logical queue that never moved has its very first message in memory; else None."""
+    """Return 0 if a logical queue never moved and its very first message is still in memory, or None."""
     segment = queue.leader
     is_first = len(queue.readable) == 1 and segment.first == segment.start == 0
     return find_first(store, topic, segment.queue_id) if is_first else None
@@ -477,6 +482,6 @@ def _key(group: str, topic: str) -> str:
 
 
 def _split(key: str) -> tuple[str, str]:
-    """Return (topic, group). Neither may contain the sign, but files of others may hold anything."""
+    """Return (topic, group). Neither may contain `@`, but files that Holdfast did not write may hold anything."""
     topic, _, group = key.partition("@")
     return topic, group

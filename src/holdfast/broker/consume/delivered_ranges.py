@@ -1,14 +1,14 @@
-"""Whose logs the records are in that clients got by way of this broker: for those who name one by its position alone.
+"""Remembers which broker's log each delivered record came from, for clients that identify a record by position alone.
 
     answer to a pull ────> records: store host and position ──────────┬─> connection, group, topic, host: from .. to
     answer to a send ────> the id of a half message: the same two ────┘
-    position without id ─> hosts of which that client can have it ────> ids, by which it is found (`whereabouts.py`)
+    position without id ─> hosts that can have delivered it ──────────> ids, which find the record (`record_locator.py`)
 
-Who reads no mappings sees one broker of a static topic. Behind it are many logs, which have different records at the
-same position. All records of an answer are from one log. What is kept is a stretch of it and not every position: what
-is found there must still be of that topic.
+A client without mapping support sees one broker for a static topic. That broker relays to many, whose logs have
+different records at the same position. All records of one answer come from one log. Only a range of positions is kept,
+not each position, so the caller must check that a record found in the range belongs to the topic.
 
-Bounded: at most `STRETCHES_MAX` for each connection, of which the oldest give way; all of them end with it.
+Invariant: a connection has at most `STRETCHES_MAX` ranges. The oldest are dropped first, and all when it closes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from holdfast.wire.records.record import BORN_HOST_V6, STORE_HOST_V6, TRANSACTIO
 STRETCHES_MAX: Final = 256
 _PULLS: Final = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
 
-# Of a record: its position, its sys flag, and, if both hosts are short, who stored it.
+# Fields of a record: its position, its sys flag, and its store host if both hosts are IPv4.
 _POSITION = struct.Struct(">q")
 _POSITION_AND_HOST = struct.Struct(">qi24x8s")
 _POSITION_AT: Final = 28
@@ -42,19 +42,19 @@ _BORN_HOST_AT: Final = 48
 _LONG_HOSTS: Final = BORN_HOST_V6 | STORE_HOST_V6
 
 Source = tuple[str, str, bytes]
-"""Group of consumers, topic, and the host that stored it."""
+"""Consumer group, topic, and the host that stored the records."""
 
 
 @final
 class _Stretch(msgspec.Struct):
-    """The lowest and the highest position that was handed out."""
+    """The lowest and the highest position that was delivered."""
 
     low: int
     high: int
 
 
 class HandedOut:
-    """Remembers for each connection from which stretches of which logs it was given something."""
+    """Log ranges that each connection has received records from."""
 
     def __init__(self) -> None:
         self._known: dict[ChannelId, dict[Source, _Stretch]] = {}
@@ -63,9 +63,9 @@ class HandedOut:
         return sum(map(len, self._known.values()))
 
     def note(self, channel: ChannelId, group: str, topic: str, records: Piece, last: int) -> None:
-        """Take note of the records of an answer, which stand one behind the other; the last begins at byte *last*.
+        """Note the contiguous records of an answer, the last of which begins at byte *last*.
 
-        A connection of another broker's client is that broker's concern.
+        Relayed clients (negative channels) are ignored: the broker that they are connected to keeps their ranges.
         """
         if channel < 0 or last < 0:
             return
@@ -76,7 +76,10 @@ class HandedOut:
         self._note(channel, (group, topic, host), low, high)
 
     def note_pulled(self, channel: ChannelId, pull: Command, answer: bytes) -> None:
-        """Take note of what another broker answered to a pull, whole frames, if it is for a client without mappings."""
+        """Note the records in another broker's *answer* to a pull of a client without mapping support.
+
+        *answer* consists of whole frames.
+        """
         fields = pull.fields
         if channel < 0 or pull.code not in _PULLS or fields.get(MAPPING_FIELD) == "1":
             return
@@ -85,20 +88,20 @@ class HandedOut:
         try:
             frames, _ = split_frames(memoryview(answer))
         except RemoteProtocolError:
-            return  # That is for the client to find out.
+            return  # The client will detect the malformed answer.
         for frame in frames:
             group, topic = fields.get("consumerGroup", ""), fields.get("topic", "")
             self.note(channel, group, topic, frame.body, find_last(frame.body))
 
     def note_sent(self, channel: ChannelId, send: Command, answer: Command) -> None:
-        """Take note of what another broker answered to a send, if it is half a transaction."""
+        """Note the position in another broker's *answer* to the send of a half message."""
         flag = parse_count(send.fields.get("f") or send.fields.get("sysFlag"), 0)
         if channel < 0 or flag & TRANSACTION_MASK != TRANSACTION_PREPARED:
             return
         try:
             sent_id = parse_message_id(answer.fields.get("msgId", ""))
         except RemoteProtocolError:
-            return  # It was refused.
+            return  # The send was refused.
         self._note(channel, ("", HALF_TOPIC, sent_id.host), sent_id.position, sent_id.position)
 
     def _note(self, channel: ChannelId, source: Source, low: int, high: int) -> None:
@@ -116,7 +119,7 @@ class HandedOut:
         known[source] = _Stretch(low, high)
 
     def find(self, channel: ChannelId, position: int, group: str | None = None) -> list[tuple[str, str]]:
-        """Return topic and id of every record that a client can mean by *position*, in *group* or in any."""
+        """Return topic and id of every record that a client can mean by *position*, in *group* or in any group."""
         return [
             (topic, format_message_id(host, position))
             for (reader, topic, host), stretch in self._known.get(channel, {}).items()
@@ -124,11 +127,11 @@ class HandedOut:
         ]
 
     def forget(self, channel: ChannelId) -> None:
-        """Forget a connection."""
+        """Forget the ranges of a closed connection."""
         self._known.pop(channel, None)
 
 
 def _store_host(record: Piece, flag: int) -> bytes:
-    """Return the host that stored the first record in *record*, as message ids have it."""
+    """Return the store host of the first record in *record*, in the form that message ids use."""
     start = _BORN_HOST_AT + (HOST_SIZE_V6 if flag & BORN_HOST_V6 else HOST_SIZE_V4) + 8
     return bytes(record[start : start + (HOST_SIZE_V6 if flag & STORE_HOST_V6 else HOST_SIZE_V4)])

@@ -1,15 +1,16 @@
-"""Which index entries a pull is answered with.
+"""Chooses the index entries that answer a pull.
 
     entry   | position i64 | size i32 | tags code i64 |     20 bytes, in the order of offsets; positions rise
 
-Mostly an entry is that of one message. Those of an index by record may hold many, and are few: see `choose_records`.
+Usually an entry stands for one message. In an index by record it may stand for many: see `choose_records`.
 
-Where one queue gets most messages its records lie one behind the other, in one run or a few, and leave as so many
-views; scattered ones are gathered one by one. That all have one size is tried first: then nothing is unpacked of runs,
-and of scattered ones nothing but positions. Of runs of many sizes these are unpacked. A filter looks at each tags code.
+If one queue gets most messages, its records are contiguous in one run or a few, and each run leaves as one view.
+Scattered records are gathered one by one. The scan first tests whether all records have one size. If so, runs need no
+unpacking, and scattered records only their positions. Runs of mixed sizes need the sizes. A filter checks each tags
+code.
 
-Runs once per pull over up to thousands of entries: whole columns are handled by one call each. Knows no bytes of
-records, and nothing of who pulls.
+Runs once per pull over up to thousands of entries, so each call handles a whole column. Knows neither the bytes of the
+records nor the reader.
 """
 
 from __future__ import annotations
@@ -33,25 +34,25 @@ from holdfast.wire.records.record import RECORD_SIZE_MIN
 _unpack_place: Final = struct.Struct(">qi").unpack_from  # of an entry: position and size
 _SIZE_COLUMNS: Final = (11, 10, 9, 8)  # of an entry: the bytes of its size, the lowest first
 _SUCCESS: Final = ResponseCode.SUCCESS
-_RUN_COUNT_MIN: Final = 128  # records that a run of neighbours must have on average to be worth looking for
+_RUN_COUNT_MIN: Final = 128  # records that runs of neighbours must have on average to be worth finding
 _FEW: Final = 128  # entries of a usual pull
-_MANY: Final = 512  # of more, so many at a time
-_SAMPLE: Final = 64  # entries that tell how large the records of a queue are
+_MANY: Final = 512  # entries unpacked by one call if there are more than a few
+_SAMPLE: Final = 64  # entries that show how large the records of a queue are
 
 
 class Scan(msgspec.Struct, gc=False):
-    """What an index scan found.
+    """The result of an index scan.
 
     Attributes:
-        next_offset: Where to pull next, if not parked.
-        positions: Where records begin; neighbours without anything between them may be taken as one.
+        next_offset: Where to pull next, if the pull is not parked.
+        positions: Where the records begin. Contiguous records may be merged into one.
         size: Sum of the records' sizes.
-        count: How many messages they hold.
-        start: Where an index by record was looked at from; what its first record holds before is not counted.
-        first: The offset of the first message in its first record.
-        codes: The tags that were looked for; None for all.
-        each: The size of every record, if they are known to have one.
-        span: The bytes from the first record to the last, if somebody has looked at them already.
+        count: How many messages the records hold.
+        start: The offset from which an index by record was scanned. Earlier messages of the first record do not count.
+        first: The offset of the first message in the first record of an index by record.
+        codes: Hashes of the wanted tags; None for all.
+        each: The size of every record, if all are known to have the same.
+        span: The bytes from the first record to the last, if they have been fetched already.
     """
 
     code: int
@@ -71,13 +72,13 @@ class Scan(msgspec.Struct, gc=False):
 def choose_any(
     raw: bytes | bytearray, offset: int, size_max: int, find_hot: Callable[[int, int], memoryview | None]
 ) -> Scan:
-    """Choose from entries, which begin at *offset*: as many as *size_max* allows, and one at least.
+    """Choose as many of the entries as *size_max* allows, and at least one.
 
     Args:
         raw: The entries, no more than are wanted.
-        offset: That of the first.
-        size_max: What their records may have together.
-        find_hot: Returns a range of the log that is in memory. Cold records are read, and checked, each for itself.
+        offset: The offset of the first entry.
+        size_max: Maximum total size of the records.
+        find_hot: Returns a range of the log that is in memory, or None. Cold records are read and verified one by one.
     """
     alike = _count_like(raw, size_max)
     sums = _sum_alike(raw, alike) if alike else _sum_up(raw, size_max) if _begins_with_run(raw) else []
@@ -92,26 +93,26 @@ def choose_any(
 
 
 def _choose_alike(raw: bytes | bytearray, offset: int, count: int) -> Scan:
-    """Choose the first *count* entries, whose records have one size."""
+    """Choose the first *count* entries, whose records all have the same size."""
     size: int = _unpack_place(raw, 0)[1]
     places = _unpack("q12x", raw, count)
     return Scan(_SUCCESS, "FOUND", offset + count, places, (size,) * count, size * count, count, each=size)
 
 
 def _choose_mixed(raw: bytes | bytearray, offset: int, size_max: int) -> Scan:
-    """Choose entries whose records may be of any size and anywhere."""
+    """Choose entries whose records may have any size and any position."""
     count = len(raw) // ENTRY_SIZE
     taken = _guess_count(raw, count, size_max)
     positions, sizes = _unpack_places(raw, taken)
     total = sum(sizes)
-    if total <= size_max and taken < count:  # Small records behind large ones: the guess was too low.
+    if total <= size_max and taken < count:  # Small records after large ones: the guess was too low.
         taken = count
         positions, sizes = _unpack_places(raw, taken)
         total = sum(sizes)
     if min(sizes) < RECORD_SIZE_MIN or max(sizes) > FRAME_SIZE_MAX:
-        # A blank says that it is larger than any record; a damaged index may say anything.
+        # A blank entry has a size above that of any record; a damaged index may have any size.
         return _select(offset, positions, sizes, [True] * len(sizes), len(sizes), size_max)
-    if total > size_max:  # By the few that were guessed too many: no sum over all the others.
+    if total > size_max:  # Subtract the few that were guessed too many: cheaper than summing all the others.
         while total > size_max and taken > 1:
             taken -= 1
             total -= sizes[taken]
@@ -120,7 +121,7 @@ def _choose_mixed(raw: bytes | bytearray, offset: int, size_max: int) -> Scan:
 
 
 def choose_tagged(raw: bytes | bytearray, offset: int, count_max: int, size_max: int, codes: frozenset[int]) -> Scan:
-    """Choose from entries, which begin at *offset*, those whose tags code is one of *codes*."""
+    """Choose the entries whose tags code is one of *codes*; the first entry of *raw* has *offset*."""
     flat = _unpack("qiq", raw, len(raw) // ENTRY_SIZE)
     return _select(offset, flat[0::3], flat[1::3], [tag in codes for tag in flat[2::3]], count_max, size_max)
 
@@ -133,10 +134,10 @@ def choose_records(
     size_max: int,
     codes: frozenset[int] | None,
 ) -> Scan:
-    """Choose from entries of records that may hold many messages each; *spans* has their offsets.
+    """Choose from entries of records that may hold many messages each; *spans* has their (start, end) offsets.
 
-    A record is taken whole, or not at all, and one at least. What it holds before *offset* is not counted: whoever
-    opens it leaves that out. One without a common tag may be a batch that holds any: it is for the consumer to look.
+    Records are chosen whole, and at least one. Messages of a record before *offset* are not counted: the code that
+    opens the record skips them. A record without a common tag may be a batch with any tags: the consumer filters it.
     """
     positions: list[int] = []
     sizes: list[int] = []
@@ -160,48 +161,48 @@ def choose_records(
 
 
 def may_match(tag: int, size: int, codes: frozenset[int] | None) -> bool:
-    """Return whether a record with this entry, of an index by record, may hold messages that are looked for."""
+    """Return whether the record of this entry, in an index by record, may hold messages with the wanted tags."""
     return (codes is None or tag in codes or tag == 0) and RECORD_SIZE_MIN <= size <= FRAME_SIZE_MAX
 
 
 def _begins_with_run(raw: bytes | bytearray) -> bool:
-    """Return whether the first two records are neighbours: where several queues grow at once, hardly any are."""
+    """Return whether the first two records are contiguous. If several queues grow at once, hardly any records are."""
     position, size = _unpack_place(raw, 0)
     return len(raw) > ENTRY_SIZE and position + size == _unpack_place(raw, ENTRY_SIZE)[0]
 
 
 def _sum_alike(raw: bytes | bytearray, count: int) -> Sequence[int]:
-    """Return how much lies before each of *count* records, which have one size, and how much all are."""
+    """Return the bytes before each of *count* records of one size, followed by their total."""
     size: int = _unpack_place(raw, 0)[1]
     return range(0, size * count + 1, size)
 
 
 def _sum_up(raw: bytes | bytearray, size_max: int) -> Sequence[int]:
-    """Return how much lies before each record of those that fit, and how much all are; nothing if one is no record."""
+    """Return the bytes before each record that fits, followed by their total; empty if an entry has no record."""
     count = len(raw) // ENTRY_SIZE
     taken = _guess_count(raw, count, size_max)
     sizes = _unpack("8xi8x", raw, taken)
     sums = list(accumulate(sizes, initial=0))
-    if sums[-1] <= size_max and taken < count:  # Small records behind large ones: the guess was too low.
+    if sums[-1] <= size_max and taken < count:  # Small records after large ones: the guess was too low.
         sizes = _unpack("8xi8x", raw, count)
         sums = list(accumulate(sizes, initial=0))
     if min(sizes) < RECORD_SIZE_MIN:
         return []
     if sums[-1] > size_max:
         sums = sums[: max(2, bisect_right(sums, size_max))]
-    # Where none is too small, none is larger than all of them.
+    # No record is too small, so none is larger than their sum: checking the sum checks each.
     return sums if sums[-1] <= FRAME_SIZE_MAX else []
 
 
 def _find_runs(raw: bytes | bytearray, sums: Sequence[int]) -> list[tuple[int, int]]:
-    """Return (position, size) of runs of records that lie one behind the other; nothing if these are many.
+    """Return (position, size) of each run of contiguous records; empty if there are many runs.
 
-    Producers that send batches leave few long ones. Where each ends is found by halving: positions rise, so that a
-    record that is where it has to be, going by all the sizes before it, has no gap before it.
+    Producers that send batches leave few long runs. Bisection finds the end of each: positions rise, so a record whose
+    position equals the start of the run plus all the sizes in between has no gap before it.
 
     Args:
         raw: The entries.
-        sums: How much lies before each of them, and how much all are.
+        sums: The bytes before each record, followed by their total.
     """
     count = len(sums) - 1
     start: int = _unpack_place(raw, 0)[0]
@@ -227,10 +228,9 @@ def _find_runs(raw: bytes | bytearray, sums: Sequence[int]) -> list[tuple[int, i
 
 
 def _count_like(raw: bytes | bytearray, size_max: int) -> int:
-    """Return how many records of entries fit, if these all have one size, as those of one kind of message often do.
+    """Return how many records fit if all have one size, as those of one kind of message often do; 0 otherwise.
 
-    0 when they do not. Sizes are compared as columns of bytes, and never unpacked: 19 us instead of 60 for the entries
-    of 1 MiB.
+    Compares the sizes as columns of bytes without unpacking them: 19 us instead of 60 for the entries of 1 MiB.
     """
     size: int = _unpack_place(raw, 0)[1]
     if not RECORD_SIZE_MIN <= size <= FRAME_SIZE_MAX:
@@ -241,12 +241,12 @@ def _count_like(raw: bytes | bytearray, size_max: int) -> int:
         if raw[column:end:ENTRY_SIZE] != raw[column : column + 1] * count:
             return 0
     if end < len(raw) and size * count + _unpack_place(raw, end)[1] <= size_max:
-        return 0  # The next is smaller, and fits as well.
+        return 0  # The next record is smaller, and would fit as well.
     return count
 
 
 def _guess_count(raw: bytes | bytearray, count: int, size_max: int) -> int:
-    """Return how many of *count* entries a pull of that size can want, going by how large the first ones are."""
+    """Return an estimate of how many of *count* entries fit into *size_max*, from the sizes of the first ones."""
     if count <= _SAMPLE:
         return count
     sampled: int = sum(_unpack("8xi8x", raw, _SAMPLE))
@@ -260,12 +260,12 @@ def _unpack_places(raw: bytes | bytearray, count: int) -> tuple[Sequence[int], S
 
 
 def begins_with_run(positions: Sequence[int], sizes: Sequence[int]) -> bool:
-    """Return whether the first two records are neighbours: where they are not, hardly any are."""
+    """Return whether the first two records are contiguous. If they are not, hardly any records are."""
     return len(positions) > 1 and positions[0] + sizes[0] == positions[1]
 
 
 def join_neighbours(positions: Sequence[int], sizes: Sequence[int]) -> list[tuple[int, int]]:
-    """Return where runs of records begin and end in the log: producers that send batches leave such runs."""
+    """Return the (start, end) positions of the runs of contiguous records, as producers of batches leave them."""
     ends = list(map(add, positions, sizes))
     breaks = list(compress(range(1, len(ends)), map(ne, ends, positions[1:])))
     starts = [positions[0], *(positions[at] for at in breaks)]
@@ -273,9 +273,9 @@ def join_neighbours(positions: Sequence[int], sizes: Sequence[int]) -> list[tupl
 
 
 def _unpack(layout: str, raw: bytes | bytearray, count: int) -> Sequence[Any]:
-    """Return the fields of the first *count* entries, all in one: several times faster than one by one.
+    """Return the fields of the first *count* entries as one flat sequence, several times faster than one by one.
 
-    What unpacks so many at once is kept, and is large: beyond a few there is one of it.
+    An unpacker of many entries is large and is cached, so all counts above `_FEW` share one.
     """
     if count <= _FEW:
         return _unpacker(layout, count)(raw)
@@ -299,7 +299,7 @@ def _select(
     count_max: int,
     size_max: int,
 ) -> Scan:
-    """Return the entries that match, up to the limits; offsets without a message never match."""
+    """Choose the matching entries up to the limits. Offsets without a message never match."""
     chosen: list[int] = []
     total = 0
     looked_at = 0

@@ -1,12 +1,12 @@
-"""How far groups are behind: the one figure that tools (208, 317), the command line and the metric show.
+"""Computes the lag of groups: the one number that tools (208, 317), the command line and the metric show.
 
     lag = messages between the group's next offset and the end of the queue
           offsets without a message (gaps of forced moves, expired segments) are not counted
 
-The next offset is the committed one. A group that committed nothing in a queue starts there as its consumer would:
-- at 0 if the queue still has its first message in memory: so code 14 is answered, whatever the consumer prefers;
-- else at the end if a consumer is connected that prefers the end; retry topics are read whole;
-- else at the lowest offset that can be read.
+The next offset is the committed offset. If a group committed nothing in a queue, it is where its consumer would start:
+- at 0 if the queue still has its first message in memory: code 14 then returns 0, whatever the consumer prefers;
+- else at the end if a connected consumer prefers the end, except in retry topics, which are read whole;
+- else at the lowest readable offset.
 
 Queues of static topics are logical, and only their leader knows their lag.
 """
@@ -35,16 +35,16 @@ _NOT_AT_END: Final = frozenset(
 
 
 class QueueLag(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a group is behind in one queue.
+    """The lag of a group in one queue.
 
     Attributes:
-        number: The logical queue of a static topic, the queue of any other.
+        number: The logical queue of a static topic, or the queue of any other topic.
         committed: None if the group committed nothing.
         next: The offset that the group consumes next.
         end: The offset of the next message to be stored.
-        gap: How many of the offsets in between hold no message.
-        log: The physical queue in which the end is; None if nothing was ever stored.
-        delta: What to add to a physical offset of that queue.
+        gap: How many of the offsets between `next` and `end` hold no message.
+        log: The physical queue that holds the end; None if nothing was ever stored.
+        delta: The number to add to a physical offset of that queue to get the logical one.
     """
 
     number: int
@@ -57,16 +57,16 @@ class QueueLag(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def lag(self) -> int:
-        """How many messages the group has yet to consume."""
+        """Number of messages that the group has yet to consume."""
         return max(0, self.end - self.next - self.gap)
 
 
 class Lags:
-    """Computes how far groups are behind in the queues that this broker leads.
+    """Computes the lag of groups in the queues that this broker leads.
 
     Attributes:
         mappings: The logical queues.
-        far_pairs: Yields topic and group where the group consumes the topic at another broker.
+        far_pairs: Yields (topic, group) for each group that consumes the topic at another broker.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Lags:
         self.far_pairs: Callable[[], Iterable[tuple[str, str]]] = tuple
 
     def pairs(self) -> list[tuple[str, str]]:
-        """Return every topic and group of which the group consumes the topic, here or at another broker."""
+        """Return (topic, group) for each group that consumes the topic, here or at another broker."""
         known = dict.fromkeys((topic, group) for (topic, group), _ in self._offsets.rows())
         return [pair for pair in (known | dict.fromkeys(self.far_pairs())) if self.is_consumed(pair[1], pair[0])]
 
@@ -90,20 +90,20 @@ class Lags:
         return sorted(topic for topic, name in self.pairs() if name == group)
 
     def is_consumed(self, group: str, topic: str) -> bool:
-        """Say whether *topic* is hosted and *group*, if it is connected, still subscribes to it."""
+        """Return whether *topic* is hosted here and *group*, if it is connected, still subscribes to it."""
         living = self._clients.find_membership(group)
         is_left = living is not None and bool(living.subscriptions) and topic not in living.subscriptions
         return self._topics.find(topic) is not None and not is_left
 
     def queues(self, group: str, topic: str) -> list[QueueLag]:
-        """Return how far *group* is behind in each queue of *topic* that this broker answers for."""
+        """Return the lag of *group* in each queue of *topic* that this broker leads."""
         if self.mappings.is_static(topic):
             return self.logical_queues(group, topic, self.mappings.led(topic))
         config = self._topics.find(topic)
         return [self._physical(group, topic, number) for number in range(0 if config is None else config.read_queues)]
 
     def logical_queues(self, group: str, topic: str, numbers: Iterable[int]) -> list[QueueLag]:
-        """Return how far *group* is behind in those of the logical queues *numbers* that are led here."""
+        """Return the lag of *group* in each of the logical queues *numbers* that this broker leads."""
         found = (self._reads.find_led(topic, number) for number in numbers)
         return [self._logical(group, topic, queue) for queue in found if queue is not None]
 
@@ -137,7 +137,7 @@ class Lags:
     def _starts_low(self, topic: str, queue: LogicalQueue) -> bool:
         """Return whether a group without an offset starts low even if its consumer prefers the end.
 
-        Its offset may be lost with a dead leader, or be kept by a Java broker that led the queue before.
+        Its commit may have been lost with a dead leader, or be kept by a Java broker that led the queue before.
         """
         return (
             any(segment.forced for segment in queue.segments)

@@ -1,12 +1,12 @@
 """Pulls of logical queues, at their leader.
 
-offset ─> the segment it lies in ─┬─ here ─> the index of its physical queue, seen through a lens
-                                  └─ elsewhere ─> asked for at its broker, passed on as it comes
+offset ─> the segment that holds it ─┬─ here ─> the index of its physical queue, seen through a lens
+                                     └─ elsewhere ─> pulled from its broker, and its records relayed unchanged
 
-behind a sealed end                the next segment, in the same answer when that one is here
-behind an end that nobody recorded the next segment, as upstream has it: Java's tools stop a queue before they go on
-behind a forced, unknown end       an error that names the broker: what it took may still come
-below the lowest offset            "moved" at the oldest segment, "ask again there" anywhere else
+past a sealed end             the next segment, in the same answer if that segment is here
+past an end never recorded    the next segment, as in RocketMQ: Java's tools stop a queue before they remap it
+past a forced, unknown end    an error that names the broker: messages that it accepted may still come
+below the lowest offset       PULL_OFFSET_MOVED at the oldest segment, PULL_RETRY_IMMEDIATELY at any other
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from holdfast.wire.frames.codes import ResponseCode
 from holdfast.wire.frames.command import Command
 from holdfast.wire.requests.pull import SUBSCRIPTION, PullFields, PullHeader, prepare_answer
 
-_UNCONFIRMED_PAUSE_MS: Final = 200  # A broker that has yet to confirm what it sealed is not asked faster than this.
+_UNCONFIRMED_PAUSE_MS: Final = 200  # between pulls from a broker that has yet to confirm the messages it sealed
 
 Codes = frozenset[int] | None
 
 
 @final
 class Look(msgspec.Struct, frozen=True):
-    """There are no messages for the reader in what was looked at.
+    """A scan that found no messages for the reader.
 
     Attributes:
-        is_open_end: Everything that is there was looked at: a pull may wait on this physical queue.
+        is_open_end: The scan reached the end of the queue, so the pull may be parked on this physical queue.
     """
 
     log: QueueLog
@@ -53,20 +53,22 @@ class Look(msgspec.Struct, frozen=True):
 
 
 Looked = Look | list[Piece] | Procedure[list[Piece]]
-"""The answer, perhaps after some steps; or that there is nothing, for which a pull may wait."""
+"""The answer; steps that end in it; or a scan that found nothing, so that the pull may be parked."""
 
 
 class Led(msgspec.Struct):
-    """A logical queue that is led here, as it is until mappings change: looked up once, not once per pull.
+    """A logical queue that is led here. Cached until mappings change, to save a lookup per pull.
 
     Attributes:
-        first: Where its leader begins.
-        is_sealed: Its leader has an end.
-        end: The physical queue at its end, and what is added to its offsets.
-        own: All physical queues here that clients may read as parts of it.
-        lens: How its end looks to readers, made of its lowest offset, when `own` began at these offsets and other
-            brokers had told so much.
-        restamping: The same for readers that know of no deltas.
+        first: The first logical offset of its leader segment.
+        is_sealed: The leader segment has an end.
+        end: The physical queue at its end, and the delta of that queue.
+        own: All physical queues here that clients may read as segments of it.
+        lens: How its end looks to readers. Includes the lowest offset, so it is rebuilt when `seen_lowest` or
+            `seen_told` changes.
+        restamping: The lens for readers without delta support.
+        seen_lowest: Sum of the lowest offsets of `own` when the lenses were built.
+        seen_told: How many minimum offsets other brokers had reported when the lenses were built.
     """
 
     queue: LogicalQueue
@@ -82,10 +84,10 @@ class Led(msgspec.Struct):
 
 
 class LogicalPulls:
-    """Looks for messages in logical queues.
+    """Reads logical queues for pulls.
 
     Attributes:
-        led: Logical queues that are led here, of those that were asked for since mappings changed.
+        led: The logical queues led here that were requested since mappings changed.
     """
 
     def __init__(
@@ -106,10 +108,10 @@ class LogicalPulls:
         reads.mappings.keep_fresh(self.led)
 
     def look(self, led: Led, header: PullHeader, puller: Puller, offset: int, codes: Codes) -> Looked:
-        """Look from *offset* on."""
+        """Read a logical queue from the logical *offset* on."""
         if offset >= led.first:  # Nearly every reader is near the end.
             if led.is_sealed and offset > led.leader.static_max:
-                # Sealed here, and the reader was beyond: the next leader has opened, which is yet to be heard here.
+                # Sealed here, but the reader is past the end: the next leader is open, and this broker is yet to hear.
                 refusal = not_leader_to_read(header.fields.topic, header.fields.queue_id, self._name)
                 return [refuse(refusal, header.opaque, puller.serializer)]
             asked, (log, delta) = self._ask(header, puller, led), led.end
@@ -125,7 +127,7 @@ class LogicalPulls:
         assert segment is not None, "a queue that is led has a decided segment"
         if segment.last is not None and offset >= segment.last:
             following = led.queue.after(segment)
-            if following is not None:  # In a hole in which there never was a message.
+            if following is not None:  # The offset is in a gap that never held a message.
                 segment, offset = following, following.first
         asked = self._ask_older(header, puller, led, segment)
         if segment.broker != self._name:
@@ -134,18 +136,18 @@ class LogicalPulls:
         return self._read_here(asked, led.queue, segment, log, offset, codes)
 
     def send_to(self, led: Led, header: PullHeader, puller: Puller, offset: int) -> list[Piece]:
-        """Return the answer that sends a reader to another offset."""
+        """Return the answer that moves a reader to another offset."""
         asked = self._ask(header, puller, led)
         assert asked.lens is not None
         return [logical_head(asked, asked.lens, ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", offset)]
 
     def refuse(self, header: PullHeader, serializer: int) -> list[Piece]:
-        """Return the answer to a pull of a queue that is not led here."""
+        """Return the refusal of a pull of a queue that is not led here."""
         fields = header.fields
         return [refuse(not_leader_to_read(fields.topic, fields.queue_id, self._name), header.opaque, serializer)]
 
     def find_led(self, topic: str, number: int) -> Led | None:
-        """Return a logical queue if it is led here, or None."""
+        """Return a logical queue if it is led here, or None; cache it."""
         led = self.led.get((topic, number))
         if led is None:
             queue = self._reads.find_led(topic, number)
@@ -160,7 +162,7 @@ class LogicalPulls:
         return led
 
     def _ask(self, header: PullHeader, puller: Puller, led: Led) -> Asked:
-        """Return a pull as its answer from the end of the queue is made."""
+        """Return a pull with the lens for the end of the queue."""
         own, reads, fields = led.own, self._reads, header.fields
         lowest = own[0].offset_min if len(own) == 1 else sum([log.offset_min for log in own])
         if lowest != led.seen_lowest or reads.minimums_told != led.seen_told:
@@ -170,7 +172,7 @@ class LogicalPulls:
         return Asked(header, puller.serializer, led.lens if is_aware else led.restamping, puller.channel)
 
     def _ask_older(self, header: PullHeader, puller: Puller, led: Led, segment: Segment) -> Asked:
-        """Return the same for another segment."""
+        """Return a pull with the lens for a segment before the leader."""
         asked = self._ask(header, puller, led)
         assert asked.lens is not None
         end = segment.end if segment.end >= 0 else None
@@ -178,13 +180,13 @@ class LogicalPulls:
         return Asked(header, puller.serializer, lens, puller.channel)
 
     def _make_lenses(self, topic: str, queue: LogicalQueue, end: tuple[QueueLog, int]) -> tuple[Lens, Lens]:
-        """Return how the end of a queue looks to readers that know of deltas, and to others."""
+        """Return the lenses of the end of a queue: for readers with delta support, and for the others."""
         minimum, delta = self._reads.minimum(topic, queue), end[1]
         sealed = queue.leader.end if queue.leader.end >= 0 else None
         lens = Lens(queue.queue, delta, minimum, end, sealed, prepared=prepare_answer(minimum, delta))
         return lens, msgspec.structs.replace(lens, restamps=True, prepared=prepare_answer(minimum, 0))
 
-    # Here.
+    # Segments on this broker.
 
     def _read_here(
         self, asked: Asked, queue: LogicalQueue, segment: Segment, log: QueueLog, offset: int, codes: Codes
@@ -200,7 +202,7 @@ class LogicalPulls:
         return self._continue_from(Look(log, asked, scan, is_open_end=is_leader), queue, segment, physical, codes)
 
     def _continue_from(self, look: Look, queue: LogicalQueue, segment: Segment, physical: int, codes: Codes) -> Looked:
-        """Go on from a segment in which there is nothing for the reader: to wait, to the next one, or elsewhere."""
+        """Continue after a scan that found nothing: wait, read the next segment, or move the reader."""
         log, asked, scan, is_leader = look.log, look.asked, look.scan, look.is_open_end
         if scan.code == ResponseCode.PULL_RETRY_IMMEDIATELY:
             return Look(log, asked, scan, is_open_end=is_leader and scan.next_offset >= log.offset_max)
@@ -219,27 +221,27 @@ class LogicalPulls:
 
     @staticmethod
     def _code_below(queue: LogicalQueue, segment: Segment) -> ResponseCode:
-        """Return what a reader is told whose offset is gone: the big word only where nothing older is left."""
+        """Return the code for an offset below the lowest one: PULL_OFFSET_MOVED only at the oldest segment."""
         is_oldest = segment == next(each for each in queue.readable if each.is_decided)
         return ResponseCode.PULL_OFFSET_MOVED if is_oldest else ResponseCode.PULL_RETRY_IMMEDIATELY
 
     @staticmethod
     def _find_following(queue: LogicalQueue, segment: Segment) -> Segment | Refusal:
-        """Return where to read on behind everything that *segment* holds."""
+        """Return the segment to read after *segment*, or a refusal if its end is unknown."""
         if segment.forced and not segment.is_sealed:
             return Refusal(
                 ResponseCode.SYSTEM_ERROR,
-                f"the end of logical queue {queue.queue} on broker {segment.broker} is not known, as it was moved away "
-                "by force: wait for that broker, or give up what it may still hold (holdfast queue abandon)",
+                f"the end of logical queue {queue.queue} on broker {segment.broker} is unknown, because the queue was "
+                "moved away by force: wait for that broker, or abandon its messages (holdfast queue abandon)",
             )
         following = queue.after(segment)
         assert following is not None, "the leader is decided, and newer"
         return following
 
-    # Elsewhere.
+    # Segments on other brokers.
 
     def _pull_remote(self, asked: Asked, queue: LogicalQueue, segment: Segment, offset: int) -> Procedure[list[Piece]]:
-        """Answer with what the broker of an old segment has."""
+        """Answer with the records of an older segment that another broker holds."""
         fields, lens = asked.header.fields, asked.lens
         assert lens is not None
         physical = segment.to_physical(offset)
@@ -273,14 +275,14 @@ class LogicalPulls:
     def _answer_remote_miss(
         self, asked: Asked, queue: LogicalQueue, segment: Segment, physical: int, bounds: tuple[int, int]
     ) -> Procedure[list[Piece]]:
-        """Answer a pull for which the broker of an old segment has nothing."""
+        """Answer a pull for which the broker of an older segment has no messages."""
         lens, (lowest, highest) = asked.lens, bounds
         assert lens is not None
         if physical < lowest < highest:
             code = self._code_below(queue, segment)
             return [logical_head(asked, lens, code, "OFFSET_TOO_SMALL", lowest + lens.delta)]
         if lens.end is not None and physical < lens.end and lowest < lens.end:
-            # It has not confirmed yet what it sealed, or has lost it: nobody may pass over that.
+            # That broker has not confirmed the sealed messages yet, or lost them: no reader may skip them.
             yield Pause(_UNCONFIRMED_PAUSE_MS)
             return [logical_head(asked, lens, ResponseCode.PULL_NOT_FOUND, "NOT_YET_THERE", physical + lens.delta)]
         following = self._find_following(queue, segment)
@@ -290,7 +292,7 @@ class LogicalPulls:
         return [logical_head(asked, lens, code, remark, following.first)]
 
     def _with_subscription(self, header: PullHeader) -> PullFields:
-        """Return a pull that tells who reads: the other broker sees but us, and may never have heard of the group."""
+        """Return a pull that includes the subscription: the other broker may not know the group."""
         fields = msgspec.structs.replace(header.fields, opens_batches=header.opening.value, unit=None)
         if fields.sys_flag & SUBSCRIPTION:
             return fields
@@ -301,7 +303,7 @@ class LogicalPulls:
 
 
 def not_leader_to_read(topic: str, queue_id: int, broker: str) -> Refusal:
-    """Return the answer to a question about a logical queue that is not led here; in upstream's words."""
+    """Return the refusal of a request for a logical queue that is not led here, worded as in RocketMQ."""
     return Refusal(
         ResponseCode.NOT_LEADER_FOR_QUEUE,
         f"{topic}-{queue_id} cannot find mapping item in request process of current broker {broker}",

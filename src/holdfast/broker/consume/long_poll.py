@@ -1,6 +1,6 @@
-"""Pulls that found nothing and wait for the next message of their queue, or for their deadline.
+"""Long polls: parked pulls that found nothing and wait for the next message of their queue, or for their deadline.
 
-A client that is told "nothing new" asks again at once, so a broker that does not make it wait is hammered.
+A client that gets "nothing new" pulls again at once, so a broker that does not park pulls is flooded with them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Hold(msgspec.Struct, eq=False):
     """A parked pull.
 
     Attributes:
-        scan_from: The first offset not yet looked at; what lies before did not match the subscription.
+        scan_from: The first offset not yet scanned. The messages before it did not match the subscription.
     """
 
     channel: ChannelId
@@ -38,7 +38,7 @@ class Holds(Generic[_Queue]):
     """Parked pulls by queue, by channel and by deadline."""
 
     def __init__(self) -> None:
-        # Of each, by identity: thousands may wait for one queue, and all leave when their channel closes.
+        # Keyed by identity: thousands of pulls may wait for one queue, and all are removed when their channel closes.
         self._by_queue: dict[_Queue, dict[int, Hold]] = {}
         self._by_channel: dict[ChannelId, dict[int, tuple[_Queue, Hold]]] = {}
         self._deadlines: list[tuple[int, int, _Queue, Hold]] = []
@@ -49,7 +49,7 @@ class Holds(Generic[_Queue]):
         return self._count
 
     def park(self, queue: _Queue, hold: Hold) -> None:
-        """Let *hold* wait for *queue*."""
+        """Park *hold* until *queue* gets a message."""
         self._ticket += 1
         self._count += 1
         self._by_queue.setdefault(queue, {})[id(hold)] = hold
@@ -57,7 +57,7 @@ class Holds(Generic[_Queue]):
         heappush(self._deadlines, (hold.deadline_ms, self._ticket, queue, hold))
 
     def wake(self, queue: _Queue) -> list[Hold]:
-        """Take out and return every pull that waits for *queue*."""
+        """Remove and return every pull that waits for *queue*."""
         woken = [hold for hold in self._by_queue.pop(queue, {}).values() if not hold.gone]
         for hold in woken:
             self._forget(hold)
@@ -65,7 +65,7 @@ class Holds(Generic[_Queue]):
         return woken
 
     def expire(self, now_ms: int) -> list[tuple[_Queue, Hold]]:
-        """Take out and return every pull whose time is up."""
+        """Remove and return every pull whose deadline has passed."""
         expired = []
         while self._deadlines and self._deadlines[0][0] <= now_ms:
             _, _, queue, hold = heappop(self._deadlines)
@@ -76,14 +76,14 @@ class Holds(Generic[_Queue]):
         return expired
 
     def drop_channel(self, channel: ChannelId) -> None:
-        """Forget the pulls of a connection that is gone."""
+        """Remove the pulls of a closed connection."""
         for queue, hold in list(self._by_channel.get(channel, {}).values()):
             self._forget(hold)
             self._remove(queue, hold)
         self._compact()
 
     def next_deadline_ms(self) -> int | None:
-        """Return when the next pull has waited long enough, or None when none waits."""
+        """Return the earliest deadline, or None if no pull is parked."""
         while self._deadlines and self._deadlines[0][3].gone:
             heappop(self._deadlines)
         return self._deadlines[0][0] if self._deadlines else None
@@ -103,7 +103,7 @@ class Holds(Generic[_Queue]):
             del self._by_queue[queue]
 
     def _compact(self) -> None:
-        """Drop the deadlines of pulls that did not need them, once they are the larger part."""
+        """Drop the deadlines of pulls that are no longer parked, once these are the majority."""
         if len(self._deadlines) > 2 * self._count + _STALE_MAX:
             self._deadlines = [entry for entry in self._deadlines if not entry[3].gone]
             heapify(self._deadlines)

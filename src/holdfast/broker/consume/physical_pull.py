@@ -1,13 +1,14 @@
-"""What a pull finds in one physical queue, and the answer made of it.
+"""Reads one physical queue for a pull, and builds the answer.
 
     scan the index ─┬─ nothing new
                     ├─ hot records ─> views of the log, one answer
                     ├─ cold records ─> steps: a reader thread fetches them
-                    └─ batches, for a reader that cannot open them ─> single records (`split_reading.py`)
+                    └─ batches, for a reader that cannot open them ─> single records (`batch_splitting.py`)
 
-The body of an answer is log bytes: nobody opens a record for a reader that can do it. Adjacent records leave as one
-view; scattered ones are joined, because many small pieces cost more than one copy (docs/performance.md). Through a
-`Lens` the numbers of the physical queue look like those of a logical one. Knows nothing of groups, and of who waits.
+The body of an answer consists of log bytes. The broker never opens a record for a reader that can do so. Adjacent
+records leave as one view. Scattered records are joined, because many small pieces cost more than one copy
+(docs/performance.md). A `Lens` converts the offsets of a physical queue to those of a logical queue. Knows neither
+groups nor parked pulls.
 """
 
 from __future__ import annotations
@@ -44,13 +45,14 @@ from holdfast.wire.frames.frame import JSON
 from holdfast.wire.records.inner_batch import COUNT_MAX, Opening
 from holdfast.wire.requests.pull import PullFields, PullHeader, prepared_answer_head, pull_answer_head
 
-_SCAN_MAX: Final = 800  # index entries looked at for one answer when a filter lets few of them through
+_SCAN_MAX: Final = 800  # index entries scanned for one answer when a filter passes few of them
 _AHEAD: Final = 6400  # index entries read ahead when they are cold: as many as the kernel would
-# Answers that wait for their readers are held: from a fraction of the limit on they are as large as a socket takes.
+# Answers occupy memory until their readers accept them. Above this fraction of the memory limit (1 / 4), an answer is
+# only as large as a socket buffers.
 _HELD_PART: Final = 4
 _SIZE_UNDER_PRESSURE: Final = 2 * 1024 * 1024
-_RUN_SIZE_MIN: Final = 32 * 1024  # what a view of the log must have to leave as it is, on average
-_GAP_MAX: Final = 64 * 1024  # what lies between two cold ranges is read too when it is not larger than this
+_RUN_SIZE_MIN: Final = 32 * 1024  # average size from which views of the log leave without being joined
+_GAP_MAX: Final = 64 * 1024  # largest gap between two cold ranges that one read covers
 
 _NO_CHANNEL: Final = ChannelId(-1)
 
@@ -59,16 +61,16 @@ Range = tuple[int, int]
 
 
 class Lens(msgspec.Struct, frozen=True):
-    """How one segment of a logical queue looks to its readers.
+    """Converts the offsets of one segment's physical queue to those of the logical queue.
 
     Attributes:
         queue: The number of the logical queue.
-        delta: What is added to physical offsets.
+        delta: The number to add to a physical offset.
         minimum: The lowest offset of the logical queue.
-        leader: The physical queue at the end of the logical one, and what is added to its offsets.
+        leader: The physical queue at the end of the logical queue, and its delta.
         end: The physical end of the segment, if it is known.
-        restamps: The reader knows no delta: it gets records with logical numbers.
-        prepared: What answers have in common, if many will be made.
+        restamps: The reader has no delta support, so its records get logical offsets.
+        prepared: The encoded part that answers have in common, if many will be made.
     """
 
     queue: int
@@ -87,7 +89,7 @@ class Lens(msgspec.Struct, frozen=True):
 
 
 class Puller(msgspec.Struct, frozen=True):
-    """Who pulls; and when, unless that was told before."""
+    """The connection that pulls, and when; `now_ms` is 0 on a retry."""
 
     channel: ChannelId
     serializer: int
@@ -95,10 +97,11 @@ class Puller(msgspec.Struct, frozen=True):
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """A pull, and how it is answered.
+    """A pull, and the lens for its answer.
 
     Attributes:
-        channel: Who asked, if it is of a logical queue.
+        lens: None for a physical queue.
+        channel: The connection that pulls, for a logical queue.
     """
 
     header: PullHeader
@@ -111,8 +114,8 @@ class QueueReading:
     """Reads physical queues for pulls.
 
     Attributes:
-        answered: Told of every pull that is answered, and the offset at which its reader shall go on.
-        pressure: What connections make the broker hold: while that is much, answers are small.
+        answered: Called with every answered pull and the next offset of its reader.
+        pressure: The memory that connections occupy. While it is high, answers are small.
     """
 
     def __init__(
@@ -136,11 +139,11 @@ class QueueReading:
         self.answered = answered
 
     def is_cold(self, asked: Asked, queue: QueueLog, offset: int, codes: frozenset[int] | None) -> bool:
-        """Say whether the index entries from *offset* on may not be in memory."""
+        """Return whether index entries from *offset* on may be absent from memory."""
         return offset < queue.hot_offset and queue.is_cold(offset, self._count_entries(asked, offset, codes))
 
     def scan(self, asked: Asked, queue: QueueLog, offset: int, codes: frozenset[int] | None) -> Scan:
-        """Look at the index from *offset* on."""
+        """Scan the index from *offset* on."""
         offset_min, offset_max = queue.offset_min, queue.offset_max
         if offset_max == 0:
             if offset == 0 or (self._is_replica and offset > 0):
@@ -151,7 +154,7 @@ class QueueReading:
         if offset == offset_max:
             return Scan(ResponseCode.PULL_NOT_FOUND, "OFFSET_OVERFLOW_ONE", offset)
         if offset > offset_max and self._is_replica:
-            # The master may have more: the shorter end of its replica moves no reader back.
+            # The master may have more messages: a replica that lags must not move a reader back.
             return Scan(ResponseCode.PULL_NOT_FOUND, "NOT_YET_HERE", offset)
         if offset > offset_max:
             return Scan(ResponseCode.PULL_OFFSET_MOVED, "OFFSET_OVERFLOW_BADLY", offset_max)
@@ -174,14 +177,14 @@ class QueueReading:
         return answer if isinstance(answer, list) else (yield from answer)
 
     def _count_entries(self, asked: Asked, offset: int, codes: frozenset[int] | None) -> int:
-        """Return how many messages to look at in the index."""
+        """Return how many messages to scan in the index."""
         count = self._count_max(asked.header.fields)
         count = count if codes is None else max(count, _SCAN_MAX)
         lens = asked.lens
         return count if lens is None or lens.end is None else max(1, min(count, lens.end - offset))
 
     def _choose(self, stretch: Stretch, fields: PullFields, offset: int, codes: frozenset[int] | None) -> Scan:
-        """Choose from index entries, which begin at *offset*."""
+        """Choose from the index entries of *stretch*, which begins at *offset*."""
         raw, spans = stretch
         size_max = self._size_max(fields)
         if spans is None and codes is None:
@@ -203,7 +206,7 @@ class QueueReading:
         return size if self.pressure.held < self._held_much else min(size, _SIZE_UNDER_PRESSURE)
 
     def respond(self, asked: Asked, queue: QueueLog, scan: Scan) -> list[Piece] | Steps[list[Piece]]:
-        """Answer with what a scan found, now or when its cold bytes are there."""
+        """Answer with the records of a scan, at once or after the cold ones were fetched."""
         if queue.is_batched and scan.positions:
             opening = asked.header.opening
             if opening is Opening.NONE or (opening is Opening.ALL and scan.first < scan.start):
@@ -222,20 +225,20 @@ class QueueReading:
         if len(span) == scan.size:
             return [head, span] if lens is None else [head, *self.stamp(asked, [span])]
         records = _cut(span, scan)
-        if len(records) * _RUN_SIZE_MIN > scan.size:  # A few large views leave as they are; many cost more than a copy.
+        if len(records) * _RUN_SIZE_MIN > scan.size:  # Many small views cost more than a copy.
             records = [b"".join(records)]
-        # A damaged index names places elsewhere: each record is looked for by itself.
+        # A damaged index names positions outside the span: then fetch each record alone.
         if sum(map(len, records)) != scan.size:
             return tell_failure(self._fetch(asked, queue, scan), asked)
         return [head, *records] if lens is None else [head, *self.stamp(asked, records)]
 
     def _find_span(self, scan: Scan) -> memoryview | None:
-        """Return the log from the first record of a scan to the last; None if it is cold."""
+        """Return the log bytes from the first record of a scan to the last, or None if they are cold."""
         first = scan.positions[0]
         return self._store.hot_view(first, scan.positions[-1] + scan.sizes[-1] - first)
 
     def _fetch(self, asked: Asked, queue: QueueLog, scan: Scan) -> Steps[list[Piece]]:
-        """Answer a pull whose records are cold: read them in few large pieces, off the loop."""
+        """Answer a pull whose records are cold: read them in a few large pieces, off the loop."""
         parts: list[Piece] = []
         missing = "MESSAGE_IS_DAMAGED"
         for read, ranges in _reads(scan, self._store.log_file_size):
@@ -246,20 +249,20 @@ class QueueReading:
                 continue
             for position, size in ranges:
                 part = data[position - read.position : position - read.position + size]
-                # Less is there of what retention takes just now, or of what a damaged index names: the reader goes on.
+                # Short if retention is deleting the record, or if a damaged index names it: the reader skips it.
                 if len(part) == size:
                     parts.append(part)
                 else:
                     missing = "MESSAGE_WAS_REMOVING"
         scan.size = sum(map(len, parts))
-        # A queue that lost its end, or everything, while we waited will give these offsets again.
+        # A queue that lost its end or all of its messages meanwhile will assign these offsets again.
         scan.next_offset = min(scan.next_offset, queue.offset_max)
         if not parts:
             scan.code, scan.remark = ResponseCode.PULL_RETRY_IMMEDIATELY, missing
         return [self.head(asked, queue, scan), *self.stamp(asked, parts)]
 
     def _respond_split(self, asked: Asked, queue: QueueLog, scan: Scan) -> Steps[list[Piece]]:
-        """Answer with single messages. Who opens batches gets the rest of one like that, and whole ones behind it."""
+        """Answer with single messages. A reader that opens batches gets the rest of one batch so, then whole batches."""
         fields, lens = asked.header.fields, asked.lens
         is_rest = asked.header.opening is not Opening.NONE
         wanted = Wanted(
@@ -284,7 +287,11 @@ class QueueReading:
         return [self.head(asked, queue, found), *self.stamp(asked, pieces)]
 
     def stamp(self, asked: Asked, pieces: list[Piece]) -> list[Piece]:
-        """Return records as their reader can take them. Who knows no delta may not know whose log they are in, too."""
+        """Return records in the form that their reader understands.
+
+        A reader without delta support gets logical offsets in the records. It may not know which broker's log they come
+        from either, so note that.
+        """
         lens = asked.lens
         if lens is None or not lens.restamps or not pieces:
             return pieces
@@ -295,7 +302,7 @@ class QueueReading:
 
     @staticmethod
     def head(asked: Asked, queue: QueueLog, scan: Scan) -> bytes:
-        """Return everything of an answer that goes before its records."""
+        """Return the part of an answer before its records."""
         lens, opaque = asked.lens, asked.header.opaque
         if lens is None:
             offsets = (scan.next_offset, queue.offset_min, queue.offset_max)
@@ -309,7 +316,7 @@ class QueueReading:
 
 
 def _cut(span: memoryview, scan: Scan) -> list[Piece]:
-    """Return the records of a scan, neighbours as one, as views of what lies between the first and the last."""
+    """Return the records of a scan as views of *span*, with contiguous records as one view."""
     positions, sizes = scan.positions, scan.sizes
     first = positions[0]
     if begins_with_run(positions, sizes):
@@ -320,17 +327,17 @@ def _cut(span: memoryview, scan: Scan) -> list[Piece]:
 
 
 def logical_head(asked: Asked, lens: Lens, code: int, remark: str, next_offset: int, size: int = 0) -> bytes:
-    """Return the same for a logical queue, whose next offset is given as such."""
+    """Return the part of an answer before its records, for a logical queue; *next_offset* is logical."""
     offsets = (next_offset, lens.minimum, lens.maximum)
     delta = 0 if lens.restamps else lens.delta
     return pull_answer_head(asked.serializer, asked.header.opaque, code, remark, offsets, size, delta)
 
 
 def _fetch_apart(ranges: list[Range]) -> Steps[list[Piece]]:
-    """Return the records of a read that met a damaged one, without those that are damaged.
+    """Return the undamaged records of a read that hit a damaged one.
 
-    The damaged one may be of another queue. A consumer that is refused asks again for ever: it is told about in the
-    log, as recovery tells, and passed.
+    The damaged record may belong to another queue. Damaged records are logged, as in recovery, and skipped, because a
+    refused consumer would retry forever.
     """
     whole: list[Piece] = []
     for position, size in ranges:
@@ -344,7 +351,7 @@ def _fetch_apart(ranges: list[Range]) -> Steps[list[Piece]]:
 
 
 def _reads(scan: Scan, file_size: int) -> list[tuple[LogRange, list[Range]]]:
-    """Return what to read for cold records: near ones together, never across the end of a log file."""
+    """Plan the reads of cold records: nearby records in one read, but never across the end of a log file."""
     reads: list[tuple[LogRange, list[Range]]] = []
     for position, size in zip(scan.positions, scan.sizes, strict=True):
         if reads:
@@ -359,7 +366,7 @@ def _reads(scan: Scan, file_size: int) -> list[tuple[LogRange, list[Range]]]:
 
 
 def tell_failure(steps: Steps[list[Piece]], asked: Asked) -> Steps[list[Piece]]:
-    """Take *steps*; when they fail the puller is told, and asks again later: nobody shall wait for ever."""
+    """Run *steps*; if they fail, answer with an error, so that the reader retries instead of waiting forever."""
     try:
         return (yield from steps)
     except (CorruptRecord, DiskFailed) as error:
@@ -367,7 +374,7 @@ def tell_failure(steps: Steps[list[Piece]], asked: Asked) -> Steps[list[Piece]]:
 
 
 def refuse(refusal: Refusal, opaque: int, serializer: int) -> bytes:
-    """Return the answer to a pull that is not served."""
+    """Return the encoded refusal of a pull."""
     return encode_command(
         Command(code=refusal.code, opaque=opaque, flag=RESPONSE, remark=refusal.remark, serializer=serializer)
     )

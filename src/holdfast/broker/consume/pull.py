@@ -1,10 +1,10 @@
-"""Handing messages out: 11 and 361.
+"""Answers or parks pulls: 11 and 361.
 
-    request ─> may this group read this queue? ─> look for messages ─┬─ found ─> answered, at once or after some steps
-               (`queue_reading.py`, `logical_pull.py`)               └─ nothing new ─> parked (`holds.py`), or told so
+    request ─> may this group read this queue? ─> read messages ─┬─ found ─> answered, at once or after some steps
+               (`physical_pull.py`, `logical_pull.py`)           └─ nothing new ─> parked (`long_poll.py`) or answered
 
-Of a static topic the queue is a logical one, unless another broker asks: it names physical queues, neither commits nor
-waits, and is not told of resets.
+The queue of a static topic is logical, unless another broker pulls. A broker names physical queues, neither commits nor
+waits, and gets no resets.
 """
 
 from __future__ import annotations
@@ -37,24 +37,24 @@ from holdfast.store.queues.queue_log import QueueLog
 from holdfast.wire.frames.codes import ResponseCode
 from holdfast.wire.requests.pull import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND, PullFields, PullHeader, pull_answer_head
 
-SUSPEND_MAX_MS: Final = 5 * 60 * 1000  # Whoever wants to wait longer asks again: nobody parks a pull for ever.
+SUSPEND_MAX_MS: Final = 5 * 60 * 1000  # A client that wants to wait longer pulls again.
 _EXPRESSION_KEPT_MAX: Final = 1024
-_READ: Final = int(Permission.READ)  # Flags are slow to compute with.
+_READ: Final = int(Permission.READ)  # Enum flags are slow to compute with.
 _NOTHING: Final = frozenset({ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY})
 
 Pulled = list[Piece] | Procedure[list[Piece]] | None
-"""The answer; steps that end in it; None when the pull was parked."""
+"""The answer; steps that end in it; or None if the pull was parked."""
 
 
 class Pulls:
-    """The broker's exit.
+    """Admits, answers and parks pulls.
 
     Attributes:
-        holds: Pulls that wait, by physical queue.
-        opened: Batches that were opened here; for pulls of those who cannot, and for other rooms.
-        handed: From which logs clients that read no mappings got what they have.
-        led: Some of the logical queues that are led here, to tell quickly that a pull is not for another broker.
-        to_wake: Physical queues whose waiting pulls have to look again, though nothing was added.
+        holds: Parked pulls, by physical queue.
+        opened: Batches opened here, for readers that cannot open them and for other components.
+        handed: The log ranges that clients without mapping support received records from.
+        led: Some of the logical queues led here: a fast check that a pull is not for another broker.
+        to_wake: Physical queues whose parked pulls must be retried although no message was added.
     """
 
     def __init__(
@@ -85,11 +85,11 @@ class Pulls:
         self.to_wake: list[QueueLog] = []
 
     def watch(self, pressure: MemoryPressure) -> None:
-        """Give small answers while connections hold much: large ones that wait for their readers would stop senders."""
+        """Keep answers small while *pressure* is high: large ones that wait for their readers would stop senders."""
         self._reading.pressure = pressure
 
     def take(self, header: PullHeader, puller: Puller) -> Pulled:
-        """Answer a pull, or park it until there is something to say."""
+        """Answer a pull, or park it until there is a message or its deadline passes."""
         fields = header.fields
         codes = self._admit(fields, puller.now_ms)
         if isinstance(codes, Refusal):
@@ -113,15 +113,15 @@ class Pulls:
         return self._reading.respond(asked, queue, scan)
 
     def put_off(self, header: PullHeader, serializer: int) -> bytes:
-        """Return the answer to a pull that came with too many others: ask again, for the same."""
+        """Return the answer to one of too many pulls at once: pull again at the same offset."""
         return ask_again(header, serializer, "TOO_MANY_PULLS_AT_ONCE")
 
     def send_away(self, hold: Hold) -> bytes:
-        """Return the answer to a parked pull whose queue another broker leads now: ask again, for the same."""
+        """Return the answer to a parked pull whose queue another broker leads now: pull again at the same offset."""
         return ask_again(hold.header, hold.serializer, "QUEUE_MOVED")
 
     def retry(self, queue: QueueLog, hold: Hold, *, final: bool) -> Pulled:
-        """Look again for a parked pull; park it again when there is nothing for it and this is not its last look."""
+        """Retry a parked pull; park it again if there is still nothing for it, unless *final*."""
         fields = hold.header.fields
         codes = self._admit(fields, 0)
         if isinstance(codes, Refusal):
@@ -137,7 +137,7 @@ class Pulls:
         return self._answer_or_park(Look(queue, asked, scan, is_open_end=True), hold, 0, final=final)
 
     def wake_queue(self, topic: str, queue_id: int) -> None:
-        """Let everybody who waits for a queue look again: it moved, or its reader was sent elsewhere."""
+        """Retry the parked pulls of a queue that moved, or whose reader has a pending reset."""
         if self._mappings.is_static(topic):
             self.to_wake += self._mappings.own_logs(topic, queue_id)
         else:
@@ -156,8 +156,8 @@ class Pulls:
         led = self._logical.led.get((topic, number)) or self._logical.find_led(topic, number)
         if led is None:
             return self._logical.refuse(header, puller.serializer)
-        # A pull that was passed on may come once more, much later: what it says of progress counts forward only. A
-        # leader that has sealed the queue may have told the next one already how far groups are, and who was reset.
+        # A relayed pull may arrive twice, much later, so its commit may only move the offset forward. A leader that
+        # sealed the queue may have sent the committed offsets and the pending resets to the next leader already.
         commits = fields.sys_flag & COMMIT_OFFSET and not led.is_sealed
         if commits and fields.commit_offset > (self._offsets.find(group, topic, number) or -1):
             self._offsets.commit(group, topic, number, fields.commit_offset)
@@ -165,7 +165,7 @@ class Pulls:
         if reset is not None:
             return self._logical.send_to(led, header, puller, reset)
         looked = self._logical.look(led, header, puller, fields.queue_offset, codes)
-        if type(looked) is not Look:  # Which costs a fifth of asking `isinstance` of a struct.
+        if type(looked) is not Look:  # Costs a fifth of `isinstance` with a struct.
             return looked
         if looked.scan.code == ResponseCode.PULL_NOT_FOUND and looked.is_open_end and self._may_park(fields):
             self._park(looked.log, header, puller)
@@ -173,7 +173,7 @@ class Pulls:
         return self._reading.respond(looked.asked, looked.log, looked.scan)
 
     def _retry_static(self, hold: Hold, codes: frozenset[int] | None, *, final: bool) -> Pulled:
-        """Do what `retry` does; where a pull has looked so far is told in logical offsets."""
+        """Retry a parked pull of a logical queue; its `scan_from` is a logical offset."""
         fields = hold.header.fields
         group, topic, number = fields.consumer_group, fields.topic, fields.queue_id
         led = self._logical.find_led(topic, number)
@@ -200,7 +200,7 @@ class Pulls:
         )
 
     def _answer_or_park(self, look: Look, hold: Hold, delta: int, *, final: bool) -> Pulled:
-        """Answer a parked pull with what it found, or park it again behind what it has looked at."""
+        """Answer a parked pull with the result of a scan, or park it again after the scanned messages."""
         scan = look.scan
         is_nothing = scan.code in _NOTHING
         if is_nothing and look.is_open_end and not final:
@@ -209,12 +209,12 @@ class Pulls:
             self.holds.park(look.log, hold)
             return None
         if is_nothing and scan.next_offset + delta > hold.header.fields.queue_offset:
-            # Everything up to here was looked at and did not match: the client need not ask for it again.
+            # Nothing up to the next offset matched: the client need not pull these messages again.
             scan.code, scan.remark = ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE"
         return self._reading.respond(look.asked, look.log, scan)
 
     def _note_next(self, asked: Asked, next_offset: int) -> None:
-        """Remember where a group goes on, unless another broker asked on its behalf: that one leads, and remembers."""
+        """Record the next offset of a group, unless another broker pulled: that broker leads, and records it itself."""
         fields = asked.header.fields
         if asked.lens is not None or fields.topic not in self._static:
             self._offsets.note_pull(fields.consumer_group, fields.topic, fields.queue_id, next_offset)
@@ -226,13 +226,13 @@ class Pulls:
             and len(self.holds) < self._options.parked_pulls_max
         )
 
-    # Admitting.
+    # Admission.
 
     def _is_logical(self, fields: PullFields) -> bool:
         return fields.is_logical is not False and self._mappings.is_static(fields.topic)
 
     def _admit(self, fields: PullFields, now_ms: int) -> frozenset[int] | Refusal | None:
-        """Return the tag hashes that the puller wants (None: all of them), or why it may not pull."""
+        """Return the tag hashes that the reader wants (None: all of them), or why it may not pull."""
         group = self._groups.ensure(fields.consumer_group, now_ms)
         if isinstance(group, Refusal):
             return group
@@ -253,7 +253,7 @@ class Pulls:
             if not is_tag_type(fields.expression_type):
                 return Refusal(ResponseCode.SYSTEM_ERROR, "only TAG subscriptions are supported, not SQL92")
             expression = fields.subscription or ""
-            # Only what many pulls may share is worth keeping, and a stranger's megabytes are not.
+            # Only cache short expressions, which many pulls may share: an unknown client could send megabytes.
             read = _codes_of_text if len(expression) <= _EXPRESSION_KEPT_MAX else _codes_of_text.__wrapped__
             return read(fields.topic, expression)
         subscription = self._clients.subscription(fields.consumer_group, fields.topic)
@@ -271,7 +271,7 @@ def _codes_of_text(topic: str, expression: str) -> frozenset[int] | None:
 
 
 def ask_again(header: PullHeader, serializer: int, remark: str) -> bytes:
-    """Return an answer without messages that lets the reader ask for the same again, at the master."""
+    """Return an answer without messages that makes the reader pull again at the same offset, from the master."""
     offset = header.fields.queue_offset
     offsets = (offset, 0, offset)
     return pull_answer_head(serializer, header.opaque, ResponseCode.PULL_RETRY_IMMEDIATELY, remark, offsets, 0)
