@@ -262,7 +262,7 @@ class QueueReading:
         return [self.head(asked, queue, scan), *self.stamp(asked, parts)]
 
     def _respond_split(self, asked: Asked, queue: QueueLog, scan: Scan) -> Steps[list[Piece]]:
-        """Answer with single messages. A reader that opens batches gets the rest of one batch so, then whole batches."""
+        """Answer with single messages. A reader that opens batches gets the rest of one, and whole ones after it."""
         fields, lens = asked.header.fields, asked.lens
         is_rest = asked.header.opening is not Opening.NONE
         wanted = Wanted(

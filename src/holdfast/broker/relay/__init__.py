@@ -1,13 +1,17 @@
-"""Requests that another broker must answer: relaying to the leader, finding it, and forwarding messages to it.
+"""Requests that another broker must answer: relaying to the leader, finding the leader, and forwarding messages to it.
 
-relay_client       Envelopes (7020) on their way to another broker
-relay_server       Requests that other brokers bring (7020), taken as if their clients were connected here
-leader_lookup      Who leads a logical queue, for a broker that does not
-relay              Requests for logical queues that another broker leads, or that are just moving
-auto_create_guard  Topics that nobody here has heard of, before a send brings them into being
-lock_requests      Locks of queues that several brokers lead (41 and 42)
-forward_dedup      Which forwarded messages this broker has taken, so that it takes none of them twice
-message_forwarder  Messages of the broker's own making for logical queues that another broker leads (7021)
-record_locator     Where a record is that a client names by its position in some broker's log (33, 36, 37)
-group_gossip       Who consumes static topics anywhere
+To relay is to pass a client's request unchanged to the leader of its logical queue, in an envelope (7020). To forward
+is to send a stored message, such as a due delayed message, to that leader (7021). A guest is the client of a relayed
+request, at the broker that receives the envelope.
+
+    relay_client         sends envelopes to another broker, and repeats them safely
+    relay_server         handles envelopes of other brokers as if their clients were connected here
+    leader_lookup        the leader of a logical queue that this broker does not lead
+    relay                holds or relays requests for logical queues that move or are led elsewhere
+    auto_create_guard    checks with name servers before a send creates a topic
+    lock_requests        locks of queues that several brokers lead (41, 42)
+    forward_dedup        the forwarded messages that this broker has stored, to deduplicate them
+    message_forwarder    forwards stored messages to the leader of their logical queue (7021)
+    record_locator       finds the record that a client names by its position in some broker's log (33, 36, 37)
+    group_gossip         the members of consumer groups of static topics, exchanged between brokers (7030)
 """

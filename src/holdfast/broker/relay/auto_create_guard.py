@@ -1,16 +1,17 @@
-"""Topics that nobody here has heard of, before a send brings them into being.
+"""Checks with name servers before a send creates a topic.
 
-    send to an unknown topic ─> have name servers heard of a static one of that name? asked once, and held meanwhile
-                                ├─ yes ─> not for this broker: passed on to the leader of its queue (`relaying.py`)
-                                └─ no, or nobody answers ─> taken anew, and the topic is created here
+    send to an unknown topic ─> do name servers know a static topic of that name? queried once, sends are held meanwhile
+                                ├─ yes ─> relayed to the leader of its queue (`relay.py`)
+                                └─ no, or no answer ─> the sends are replayed, and create the topic here
     created here for a send ─ 7022 ─> the other brokers of the cluster that create topics create it, too
 
-A static topic is on some brokers only, and a client that once found no route to it sends to any. A normal topic of its
-name would keep messages that no consumer ever sees, and no queue could move to that broker. What name servers told
-counts for a moment: a topic may be deleted, or made.
+A static topic exists on some brokers only, and a client that once found no route to it sends to any broker. A normal
+topic of the same name would store messages that no consumer ever sees, and would prevent queues from moving to that
+broker. An answer of the name servers is valid for `KNOWN_MS` only, as a topic may be created or deleted.
 
 A topic that a send creates has the smaller of the client's and the broker's number of queues, on every broker of the
-cluster that creates topics. Were it only where the first messages went, it would stay there: clients learn its route.
+cluster that creates topics. If only the first broker created it, it would stay on that broker, as clients learn its
+route.
 """
 
 from __future__ import annotations
@@ -47,14 +48,14 @@ _KNOWN_MAX: Final = 1_024
 
 
 class _Lookup(msgspec.Struct, frozen=True):
-    """What name servers said of a topic, and until when that counts."""
+    """What name servers answered about a topic, and how long that is valid."""
 
     is_static: bool
     until_ms: int
 
 
 class NewTopics:
-    """Asks before a topic comes into being by itself."""
+    """Queries name servers before a send creates a topic, and creates it on the other brokers too."""
 
     def __init__(
         self,
@@ -77,22 +78,22 @@ class NewTopics:
         self._lookups: OrderedDict[str, _Lookup] = OrderedDict()
         self._held: dict[str, list[tuple[ChannelId, bytes]]] = {}
         self._size = 0
-        self._created: deque[CreateTopicFields] = deque()  # here, and not yet at the other brokers
+        self._created: deque[CreateTopicFields] = deque()  # here, but not yet on the other brokers
         topics.on_created = self._spread
 
     def handlers(self) -> Handlers:
-        """Return what this component answers."""
+        """Return the request handlers of this component."""
         return {RequestCode.CREATE_FROM_TEMPLATE: self.create}
 
     def is_doubtful(self, fields: SendFields, now_ms: int) -> bool:
-        """Say whether a send must not be taken now, as it would create a topic that may be another's."""
+        """Return whether a send must be diverted, because it would create a topic that may be static elsewhere."""
         if not self._has_name_servers or not self._topics.is_creatable(fields.topic, fields.default_topic):
             return False
         lookup = self._lookups.get(fields.topic)
         return lookup is None or lookup.until_ms <= now_ms or lookup.is_static
 
     def divert(self, frame: Frame, command: Command, place: Place, channel: ChannelId, peer: str) -> None:
-        """Take a send that is doubtful; its answer comes later."""
+        """Hold or relay a send for which `is_doubtful` is true; its answer comes later."""
         topic, now_ms = place[0], self._errands.now_ms
         lookup = self._lookups.get(topic)
         if lookup is not None and lookup.is_static and lookup.until_ms > now_ms:
@@ -111,9 +112,9 @@ class NewTopics:
         self._held.setdefault(topic, []).append((channel, data))
 
     def _ask(self, topic: str) -> Procedure[None]:
-        """Find out about a topic, and take anew what waits for that, in order."""
+        """Query the name servers about a topic, then replay the sends held for it, in order."""
         yield from self._view.refresh(topic)
-        yield Pause(1)  # In an event of its own, so that what has just been read is not taken before what waited.
+        yield Pause(1)  # Replay in a separate event, so that frames read in this one do not overtake the held sends.
         self._lookups[topic] = _Lookup(self._view.is_static(topic), self._errands.now_ms + KNOWN_MS)
         self._lookups.move_to_end(topic)
         if len(self._lookups) > _KNOWN_MAX:
@@ -122,10 +123,10 @@ class NewTopics:
             self._size -= len(data)
             self._errands.frames.append((channel, data))
 
-    # On every broker that creates topics.
+    # Creation on the other brokers.
 
     def create(self, request: Request) -> Procedure[Answer]:
-        """Answer 7022: create a topic that a send created at another broker, unless this one creates none."""
+        """Create a topic that a send created at another broker (7022), unless this broker does not create topics."""
         fields = from_fields(CreateTopicFields, request.command.fields)
         if self._mappings.draining or not self._topics.is_creatable(fields.topic, fields.default_topic):
             return request.answer()
@@ -145,7 +146,7 @@ class NewTopics:
         self._created.append(CreateTopicFields(topic=topic, default_topic=template, write_queue_nums=queues))
 
     def _ask_others(self) -> Procedure[None]:
-        """Ask the other brokers of the cluster to create what sends created here. One that is down gets none."""
+        """Ask the other brokers of the cluster to create topics that sends created here. Skip brokers that are down."""
         while self._created:
             fields = to_fields(self._created[0])
             others = [name for name in self._view.brokers() if self._view.cluster_of(name) == self._cluster]

@@ -1,10 +1,11 @@
-"""Which forwarded messages this broker has taken, so that it takes none of them twice.
+"""Deduplicates forwarded messages: the names of those that this broker has stored.
 
     SYS_HOLDFAST_FORWARDS / 0    {"source", "stream", "position", "topic", "queue", "settled", "at"}
 
-A forwarded message has a name: the broker it comes from, and where it stood in that broker's log. With the message a
-record of its name is written; read again after a restart, it counts if the message is there (`at`). Names go along when
-their queue moves. What the sender says will never come again is forgotten, and the oldest where there are too many.
+A forwarded message has a name: its source broker, stream, and position in that broker's log. A record of the name is
+written together with the message. After a restart these records are read again; one counts if its message is in the
+log (`at`). Names move with their queue. A name is forgotten when the sender reports that it will not repeat the
+message, and the oldest names are dropped if there are too many.
 
 Invariant: a name is known here when its message is in the log, and not before.
 """
@@ -24,7 +25,7 @@ from holdfast.wire.records.record import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from holdfast.wire.requests.forward import ForwardFields, ForwardMark, ForwardName
 
 KEPT_MAX: Final = 16_384
-"""Names of one stream; and how many records are read after a restart."""
+"""Maximum number of names of one stream, and of records read after a restart."""
 
 STREAMS_MAX: Final = 4_096
 _NO_HOST: Final = bytes(8)
@@ -34,8 +35,8 @@ class _Record(ForwardMark, frozen=True, kw_only=True):
     """The body of a record.
 
     Attributes:
-        settled: As the sender said.
-        at: Where the message is in this log.
+        settled: The sender will not repeat messages before this position.
+        at: The position of the message in this log.
     """
 
     settled: Int64
@@ -43,10 +44,10 @@ class _Record(ForwardMark, frozen=True, kw_only=True):
 
 
 class Forwarded:
-    """Names of messages, by stream.
+    """Names of stored messages, by stream.
 
     Attributes:
-        is_settled: Says whether the record at a position was acknowledged, if it ever will be.
+        is_settled: Returns whether a record at this position would already be acknowledged.
     """
 
     def __init__(self, store: MessageStore) -> None:
@@ -60,15 +61,15 @@ class Forwarded:
         return name.position in self._streams.get((name.source, name.stream), {})
 
     def is_under_way(self, name: ForwardName) -> bool:
-        """Return whether a message that is known is not as safe yet as it has to be before its sender forgets it."""
+        """Return whether a known message is not yet durable enough for its sender to forget it."""
         mark = self._streams[name.source, name.stream][name.position]
         return isinstance(mark, _Record) and not self.is_settled(mark.at)
 
     def note(self, fields: ForwardFields, at: int, now_ms: int) -> None:
-        """Remember a message that was staged for position *at*, and write both: what is known cannot be taken back.
+        """Record the name of a message staged for position *at*, and write both: a known name cannot be rolled back.
 
         Raises:
-            DiskFailed: it could not be written, and is not known.
+            DiskFailed: The write failed, and the name is not known.
         """
         record = _Record(
             source=fields.source,
@@ -85,7 +86,7 @@ class Forwarded:
         self._keep(record, fields.settled)
 
     def of(self, topic: str, queues: Collection[int]) -> list[ForwardMark]:
-        """Return the names of what is in these queues."""
+        """Return the names of the messages in these queues."""
         return [
             mark
             for stream in self._streams.values()
@@ -94,7 +95,7 @@ class Forwarded:
         ]
 
     def adopt(self, marks: Iterable[ForwardMark]) -> None:
-        """Remember what came along with a queue; the record of its move has it, too."""
+        """Record the names that moved here with a queue. The record of the move persists them."""
         for mark in marks:
             self._keep(mark, -1)
 
@@ -102,14 +103,14 @@ class Forwarded:
         key = (mark.source, mark.stream)
         stream = self._streams.setdefault(key, {})
         stream[mark.position] = mark
-        # Oldest first, which is nearly the order of positions. What stays a little longer does no harm.
+        # Oldest first, which is nearly the order of positions. A name that stays a little longer does no harm.
         while (oldest := next(iter(stream))) < settled or len(stream) > KEPT_MAX:
             del stream[oldest]
         if len(self._streams) > STREAMS_MAX:
             del self._streams[next(iter(self._streams))]
 
     def _read(self) -> Iterable[_Record]:
-        """Yield the newest records, oldest first. Waits for the disk: only while opening."""
+        """Yield the newest records, oldest first. Blocks on the disk, so call it only while the broker starts."""
         queue = self._store.find_queue(FORWARD_TOPIC, 0)
         if queue is None:
             return
@@ -118,16 +119,16 @@ class Forwarded:
                 found = self._store.read_record(queue.get_entry(offset)[0])
                 record = None if found is None else msgspec.json.decode(found.body, type=_Record)
             except (CorruptRecord, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-                continue  # Then its message may be taken twice, which is better than not at all.
+                continue  # Its message may then be stored twice, which is better than not at all.
             if record is not None and self._is_there(record):
                 yield record
 
     def _is_there(self, record: _Record) -> bool:
-        """Return whether the message of a record is in the log: when power is lost it may be gone, and this not."""
+        """Return whether the message of a record is in the log: a power failure may lose it and keep the record."""
         try:
             message = self._store.read_record(record.at)
         except CorruptRecord:
             return False
-        # Where the log was mended there is a record too, but one that stands for lost bytes.
+        # A repaired range of the log holds a filler record, marked as rolled back, in place of the lost bytes.
         is_mended = message is None or message.sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK
         return message is not None and not is_mended and message.topic == record.topic

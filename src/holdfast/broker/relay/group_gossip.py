@@ -1,17 +1,18 @@
-"""Who consumes static topics anywhere: brokers tell each other the members that are connected to them (7030).
+"""Group members of static topics: brokers exchange the lists of the members connected to them (7030).
 
-    heartbeat, good-bye, closed connection ─> the local list changed ─> told to every other broker, whole, at once
-    another broker's list changed ─> the union changed ─> members here are told (40) and ask for it (38)
+    heartbeat, good-bye, closed connection ─> the local list changed ─> sent in full to every other broker, at once
+    another broker's list changed ─> the union changed ─> members here are notified (40) and query it (38)
 
-A client that cannot read mappings knows one broker only, and one that can is connected to several. Asked for the
-members of a group, every broker answers the same. A list is dropped half a minute after its broker's last word, and at
-once when it says good-bye. What groups subscribe to travels along: a pull that is passed on need not say it. So do the
-names of groups of producers, who may be asked about transactions from elsewhere; they are told every ten seconds only.
+A client without mapping support knows one broker only; one with it is connected to several. Every broker returns the
+same members of a group. A list is dropped half a minute after the last report of its broker, and at once when that
+broker says good-bye. Reports include the subscriptions, so a relayed pull need not carry one. They also include the
+names of producer groups, which other brokers may check for the state of transactions; a change of these alone is
+reported every ten seconds only.
 
-A broker of another cluster is told of those groups only that read a topic which is fixed in both: the members of any
-other group share out the queues of their own cluster, and would count somebody who never sees them.
+A broker of another cluster only gets the groups that read a topic whose scope covers both clusters. Any other group
+divides the queues of its own cluster, and would count members that never see these queues.
 
-Nothing is told while there is no static topic.
+Brokers send no reports while there is no static topic.
 """
 
 from __future__ import annotations
@@ -47,14 +48,14 @@ BROKERS_MAX: Final = 1_024
 
 
 class _Report(msgspec.Struct, frozen=True):
-    """Another broker's list."""
+    """Another broker's list of members."""
 
     members: Members
     received_ms: int
 
 
 class GroupMembers:
-    """Members here, and what other brokers say of theirs."""
+    """Group members at this broker and, from their reports, at other brokers."""
 
     def __init__(
         self,
@@ -75,20 +76,20 @@ class GroupMembers:
         self._errands = errands
         self._boot_ms = errands.now_ms
         self._version = 0
-        self._acknowledged: dict[str, int] = {}  # broker to the version that it has heard
+        self._acknowledged: dict[str, int] = {}  # broker to the version that it has acknowledged
         self._reporting: set[str] = set()
         self._reports: dict[str, _Report] = {}
         clients.on_change = self._changed
         clients.far_subscription = self.subscription
 
     def handlers(self) -> Handlers:
-        """Return what this room answers."""
+        """Return the request handlers of this component."""
         return {
             RequestCode.SHARE_MEMBERS: self.take,
             RequestCode.GET_CONSUMER_LIST_BY_GROUP: self.list_members,
         }
 
-    # Asking.
+    # Queries.
 
     def union(self, group: str) -> list[str]:
         """Return the client ids of a group, wherever they are connected, each once."""
@@ -96,7 +97,7 @@ class GroupMembers:
         return list(dict.fromkeys([*self._clients.members(group), *far]))
 
     def subscription(self, group: str, topic: str) -> Subscription | None:
-        """Return what *group* wants of *topic*, by another broker's word."""
+        """Return the newest subscription of *group* to *topic* that another broker reported."""
         found = [
             subscription
             for report in self._reports.values()
@@ -106,21 +107,21 @@ class GroupMembers:
         return max(found, key=lambda subscription: subscription.sub_version, default=None)
 
     def find_producing(self, group: str) -> str | None:
-        """Return another broker to which producers of *group* are connected, or None when nobody tells of any."""
+        """Return another broker to which producers of *group* are connected, or None if no broker reported any."""
         return next((name for name, report in self._reports.items() if group in report.members.producers), None)
 
     def list_members(self, request: Request) -> Answer:
-        """Answer 38. A group without members is an error: the asking consumer then keeps the queues that it has."""
+        """Return the members of a group (38). An empty group is an error: the consumer then keeps its queues."""
         group = from_fields(ConsumerGroupFields, request.command.fields).consumer_group
         members = self.union(group)
         if not members:
             return Refusal(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {group}")
         return request.answer(body=java_json.encode(ConsumerList(members)))
 
-    # Hearing.
+    # Reports of other brokers.
 
     def take(self, request: Request) -> Answer:
-        """Answer 7030."""
+        """Store another broker's report (7030), unless a newer one is known."""
         members = decode_body(request.command.body, Members)
         known = self._reports.get(members.broker)
         is_late = known is not None and (members.boot_ms, members.version) < (
@@ -138,7 +139,7 @@ class GroupMembers:
         return request.answer()
 
     def _notify(self, before: dict[str, set[str]], effects: list[Effect]) -> None:
-        """Tell members here of groups whose union is no longer what it was."""
+        """Notify the members connected here of each group whose union changed."""
         for group, members in before.items():
             if set(self.union(group)) != members:
                 self._clients.notify(group, effects)
@@ -150,14 +151,14 @@ class GroupMembers:
             del self._reports[name]
             self._notify(before, effects)
 
-    # Telling.
+    # Reports to other brokers.
 
     def start(self, now_ms: int, effects: list[Effect]) -> None:
-        """Begin to tell others from time to time."""
+        """Start the timer that repeats the report."""
         effects.append(SetTimer(TIMER, now_ms + ROUND_MS))
 
     def on_timer(self, name: str, now_ms: int, effects: list[Effect]) -> None:
-        """Tell everybody again: somebody may have restarted, or be new."""
+        """Repeat the report to every broker, as one may be new or have restarted; drop the lists of silent brokers."""
         assert name == TIMER
         self._drop_silent(now_ms, effects)
         if self._mappings.topics():
@@ -166,7 +167,7 @@ class GroupMembers:
         effects.append(SetTimer(TIMER, now_ms + ROUND_MS))
 
     def stop(self, effects: list[Effect]) -> None:
-        """Say good-bye: nobody is connected here any more."""
+        """Say good-bye: report that no member is connected here any more."""
         self._version += 1
         if self._mappings.topics():
             empty = Members(broker=self._name, boot_ms=self._boot_ms, version=self._version, groups={})
@@ -177,7 +178,7 @@ class GroupMembers:
                     self._calls.tell(address, command, effects)
 
     def _changed(self, group: str) -> None:
-        """Take note that members came to a group here, or left it."""
+        """Report that members joined or left a group here."""
         if self._mappings.topics() and (self._is_shared(group) or self._version):
             self._version += 1
             self._report_all()
@@ -193,7 +194,7 @@ class GroupMembers:
                 self._errands.work.append(self.tell(broker))
 
     def tell(self, broker: str) -> Procedure[None]:
-        """Tell one broker until it has heard the newest; one that does not answer hears it with the next round."""
+        """Report to one broker until it has the newest version. A broker that fails gets the next round's report."""
         try:
             while self._acknowledged.get(broker) != self._version:
                 version = self._version
@@ -208,7 +209,7 @@ class GroupMembers:
             self._reporting.discard(broker)
 
     def _is_shared(self, group: str, cluster: str | None = None) -> bool:
-        """Return whether *group* reads a static topic, one that is also fixed in *cluster* if that is given."""
+        """Return whether *group* reads a static topic; if *cluster* is given, one whose scope covers that cluster."""
         membership = self._clients.find_membership(group)
         records = map(self._mappings.find, () if membership is None else membership.subscriptions)
         return any(record is not None and (cluster is None or covers(record.scope, cluster)) for record in records)

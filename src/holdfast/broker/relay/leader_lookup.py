@@ -1,11 +1,11 @@
-"""Who leads a logical queue, for a broker that does not: what it recorded itself, and what others told since.
+"""Finds the leader of a logical queue that this broker does not lead.
 
-    own record: generation 2 is a's ─┐
-    name servers: generation 3 is b's ┼─> the newest counts ─> b, where it is reached
-    a relayed answer: 4 is c's ───────┘
+    own record: a leads generation 2 ───┐
+    name servers: b leads generation 3 ─┼─> the newest generation wins ─> c, and its address
+    a relayed answer: c leads 4 ────────┘
 
-Whoever is asked as the leader and is not says who is, if it knows. So a broker that nobody told of a move learns of it
-with the first request that it passes on, and asks a name server only when nobody knows better.
+A broker that receives a request for a queue that it does not lead returns the leader, if it knows it. So a broker that
+missed a move learns of it with the first request that it relays, and queries a name server only when no broker knows.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ from holdfast.wire.requests.relay import RelayAnswer
 
 
 class Beliefs:
-    """What one broker believes of the others' queues."""
+    """The believed leaders of the queues that other brokers lead."""
 
     def __init__(self, mappings: Mappings, view: ClusterView) -> None:
         self._mappings = mappings
         self._view = view
 
     def find(self, place: Place) -> Leader:
-        """Return who leads a queue, by what is known here without asking; nobody when that is not known."""
+        """Return the believed leader of a queue without querying anyone, or `NO_LEADER` if it is unknown."""
         found, reported = self._mappings.place(*place), self._view.find_leader(*place)
         if reported.broker == self._mappings.broker and found.state == "elsewhere" and not found.leader:
-            return NO_LEADER  # It did lead, until its mapping was deleted.
+            return NO_LEADER  # This broker did lead it, until its mapping was deleted.
         is_own_newest = reported.broker == NOBODY or reported.generation <= found.generation
         return Leader(found.leader, found.generation) if found.leader and is_own_newest else reported
 
     def find_name(self, place: Place) -> str | None:
-        """Return the name of who leads a queue; None when that is not known."""
+        """Return the name of the believed leader of a queue, or None if it is unknown."""
         leader = self.find(place)
         return None if leader.broker == NOBODY else leader.broker
 
     def is_unled(self, place: Place, *, is_told: bool = True) -> bool:
-        """Say whether no leader is known of a queue that its topic has.
+        """Return whether a queue exists but has no known leader.
 
         Args:
             place: The queue.
-            is_told: Whether a name server must have said so; without it this broker goes by its own record.
+            is_told: Require that a name server has reported on the topic; otherwise the own record is enough.
         """
         found = self._mappings.place(*place)
         if found.state != "elsewhere" or found.leader or (is_told and not self._view.is_told(place[0])):
@@ -55,15 +55,15 @@ class Beliefs:
         return self.find(place).broker == NOBODY
 
     def forget(self, place: Place) -> None:
-        """Believe nothing of who leads a queue: the broker that was believed to lead it says that none does."""
+        """Drop the believed leader of a queue: that broker reported that the queue has no leader."""
         self._view.forget_leader(*place)
 
     def address(self, leader: Leader) -> str:
-        """Return where a leader is reached; nothing when that is not known."""
+        """Return the address of a leader, or an empty string if it is unknown."""
         return self._view.address(leader.broker) or ""
 
     def find_target(self, place: Place) -> Procedure[Target | None]:
-        """Return another broker that leads a queue, by what is known here or at the name servers."""
+        """Return the other broker that leads a queue, from local knowledge or else from the name servers."""
         target = self._to_target(place)
         if target is None:
             yield from self._view.refresh(place[0])
@@ -71,7 +71,7 @@ class Beliefs:
         return target
 
     def find_copy(self, place: Place) -> Target | None:
-        """Return a replica of another broker that leads a queue: it answers whoever reads while the leader is down."""
+        """Return a replica of the other broker that leads a queue: it serves readers while the leader is down."""
         leader = self.find(place)
         address = self._view.replica(leader.broker)
         if address is None or leader.broker == self._mappings.broker:
@@ -86,7 +86,7 @@ class Beliefs:
         return Target(place, address, leader.generation)
 
     def learn(self, place: Place, answer: Command) -> bool:
-        """Take note of who leads a queue, by the word of who was asked; say whether somebody else does than before."""
+        """Learn the leader of a queue from the *answer* to a relayed request; return whether the leader changed."""
         mapping = self._mappings.find(place[0])
         try:
             reported = from_fields(RelayAnswer, answer.fields)
@@ -96,7 +96,7 @@ class Beliefs:
             return False
         before = self.find(place)
         if reported.leader == before.broker and reported.generation < before.generation:
-            # It knows best, unless it lost what it knew. If the topic was made anew, its generations begin again.
+            # The leader knows its generation best, unless it lost data. A topic created again restarts its generations.
             self._view.forget_leader(*place)
             return False
         if reported.address and self._view.address(reported.leader) is None:
@@ -106,5 +106,5 @@ class Beliefs:
         return self.find(place).broker != before.broker
 
     def doubt(self) -> None:
-        """Believe in nobody's address until the name servers were asked again."""
+        """Suspect every broker address until the name servers have been queried again."""
         self._view.doubt()

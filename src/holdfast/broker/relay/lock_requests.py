@@ -1,9 +1,9 @@
-"""Locks of queues that several brokers lead (41 and 42): what is ours is decided here, the rest by its leaders.
+"""Locks of queues that several brokers lead (41 and 42): this broker locks its own queues, and relays the others.
 
     {queue 0, 1, 2, 3} ─┬─ led here: locked here
-                        └─ the others, by leader: a request each, passed on ─> one answer with all that was got
+                        └─ the others: one request per leader, relayed ─> one answer with all locked queues
 
-A queue whose leader cannot be asked is not locked: the client tries again with its next round.
+A queue whose leader does not answer is not locked: the client tries again in its next round.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from holdfast.wire.requests.offsets import LockAnswer, LockBody
 
 
 class LockRequests:
-    """Answers consumers that want, or give back, queues wherever they are."""
+    """Handles requests of consumers that lock or unlock queues, on whichever brokers these are."""
 
     def __init__(self, locks: QueueLocks, mappings: Mappings, relaying: Relaying) -> None:
         self._locks = locks
@@ -34,11 +34,11 @@ class LockRequests:
         self._relaying = relaying
 
     def handlers(self) -> Handlers:
-        """Return what this room answers."""
+        """Return the request handlers of this component."""
         return {RequestCode.LOCK_BATCH_MQ: self.lock, RequestCode.UNLOCK_BATCH_MQ: self.unlock}
 
     def lock(self, request: Request) -> Answer | Procedure[Answer]:
-        """Answer 41 with the queues that the client now holds."""
+        """Lock queues (41), and return those that the client now holds."""
         if not self._mappings.topics():
             return self._locks.lock_batch(request)
         body = java_json.decode(request.command.body, LockBody)
@@ -57,13 +57,13 @@ class LockRequests:
                 try:
                     got = java_json.decode(answer.body, LockAnswer).lockOKMQSet
                 except RemoteProtocolError:
-                    continue  # A leader that speaks nonsense has locked nothing.
+                    continue  # A leader with a malformed answer has locked nothing.
                 granted = {queue.queue_id for queue in got if queue.topic == queues[0].topic}
                 locked += [queue for queue in queues if queue.queue_id in granted]
         return request.answer(body=java_json.encode(LockAnswer(lockOKMQSet=locked)))
 
     def unlock(self, request: Request) -> Answer | Procedure[Answer]:
-        """Answer 42."""
+        """Unlock queues (42)."""
         if not self._mappings.topics():
             return self._locks.unlock_batch(request)
         body = java_json.decode(request.command.body, LockBody)
@@ -77,14 +77,14 @@ class LockRequests:
         return request.answer()
 
     def _part(self, queues: list[MessageQueue]) -> tuple[list[MessageQueue], list[list[MessageQueue]]]:
-        """Return those that are decided here, and the others by who decides."""
+        """Return the queues to lock here, and the others grouped by topic and leader."""
         here: list[MessageQueue] = []
         away: dict[tuple[str, str], list[MessageQueue]] = {}
         for queue in queues:
             if not self._mappings.is_static(queue.topic) or not self._relaying.is_away(queue.topic, queue.queue_id):
                 here.append(queue)
                 continue
-            leader = self._relaying.find_belief((queue.topic, queue.queue_id)) or f"nobody {queue.queue_id}"
+            leader = self._relaying.find_belief((queue.topic, queue.queue_id)) or f"unknown {queue.queue_id}"
             away.setdefault((queue.topic, leader), []).append(queue)
         return here, list(away.values())
 

@@ -1,11 +1,11 @@
-"""Messages of the broker's own making for logical queues that another broker leads (7021).
+"""Forwards stored messages to the leader of their logical queue (7021).
 
-    due, or committed ─> the queue is led elsewhere ─> 7021 to its leader, by way of whoever knows ─> taken, once
+    due, or committed ─> the queue is led elsewhere ─> 7021 to its leader, perhaps by way of others ─> stored once
 
-A delayed message that is due, or a half message that was committed, stays where it was taken until then. Its queue may
-have moved meanwhile: then it is sent to whoever leads it now. One that is not answered is sent again, also after a
-crash: it has a name, the place where it stood, by which the leader recognises what it has (`forwarded.py`). After a
-forced move nobody may know any more: then it may come twice.
+A delayed message that is due, or a half message that was committed, is stored on the broker that accepted it. If its
+queue has moved meanwhile, the message is forwarded to the current leader. If no answer comes, it is sent again, even
+after a crash. The leader deduplicates it by its name: the position where it was stored first (`forward_dedup.py`). A
+forced move may lose the names, and then the message may be stored twice.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _NO_HOST: Final = bytes(8)
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """Where a message of our own making stood before.
+    """Where a forwarded message was stored first.
 
     Attributes:
-        stream: A level of the schedule, or the half messages.
-        position: In our log.
-        settled: Nothing of the stream before this position will be forwarded again.
+        stream: A delay level, or the half messages.
+        position: Its position in this broker's log.
+        settled: No message of the stream before this position will be forwarded again.
     """
 
     stream: str
@@ -49,7 +49,7 @@ class Origin(msgspec.Struct, frozen=True):
 
 
 class Forwards:
-    """The way of our own messages to other leaders, and of others' to us."""
+    """Forwards messages to other leaders, and stores those that other brokers forward here."""
 
     def __init__(
         self,
@@ -66,17 +66,17 @@ class Forwards:
         self._find_refusal = find_refusal
 
     def handlers(self) -> Handlers:
-        """Return what this room answers."""
+        """Return the request handlers of this component."""
         return {RequestCode.FORWARD_MESSAGE: self.take}
 
-    # Ours.
+    # Messages of this broker.
 
     def is_taken(self, origin: Origin) -> bool:
-        """Return whether a leader before us took a message of ours, and its queue came back since."""
+        """Return whether a previous leader stored this message, and its queue has moved here since."""
         return ForwardName(source=self._broker, stream=origin.stream, position=origin.position) in self._forwarded
 
     def send(self, draft: Draft, origin: Origin) -> Procedure[bool]:
-        """Send *draft* to the leader of its queue; False when that cannot be reached, or does not take it."""
+        """Send *draft* to the leader of its queue; return False if it cannot be reached, or refuses."""
         fields = ForwardFields(
             source=self._broker,
             stream=origin.stream,
@@ -95,14 +95,14 @@ class Forwards:
         answer = yield from self._relaying.ask_leader(command, place, _NO_CHANNEL, format_host(draft.born_host))
         return answer is not None and answer.code == ResponseCode.SUCCESS
 
-    # Others'.
+    # Messages of other brokers.
 
     def take(self, request: Request) -> Answer:
-        """Answer 7021: store a message, unless it is here."""
+        """Store a forwarded message (7021), unless it is stored already."""
         fields = from_fields(ForwardFields, request.command.fields)
         if fields in self._forwarded:
             if self._forwarded.is_under_way(fields):
-                return Refusal(ResponseCode.SYSTEM_BUSY, "it is on its way to the disk; try again")
+                return Refusal(ResponseCode.SYSTEM_BUSY, "the message is not durable yet; try again")
             return request.answer()
         refusal = self._find_refusal(request.now_ms)
         if refusal is not None:
@@ -126,7 +126,7 @@ class Forwards:
 
 
 def _born_host(peer: str) -> bytes:
-    """Return the host of who sent the message in the first place."""
+    """Return the born host: the host of the client that sent the message originally."""
     try:
         return pack_host(peer)
     except LocalProtocolError:

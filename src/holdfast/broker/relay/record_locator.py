@@ -1,14 +1,14 @@
-"""Where a record is that a client names by its position in some broker's log (33, 36, 37).
+"""Finds the record that a client names by its position in some broker's log (33, 36, 37).
 
-    position, id ─> the record here ─┬─ has that id ─> it is this one
-                                     └─ none, or another ─> asked for (33): at the broker whose address is in the id,
-                                                            then at all others ─> there, or nowhere
+    position, id ─> the record here ─┬─ has that id ─> found
+                                     └─ none, or other id ─> query (33) the broker whose address is in the id,
+                                                             then all others ─> found there, or nowhere
 
-A client of a static topic may not know which broker stored a message: the queue moved, or one broker passes everything
-on for it. A position means something in one log only, and in others there may be another record at it. So it is the id
-that decides: the sender's unique key, or host and position. A message of a batch has only the former for itself.
+A client of a static topic may not know which broker stored a message: the queue moved, or one broker relays everything
+for it. A position is valid in one log only; other logs may have a different record there. So the id decides: the unique
+key of the sender, or host and position. A message of a batch has only its unique key.
 
-Who tells no id means what it was handed by way of this broker (`handed_out.py`), and nothing else.
+A client that names no id means a record that it received through this broker (`delivered_ranges.py`), and no other.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from holdfast.wire.records.message_id import format_message_id, parse_message_id
 from holdfast.wire.records.record import StoredRecord
 from holdfast.wire.requests.offsets import ViewMessageFields
 
-_ASK_TIMEOUT_MS: Final = 2_000  # Who returns a message waits five seconds, and then sends a new one.
+_ASK_TIMEOUT_MS: Final = 2_000  # A client that returns a message waits five seconds, and then sends a new one.
 
 
 class Found(msgspec.Struct, frozen=True):
-    """A record, and where it is.
+    """A record, and the broker that has it.
 
     Attributes:
-        record: Of a batch, that of the single message.
-        address: Of the broker that has it; None when that is this one.
-        is_inside: It is one of many in a batch.
+        record: The record; for a message of a batch, its single record.
+        address: The address of the broker that has the record; None for this broker.
+        is_inside: The message is one of many in a batch.
     """
 
     record: StoredRecord
@@ -52,7 +52,7 @@ class Found(msgspec.Struct, frozen=True):
 
     @property
     def message_id(self) -> str:
-        """The id by which nothing else can be meant."""
+        """The id that identifies this message unambiguously."""
         unique_key = properties_of(self.record).get(UNIQUE_KEY) if self.is_inside else None
         return unique_key or format_message_id(self.record.store_host, self.record.position)
 
@@ -66,19 +66,19 @@ class Whereabouts:
         self._handed = handed
 
     def find(self, position: int, message_id: str, silent: set[str] | None = None) -> Procedure[Found | None]:
-        """Return the record of that id, which stands at *position* in somebody's log; None when nobody shows it.
+        """Return the record with *message_id* at *position* in any broker's log, or None if no broker returns it.
 
-        The names of brokers that could not be asked, and may have it, are added to *silent*.
+        Adds to *silent* the names of brokers that did not answer and may have the record.
         """
         record = yield from read_record(position)
         found = None if record is None else self._match(record, message_id)
         return found or (yield from self._find_elsewhere(position, message_id, set() if silent is None else silent))
 
     def find_handed(self, channel: ChannelId, position: int, group: str | None = None) -> Procedure[list[Found]]:
-        """Return every record at *position* of some log that a client can have got by way of this broker.
+        """Return every record at *position* of any log that a client may have received through this broker.
 
         Raises:
-            PeerFailed: there may be one at a broker that cannot be asked now.
+            PeerFailed: A broker that may have one does not answer.
         """
         found: list[Found] = []
         for topic, message_id in self._handed.find(channel, position, group):
@@ -91,14 +91,14 @@ class Whereabouts:
         return found
 
     def _match(self, record: StoredRecord, message_id: str, address: str | None = None) -> Found | None:
-        """Return what is meant by an id, if that is *record*, or one of its messages."""
+        """Return *record*, or the message in it, if it has *message_id*; else None."""
         if is_inner_batch(record.sys_flag):
             inside = self.find_inside(record, message_id, is_own=address is None)
             return None if inside is None else Found(inside, address, is_inside=True)
         return Found(record, address) if is_named(record, message_id) else None
 
     def find_inside(self, record: StoredRecord, message_id: str, *, is_own: bool = True) -> StoredRecord | None:
-        """Return the message of a batch that has that id, as if it had been sent alone; None when there is none."""
+        """Return the message with *message_id* in a batch, as if it had been sent alone, or None."""
         batch = (self._opened.open_own if is_own else self._opened.open)(record, Reason.RETRY)
         index = None if batch is None else batch.find_id(message_id)
         return None if batch is None or index is None else batch.record(index)
@@ -108,9 +108,9 @@ class Whereabouts:
         missed: set[str] = set()
         likely = _address_in(message_id)
         for is_fresh in (False, True):
-            if is_fresh:  # Somebody may be new.
+            if is_fresh:  # A broker may be new.
                 yield from self._view.refresh()
-            # A stranger wrote the id: nobody is asked who is not a broker of this cluster.
+            # The id comes from an untrusted client, so only query known brokers, not the address in the id.
             brokers = sorted(self._view.brokers(), key=lambda broker: self._view.address(broker) != likely)
             for broker in brokers:
                 if broker in asked:
@@ -123,16 +123,16 @@ class Whereabouts:
                     continue
                 if found is not None:
                     return found
-        # Where it was stored, it is no more; who has another address now may have been there then.
+        # If the broker in the id answered, the record is gone. Otherwise any silent broker may have had that address.
         if likely not in {self._view.address(broker) for broker in asked - missed}:
             silent |= missed
         return None
 
     def _ask_broker(self, broker: str, position: int, message_id: str) -> Procedure[Found | None]:
-        """Return what a broker shows.
+        """Return the record of another broker, or None.
 
         Raises:
-            PeerFailed: it cannot be asked.
+            PeerFailed: The broker does not answer.
         """
         fields = to_fields(ViewMessageFields(offset=position, opens_batches=Opening.WANTED.value))
         command = Command(code=RequestCode.VIEW_MESSAGE_BY_ID, fields=fields)

@@ -1,23 +1,23 @@
-"""Requests for logical queues that another broker leads, or that are just moving.
+"""Holds or relays requests for logical queues that are moving, or that another broker leads.
 
     request ─> who leads the queue?
-               ├─ this broker, as far as anybody knows ─> not taken here
-               ├─ it is being handed over ─> held, a copy of its frame ─> taken anew when that is decided
-               └─ another broker ─┬─ a client's sends: one line per queue, one envelope (7020) on its way at a time
-                                  ├─ sends that another broker brought: refused, it goes on by itself
-                                  └─ anything else: an envelope of its own; a pull is answered as late as it wants
+               ├─ this broker, as far as is known ─> not handled by this module
+               ├─ the queue is moving ─> held, a copy of its frame ─> replayed when the move is decided
+               └─ another broker ─┬─ a client's sends: one line per queue, one envelope (7020) in flight at a time
+                                  ├─ sends that another broker relayed: refused, so that it retries elsewhere
+                                  └─ anything else: a separate envelope; a pull may wait as long as it asks to
 
-What is passed on is the client's own frame; what the leader answers goes to the client as it is. A send that was passed
-on and not answered is repeated under its number, which the leader knows. Where nobody can know any more whether it was
-stored, the client's channel closes: it then knows that it does not know.
+The client's frame is relayed unchanged, and so is the leader's answer. A relayed send without an answer is repeated
+under its envelope number, by which the leader deduplicates it. If the outcome can no longer be known, the client's
+channel is closed, so that the client knows that the outcome is unknown.
 
-Who answers says who leads the queue now. So a broker that heard of no move learns of it by what it passes on: it meets
-"not the leader" once and goes where it is told. Clients that read mappings are told with their answers, too.
+Every answer names the current leader. So a broker that missed a move gets "not the leader" once, learns the leader from
+that answer, and relays there. Clients with mapping support get the leader with their answers, too.
 
-Invariant: while sends of a queue wait in its line, later ones wait behind them, also when the queue opens here.
+Invariant: while sends of a queue wait in its line, later sends queue up after them, even if the queue opens here.
 
-Invariant: a send that another broker brought stands in no line but the leader's. Who passes on has a line of its own,
-which waits for the answer: two lines with each other's sends in them would wait for each other.
+Invariant: a send that another broker relayed waits in no line but the leader's. The broker that relays it has a line,
+too, which waits for the answer: two lines with each other's sends would deadlock.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ TIMER: Final = "held requests"
 PATIENCE_MS: Final = 2_500
 """How long a request waits for a leader: its sender waits three seconds for its answer, and then sends again."""
 
-_HOP_MS: Final = 700  # Who was passed on to gives up earlier, so that its answer is heard.
+_HOP_MS: Final = 700  # A broker gives up this much earlier per hop, so that its answer arrives in time.
 HELD_SIZE_MAX: Final = 64 * 1024 * 1024
 _PAUSE_MIN_MS: Final = 10
 _PAUSE_MAX_MS: Final = 320
 _PULL_SLACK_MS: Final = 5_000
 
-# What a leader does not answer any more that has sealed the queue.
+# Requests that a leader no longer answers once it has sealed the queue.
 _OF_LEADER: Final = frozenset(
     {RequestCode.QUERY_CONSUMER_OFFSET, RequestCode.UPDATE_CONSUMER_OFFSET, RequestCode.FORWARD_MESSAGE}
 )
@@ -69,10 +69,10 @@ _BY_QUEUE: Final = RELAYED - RELAYED_SENDS - {RequestCode.LOCK_BATCH_MQ, Request
 
 
 class _Line(msgspec.Struct, eq=False):
-    """The sends of one queue that are to be passed on, oldest first.
+    """The sends of one queue that are to be relayed, oldest first.
 
     Attributes:
-        flying: How many of them, the first, are on their way.
+        in_flight: How many of the first sends are in flight.
     """
 
     waiting: deque[Waiting]
@@ -80,14 +80,14 @@ class _Line(msgspec.Struct, eq=False):
 
 
 class Relaying:
-    """The way to other leaders.
+    """Holds requests during a move, and relays requests to other leaders.
 
     Attributes:
-        moving: Queues whose next leader is being decided, with what waits for that.
-        unsure: Queues of which this broker does not know whether it may take their sends, and what it waits for.
-        find_lapse: Says what is waited for by a queue whose lease is over; None where leases are of no interest.
-        suspect: Told of a topic of which somebody else may lead what this broker believes to lead.
-        sends_passed_on: How many sends the leaders of their queues answered by way of this broker.
+        moving: Queues whose next leader is being decided, with the requests held for them.
+        unsure: Queues whose sends this broker may not accept yet, and the condition that it waits for.
+        find_lapse: Returns the condition that a queue with an expired lease waits for; None if leases are not used.
+        suspect: Called with a topic if another broker may lead queues that this broker believes to lead.
+        sends_passed_on: How many sends were relayed and answered by the leaders of their queues.
     """
 
     def __init__(
@@ -116,16 +116,16 @@ class Relaying:
         self.suspect: Callable[[str], None] = lambda _topic: None
         guests.leader_of, guests.is_behind = self._find_leader, self._is_superseded
 
-    # Holding.
+    # Held requests.
 
     def hold(self, topic: str, queues: Iterable[int]) -> None:
-        """Keep what concerns these queues until `release`."""
+        """Hold the requests for these queues until `release`."""
         for queue in queues:
             self.moving.setdefault((topic, queue), [])
-        self._mappings.version += 1  # Sends that were open here have to be looked at anew.
+        self._mappings.version += 1  # Cached send targets must be looked up again.
 
     def release(self, topic: str, queues: Iterable[int]) -> None:
-        """Take everything that was held for these queues anew, in order."""
+        """Replay the requests held for these queues, in order."""
         for queue in queues:
             for waiting in self.moving.pop((topic, queue), ()):
                 self._size -= len(waiting.frame)
@@ -133,19 +133,19 @@ class Relaying:
         self._mappings.version += 1
 
     def doubt(self, topic: str, queues: Iterable[int], until: str) -> None:
-        """Take no sends of these queues, whoever else holds or releases them, until they are trusted."""
+        """Accept no sends of these queues until `trust`, even if `release` is called for them before."""
         self.unsure.update(((topic, queue), until) for queue in queues)
         self._mappings.version += 1
 
     def trust(self, topic: str, queues: Iterable[int]) -> None:
-        """Take sends of these queues again, those first that came meanwhile."""
+        """Accept sends of these queues again, and replay the requests held meanwhile."""
         numbers = list(queues)
         for queue in numbers:
             self.unsure.pop((topic, queue), None)
         self.release(topic, numbers)
 
     def forget_channel(self, channel: ChannelId) -> None:
-        """Drop what a client that is gone still wanted."""
+        """Drop the waiting requests of a client that disconnected."""
         for place, held in self.moving.items():
             if any(waiting.channel == channel for waiting in held):
                 self._size -= sum(len(waiting.frame) for waiting in held if waiting.channel == channel)
@@ -157,7 +157,7 @@ class Relaying:
                 self._size -= len(waiting.frame)
 
     def on_timer(self, name: str, now_ms: int, effects: list[Effect]) -> None:  # noqa: ARG002
-        """Answer those held requests whose time is up."""
+        """Refuse the held requests whose deadline has passed."""
         self._timer_ms = None
         for place, held in self.moving.items():
             for waiting in [waiting for waiting in held if waiting.deadline_ms <= now_ms]:
@@ -172,7 +172,7 @@ class Relaying:
         self._set_timer()
 
     def stop(self) -> None:
-        """Refuse what could not be passed on before the end: who is told so asks elsewhere, and nothing is unsure."""
+        """Refuse the requests that were not relayed yet: their clients retry elsewhere, and no outcome is unknown."""
         unsent = [waiting for held in self.moving.values() for waiting in held]
         for line in self._lines.values():
             while len(line.waiting) > line.in_flight:
@@ -183,32 +183,32 @@ class Relaying:
             self._size -= len(waiting.frame)
             self._refuse(waiting)
 
-    # The gate.
+    # Decisions.
 
     def is_away(self, topic: str, queue: int) -> bool:
-        """Say whether a send to a logical queue must not be taken here and now."""
+        """Return whether a send to a logical queue must be held or relayed now."""
         place = (topic, queue)
         return self.is_held(place) or place in self._lines or self._mappings.place(topic, queue).state != "open"
 
     def is_held(self, place: Place) -> bool:
-        """Say whether a logical queue takes nothing at the moment, though it may be open here."""
+        """Return whether requests for a logical queue are held now, even if it is open here."""
         return place in self.moving or self._find_obstacle(place) is not None
 
     def _find_obstacle(self, place: Place) -> str | None:
-        """Return what has to come before this broker may take sends of a queue, if it leads it."""
+        """Return the condition to wait for before this broker may accept sends of a queue it leads, or None."""
         return self.unsure.get(place) or (None if self.find_lapse is None else self.find_lapse(place))
 
     def is_pull_away(self, fields: PullFields) -> bool:
-        """Say whether a pull is for another broker. A queue that is sealed here is still read here."""
+        """Return whether a pull is for another broker. A queue that is sealed here is still read here."""
         if fields.is_logical is False:
             return False
         place = self._mappings.place(fields.topic, fields.queue_id)
         return place.queue_log is None and fields.queue_id >= 0
 
     def find_away(self, command: Command) -> Place | None:
-        """Return the logical queue that a request is about if it is not to be answered here and now; None if it is.
+        """Return the logical queue of a request that must be held or relayed, or None if it is answered here now.
 
-        Sends and locks are looked at elsewhere.
+        Does not cover sends and locks: `is_away` and `LockRequests` do.
         """
         if command.code not in _BY_QUEUE or command.fields.get("lo", "").lower() == "false":
             return None
@@ -218,14 +218,14 @@ class Relaying:
         try:
             queue = int(command.fields.get("queueId", ""))
         except ValueError:
-            return None  # Whoever answers it says what is wrong.
+            return None  # The handler of the request reports the error.
         place = self._mappings.place(topic, queue)
         if place.state == "open" or queue < 0:
             return None
         return None if place.is_led and command.code not in _OF_LEADER else (topic, queue)
 
     def divert(self, frame: Frame, command: Command, place: Place, channel: ChannelId, peer: str) -> None:
-        """Take a request that is not for this broker; its answer comes later."""
+        """Hold, relay or refuse a request that is not for this broker now; its answer comes later."""
         now_ms, hops = self._errands.now_ms, self._guests.hops(channel)
         waiting = Waiting(
             channel=channel,
@@ -236,7 +236,9 @@ class Relaying:
             deadline_ms=now_ms + PATIENCE_MS - hops * _HOP_MS,
         )
         if self._size + len(waiting.frame) > HELD_SIZE_MAX:
-            self._refuse(waiting, ResponseCode.SYSTEM_BUSY, "too much waits for other brokers; try again in a moment")
+            self._refuse(
+                waiting, ResponseCode.SYSTEM_BUSY, "too many requests wait for other brokers; try again in a moment"
+            )
         elif self._is_moving(place):
             self._size += len(waiting.frame)
             self.moving.setdefault(place, []).append(waiting)
@@ -257,7 +259,7 @@ class Relaying:
     # Sends: one line per queue.
 
     def _pass_on_line(self, place: Place) -> Procedure[None]:
-        """Pass on the sends of one queue until none waits."""
+        """Relay the sends of one queue until none waits."""
         line, pause_ms = self._lines[place], _PAUSE_MIN_MS
         while line.waiting:
             target = yield from self._find_target(place)
@@ -273,12 +275,12 @@ class Relaying:
             yield Pause(pause_ms)
             pause_ms = min(2 * pause_ms, _PAUSE_MAX_MS)
         del self._lines[place]
-        self._mappings.version += 1  # Sends that are open here need no longer stand behind this line.
+        self._mappings.version += 1  # Sends accepted here need no longer wait for this line.
 
     def _refuse_hopeless(self, line: _Line, place: Place) -> None:
-        """Refuse those of a line that shall not be passed on.
+        """Refuse the sends of a line that must not be relayed.
 
-        Nobody has heard of their queue, their sender has given up, or another broker brought them and finds its way.
+        Their queue is unknown, their sender has given up, or another broker relayed them here and can retry elsewhere.
         """
         now_ms, is_unknown = self._errands.now_ms, self._is_unknown(place)
         for waiting in list(line.waiting):
@@ -288,11 +290,11 @@ class Relaying:
                 self._refuse_away(waiting, place)
 
     def _is_misdirected(self, waiting: Waiting, place: Place) -> bool:
-        """Return whether another broker brought a send here in error; with the refusal it is told who leads."""
+        """Return whether another broker relayed a send here by mistake. The refusal names the leader."""
         return waiting.hops > 0 and not self._is_here(place)
 
     def _replay_here(self, place: Place) -> None:
-        """Let a line be taken here: the queue came back, or is about to move."""
+        """Replay a line on this broker: the queue moved back here, or is about to move."""
         line = self._lines.pop(place)
         self._mappings.version += 1
         for waiting in line.waiting:
@@ -300,7 +302,7 @@ class Relaying:
             self._errands.frames.append((waiting.channel, waiting.frame))
 
     def _send_envelope(self, line: _Line, target: Target) -> Procedure[bool]:
-        """Pass on the first few of a line: each gets its answer, or stays the first. Say whether to go on at once."""
+        """Relay the first sends of a line. Each gets its answer or stays first. Return whether to continue at once."""
         batch = choose_batch(line.waiting)
         line.in_flight = len(batch)
         try:
@@ -322,9 +324,10 @@ class Relaying:
         self._errands.effects += [CloseChannel(channel) for channel in {waiting.channel for waiting in batch}]
 
     def _deliver_answers(self, line: _Line, batch: list[Waiting], place: Place, answer: Command) -> bool:
-        """Give the clients their answers. What was not taken stays first in line: then it is False, but for news.
+        """Send the clients their answers; return whether to continue at once.
 
-        An envelope that was not taken at all was for a broker that is not who we took it for.
+        Refused sends stay first in line. Then the result is True only if the answer named a new leader. An envelope is
+        refused as a whole if its receiver does not lead the queue.
         """
         is_news = self._beliefs.learn(place, answer)
         answers = answers_in(answer.body)
@@ -351,10 +354,10 @@ class Relaying:
             self._beliefs.doubt()
         return is_news or not refused
 
-    # Everything else: each by itself.
+    # Other requests, one per envelope.
 
     def _pass_on(self, waiting: Waiting, place: Place) -> Procedure[None]:
-        """Pass on one request that changes nothing when it comes twice."""
+        """Relay one idempotent request."""
         timeout_ms = PATIENCE_MS + _PULL_SLACK_MS + _suspend_ms(waiting.command)
         try:
             answer = yield from self._ask(waiting, place, timeout_ms)
@@ -373,7 +376,7 @@ class Relaying:
             self._errands.effects.append(SendBytes(waiting.channel, [data]))
 
     def ask_leader(self, command: Command, place: Place, channel: ChannelId, peer: str) -> Procedure[Command | None]:
-        """Return what the leader of a queue answers to a request of a client, passed on; None when it does not."""
+        """Relay a request of a client to the leader of a queue; return its answer, or None if none came."""
         hops = self._guests.hops(channel)
         deadline_ms = self._errands.now_ms + PATIENCE_MS - hops * _HOP_MS
         if hops >= HOPS_MAX:
@@ -388,10 +391,10 @@ class Relaying:
         return next((reply for reply, _ in answers_in(answer or b"").values()), None)
 
     def _ask(self, waiting: Waiting, place: Place, timeout_ms: int) -> Procedure[bytes | None]:
-        """Return the frames that the leader of a queue answers; None when that is this broker, or it is moving.
+        """Return the frames that the leader of a queue answers, or None if this broker leads it or it is moving.
 
         Raises:
-            PeerFailed: nobody answered before the sender gave up; the text says why.
+            PeerFailed: No broker answered before the sender gave up. The text says why.
         """
         reason, pause_ms = "", _PAUSE_MIN_MS
         while self._errands.now_ms < waiting.deadline_ms:
@@ -412,45 +415,45 @@ class Relaying:
                     is_news = self._beliefs.learn(place, answer)
                     if answer.code == ResponseCode.SUCCESS and not is_not_led(answer.body):
                         return answer.body
-                    reason = f"{target.address} does not lead it: {answer.remark or ''}"
+                    reason = f"{target.address} is not the leader: {answer.remark or ''}"
                     if is_news:
                         continue
                 self._beliefs.doubt()
             yield Pause(pause_ms)
             pause_ms = min(2 * pause_ms, _PAUSE_MAX_MS)
-        leader = self.find_belief(place) or "nobody"
+        leader = self.find_belief(place) or "an unknown broker"
         raise PeerFailed(f"queue {place[1]} of {place[0]} is led by {leader}, which cannot be reached: {reason}")
 
     # Leaders.
 
     def is_sure(self, topic: str, queues: Iterable[int]) -> bool:
-        """Say whether this broker may take sends of all these queues, if it leads them."""
+        """Return whether this broker may accept sends of all these queues, if it leads them."""
         return all(self._find_obstacle((topic, queue)) is None for queue in queues)
 
     def _is_moving(self, place: Place) -> bool:
         return self.is_held(place) or self._mappings.place(*place).state == "sealed"
 
     def _is_here(self, place: Place) -> bool:
-        """Return whether nothing of a queue need be passed on, at the moment."""
+        """Return whether requests for a queue need no relaying at the moment."""
         return self.is_held(place) or self._mappings.place(*place).state in {"open", "sealed"}
 
     def _is_unknown(self, place: Place) -> bool:
-        """Return whether neither this broker nor a name server knows of a queue: the topic has not grown so far yet."""
+        """Return whether neither this broker nor a name server knows a queue: the topic has too few queues so far."""
         return self._mappings.place(*place).state == "unknown" and self.find_belief(place) is None
 
     def find_belief(self, place: Place) -> str | None:
-        """Return who leads a queue, by what is known here without asking."""
+        """Return the name of the believed leader of a queue without querying anyone, or None if it is unknown."""
         return self._beliefs.find_name(place)
 
     def _find_leader(self, topic: str, queue: int) -> tuple[Leader, str]:
-        """Return who leads a queue, and where it is reached: nobody while that is being decided, or unknown."""
+        """Return the leader of a queue and its address; `NO_LEADER` while a move is being decided, or if unknown."""
         leader = NO_LEADER if self._is_moving((topic, queue)) else self._beliefs.find((topic, queue))
         return leader, self._beliefs.address(leader)
 
     def _is_superseded(self, topic: str, queue: int, generation: int) -> bool:
-        """Say whether this broker leads a queue in an older generation than another has heard of.
+        """Return whether this broker leads a queue in an older generation than another broker knows.
 
-        Then it was passed over, or lost what it knew. It finds out, and takes nothing meanwhile from who knows better.
+        It then was replaced by force, or lost data. It suspects the topic, and refuses requests of that generation.
         """
         place = self._mappings.place(topic, queue)
         if place.state != "open" or place.generation >= generation:
@@ -459,31 +462,32 @@ class Relaying:
         return True
 
     def _find_target(self, place: Place) -> Procedure[Target | None]:
-        """Return whom to pass on to; None if nobody, while that is being decided, or when nobody knows."""
+        """Return the leader to relay to, or None while a move is being decided or the leader is unknown."""
         return None if self._is_here(place) else (yield from self._beliefs.find_target(place))
 
     def _wants_leader(self, waiting: Waiting, place: Place) -> bool:
-        """Return whether a client shall be told who leads: it finds its way by mappings, and asked us."""
+        """Return whether to name the leader to a client: it has mapping support, and is connected to this broker."""
         is_asking = not waiting.hops and waiting.command.fields.get(MAPPING_FIELD) == "1"
         return is_asking and self._beliefs.find_name(place) not in {None, self._name}
 
     def _add_leader(self, place: Place, answer: Command) -> bytes:
-        """Return an answer with who leads the queue in it."""
+        """Return the encoded answer, with the leader of the queue added."""
         leader = self._beliefs.find(place)
         answer.fields |= {LEADER_FIELD: leader.broker, GENERATION_FIELD: str(leader.generation)}
         return encode_command(answer)
 
     def _refuse_away(self, waiting: Waiting, place: Place) -> None:
-        """Refuse a request for a queue that is not led here; say so if no broker leads it.
+        """Refuse a request for a queue that is not led here. The refusal says so if the queue has no leader.
 
-        For another broker the own record is enough: it then asks the name servers instead of this broker.
+        For a request that another broker relayed, this broker's own record is enough: that broker then queries the name
+        servers.
         """
         if not self._beliefs.is_unled(place, is_told=not waiting.hops):
             self._refuse(waiting)
             return
         remark = (
-            f"logical queue {place[1]} of {place[0]} has no leader, as its mapping was deleted; assign it to a broker"
-            f" with `holdfast queue set {place[0]} {place[1]} --broker BROKER`"
+            f"logical queue {place[1]} of {place[0]} has no leader, because its mapping was deleted; assign it to a"
+            f" broker with `holdfast queue set {place[0]} {place[1]} --broker BROKER`"
         )
         self._refuse(waiting, remark=remark, fields={LEADER_FIELD: NOBODY})
 
@@ -491,7 +495,7 @@ class Relaying:
         self,
         waiting: Waiting,
         code: ResponseCode = ResponseCode.NOT_LEADER_FOR_QUEUE,
-        remark: str = "the queue is moving, or its leader cannot be reached; ask the name server, and try again",
+        remark: str = "the queue is moving, or its leader cannot be reached; ask the name server and try again",
         fields: dict[str, str] | None = None,
     ) -> None:
         if not waiting.command.is_one_way:
@@ -508,6 +512,6 @@ class Relaying:
 
 
 def _suspend_ms(command: Command) -> int:
-    """Return how long a pull wants to wait."""
+    """Return how long a pull may be parked."""
     is_waiting = parse_count(command.fields.get("sysFlag"), 0) & SUSPEND
     return min(parse_count(command.fields.get("suspendTimeoutMillis"), 0), SUSPEND_MAX_MS) if is_waiting else 0

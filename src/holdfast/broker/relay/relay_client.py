@@ -1,10 +1,10 @@
-"""Envelopes (7020) on their way to another broker: requests of clients in them, and the answers that come back.
+"""Sends envelopes (7020) with clients' requests to another broker, and returns the answers.
 
-    requests of one client ─> a number ─> asked, and asked again under that number ─> answers by the client's numbers
+    requests of one client ─> envelope number ─> sent, and repeated under that number ─> answers by the client's opaques
 
-A repetition names the process that may have got the envelope before: another one cannot know what that one stored, and
-refuses. An envelope says which queue its requests are about, and in which generation the receiver is believed to lead
-it; its answer says who does. Knows nothing else of queues, and decides nothing by it.
+A repetition names the process that may have received the envelope before. A later process of that broker cannot know
+what the earlier one stored, and refuses. An envelope names the queue of its requests, and the generation in which the
+receiver is believed to lead it. The answer names the leader. This module uses neither to make a decision.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _COUNT_MAX: Final = 256
 _REPEAT_MS: Final = 10
 _SLACK_MS: Final = 300
 _REFUSAL_SIZE_MAX: Final = 4_096
-# Taken; or not, as the receiver is not who the sender takes it for.
+# The receiver processed the envelope, or processed nothing because it does not lead the queue.
 _ANSWERED: Final = frozenset({ResponseCode.SUCCESS, ResponseCode.NOT_LEADER_FOR_QUEUE})
 
 
@@ -39,12 +39,12 @@ Place = tuple[str, int]
 
 
 class Waiting(msgspec.Struct, eq=False):
-    """A request that waits, with everything needed to take it later.
+    """A waiting request, with everything needed to process it later.
 
     Attributes:
-        frame: As it was read.
-        hops: How often it was passed on before it came here.
-        deadline_ms: When its sender has given up.
+        frame: The frame as the client sent it.
+        hops: How often the request was relayed before it arrived here.
+        deadline_ms: When its sender gives up.
     """
 
     channel: ChannelId
@@ -56,10 +56,10 @@ class Waiting(msgspec.Struct, eq=False):
 
 
 class Target(msgspec.Struct, frozen=True):
-    """Who is believed to lead a queue.
+    """The believed leader of a queue.
 
     Attributes:
-        generation: In which it leads, at least; -1 when that is not known.
+        generation: The lowest generation in which it may lead; -1 if unknown.
     """
 
     place: Place
@@ -68,11 +68,11 @@ class Target(msgspec.Struct, frozen=True):
 
 
 class Envelopes:
-    """Numbers them, and remembers who answered.
+    """Sends numbered envelopes, and remembers which process answered at each address.
 
     Args:
         broker: This broker's name.
-        boot: Which process this is.
+        boot: The incarnation of this process.
     """
 
     def __init__(self, broker: str, boot: int, errands: Errands) -> None:
@@ -84,10 +84,10 @@ class Envelopes:
         self._boots: dict[str, int] = {}  # address to the process that answered there
 
     def ask(self, waiting: Waiting, target: Target, timeout_ms: int) -> Procedure[Command]:
-        """Return the answer to an envelope with one request, which changes nothing when it comes twice.
+        """Return the answer to an envelope with one idempotent request.
 
         Raises:
-            PeerFailed: there is none.
+            PeerFailed: No answer came.
         """
         self._number += 1
         answer: Command = yield PeerCall(
@@ -97,7 +97,7 @@ class Envelopes:
         return answer
 
     def ask_copy(self, waiting: Waiting, replica: Target | None, timeout_ms: int) -> Procedure[bytes]:
-        """Return what a replica of a leader that is down answers; nothing without one, or when it does not."""
+        """Return the answer of a replica whose leader is down; empty if there is no replica or it does not answer."""
         if replica is not None:
             with suppress(PeerFailed):
                 answer = yield from self.ask(waiting, replica, timeout_ms)
@@ -106,12 +106,12 @@ class Envelopes:
         return b""
 
     def ask_surely(self, batch: list[Waiting], target: Target) -> Procedure[Command]:
-        """Return the answer to an envelope with sends; ask again while the same process may answer.
+        """Return the answer to an envelope with sends; repeat it while the same process may answer.
 
-        It may say that nothing was taken, as the receiver is not the leader that it was taken for.
+        The answer may say that nothing was stored, because the receiver does not lead the queue.
 
         Raises:
-            PeerFailed: there is none; unless it says that it was not even sent, nobody knows what became of it.
+            PeerFailed: No answer came. Unless the error says that the envelope was unsent, the outcome is unknown.
         """
         self._number += 1
         number = self._number
@@ -166,7 +166,7 @@ class Envelopes:
 
 
 def choose_batch(waiting: Iterable[Waiting]) -> list[Waiting]:
-    """Return as many of the first of *waiting* as are of one client and go into one envelope."""
+    """Return the first requests of *waiting* that come from one client and fit into one envelope."""
     batch: list[Waiting] = []
     size = 0
     opaques: set[int] = set()
@@ -174,7 +174,7 @@ def choose_batch(waiting: Iterable[Waiting]) -> list[Waiting]:
         size += len(each.frame)
         is_other = bool(batch) and (each.channel, each.hops) != (batch[0].channel, batch[0].hops)
         is_much = bool(batch) and (size > _SIZE_MAX or len(batch) >= _COUNT_MAX)
-        # Two requests of one number could not be told apart.
+        # The answers to two requests with one opaque could not be distinguished.
         if is_other or is_much or each.command.opaque in opaques:
             break
         opaques.add(each.command.opaque)
@@ -183,22 +183,22 @@ def choose_batch(waiting: Iterable[Waiting]) -> list[Waiting]:
 
 
 def answers_in(body: bytes) -> dict[int, tuple[Command, bytes]]:
-    """Return the answers in an envelope by the number of the request, each with its bytes."""
+    """Return the answers in an envelope by the opaque of their request, each with its bytes."""
     try:
         frames, _ = split_frames(memoryview(body))
         found = [(decode_command(frame), copy_frame(frame)) for frame in frames]
     except RemoteProtocolError:
-        return {}  # A leader that speaks nonsense has not answered.
+        return {}  # A malformed answer counts as no answer.
     return {command.opaque: (command, data) for command, data in found}
 
 
 def is_not_led(body: bytes) -> bool:
-    """Return whether an answer says that the queue is led elsewhere. One with records in it does not."""
+    """Return whether an answer says that the queue is led elsewhere. A large answer holds records, and does not."""
     if len(body) > _REFUSAL_SIZE_MAX:
         return False
     return any(command.code == ResponseCode.NOT_LEADER_FOR_QUEUE for command, _ in answers_in(body).values())
 
 
 def _stored_nothing(answer: Command) -> bool:
-    """Return whether who refused an envelope took nothing of it."""
+    """Return whether the broker that refused an envelope stored nothing of it."""
     return answer.code in {ResponseCode.INVALID_PARAMETER, ResponseCode.REQUEST_CODE_NOT_SUPPORTED}

@@ -1,12 +1,12 @@
-"""Requests that other brokers bring (7020), taken as if their clients were connected here.
+"""Handles envelopes of other brokers (7020) as if their clients were connected here.
 
-    envelope ─> a channel of its own, numbered below zero ─> frames are taken as from any client
-    answers on that channel ─> collected ─> all there: the answer to the envelope
+    envelope ─> a separate channel with a negative id ─> frames are handled as those of any client
+    answers on that channel ─> collected ─> all present: the answer to the envelope
 
-An envelope that comes a second time, because its broker got no answer, is not taken a second time: it gets the answer
-of the first, or waits for it. What is remembered for that is bounded, and goes when the sender says it is settled.
+An envelope that arrives twice, because its sender got no answer, is deduplicated: it gets the answer to the first, or
+waits for it. The memory for this is bounded. An answer is forgotten when the sender reports that it is settled.
 
-Whoever passes on is told who leads the queue now, so that it need not ask a name server.
+The answer names the current leader of the queue, so that the relaying broker need not query a name server.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ RELAYED: Final = RELAYED_SENDS | {
     RequestCode.UNLOCK_BATCH_MQ,
     RequestCode.FORWARD_MESSAGE,
 }
-"""What may be in an envelope."""
+"""The requests that an envelope may hold."""
 
 GUESTS_MAX: Final = 100_000
 BROKERS_MAX: Final = 64
@@ -57,9 +57,9 @@ class _Guest(msgspec.Struct, eq=False):
     """The client of one envelope.
 
     Attributes:
-        waiting: The envelopes to answer: the first, and every repetition that came before it was done.
+        waiting: The envelopes to answer: the first, and every repetition that arrived before it was answered.
         missing: How many answers are still to come.
-        place: Where its answer is remembered; None when nobody would store anything twice.
+        place: The key under which its answer is remembered; None if the envelope holds no sends.
     """
 
     channel: ChannelId
@@ -72,17 +72,17 @@ class _Guest(msgspec.Struct, eq=False):
 
 
 _Remembered = OrderedDict[int, _Guest | bytes]
-"""By number: who is at work on it, or the answer."""
+"""By envelope number: the guest while its requests are processed, then the answer."""
 
 
 class Guests:
     """Clients of other brokers.
 
     Attributes:
-        boot: Which process this is.
-        here: Those whose answers are not all there.
-        leader_of: Says who leads a logical queue, as far as is known here, and where that broker is reached.
-        is_behind: Says whether a queue is led here in an older generation than somebody has heard of.
+        boot: The incarnation of this process.
+        here: Guests with missing answers.
+        leader_of: Returns the believed leader of a logical queue, and its address.
+        is_behind: Returns whether a queue is led here in an older generation than another broker knows.
     """
 
     def __init__(self, boot: int, errands: Errands) -> None:
@@ -100,20 +100,23 @@ class Guests:
         return len(self.here)
 
     def handlers(self) -> Handlers:
-        """Return what this room answers."""
+        """Return the request handlers of this component."""
         return {RequestCode.RELAY: self.take}
 
     def take(self, request: Request) -> Answer:
-        """Answer 7020, when all that is in the envelope has been answered."""
+        """Handle the requests of an envelope (7020). It is answered when all of them are."""
         fields = from_fields(RelayFields, request.command.fields)
         frames = split_envelope(request.command.body)
         codes, expected = _inspect(frames)
         if not 1 <= fields.hops <= HOPS_MAX:
-            raise RemoteProtocolError(f"passed on {fields.hops} times, at most {HOPS_MAX} are allowed")
+            raise RemoteProtocolError(f"relayed {fields.hops} times, but at most {HOPS_MAX} are allowed")
         place = ((fields.source, fields.boot), fields.number) if codes & RELAYED_SENDS else None
         if place is not None:
             if fields.to_boot not in {None, self.boot}:
-                return Refusal(ResponseCode.ILLEGAL_OPERATION, "another process may have taken this; I cannot know")
+                return Refusal(
+                    ResponseCode.ILLEGAL_OPERATION,
+                    "an earlier process of this broker may have stored these sends; the outcome is unknown",
+                )
             known = self._recall(place, fields.settled)
             if isinstance(known, bytes):
                 self._answer(request, [known], request.effects)
@@ -149,31 +152,31 @@ class Guests:
             self._remember(place, guest)
         return guest
 
-    # What the rest of the broker asks.
+    # Called by the rest of the broker.
 
     def take_opened(self) -> list[tuple[ChannelId, str]]:
-        """Return channels that are new, and their peers; once."""
+        """Return the new channels with their peers, and clear the list."""
         taken, self._opened = self._opened, []
         return [(guest.channel, guest.peer) for guest in taken]
 
     def take_left(self) -> list[ChannelId]:
-        """Return channels that are no more; once."""
+        """Return the channels that were closed, and clear the list."""
         taken, self._left = self._left, []
         return taken
 
     def heard(self, channel: ChannelId) -> None:
-        """Take note that the requests on *channel* were taken: those that want no answer are done with."""
+        """Note that the requests on *channel* were accepted: a guest with only one-way requests is then finished."""
         guest = self.here.get(channel)
         if guest is not None and guest.missing <= 0:
             self._finish(guest)
 
     def hops(self, channel: ChannelId) -> int:
-        """Return how often a request on *channel* has been passed on."""
+        """Return how often the requests on *channel* have been relayed; 0 for a client of this broker."""
         guest = self.here.get(channel)
         return 0 if guest is None else guest.hops
 
     def collect(self, effects: list[Effect]) -> list[Effect]:
-        """Return *effects* with those that concern guests turned into what their brokers get."""
+        """Return *effects* without those for guests: their answers are collected, their faults go to the sender."""
         passed: list[Effect] = []
         for effect in effects:
             if not isinstance(effect, SendBytes | CloseChannel | Fault) or effect.channel >= 0:
@@ -181,7 +184,7 @@ class Guests:
                 continue
             guest = self.here.get(effect.channel)
             if guest is None:
-                continue  # Gone, as a channel that has closed is.
+                continue  # The guest has left, like a client whose channel has closed.
             if isinstance(effect, SendBytes):
                 guest.pieces += effect.pieces
                 guest.missing -= count_frames(effect.pieces)
@@ -194,10 +197,10 @@ class Guests:
                 passed.append(Fault(guest.waiting[0].channel, effect.error))
         return passed
 
-    # Ending.
+    # Finished guests.
 
     def _finish(self, guest: _Guest, *, is_whole: bool = True) -> None:
-        """Answer the envelope. One that was not answered wholly is refused: nobody knows what became of it."""
+        """Answer the envelope. If answers are missing, refuse it: the outcome of its requests is unknown."""
         del self.here[guest.channel]
         self._left.append(guest.channel)
         effects = self._errands.effects
@@ -207,7 +210,7 @@ class Guests:
             if is_whole:
                 self._answer(request, guest.pieces, effects)
             elif not request.command.is_one_way:
-                refusal = response(request.command, ResponseCode.SYSTEM_ERROR, "the requests were not answered")
+                refusal = response(request.command, ResponseCode.SYSTEM_ERROR, "not all requests were answered")
                 effects.append(SendBytes(request.channel, [encode_command(refusal)]))
 
     def _answer(self, request: Request, pieces: list[Piece], effects: list[Effect]) -> None:
@@ -218,14 +221,14 @@ class Guests:
         effects.append(SendBytes(request.channel, [head, *pieces]))
 
     def _describe_leader(self, request: Request) -> RelayAnswer:
-        """Return what whoever passed on requests shall know."""
+        """Return the fields of the answer to an envelope: this process, and the leader of the queue."""
         fields = from_fields(RelayFields, request.command.fields)
         leader, address = self.leader_of(fields.topic, fields.queue)
         if leader.broker == NOBODY:
             return RelayAnswer(boot=self.boot)
         return RelayAnswer(boot=self.boot, leader=leader.broker, generation=leader.generation, address=address)
 
-    # Remembering.
+    # Remembered answers.
 
     def _recall(self, place: tuple[tuple[str, int], int], settled: int) -> _Guest | bytes | None:
         broker, number = place
@@ -258,15 +261,15 @@ class Guests:
 
 
 def _inspect(frames: list[Frame]) -> tuple[set[int], int]:
-    """Return the codes in an envelope, and how many of its requests want an answer.
+    """Return the codes in an envelope, and how many of its requests expect an answer.
 
     Raises:
-        RemoteProtocolError: it holds something that is not passed on.
+        RemoteProtocolError: The envelope holds a frame that may not be relayed.
     """
     commands = [decode_command(frame) for frame in frames]
     codes = {command.code for command in commands}
     if unknown := codes - RELAYED:
-        raise RemoteProtocolError(f"requests of code {min(unknown)} are not passed on")
+        raise RemoteProtocolError(f"requests of code {min(unknown)} must not be relayed")
     if any(command.is_response for command in commands):
-        raise RemoteProtocolError("answers are not passed on")
+        raise RemoteProtocolError("answers must not be relayed")
     return codes, sum(1 for command in commands if not command.is_one_way)
