@@ -1,8 +1,11 @@
-"""Messages that become readable later: scheduled messages and transactions.
+"""Messages that become readable later: delayed messages and transactions.
 
-scheduled_messages   Delivers delayed messages when their time has come
-half_messages        What half messages and op records say, and what a committed half message becomes
-remote_transactions  Transactions whose half message is on one broker, and whose producers are connected to
-others
-transactions         Transactional messages
+A delayed message is stored in the queue of its delay level and delivered to its topic when it is due. A half message is
+a transactional message that its producer has not committed or rolled back yet. An op record marks a half message as
+decided.
+
+    scheduled_messages     delivers delayed messages when they are due
+    half_messages          decodes half messages and op records, and builds the committed message
+    remote_transactions    transactions whose half message and producers are on different brokers
+    transactions           stores, decides and checks half messages (37, 39)
 """

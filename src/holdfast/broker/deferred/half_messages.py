@@ -1,4 +1,4 @@
-"""What half messages and op records say, and what a committed half message becomes. See `transactions.py`."""
+"""Decodes half messages and op records, and builds the message of a committed half message (`transactions.py`)."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ REMOVE: Final = "d"
 """The tag of an op record."""
 
 SUCCESSOR: Final = "HOLDFAST_SUCCESSOR"
-"""A property of an op record: where the record stands that takes the place of the half message."""
+"""A property of an op record: the position of the record that replaces the half message."""
 
 FIRST_POSITION: Final = "HOLDFAST_HALF"
-"""A property of a half message that was stored anew, to be asked about: where it was first stored."""
+"""A property of a half message that was stored again for a check: the position where it was first stored."""
 
-# What a lost page leaves, and no property has in it.
+# A lost page leaves zero bytes, and no property contains one.
 _TORN: Final = b"\x00"
 _IMMUNITY: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 
 
 def take_place(properties: dict[str, str]) -> tuple[str, int] | None:
-    """Take out where a half message belongs, or return None when it does not say."""
+    """Remove and return the (topic, queue) of a half message from *properties*, or None if they name none."""
     topic, queue_text = properties.pop(REAL_TOPIC, ""), properties.pop(REAL_QUEUE, "")
     queue_id = parse_count(queue_text, -1)
     return (topic, queue_id) if topic and queue_id >= 0 else None
 
 
 def patience_ms(properties: dict[str, str], timeout_ms: int) -> int:
-    """Return how long a sender may take before it is asked; it may have asked for more time itself."""
+    """Return how long a producer may take before its transaction is checked; the message may set its own limit."""
     wish = parse_count(properties.get(_IMMUNITY), -1)
     return wish * 1000 if wish >= 0 else timeout_ms
 
 
 def has_successor(op: StoredRecord) -> Steps[bool]:
-    """Say whether the record that an op names is there. One that names none, a rollback or an op of others, is good.
+    """Return whether the successor that an op record names exists, or whether the op needs none.
 
-    One whose properties were torn when power was lost is not: checksums are of bodies only, and nobody knows what it
-    named. Its sender is asked again.
+    Rollbacks and the ops of Java brokers name no successor. The result is False if a power failure tore the properties
+    of the op: checksums cover bodies only, so its successor is unknown and its producer is checked again.
     """
     if _TORN in op.properties:
         return False
@@ -54,12 +54,12 @@ def has_successor(op: StoredRecord) -> Steps[bool]:
         successor = yield from read_record(int(text))
     except CorruptRecord:
         return False
-    # Where the log was mended there is a record too, but one that stands for lost bytes.
+    # A repaired range of the log holds a filler record, marked as rolled back, in place of the lost bytes.
     return successor is not None and successor.sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK
 
 
 def named_offsets(record: StoredRecord | None) -> list[int]:
-    """Return the half messages that an op record declares decided."""
+    """Return the offsets of the half messages that an op record marks as decided."""
     if record is None or properties_of(record).get(TAGS) != REMOVE:
         return []
     words = bytes(record.body).decode(errors="replace").split(",")
@@ -67,15 +67,15 @@ def named_offsets(record: StoredRecord | None) -> list[int]:
 
 
 def first_position(record: StoredRecord, properties: dict[str, str]) -> int:
-    """Return where a half message was first stored: the same for all its copies."""
+    """Return the position where a half message was first stored, which is the same for all its copies."""
     return parse_count(properties.get(FIRST_POSITION), record.position)
 
 
 def to_message(record: StoredRecord, properties: dict[str, str]) -> Draft | Refusal:
-    """Return the message that takes the place of a half one that was committed."""
+    """Return the message that replaces a committed half message."""
     place = take_place(properties)
     if place is None:
-        return Refusal(ResponseCode.SYSTEM_ERROR, "the prepared message does not say where it belongs")
+        return Refusal(ResponseCode.SYSTEM_ERROR, "the prepared message does not name its real topic and queue")
     properties.pop("TRAN_MSG", None)
     properties.pop(FIRST_POSITION, None)
     properties["WAIT"] = "false"

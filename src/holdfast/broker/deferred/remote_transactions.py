@@ -1,11 +1,11 @@
 """Transactions whose half message is on one broker, and whose producers are connected to others.
 
-    decision (37) at a broker without the half ─> found by its id ─> passed on to the broker that has it
-    question (39) of a broker without producers ─> a broker that has some ─> put to one of them
-    committed message of another leader's queue ─> sent to that leader
+    decision (37) at a broker without the half ─> found by its id ─> relayed to the broker that has it
+    check (39) of a broker without producers ─> a broker that has some ─> sent to one of them
+    committed message for another leader's queue ─> forwarded to that leader
 
-A half message stays where it was taken; its producer may since know another broker only, as the queue moved, or as the
-broker that passed everything on for it is another one. Nothing happens here while there is no static topic.
+A half message stays on the broker that accepted it. Later its producer may know another broker only, because the queue
+moved, or because a different broker relays for it now. Unused while there is no static topic.
 """
 
 from __future__ import annotations
@@ -35,11 +35,13 @@ from holdfast.wire.frames.command import ONE_WAY, Command, encode_command
 from holdfast.wire.records.record import decode_record
 from holdfast.wire.requests.offsets import EndTransactionFields
 
-_RECENT_MAX: Final = 1_024  # committed messages that may have to be sent again: their decisions are hardly on disk
+_RECENT_MAX: Final = (
+    1_024  # committed messages that may be forwarded again, because their decisions may not be durable yet
+)
 
 
 class FarTransactions:
-    """The way between a half message and its producers."""
+    """Connects half messages with producers and leaders at other brokers."""
 
     def __init__(
         self,
@@ -61,24 +63,24 @@ class FarTransactions:
         self._recent: deque[int] = deque(maxlen=_RECENT_MAX)
 
     def handlers(self) -> Handlers:
-        """Return what this room answers."""
+        """Return the request handlers of this component."""
         return {RequestCode.CHECK_TRANSACTION_STATE: self.put_question}
 
     @property
     def now_ms(self) -> int:
-        """The time, for work that has waited."""
+        """The current time, for procedures that have waited."""
         return self._errands.now_ms
 
     # Decisions.
 
     def is_forwarded(self, first: int) -> bool:
-        """Return whether the message of a half message, first stored at *first*, was taken by who led its queue."""
+        """Return whether an earlier leader stored the committed message of the half first stored at *first*."""
         return self._forwards.is_taken(self._origin(first))
 
     def forward(self, draft: Draft, first: int) -> Procedure[bool]:
-        """Send a committed message to whoever leads its logical queue; False when that does not take it now.
+        """Forward a committed message to the leader of its logical queue; return False if it is not stored there.
 
-        However often it is sent, it is taken once: it is known by where its half message was first stored.
+        The leader deduplicates it by the position where its half message was first stored, so repeating is safe.
         """
         origin = self._origin(first)
         self._recent.append(first)
@@ -88,12 +90,12 @@ class FarTransactions:
         return Origin("halves", first, min([first, *self._recent]))
 
     def _find_handed_id(self, request: Request, fields: EndTransactionFields) -> str | None:
-        """Return the id of the half message at that position that its sender sent by way of this broker, if any."""
+        """Return the id of the half message that the client sent through this broker to that position, or None."""
         known = self._handed.find(request.channel, fields.commit_log_offset)
         return next((message_id for topic, message_id in known if topic == HALF_TOPIC), None)
 
     def pass_on(self, request: Request, fields: EndTransactionFields) -> Procedure[Answer]:
-        """Let the broker that has the half message decide it; None when that is nobody's, or was passed on before."""
+        """Relay a decision to the broker of the half message; None if no other has it, or it was relayed before."""
         message_id = fields.transaction_id or fields.msg_id or self._find_handed_id(request, fields)
         if not message_id or fields.is_logical is False:
             return None
@@ -107,14 +109,14 @@ class FarTransactions:
             return Refusal(ResponseCode.SYSTEM_ERROR, f"the broker of the half message does not answer: {error}")
         return request.answer(answer.code, answer.remark)
 
-    # Questions.
+    # Checks.
 
     def find_broker(self, group: str) -> str | None:
-        """Return a broker to which producers of *group* are connected, by its own word."""
+        """Return a broker that reported producers of *group*, or None."""
         return self._members.find_producing(group)
 
     def ask(self, broker: str, question: Command) -> None:
-        """Let a broker put a question to a producer. If that fails, it is asked again when its time comes again."""
+        """Send a check to a broker that has producers. If that fails, the check is repeated when it is due again."""
         self._errands.work.append(self._ask(broker, msgspec.structs.replace(question, flag=0)))
 
     def _ask(self, broker: str, question: Command) -> Procedure[None]:
@@ -125,7 +127,7 @@ class FarTransactions:
             return
 
     def put_question(self, request: Request) -> Answer:
-        """Answer 39 of another broker: one of the producers here is asked, and answers here."""
+        """Send the check of another broker (39) to a producer connected here, which sends its decision here."""
         question = request.command
         try:
             group = properties_of(decode_record(question.body)).get(PRODUCER_GROUP, "")

@@ -1,25 +1,25 @@
-"""Delivers delayed messages when their time has come.
+"""Delivers delayed messages when they are due.
 
     SCHEDULE_TOPIC_XXXX / level-1    entry: | position | size | time of delivery |
                                      [ delivered ............ next ][ waiting, in order of time ........
                                                              ^ offset of the level, in config/delayOffset.json
 
-Every message of a level waits equally long, so the queue of a level is in order of delivery time and only its first
+All messages of a level wait equally long, so the queue of a level is in order of delivery time and only its first
 waiting entry matters.
 
-Exactly once: delivery and offset move together in memory. The file is written only when everything it counts as
-delivered is synced, so a crash never skips a message; and it says how long the log was (`position`), so that after a
-crash the messages in doubt are looked for behind that point before they are delivered again: a delivered record
-carries the position of its scheduled one. A file that a Java broker wrote has no such point: what it may have delivered
-in its last seconds before a crash is delivered once more.
+Delivery is exactly once. Delivery and offset advance together in memory. The file is written only when everything that
+it counts as delivered is synced, so a crash never skips a message. The file also has a checkpoint: the end of the log
+at that time (`position`). After a crash, the log past the checkpoint is searched for each message in doubt before it is
+delivered again: a delivered record carries the position of its scheduled one. A file that a Java broker wrote has no
+checkpoint, so messages delivered in the last seconds before a crash are delivered twice.
 
-Invariant: whatever lies before the point of the file and was delivered is counted by its offsets. So after a crash the
-point stays where it was until every message in doubt was looked for, whoever saves meanwhile.
+Invariant: the offsets of the file count every message delivered before its checkpoint. So after a crash the checkpoint
+does not advance until all messages in doubt are resolved, even if the file is saved meanwhile.
 
-A message for a logical queue that has moved goes to whoever leads it, who takes it once (`forwarding.py`); while nobody
-takes it, its level waits.
+A message for a logical queue that has moved is forwarded to its leader, which deduplicates it (`message_forwarder.py`).
+While no leader accepts it, its level waits.
 
-The one clock is that of the events. The shortest level bounds how long a new message can go unnoticed.
+Time comes from events only. The shortest level bounds how long a new message can go unnoticed.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ _FORWARD_AGAIN_MS: Final = 1_000
 
 
 class DelayOffsets(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The file, and the body of the answer to 45. Keys of the table are levels.
+    """The content of the file, and the body of the answer to 45. Keys of the table are levels.
 
     Attributes:
-        position: No message that these offsets do not count was delivered before here; None in files of others.
+        position: The checkpoint: the offsets count every message delivered before it. None in files of Java brokers.
     """
 
     offset_table: dict[int, int] = {}
@@ -73,7 +73,7 @@ class Delays:
     """The schedule of delayed messages.
 
     Attributes:
-        forwards: The way to whoever leads a logical queue; None while there is none.
+        forwards: Forwards messages to the leaders of logical queues; None if this broker cannot forward.
     """
 
     def __init__(
@@ -95,21 +95,23 @@ class Delays:
         self._offsets = dict(saved.offset_table)
         self._version = saved.data_version
         self._saved_offsets = dict(self._offsets)
-        self._unsaved: tuple[int, DelayOffsets] | None = None  # waits until the log is synced up to there
+        self._unsaved: tuple[int, DelayOffsets] | None = (
+            None  # to be written when the log is synced up to that position
+        )
         self._save_ms = 0
         self._busy = False
         self.forwards: Forwards | None = None
-        # By level: offset and position of what was forwarded and might be again, after a crash.
+        # By level: (offset, position) of forwarded messages that may be forwarded again after a crash.
         self._unsettled: dict[int, deque[tuple[int, int]]] = {}
         self._settled_offsets = dict(self._offsets)
         self._in_doubt = _InDoubt(store.written if saved.position is None else saved.position, store)
 
     def to_wire(self) -> DelayOffsets:
-        """Return the table as tools and replicas get it."""
+        """Return the table in the form that tools and replicas get."""
         return DelayOffsets(offset_table=dict(self._offsets), data_version=self._version)
 
     def take_over(self, master: DelayOffsets, effects: list[Effect]) -> None:
-        """Let a replica, which delivers nothing, know what its master delivered."""
+        """Replace the offsets of a replica, which delivers nothing, with those of its master."""
         if master.offset_table != self._offsets:
             self._offsets = dict(master.offset_table)
             self._version = master.data_version
@@ -124,10 +126,10 @@ class Delays:
                 found[level] = (self._offsets.get(level, 0), queue.offset_max)
         return found
 
-    # The passing of time.
+    # Timer and saving.
 
     def start(self, now_ms: int, effects: list[Effect]) -> None:
-        """Begin to deliver."""
+        """Start to deliver."""
         for level in range(1, len(self._levels) + 1):
             queue = self._store.find_queue(SCHEDULE_TOPIC, level - 1)
             end = queue.offset_max if queue is not None else 0
@@ -139,28 +141,28 @@ class Delays:
         effects.append(SetTimer(TIMER, now_ms))
 
     def on_timer(self, name: str, now_ms: int, effects: list[Effect]) -> Procedure[list[Effect]] | None:
-        """Deliver what is due; the result is what else shall happen when that is done."""
+        """Return a procedure that delivers due messages and returns further effects, or None if one cannot run now."""
         assert name == TIMER
         self._offer_save(now_ms)
         if self._busy:
-            return None  # Waits for the disk; the timer is set again when that ends.
+            return None  # A run waits for the disk, and sets the timer when it ends.
         if not self._store.has_room() or not self._store.writable:
             effects.append(SetTimer(TIMER, now_ms + self._levels.delay_ms(1)))
             return None
         return self._run(now_ms)
 
     def on_synced(self, position: int, effects: list[Effect]) -> None:
-        """Save the offsets, now that everything they count as delivered is on disk."""
+        """Save the offsets once everything that they count as delivered is synced."""
         if self._unsaved is not None and self._unsaved[0] <= position:
             saving, self._unsaved = self._unsaved[1], None
             if PATH not in self._unwritten:
-                # The previous save is on disk by now; whether this one is will be known at the next.
+                # The previous save is durable by now. The next save will confirm this one.
                 self._settled_offsets = self._saved_offsets
             self._saved_offsets = saving.offset_table
             effects += write_config(self._disk, NAME, saving)
 
     def stop(self, now_ms: int, effects: list[Effect]) -> None:
-        """Save once more, when the log is synced: the broker is about to end, and power may yet fail before it has."""
+        """Save the offsets before the broker stops, after syncing the log: power may fail before the broker ends."""
         self._unsaved = (self._store.written, self._snapshot(now_ms))
         effects.append(SyncLog(self._store.files_to_sync(), self._store.written))
 
@@ -175,15 +177,15 @@ class Delays:
         position = self._store.written if self._in_doubt.is_over else self._in_doubt.position
         return DelayOffsets(offset_table=dict(self._offsets), data_version=self._version, position=position)
 
-    # Delivering.
+    # Delivery.
 
     def _run(self, now_ms: int) -> Procedure[list[Effect]]:
-        """Deliver what is due, level by level, and say when to look again."""
+        """Deliver due messages, level by level, and set the timer for the next run."""
         effects: list[Effect] = []
         next_ms = now_ms + min(self._levels.delay_ms(level) for level in range(1, len(self._levels) + 1))
         left = RUN_MAX
         self._busy = True
-        # What comes while this waits for the disk is judged by a later run: *now_ms* is of before it was there.
+        # A later run handles messages that arrive while this one waits for the disk: *now_ms* predates them.
         queues = {level: self._store.find_queue(SCHEDULE_TOPIC, level - 1) for level in range(1, len(self._levels) + 1)}
         ends = {level: queue.offset_max for level, queue in queues.items() if queue is not None}
         try:
@@ -202,7 +204,7 @@ class Delays:
     def _run_level(
         self, level: int, queue: QueueLog, limits: tuple[int, int], now_ms: int, effects: list[Effect]
     ) -> Procedure[int]:
-        """Deliver due messages of one level, up to (count, end offset) as *limits*; return when the next one is due."""
+        """Deliver due messages of one level up to *limits* (count, end offset); return when the next one is due."""
         left, end = limits
         offset = max(self._offsets.get(level, 0), queue.offset_min)
         latest_ms = now_ms + self._levels.delay_ms(level)
@@ -211,10 +213,11 @@ class Delays:
             if not entries:
                 break
             for position, size, due_ms in entries:
-                # A time beyond the level's own delay means that a clock was wrong: upstream delivers at once.
+                # A delivery time beyond the delay of the level means that a clock was wrong: deliver at once, as
+                # RocketMQ does.
                 is_waiting = now_ms < due_ms <= latest_ms
                 if is_waiting and not (yield from self._was_delivered_early(level, offset, position, size)):
-                    self._in_doubt.resolve(level)  # Delivered in order: none behind this one was.
+                    self._in_doubt.resolve(level)  # Delivery is in order: no later message was delivered.
                     return due_ms
                 if not is_waiting and size != BLANK_ENTRY_SIZE:
                     is_done = yield from self._deliver(level, offset, position, size, now_ms, effects)
@@ -222,7 +225,7 @@ class Delays:
                         return now_ms + _FORWARD_AGAIN_MS
                 offset += 1
                 left -= 1
-                # At once: a save between two steps must count what is already in the log.
+                # Update at once: a save between two steps must count messages that are already in the log.
                 self._offsets[level] = offset
         if offset >= end:
             self._in_doubt.resolve(level)
@@ -231,7 +234,7 @@ class Delays:
     def _deliver(
         self, level: int, offset: int, position: int, size: int, now_ms: int, effects: list[Effect]
     ) -> Procedure[bool]:
-        """Put one message where it was meant to go; False when nobody takes it now."""
+        """Deliver one message to its real queue; return False if no leader accepts it now."""
         record = yield from read_scheduled(position, size)
         place = _real_place(record) if record is not None else None
         if record is None or place is None:
@@ -262,7 +265,7 @@ class Delays:
         return True
 
     def _was_delivered_early(self, level: int, offset: int, position: int, size: int) -> Steps[bool]:
-        """Say whether a message that has to wait was delivered before a crash, by a clock that has gone back since."""
+        """Return whether a message that is not due was delivered before a crash, if the clock has gone back since."""
         if not self._in_doubt.is_open(level):
             return False
         record = yield from read_scheduled(position, size)
@@ -272,7 +275,7 @@ class Delays:
         return (yield from self._in_doubt.was_delivered(level, offset, record, place[0], self._writer.homes(*place)))
 
     def _find_origin(self, level: int, position: int) -> Origin:
-        """Return where a message stands, and from where on messages of its level may be forwarded again."""
+        """Return the origin of a message, with the position from which its level may be forwarded again."""
         waiting = self._unsettled.get(level, deque())
         while waiting and waiting[0][0] < self._settled_offsets.get(level, 0):
             waiting.popleft()
@@ -280,42 +283,42 @@ class Delays:
 
 
 class _InDoubt:
-    """What may have been delivered between the last save of the offsets and a crash.
+    """The messages that may have been delivered between the last save of the offsets and a crash.
 
     Attributes:
-        position: The point of that save.
+        position: The checkpoint of that save.
     """
 
     def __init__(self, position: int, store: MessageStore) -> None:
         self.position = position
         self._store = store
         self._delivered: dict[tuple[str, int], set[int]] = {}
-        self._ends: dict[int, int] = {}  # by level, of what was scheduled before the crash
+        self._ends: dict[int, int] = {}  # by level, of the messages scheduled before the crash
         self._open: set[int] = set()
 
     @property
     def is_over(self) -> bool:
-        """Whether everything that was delivered before the crash is counted."""
+        """Whether the offsets count everything that was delivered before the crash."""
         return not self._open
 
     def is_open(self, level: int) -> bool:
-        """Say whether messages of a level may still be found delivered."""
+        """Return whether a level still has messages in doubt."""
         return level in self._open
 
     def begin(self, level: int, offset: int, end: int) -> None:
-        """Doubt what stands on a level between these offsets."""
+        """Mark the messages of a level between *offset* and *end* as in doubt."""
         self._ends[level] = end
         if offset < end:
             self._open.add(level)
 
     def resolve(self, level: int) -> None:
-        """Take note that what was delivered of a level is counted."""
+        """Note that the offset of a level counts everything that was delivered before the crash."""
         self._open.discard(level)
 
     def was_delivered(
         self, level: int, offset: int, record: StoredRecord, topic: str, queue_ids: list[int]
     ) -> Steps[bool]:
-        """Say whether *record* is found delivered, in one of these queues, behind the point of the last save."""
+        """Return whether *record* was delivered to one of these queues after the checkpoint of the last save."""
         if offset >= self._ends.get(level, 0):
             return False
         for queue_id in queue_ids:
@@ -328,7 +331,7 @@ class _InDoubt:
         return False
 
     def _read_after_save(self, topic: str, queue_id: int) -> Steps[set[int]]:
-        """Return the scheduled positions of all records in a queue that lie behind the point in the log."""
+        """Return the scheduled positions of all delivered records in a queue after the checkpoint."""
         found: set[int] = set()
         queue = self._store.find_queue(topic, queue_id)
         if queue is None:
@@ -345,7 +348,7 @@ class _InDoubt:
                 record = yield from read_scheduled(at, size)
                 if record is None or record.sys_flag & TRANSACTION_MASK:
                     continue
-                # The very first record of a log lies at 0, which is also what others have here: its property tells.
+                # The first record of a log has position 0, as have records that were never delayed: check its property.
                 if record.prepared_position or REAL_TOPIC in properties_of(record):
                     found.add(record.prepared_position)
             end = start
@@ -353,10 +356,10 @@ class _InDoubt:
 
 
 def _real_place(record: StoredRecord) -> tuple[str, int] | None:
-    """Return the topic and queue that a delayed message is meant for, or None when that cannot be told."""
+    """Return the real topic and queue of a delayed message, or None if it names none that is allowed."""
     properties: dict[str, Any] = properties_of(record)
     topic, queue_id = properties.get(REAL_TOPIC), parse_count(properties.get(REAL_QUEUE), -1)
-    # A half message cannot be delayed: delivered as it is, it would be one that nobody decides about.
+    # A half message cannot be delayed: delivered unchanged, it would never be decided.
     if not topic or topic in {HALF_TOPIC, SCHEDULE_TOPIC} or queue_id < 0:
         return None
     return topic, queue_id

@@ -1,19 +1,19 @@
-"""Transactional messages: kept apart until their sender decides (37), asked about when it does not (39).
+"""Transactional messages: hidden until their producer decides (37), and checked if it does not (39).
 
-    RMQ_SYS_TRANS_HALF_TOPIC / 0     what was sent, with its real topic and queue as properties
-    RMQ_SYS_TRANS_OP_HALF_TOPIC / 0  what was decided: tag `d`, body = offsets of half messages, "12" or "12,13,"
+    RMQ_SYS_TRANS_HALF_TOPIC / 0     half messages, with their real topic and queue as properties
+    RMQ_SYS_TRANS_OP_HALF_TOPIC / 0  op records: tag `d`, body = offsets of decided half messages, "12" or "12,13,"
 
     sent ─> half ─┬─ commit ────> a copy in its real topic + op
                   ├─ roll back ─> op
                   └─ silence ───> checked: a new half with the count of checks + op for the old one, then 39
                                   checked too often: a copy in TRANS_CHECK_MAX_TIME_TOPIC + op
 
-The log is the truth: a half message is undecided when no op names it. What is undecided is kept in memory and read
-again from both queues after a restart, beginning at the offsets of the group CID_RMQ_SYS_TRANS, which is how Java
-brokers keep their place too. The copy and its op are written together, so a transaction is delivered once, but for a
-crash that tears exactly between them.
+The log is the truth: a half message is undecided when no op names it. Undecided half messages are kept in memory. After
+a restart they are read again from both queues, from the offsets of the group CID_RMQ_SYS_TRANS on, where Java brokers
+keep their progress, too. The copy and its op are written together, so a transaction is delivered once, unless a crash
+tears the write exactly between them.
 
-Better than upstream: a decision that comes twice delivers once; a check that nobody could be asked does not count.
+Improved over RocketMQ: a repeated decision delivers only once, and a check counts only if a producer was connected.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ from holdfast.wire.requests.offsets import CheckTransactionFields, EndTransactio
 TIMER: Final = "transactions"
 TICK_MS: Final = 1_000
 _SOON_MS: Final = 50
-RUN_MAX: Final = 256  # half messages looked at before other events get their turn
+RUN_MAX: Final = 256  # half messages read before other events get their turn
 _BATCH: Final = 64
-# Between attempts to send a committed message to its leader, each of which takes seconds if that is silent.
+# Between attempts to forward a committed message to its leader. An attempt lasts seconds if the leader is silent.
 _FORWARD_PAUSES_MS: Final = (20, 100, 500, 1_000, 2_000, 5_000, 5_000, 5_000)
 
 _UNIQUE_KEY: Final = "UNIQ_KEY"
@@ -78,10 +78,10 @@ _CHECK_TIMES: Final = "TRANSACTION_CHECK_TIMES"
 
 
 class Half(msgspec.Struct):
-    """A half message that nobody has decided about.
+    """An undecided half message.
 
     Attributes:
-        due_ms: When its sender is asked.
+        due_ms: When it is checked with its producer.
     """
 
     position: int
@@ -97,10 +97,10 @@ class _Decision(msgspec.Struct, frozen=True):
 
 
 class Transactions:
-    """Everything between the sending and the deciding of a transaction.
+    """Stores, decides and checks half messages.
 
     Attributes:
-        far: The way to leaders, half messages and producers at other brokers; None while there is none.
+        far: Reaches leaders, half messages and producers at other brokers; None if this broker cannot reach others.
     """
 
     def __init__(
@@ -121,15 +121,15 @@ class Transactions:
         self._offsets = offsets
         self._writer = writer
         self._store_host = store_host
-        # Half messages in [0, _seen_end) are undecided exactly when they are in here, in order of their offsets.
+        # Invariant: a half message in [0, _seen_end) is undecided exactly if it is in here. Ordered by offset.
         self._undecided: dict[int, Half] = {}
         self._seen_end = offsets.find(TRANSACTION_GROUP, HALF_TOPIC, 0) or 0
         self._op_seen_end = offsets.find(TRANSACTION_GROUP, OP_HALF_TOPIC, 0) or 0
-        # Decided before they were seen here.
+        # Half messages at or after `_seen_end` that are decided already.
         self._decided_ahead: set[int] = set()
         # Decisions whose half messages the saved offset has not passed yet, oldest first.
         self._decisions: deque[_Decision] = deque()
-        # Fresh copies of half messages that are asked about as soon as they can be read.
+        # New copies of half messages, with the producer or broker to check them with as soon as they can be read.
         self._to_ask: dict[int, Client | str] = {}
         self._ready = False
         self._busy = False
@@ -137,18 +137,18 @@ class Transactions:
         self.far: FarTransactions | None = None
 
     def handlers(self) -> Handlers:
-        """Return what this room answers."""
+        """Return the request handlers of this component."""
         return {RequestCode.END_TRANSACTION: self.end}
 
     @property
     def undecided_count(self) -> int:
-        """How many half messages wait for a decision."""
+        """Number of half messages that wait for a decision."""
         return len(self._undecided)
 
-    # Sending and deciding.
+    # Half messages and decisions.
 
     def append_half(self, draft: Draft, now_ms: int) -> Stored | Refusal:
-        """Store a prepared message where no consumer sees it."""
+        """Store a prepared message in the half topic, where no consumer sees it."""
         half = msgspec.structs.replace(
             draft,
             topic=HALF_TOPIC,
@@ -162,14 +162,14 @@ class Transactions:
         return self._writer.append(half, now_ms)
 
     def end(self, request: Request) -> Procedure[Answer]:
-        """Answer 37, which nearly always comes one-way."""
+        """Commit or roll back a half message (37). This request is nearly always one-way."""
         fields = from_fields(EndTransactionFields, request.command.fields)
         if fields.commit_or_rollback not in {TRANSACTION_COMMIT, TRANSACTION_ROLLBACK}:
-            return None  # "Unknown": the sender will be asked.
+            return None  # "Unknown": the broker will check the transaction.
         half_offset = fields.tran_state_table_offset
-        # It may be another broker's: producers of static topics cannot always know whose.
+        # Another broker may have the half message: producers of static topics cannot always know which one.
         far = self.far if self._writer.mappings.topics() else None
-        if far is not None and not fields.has_id:  # What is here at that position may be another one.
+        if far is not None and not fields.has_id:  # The record at that position here may be a different half message.
             passed = yield from far.pass_on(request, fields)
             if passed is not None:
                 return passed
@@ -185,13 +185,13 @@ class Transactions:
         if fields.commit_or_rollback == TRANSACTION_COMMIT:
             delivered = yield from self._deliver(half_offset, record, properties, request.now_ms)
             if isinstance(delivered, Refusal):
-                return delivered  # Nothing was decided: its sender will be asked.
+                return delivered  # The half message stays undecided, and will be checked.
             successor = delivered
         self._decide(half_offset, successor, request.now_ms)
         return request.answer()
 
     def _find_half(self, fields: EndTransactionFields) -> Steps[StoredRecord | Refusal]:
-        """Return the half message that a decision is about, or why it is none of this log."""
+        """Return the half message of a decision, or the reason why it is not in this log."""
         record = yield from read_record(fields.commit_log_offset)
         if record is None or record.topic != HALF_TOPIC:
             return Refusal(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
@@ -207,10 +207,11 @@ class Transactions:
     def _find_refusal(self, half_offset: int) -> Refusal | None:
         if not self._ready:
             return Refusal(
-                ResponseCode.SYSTEM_BUSY, "the broker still reads its transactions after a restart; it will ask"
+                ResponseCode.SYSTEM_BUSY,
+                "the broker is reading its transactions after a restart; it will check this one",
             )
         if half_offset in self._forwarding:
-            return Refusal(ResponseCode.SYSTEM_BUSY, "the transaction was committed; its message is on its way")
+            return Refusal(ResponseCode.SYSTEM_BUSY, "the transaction is committed; its message is being forwarded")
         decided = half_offset in self._decided_ahead or (
             half_offset < self._seen_end and half_offset not in self._undecided
         )
@@ -219,7 +220,7 @@ class Transactions:
     def _deliver(
         self, half_offset: int, record: StoredRecord, properties: dict[str, str], now_ms: int
     ) -> Procedure[Stored | Refusal | None]:
-        """Put a committed message where it was meant to go; None when that is on another broker."""
+        """Store a committed message in its real queue; return None if another broker stored it."""
         first = first_position(record, properties)
         draft = to_message(record, properties)
         if isinstance(draft, Refusal):
@@ -236,9 +237,9 @@ class Transactions:
             self._forwarding.discard(half_offset)
 
     def _forward(self, draft: Draft, first: int, far: FarTransactions) -> Procedure[Stored | Refusal | None]:
-        """Send a committed message to whoever leads its queue, or keep it if that is this broker after all.
+        """Forward a committed message to the leader of its queue, or store it here if the queue moves here.
 
-        A decision is not told twice: while the queue moves to and fro, or its leader restarts, it is tried again.
+        The producer does not repeat its decision, so retry while the queue moves or its leader restarts.
         """
         for pause_ms in _FORWARD_PAUSES_MS:
             if (yield from far.forward(draft, first)):
@@ -252,10 +253,10 @@ class Transactions:
         return stored
 
     def _decide(self, half_offset: int, successor: Stored | None, now_ms: int) -> None:
-        """Write down that a half message is done with. One op for each: 4.x brokers read no other form.
+        """Write an op record that marks a half message as decided. One op for each: 4.x brokers read no other form.
 
-        The op names the record that takes the half message's place, if any: when power is lost the op may survive
-        and that record not, and then nothing has been decided.
+        The op names the record that replaces the half message, if any. A power failure may lose that record and keep
+        the op; the half message is then undecided.
         """
         op = Draft(
             topic=OP_HALF_TOPIC,
@@ -276,17 +277,17 @@ class Transactions:
         else:
             self._undecided.pop(half_offset, None)
 
-    # The passing of time.
+    # Timer and recovery.
 
     def start(self, now_ms: int, effects: list[Effect]) -> None:
-        """Begin to read what the log says of transactions, and then to ask about the undecided."""
+        """Start to read the transactions in the log, and then to check the undecided ones."""
         effects.append(SetTimer(TIMER, now_ms))
 
     def on_timer(self, name: str, now_ms: int, effects: list[Effect]) -> Steps[list[Effect]] | None:
-        """Look for half messages that are new or due; the result is what else shall happen when that is done."""
+        """Return steps that handle new and due half messages and return further effects, or None if idle or busy."""
         assert name == TIMER
         if self._busy:
-            return None  # Waits for the disk; the timer is set again when that ends.
+            return None  # A run waits for the disk, and sets the timer when it ends.
         if self._ready and not self._undecided and not self._has_unseen():
             self._commit_progress()
             effects.append(SetTimer(TIMER, now_ms + TICK_MS))
@@ -315,7 +316,7 @@ class Transactions:
         return [*effects, SetTimer(TIMER, now_ms + wait_ms)]
 
     def _read_decisions(self) -> Steps[bool]:
-        """Read a run of the op records that a restart left to be read; say whether these were the last."""
+        """Read the next op records after a restart; return whether these were the last."""
         queue = self._store.find_queue(OP_HALF_TOPIC, 0)
         if queue is None:
             return True
@@ -324,7 +325,7 @@ class Transactions:
         while self._op_seen_end < end:
             entries = yield from read_entries(queue, self._op_seen_end, min(_BATCH, end - self._op_seen_end))
             if not entries:
-                return False  # Retention was faster; the next run begins where the queue does.
+                return False  # Retention deleted them; the next run begins at the start of the queue.
             for position, size, _ in entries:
                 record = None
                 if size != BLANK_ENTRY_SIZE:
@@ -339,7 +340,7 @@ class Transactions:
         return end == queue.offset_max
 
     def _note_halves(self, now_ms: int, effects: list[Effect]) -> Steps[int]:
-        """Take note of half messages that have become readable; return how many more could have been looked at."""
+        """Note half messages that have become readable; return how many more this run may read."""
         queue = self._store.find_queue(HALF_TOPIC, 0)
         left = RUN_MAX
         if queue is None:
@@ -348,7 +349,7 @@ class Transactions:
         while left and self._seen_end < queue.offset_max:
             entries = yield from read_entries(queue, self._seen_end, min(left, _BATCH))
             if not entries:
-                return 0  # Retention was faster; the next run begins where the queue does.
+                return 0  # Retention deleted them; the next run begins at the start of the queue.
             for position, size, _ in entries:
                 offset = self._seen_end
                 if offset in self._decided_ahead:
@@ -360,10 +361,10 @@ class Transactions:
         return left
 
     def _note_half(self, offset: int, position: int, size: int, now_ms: int, effects: list[Effect]) -> Steps[None]:
-        """Take note of one undecided half message, and ask about it when it is a copy made for that."""
+        """Note one undecided half message, and check it if it is a copy made for a check."""
         record = yield from read_scheduled(position, size)
         if record is None:
-            return  # Retention took it: there is nothing left to decide about.
+            return  # Retention deleted it: there is nothing left to decide.
         if offset in self._decided_ahead:
             self._decided_ahead.discard(offset)
             return
@@ -376,15 +377,15 @@ class Transactions:
             self._ask(asked, record, properties, effects)
         self._undecided[offset] = Half(position, size, due_ms)
 
-    # Asking.
+    # Checks.
 
     def _check_due(self, left: int, now_ms: int, effects: list[Effect]) -> Steps[None]:
-        """Prepare to ask about every half message whose time has come."""
+        """Prepare the check of every half message that is due."""
         due = [(offset, half) for offset, half in self._undecided.items() if half.due_ms <= now_ms]
         for offset, half in due[:left]:
             record = yield from read_scheduled(half.position, half.size)
             if offset not in self._undecided or offset in self._forwarding:
-                continue  # Decided while the bytes were fetched, or on its way to its leader.
+                continue  # Decided while the bytes were fetched, or being forwarded to its leader.
             if record is None:
                 self._undecided.pop(offset, None)
                 continue
@@ -411,7 +412,7 @@ class Transactions:
         self._to_ask[stored.offset] = asked
 
     def _find_producer(self, group: str, offset: int) -> Client | str | None:
-        """Return whom to ask about a half message: a client, or a broker that has some of the group."""
+        """Return the receiver of a check: a producer connected here, or a broker that has producers of the group."""
         here = self._clients.producers(group)
         if here:
             return here[offset % len(here)]
@@ -420,7 +421,7 @@ class Transactions:
     def _ask(
         self, asked: Client | str, record: StoredRecord, properties: dict[str, str], effects: list[Effect]
     ) -> None:
-        """Put the question (39): the half message as it will be when committed, and where it lies."""
+        """Send a check (39): the half message in its committed form, and its position."""
         unique_key = properties.get(_UNIQUE_KEY)
         fields = CheckTransactionFields(
             tran_state_table_offset=record.offset,
@@ -432,7 +433,7 @@ class Transactions:
             broker_name=self._options.name,
         )
         place = take_place(dict(properties)) or (record.topic, record.queue_id)
-        # Nobody but us sees our own mark.
+        # Hide the property that only this broker uses.
         shown = format_properties({name: text for name, text in properties.items() if name != FIRST_POSITION})
         half = msgspec.structs.replace(record, topic=place[0], queue_id=place[1], properties=shown.encode())
         command = Command(
@@ -450,7 +451,7 @@ class Transactions:
     def _give_up(
         self, offset: int, record: StoredRecord, properties: dict[str, str], now_ms: int, effects: list[Effect]
     ) -> None:
-        """Put a half message that nobody ever decided about where an operator can find it."""
+        """Move a half message that was never decided to a topic where an operator can find it."""
         self._topics.ensure(CHECK_MAX_TOPIC, 1, now_ms)
         self._topics.keep()
         draft = to_draft(record, properties, topic=CHECK_MAX_TOPIC, queue_id=0)
@@ -463,7 +464,7 @@ class Transactions:
         effects.append(Log("warning", "transaction never decided", fields))
 
     def _commit_progress(self) -> None:
-        """Move the group's offsets past everything that is decided, as far as the log confirms it."""
+        """Commit the group's offsets past everything that is decided, as far as the log confirms it."""
         ops = self._store.find_queue(OP_HALF_TOPIC, 0)
         op_end = ops.offset_max if ops is not None else 0
         place = next(iter(self._undecided), self._seen_end)
